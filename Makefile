@@ -46,7 +46,7 @@ wheel: setup
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	$(PYTHON) -m venv build/wheel-trial
 	build/wheel-trial/bin/python -m pip install --quiet dist/focus_eval-*.whl
-	cd build && wheel-trial/bin/focus-eval --help > /dev/null && wheel-trial/bin/focus-eval samplers > /dev/null
+	cd build && wheel-trial/bin/focus-eval --help > /dev/null && wheel-trial/bin/focus-eval list samplers > /dev/null
 
 # Every shipped table on a machine made on the spot: tiny weights, made-up questions, no network.
 rehearsal: setup

@@ -1,4 +1,10 @@
-"""Chooses keyframes of videos outside any benchmark: `select_keyframes` and what it returns."""
+"""`select_keyframes`: keyframes of any video for a query.
+
+    selection = select_keyframes("clip.mp4", query="a red car", k=8)
+    selection.save_sheet("sheet.png")
+
+Queries given as a list share the decoded and encoded frames of the video.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from numbers import Real
@@ -19,16 +24,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import InvalidInput, SelectionMismatch, VideoError
 from focus_eval.core.resources import whole_text
-from focus_eval.core.types import ClipReport, Selection, TextPulls, VideoInfo, frozen_floats, frozen_ints, usable_path
-from focus_eval.encoders.protocol import AnyScorer, Scorer, ScoresFrames, checked_query
+from focus_eval.core.types import (
+    Question,
+    Selection,
+    checked_query,
+    frozen_ints,
+    usable_path,
+)
+from focus_eval.encoders.base import Encoder
 from focus_eval.encoders.registry import make_encoder, make_scan_encoder
 from focus_eval.llms.registry import ready_llm
 from focus_eval.pipeline.relevance import Progress, decoded_batches
+from focus_eval.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.pipeline.selector import Selector
-from focus_eval.pipeline.shared_batcher import SharedBatcher
 from focus_eval.pipeline.timing import Meter
 from focus_eval.rows.identity import versions
 from focus_eval.rows.records import SelectionRow, replace_file
@@ -52,7 +62,7 @@ DEFAULT_SAMPLER = "even_cover"
 # One frame a second of ten minutes: some ten seconds of decoding and scoring on two cores with the small encoder.
 DEFAULT_PULLS = 600
 BUDGET_OPTIONS = ("pulls", "every_seconds", "budget_of", "share")
-# More keyframes than a model takes are not drawn for anybody.
+# A contact sheet of more keyframes cannot be read.
 MOST_SHOWN = 512
 # Queries of one video that are served at once; each waits in a thread of its own.
 QUERIES_AT_ONCE = 64
@@ -62,7 +72,7 @@ log = logging.getLogger("focus_eval")
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class VideoSelection(Selection):
-    """The keyframes of one video for one query; a `Selection` that knows its video.
+    """The keyframes of one video for one query: a `Selection` that can open its video.
 
     Args:
         row: the record of the selection, as a run would write it.
@@ -81,16 +91,16 @@ class VideoSelection(Selection):
 
     @property
     def query(self) -> str:
-        """What was looked for."""
+        """The query text."""
         return self.row.query
 
     @property
     def times(self) -> tuple[float, ...]:
         """Presentation time of each keyframe by the file's own clock, in seconds since the first frame."""
-        return tuple(self.row.times_seconds)
+        return tuple(self.row.times_seconds or ())
 
     def images(self) -> Iterator[Image]:
-        """Yield the keyframes as PIL images at full size, in their order; the video is decoded as they are asked for.
+        """Yield the keyframes as PIL images at full size, in order; the video is decoded on the way.
 
         Raises:
             VideoError: the file has gone, has changed, or is damaged.
@@ -112,14 +122,14 @@ class VideoSelection(Selection):
         return file
 
     def to_json(self) -> str:
-        """Return the row, the share of frames scored and the versions of all that took part, as JSON."""
+        """Return the row, the share of frames scored and the versions of all packages involved, as JSON."""
         return whole_text(json.dumps(self.as_dict(), indent=1, ensure_ascii=False, allow_nan=False)) + "\n"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what `to_json` says, as Python values."""
+        """Return the values of `to_json` as a dict."""
         return {
             **asdict(self.row),
-            "frames_scored": self.frames_scored,
+            "frames_scored": self.share_scored,
             "sampler_version": self.sampler_version,
             "versions": versions(),
         }
@@ -171,7 +181,7 @@ def select_keyframes(
     k: int = 8,
     sampler: str | FrameSampler | None = None,
     sampler_options: Mapping[str, Any] | None = None,
-    encoder: str | AnyScorer = "offline",
+    encoder: str | Encoder = "offline",
     encoder_options: Mapping[str, Any] | None = None,
     seed: int = 0,
     store: RelevanceStore | str | Path | None = None,
@@ -196,7 +206,7 @@ def select_keyframes(
         store: file that keeps embeddings for the next call.
         share, seconds: score this share of the video's frames, or as many as take about so long here (by timing a few).
         fps: pictures per second of a folder or an array, which do not say it themselves.
-        progress: is told of the frames as they are scored.
+        progress: callback that is called as frames are scored.
 
     Raises:
         FocusEvalError: the video, an option or the encoder's output is invalid; the message says what to do.
@@ -219,46 +229,47 @@ def select_keyframes(
         backend=backend,
     )
     videos = video if isinstance(video, list) else [video]
-    opening = [partial(open_source, item, fps=fps, backend=backend, kept=selector.store) for item in videos]
-    found = [select_with(selector, reopen, queries, budget, progress=progress) for reopen in opening]
-    chosen = [entries[0] if isinstance(query, str) else entries for entries in found]
-    return chosen if isinstance(video, list) else chosen[0]
+    opening = [partial(open_source, item, fps=fps, backend=backend, store=selector.store) for item in videos]
+    selections = [select_with(selector, reopen, queries, budget, progress=progress) for reopen in opening]
+    results = [entries[0] if isinstance(query, str) else entries for entries in selections]
+    return results if isinstance(video, list) else results[0]
 
 
 def make_selector(
     sampler: str | FrameSampler | None,
     sampler_options: Mapping[str, Any],
-    encoder: str | AnyScorer,
+    encoder: str | Encoder,
     encoder_options: Mapping[str, Any],
     budget: Budget,
     *,
     store: RelevanceStore | str | Path | None = None,
-    **rest: Any,
+    **options: Any,
 ) -> Selector:
-    """Return the selector of these names and options; a sampler that never pulls gets no encoder.
+    """Return the selector for these names and options; no encoder is made for a sampler that never pulls.
 
     Raises:
         FocusEvalError: a name or an option is invalid, options for a made object, or two budgets.
     """
-    made = default_or_named(sampler, _checked_options("sampler", sampler_options))
-    budget.check_alone(sampler_options if sampler is None else changed_options(made))
+    instance = default_or_named(sampler, _checked_options("sampler", sampler_options))
+    budget.check_alone(sampler_options if sampler is None else changed_options(instance))
     _checked_options("encoder", encoder_options)
-    scorer: AnyScorer | None = None
-    if made.needs_encoder and isinstance(encoder, str):
+    scorer: Encoder | None = None
+    if instance.needs_encoder and isinstance(encoder, str):
         scorer = make_encoder(encoder, **encoder_options)
-    elif made.needs_encoder:
+    elif instance.needs_encoder:
         _refuse_options("encoder", encoder_options)
         scorer = _checked_encoder(encoder)
     if store is not None:
         from focus_eval.encoders.store import RelevanceStore
 
         store = store if isinstance(store, RelevanceStore) else RelevanceStore(usable_path(store, "store"))
-    scan, llm = make_scan_encoder(made), ready_llm(made)
-    return Selector(sampler=made, encoder=scorer, scan_encoder=scan, llm=llm, store=store, **rest)
+    scan = make_scan_encoder(instance) if instance.needs_scan else None
+    llm = ready_llm(instance) if instance.needs_llm else None
+    return Selector(sampler=instance, encoder=scorer, scan_encoder=scan, llm=llm, store=store, **options)
 
 
 def default_or_named(sampler: str | FrameSampler | None, options: Mapping[str, Any]) -> FrameSampler:
-    """Return the sampler, the default one with its budget of pulls where the options do not state another."""
+    """Return the sampler; the default one gets `DEFAULT_PULLS` unless the options set a budget."""
     if sampler is None:
         budget = {} if {*options} & {*BUDGET_OPTIONS} else {"pulls": DEFAULT_PULLS}
         return make_sampler(DEFAULT_SAMPLER, **budget, **options)
@@ -266,12 +277,12 @@ def default_or_named(sampler: str | FrameSampler | None, options: Mapping[str, A
         return make_sampler(sampler, **options)
     _refuse_options("sampler", options)
     if not isinstance(sampler, FrameSampler):
-        raise InvalidInput(f"sampler must be a name or a made sampler, got {sampler!r}; see focus-eval samplers")
+        raise InvalidInput(f"sampler must be a name or a made sampler, got {sampler!r}; see focus-eval list samplers")
     return sampler
 
 
 def open_source(
-    video: Video, *, fps: float | None = None, backend: str = "pyav", kept: RelevanceStore | None = None
+    video: Video, *, fps: float | None = None, backend: str = "pyav", store: RelevanceStore | None = None
 ) -> VideoReader:
     """Open a video file, a folder of pictures or an array of them.
 
@@ -287,21 +298,21 @@ def open_source(
     if path is not None and not path.is_dir():
         if fps is not None:
             raise InvalidInput(f"{path}: a video file has a frame rate of its own; leave fps out")
-        return open_video(path, backend=backend, kept=kept)
+        return open_video(path, backend=backend, kept=store)
     if fps is None:
-        what = f"{path}: a directory" if path is not None else "an array"
-        raise InvalidInput(f"{what} of pictures has no frame rate: give fps, e.g. 1 for one a second")
+        kind = f"{path}: a directory" if path is not None else "an array"
+        raise InvalidInput(f"{kind} of pictures has no frame rate: give fps, e.g. 1 for one a second")
     return PictureReader(path if path is not None else video, fps=fps)  # type: ignore[arg-type]
 
 
 def changed_options(sampler: FrameSampler) -> list[str]:
     """Return the options of `sampler` that are not at their defaults."""
-    return [each.name for each in fields(sampler) if getattr(sampler, each.name) != each.default]
+    return [item.name for item in fields(sampler) if getattr(sampler, item.name) != item.default]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """How many frames to score, where it is not said as an option of the sampler: at most one of the two.
+    """Number of frames to score, as a share of the video or by time; the alternative to options of the sampler.
 
     Args:
         share: of the video's frames, in (0, 1].
@@ -327,16 +338,16 @@ class Budget:
 
     @property
     def is_open(self) -> bool:
-        """Whether neither is given."""
+        """True if neither `share` nor `seconds` is set."""
         return self.share is None and self.seconds is None
 
     def check_alone(self, options: Iterable[str]) -> None:
-        """Refuse `options` of a sampler that state how many frames to score, where this says it too."""
-        if not self.is_open and (stated := {*options} & {*BUDGET_OPTIONS}):
-            raise InvalidInput(f"give share or seconds, or the sampler's option {min(stated)}, not both")
+        """Refuse sampler options that set a budget beside this one."""
+        if not self.is_open and (repeated := {*options} & {*BUDGET_OPTIONS}):
+            raise InvalidInput(f"give share or seconds, or the sampler's option {min(repeated)}, not both")
 
-    def applied(self, selector: Selector, reader: VideoReader) -> Selector:
-        """Return `selector` with so many pulls; its rows say how many, so the selection can be made again.
+    def apply_to(self, selector: Selector, reader: VideoReader) -> Selector:
+        """Return `selector` with this budget as `pulls` of its sampler, so that its rows can be reproduced.
 
         Raises:
             InvalidInput: a sampler without the option `pulls`.
@@ -350,15 +361,14 @@ class Budget:
                 "leave them out"
             )
         n = round(self.share * n_frames) if self.share is not None else frames_in(self.seconds or 0, selector, reader)
-        limited, pulls = copy(selector), {"pulls": min(max(1, n), n_frames)}
-        limited.sampler = replace(sampler, **pulls)  # type: ignore[arg-type]
-        return limited
+        pulls: dict[str, Any] = {"pulls": min(max(1, n), n_frames)}
+        return selector.with_sampler(replace(sampler, **pulls))
 
 
 def frames_in(seconds: float, selector: Selector, reader: VideoReader) -> int:
     """Return how many frames can be decoded and encoded in `seconds`, by timing some of them."""
     encoder = selector.encoder
-    if encoder is None or isinstance(encoder, ScoresFrames):
+    if encoder is None or not encoder.reads_frames:
         return reader.info.n_frames
     frames = np.unique(np.linspace(0, reader.info.n_frames - 1, 16).astype(np.int64))
     encoder.embed(reader.read(frames[:1]))  # loads the weights
@@ -377,32 +387,14 @@ def query_question(path: str | Path, query: str) -> Question:
 
 
 def selection_of(row: SelectionRow, *, sampler_version: int, reopen: Callable[[], VideoReader]) -> VideoSelection:
-    """Return the selection that `row` records.
+    """Return the selection that `row` holds, with its video.
 
     Raises:
-        SelectionMismatch: a row that records an error instead.
+        SelectionMismatch: a row that holds none.
     """
-    if row.error is not None:
-        raise SelectionMismatch(f"{row.benchmark} {row.question_id}: no selection, {row.error}")
-    relevance = [np.nan if value is None else value for value in row.pulled_relevance]
-    return VideoSelection(
-        keyframes=tuple(row.keyframes),
-        video=VideoInfo(row.n_frames, row.fps),
-        k=row.k,
-        sampler=row.sampler,
-        options=row.options,
-        pulled_frames=frozen_ints(row.pulled_frames),
-        pulled_relevance=frozen_floats(relevance),
-        scanned_frames=frozen_ints(row.scanned_frames),
-        text_pulls=tuple(TextPulls(t, frozen_ints(f), frozen_floats(r)) for t, f, r in row.text_pulls),
-        looked_frames=frozen_ints(row.looked_frames),
-        scales=None if row.scales is None else tuple(row.scales),
-        clips=tuple(ClipReport(*clip) for clip in row.clips),
-        facts=row.facts,
-        row=row,
-        sampler_version=sampler_version,
-        reopen=reopen,
-    )
+    if (selection := row.selection) is None:
+        raise SelectionMismatch(f"{row.benchmark} {row.question_id}: no selection, {row.error or 'frames not known'}")
+    return VideoSelection(**vars(selection), row=row, sampler_version=sampler_version, reopen=reopen)
 
 
 def select_with(
@@ -413,11 +405,11 @@ def select_with(
     *,
     progress: Progress | None = None,
 ) -> list[VideoSelection]:
-    """Return one selection per query; each frame of the video is decoded and encoded once for all of them."""
+    """Return one selection per query; a frame that several queries need is decoded and encoded once."""
     with reopen() as reader:
         if not isinstance(reader, PictureReader) and reader.path.is_file():
             reopen = partial(_open_same, reopen, file_state(reader.path))
-        selector = budget.applied(selector, reader)
+        selector = budget.apply_to(selector, reader)
         if isinstance(reader, PictureReader) and selector.store is not None:
             raise InvalidInput(
                 f"{reader.path}: a store keeps what is known of video files, not of pictures; leave it out"
@@ -425,21 +417,21 @@ def select_with(
         questions = [query_question(reader.path, query) for query in queries]
         rows: list[SelectionRow] = []
         for at in range(0, len(questions), QUERIES_AT_ONCE):
-            batcher = SharedBatcher(reader)
-            asked = questions[at : at + QUERIES_AT_ONCE]
+            batcher = RendezvousBatcher(reader)
+            batch = questions[at : at + QUERIES_AT_ONCE]
             jobs = [
                 partial(selector.select, question, reader.path, batcher=batcher, progress=progress)
-                for question in asked
+                for question in batch
             ]
             rows += batcher.run(jobs)
     for row in rows:
-        log.info("%s: %s chose %d keyframes for %r", row.video, row.sampler, len(row.keyframes), row.query)
+        log.info("%s: %s chose %d keyframes for %r", row.video, row.sampler, len(row.keyframes or ()), row.query)
     version = selector.sampler.version
     return [selection_of(row, sampler_version=version, reopen=reopen) for row in rows]
 
 
 def _open_same(reopen: Callable[[], VideoReader], state: FileState) -> VideoReader:
-    """Open a video again; another file in its place would give other pictures at the same indices."""
+    """Open a video again, and refuse a file that was changed or replaced."""
     reader = reopen()
     if file_state(reader.path) != state:
         reader.close()
@@ -447,19 +439,20 @@ def _open_same(reopen: Callable[[], VideoReader], state: FileState) -> VideoRead
     return reader
 
 
-def _checked_options(what: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def _checked_options(owner: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
-        raise InvalidInput(f"options of the {what} must be a dict of names and values, got {options!r}")
+        raise InvalidInput(f"options of the {owner} must be a dict of names and values, got {options!r}")
     return options
 
 
-def _refuse_options(what: str, options: Mapping[str, Any]) -> None:
+def _refuse_options(owner: str, options: Mapping[str, Any]) -> None:
     if options:
-        raise InvalidInput(f"{what} is a made object, so its options ({', '.join(options)}) are set already")
+        raise InvalidInput(f"{owner} is a made object, so its options ({', '.join(options)}) are set already")
 
 
-def _checked_encoder(encoder: Any) -> AnyScorer:
-    if isinstance(encoder, type) or not isinstance(encoder, (Scorer, ScoresFrames)):
-        raise InvalidInput(f"encoder must be a name or a made encoder, got {encoder!r}; see focus-eval plugins")
-    scorer: AnyScorer = encoder
-    return scorer
+def _checked_encoder(encoder: Any) -> Encoder:
+    if isinstance(encoder, Encoder):
+        return encoder
+    is_older = hasattr(encoder, "relevance") or hasattr(encoder, "relevance_of")
+    fix = "derive its class from focus_eval.encoders.base.Encoder" if is_older else "see focus-eval list encoders"
+    raise InvalidInput(f"encoder must be a name or a made encoder, got {encoder!r}; {fix}")

@@ -16,22 +16,38 @@ from focus_eval.commands.demo import demo
 from focus_eval.commands.doctor import doctor
 from focus_eval.commands.exchange import evidence, export, import_, recall
 from focus_eval.commands.lab import check, simulate
-from focus_eval.commands.lists import configs, plugins, samplers, slurm_script, tasks, videos
-from focus_eval.commands.packing import cite, pack, unpack
+from focus_eval.commands.lists import list_
+from focus_eval.commands.packing import pack
 from focus_eval.commands.predict import predict
 from focus_eval.commands.registry import registry
-from focus_eval.commands.reports import acf, compare, report
+from focus_eval.commands.reports import compare, report
 from focus_eval.commands.runs import plan, run, status
 from focus_eval.commands.select import select
 from focus_eval.commands.submit import submit
-from focus_eval.core.errors import FocusEvalError, printable, unknown_name
+from focus_eval.commands.videos import videos
+from focus_eval.core.errors import FocusEvalError, InvalidInput, printable, unknown_name
+from focus_eval.core.extras import install_command
 
 _MOST_CHARACTERS = 2000  # of an error message
 _SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
+# Commands of the version before, with what to type instead; they leave with the next version.
+RETIRED_COMMANDS = {
+    "acf": "python scripts/draw_autocorrelation.py RUN --out FIGURE, a script of the repository",
+    "cite": "focus-eval report RUN, which writes methods.md and references.bib",
+    "configs": "focus-eval list configs",
+    "plugins": "focus-eval list",
+    "samplers": "focus-eval list samplers",
+    "slurm-script": "sbatch slurm.sbatch MATRIX, the file in docs/examples/ of the repository",
+    "tasks": "focus-eval list tasks",
+    "unpack": "focus-eval pack --undo FILE",
+}
 
 
 class _Commands(TyperGroup):
-    """typer's options for completion detect the shell; here they take one that is named, too."""
+    """The commands; a retired one is refused with its replacement.
+
+    The options for completion take the name of a shell too, where typer's own detect it.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         match args:
@@ -41,6 +57,11 @@ class _Commands(TyperGroup):
                 callback = show_callback if option == "--show-completion" else install_callback
                 callback(ctx, self.params[0], shell)
         return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in RETIRED_COMMANDS:
+            raise InvalidInput(f"the command {args[0]} is gone; instead: {RETIRED_COMMANDS[args[0]]}")
+        return super().resolve_command(ctx, args)
 
 
 app = typer.Typer(
@@ -69,32 +90,25 @@ def focus_eval(
 
 
 app.command()(select)
-app.command()(samplers)
-app.command()(plugins)
+app.command("list")(list_)
 app.command()(check)
 app.command()(demo)
-app.command()(configs)
 app.command()(plan)
 app.command()(run)
 app.command()(status)
 app.command()(report)
 app.command()(compare)
 app.command()(pack)
-app.command()(unpack)
-app.command()(cite)
 app.command()(audit)
 app.command()(recall)
 app.command()(evidence)
 app.command()(predict)
 app.command()(submit)
 app.command()(registry)
-app.command()(acf)
 app.command()(simulate)
 app.command("compare-samplers")(compare_samplers)
 app.command("import")(import_)
 app.command()(export)
-app.command()(tasks)
-app.command("slurm-script")(slurm_script)
 app.command()(videos)
 app.command()(doctor)
 
@@ -105,6 +119,10 @@ def main() -> None:
         app(prog_name="focus-eval")
     except FocusEvalError as error:
         _end(str(error))
+    except ModuleNotFoundError as error:
+        if (error.name or "focus_eval").partition(".")[0] == "focus_eval":
+            raise
+        _end(f"this needs {error.name}, which is not installed: {install_command('all')}")
     except OSError as error:  # a folder where a file must be, a full disk, no permission
         _end(f"{error.filename}: {error.strerror}" if error.filename else str(error))
 

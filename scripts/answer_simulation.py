@@ -4,9 +4,9 @@ Each GPU has a process with its share of the cores. A question's frames are deco
 most four), its inputs are prepared on one core (resizing and processor), then the model takes it alone. Ways:
 
   between   two questions are decoded ahead; inputs are prepared between forwards
-  ahead     `lmms.turns.n_lanes` threads take questions from file to model, which takes them in order
+  ahead     `lmms.lookahead.n_lanes` threads take questions from file to model, which takes them in order
   together  the same, and three cells of a matrix share the frames of a video as far as they fit into memory
-            (`lmms.frames.SharedFrames`)
+            (`lmms.lookahead.FrameGroup`)
 
 Cores' seconds are measured here (`--measure CLIP` prints them for a file) or stated; a forward's seconds are stated.
 Run: python scripts/answer_simulation.py [--cores 64] [--forward 0.6] [--measure CLIP]
@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from event_clock import Clock, Servers
 
-from focus_eval.lmms.turns import n_lanes, parts_ahead
+from focus_eval.lmms.lookahead import n_groups_ahead, n_lanes
 
 # Seconds of a core on an Intel Xeon, 2026-11-23, by video: for each frame passed over on the way to those asked for,
 # and to prepare one frame for Qwen2-VL (resizing and processor, one thread).
@@ -71,23 +71,23 @@ def questions(size: str, k: int, *, n_videos: int, forward: float, n_ahead: int 
         n_ahead: parts of shared frames decoded ahead; 0: each question decodes its own.
     """
     rng = np.random.default_rng(0)
-    most = SHARED_BYTES / (n_ahead + 2) / FRAME_BYTES[size]
-    made: list[Question] = []
+    max_ahead = SHARED_BYTES / (n_ahead + 2) / FRAME_BYTES[size]
+    simulated: list[Question] = []
     n_parts = 0
     for number in range(n_videos):
         n_frames = int(LENGTHS[number % len(LENGTHS)] * FPS)
         unions: list[list[np.ndarray]] = []
         for frames in [np.unique(rng.integers(0, n_frames, k)) for _ in range(6)]:
-            if n_ahead and unions and np.unique(np.concatenate([*unions[-1], frames])).size <= most:
+            if n_ahead and unions and np.unique(np.concatenate([*unions[-1], frames])).size <= max_ahead:
                 unions[-1].append(frames)
             else:
                 unions.append([frames])
-        for together in unions:
-            cost = passed(np.unique(np.concatenate(together))) * DECODE[size]
-            part = n_parts if len(together) > 1 else None
-            n_parts += len(together) > 1
-            made += [Question(cost, k * PREPARE[size], forward, part)] * len(together)
-    return made
+        for union in unions:
+            cost = passed(np.unique(np.concatenate(union))) * DECODE[size]
+            part = n_parts if len(union) > 1 else None
+            n_parts += len(union) > 1
+            simulated += [Question(cost, k * PREPARE[size], forward, part)] * len(union)
+    return simulated
 
 
 def passed(frames: np.ndarray) -> int:
@@ -97,15 +97,15 @@ def passed(frames: np.ndarray) -> int:
     return int((frames[last] % GROUP + 1).sum())
 
 
-def busy(asked: Sequence[Question], *, cores: int, way: Way) -> tuple[float, float]:
+def busy(questions: Sequence[Question], *, cores: int, method: Way) -> tuple[float, float]:
     """Return the seconds that one process takes for `asked`, and the share of them in which its GPU computes."""
     clock = Clock()
-    node, lanes = Servers(clock, cores), Servers(clock, way.lanes)
-    waiting: deque[tuple[int, Question]] = deque(enumerate(asked))
+    node, lanes = Servers(clock, cores), Servers(clock, method.lanes)
+    waiting: deque[tuple[int, Question]] = deque(enumerate(questions))
     ready: dict[int, Callable[[], None]] = {}
     state = {"next": 0, "is_free": True, "busy": 0.0}
-    pool = Servers(clock, max(1, way.n_ahead))
-    cost_of = {question.part: question.decode for question in asked}
+    pool = Servers(clock, max(1, method.n_ahead))
+    cost_of = {question.part: question.decode for question in questions}
     waits: dict[int, list[Callable[[], None]] | None] = {}  # by part that was started; None where it is decoded
 
     def start() -> None:
@@ -117,7 +117,7 @@ def busy(asked: Sequence[Question], *, cores: int, way: Way) -> tuple[float, flo
         if question.part is None:
             read(question.decode, lambda: decoded(at, question))
             return
-        for part in range(question.part, question.part + 1 + way.n_ahead):
+        for part in range(question.part, question.part + 1 + method.n_ahead):
             if part in cost_of and part not in waits:
                 waits[part] = []
                 pool.take(partial(read, cost_of[part], partial(part_decoded, part)))
@@ -134,18 +134,18 @@ def busy(asked: Sequence[Question], *, cores: int, way: Way) -> tuple[float, flo
             then()
 
     def read(seconds: float, then: Callable[[], None]) -> None:
-        left = [READERS]
+        remaining = [READERS]
 
         def run_done() -> None:
-            left[0] -= 1
-            if left[0] == 0:
+            remaining[0] -= 1
+            if remaining[0] == 0:
                 then()
 
         for _ in range(READERS):
             node.serve(seconds / READERS, run_done)
 
     def decoded(at: int, question: Question) -> None:
-        if way.prepares:
+        if method.prepares:
             node.serve(question.prepare, lambda: arrive(at, lambda: run(question)))
         else:
             arrive(at, lambda: node.serve(question.prepare, lambda: run(question)))
@@ -158,7 +158,7 @@ def busy(asked: Sequence[Question], *, cores: int, way: Way) -> tuple[float, flo
         if state["is_free"] and state["next"] in ready:
             state["is_free"] = False
             ready.pop(int(state["next"]))()
-            if not way.prepares:  # its thread decodes the next one, while this one is prepared and answered
+            if not method.prepares:  # its thread decodes the next one, while this one is prepared and answered
                 give_back()
 
     def run(question: Question) -> None:
@@ -168,7 +168,7 @@ def busy(asked: Sequence[Question], *, cores: int, way: Way) -> tuple[float, flo
     def answered() -> None:
         state["next"] += 1
         state["is_free"] = True
-        if way.prepares:
+        if method.prepares:
             give_back()
         look()
 
@@ -176,7 +176,7 @@ def busy(asked: Sequence[Question], *, cores: int, way: Way) -> tuple[float, flo
         lanes.give_back()
         start()
 
-    for _ in range(way.lanes):
+    for _ in range(method.lanes):
         start()
     clock.run()
     return clock.now, state["busy"] / clock.now
@@ -189,25 +189,25 @@ def measure(clip: Path) -> None:
     from transformers import Qwen2VLVideoProcessor
 
     from focus_eval.lmms.frames import FrameBatch, PathWithFrames
-    from focus_eval.lmms.models.qwen_vl import feeding
+    from focus_eval.lmms.models.qwen_vl import wrap_reader
     from focus_eval.lmms.patches import wrap_video_readers
     from focus_eval.video import open_video
 
     torch.set_num_threads(1)
-    wrap_video_readers(feeding)
+    wrap_video_readers(wrap_reader)
     with open_video(clip, n_threads=1) as video:
         frames = np.linspace(0, video.info.n_frames - 1, 16).astype(np.int64)
-        before = time.process_time(), video.n_decoded  # type: ignore[attr-defined]
+        start = time.process_time(), video.n_decoded  # type: ignore[attr-defined]
         pixels = video.read(frames)
-        n_decoded = video.n_decoded - before[1]  # type: ignore[attr-defined]
-        print(f"decode: {(time.process_time() - before[0]) / n_decoded:.4f} s a frame passed over ({n_decoded})")
-        shown = FrameBatch(
+        n_decoded = video.n_decoded - start[1]  # type: ignore[attr-defined]
+        print(f"decode: {(time.process_time() - start[0]) / n_decoded:.4f} s a frame passed over ({n_decoded})")
+        batch = FrameBatch(
             path=clip, frames=tuple(frames.tolist()), times_seconds=tuple(video.frame_times(frames)), pixels=pixels,
             fps=video.info.fps, n_frames=video.info.n_frames,
         )  # fmt: skip
     processor = Qwen2VLVideoProcessor()
     started = time.process_time()
-    resized = fetch_video({"video": PathWithFrames(shown), "max_pixels": 602112, "min_pixels": 3136})
+    resized = fetch_video({"video": PathWithFrames(batch), "max_pixels": 602112, "min_pixels": 3136})
     processor(videos=[resized], return_tensors="pt", do_sample_frames=False)
     print(f"prepare: {(time.process_time() - started) / len(frames):.3f} s a frame, to {tuple(resized.shape[2:])}")
 
@@ -230,14 +230,19 @@ def main() -> None:
         for k in (32, 64):
             for gpus in (1, 4, 8):
                 cores = max(1, args.cores // gpus)
-                told, shares = [], []
+                lines, shares = [], []
                 lanes = n_lanes(cores)
-                for way in (Way(2, prepares=False), Way(lanes, prepares=True), Way(lanes, True, parts_ahead(cores))):
-                    asked = questions(size, k, n_videos=args.videos, forward=args.forward * k / 32, n_ahead=way.n_ahead)
-                    seconds, share = busy(asked, cores=cores, way=way)
-                    told.append(f"{share:.0%}, {seconds / len(asked):.2f} s")
+                for method in (
+                    Way(2, prepares=False),
+                    Way(lanes, prepares=True),
+                    Way(lanes, True, n_groups_ahead(cores)),
+                ):
+                    forward = args.forward * k / 32
+                    workload = questions(size, k, n_videos=args.videos, forward=forward, n_ahead=method.n_ahead)
+                    seconds, share = busy(workload, cores=cores, method=method)
+                    lines.append(f"{share:.0%}, {seconds / len(workload):.2f} s")
                     shares.append(f"{share:.4f}")
-                print(f"| {size} | {k} | {gpus} | {cores} | " + " | ".join(told) + " |", flush=True)
+                print(f"| {size} | {k} | {gpus} | {cores} | " + " | ".join(lines) + " |", flush=True)
                 rows.append((size, k, gpus, cores, *shares))
     if args.csv:
         with args.csv.open("w", newline="", encoding="utf-8") as file:

@@ -25,18 +25,23 @@ def main() -> None:
     parser.add_argument("--at-once", type=int, default=64)
     parser.add_argument("--faults", type=float, default=0.2, help="share of the requests that fail")
     parser.add_argument("--attempts", type=int, default=3, help="requests per question at most")
-    asked = parser.parse_args()
-    with ChatServer(fault_share=asked.faults, delay_seconds=0.5) as chat, tempfile.TemporaryDirectory() as temporary:
+    arguments = parser.parse_args()
+    with (
+        ChatServer(fault_share=arguments.faults, delay_seconds=0.5) as chat,
+        tempfile.TemporaryDirectory() as temporary,
+    ):
         started = time.perf_counter()
-        rows = answer_rows(Path(temporary), chat, asked.questions, at_once=asked.at_once, attempts=asked.attempts)
+        rows = answer_rows(
+            Path(temporary), chat, arguments.questions, at_once=arguments.at_once, attempts=arguments.attempts
+        )
         per_question = Counter(row.question_id for row in rows)
         answered = sum(row.error is None for row in rows)
-        found = {
-            "questions": asked.questions,
+        outcomes = {
+            "questions": arguments.questions,
             "rows": len(rows),
             "answered": answered,
             "recorded as failed": len(rows) - answered,
-            "without a row": asked.questions - len(per_question),
+            "without a row": arguments.questions - len(per_question),
             "with more than one row": sum(n > 1 for n in per_question.values()),
             "requests": chat.n_requests,
             "failed on purpose": sum(chat.failed.values()),
@@ -46,7 +51,7 @@ def main() -> None:
             "most requests at once": chat.most_at_once,
             "seconds": round(time.perf_counter() - started),
         }
-    print(json.dumps(found, indent=1))
+    print(json.dumps(outcomes, indent=1))
 
 
 def answer_rows(folder: Path, chat: ChatServer, n_questions: int, *, at_once: int, attempts: int) -> list:

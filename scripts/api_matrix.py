@@ -26,9 +26,9 @@ def main(n_questions: int, n_frames: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         trial = Trial(Path(folder), n_questions=n_questions, n_frames=n_frames)
         for form in combinations():
-            found = trial.run(form)
-            failed |= bool(found["differing"] or found["wrong"]) or found["in_flight"] != n_questions
-            words = (form.kind, form.frames, "on" if form.times else "off", form.detail or "-", *found.values())
+            outcome = trial.run(form)
+            failed |= bool(outcome["differing"] or outcome["wrong"]) or outcome["in_flight"] != n_questions
+            words = (form.kind, form.frames, "on" if form.times else "off", form.detail or "-", *outcome.values())
             print("| " + " | ".join(map(str, words)) + " |", flush=True)
     sys.exit(failed)
 

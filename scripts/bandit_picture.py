@@ -57,14 +57,14 @@ def draw_truth(axes: Axes, trace: SimulatedTrace) -> None:
         axes.axvline(moment, color=EVIDENCE, lw=1.2, ls="--")
 
 
-def draw_pulls(axes: Axes, trace: SimulatedTrace, selection: Selection, which: slice) -> None:
+def draw_pulls(axes: Axes, trace: SimulatedTrace, selection: Selection, pulls: slice) -> None:
     """Draw the borders of the clips and the scored frames of one stage."""
     draw_truth(axes, trace)
     for clip in selection.clips:
         axes.axvline(clip.start / trace.info.fps, color=FAINT, lw=0.4)
-    times = selection.pulled_frames[which] / trace.info.fps
-    axes.vlines(times, 0, selection.pulled_relevance[which], color=COLOUR, lw=1.0)
-    axes.plot(times, selection.pulled_relevance[which], "o", color=COLOUR, ms=3)
+    times = selection.pulled_frames[pulls] / trace.info.fps
+    axes.vlines(times, 0, selection.pulled_relevance[pulls], color=COLOUR, lw=1.0)
+    axes.plot(times, selection.pulled_relevance[pulls], "o", color=COLOUR, ms=3)
 
 
 def draw_optimism(axes: Axes, trace: SimulatedTrace, selection: Selection, coarse: int) -> None:

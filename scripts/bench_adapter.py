@@ -37,7 +37,7 @@ def main() -> None:
         clip = write_numbered_clip(Path(folder) / "clip.mp4", 300, width=320, height=240, fps=30)
         options = {"pretrained": str(weights), "device": "cpu", "device_map": "cpu"}
         stock = LlavaHf(**options, max_frames_num=N_FRAMES)
-        ours = FocusLlavaOnevision(**options, sampler="uniform", frames=N_FRAMES, record=f"{folder}/record")
+        plugin_model = FocusLlavaOnevision(**options, sampler="uniform", frames=N_FRAMES, record=f"{folder}/record")
         documents = {
             "focus_longvideobench": {
                 "test": [
@@ -63,13 +63,15 @@ def main() -> None:
                 for at in range(N_QUESTIONS)
             ]  # fmt: skip
 
-        stock.task_dict = ours.task_dict = documents
-        ours.generate_until(requests())
+        stock.task_dict = plugin_model.task_dict = documents
+        plugin_model.generate_until(requests())
         rows = [SelectionRow(**row) for row in read_record(Path(folder) / "record", "selections")]
-        ours.show(GivenRows(rows, k=N_FRAMES, selection_id="given"), frames=N_FRAMES)  # no selection in what follows
+        plugin_model.show(
+            GivenRows(rows, k=N_FRAMES, selection_id="given"), frames=N_FRAMES
+        )  # no selection in what follows
         seconds: dict[str, list[float]] = {"stock": [], "ours": [], "added": [], "stock cpu": [], "ours cpu": []}
         for _ in range(N_TURNS):
-            for name, model in (("stock", stock), ("ours", ours)):
+            for name, model in (("stock", stock), ("ours", plugin_model)):
                 started, worked = time.perf_counter(), time.process_time()
                 model.generate_until(requests())
                 seconds[name].append((time.perf_counter() - started) / N_QUESTIONS)

@@ -59,14 +59,14 @@ def main() -> None:
 
 def loaded(args: argparse.Namespace, weights: Path, device: str, folder: Path) -> Any:
     """Return the plugin's model."""
-    ours = {"sampler": "uniform", "frames": args.frames, "record": str(folder / "record"), "batch_size": 1}
+    plugin_arguments = {"sampler": "uniform", "frames": args.frames, "record": str(folder / "record"), "batch_size": 1}
     if args.engine == "vllm":
         from focus_eval.lmms.models.vllm import FocusVLLM
 
-        return FocusVLLM(model=str(weights), max_model_len=32768, dtype="bfloat16", **ours)
+        return FocusVLLM(model=str(weights), max_model_len=32768, dtype="bfloat16", **plugin_arguments)
     from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
 
-    return FocusQwen2VL(pretrained=str(weights), device=device, device_map=device, **ours)
+    return FocusQwen2VL(pretrained=str(weights), device=device, device_map=device, **plugin_arguments)
 
 
 def table_of(model: Any, clip: Path, args: argparse.Namespace, folder: Path) -> str:

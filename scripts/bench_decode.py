@@ -66,8 +66,8 @@ def asked_batches(path: Path, sampler: str, *, k: int = 64) -> list[list[int]]:
 
     def pull(frames: np.ndarray) -> np.ndarray:
         batches.append(frames.tolist())
-        near = np.abs(frames[:, None] - bumps).min(axis=1) / (20 * _FPS)
-        return 0.1 + 0.8 * np.exp(-(near**2)) * (0.9 + 0.1 * np.cos(frames))
+        distances = np.abs(frames[:, None] - bumps).min(axis=1) / (20 * _FPS)
+        return 0.1 + 0.8 * np.exp(-(distances**2)) * (0.9 + 0.1 * np.cos(frames))
 
     make_sampler(sampler).select(info, k=k, pull=pull, rng=np.random.default_rng(0))
     return batches
@@ -93,13 +93,13 @@ def read_with_decord(path: Path, batches: list[list[int]]) -> int:
     return _frames_on_the_way(np.array(video.get_key_indices()), [n for batch in batches for n in batch])
 
 
-def _frames_on_the_way(sync: np.ndarray, asked: list[int]) -> int:
+def _frames_on_the_way(sync: np.ndarray, frames: list[int]) -> int:
     """Return the frames decoded when decoding goes on within a group and starts at its sync frame otherwise."""
-    before, total = -1, 0
-    for number in asked:
+    previous, total = -1, 0
+    for number in frames:
         start = int(sync[np.searchsorted(sync, number, side="right") - 1])
-        total += number - before if start <= before < number else number - start + 1
-        before = number
+        total += number - previous if start <= previous < number else number - start + 1
+        previous = number
     return total
 
 
@@ -168,26 +168,26 @@ def compare(path: Path, *, baseline: str, repeats: int) -> None:
     for sampler in _SAMPLERS:
         batches = asked_batches(path, sampler)
         n_asked = sum(map(len, batches))
-        ours = best("ours", path, batches, repeats=repeats)
+        reader_best = best("ours", path, batches, repeats=repeats)
         single = best(baseline, path, batches, repeats=repeats)
         released = released or single
         cells = [
             path.stem,
             sampler,
             str(n_asked),
-            *_costs(ours, single, released, "seconds"),
-            *_costs(ours, single, released, "cpu"),
-            f"{ours['decoded'] / n_asked:.1f}",
+            *_costs(reader_best, single, released, "seconds"),
+            *_costs(reader_best, single, released, "cpu"),
+            f"{reader_best['decoded'] / n_asked:.1f}",
             f"{single['decoded'] / n_asked:.1f}",
-            f"{ours['peak_mib']:.0f}",
+            f"{reader_best['peak_mib']:.0f}",
             f"{single['peak_mib']:.0f}",
         ]
         print("| " + " | ".join(cells) + " |", flush=True)
 
 
-def _costs(ours: dict[str, float], single: dict[str, float], released: dict[str, float], key: str) -> list[str]:
-    ratio, than_released = single[key] / ours[key], released[key] / ours[key]
-    return [f"{ours[key]:.2f}", f"{single[key]:.2f}", f"{ratio:.1f}", f"{than_released:.1f}"]
+def _costs(reader_costs: dict[str, float], single: dict[str, float], released: dict[str, float], key: str) -> list[str]:
+    ratio, than_released = single[key] / reader_costs[key], released[key] / reader_costs[key]
+    return [f"{reader_costs[key]:.2f}", f"{single[key]:.2f}", f"{ratio:.1f}", f"{than_released:.1f}"]
 
 
 def cases(*, quick: bool) -> list[tuple[float, str, float | None]]:

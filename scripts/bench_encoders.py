@@ -22,9 +22,9 @@ import torch
 
 from focus_eval import make_sampler
 from focus_eval.core.types import VideoInfo
-from focus_eval.encoders.blip import LAVIS, BlipScorer
+from focus_eval.encoders.blip import LAVIS, BlipOptions, BlipScorer
 from focus_eval.encoders.preprocess import ImageRules, resize_frames, resize_on_device
-from focus_eval.encoders.torch_scorer import PRECISIONS, EncoderOptions, torch_device
+from focus_eval.encoders.torch_scorer import PRECISIONS, torch_device
 from focus_eval.pipeline.timing import device_name
 from support.encoder_rates import image_gflop, matrix_rate, text_gflop, wait
 from support.random_weights import TINY_BLIP_HEADS, random_blip
@@ -50,10 +50,10 @@ def varied_frames(n: int) -> np.ndarray:
     return np.stack([(frame * gain).astype(np.uint8) for frame, gain in zip(texture, gains, strict=True)])
 
 
-def scorer_of(parts, *, tiny: bool, made: type[BlipScorer] = BlipScorer, **options) -> BlipScorer:
+def scorer_of(parts, *, tiny: bool, scorer_class: type[BlipScorer] = BlipScorer, **options) -> BlipScorer:
     """Return a scorer on the shared random model."""
     rules = replace(LAVIS, text_heads=TINY_BLIP_HEADS) if tiny else LAVIS
-    return made.of_parts(*parts, rules=rules, identity="random weights", options=EncoderOptions(**options))
+    return scorer_class.of_parts(*parts, rules=rules, identity="random weights", options=BlipOptions(**options))
 
 
 def timed(device, call):
@@ -87,25 +87,25 @@ def compare_precisions(parts, frames, args) -> None:
     for precision in PRECISIONS:
         if precision == "tf32" and not device.startswith("cuda"):
             continue
-        made = scorer_of(
+        variant = scorer_of(
             parts, tiny=args.tiny, device=device, precision=precision, batch_size=args.batch, compile=args.compile
         )
-        prepared = made.prepare(frames)
-        made.embed(prepared[: args.batch])  # compiles, tunes and warms up
-        busy = made.encode_seconds
-        tokens = made.embed(prepared)
-        rate = len(frames) / (made.encode_seconds - busy)
-        relevance = made.relevance_many(tokens, _QUESTIONS)
+        prepared = variant.prepare(frames)
+        variant.embed(prepared[: args.batch])  # compiles, tunes and warms up
+        busy = variant.encode_seconds
+        tokens = variant.embed(prepared)
+        rate = len(frames) / (variant.encode_seconds - busy)
+        relevance = variant.relevance_many(tokens, _QUESTIONS)
         reference = relevance if reference is None else reference
         moved = np.abs(relevance - reference)
         changed = dict.fromkeys(("topk", "aks", "focus"), 0)
         for row, exact in zip(relevance, reference, strict=True):
-            ours, theirs = chosen_frames(row, k=args.k), chosen_frames(exact, k=args.k)
+            row_frames, exact_frames = chosen_frames(row, k=args.k), chosen_frames(exact, k=args.k)
             for name in changed:
-                changed[name] += len(theirs[name] - ours[name])
+                changed[name] += len(exact_frames[name] - row_frames[name])
         ceiling = matrix_rate(device, precision)
         cells = [
-            precision + "".join(f", {name} {count}" for name, count in made.recoveries.items()),
+            precision + "".join(f", {name} {count}" for name, count in variant.recoveries.items()),
             f"{rate:.1f}",
             f"{rate * gflop / 1000:.3g}",
             f"{100 * rate * gflop / 1000 / ceiling:.0f} % of {ceiling:.3g}",
@@ -120,9 +120,9 @@ def compare_precisions(parts, frames, args) -> None:
 def compare_resizes(frames, device: str, side: int) -> None:
     """Print Pillow on the CPU against integers on the device."""
     rules = ImageRules(height=side, width=side)
-    where = torch.device(device)
+    target = torch.device(device)
     pillow, cpu_seconds = timed(device, lambda: resize_frames(frames, rules))
-    uploaded = torch.tensor(frames).to(where)
+    uploaded = torch.tensor(frames).to(target)
     resize_on_device(uploaded[:1], rules)
     on_device, device_seconds = timed(
         device, lambda: torch.cat([resize_on_device(part, rules) for part in uploaded.split(32)])
@@ -137,23 +137,28 @@ def compare_resizes(frames, device: str, side: int) -> None:
 def compare_sharing(parts, frames, args) -> None:
     """Print the cost of more questions about the same frames."""
     device = str(torch_device(args.device))
-    made = scorer_of(parts, tiny=args.tiny, device=device, precision=args.precision, batch_size=args.batch)
-    prepared = made.prepare(frames)
-    made.relevance_many(made.embed(prepared[:4]), _QUESTIONS)
-    tokens, image_seconds = timed(device, lambda: made.embed(prepared))
+    scorer = scorer_of(parts, tiny=args.tiny, device=device, precision=args.precision, batch_size=args.batch)
+    prepared = scorer.prepare(frames)
+    scorer.relevance_many(scorer.embed(prepared[:4]), _QUESTIONS)
+    tokens, image_seconds = timed(device, lambda: scorer.embed(prepared))
     config = parts[0].config
     print(f"{args.precision}: image tower {1000 * image_seconds / len(frames):.2f} ms a frame")
     print("| questions | together, ms a frame | one by one | nothing shared | times less | GFLOP a frame |")
     print("|---|---|---|---|---|---|")
     for n in (1, 2, 4, 8):
-        asked = _QUESTIONS[:n]
-        _, together = timed(device, lambda asked=asked: made.relevance_many(tokens, asked))
+        questions = _QUESTIONS[:n]
+        _, joint_seconds = timed(device, lambda questions=questions: scorer.relevance_many(tokens, questions))
         _, single = timed(
-            device, lambda asked=asked: [made.relevance(tokens, asked_question) for asked_question in asked]
+            device,
+            lambda questions=questions: [scorer.relevance(tokens, asked_question) for asked_question in questions],
         )
-        shared, apart = image_seconds + together, n * image_seconds + single
+        shared, separate_seconds = image_seconds + joint_seconds, n * image_seconds + single
         work = image_gflop(config) + text_gflop(config, n_tokens=35, n_queries=n)
-        cells = [n, *(f"{1000 * s / len(frames):.2f}" for s in (together, single, apart)), f"{apart / shared:.2f}"]
+        cells = [
+            n,
+            *(f"{1000 * s / len(frames):.2f}" for s in (joint_seconds, single, separate_seconds)),
+            f"{separate_seconds / shared:.2f}",
+        ]
         print("| " + " | ".join(map(str, cells)) + f" | {work:.3g} |", flush=True)
 
 

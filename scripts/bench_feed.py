@@ -25,7 +25,7 @@ from focus_eval.encoders.torch_scorer import PRECISIONS, torch_device
 from focus_eval.matrix.config import Resources
 from focus_eval.matrix.machine import frame_bytes
 from focus_eval.pipeline.timing import device_name
-from focus_eval.rows.records import HELD_STAGES
+from focus_eval.rows.records import BLOCKING_STAGES
 from focus_eval.video.decoder import n_cores
 from support.random_weights import random_blip
 
@@ -63,7 +63,7 @@ def main() -> None:
             lengths = [args.seconds or (6.0 if tiny else 300.0)] * (args.videos or (2 if tiny else 16))
             clips = make_clips(Path(name), size, lengths)
             for precision in args.precisions or (["fp32"] if tiny else ["tf32", "fp32"]):
-                encoder = scorer_of(parts, tiny=tiny, made=Unclosed, device=str(device), precision=precision)
+                encoder = scorer_of(parts, tiny=tiny, scorer_class=Unclosed, device=str(device), precision=precision)
                 encoder.relevance(encoder.embed(np.zeros((encoder.batch_size, 96, 96, 3), np.uint8)), "warm up")
                 print(line_of(Path(name), clips, encoder, size), flush=True)
 
@@ -82,12 +82,12 @@ def line_of(folder: Path, clips: list[Path], encoder: BlipScorer, size: str) -> 
         frames.append(row.forwards)
 
     setting = settings(n_cores(), size, frame_gigabytes=frame_bytes(Resources()) / 1e9)["one worker per GPU"]
-    told: Outcome = run_worker(folder, clips, encoder, setting, on_row=noted)[0]
-    assert set(seconds) <= {*_STAGES, *HELD_STAGES}
+    outcome: Outcome = run_worker(folder, clips, encoder, setting, on_row=noted)[0]
+    assert set(seconds) <= {*_STAGES, *BLOCKING_STAGES}
     n = sum(frames)
-    cells = [size, encoder.options.precision, f"{n}", f"{told.seconds:.1f}", f"{n / told.seconds:.0f}"]
-    cells += [f"{told.busy:.0%}", *(f"{seconds[stage]:.1f}" for stage in _STAGES)]
-    return "| " + " | ".join([*cells, f"{told.seconds / n * _PULLS / 3600:.2f}"]) + " |"
+    cells = [size, encoder.options.precision, f"{n}", f"{outcome.seconds:.1f}", f"{n / outcome.seconds:.0f}"]
+    cells += [f"{outcome.busy:.0%}", *(f"{seconds[stage]:.1f}" for stage in _STAGES)]
+    return "| " + " | ".join([*cells, f"{outcome.seconds / n * _PULLS / 3600:.2f}"]) + " |"
 
 
 if __name__ == "__main__":

@@ -60,23 +60,25 @@ N_TEXT = 150  # a LongVideoBench question with its options
 
 def main() -> None:
     """Measure both paths in turn and print medians, ratios and peak memory."""
-    asked = arguments()
+    options = arguments()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    tiny = asked.tiny or device.type == "cpu"
-    frames = min(asked.frames, 8) if tiny else asked.frames
+    tiny = options.tiny or device.type == "cpu"
+    frames = min(options.frames, 8) if tiny else options.frames
     config = published_config(tiny)
-    network = random_network(config, device, dtype=torch.float32 if tiny else torch.bfloat16, attention=asked.attention)
+    network = random_network(
+        config, device, dtype=torch.float32 if tiny else torch.bfloat16, attention=options.attention
+    )
     millions = sum(parameter.numel() for parameter in network.parameters()) / 1e6
     print(f"{device_name(str(device))}, torch {torch.__version__}, {millions:.1f} M parameters, {network.dtype},")
-    print(f"{asked.attention} attention, {frames} frames{', tiny: figures mean nothing' if tiny else ''}\n")
+    print(f"{options.attention} attention, {frames} frames{', tiny: figures mean nothing' if tiny else ''}\n")
     bench = Bench(network, config, frames=frames, device=device)
     for path in (bench.stock, bench.port):  # warm up: kernels, allocator
         path(2)
     times: dict[str, list[dict[str, float]]] = {"stock": [], "port": []}
-    for _ in range(asked.repeats):
-        times["stock"].append(bench.stock(asked.new_tokens))
-        times["port"].append(bench.port(asked.new_tokens))
-    report(times, bench, new_tokens=asked.new_tokens)
+    for _ in range(options.repeats):
+        times["stock"].append(bench.stock(options.new_tokens))
+        times["port"].append(bench.port(options.new_tokens))
+    report(times, bench, new_tokens=options.new_tokens)
 
 
 class Bench:
@@ -196,10 +198,12 @@ def published_config(tiny: bool) -> CheckpointConfig:
 
 def random_network(config: CheckpointConfig, device: torch.device, *, dtype: torch.dtype, attention: str) -> Any:
     """Return the network with random weights, made on the device."""
-    made = transformers_config(config, vocab_size=config.text["vocab_size"])
-    made.image_token_index, made.video_token_index = 1, 2
+    model_config = transformers_config(config, vocab_size=config.text["vocab_size"])
+    model_config.image_token_index, model_config.video_token_index = 1, 2
     with torch.device(device):
-        network = LlavaOnevisionForConditionalGeneration._from_config(made, dtype=dtype, attn_implementation=attention)
+        network = LlavaOnevisionForConditionalGeneration._from_config(
+            model_config, dtype=dtype, attn_implementation=attention
+        )
     return network.eval()
 
 

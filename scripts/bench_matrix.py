@@ -82,11 +82,11 @@ def main() -> None:
             matrix = write_simulation(Path(folder) / "simulation", n_questions)
             command = [sys.executable, __file__, "--child", str(matrix), str(Path(folder) / "run")]
             runs = [json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout) for _ in range(2)]
-        first, again = runs
+        first, second = runs
         per_row = first["seconds"] / first["rows"] * 1000
         print(
             f"| {n_questions} | {first['rows']} | {first['seconds']:.1f} | {per_row:.2f} | {first['peak_mib']:.0f} "
-            f"| {again['seconds']:.1f} |",
+            f"| {second['seconds']:.1f} |",
             flush=True,
         )
 

@@ -47,6 +47,7 @@ from node_costs import (
 from node_simulation import Costs, Job, Outcome, Pass, Setting, simulate
 
 from focus_eval.core.types import VideoInfo
+from focus_eval.encoders.base import Encoder
 from focus_eval.encoders.upload import Uploader
 from focus_eval.matrix import selecting
 from focus_eval.matrix.cells import selection_specs
@@ -74,18 +75,17 @@ def device_resize_seconds(width: int, height: int) -> float:
     return 3 * _SIDE * (height * across + _SIDE * down) * _TAP_BYTES / _DEVICE_BYTES
 
 
-class StandIn:
+class StandIn(Encoder):
     """An encoder that takes a GPU's seconds for a batch and computes nothing to speak of.
 
     Frames are copied on the processor as they are for a GPU. Args:
         costs: seconds of a batch, of a frame in it, and to resize it.
     """
 
-    name, revision, stores_embeddings = "stand-in", "1", False
+    name, revision = "stand-in", "1"
 
     def __init__(self, costs: Costs, *, batch_size: int, fills: bool) -> None:
         self.costs, self.batch_size, self.fills_batches = costs, batch_size, fills
-        self.device = "cpu"
         self.encode_seconds = 0.0
         self.n_batches = 0
         self._uploader = Uploader(torch.device("cpu"))
@@ -98,28 +98,25 @@ class StandIn:
     def queue_parts(self, parts):
         """Copy all parts; return what waits until a GPU would be done, and gives the mean colour of each frame."""
         filled = self._uploader.fill(parts)
-        means, at = [], 0
+        part_means, at = [], 0
         for part in parts:
-            held = filled[at : at + part.nbytes].numpy().reshape(part.shape)
-            means.append(held[:, ::16, ::16].mean(axis=(1, 2)).astype(np.float32))
+            part_values = filled[at : at + part.nbytes].numpy().reshape(part.shape)
+            part_means.append(part_values[:, ::16, ::16].mean(axis=(1, 2)).astype(np.float32))
             at += part.nbytes
-        found = np.concatenate(means)
-        encoding = self.costs.launch + len(found) * self.costs.encode
-        ends = max(time.perf_counter(), self._free_at) + len(found) * self.costs.resize + encoding
+        means_of_parts = np.concatenate(part_means)
+        encoding = self.costs.launch + len(means_of_parts) * self.costs.encode
+        ends = max(time.perf_counter(), self._free_at) + len(means_of_parts) * self.costs.resize + encoding
         self._free_at, self.encode_seconds, self.n_batches = ends, self.encode_seconds + encoding, self.n_batches + 1
 
         def finish():
             time.sleep(max(0.0, ends - time.perf_counter()))
-            return found
+            return means_of_parts
 
         return finish
 
     def relevance(self, features, query):
         """Return a number in [0, 1] that varies with the picture."""
         return np.asarray(features[:, 0], dtype=np.float64) / 255
-
-    def close(self):
-        """Nothing is held."""
 
 
 def run_worker(
@@ -161,12 +158,12 @@ def run_worker(
 
     share = Share(setting.cores, frame_bytes(Resources()))
     worker = SelectWorker(specs, sets, run, name="bench", store=None, share=share)
-    given = patched(selecting, "make_encoder", lambda _: lambda name, **options: encoder)
-    with given, patched(PyAVReader, "stream", noted):
-        before, started = encoder.encode_seconds, time.perf_counter()
+    patch = patched(selecting, "make_encoder", lambda _: lambda name, **options: encoder)
+    with patch, patched(PyAVReader, "stream", noted):
+        encode_seconds, started = encoder.encode_seconds, time.perf_counter()
         worker.run_all(select_jobs(specs, sets, run), on_row=on_row)
         seconds = time.perf_counter() - started
-    return Outcome(seconds, (encoder.encode_seconds - before) / seconds), read
+    return Outcome(seconds, (encoder.encode_seconds - encode_seconds) / seconds), read
 
 
 def _question(number: int, clip: Path) -> dict[str, object]:
@@ -212,26 +209,26 @@ def print_real(args, folder: Path) -> None:
         clips, hosts = make_clips(folder, size, lengths), host_costs(size)
         decode = measured_costs(clips)
         for rate in (60.0, 600.0):
-            found: dict[str, list[tuple[Outcome, Outcome]]] = {}
+            outcomes_by_setup: dict[str, list[tuple[Outcome, Outcome]]] = {}
             filled: Counter[str] = Counter()
             for _ in range(args.rounds):
                 for name, setting in list(settings(cores, size, frame_gigabytes=args.frame_gigabytes).items())[:1]:
                     assumed = costs_of(decode, hosts, name, size, encode=1 / rate)
                     encoder = StandIn(assumed, batch_size=setting.batch, fills=setting.fills)
                     real, read = run_worker(folder, clips, encoder, setting)
-                    asked, passed, seconds = read_all(read)
+                    n_requested, passed, seconds = read_all(read)
                     costs = costs_of(replace(decode, passed=seconds / passed), hosts, name, size, encode=1 / rate)
-                    told = simulate(jobs_of(read), replace(costs, index=0.0), setting)
-                    found.setdefault(name, []).append((real, told))
-                    filled[name] = round(asked / encoder.n_batches)
-            for name, outcomes in found.items():
+                    outcome = simulate(jobs_of(read), replace(costs, index=0.0), setting)
+                    outcomes_by_setup.setdefault(name, []).append((real, outcome))
+                    filled[name] = round(n_requested / encoder.n_batches)
+            for name, outcomes in outcomes_by_setup.items():
                 print(f"| {size} " + _real_line(rate, name, outcomes) + f" {filled[name]} |", flush=True)
 
 
 def _real_line(rate: float, name: str, outcomes: list[tuple[Outcome, Outcome]]) -> str:
-    real, told = (statistics.median(pair[at].seconds for pair in outcomes) for at in (0, 1))
-    busy, told_busy = (statistics.median(pair[at].busy for pair in outcomes) for at in (0, 1))
-    return f"| {rate:g} | {name} | {real:.1f} | {told:.1f} | {told / real - 1:+.0%} | {busy:.0%} | {told_busy:.0%} |"
+    real, simulated = (statistics.median(pair[at].seconds for pair in outcomes) for at in (0, 1))
+    busy = " | ".join(f"{statistics.median(pair[at].busy for pair in outcomes):.0%}" for at in (0, 1))
+    return f"| {rate:g} | {name} | {real:.1f} | {simulated:.1f} | {simulated / real - 1:+.0%} | {busy} |"
 
 
 def jobs_of(read: list[tuple[Path, np.ndarray]]) -> list[Job]:
@@ -243,10 +240,10 @@ def jobs_of(read: list[tuple[Path, np.ndarray]]) -> list[Job]:
     return [Job(0, tuple(of_video)) for of_video in passes.values()]
 
 
-def costs_of(decode: DecodeCosts, host: HostCosts, way: str, size: str, *, encode: float) -> Costs:
+def costs_of(decode: DecodeCosts, host: HostCosts, decoding: str, size: str, *, encode: float) -> Costs:
     """Return what the simulation needs of measured costs, for one of `settings`."""
     in_thread, load, resize = host.joined, host.reused, device_resize_seconds(*SIZES[size])
-    if way == "one worker, resize=pil":
+    if decoding == "one worker, resize=pil":
         in_thread, load, resize = host.shrunk, host.reused_shrunk, 0.0
     return Costs(
         decode=decode.passed, locked=decode.passed * decode.locked, open=decode.open, index=decode.index, encode=encode,
@@ -256,23 +253,23 @@ def costs_of(decode: DecodeCosts, host: HostCosts, way: str, size: str, *, encod
 
 def benchmark_jobs(path: Path | None) -> list[Job]:
     """Return both passes over each video of LongVideoBench val, all its questions served together."""
-    asked: dict[str, tuple[float, float, int]] = {}
+    lengths: dict[str, tuple[float, float, int]] = {}
     if path is None:
-        asked = {str(at): (seconds, float(FPS), 2) for at, seconds in enumerate(_LENGTHS)}
+        lengths = {str(at): (seconds, float(FPS), 2) for at, seconds in enumerate(_LENGTHS)}
     else:
         with path.open(newline="") as file:
             for row in csv.DictReader(file):
-                n = asked.get(row["video_id"], (0.0, 0.0, 0))[2]
+                n = lengths.get(row["video_id"], (0.0, 0.0, 0))[2]
                 top, _, bottom = row["fps"].partition("/")
-                asked[row["video_id"]] = (float(row["duration_s"]), float(top) / float(bottom or 1), n + 1)
-    found = []
-    for seconds, fps, n_questions in asked.values():
+                lengths[row["video_id"]] = (float(row["duration_s"]), float(top) / float(bottom or 1), n + 1)
+    pull_counts = []
+    for seconds, fps, n_questions in lengths.values():
         info = VideoInfo(max(1, int(seconds * fps)), fps)
         pulls = [pulls_of(info, seed=seed) for seed in range(n_questions)]
-        together = [np.concatenate(frames) for frames in zip(*pulls, strict=True)]
+        joined = [np.concatenate(frames) for frames in zip(*pulls, strict=True)]
         group = max(1, round(GROUP_SECONDS * fps))
-        found.append(Job(info.n_frames, tuple(runs_in_groups(frames, group=group) for frames in together)))
-    return found
+        pull_counts.append(Job(info.n_frames, tuple(runs_in_groups(frames, group=group) for frames in joined)))
+    return pull_counts
 
 
 def print_node(args, decode: dict[str, DecodeCosts], hosts: dict[str, HostCosts]) -> None:
@@ -281,21 +278,21 @@ def print_node(args, decode: dict[str, DecodeCosts], hosts: dict[str, HostCosts]
     rng = np.random.default_rng(0)
     scale = args.every
     jobs = [jobs[at] for at in rng.permutation(len(jobs))][::scale]
-    n_frames = scale * sum(run.n_frames for job in jobs for one in job.passes for run in one)
+    n_frames = scale * sum(run.n_frames for job in jobs for job_pass in job.passes for run in job_pass)
     print(
         f"\n## Simulated node: {len(jobs)} videos, {n_frames:,} frames, encoder {args.frames_per_second:g} frames/s\n",
         flush=True,
     )
-    ways = settings(8, "360p", frame_gigabytes=args.frame_gigabytes)
-    print("| video | cores | GPUs | " + " | ".join(f"{way}: busy, GPU hours" for way in ways) + " |")
-    print("|---|---:|---:|" + "---|" * len(ways))
+    setups = settings(8, "360p", frame_gigabytes=args.frame_gigabytes)
+    print("| video | cores | GPUs | " + " | ".join(f"{setup}: busy, GPU hours" for setup in setups) + " |")
+    print("|---|---:|---:|" + "---|" * len(setups))
     for size in decode:
         for cores, gpus in ((16, 1), (64, 4), (128, 8), (64, 1)):
             cells = []
-            for way, setting in settings(cores // gpus, size, frame_gigabytes=args.frame_gigabytes).items():
-                costs = costs_of(decode[size], hosts[size], way, size, encode=1 / args.frames_per_second)
-                told = simulate(jobs, costs, setting, gpus=gpus)
-                cells.append(f"{told.busy:.0%}, {told.seconds * scale / 3600 * gpus:.2f}")
+            for setup, setting in settings(cores // gpus, size, frame_gigabytes=args.frame_gigabytes).items():
+                costs = costs_of(decode[size], hosts[size], setup, size, encode=1 / args.frames_per_second)
+                outcome = simulate(jobs, costs, setting, gpus=gpus)
+                cells.append(f"{outcome.busy:.0%}, {outcome.seconds * scale / 3600 * gpus:.2f}")
             print(f"| {size} | {cores} | {gpus} | " + " | ".join(cells) + " |", flush=True)
 
 
@@ -309,9 +306,9 @@ def print_costs(args, folder: Path) -> tuple[dict[str, DecodeCosts], dict[str, H
         seconds = 60.0 if args.quick else 300.0
         cost = decode[size] = measured_costs(make_clips(folder, size, [seconds]))
         host = hosts[size] = host_costs(size)
-        told = f"{1000 * cost.asked:.1f} | {cost.locked:.0%} | {1000 * cost.index * seconds * FPS:.0f}"
+        cells = f"{1000 * cost.requested:.1f} | {cost.locked:.0%} | {1000 * cost.index * seconds * FPS:.0f}"
         copies = (host.joined, host.reused, host.shrunk)
-        print(f"| {size} | {told} | " + " | ".join(f"{32_000 * each:.0f}" for each in copies) + " |", flush=True)
+        print(f"| {size} | {cells} | " + " | ".join(f"{32_000 * hours:.0f}" for hours in copies) + " |", flush=True)
     return decode, hosts
 
 

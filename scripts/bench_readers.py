@@ -31,15 +31,15 @@ def read_once(clip: Path, backend: str, exact: dict[int, np.ndarray]) -> str:
     started, cpu = time.perf_counter(), time.process_time()
     try:
         with open_video(clip, backend=backend) as video:
-            asked = np.unique(np.random.default_rng(0).integers(0, video.info.n_frames, 60))
-            found = {number: pixels.copy() for number, pixels in video.stream(asked)}
+            frames = np.unique(np.random.default_rng(0).integers(0, video.info.n_frames, 60))
+            pictures = {number: pixels.copy() for number, pixels in video.stream(frames)}
     except FocusEvalError as error:
-        said = " ".join(str(error).replace(str(clip), "the clip").replace("|", "/").split())
-        return f"{said} | | "
+        message = " ".join(str(error).replace(str(clip), "the clip").replace("|", "/").split())
+        return f"{message} | | "
     wall, cpu = time.perf_counter() - started, time.process_time() - cpu
-    exact.update({} if exact else found)
-    differing = sum(not np.array_equal(pixels, exact[number]) for number, pixels in found.items())
-    return f"{len(found) / wall:.0f} | {1000 * cpu / len(found):.1f} | {differing} of {len(found)}"
+    exact.update({} if exact else pictures)
+    differing = sum(not np.array_equal(pixels, exact[number]) for number, pixels in pictures.items())
+    return f"{len(pictures) / wall:.0f} | {1000 * cpu / len(pictures):.1f} | {differing} of {len(pictures)}"
 
 
 def main() -> None:

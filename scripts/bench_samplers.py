@@ -39,13 +39,13 @@ class Recorded:
 
 
 def milliseconds(name: str, video: VideoInfo, k: int, runs: int, pull: Recorded) -> tuple[list[float], int]:
-    sampler, taken, n_pulls = make_sampler(name), [], 0
+    sampler, seconds, n_pulls = make_sampler(name), [], 0
     for seed in range(runs + 1):
         start = time.perf_counter()
         rng = np.random.default_rng(seed)
         n_pulls = sampler.select(video, k=k, pull=pull, rng=rng, evidence_seconds=(60.0,)).n_pulls
-        taken.append(1000 * (time.perf_counter() - start))
-    return taken[1:], n_pulls
+        seconds.append(1000 * (time.perf_counter() - start))
+    return seconds[1:], n_pulls
 
 
 def main() -> None:
@@ -64,9 +64,9 @@ def main() -> None:
     focus = statistics.median(results["focus"][0])
     print(f"{options.minutes:g} minutes at {options.fps:g} fps, k = {options.k}, {options.runs} runs each")
     print(f"{'sampler':<18}{'least ms':>10}{'median ms':>11}{'/ focus':>9}{'pulls':>9}")
-    for name, (taken, n_pulls) in sorted(results.items(), key=lambda item: statistics.median(item[1][0])):
-        middle = statistics.median(taken)
-        print(f"{name:<18}{min(taken):>10.2f}{middle:>11.2f}{middle / focus:>9.2f}{n_pulls:>9}")
+    for name, (seconds, n_pulls) in sorted(results.items(), key=lambda item: statistics.median(item[1][0])):
+        middle = statistics.median(seconds)
+        print(f"{name:<18}{min(seconds):>10.2f}{middle:>11.2f}{middle / focus:>9.2f}{n_pulls:>9}")
 
 
 if __name__ == "__main__":

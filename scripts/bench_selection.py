@@ -30,11 +30,11 @@ import numpy as np
 import torch
 
 from focus_eval import make_sampler
-from focus_eval.benchmarks.question import Question
 from focus_eval.benchmarks.registry import VideoRate, read_annotations, read_rates
-from focus_eval.encoders.blip import LAVIS, BlipScorer
+from focus_eval.core.types import Question
+from focus_eval.encoders.blip import LAVIS, BlipOptions, BlipScorer
 from focus_eval.encoders.cache import FeatureCache
-from focus_eval.encoders.torch_scorer import PRECISIONS, EncoderOptions, torch_device
+from focus_eval.encoders.torch_scorer import PRECISIONS, torch_device
 from focus_eval.pipeline.selector import Selector
 from focus_eval.pipeline.timing import device_name
 from focus_eval.video.clip_writer import ClipWriter
@@ -69,7 +69,7 @@ class Sample:
     @property
     def flat(self) -> list[Question]:
         """All questions of the sample."""
-        return [question for asked in self.questions.values() for question in asked]
+        return [question for questions in self.questions.values() for question in questions]
 
 
 def take_sample(args) -> Sample:
@@ -80,11 +80,13 @@ def take_sample(args) -> Sample:
         by_video[question.video].append(question)
     ordered = sorted(by_video, key=lambda video: (rates[by_video[video][0].id].duration_seconds, video))
     places = (np.arange(args.videos) + 0.5) * len(ordered) / args.videos
-    chosen = [ordered[int(place)] for place in places] if args.videos < len(ordered) else ordered
-    taken = {video: by_video[video] for video in chosen}
-    most = args.most_seconds
-    rates = {item: replace(rate, duration_seconds=min(most, rate.duration_seconds)) for item, rate in rates.items()}
-    return Sample(taken, rates)
+    videos = [ordered[int(place)] for place in places] if args.videos < len(ordered) else ordered
+    questions_by_video = {video: by_video[video] for video in videos}
+    max_seconds = args.most_seconds
+    rates = {
+        item: replace(rate, duration_seconds=min(max_seconds, rate.duration_seconds)) for item, rate in rates.items()
+    }
+    return Sample(questions_by_video, rates)
 
 
 def _benchmark(args) -> tuple[list[Question], dict[str, VideoRate]]:
@@ -97,9 +99,11 @@ def _made_up() -> tuple[list[Question], dict[str, VideoRate]]:
         for at in range(n):
             name = f"{seconds:g}s"
             query = f"In the video, what is the man in the red car on the left doing, and who is cooking? {at}"
-            made = Question(benchmark="made-up", id=f"{name}_{at}", query=query, options=(), video=name, answer=None)
-            questions.append(made)
-            rates[made.id] = VideoRate(seconds, Fraction(30))
+            question = Question(
+                benchmark="made-up", id=f"{name}_{at}", query=query, options=(), video=name, answer=None
+            )
+            questions.append(question)
+            rates[question.id] = VideoRate(seconds, Fraction(30))
     return questions, rates
 
 
@@ -107,8 +111,8 @@ def make_clips(sample: Sample, folder: Path, *, width: int, height: int) -> dict
     """Return a clip of its length and rate for every video: one segment per rate, repeated."""
     paths = {}
     longest = max(rate.duration_seconds for rate in sample.rates.values())
-    for video, asked in sample.questions.items():
-        rate = sample.rates[asked[0].id]
+    for video, questions in sample.questions.items():
+        rate = sample.rates[questions[0].id]
         n_segment = round(min(_SEGMENT_SECONDS, longest) * rate.fps)
         segment = folder / f"segment_{float(rate.fps):.3f}.mp4"
         if not segment.exists():
@@ -131,7 +135,7 @@ def hours_of_everything(sample: Sample, sampler, *, k: int, pulls: int, seconds:
 
 def run_ours(sample, paths, scorer, args, *, sampler: str, coarse_seed: str) -> tuple[dict[str, float], dict]:
     """Return figures of one run over the sample, and keyframes by question."""
-    kept = FeatureCache(int(args.kept_gib * 2**30))
+    cache = FeatureCache(int(args.kept_gib * 2**30))
     selector = Selector(
         sampler=make_sampler(sampler),
         encoder=scorer,
@@ -139,7 +143,7 @@ def run_ours(sample, paths, scorer, args, *, sampler: str, coarse_seed: str) -> 
         seed=args.seed,
         coarse_seed=coarse_seed,
         batch_size=args.batch,
-        kept=kept,
+        feature_cache=cache,
     )
 
     def one_video(video: str) -> list:
@@ -148,7 +152,7 @@ def run_ours(sample, paths, scorer, args, *, sampler: str, coarse_seed: str) -> 
     busy, resized = scorer.encode_seconds, scorer.preprocess_seconds
     start = time.perf_counter()
     with ThreadPoolExecutor(args.workers) as pool:  # long videos first, so that none is left alone at the end
-        rows = [row for found in pool.map(one_video, reversed(list(sample.questions))) for row in found]
+        rows = [row for video_rows in pool.map(one_video, reversed(list(sample.questions))) for row in video_rows]
     wall = time.perf_counter() - start
     figures = {
         "wall": wall,
@@ -190,8 +194,9 @@ def encoder_speed(scorer, precision: str, batch: int, *, gflop: float) -> str:
     busy = scorer.encode_seconds
     scorer.embed(frames)
     rate = len(frames) / (scorer.encode_seconds - busy)
-    reached, most = rate * gflop / 1000, matrix_rate(scorer.device, precision)
-    return f"{precision}: {rate:.1f} frames/s alone, {reached:.3g} of {most:.3g} TFLOP/s ({100 * reached / most:.0f} %)"
+    reached, peak_rate = rate * gflop / 1000, matrix_rate(scorer.device, precision)
+    share = 100 * reached / peak_rate
+    return f"{precision}: {rate:.1f} frames/s alone, {reached:.3g} of {peak_rate:.3g} TFLOP/s ({share:.0f} %)"
 
 
 def main() -> None:
@@ -200,16 +205,16 @@ def main() -> None:
     device = str(torch_device(args.device))
     sample = take_sample(args)
     size, rules = ("tiny", replace(LAVIS, text_heads=TINY_BLIP_HEADS)) if args.smoke else ("large", LAVIS)
-    made = {"image_size": 96} if args.smoke else {"device": device}
-    model, tokenizer = random_blip(size, **made)
-    plain_model = random_blip(size, **made)[0].to(device)
+    encoder_options = {"image_size": 96} if args.smoke else {"device": device}
+    model, tokenizer = random_blip(size, **encoder_options)
+    plain_model = random_blip(size, **encoder_options)[0].to(device)
 
     def scorer_of(precision: str) -> BlipScorer:
-        options = EncoderOptions(device=device, precision=precision, batch_size=args.batch, compile=args.compile)
+        options = BlipOptions(device=device, precision=precision, batch_size=args.batch, compile=args.compile)
         return BlipScorer.of_parts(model, tokenizer, rules=rules, identity="random weights", options=options)
 
-    where = f"{device_name(device)}, {os.cpu_count()} cores, torch {torch.__version__}"
-    print(f"# BLIP-ITM {size}, random weights, {where}")
+    machine_text = f"{device_name(device)}, {os.cpu_count()} cores, torch {torch.__version__}"
+    print(f"# BLIP-ITM {size}, random weights, {machine_text}")
     source = "LongVideoBench val" if args.annotations else "made-up lengths"
     print(f"{len(sample.flat)} of {len(sample.rates)} questions, {len(sample.questions)} videos, {source}")
     if args.smoke:
@@ -229,28 +234,35 @@ def compare(sample: Sample, paths, plain_model, scorer_of, args) -> None:
     """Print a row for the public way, one for each run of ours, and whether both chose the same frames."""
     reference = scorer_of("fp32")
     flat = sample.flat
-    few = [flat[int(place)] for place in (np.arange(args.plain_questions) + 0.5) * len(flat) / args.plain_questions]
-    figures, expected = run_plain(sample, paths, plain_model, reference, args, few)
-    share = replace(sample, questions={q.id: [q] for q in few})
+    compared_questions = [
+        flat[int(place)] for place in (np.arange(args.plain_questions) + 0.5) * len(flat) / args.plain_questions
+    ]
+    figures, expected = run_plain(sample, paths, plain_model, reference, args, compared_questions)
+    share = replace(sample, questions={q.id: [q] for q in compared_questions})
     released = make_sampler("focus_released")
     hours = hours_of_everything(share, released, k=args.k, pulls=figures["pulls"], seconds=figures["wall"])
-    print(table_row(f"plain, {OneByOne.name}", "focus_released", "fp32", figures, hours, len(few)), flush=True)
+    print(
+        table_row(f"plain, {OneByOne.name}", "focus_released", "fp32", figures, hours, len(compared_questions)),
+        flush=True,
+    )
     public = hours[0]
     notes = []
     for precision in args.precisions:
         scorer = scorer_of(precision)
         scorer.relevance(scorer.embed(np.zeros((args.batch, 360, 640, 3), np.uint8)), "warm up")
         for name, coarse_seed in _RUNS if precision == args.precisions[-1] else _RUNS[:1]:
-            figures, chosen = run_ours(sample, paths, scorer, args, sampler=name, coarse_seed=coarse_seed)
+            figures, keyframes = run_ours(sample, paths, scorer, args, sampler=name, coarse_seed=coarse_seed)
             sampler = make_sampler(name)
             hours = hours_of_everything(sample, sampler, k=args.k, pulls=figures["pulls"], seconds=figures["wall"])
             label = name if coarse_seed == "question" else f"{name}, coarse_seed=video"
             print(table_row("ours", label, precision, figures, hours, len(flat)), flush=True)
             if name == "focus_released":
-                same = sum(len(set(expected[q.id]) & set(chosen[q.id])) for q in few)
+                n_same = sum(len(set(expected[q.id]) & set(keyframes[q.id])) for q in compared_questions)
                 of = sum(len(frames) for frames in expected.values())
-                less = f"{public / hours[0]:.1f} times less by pulls, {same} of {of} keyframes as the plain way chose"
-                notes.append(f"focus_released, {precision}: {less}; recoveries {scorer.recoveries or 'none'}")
+                comparison = (
+                    f"{public / hours[0]:.1f} times less by pulls, {n_same} of {of} keyframes as the plain way chose"
+                )
+                notes.append(f"focus_released, {precision}: {comparison}; recoveries {scorer.recoveries or 'none'}")
     print("\n" + "\n".join(notes))
 
 

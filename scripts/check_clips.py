@@ -1,4 +1,4 @@
-"""Makes 251 valid clips and compares every frame that the reader gives with a sequential decode.
+"""Makes 252 valid clips and compares every frame that the reader gives with a sequential decode.
 
 Prints one line for each clip that is not exact and a table by codec. Run: python scripts/check_clips.py [--only TEXT]
 [--folder FOLDER] [--csv results/published/clips.csv]
@@ -69,7 +69,7 @@ def print_table(table: Counter[tuple[str, str]], n_frames: int, seconds: float) 
     print("\n| " + " | ".join(map(str, head)) + " |\n|" + "---|" * len(head))
     for row in rows:
         print("| " + " | ".join(map(str, row)) + " |")
-    totals = {kind: sum(count for (_, other), count in table.items() if other == kind) for kind in KINDS}
+    totals = {kind: sum(count for (_, outcome), count in table.items() if outcome == kind) for kind in KINDS}
     print("| all | " + " | ".join(str(totals[kind]) for kind in KINDS) + " |")
     print(f"\n{n_frames} frames compared, {seconds:.0f} s")
     return int(totals["exact"] != sum(totals.values()))

@@ -26,8 +26,8 @@ def main() -> int:
     parser.add_argument("--csv", type=Path, help="write the counts here too")
     parser.add_argument("--seconds", type=float, default=60, help="longest time for a file (default: 60)")
     options = parser.parse_args()
-    found = [path for folder in options.folders for path in folder.iterdir() if path.is_file()]
-    files = sorted(path for path in found if path.suffix not in (".json", ".md"))
+    paths = [path for folder in options.folders for path in folder.iterdir() if path.is_file()]
+    files = sorted(path for path in paths if path.suffix not in (".json", ".md"))
     if not files:
         parser.error(f"{', '.join(map(str, options.folders))}: no files in it")
     start, counts = time.perf_counter(), Counter[str]()

@@ -1,10 +1,11 @@
-"""Damages 20 clips in 8 ways and tells what the reader makes of each: right, refused, refused
+"""Damages 28 clips in 8 ways, others each month, and tells what the reader makes of each: right, refused, refused
 falsely, crashed, hung, wrong.
 
 Each file is read in a process of its own, with limits of memory and time. Prints a line for each file that is not
 right or refused, and tables by codec and by kind of damage. A file that is refused though a plain decode gives every
 frame as it should be is "refused falsely".
-Run: python scripts/check_faults.py [--each 2] [--only TEXT] [--csv results/published/faults.csv]
+A file with a wrong frame in which a plain decode finds nothing either is "wrong without a sign": only a checksum tells.
+Run: python scripts/check_faults.py [--each 2] [--month 2026-11] [--only TEXT] [--csv results/published/faults.csv]
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import csv
 import tempfile
 import time
 from collections import Counter
+from datetime import date
 from pathlib import Path
 
 from support.faults import (
@@ -26,14 +28,15 @@ from support.faults import (
     read_apart,
 )
 
-_CODECS = {"h264": "H.264", "hevc": "HEVC", "mpeg4": "MPEG-4", "mpeg2": "MPEG-2", "ffv1": "FFV1", "vp8": "VP8",
-           "vp9": "VP9", "av1": "AV1", "mjpeg": "MJPEG", "wmv2": "WMV 2"}  # fmt: skip
+CODECS = {"h264": "H.264", "hevc": "HEVC", "mpeg4": "MPEG-4", "mpeg2": "MPEG-2", "ffv1": "FFV1", "vp8": "VP8",
+          "vp9": "VP9", "av1": "AV1", "mjpeg": "MJPEG", "prores": "ProRes", "wmv2": "WMV 2"}  # fmt: skip
 
 
 def main() -> None:
     """Damage, read, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--each", type=int, default=2, help="files per clip and kind of damage (default: 2, so 320)")
+    parser.add_argument("--each", type=int, default=2, help="files per clip and kind of damage (default: 2, so 448)")
+    parser.add_argument("--month", default=f"{date.today():%Y-%m}", help="draws the damage (default: this month)")
     parser.add_argument("--only", default="", help="only clips whose name contains this")
     parser.add_argument("--csv", type=Path, help="write the counts by clip here too")
     options = parser.parse_args()
@@ -46,7 +49,7 @@ def main() -> None:
             whole = make(Path(temporary) / name)
             prints, data = frame_prints(whole), whole.read_bytes()
             for kind in (*STRETCHES, *SINGLE):
-                for number in range(options.each):
+                for number in damage_numbers(options.month, options.each):
                     path = Path(temporary) / f"{kind}{number}_{name}"
                     path.write_bytes(damaged(data, clip=name, kind=kind, number=number))
                     reading = read_apart(path, prints)
@@ -62,13 +65,19 @@ def main() -> None:
     print(f"\n{sum(counts.values())} files, peak memory {peak:.0f} MiB, {time.perf_counter() - start:.0f} s")
 
 
+def damage_numbers(month: str, n_files: int) -> range:
+    """Return the numbers of a month's damaged files of a clip and a kind."""
+    first = 100 * int(month.replace("-", ""))
+    return range(first, first + n_files)
+
+
 def counts_by_clip(counts: Counter[tuple[str, str, str]]) -> list[tuple[str | int, ...]]:
     """Return a head, and for each clip a row of stretches of bytes and one of single bytes."""
     rows: list[tuple[str | int, ...]] = [("damage", "clip", *KINDS)]
     for title, kinds in (("stretches of bytes", STRETCHES), ("one byte or bit", SINGLE)):
         for name in dict.fromkeys(clip for clip, _, _ in counts):
-            found = (sum(counts[name, kind, outcome] for kind in kinds) for outcome in KINDS)
-            rows.append((title, name, *found))
+            totals = (sum(counts[name, kind, outcome] for kind in kinds) for outcome in KINDS)
+            rows.append((title, name, *totals))
     return rows
 
 
@@ -79,11 +88,11 @@ def print_tables(counts: Counter[tuple[str, str, str]]) -> None:
         for name in dict.fromkeys(clip for clip, _, _ in counts):
             codec, container = name.partition(".")[0].partition("_")[0], name.rpartition(".")[2]
             row = _row(counts, lambda clip, kind, n=name, k=kinds: clip == n and kind in k)
-            print(f"| {_CODECS[codec]} ({name.rpartition('.')[0]}, {container}) | {row} |")
+            print(f"| {CODECS[codec]} ({name.rpartition('.')[0]}, {container}) | {row} |")
         print(f"| all | {_row(counts, lambda clip, kind, k=kinds: kind in k)} |")
     print("\n| damage | " + " | ".join(KINDS) + " |\n|" + "---|" * (1 + len(KINDS)))
     for kind in (*STRETCHES, *SINGLE):
-        print(f"| {kind} | {_row(counts, lambda clip, other, k=kind: other == k)} |")
+        print(f"| {kind} | {_row(counts, lambda clip, fault, k=kind: fault == k)} |")
 
 
 def _row(counts: Counter[tuple[str, str, str]], belongs: object) -> str:

@@ -34,25 +34,25 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--baseline", default="even_cover")
     parser.add_argument("--out", type=Path, required=True)
-    asked = parser.parse_args()
-    table = at_equal_budgets(load_run(asked.run).selection_frame, asked.baseline)
-    table.to_csv(asked.out, index=False, float_format="%.6g")
-    print(f"{asked.out}: {len(table)} lines")
+    arguments = parser.parse_args()
+    table = at_equal_budgets(load_run(arguments.run).selection_frame, arguments.baseline)
+    table.to_csv(arguments.out, index=False, float_format="%.6g")
+    print(f"{arguments.out}: {len(table)} lines")
 
 
 def series(label: str) -> tuple[str, float] | None:
     """Return the name of a sampler without its budget, and the budget in percent; None for a sampler without one."""
     for pattern, percent in BUDGETS.items():
-        if found := re.search(pattern, label):
-            return UNSAID.sub("", label.replace(found[0], "")), float(f"{percent(float(found[1])):.2g}")
+        if match := re.search(pattern, label):
+            return UNSAID.sub("", label.replace(match[0], "")), float(f"{percent(float(match[1])):.2g}")
     return None
 
 
 def at_equal_budgets(rows: pd.DataFrame, baseline: str) -> pd.DataFrame:
     """Return a line per K, budget and sampler."""
-    known = rows["label"].map({label: series(label) for label in rows["label"].unique()})
-    budgets = rows[known.notna()].assign(series=known)
-    parts = {(k, *found): part for (k, found), part in budgets.groupby(["k", "series"])}
+    series_of_row = rows["label"].map({label: series(label) for label in rows["label"].unique()})
+    budgets = rows[series_of_row.notna()].assign(series=series_of_row)
+    parts = {(k, *names): part for (k, names), part in budgets.groupby(["k", "series"])}
     parts = {key: part.set_index("question_id").sort_index() for key, part in parts.items()}
     lines = []
     for (k, name, percent), part in parts.items():

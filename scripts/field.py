@@ -17,14 +17,14 @@ import numpy as np
 import pandas as pd
 
 from focus_eval.benchmarks.registry import read_annotations
-from focus_eval.report.audit import audit
-from focus_eval.report.audit_reading import AuditSource, read_paths
+from focus_eval.imports.lmms_logs import find_logs
+from focus_eval.report.audit import audit, series_of
 from focus_eval.report.clustered import Coefficient
 from focus_eval.report.power import seen_discordance
 from focus_eval.report.predict import prediction_errors
+from focus_eval.report.reading import ReadingOptions, read_runs
 from focus_eval.report.statistics import Estimate, compare_paired, detectable_difference
 from focus_eval.report.within import measure_effects
-from focus_eval.selections.lmms_logs import find_logs
 from support.field_data import answers, log_lines, longvideobench
 
 LONG_SECONDS = 180
@@ -36,27 +36,27 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="folder of the public files")
     parser.add_argument("--page", type=Path, help="Markdown page to put the tables into")
     parser.add_argument("--section", choices=SECTIONS, action="append", help="one section only; repeatable")
-    chosen = parser.parse_args()
-    made = {}
-    for name in chosen.section or SECTIONS:
+    arguments = parser.parse_args()
+    tables = {}
+    for name in arguments.section or SECTIONS:
         start = time.perf_counter()
-        made[name] = SECTIONS[name](chosen.folder)
-        print(f"\n## {name} ({time.perf_counter() - start:.0f} s)\n\n{made[name]}", flush=True)
-    if chosen.page:
-        text = chosen.page.read_text(encoding="utf-8")
-        for name, table in made.items():
+        tables[name] = SECTIONS[name](arguments.folder)
+        print(f"\n## {name} ({time.perf_counter() - start:.0f} s)\n\n{tables[name]}", flush=True)
+    if arguments.page:
+        text = arguments.page.read_text(encoding="utf-8")
+        for name, table in tables.items():
             text = put_between(text, name, table)
-        chosen.page.write_text(text, encoding="utf-8")
+        arguments.page.write_text(text, encoding="utf-8")
 
 
 def put_between(page: str, name: str, table: str) -> str:
     """Return `page` with `table` between the marks of `name`."""
     start, end = f"<!-- field: {name} -->\n", "<!-- end -->"
-    before, found, rest = page.partition(start)
-    _, closed, after = rest.partition(end)
-    if not found or not closed:
+    head, marker, remainder = page.partition(start)
+    _, closed, tail = remainder.partition(end)
+    if not marker or not closed:
         raise SystemExit(f"the page has no marks for {name}: {start.strip()} .. {end}")
-    return f"{before}{start}{table}\n{end}{after}"
+    return f"{head}{start}{table}\n{end}{tail}"
 
 
 def logs(folder: Path) -> str:
@@ -65,30 +65,30 @@ def logs(folder: Path) -> str:
     for log in find_logs(folder / "field/lmms_logs"):
         if log.task != "longvideobench_val_v":
             continue
-        made = log_lines(folder, log, "indices")
-        recalls = " / ".join(f"{made[f'recall@{d}'].mean():.3f}" for d in (1, 2, 5))
-        lines.append((log.run, f"{made['score'].mean():.5f}", f"{log.scores['lvb_acc']:.5f}", recalls))
-    return table(("log", "rows give", "log states", "recall within 1 / 2 / 5 s"), lines)
+        log_rows = log_lines(folder, log, "indices")
+        recalls = [f"{100 * log_rows[f'recall@{d}'].mean():.1f}" for d in (1, 2, 5)]
+        lines.append((log.run, f"{log_rows['score'].mean():.5f}", f"{log.scores['lvb_acc']:.5f}", *recalls))
+    return table(("log", "rows give", "log states", *(f"recall within {d} s (%)" for d in (1, 2, 5))), lines)
 
 
 def within(folder: Path) -> str:
     """Effects of each measure within questions: all runs, then uniform and AKS alone."""
     lines = long_answers(folder)
     two = lines[lines["family"] != "scenes"]
-    of_two = {effect.measure: effect for effect in measure_effects(two, MEASURES, together=())}
+    of_two = {effect.measure: effect for effect in measure_effects(two, MEASURES, joint_measures=())}
     rows = [
-        (effect.measure, points(effect.alone), points(of_two[effect.measure].alone))
-        for effect in measure_effects(lines, MEASURES, together=())
+        (effect.measure, points(effect.separate), points(of_two[effect.measure].separate))
+        for effect in measure_effects(lines, MEASURES, joint_measures=())
     ]
     return table(("measure", "22 runs", "uniform and AKS alone"), rows) + f"\n{basis(lines)}"
 
 
 def ranks(folder: Path) -> str:
     """Rank correlation over runs of accuracy with recall, on long videos."""
-    means = long_answers(folder).groupby("run")[["score", "recall@2"]].mean()
-    rank = means["score"].corr(means["recall@2"], method="spearman")
+    run_means = long_answers(folder).groupby("run")[["score", "recall@2"]].mean()
+    rank = run_means["score"].corr(run_means["recall@2"], method="spearman")
     return (
-        f"Over the {len(means)} runs, accuracy and recall within 2 s on videos of 180 s and more have a rank "
+        f"Over the {len(run_means)} runs, accuracy and recall within 2 s on videos of 180 s and more have a rank "
         f"correlation of {rank:.2f}."
     )
 
@@ -109,15 +109,17 @@ def lengths(folder: Path) -> str:
     a, b = paired(answers(folder), "qwen2_5_vl", "qwen2_5_vl_AKS")
     rows = []
     for name, inside in by_length(a["seconds"]):
-        made = compare_paired(a["score"][inside], b["score"][inside], a["video"][inside].tolist())
-        rows.append((name, str(int(inside.sum())), f"{b['distinct'][inside].mean():.1f}", interval(made.difference)))
+        difference = compare_paired(a["score"][inside], b["score"][inside], a["video"][inside].tolist())
+        rows.append(
+            (name, str(int(inside.sum())), f"{b['distinct'][inside].mean():.1f}", interval(difference.difference))
+        )
     return table(("videos", "questions", "AKS's distinct frames", "AKS less uniform"), rows)
 
 
 def oracle(folder: Path) -> str:
     """The "oracle" log by native rate: annotated positions fed as native frame numbers."""
-    fed = next(log for log in find_logs(folder / "field/lmms_logs/lvb_oracle"))
-    lines = log_lines(folder, fed, "indices").set_index("question_id")
+    oracle_log = next(log for log in find_logs(folder / "field/lmms_logs/lvb_oracle"))
+    lines = log_lines(folder, oracle_log, "indices").set_index("question_id")
     uniform = answers(folder).query("run == 'qwen2_5_vl'").set_index("question_id")["score"]
     lines = lines[lines["seconds"] >= LONG_SECONDS].assign(uniform=uniform)
     rows = []
@@ -131,18 +133,21 @@ def arrival(folder: Path) -> str:
     """Share of the same answers between runs: a pair that never saw its selections, and honest ones."""
     lines = answers(folder).pivot(index="question_id", columns="run", values=["text", "score"])
     pairs = list(itertools.combinations(lines["text"].columns, 2))
-    same = {pair: float((lines["text"][pair[0]] == lines["text"][pair[1]]).mean()) for pair in pairs}
-    known = ("qwen2_5_vl", "qwen2_5_vl_AKS")
-    differ = float((lines["score"][known[0]] != lines["score"][known[1]]).mean())
-    found = audit(read_paths([folder / "field/lmms_logs"], AuditSource()).runs)
-    finding = next(item for item in found if "pairs of runs with the same answers" in item.check)
+    share_by_pair = {pair: float((lines["text"][pair[0]] == lines["text"][pair[1]]).mean()) for pair in pairs}
+    uniform_and_aks = ("qwen2_5_vl", "qwen2_5_vl_AKS")
+    differ = float((lines["score"][uniform_and_aks[0]] != lines["score"][uniform_and_aks[1]]).mean())
+    findings = audit(series_of(read_runs([folder / "field/lmms_logs"], ReadingOptions())[0]))
+    finding = next(item for item in findings if "pairs of runs with the same answers" in item.check)
     rows = [
         ("two Video-MME logs with different selections", re.search(r"\((.*?) %\)", finding.worst)[1] + " %"),
         (
             f"{len(pairs)} pairs of 22 LongVideoBench logs",
-            f"{100 * min(same.values()):.0f} to {100 * max(same.values()):.0f} %",
+            f"{100 * min(share_by_pair.values()):.0f} to {100 * max(share_by_pair.values()):.0f} %",
         ),
-        ("of these uniform and AKS", f"{100 * same[known]:.1f} % ({100 * differ:.1f} % differ in being right)"),
+        (
+            "of these uniform and AKS",
+            f"{100 * share_by_pair[uniform_and_aks]:.1f} % ({100 * differ:.1f} % differ in being right)",
+        ),
     ]
     return table(("pair", "the same answers"), rows)
 
@@ -152,13 +157,13 @@ def power(folder: Path) -> str:
     lines = answers(folder)
     rows = []
     for base in ("qwen2_5_vl", "qwen2_5_vl_AKS"):
-        shares, least = [], []
+        shares, detectable = [], []
         for run in sorted(set(lines["run"]) - {base}):
             a, b = paired(lines, base, run)
             differences = (b["score"] - a["score"]).to_numpy()
             shares.append(100 * seen_discordance(differences, a["video"].tolist()).share)
-            least.append(100 * detectable_difference(differences, a["video"].tolist()))
-        texts = (f"{min(shares):.0f} to {max(shares):.0f} %", f"{min(least):.1f} to {max(least):.1f}")
+            detectable.append(100 * detectable_difference(differences, a["video"].tolist()))
+        texts = (f"{min(shares):.0f} to {max(shares):.0f} %", f"{min(detectable):.1f} to {max(detectable):.1f}")
         rows.append((f"LongVideoBench, {FAMILY_OF[base]} and another run", *texts))
     return table(("comparison", "questions that one alone has right", "least difference, 80 % power"), rows)
 
@@ -241,16 +246,16 @@ def basis(lines: pd.DataFrame) -> str:
     return f"{len(lines):,} answers, {lines['question_id'].nunique()} questions, {lines['video'].nunique()} videos."
 
 
-def points(made: Coefficient | None) -> str:
+def points(coefficient: Coefficient | None) -> str:
     """Return e.g. "+17.1 [11.9, 22.3]"."""
-    return "" if made is None else interval(made.estimate())
+    return "" if coefficient is None else interval(coefficient.estimate())
 
 
-def interval(made: Estimate | None) -> str:
+def interval(estimate: Estimate | None) -> str:
     """Return a difference in points with its interval."""
-    if made is None or made.low is None or made.high is None:
+    if estimate is None or estimate.low is None or estimate.high is None:
         return "-"
-    return f"{100 * made.value:+.1f} [{100 * made.low:.1f}, {100 * made.high:.1f}]"
+    return f"{100 * estimate.value:+.1f} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

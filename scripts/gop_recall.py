@@ -39,8 +39,8 @@ def simulated(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def recall(selection, times: np.ndarray, distance: float) -> float:
-    shown = np.array(selection.keyframes) / FPS
-    return float(np.mean([np.abs(shown - time).min() <= distance for time in times]))
+    keyframe_seconds = np.array(selection.keyframes) / FPS
+    return float(np.mean([np.abs(keyframe_seconds - time).min() <= distance for time in times]))
 
 
 def main() -> None:
@@ -48,28 +48,28 @@ def main() -> None:
     parser.add_argument("--videos", type=int, default=200)
     parser.add_argument("-k", type=int, default=32)
     options = parser.parse_args()
-    found: dict[str, list[list[float]]] = {}
+    recalls: dict[str, list[list[float]]] = {}
     for seed in range(options.videos):
         relevance, times = simulated(seed)
         for group in (None, *GROUPS_SECONDS):
             name = "focus" if group is None else f"focus_gop, groups of {group:g} s"
             sync = None if group is None else np.arange(0, relevance.size, round(group * FPS))
             sampler = make_sampler("focus" if group is None else "focus_gop")
-            chosen = sampler.select(
+            selection = sampler.select(
                 VideoInfo(relevance.size, FPS, sync),
                 k=options.k,
                 pull=lambda frames, values=relevance: values[frames],
                 rng=np.random.default_rng(seed),
             )
-            n_coarse = sampler.planned_coarse_pulls(sampler.clips(chosen.video))
-            cheap = (chosen.pulled_frames[:n_coarse] % round((group or 1.0) * FPS) <= 2).mean()
-            fell_back = chosen.facts.get("arms_without_cheap_frames", 0) / len(chosen.clips)
-            row = [recall(chosen, times, 1.0), recall(chosen, times, 2.0), fell_back, cheap if group else np.nan]
-            found.setdefault(name, []).append(row)
-    base = np.array(found["focus"])
+            n_coarse = sampler.planned_coarse_pulls(sampler.clips(selection.video))
+            cheap = (selection.pulled_frames[:n_coarse] % round((group or 1.0) * FPS) <= 2).mean()
+            fell_back = selection.facts.get("arms_without_cheap_frames", 0) / len(selection.clips)
+            row = [recall(selection, times, 1.0), recall(selection, times, 2.0), fell_back, cheap if group else np.nan]
+            recalls.setdefault(name, []).append(row)
+    base = np.array(recalls["focus"])
     print(f"{options.videos} videos, K = {options.k}")
     print(f"{'':<28}{'@1 s':>8}{'@2 s':>8}{'diff @1':>16}{'diff @2':>16}{'fell back':>11}{'cheap':>8}")
-    for name, rows in found.items():
+    for name, rows in recalls.items():
         values = np.array(rows)
         diff = 100 * (values[:, :2] - base[:, :2])
         error = diff.std(axis=0, ddof=1) / np.sqrt(len(diff))

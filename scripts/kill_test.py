@@ -32,15 +32,15 @@ def main() -> None:
     parser.add_argument("--roads", nargs="+", choices=ROADS, default=ROADS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--questions", type=int, default=400, help="per road; a tenth of them with an encoder")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         # Before anything reads it: what lmms-eval and the hub's clients keep then goes here.
         os.environ["HF_HOME"] = str(folder / "lmms-eval" / "home")
         with _service(folder) as url:
             for number, name in enumerate(ROADS):
-                if name in asked.roads:
-                    _kill(name, folder, asked.questions, url, n_kills=asked.kills, seed=asked.seed + number)
+                if name in arguments.roads:
+                    _kill(name, folder, arguments.questions, url, n_kills=arguments.kills, seed=arguments.seed + number)
 
 
 def _kill(name: str, folder: Path, n_questions: int, url: str, *, n_kills: int, seed: int) -> None:
@@ -105,8 +105,8 @@ def _cluster() -> Iterator[str]:
 def _wait_for(port: int) -> None:
     """Wait until something listens at the port, and a little longer: nodes register after that."""
     for _ in range(240):
-        with socket.socket() as asked:
-            if asked.connect_ex(("127.0.0.1", port)) == 0:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
                 time.sleep(10)
                 return
         time.sleep(0.5)
@@ -114,7 +114,7 @@ def _wait_for(port: int) -> None:
 
 
 def _print(road, folder: Path, n_kills: int, seed: int) -> None:
-    before = time.perf_counter()
+    start = time.perf_counter()
     survived = kill_again_and_again(
         road.command,
         folder / f"{road.name}-runs",
@@ -124,7 +124,7 @@ def _print(road, folder: Path, n_kills: int, seed: int) -> None:
         prepare=road.prepare,
         digests=road.digests,
     )
-    print(f"{road.name}: {_line(survived)}, {time.perf_counter() - before:.0f} s", flush=True)
+    print(f"{road.name}: {_line(survived)}, {time.perf_counter() - start:.0f} s", flush=True)
     for line in survived.wrong:
         print(f"  {line}", flush=True)
 
@@ -132,7 +132,9 @@ def _print(road, folder: Path, n_kills: int, seed: int) -> None:
 def _line(survived: Survived) -> str:
     kinds = ", ".join(f"{n} {kind}" for kind, n in survived.kills.items())
     ends = f"{survived.rounds} runs brought to their end, {len(survived.wrong)} not as they must be"
-    return f"{sum(survived.kills.values())} kills ({kinds}); {survived.lost} rows lost, {survived.twice} twice; {ends}"
+    return (
+        f"{sum(survived.kills.values())} kills ({kinds}); {survived.lost} rows lost, {survived.repeated} twice; {ends}"
+    )
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ import pandas as pd
 from focus_eval.benchmarks.evidence import NEAR_SECONDS
 from focus_eval.report.figures import figure_style, save_figure
 from focus_eval.report.recall import recall_within
-from focus_eval.report.scenes import interval_figures
 from focus_eval.report.statistics import difference_estimate
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.simulation.running import SimulationConfig, select_on, sources
@@ -40,16 +39,16 @@ def main():
     parser.add_argument("--seed", type=int, default=20261122)
     parser.add_argument("--span", action="append", help='of `stretch`: seconds, "60" or "60-180"; repeatable')
     parser.add_argument("--height", type=float, action="append", help="of `stretch`; repeatable")
-    chosen = parser.parse_args()
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    ks = chosen.k or [16, 32]
-    if chosen.part == "lengths":
-        lengths(chosen.videos, ks, chosen.out, chosen.seed)
-    elif chosen.part == "realistic":
-        realistic(chosen.videos, ks, chosen.out, chosen.seed)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    ks = arguments.k or [16, 32]
+    if arguments.part == "lengths":
+        lengths(arguments.videos, ks, arguments.out, arguments.seed)
+    elif arguments.part == "realistic":
+        realistic(arguments.videos, ks, arguments.out, arguments.seed)
     else:
-        grid = [(span, height) for span in chosen.span or SPANS for height in chosen.height or HEIGHTS]
-        stretch(grid, chosen.videos, ks, chosen.out, chosen.seed)
+        grid = [(span, height) for span in arguments.span or SPANS for height in arguments.height or HEIGHTS]
+        stretch(grid, arguments.videos, ks, arguments.out, arguments.seed)
 
 
 def stretch(grid, videos, ks, out, seed):
@@ -58,8 +57,8 @@ def stretch(grid, videos, ks, out, seed):
         low, _, high = span.partition("-")
         world = {"world": "clustered", "name": f"{span} s at {height}", "related_height": height}
         world |= {"cluster_seconds": [float(low), float(high or low)]}
-        found = differences(world, make_sampler("focus_cover"), EVEN_COVER, videos, ks, seed)
-        rows += [{"span_seconds": span, "height": height, **row} for row in found]
+        estimate = differences(world, make_sampler("focus_cover"), EVEN_COVER, videos, ks, seed)
+        rows += [{"span_seconds": span, "height": height, **row} for row in estimate]
     frame = pd.DataFrame(rows)
     frame["span_seconds"] = pd.Categorical(frame["span_seconds"], categories=list(dict.fromkeys(frame["span_seconds"])))
     frame.to_csv(out / "stretch_map.csv", index=False, float_format="%.4f")
@@ -74,8 +73,8 @@ def lengths(videos, ks, out, seed):
         for low, high in LENGTHS:
             world = {"world": base, "name": f"{base} {low} to {high} s", "event_seconds": [low, high]}
             world |= {"event_is_shot": False, "evidence_at": "anywhere"}
-            found = differences(world, EVEN_COVER, make_sampler("even_topk"), videos, ks, seed)
-            rows += [{"world": base, "event_seconds": f"{low} to {high}", **row} for row in found]
+            estimate = differences(world, EVEN_COVER, make_sampler("even_topk"), videos, ks, seed)
+            rows += [{"world": base, "event_seconds": f"{low} to {high}", **row} for row in estimate]
     frame = pd.DataFrame(rows)
     frame.to_csv(out / "event_lengths.csv", index=False, float_format="%.4f")
     print(frame.to_string(index=False, float_format="%+.1f"))
@@ -100,7 +99,7 @@ def differences(world, first, second, videos, ks, seed):
     config = SimulationConfig(seed=seed, minutes=MINUTES, worlds=[world], samplers=["focus"], k=ks)
     [source] = sources(config)
     traces = [source.trace(number, config) for number in range(videos)]
-    found = []
+    estimates = []
     for k in ks:
         scores = np.array(
             [[measured(select_on(source, config, sampler, k, number), trace) for sampler in (first, second)]
@@ -112,13 +111,13 @@ def differences(world, first, second, videos, ks, seed):
             line |= {f"{name}_first": 100 * scores[:, 0, at].mean(), f"{name}_second": 100 * scores[:, 1, at].mean()}
             low, high = (np.nan if end is None else 100 * end for end in (estimate.low, estimate.high))
             line |= {name: 100 * estimate.value, f"{name}_low": low, f"{name}_high": high}
-        found.append(line)
-    return found
+        estimates.append(line)
+    return estimates
 
 
 def measured(row, trace):
     moments = recall_within(np.array(row.evidence_seconds), row.times_seconds, [NEAR_SECONDS])[0]
-    return moments, interval_figures(trace.events, row.times_seconds)["hit@0"]
+    return moments, recall_within(trace.events, row.times_seconds, [0.0])[0]
 
 
 def print_table(title, table):
@@ -135,18 +134,18 @@ def draw(frame):
     with figure_style():
         figure = Figure(figsize=(3.4 * len(ks), 3.1), layout="constrained")
         panels = figure.subplots(1, len(ks), squeeze=False, sharey=True)[0]
-        most = frame["moments"].abs().max()
+        limit = frame["moments"].abs().max()
         for axes, k in zip(panels, ks, strict=True):
             part = frame[frame["k"] == k]
             table = part.pivot(index="height", columns="span_seconds", values="moments")
             low, high = (
                 part.pivot(index="height", columns="span_seconds", values=f"moments_{end}") for end in ("low", "high")
             )
-            image = axes.imshow(table, cmap="RdBu", vmin=-most, vmax=most, origin="lower", aspect="auto")
+            image = axes.imshow(table, cmap="RdBu", vmin=-limit, vmax=limit, origin="lower", aspect="auto")
             sure = (low.to_numpy() > 0) | (high.to_numpy() < 0)
             for (y, x), value in np.ndenumerate(table.to_numpy()):
                 weight = "bold" if sure[y, x] else "normal"
-                color = "white" if abs(value) > 0.65 * most else "black"
+                color = "white" if abs(value) > 0.65 * limit else "black"
                 axes.text(x, y, f"{value:+.0f}", ha="center", va="center", fontsize=7, weight=weight, color=color)
             axes.set(title=f"K = {k}", xlabel="Stretch that holds the events (s)")
             axes.set_xticks(range(table.shape[1]), table.columns)

@@ -31,10 +31,10 @@ MEDIA_WORDS = ("audio", "soundfile", "librosa")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is said of one task: which way it is served, or why not."""
+    """How a task is served, or the reason why it is not."""
 
     kind: str
-    why: str
+    reason: str
 
 
 @cache
@@ -53,9 +53,11 @@ def source_of(config: dict[str, Any], key: str, folder: Path) -> str:
     file = folder / f"{module.replace('.', '/')}.py"
     if not name or not file.is_file():
         return ""
-    known = functions(file)
-    own = known.get(name, "")
-    return own + "\n".join(text for other, text in known.items() if other != name and f"{other}(" in own)
+    source_by_function = functions(file)
+    source = source_by_function.get(name, "")
+    return source + "\n".join(
+        text for callee, text in source_by_function.items() if callee != name and f"{callee}(" in source
+    )
 
 
 def verdict(name: str, config: dict[str, Any], folder: Path) -> Verdict | None:
@@ -96,16 +98,15 @@ def main() -> None:
         except Exception as error:  # noqa: BLE001 (a task of others that does not load is a line of the table)
             by_folder[path.relative_to(root).parts[0]][Verdict("not served", f"does not load: {error}")].append(name)
             continue
-        found = verdict(name, config, path.parent)
-        if found:
-            by_folder[path.relative_to(root).parts[0]][found].append(name)
+        if task_verdict := verdict(name, config, path.parent):
+            by_folder[path.relative_to(root).parts[0]][task_verdict].append(name)
     counts: dict[str, int] = defaultdict(int)
     alike: dict[Verdict, list[str]] = defaultdict(list)
-    for folder, found in by_folder.items():
-        best = min(found, key=lambda item: ORDER.index(item.kind))
+    for folder, tasks_by_verdict in by_folder.items():
+        best = min(tasks_by_verdict, key=lambda item: ORDER.index(item.kind))
         counts[best.kind] += 1
-        of, every = len(found[best]), sum(map(len, found.values()))
-        alike[best].append(f"{folder} ({of} of {every})" if of < every else folder)
+        of, n_tasks = len(tasks_by_verdict[best]), sum(map(len, tasks_by_verdict.values()))
+        alike[best].append(f"{folder} ({of} of {n_tasks})" if of < n_tasks else folder)
     print("# lmms-eval's tasks whose documents are one video\n")
     print("By `python scripts/list_video_tasks.py`, from the YAML and functions of lmms-eval")
     print(
@@ -114,8 +115,9 @@ def main() -> None:
     print("[How to declare one](benchmarks.md).\n")
     for kind in ORDER:
         print(f"## {kind.capitalize()}: {counts[kind]} of {len(by_folder)} folders\n")
-        for found in sorted((item for item in alike if item.kind == kind), key=lambda item: item.why):
-            item = f"- {found.why[0].upper()}{found.why[1:]}: {', '.join(alike[found])}."
+        for folder_verdict in sorted((item for item in alike if item.kind == kind), key=lambda item: item.reason):
+            reason = folder_verdict.reason
+            item = f"- {reason[0].upper()}{reason[1:]}: {', '.join(alike[folder_verdict])}."
             print(textwrap.fill(item, 120, subsequent_indent="  ", break_on_hyphens=False))
         print(end="" if kind == ORDER[-1] else "\n")
 

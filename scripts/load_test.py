@@ -22,7 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[12_500, 25_000, 50_000, 100_000])
     sizes = parser.parse_args().sizes
-    taken: dict[str, list[Taken]] = {command: [] for command in COMMANDS}
+    loads_by_command: dict[str, list[Taken]] = {command: [] for command in COMMANDS}
     print("| questions | command | seconds | processor seconds | peak memory (MiB) |\n|---:|---|---:|---:|---:|")
     for size in sizes:
         with tempfile.TemporaryDirectory() as temporary:
@@ -31,20 +31,20 @@ def main() -> None:
             arguments = {"plan": ["plan", matrix], "run": ["run", matrix, "--out", out], "status": ["status", out]}
             arguments |= {"run again": arguments["run"], "report": ["report", out]}
             for command in COMMANDS:
-                found = measured(*arguments[command])
-                taken[command].append(found)
-                figures = f"{found.seconds:.1f} | {found.processor_seconds:.1f} | {found.peak_mib:.0f}"
+                load = measured(*arguments[command])
+                loads_by_command[command].append(load)
+                figures = f"{load.seconds:.1f} | {load.processor_seconds:.1f} | {load.peak_mib:.0f}"
                 print(f"| {size:,} | {command} | {figures} |", flush=True)
     if len(sizes) > 1:
-        print_fits(sizes, taken)
+        print_fits(sizes, loads_by_command)
 
 
-def print_fits(sizes: list[int], taken: dict[str, list[Taken]]) -> None:
+def print_fits(sizes: list[int], loads_by_command: dict[str, list[Taken]]) -> None:
     """Print how processor seconds and memory grow, by command."""
     print("\n| command | seconds of the processor | residual | exponent | memory from first to last size |")
     print("|---|---|---:|---:|---:|")
-    for command, found in taken.items():
-        seconds, peaks = [item.processor_seconds for item in found], [item.peak_mib for item in found]
+    for command, loads in loads_by_command.items():
+        seconds, peaks = [item.processor_seconds for item in loads], [item.peak_mib for item in loads]
         slope, start = np.polyfit(sizes, seconds, 1)
         worst = max(abs(start + slope * n - s) / s for n, s in zip(sizes, seconds, strict=True))
         fit = f"{start:.1f} + {1000 * slope:.2f} per 1,000 questions"

@@ -40,8 +40,8 @@ from focus_eval.pipeline.timing import device_name
 from focus_eval.video.decoder import n_cores
 
 BEGIN, END = "<!-- measured by scripts/measure_node.py: begin -->", "<!-- measured by scripts/measure_node.py: end -->"
-_HERE = Path(__file__).resolve().parent
-_SHIPPED = _HERE.parent / "docs" / "performance.md"  # its pulls serve a page that has no table yet
+_FOLDER = Path(__file__).resolve().parent
+_SHIPPED = _FOLDER.parent / "docs" / "performance.md"  # its pulls serve a page that has no table yet
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 _SECONDS = 570.0
 
@@ -85,49 +85,49 @@ def parts_of(args: argparse.Namespace) -> list[Part]:
         ("llava", "bench_llava_video.py", (), 1.0),
     )
     options = small if args.tiny else usual
-    return [Part(name, (script, *more, *options.get(name, ())), share) for name, script, more, share in parts]
+    return [Part(name, (script, *words, *options.get(name, ())), share) for name, script, words, share in parts]
 
 
 def run_part(part: Part, *, seconds: float) -> str:
     """Return what a script printed, and in words how it ended where it did not end well."""
-    command = [sys.executable, "-u", str(_HERE / part.command[0]), *part.command[1:]]
+    command = [sys.executable, "-u", str(_FOLDER / part.command[0]), *part.command[1:]]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired as error:
         printed = error.stdout or b""
         text = printed.decode(errors="replace") if isinstance(printed, bytes) else printed
         return whole_lines(text) + f"\n\n**Not finished**: stopped after {seconds:.0f} s."
-    if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return whole_lines(done.stdout) + f"\n\n**Not measured**: {said}"
-    return whole_lines(done.stdout)
+    if process.returncode:
+        message = (process.stderr.strip().splitlines() or ["no message"])[-1]
+        return whole_lines(process.stdout) + f"\n\n**Not measured**: {message}"
+    return whole_lines(process.stdout)
 
 
 def run_here(part: Part) -> str:
     """Return what a script printed in this process, and how it ended where it did not end well."""
-    printed, before = io.StringIO(), sys.argv
-    said = ""
-    sys.argv = [str(_HERE / part.command[0]), *part.command[1:]]
+    printed, saved_argv = io.StringIO(), sys.argv
+    message = ""
+    sys.argv = [str(_FOLDER / part.command[0]), *part.command[1:]]
     try:
         with redirect_stdout(printed):
             runpy.run_path(sys.argv[0], run_name="__main__")
     except (Exception, SystemExit) as error:  # noqa: BLE001 (said in the page; the other parts go on)
-        said = f"\n\n**Not measured**: {type(error).__name__}: {error}"
+        message = f"\n\n**Not measured**: {type(error).__name__}: {error}"
     finally:
-        sys.argv = before
-    return whole_lines(printed.getvalue()) + said
+        sys.argv = saved_argv
+    return whole_lines(printed.getvalue()) + message
 
 
 def whole_lines(printed: str) -> str:
     """Return printed text as it can stand in a page: no half line, no headings, and an empty line around each table."""
-    found: list[str] = []
+    lines: list[str] = []
     for line in printed[: printed.rfind("\n") + 1].splitlines():
         text = line.lstrip("# ") if line.startswith("#") else line.rstrip()
         is_row = text.startswith("|")
-        if found and is_row != found[-1].startswith("|") and text and found[-1]:
-            found.append("")
-        found.append(text)
-    return "\n".join(found).strip()
+        if lines and is_row != lines[-1].startswith("|") and text and lines[-1]:
+            lines.append("")
+        lines.append(text)
+    return "\n".join(lines).strip()
 
 
 def cells_of(line: str) -> list[str]:
@@ -137,12 +137,12 @@ def cells_of(line: str) -> list[str]:
 
 def rates_in(text: str) -> dict[str, float]:
     """Return frames a second by precision from the first table that bench_encoders.py prints."""
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
     for cells in map(cells_of, text.splitlines()):
         name = cells[0].split(",")[0] if len(cells) > 2 else ""
-        if name in _PRECISIONS and name not in found and _is_number(cells[1]):
-            found[name] = float(cells[1])
-    return found
+        if name in _PRECISIONS and name not in rates and _is_number(cells[1]):
+            rates[name] = float(cells[1])
+    return rates
 
 
 def decode_seconds_in(text: str) -> float | None:
@@ -173,13 +173,13 @@ def write_machine(file: Path, rates: dict[str, float], decode_seconds: float, *,
 
 def hours_table(inside: str, rates: dict[str, float]) -> str:
     """Return the table of GPU hours in a page's section with these rates in place of those it has; "" without one."""
-    known = [cells[:3] for cells in map(cells_of, inside.splitlines()) if len(cells) > 3 and "," in cells[1]]
-    asked = [(cells, int(cells[1].replace(",", ""))) for cells in known if cells[1].replace(",", "").isdigit()]
-    if not asked or not rates:
+    rows = [cells[:3] for cells in map(cells_of, inside.splitlines()) if len(cells) > 3 and "," in cells[1]]
+    pull_rows = [(cells, int(cells[1].replace(",", ""))) for cells in rows if cells[1].replace(",", "").isdigit()]
+    if not pull_rows or not rates:
         return ""
     lines = [["selection", "pulls", "published", *(f"{precision}, measured" for precision in rates)]]
     lines += [["---", *["---:"] * (2 + len(rates))]]
-    lines += [[*cells, *(f"{pulls / rate / 3600:.3g}" for rate in rates.values())] for cells, pulls in asked]
+    lines += [[*cells, *(f"{pulls / rate / 3600:.3g}" for rate in rates.values())] for cells, pulls in pull_rows]
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return f"GPU hours to choose the frames of a table, by the rates of `encoders`:\n\n{table}"
 
@@ -195,8 +195,8 @@ def put_into_page(page: Path, section: str) -> None:
     text = page.read_text(encoding="utf-8") if page.exists() else ""
     block = f"{BEGIN}\n{section.rstrip()}\n{END}"
     if BEGIN in text and END in text:
-        head, _, rest = text.partition(BEGIN)
-        text = head + block + rest.partition(END)[2]
+        head, _, tail = text.partition(BEGIN)
+        text = head + block + tail.partition(END)[2]
     else:
         text = f"{text.rstrip()}\n\n{block}\n".lstrip()
     page.write_text(text, encoding="utf-8")
@@ -205,19 +205,19 @@ def put_into_page(page: Path, section: str) -> None:
 def main() -> None:
     """Run all parts within the time, and write page and machine."""
     args = arguments()
-    began, before = time.monotonic(), section_of(args.page)
-    where = f"{device_name(best_device())}, {os.cpu_count()} cores"
+    began, old_section = time.monotonic(), section_of(args.page)
+    machine_text = f"{device_name(best_device())}, {os.cpu_count()} cores"
     meaning = "Tiny networks: these figures say that the script runs, and nothing of an encoder." if args.tiny else ""
     section = [
-        f"## Measured on a node\n\n{date.today()}, {where}: `python scripts/measure_node.py`. {meaning}".rstrip()
+        f"## Measured on a node\n\n{date.today()}, {machine_text}: `python scripts/measure_node.py`. {meaning}".rstrip()
     ]
     joules: dict[str, float] = {}
     printed: dict[str, str] = {}
     for part in parts_of(args):
         started = time.monotonic()
-        left = args.seconds - (started - began)
+        remaining_seconds = args.seconds - (started - began)
         with measured_energy(joules, part.name):
-            printed[part.name] = run_here(part) if args.tiny else run_part(part, seconds=part.share * left)
+            printed[part.name] = run_here(part) if args.tiny else run_part(part, seconds=part.share * remaining_seconds)
         drawn = f", {joules[part.name]:.0f} J" if part.name in joules else ", energy not measured"
         section.append(f"### {part.name}: {time.monotonic() - started:.0f} s{drawn}\n\n{printed[part.name]}")
         print(section[-1] + "\n", flush=True)
@@ -225,7 +225,7 @@ def main() -> None:
             # After each part: what was measured stays where the run is cut off.
             put_into_page(args.page, "\n\n".join(section))
     rates = rates_in(printed["encoders"])
-    if hours := hours_table(before, rates) or hours_table(section_of(_SHIPPED), rates):
+    if hours := hours_table(old_section, rates) or hours_table(section_of(_SHIPPED), rates):
         section.insert(1, hours)
     if args.page is not None:
         put_into_page(args.page, "\n\n".join(section))

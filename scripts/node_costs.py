@@ -31,14 +31,14 @@ class DecodeCosts:
     """Measured seconds of a core.
 
     Args:
-        asked: for a frame asked for, all frames on the way to it included.
+        requested: for a frame asked for, all frames on the way to it included.
         passed: for each frame passed over, the one asked for included.
         locked: share of a decoding thread's time that it holds Python's lock, at most.
         open: for a file whose index is remembered, its decoders included.
         index: for each frame of a file that is opened for the first time.
     """
 
-    asked: float
+    requested: float
     passed: float
     locked: float
     open: float
@@ -58,7 +58,9 @@ def make_clips(folder: Path, size: str, seconds: list[float]) -> list[Path]:
 
 def measured_costs(clips: list[Path]) -> DecodeCosts:
     """Return what reading `clips` for FOCUS costs, every core busy with it."""
-    asked, passed, seconds = read_all([(clip, frames) for clip in clips for frames in pulls_of_clip(clip)] * n_cores())
+    n_requested, passed, seconds = read_all(
+        [(clip, frames) for clip in clips for frames in pulls_of_clip(clip)] * n_cores()
+    )
     started = time.perf_counter()
     for clip in clips:
         open_video(clip, n_threads=1).close()
@@ -68,7 +70,11 @@ def measured_costs(clips: list[Path]) -> DecodeCosts:
         n_frames += scan_file(clip).info.n_frames
     index = (time.perf_counter() - started) / n_frames
     return DecodeCosts(
-        asked=seconds / asked, passed=seconds / passed, locked=locked_share(clips[-1]), open=opening, index=index
+        requested=seconds / n_requested,
+        passed=seconds / passed,
+        locked=locked_share(clips[-1]),
+        open=opening,
+        index=index,
     )
 
 
@@ -87,8 +93,8 @@ def read_all(jobs: list[tuple[Path, np.ndarray]]) -> tuple[int, int, float]:
             passed += sum(run.n_passed for run in runs_of_reader(video, frames))
     started = time.process_time()
     with ThreadPoolExecutor(n_cores()) as pool:  # two threads of one core are slower than two cores
-        asked = sum(pool.map(read, jobs))
-    return asked, passed, time.process_time() - started
+        n_requested = sum(pool.map(read, jobs))
+    return n_requested, passed, time.process_time() - started
 
 
 def locked_share(clip: Path) -> float:
@@ -155,17 +161,17 @@ def host_costs(size: str, *, side: int = 384, n: int = 32, rounds: int = 5) -> H
         for frame in frames[:4]:  # one at a time, as a decoding thread does
             resize_frames(frame, rules)
 
-    ways = {
+    modes = {
         "joined": lambda: np.concatenate(frames),
         "reused": lambda: uploader.fill([chunk]),
         "shrunk": shrink,
         "reused_shrunk": lambda: uploader.fill([np.concatenate(list(small[:, np.newaxis]))]),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    seconds: dict[str, list[float]] = {name: [] for name in modes}
     for _ in range(rounds):
-        for name, way in ways.items():
+        for name, mode in modes.items():
             started = time.process_time()
-            way()
+            mode()
             seconds[name].append((time.process_time() - started) / (4 if name == "shrunk" else n))
     return HostCosts(**{name: float(np.median(values)) for name, values in seconds.items()})
 
@@ -173,12 +179,12 @@ def host_costs(size: str, *, side: int = 384, n: int = 32, rounds: int = 5) -> H
 @contextmanager
 def patched(kind, name, wrap):
     """Replace a method inside the block."""
-    before = getattr(kind, name)
-    setattr(kind, name, wrap(before))
+    original = getattr(kind, name)
+    setattr(kind, name, wrap(original))
     try:
         yield
     finally:
-        setattr(kind, name, before)
+        setattr(kind, name, original)
 
 
 def pulls_of(info: VideoInfo, *, seed: int = 0) -> list[np.ndarray]:
@@ -211,9 +217,9 @@ def runs_of_reader(video: PyAVReader, frames: np.ndarray) -> Pass:
 
 def runs_in_groups(frames: Iterable[int], *, group: int) -> Pass:
     """Return the runs of `frames` in a video with a sync frame every `group` frames."""
-    found = np.unique(np.fromiter(frames, dtype=np.int64))
-    groups = found // group
+    distinct = np.unique(np.fromiter(frames, dtype=np.int64))
+    groups = distinct // group
     return tuple(
-        Run(int(np.count_nonzero(groups == number)), int(found[groups == number].max() % group) + 1)
+        Run(int(np.count_nonzero(groups == number)), int(distinct[groups == number].max() % group) + 1)
         for number in np.unique(groups)
     )

@@ -17,7 +17,7 @@ from functools import partial
 from event_clock import Clock, Servers
 
 CHUNK = 32  # `worker_share.BATCH_FRAMES`
-HELD = 4  # frames that a run may have ready: `n_held` of `prefetch.in_order_ahead`
+READY_FRAMES = 4  # frames that a run may have ready: `n_held` of `prefetch.in_order_ahead`
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Outcome:
 
 @dataclass
 class _Gpu:
-    """One GPU and the chunks that wait for it, as `pipeline.full_batches` runs them."""
+    """One GPU and the chunks that wait for it, as `pipeline.batch_packer` runs them."""
 
     clock: Clock
     costs: Costs
@@ -123,38 +123,38 @@ class _Gpu:
         """Load a batch where one is full, or nothing more can come; the next one while the device computes one."""
         if self.is_loading or self.underway == 2 or not self.calls:
             return
-        fills, most = self.setting.fills, self.setting.batch
+        fills, max_batch = self.setting.fills, self.setting.batch
         may_grow = self.underway or self.waiting < self.passes
-        if fills and sum(call[0] for call in self.calls) < most and may_grow:
+        if fills and sum(call[0] for call in self.calls) < max_batch and may_grow:
             return
-        taken, done, cores = 0, [], self.calls[0][2]
-        while self.calls and (taken == 0 or (fills and taken < most)):
+        n_taken, callbacks, cores = 0, [], self.calls[0][2]
+        while self.calls and (n_taken == 0 or (fills and n_taken < max_batch)):
             call = self.calls[0]
-            n = min(call[0], most - taken)
-            taken, call[0] = taken + n, call[0] - n
+            n = min(call[0], max_batch - n_taken)
+            n_taken, call[0] = n_taken + n, call[0] - n
             if call[0]:
                 break
-            done.append(call[1])
+            callbacks.append(call[1])
             self.calls.popleft()
         self.underway += 1
-        n = most if fills else taken
+        n = max_batch if fills else n_taken
         if self.costs.load:
             self.is_loading = True
-            cores.serve(self.costs.load * n, partial(self._loaded, n, done))
+            cores.serve(self.costs.load * n, partial(self._loaded, n, callbacks))
         else:
-            self._loaded(n, done)
+            self._loaded(n, callbacks)
 
-    def _loaded(self, n: int, done: list[Callable[[], None]]) -> None:
+    def _loaded(self, n: int, callbacks: list[Callable[[], None]]) -> None:
         self.is_loading = False
         encoding = self.costs.launch + self.costs.encode * n
         self.seconds += encoding
-        self.device.serve(self.costs.resize * n + encoding, partial(self._end, done))
+        self.device.serve(self.costs.resize * n + encoding, partial(self._end, callbacks))
         self.look()
 
-    def _end(self, done: list[Callable[[], None]]) -> None:
+    def _end(self, callbacks: list[Callable[[], None]]) -> None:
         self.underway -= 1
-        self.waiting -= len(done)
-        for then in done:
+        self.waiting -= len(callbacks)
+        for then in callbacks:
             then()
         self.look()
 
@@ -197,7 +197,7 @@ class _Reader:
                 self._decode(lane)
 
     def _decode(self, lane: _Lane) -> None:
-        if lane.is_decoding or not lane.to_decode or lane.ready > HELD:
+        if lane.is_decoding or not lane.to_decode or lane.ready > READY_FRAMES:
             return
         lane.is_decoding = True
         share = lane.run.n_passed / lane.run.n_frames

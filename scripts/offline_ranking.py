@@ -49,9 +49,9 @@ def main() -> None:
     print_matrix(scorer, features, list(pictures))
     rng = np.random.default_rng(0)
     views = np.stack([random_view(pixels, rng) for pixels in pictures.values() for _ in range(VIEWS_EACH)])
-    shown = np.repeat(list(pictures), VIEWS_EACH)
-    for made in (scorer, OfflineScorer(centred=False)):
-        print_fit(made, made.embed(views), shown)
+    picture_names = np.repeat(list(pictures), VIEWS_EACH)
+    for encoder in (scorer, OfflineScorer(centred=False)):
+        print_fit(encoder, encoder.embed(views), picture_names)
     print(f"in the code: midpoint {MIDPOINT}, steepness {STEEPNESS}")
 
 
@@ -68,8 +68,8 @@ def random_view(pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     share = rng.uniform(0.55, 1.0)
     cut_width = share * min(width, height * 16 / 9)
     cut_height = cut_width * 9 / 16
-    left, top = rng.uniform(0, width - cut_width), rng.uniform(0, height - cut_height)
-    box = (left, top, left + cut_width, top + cut_height)
+    cut_left, top = rng.uniform(0, width - cut_width), rng.uniform(0, height - cut_height)
+    box = (cut_left, top, cut_left + cut_width, top + cut_height)
     return np.asarray(Image.fromarray(pixels).resize((640, 360), Image.Resampling.BICUBIC, box=box))
 
 
@@ -86,10 +86,12 @@ def print_matrix(scorer: OfflineScorer, features: np.ndarray, names: list[str]) 
     print(f"the right photograph first: {n_first} of {sum(map(len, QUERIES.values()))} queries\n")
 
 
-def print_fit(scorer: OfflineScorer, features: np.ndarray, shown: np.ndarray) -> None:
+def print_fit(scorer: OfflineScorer, features: np.ndarray, picture_names: np.ndarray) -> None:
     """Print the mean area under the ROC curve over queries and the balanced logistic fit over all pairs."""
     pairs = [
-        (scorer.logits(features, query), shown == right) for right, queries in QUERIES.items() for query in queries
+        (scorer.logits(features, query), picture_names == right)
+        for right, queries in QUERIES.items()
+        for query in queries
     ]
     areas = [roc_auc_score(is_shown, cosine) for cosine, is_shown in pairs]
     cosine, is_shown = (np.concatenate(part) for part in zip(*pairs, strict=True))

@@ -36,11 +36,11 @@ def main() -> None:
     args = parser.parse_args()
     device = torch_device("auto")
     tiny = args.tiny or device.type == "cpu"
-    made = {"image_size": 96} if tiny else {}
+    options = {"image_size": 96} if tiny else {}
     # Made on the processor, so that both have the same weights.
     size = "tiny" if tiny else "large"
-    plain, parts = random_blip(size, **made)[0], random_blip(size, **made)
-    ours = scorer_of(parts, tiny=tiny, device=str(device), resize="device", batch_size=args.frames)
+    plain, parts = random_blip(size, **options)[0], random_blip(size, **options)
+    scorer = scorer_of(parts, tiny=tiny, device=str(device), resize="device", batch_size=args.frames)
     shrinking = scorer_of(parts, tiny=tiny, device=str(device), resize="pil", batch_size=args.frames)
     print(f"# BLIP-ITM {size}, random weights, {device_name(str(device))}, torch {torch.__version__}\n")
     print("| compared | frames | |\n|---|---|---|")
@@ -49,41 +49,41 @@ def main() -> None:
         for name in (("360p", "720p") if tiny else ("720p", "1080p"))
     }
     for name, pictures in frames.items():
-        print(f"| pixels: the device against Pillow | {name} | {pixels_differing(ours, pictures)} |", flush=True)
-    for line in feeding_differences(ours, shrinking, frames):
+        print(f"| pixels: the device against Pillow | {name} | {pixels_differing(scorer, pictures)} |", flush=True)
+    for line in feeding_differences(scorer, shrinking, frames):
         print(line, flush=True)
     name, pictures = next(iter(frames.items()))
-    relevance = ours.relevance_many(ours.embed(pictures), _QUESTIONS)
+    relevance = scorer.relevance_many(scorer.embed(pictures), _QUESTIONS)
     spread = f"spread over frames {relevance.std(axis=1).mean():.3f}"
-    for where in dict.fromkeys((str(device), "cpu")):
-        n = len(pictures) if where != "cpu" or tiny else 2  # 6 s a frame
-        theirs = own_forward(plain.to(where), ours, pictures[:n], where)
-        moved = np.abs(relevance[:, :n] - theirs).max()
+    for target in dict.fromkeys((str(device), "cpu")):
+        n = len(pictures) if target != "cpu" or tiny else 2  # 6 s a frame
+        original_values = own_forward(plain.to(target), scorer, pictures[:n], target)
+        moved = np.abs(relevance[:, :n] - original_values).max()
         print(
-            f"| relevance: transformers' own, fp32, on {where} | {name} | at most {moved:.1e} ({spread}) |", flush=True
+            f"| relevance: transformers' own, fp32, on {target} | {name} | at most {moved:.1e} ({spread}) |", flush=True
         )
 
 
 def pixels_differing(scorer: BlipScorer, frames: np.ndarray) -> str:
     """Return how many pixel values differ from Pillow's, normalised on the processor."""
     rules = scorer.image_rules
-    found = scorer._pixel_values(frames).cpu()
+    pixels = scorer._pixel_values(frames).cpu()
     expected = normalise(torch.from_numpy(resize_frames(frames, rules)).permute(0, 3, 1, 2), rules)
-    return f"{int((found != expected).sum())} of {expected.numel()} values differ"
+    return f"{int((pixels != expected).sum())} of {expected.numel()} values differ"
 
 
-def feeding_differences(ours: BlipScorer, shrinking: BlipScorer, frames: dict[str, np.ndarray]) -> list[str]:
+def feeding_differences(scorer: BlipScorer, shrinking: BlipScorer, frames: dict[str, np.ndarray]) -> list[str]:
     """Return lines on image tokens of a batch of both sizes, fed in several ways."""
     parts, sizes = list(frames.values()), " and ".join(frames)
     half = len(parts[0]) // 2
     mixed = [parts[0][:half], parts[1][: len(parts[0]) - half]]
-    whole = ours.queue_parts(mixed)()
+    whole = scorer.queue_parts(mixed)()
     lines = []
-    ways = {
-        "the same again, with a batch queued behind it": lambda: behind(ours, mixed, parts[1]),
+    feeds = {
+        "the same again, with a batch queued behind it": lambda: behind(scorer, mixed, parts[1]),
         "shrunk in the decoding thread": lambda: shrinking.queue_parts([shrinking.prepare(part) for part in mixed])(),
     }
-    for name, feed in ways.items():
+    for name, feed in feeds.items():
         differing = int((feed() != whole).sum())
         lines.append(f"| feeding: {name} | {sizes} | {differing} of {whole.numel()} values differ |")
     return lines
@@ -92,21 +92,21 @@ def feeding_differences(ours: BlipScorer, shrinking: BlipScorer, frames: dict[st
 def behind(scorer: BlipScorer, first: list[np.ndarray], second: np.ndarray) -> torch.Tensor:
     """Return what the first batch gives where the second is queued before it is looked at."""
     finish, finish_second = scorer.queue_parts(first), scorer.queue_parts([second])
-    found: torch.Tensor = finish()
+    pixels: torch.Tensor = finish()
     finish_second()
-    return found
+    return pixels
 
 
-def own_forward(model, scorer: BlipScorer, frames: np.ndarray, where: str) -> np.ndarray:
+def own_forward(model, scorer: BlipScorer, frames: np.ndarray, target: str) -> np.ndarray:
     """Return match probabilities `(questions, frames)` by transformers' forward, attention and all."""
-    pixels = scorer._pixel_values(frames).to(where)
-    found = []
+    pixels = scorer._pixel_values(frames).to(target)
+    probabilities = []
     for question in _QUESTIONS:
-        ids, mask = (part.to(where) for part in scorer.text_inputs([question] * len(frames)))
-        with torch.inference_mode(), arithmetic("fp32", torch.device(where)):
+        ids, mask = (part.to(target) for part in scorer.text_inputs([question] * len(frames)))
+        with torch.inference_mode(), arithmetic("fp32", torch.device(target)):
             score = model(input_ids=ids, attention_mask=mask, pixel_values=pixels).itm_score
-        found.append(score.float().softmax(dim=-1)[:, 1].cpu().numpy())
-    return np.array(found)
+        probabilities.append(score.float().softmax(dim=-1)[:, 1].cpu().numpy())
+    return np.array(probabilities)
 
 
 if __name__ == "__main__":

@@ -19,11 +19,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recording", type=Path, nargs="?", default=RECORDING)
     parser.add_argument("--attention", default="sdpa", choices=("sdpa", "eager"))
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        cases = measure_all(asked.recording, Path(folder), attn_implementation=asked.attention)
-        mistakes = measure_mistakes(asked.recording, Path(folder))
-    print(f"Largest absolute differences, float32, {asked.attention} attention; tolerance {TOLERANCE:g}\n")
+        cases = measure_all(arguments.recording, Path(folder), attn_implementation=arguments.attention)
+        mistakes = measure_mistakes(arguments.recording, Path(folder))
+    print(f"Largest absolute differences, float32, {arguments.attention} attention; tolerance {TOLERANCE:g}\n")
     print("| case | features | merged embeddings | logits | greedy tokens |\n|---|---:|---:|---:|---|")
     for case in cases:
         print(line(case.case, case))
@@ -40,9 +40,9 @@ def main() -> None:
 def line(name: str, deviation: Deviation) -> str:
     """Return a row of the table; where lengths differ, both are named."""
     lengths = f"{deviation.n_tokens[0]} tokens for {deviation.n_tokens[1]}"
-    near = [lengths if value is None else f"{value:.1e}" for value in (deviation.features, deviation.embeddings)]
+    cells = [lengths if value is None else f"{value:.1e}" for value in (deviation.features, deviation.embeddings)]
     tokens = "equal" if deviation.same_tokens else "differ"
-    return f"| {name} | {near[0]} | {near[1]} | {deviation.logits:.1e} | {tokens} |"
+    return f"| {name} | {cells[0]} | {cells[1]} | {deviation.logits:.1e} | {tokens} |"
 
 
 if __name__ == "__main__":

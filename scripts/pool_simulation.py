@@ -26,7 +26,7 @@ VIDEOS, LENGTHS = 753, (15.0, 45.0, 400.0, 1800.0)  # seconds, in about equal pa
 
 
 @dataclass
-class Told:
+class PoolOutcome:
     """What a run did: its seconds, node by video, transactions, and the seconds that stores were written to."""
 
     seconds: float = 0.0
@@ -37,9 +37,9 @@ class Told:
     frames: int = 0
 
 
-def simulate(n_workers: int, *, seed: int, before: Told | None = None, known: float = 0.5) -> Told:
+def simulate(n_workers: int, *, seed: int, earlier: PoolOutcome | None = None, known_share: float = 0.5) -> PoolOutcome:
     """Simulate one run; `known` of a video's frames are in the store of the node that read it `before`."""
-    clock, told, rng = Clock(), Told(), np.random.default_rng(seed)
+    clock, outcome, rng = Clock(), PoolOutcome(), np.random.default_rng(seed)
     stores = [Servers(clock, 1) for _ in range(-(-n_workers // WORKERS_A_NODE))]
     pulls = [max(8, int(rng.uniform(0.3, 0.6) * LENGTHS[video % len(LENGTHS)])) for video in range(VIDEOS)]
     videos = deque(range(VIDEOS))
@@ -48,29 +48,29 @@ def simulate(n_workers: int, *, seed: int, before: Told | None = None, known: fl
         if not videos:
             return
         video, node = videos.popleft(), worker // WORKERS_A_NODE
-        told.node_of[video] = node
-        told.frames += pulls[video]
-        is_here = before is not None and before.node_of[video] == node
-        new = int(pulls[video] * (1 - known)) if is_here else pulls[video]
-        told.reused += pulls[video] - new
+        outcome.node_of[video] = node
+        outcome.frames += pulls[video]
+        is_here = earlier is not None and earlier.node_of[video] == node
+        new = int(pulls[video] * (1 - known_share)) if is_here else pulls[video]
+        outcome.reused += pulls[video] - new
         clock.after(OPEN_SECONDS, lambda: chunk(worker, new))
 
-    def chunk(worker: int, left: int) -> None:
-        if left <= 0:
+    def chunk(worker: int, n_frames: int) -> None:
+        if n_frames <= 0:
             next_video(worker)
             return
-        n = min(CHUNK, left)
-        told.transactions += 1
-        told.writing += n * WRITE_SECONDS
+        n = min(CHUNK, n_frames)
+        outcome.transactions += 1
+        outcome.writing += n * WRITE_SECONDS
         store = stores[worker // WORKERS_A_NODE]
-        written = lambda: chunk(worker, left - n)  # noqa: E731
+        written = lambda: chunk(worker, n_frames - n)  # noqa: E731
         clock.after(n * ENCODE_SECONDS, lambda: store.serve(n * WRITE_SECONDS, written))
 
     for worker in range(n_workers):
         next_video(worker)
     clock.run()
-    told.seconds = clock.now
-    return told
+    outcome.seconds = clock.now
+    return outcome
 
 
 def main() -> None:
@@ -84,7 +84,7 @@ def main() -> None:
     rows = [("workers", "nodes", "written", "found again")]
     for n in args.workers:
         first = simulate(n, seed=0)
-        second = simulate(n, seed=1, before=first)
+        second = simulate(n, seed=1, earlier=first)
         nodes = -(-n // WORKERS_A_NODE)
         share = second.reused / (0.5 * second.frames)
         busy = first.writing / nodes / first.seconds

@@ -41,12 +41,12 @@ def main() -> None:
     parser.add_argument(
         "--own", action="store_true", help="only what is not shipped: matrices and options of one's own"
     )
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     started = time.perf_counter()
-    machine = _machine(asked.folder, keep=asked.keep, own=asked.own)
+    machine = _machine(arguments.folder, keep=arguments.keep, with_own_files=arguments.own)
     print(f"machine: {machine.root}, {time.perf_counter() - started:.0f} s", flush=True)
     with ChatServer() as chat, ThreadPoolExecutor(JOBS_AT_ONCE) as pool:
-        steps = [step for job in pool.map(_printed, _jobs(machine, chat, asked)) for step in job]
+        steps = [step for job in pool.map(_printed, _jobs(machine, chat, arguments)) for step in job]
     print(rehearsal.step_table(steps))
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     processor = time.process_time() + used.ru_utime + used.ru_stime
@@ -63,18 +63,18 @@ def _printed(job: Job) -> list[rehearsal.Step]:
     return steps
 
 
-def _machine(folder: Path, *, keep: bool, own: bool) -> Machine:
+def _machine(folder: Path, *, keep: bool, with_own_files: bool) -> Machine:
     if keep:
         shutil.rmtree(folder / "work", ignore_errors=True)
         (folder / "work").mkdir()
         return Machine(folder)
     shutil.rmtree(folder, ignore_errors=True)
-    if own:
+    if with_own_files:
         return build_machine(folder, models=["qwen2_vl_7b", "llava_video_7b"], benchmarks=["longvideobench"])
     return build_machine(folder)
 
 
-def _jobs(machine: Machine, chat: ChatServer, asked: argparse.Namespace) -> list[Job]:
+def _jobs(machine: Machine, chat: ChatServer, parsed: argparse.Namespace) -> list[Job]:
     """Return what goes on side by side, the longest first.
 
     All write into one results folder and one pool of rows, as several terminals would.
@@ -86,9 +86,9 @@ def _jobs(machine: Machine, chat: ChatServer, asked: argparse.Namespace) -> list
     def one(run: Callable[..., rehearsal.Step], *arguments, **options) -> Job:
         return lambda: iter([run(machine, *arguments, **options)])
 
-    if asked.only:
-        return [matrices(asked.only, asked.limit)]
-    own = [
+    if parsed.only:
+        return [matrices(parsed.only, parsed.limit)]
+    own_jobs = [
         lambda: rehearsal_more.run_own_matrices(machine, chat),
         one(rehearsal_more.run_two_at_once, chat, name="two tables at once", tables=("bernstein", "two_stage")),
         one(rehearsal_more.run_with_a_limit_on_cost),
@@ -99,20 +99,20 @@ def _jobs(machine: Machine, chat: ChatServer, asked: argparse.Namespace) -> list
         one(rehearsal_troubles.run_api_payloads),
         one(rehearsal_more.run_two_at_once, chat, name="a table in two processes", tables=("bernstein", "bernstein")),
     ]
-    if asked.own or asked.troubles:
-        return own if asked.own else troubles
+    if parsed.own or parsed.troubles:
+        return own_jobs if parsed.own else troubles
     tables = [name for name in rehearsal.shipped("paper") if name != "two_stage"]
     ablations = rehearsal.shipped("ablations")
     return [
         one(rehearsal.run_with_ray, chat, "more_benchmarks", 2, "--only", "model=qwen2_vl_7b"),
-        matrices(tables[::2], asked.limit),
-        matrices(tables[1::2], asked.limit),
+        matrices(tables[::2], parsed.limit),
+        matrices(tables[1::2], parsed.limit),
         matrices(ablations[::2], 1),
         one(rehearsal_own.run_on_two_nodes, "alpha", 2, "--only", "sampler=focus"),
         matrices(ablations[1::2], 1),
-        *own,
+        *own_jobs,
         *troubles,
-        one(rehearsal.run_alone, chat, "two_stage", asked.limit),
+        one(rehearsal.run_alone, chat, "two_stage", parsed.limit),
         one(rehearsal_own.run_with_own_folders, limit=2),
         one(rehearsal.run_two_processes, chat, task="focus_longvideobench", limit=5),
         *(

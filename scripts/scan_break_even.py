@@ -45,14 +45,14 @@ def main() -> None:
     parser.add_argument("--videos", type=int, default=10, help="of each world")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
-    asked = parser.parse_args()
-    asked.out.mkdir(parents=True, exist_ok=True)
-    videos = [(world, number, asked.seed) for world in WORLDS for number in range(asked.videos)]
-    with ProcessPoolExecutor(asked.workers) as pool:
-        rows = pd.DataFrame([row for found in pool.map(differences, videos) for row in found])
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    videos = [(world, number, arguments.seed) for world in WORLDS for number in range(arguments.videos)]
+    with ProcessPoolExecutor(arguments.workers) as pool:
+        rows = pd.DataFrame([row for video_rows in pool.map(differences, videos) for row in video_rows])
     table = break_even(rows)
-    table.to_csv(asked.out / "break_even.csv", index=False, float_format="%.5g")
-    draw(table, asked.out / "break_even.png")
+    table.to_csv(arguments.out / "break_even.csv", index=False, float_format="%.5g")
+    draw(table, arguments.out / "break_even.png")
     for sentence in sentences(table):
         print(sentence)
 
@@ -98,8 +98,8 @@ def break_even(rows: pd.DataFrame) -> pd.DataFrame:
     lines = []
     for keys, part in rows.groupby(list(KEYS)):
         estimate = difference_estimate(part["scan"] - part["even"], part["video"])
-        found = {"difference": estimate.value, "low": estimate.low, "high": estimate.high}
-        points = {name: None if value is None else 100 * value for name, value in found.items()}
+        figures = {"difference": estimate.value, "low": estimate.low, "high": estimate.high}
+        points = {name: None if value is None else 100 * value for name, value in figures.items()}
         lines.append({**dict(zip(KEYS, keys, strict=True)), **points, "videos": len(part)})
     return pd.DataFrame(lines).astype({"low": float, "high": float})
 
@@ -107,11 +107,11 @@ def break_even(rows: pd.DataFrame) -> pd.DataFrame:
 def sentences(table: pd.DataFrame) -> Iterator[str]:
     """Say for each budget, K and cost from which correlation on it pays: the whole interval is above 0."""
     for (percent, k), part in table.groupby(["percent", "k"]):
-        said = []
-        for cost, same in part.groupby("cost"):
-            sure = same.loc[same["low"] > 0, "rho"]
-            said.append(f"1/{1 / cost:.0f} " + (f"from rho {sure.min():g}" if sure.size else "never"))
-        yield f"{percent:g} % of the frames, K = {k}, by cost: {', '.join(said)}"
+        lines = []
+        for cost, cost_rows in part.groupby("cost"):
+            sure = cost_rows.loc[cost_rows["low"] > 0, "rho"]
+            lines.append(f"1/{1 / cost:.0f} " + (f"from rho {sure.min():g}" if sure.size else "never"))
+        yield f"{percent:g} % of the frames, K = {k}, by cost: {', '.join(lines)}"
 
 
 def draw(table: pd.DataFrame, path: Path) -> None:

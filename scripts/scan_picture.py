@@ -41,14 +41,14 @@ def draw(main: SimulatedTrace, scan: SimulatedTrace, out: Path) -> None:
     )
     fps, grid = main.info.fps, grid_frames(main.info)
     scanned, pulled = selection.scanned_frames, np.sort(selection.pulled_frames)
-    seen, logits = log_odds(scan.relevance(scanned)), log_odds(main.relevance(pulled))
+    scan_odds, logits = log_odds(scan.relevance(scanned)), log_odds(main.relevance(pulled))
     figure, panels = plt.subplots(3, 1, sharex=True, figsize=(9, 5.6), layout="constrained")
-    panels[0].plot(scanned / fps, seen, color=BLUE, lw=0.8)
+    panels[0].plot(scanned / fps, scan_odds, color=BLUE, lw=0.8)
     panels[0].set_title(f"1. The cheap encoder scans {scanned.size} frames", loc="left")
     panels[1].plot(grid / fps, log_odds(main.relevance(grid)), color=FAINT, lw=0.7)
     panels[1].plot(pulled / fps, logits, "o", color=BLUE, ms=3.5)
     panels[1].set_title(f"2. The dear encoder sees {pulled.size} (grey: what it would give everywhere)", loc="left")
-    view, prior = ScanView.of(main.info, scanned, seen), Prior()
+    view, prior = ScanView.of(main.info, scanned, scan_odds), Prior()
     fit = view.regression(Pulls(pulled, main.relevance(pulled), logits), prior)
     density: FloatArray = density_of(view.times, view.scan, pulled / fps, fit, prior)
     panels[2].fill_between(grid / fps, density / density.max(), color=BLUE, lw=0)
@@ -70,12 +70,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/images/scan_cover.png"))
     parser.add_argument("--number", type=int, default=27, help="which simulated video")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     views = [
-        make_trace(WORLDS["smooth"], asked.number, seed=1, minutes=MINUTES, channel=channel)
+        make_trace(WORLDS["smooth"], arguments.number, seed=1, minutes=MINUTES, channel=channel)
         for channel in (None, CHANNELS["fair"])
     ]
-    draw(*views, asked.out)
+    draw(*views, arguments.out)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from focus_eval.report.run import load_run, sampler_order
 from focus_eval.report.statistics import difference_estimate
 
 RECALL = [recall_column(seconds) for seconds in RECALL_SECONDS]
-NEAR = recall_column(NEAR_SECONDS)
+RECALL_COLUMN = recall_column(NEAR_SECONDS)
 
 
 def main():
@@ -31,12 +31,12 @@ def main():
     run = load_run(args.run)
     if args.pair:
         a, b = args.pair
-        other = load_run(args.other) if args.other else run
-        print_pair(of_label(run, a), of_label(other, b), *args.pair)
+        other_run = load_run(args.other) if args.other else run
+        print_pair(of_label(run, a), of_label(other_run, b), *args.pair)
         return
     frame = run.answer_frame if run.answers else run.selection_frame
-    for who, part in frame.groupby(["benchmark", "model"] if run.answers else ["benchmark"]):
-        print(f"{', '.join(who)}\n")
+    for group, part in frame.groupby(["benchmark", "model"] if run.answers else ["benchmark"]):
+        print(f"{', '.join(group)}\n")
         print_spread(part)
         if run.answers:
             print_split(part)
@@ -44,34 +44,35 @@ def main():
 
 def print_spread(frame):
     """Accuracy per length and overall, and near recall: mean over seeds +- deviation."""
-    score = "score" if "score" in frame else NEAR
-    near = f"recall at {NEAR_SECONDS:g} s"
-    print(f"| K | sampler | {' | '.join(BUCKETS)} | overall | {near} | frames scored | seeds | errors |")
+    score = "score" if "score" in frame else RECALL_COLUMN
+    column_title = f"recall at {NEAR_SECONDS:g} s"
+    print(f"| K | sampler | {' | '.join(BUCKETS)} | overall | {column_title} | frames scored | seeds | errors |")
     print("|---:|---|" + "---:|" * (len(BUCKETS) + 5))
     groups = frame.groupby(["k", "label"])
     for (k, label), part in sorted(groups, key=lambda entry: (entry[0][0], *sampler_order(entry[0][1]))):
         good = part[part["error"].isna()]
         cells = [spread(good[good["bucket"] == length], score) for length in BUCKETS]
-        cells += [spread(good, score), spread(part, NEAR)]
-        seen = 100 * part["n_pulls"].sum() / part["n_frames"].sum()
+        cells += [spread(good, score), spread(part, RECALL_COLUMN)]
+        percent_scored = 100 * part["n_pulls"].sum() / part["n_frames"].sum()
         errors = len(part) - len(good)
-        print(f"| {k} | {label} | {' | '.join(cells)} | {seen:.2f} % | {part['seed'].nunique()} | {errors or ''} |")
+        n_seeds = part["seed"].nunique()
+        print(f"| {k} | {label} | {' | '.join(cells)} | {percent_scored:.2f} % | {n_seeds} | {errors or ''} |")
 
 
 def print_split(frame):
     """Accuracy with and without evidence in view, all samplers and seeds together."""
     print("\n| K | accuracy with evidence in view | answers | accuracy without | answers |\n|---:|---:|---:|---:|---:|")
-    for k, part in frame[frame["error"].isna()].dropna(subset=NEAR).groupby("k"):
-        seen = part[NEAR] > 0
-        cells = [f"{100 * half['score'].mean():.1f} | {len(half)}" for half in (part[seen], part[~seen])]
+    for k, part in frame[frame["error"].isna()].dropna(subset=RECALL_COLUMN).groupby("k"):
+        is_hit = part[RECALL_COLUMN] > 0
+        cells = [f"{100 * half['score'].mean():.1f} | {len(half)}" for half in (part[is_hit], part[~is_hit])]
         print(f"| {k} | {' | '.join(cells)} |")
 
 
 def spread(part, column):
     if part.empty:
         return "–"
-    means = 100 * part.groupby("seed")[column].mean()
-    return f"{means.mean():.1f}" + (f" ± {means.std():.1f}" if len(means) > 1 else "")
+    seed_means = 100 * part.groupby("seed")[column].mean()
+    return f"{seed_means.mean():.1f}" + (f" ± {seed_means.std():.1f}" if len(seed_means) > 1 else "")
 
 
 def of_label(run, label):
@@ -84,17 +85,17 @@ def print_pair(a, b, *names):
     print(f"| K | distance | {' | '.join(names)} | difference [95 %] | questions | seeds |")
     print("|---:|---:|---:|---:|---:|---:|---:|")
     for k in sorted(set(a["k"]) & set(b["k"])):
-        mine = a[a["k"] == k]
-        videos = mine.drop_duplicates(["benchmark", "question_id"]).set_index(["benchmark", "question_id"])["video"]
+        rows = a[a["k"] == k]
+        videos = rows.drop_duplicates(["benchmark", "question_id"]).set_index(["benchmark", "question_id"])["video"]
         for column in RECALL:
             parts = [part[part["k"] == k].groupby(["benchmark", "question_id"])[column].mean() for part in (a, b)]
-            both = parts[0].to_frame("a").join(parts[1].to_frame("b"), how="inner").dropna()
-            found = difference_estimate((both["b"] - both["a"]).to_numpy(), videos.loc[both.index].tolist())
-            interval = "too few videos" if found.low is None else f"{signed(found.low)}, {signed(found.high)}"
+            pairs = parts[0].to_frame("a").join(parts[1].to_frame("b"), how="inner").dropna()
+            estimate = difference_estimate((pairs["b"] - pairs["a"]).to_numpy(), videos.loc[pairs.index].tolist())
+            interval = "too few videos" if estimate.low is None else f"{signed(estimate.low)}, {signed(estimate.high)}"
             print(
-                f"| {k} | {column.removeprefix('recall@')} s | {100 * both['a'].mean():.1f} | "
-                f"{100 * both['b'].mean():.1f} | {signed(found.value)} [{interval}] | "
-                f"{len(both)} | {mine['seed'].nunique()} |"
+                f"| {k} | {column.removeprefix('recall@')} s | {100 * pairs['a'].mean():.1f} | "
+                f"{100 * pairs['b'].mean():.1f} | {signed(estimate.value)} [{interval}] | "
+                f"{len(pairs)} | {rows['seed'].nunique()} |"
             )
 
 

@@ -43,14 +43,14 @@ def main():
     parser.add_argument("--repeats", type=int, default=1000, help="simulated runs per line")
     parser.add_argument("--part", choices=PARTS, action="append", help="one part only; repeatable")
     parser.add_argument("--csv", type=Path, help="folder for statistics_PART.csv")
-    chosen = parser.parse_args()
-    for name in chosen.part or PARTS:
+    arguments = parser.parse_args()
+    for name in arguments.part or PARTS:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            PARTS[name](chosen.repeats)
+            PARTS[name](arguments.repeats)
         print(f"\n### {name}\n\n{printed.getvalue()}", flush=True)
-        if chosen.csv:
-            write_csv(chosen.csv / f"statistics_{name}.csv", printed.getvalue())
+        if arguments.csv:
+            write_csv(arguments.csv / f"statistics_{name}.csv", printed.getvalue())
 
 
 def write_csv(path, table):
@@ -93,11 +93,11 @@ def mean_coverage(kind, n_videos, mean, repeats, *, per_video=3, correlation=0.2
         strata = [("count", "count", "route", *DIRECTIONS)[i % 6] for i in range(videos.size)]
     truth = mean
     if kind == "partial":  # rounding to tenths moves the mean a little
-        many = np.arange(200_000)
-        truth = scores(rng, difficulties(rng, many.size, mean, correlation), many, kind).mean()
+        videos_of_all = np.arange(200_000)
+        truth = scores(rng, difficulties(rng, videos_of_all.size, mean, correlation), videos_of_all, kind).mean()
     for _ in range(repeats):
-        made = scores(rng, difficulties(rng, n_videos, mean, correlation), videos, kind)
-        estimate = mean_estimate(made, videos, strata=strata)
+        sample = scores(rng, difficulties(rng, n_videos, mean, correlation), videos, kind)
+        estimate = mean_estimate(sample, videos, strata=strata)
         covered += estimate.low <= truth <= estimate.high
     return covered / repeats
 
@@ -123,8 +123,8 @@ def difference_coverage(kind, n_videos, case, repeats):
     rng, covered, printed = np.random.default_rng([2, n_videos, int(1000 * sum(case))]), 0, 0
     truth = paired(rng, 200_000, 1, kind, *case)[0].mean()
     for _ in range(repeats):
-        made, videos = paired(rng, n_videos, 3, kind, *case)
-        estimate = difference_estimate(made, videos)
+        sample, videos = paired(rng, n_videos, 3, kind, *case)
+        estimate = difference_estimate(sample, videos)
         if estimate.low is not None:
             printed += 1
             covered += estimate.low <= truth <= estimate.high
@@ -200,7 +200,7 @@ def unequal(repeats):
 
 
 def unequal_shares(draw, shape, n_videos, repeats):
-    rng, found = np.random.default_rng([5, n_videos, len(shape)]), np.zeros(3)
+    rng, rejections = np.random.default_rng([5, n_videos, len(shape)]), np.zeros(3)
     for _ in range(repeats):
         sizes = np.maximum(1, draw(rng, n_videos))
         differences = np.repeat(mean_zero(rng, sizes, shape), sizes)
@@ -208,12 +208,12 @@ def unequal_shares(draw, shape, n_videos, repeats):
         sums, weights = video_sums(differences, videos), video_sums(np.ones(videos.size), videos)
         plain = np.abs((1.0 - 2.0 * rng.integers(0, 2, (1000, n_videos))) @ sums)
         estimate = difference_estimate(differences, videos)
-        found += [
+        rejections += [
             sign_flip_p(sums, weights=weights, draws=1000)[0] <= 0.05,
             ((plain >= abs(sums.sum()) - 1e-12).sum() + 1) / 1001 <= 0.05,
             estimate.low <= 0 <= estimate.high,
         ]
-    return 100 * found / repeats
+    return 100 * rejections / repeats
 
 
 TYPES = {
@@ -239,11 +239,11 @@ def types_coverage(counts, mean, repeats):
     tilt = np.linspace(-0.15, 0.15, len(counts))
     for _ in range(repeats):
         if mean is None:
-            made = (rng.random(kind.size) < 0.6) - (rng.random(kind.size) < 0.6 - tilt[kind]).astype(float)
-            estimate, truth = difference_estimate(made, range(kind.size), strata=kind.astype(str)), 0.0
+            sample = (rng.random(kind.size) < 0.6) - (rng.random(kind.size) < 0.6 - tilt[kind]).astype(float)
+            estimate, truth = difference_estimate(sample, range(kind.size), strata=kind.astype(str)), 0.0
         else:
-            made = (rng.random(kind.size) < mean + tilt[kind]).astype(float)
-            estimate, truth = mean_estimate(made, range(kind.size), strata=kind.astype(str)), mean
+            sample = (rng.random(kind.size) < mean + tilt[kind]).astype(float)
+            estimate, truth = mean_estimate(sample, range(kind.size), strata=kind.astype(str)), mean
         covered += estimate.low <= truth <= estimate.high
     return covered / repeats
 
@@ -264,9 +264,9 @@ def looks(repeats):
 
 def verdict_by_looks(rng, gains):
     """Whether a verdict states something wrong, whether it decides all, and on how many videos."""
-    each = np.clip(rng.normal(0, 0.3, (gains.size, LOOKS[-1])), -1, 1) + gains[:, np.newaxis]
+    video_gains = np.clip(rng.normal(0, 0.3, (gains.size, LOOKS[-1])), -1, 1) + gains[:, np.newaxis]
     for n in LOOKS:
-        mean, error = each[:, :n].mean(axis=1), each[:, :n].std(axis=1, ddof=1) / np.sqrt(n)
+        mean, error = video_gains[:, :n].mean(axis=1), video_gains[:, :n].std(axis=1, ddof=1) / np.sqrt(n)
         differs = holm(2 * stdtr(n - 1, -np.abs(mean) / error)) * sum(LOOKS) / n < 0.05
         alike = holm(stdtr(n - 1, (np.abs(mean) - 0.03) / error)) * sum(LOOKS) / n < 0.05
         if (differs | alike).all():
@@ -279,19 +279,19 @@ def power(repeats):
     print("| videos | simulated difference (points) | stated as detectable, mean over runs | found (%) |")
     print("|---:|---:|---:|---:|")
     for n_videos in (12, 60, 300):
-        rng, found, stated = np.random.default_rng([4, n_videos]), 0, []
+        rng, n_detected, detectable = np.random.default_rng([4, n_videos]), 0, []
         videos = np.repeat(np.arange(n_videos), 3)
-        many = np.repeat(np.arange(20_000), 3)
-        noise = rng.choice([-1.0, 0.0, 1.0], many.size, p=[0.15, 0.7, 0.15])
-        error = standard_error(noise, many) * np.sqrt(20_000 / n_videos)
+        videos_of_all = np.repeat(np.arange(20_000), 3)
+        noise = rng.choice([-1.0, 0.0, 1.0], videos_of_all.size, p=[0.15, 0.7, 0.15])
+        error = standard_error(noise, videos_of_all) * np.sqrt(20_000 / n_videos)
         true = 2.802 * error if n_videos > 20 else 3.1 * error
         for _ in range(repeats):
             lost, won = 0.15 - true / 2, 0.15 + true / 2
-            made = rng.choice([-1.0, 0.0, 1.0], videos.size, p=[max(0, lost), 1 - max(0, lost) - won, won])
-            least = detectable_difference(made, videos)
-            stated += [least] if least else []
-            found += sign_flip_p(video_sums(made, videos), draws=4000)[0] <= 0.05
-        print(f"| {n_videos} | {100 * true:.1f} | {100 * np.mean(stated):.1f} | {100 * found / repeats:.1f} |")
+            sample = rng.choice([-1.0, 0.0, 1.0], videos.size, p=[max(0, lost), 1 - max(0, lost) - won, won])
+            detectable_one = detectable_difference(sample, videos)
+            detectable += [detectable_one] if detectable_one else []
+            n_detected += sign_flip_p(video_sums(sample, videos), draws=4000)[0] <= 0.05
+        print(f"| {n_videos} | {100 * true:.1f} | {100 * np.mean(detectable):.1f} | {100 * n_detected / repeats:.1f} |")
 
 
 def cost(_repeats):
@@ -310,10 +310,12 @@ def groups(repeats):
         rng, covered = np.random.default_rng([4, first]), np.zeros(2)
         for _ in range(repeats):
             videos = np.repeat(np.arange(300), rng.integers(1, 6, 300))
-            made = scores(rng, difficulties(rng, 300, 0.6, 0.2), videos, "right or wrong")
+            sample = scores(rng, difficulties(rng, 300, 0.6, 0.2), videos, "right or wrong")
             side = (videos < first)[:, np.newaxis].astype(float)
-            estimate = clustered_fit(made, side, videos)[0].estimate()
-            plain = sm.OLS(made, sm.add_constant(side)).fit(cov_type="cluster", cov_kwds={"groups": videos}, use_t=True)
+            estimate = clustered_fit(sample, side, videos)[0].estimate()
+            plain = sm.OLS(sample, sm.add_constant(side)).fit(
+                cov_type="cluster", cov_kwds={"groups": videos}, use_t=True
+            )
             covered += [estimate.low <= 0 <= estimate.high, plain.conf_int()[1][0] <= 0 <= plain.conf_int()[1][1]]
         print(f"| {first} | " + " | ".join(f"{100 * share:.1f}" for share in covered / repeats) + " |", flush=True)
 

@@ -38,17 +38,19 @@ class Combination:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        given: dict[str, Any] = {} if self.frames == "png" else {"jpeg_quality": JPEG_QUALITY}
-        given |= {"as_video": "true"} if self.frames == "video" else {}
-        given |= {"timestamps": "true"} if self.times else {}
-        return given | ({"detail": self.detail} if self.detail else {})
+        model_arguments: dict[str, Any] = {} if self.frames == "png" else {"jpeg_quality": JPEG_QUALITY}
+        model_arguments |= {"as_video": "true"} if self.frames == "video" else {}
+        model_arguments |= {"timestamps": "true"} if self.times else {}
+        return model_arguments | ({"detail": self.detail} if self.detail else {})
 
 
 def combinations() -> list[Combination]:
     """Return all forms: images with times and detail each on and off, and the video, which has neither."""
     images = itertools.product(("simple", "chat"), ("png", "jpeg"), (False, True), ("", "low", "high"))
-    found = [Combination(kind=kind, frames=form, times=times, detail=detail) for kind, form, times, detail in images]
-    return found + [Combination(kind=kind, frames="video") for kind in ("simple", "chat")]
+    image_combinations = [
+        Combination(kind=kind, frames=form, times=times, detail=detail) for kind, form, times, detail in images
+    ]
+    return image_combinations + [Combination(kind=kind, frames="video") for kind in ("simple", "chat")]
 
 
 class Trial:
@@ -81,14 +83,14 @@ class Trial:
             text = {"type": "text", "text": document["question"]}
             return [{"role": "user", "content": [{"type": "video", "url": path}, text]}]
 
-        found = []
+        requests = []
         for at, document in enumerate(self.documents):
             options: dict[str, Any] = {"max_new_tokens": 4}
             head = (options, look) if kind == "simple" else (look, options)
             metadata = {"task": TASK, "repeats": 1, "split": SPLIT, "doc_id": at}
             arguments = (document["question"], *head, at, TASK, SPLIT)
-            found.append(Instance("generate_until", arguments=arguments, idx=0, metadata=metadata))
-        return found
+            requests.append(Instance("generate_until", arguments=arguments, idx=0, metadata=metadata))
+        return requests
 
     def run(self, combination: Combination) -> dict[str, int]:
         """Ask all questions in one form; return counts of what the server got."""
@@ -96,15 +98,15 @@ class Trial:
 
         record = self.folder / "record" / "_".join(map(str, (combination.kind, combination.frames, combination.times,
                                                              combination.detail)))  # fmt: skip
-        made = FocusGPT4o if combination.kind == "simple" else FocusGPT4oChat
+        model_class = FocusGPT4o if combination.kind == "simple" else FocusGPT4oChat
         bodies: list[dict[str, Any]] = []
 
-        def says(body: dict[str, Any]) -> tuple[str, dict[str, float]]:
+        def reply_to(body: dict[str, Any]) -> tuple[str, dict[str, float]]:
             bodies.append(body)
             return "B", {}
 
-        with ChatServer(says=says, expected_at_once=self.n_questions) as server:
-            model = made(
+        with ChatServer(reply_to=reply_to, expected_at_once=self.n_questions) as server:
+            model = model_class(
                 base_url=server.url, sampler="random", frames=self.n_frames, record=str(record),
                 num_concurrent=self.n_questions, timeout=900, **combination.arguments,
             )  # fmt: skip
@@ -122,10 +124,10 @@ class Trial:
     ) -> None:
         """Add to `counts`: frames received, those that differ in a byte, and other parts that are not as asked."""
         parts = [part for message in body["messages"] for part in message["content"]]
-        asked = next(part["text"] for part in parts if part.get("text", "").startswith("Question "))
-        row = rows["q" + asked.split()[1].partition("?")[0]]
-        chosen = self.pixels[Path(row["video"]).stem][row["keyframes"]]
-        expected = [encoded_frame(frame, "PNG" if combination.frames == "png" else "JPEG") for frame in chosen]
+        question_text = next(part["text"] for part in parts if part.get("text", "").startswith("Question "))
+        row = rows["q" + question_text.split()[1].partition("?")[0]]
+        chosen_frames = self.pixels[Path(row["video"]).stem][row["keyframes"]]
+        expected = [encoded_frame(frame, "PNG" if combination.frames == "png" else "JPEG") for frame in chosen_frames]
         if combination.frames == "video":
             (video,) = [part["video_url"]["url"] for part in parts if part["type"] == "video_url"]
             received = [base64.b64decode(data) for data in video.partition("base64,")[2].split(",")]
@@ -135,12 +137,20 @@ class Trial:
             images = [part["image_url"] for part in parts if part["type"] == "image_url"]
             received = [base64.b64decode(image["url"].partition("base64,")[2]) for image in images]
             counts["wrong"] += sum(image.get("detail", "") != combination.detail for image in images)
-            before = [first.get("text") for first, part in itertools.pairwise(parts) if part["type"] == "image_url"]
-            told = [f"[{time:.1f} s]" for time in row["times_seconds"]]
-            is_told = before == told if combination.times else not any((text or "").startswith("[") for text in before)
+            preceding_texts = [
+                first.get("text") for first, part in itertools.pairwise(parts) if part["type"] == "image_url"
+            ]
+            expected_times = [f"[{time:.1f} s]" for time in row["times_seconds"]]
+            is_told = (
+                preceding_texts == expected_times
+                if combination.times
+                else not any((text or "").startswith("[") for text in preceding_texts)
+            )
             counts["wrong"] += not is_told
         counts["frames"] += len(received)
-        counts["differing"] += sum(ours != theirs for ours, theirs in itertools.zip_longest(received, expected))
+        counts["differing"] += sum(
+            image != expected_image for image, expected_image in itertools.zip_longest(received, expected)
+        )
 
 
 def encoded_frame(frame: np.ndarray, kind: str) -> bytes:

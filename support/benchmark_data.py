@@ -31,7 +31,7 @@ VSI_NUMBERS = ("object_counting", "object_abs_distance", "object_size_estimation
 ARCHIVE_PART_BYTES = 1 << 21
 # Its middle third is zeros: the container opens, frames there do not decode.
 BROKEN_VIDEO = "vmme0000001"
-_THINGS = ("dog", "car", "red hat", "woman cooking", "cat on the table", "blue door", "man who is reading")
+_OBJECTS = ("dog", "car", "red hat", "woman cooking", "cat on the table", "blue door", "man who is reading")
 
 
 def write_clips(folder: Path) -> list[bytes]:
@@ -134,8 +134,8 @@ def write_mlvu(folder: Path, clips: Sequence[bytes]) -> Path:
     _write_parquet(folder / "mlvu" / "test-00000-of-00001.parquet", documents)
     _write_card(folder, "mlvu", ["mlvu/test-*"])
     _write_zip(folder / "action_count.zip", {name: data for name, data in videos.items() if name.startswith("count")})
-    rest = {name: data for name, data in videos.items() if not name.startswith("count")}
-    _write_zips(folder, "video_part_{:d}.zip", rest, n=3)
+    remaining_videos = {name: data for name, data in videos.items() if not name.startswith("count")}
+    _write_zips(folder, "video_part_{:d}.zip", remaining_videos, n=3)
     return folder
 
 
@@ -188,7 +188,7 @@ def _write_clip(path: Path, *, n_frames: int, fps: int, seed: int) -> None:
 
 
 def _thing(at: int) -> str:
-    return _THINGS[at % len(_THINGS)]
+    return _OBJECTS[at % len(_OBJECTS)]
 
 
 def _write_parquet(path: Path, documents: list[dict[str, Any]]) -> None:

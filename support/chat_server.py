@@ -26,7 +26,7 @@ class ChatServer(LocalServer):
     Args:
         fault_share: share of the requests that fail, in [0, 1]: one of `FAULTS`, which follows from the request and
             how often it was sent before, whatever the order of requests.
-        says: what it answers to a request, instead of a letter; with the probabilities of its first word by token,
+        reply_to: gives the answer to a request, instead of a letter, with the probabilities of its first word by token,
             which it gives where a request asks for log-probabilities.
         delay_seconds: how long every answer takes.
         expected_at_once: requests that must be under way at once before the first is answered.
@@ -38,7 +38,7 @@ class ChatServer(LocalServer):
     """
 
     fault_share: float = 0.0
-    says: Callable[[dict[str, Any]], tuple[str, dict[str, float]]] | None = None
+    reply_to: Callable[[dict[str, Any]], tuple[str, dict[str, float]]] | None = None
     silent_seconds: float = 3.0
     delay_seconds: float = 0.0
     expected_at_once: int = 0
@@ -107,7 +107,7 @@ class _Handler(Handler):
         chat.count(body)
         digest = hashlib.sha256(data)
         letter = LETTERS[digest.digest()[0] % len(LETTERS)]
-        text, probabilities = (letter, {letter: 1.0}) if chat.says is None else chat.says(body)
+        text, probabilities = (letter, {letter: 1.0}) if chat.reply_to is None else chat.reply_to(body)
         completion = _completion(text, body.get("model", ""), probabilities if body.get("logprobs") else {})
         fault = chat.fault(digest.hexdigest())
         if fault in ("429", "500"):

@@ -75,6 +75,13 @@ def hide_slices(picture: bytes) -> bytes:
     )
 
 
+def add_enhancement(picture: bytes) -> bytes:
+    """Put a message before each picture that carries an LCEVC enhancement: FFmpeg attaches it to the frame."""
+    # User data registered by ITU-T T.35 (type 4): United Kingdom, V-Nova, and a few bytes of its own.
+    message = bytes((0xB4, 0x00, 0x50, 0x01, *range(1, 9)))
+    return _sized(bytes((6, 4, len(message))) + message + b"\x80") + picture
+
+
 def _sized(unit: bytes) -> bytes:
     return len(unit).to_bytes(4, "big") + unit
 
@@ -118,17 +125,17 @@ def lengthen_mdat(path: Path, *, make: Maker, n_bytes: int) -> Path:
 
 def join_files(path: Path, *, parts: Sequence[Maker]) -> Path:
     """Write the bytes of several files one after another, as recordings are joined."""
-    made = [make(path.with_name(f"part{number}.{path.name}")) for number, make in enumerate(parts)]
-    path.write_bytes(b"".join(part.read_bytes() for part in made))
+    files = [make(path.with_name(f"part{number}.{path.name}")) for number, make in enumerate(parts)]
+    path.write_bytes(b"".join(part.read_bytes() for part in files))
     return path
 
 
-def replace_bytes(source: Path, path: Path, before: bytes, after: bytes) -> Path:
-    """Copy a file with every `before` replaced by `after`, of the same length."""
+def replace_bytes(source: Path, path: Path, old: bytes, new: bytes) -> Path:
+    """Copy a file with every `old` replaced by `new`, of the same length."""
     data = source.read_bytes()
-    if len(before) != len(after) or before not in data:
-        raise InvalidInput(f"{source}: {before!r} cannot be replaced by {after!r}")
-    path.write_bytes(data.replace(before, after))
+    if len(old) != len(new) or old not in data:
+        raise InvalidInput(f"{source}: {old!r} cannot be replaced by {new!r}")
+    path.write_bytes(data.replace(old, new))
     return path
 
 

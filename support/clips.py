@@ -15,6 +15,7 @@ from focus_eval.video.clip_writer import ClipWriter
 from focus_eval.video.reader import Pixels
 from support.clip_files import (
     add_bytes,
+    add_enhancement,
     cut_packets,
     edit_packets,
     hide_slices,
@@ -291,6 +292,7 @@ def _devices() -> dict[str, Maker]:
         "camera_padded_units.mkv": partial(edit_packets, make=_x264("bframes=2"), edit=pad_units),
         "camera_hidden_slices.mp4": partial(edit_packets, make=_x264("bframes=0"), edit=hide_slices),
         "camera_hidden_slices_b.mp4": partial(edit_packets, make=_x264("bframes=2:b-pyramid=none"), edit=hide_slices),
+        "camera_enhancement.mp4": partial(edit_packets, make=_x264("bframes=2"), edit=add_enhancement),
         "palette_raw.avi": partial(write_paletted, codec="rawvideo", n_frames=30),
         "palette_raw.mov": partial(write_paletted, codec="rawvideo", n_frames=30),
         "palette_smc.mov": partial(write_paletted, codec="smc", n_frames=30),

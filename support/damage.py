@@ -7,7 +7,7 @@ from pathlib import Path
 from focus_eval.core.errors import InvalidInput
 
 _TURNS = {0: (1, 0, 0, 1), 90: (0, 1, -1, 0), 180: (-1, 0, 0, -1), 270: (0, -1, 1, 0)}
-_ONE = 1 << 16
+_FIXED_POINT_ONE = 1 << 16
 # Bytes from the name of a track header box (version 0) to its matrix, and between the matrix's rows (ISO 14496-12).
 _TO_MATRIX, _ROW = 44, 12
 
@@ -43,7 +43,7 @@ def set_display_matrix(source: str | Path, target: str | Path, *, matrix: tuple[
         raise InvalidInput(f"{source}: an MP4 with a track header expected")
     for place, value in zip((0, 4, _ROW, _ROW + 4), matrix, strict=True):
         first = at + _TO_MATRIX + place
-        data[first : first + 4] = round(value * _ONE).to_bytes(4, "big", signed=True)
+        data[first : first + 4] = round(value * _FIXED_POINT_ONE).to_bytes(4, "big", signed=True)
     Path(target).write_bytes(data)
     return Path(target)
 

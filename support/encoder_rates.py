@@ -12,19 +12,19 @@ from focus_eval.encoders.torch_scorer import Precision, arithmetic
 
 def matrix_rate(device: str, precision: Precision, *, size: int | None = None) -> float:
     """Return the device's measured rate of square matrix products in TFLOP/s: the most an encoder could reach."""
-    where = torch.device(device)
-    size = size or (8192 if where.type == "cuda" else 512)
-    left = torch.randn(size, size, device=where)
+    torch_device = torch.device(device)
+    size = size or (8192 if torch_device.type == "cuda" else 512)
+    factor = torch.randn(size, size, device=torch_device)
     if precision in ("fp16", "bf16"):
-        left = left.to(torch.float16 if precision == "fp16" else torch.bfloat16)
+        factor = factor.to(torch.float16 if precision == "fp16" else torch.bfloat16)
     best = float("inf")
-    with torch.inference_mode(), arithmetic("tf32" if precision == "tf32" else "fp32", where):
+    with torch.inference_mode(), arithmetic("tf32" if precision == "tf32" else "fp32", torch_device):
         for _ in range(6):
-            wait(where)
+            wait(torch_device)
             start = time.perf_counter()
             for _ in range(4):
-                left @ left
-            wait(where)
+                factor @ factor
+            wait(torch_device)
             best = min(best, (time.perf_counter() - start) / 4)
     return 2 * size**3 / best / 1e12
 
@@ -51,8 +51,8 @@ def text_gflop(config: Any, *, n_tokens: int, n_queries: int = 1) -> float:
     text, vision = config.text_config, config.vision_config
     width, image_tokens = text.hidden_size, (vision.image_size // vision.patch_size) ** 2 + 1
     rows = n_tokens * n_queries
-    once = 4 * image_tokens * vision.hidden_size * width
+    per_image = 4 * image_tokens * vision.hidden_size * width
     products = rows * (12 * width**2 + 4 * width * text.intermediate_size)
     attention = 4 * rows * width * (n_tokens + image_tokens)
-    total: int = text.num_hidden_layers * (once + products + attention)
+    total: int = text.num_hidden_layers * (per_image + products + attention)
     return total / 1e9

@@ -52,8 +52,8 @@ class FailingCalls:
             if not self._is_inside(file):
                 return opened(file, mode, *args, **options)
             self.call("open", file)
-            found = opened(file, mode, *args, **options)
-            return found if mode in ("r", "rb") else _WatchedFile(found, self)
+            file_object = opened(file, mode, *args, **options)
+            return file_object if mode in ("r", "rb") else _WatchedFile(file_object, self)
 
         of_os: dict[str, Any] = self._of_paths({"replace": "rename", "link": "link", "open": "open"})
         of_os["fsync"] = self._before(os.fsync, "fsync")

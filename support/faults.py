@@ -27,11 +27,11 @@ _MOST_BYTES = 4096
 # A read may take so much address space and so many seconds.
 MEMORY_BYTES, SECONDS = 4 << 30, 60
 _STEP = 5
-KINDS = ("right", "refused", "refused falsely", "crashed", "hung", "shorter", "wrong")
+KINDS = ("right", "refused", "refused falsely", "crashed", "hung", "shorter", "wrong", "wrong without a sign")
 
 
 def fault_clips() -> dict[str, Maker]:
-    """Return 20 clips by file name, in the codecs and containers that videos come in."""
+    """Return 28 clips by file name, in the codecs and containers that videos come in."""
     x264 = {"x264-params": "bframes=3"}
     settings: dict[str, dict[str, object]] = {
         "h264.mp4": {"options": x264}, "h264_cavlc.mp4": {"options": {"x264-params": "cabac=0:bframes=0"}},
@@ -48,6 +48,16 @@ def fault_clips() -> dict[str, Maker]:
         "vp8.webm": {"codec": "libvpx"}, "vp9.webm": {"codec": "libvpx-vp9", "options": {"cpu-used": "8"}},
         "av1.mkv": {"codec": "libaom-av1", "options": {"cpu-used": "8", "usage": "realtime"}},
         "mjpeg.avi": {"codec": "mjpeg", "pixel_format": "yuvj420p"}, "wmv2.wmv": {"codec": "wmv2"},
+        "h264_slices.mp4": {"options": {"x264-params": "slices=4"}, "width": 320, "height": 180},
+        "h264_openh264.mkv": {"codec": "libopenh264", "crf": None, "width": 256, "height": 144},
+        "hevc_slices.mkv": {"codec": "libx265", "options": {"x265-params": "log-level=error:slices=2"}, "width": 480,
+                            "height": 270, "n_frames": 48},
+        "hevc.ts": {"codec": "libx265", "options": {"x265-params": "log-level=error"}, "width": 256, "height": 144},
+        "mpeg4.mkv": {"codec": "mpeg4", "fps": 25, "width": 320, "height": 180},
+        "vp9_tiles.webm": {"codec": "libvpx-vp9", "width": 512, "height": 288, "n_frames": 48,
+                           "options": {"cpu-used": "8", "deadline": "realtime", "tile-columns": "1"}},
+        "av1_svt.mp4": {"codec": "libsvtav1", "options": {"preset": "12", "svtav1-params": "lp=1"}},
+        "prores.mov": {"codec": "prores_ks", "pixel_format": "yuv422p10le", "crf": None},
     }  # fmt: skip
     return {name: _maker(encoding) for name, encoding in settings.items()}
 
@@ -206,10 +216,16 @@ def read_here(path: Path, prints: list[int]) -> Reading:
 
 
 def judge_here(path: Path, prints: list[int]) -> Reading:
-    """Do what `read_here` does, and say `refused falsely` where a plain decode gives every frame as it should be."""
+    """Do what `read_here` does, and compare with a plain decode of the damaged file with one thread.
+
+    Where that gives every frame as it should be, a refusal is `refused falsely`; where it finds nothing wrong either,
+    frames are `wrong without a sign`.
+    """
     reading = read_here(path, prints)
     if reading.kind == "refused" and plain_decode(path)[0] == prints:
         return replace(reading, kind="refused falsely")
+    if reading.kind == "wrong" and not plain_decode(path)[1]:
+        return replace(reading, kind="wrong without a sign")
     return reading
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from focus_eval.benchmarks.question import Question
 from focus_eval.benchmarks.registry import VideoRate, read_annotations, read_rates
-from focus_eval.report.nearness import near_frames, nearness, spread
-from focus_eval.report.recall import recall_within
-from focus_eval.selections.lmms_logs import LmmsLog, find_logs, verdict_of
+from focus_eval.core.types import Question
+from focus_eval.imports.lmms_logs import LmmsLog, find_logs, verdict_of
+from focus_eval.report.recall import near_frames, nearness, recall_within, spread
 
 TABLE = "field/lmms_logs/lvb_qwen2_5_vl_7b_32_frames_22_runs.parquet"
 DISTANCES = (1, 2, 5, 10)
@@ -51,14 +50,16 @@ def answers(folder: Path) -> pd.DataFrame:
 def log_lines(folder: Path, log: LmmsLog, field: str) -> pd.DataFrame:
     """Return the answers of one log; frames from `field`, evenly spaced ones where it is empty."""
     questions, rates = longvideobench(folder)
-    made = []
+    lines = []
     for record in log.records():
         key = str((record.doc or {})["id"])
         question, rate = questions[key], rates[key]
-        shown = record.frames(field)
-        frames = np.linspace(0, rate.n_frames - 1, 32) if shown is None else np.asarray(shown, dtype=np.float64)
-        verdict = next(found for found in map(verdict_of, record.metrics.values()) if found is not None)
-        made.append(
+        fed_frames = record.frames(field)
+        frames = (
+            np.linspace(0, rate.n_frames - 1, 32) if fed_frames is None else np.asarray(fed_frames, dtype=np.float64)
+        )
+        verdict = next(candidate for candidate in map(verdict_of, record.metrics.values()) if candidate is not None)
+        lines.append(
             {
                 "run": log.run,
                 "family": FAMILIES.get(log.run, "scenes"),
@@ -74,4 +75,4 @@ def log_lines(folder: Path, log: LmmsLog, field: str) -> pd.DataFrame:
                 **measures_of(question, rate, frames / float(rate.fps)),
             }
         )
-    return pd.DataFrame(made)
+    return pd.DataFrame(lines)

@@ -10,12 +10,12 @@ from fractions import Fraction
 from support.independent_rows import Row
 
 Key = tuple[str, str, str]
-# What an encoder was asked for: its frames, their number where they are not listed, its forwards, stage and name.
-ASKED = {
+# Columns of an encoder, by its role: its frames, their number where they are not listed, its forwards, stage and name.
+COLUMNS = {
     "main": ("pulled_frames", "n_pulls", "forwards", "encode", "encoder"),
     "scan": ("scanned_frames", "n_scanned", "scan_forwards", "scan", "scan_encoder"),
 }
-HELD = ("open", "scan", "encode", "ask", "select", "idle")
+BLOCKING = ("open", "scan", "encode", "ask", "select", "idle")
 
 
 @dataclass(frozen=True)
@@ -28,26 +28,31 @@ class Cost:
 
 def costs_of(selections: Mapping[Key, Row]) -> dict[Key, Cost]:
     """Return what each selection of a run cost; the run's other rows say with whom it shared its frames."""
-    shares = {what: _shares(selections, what) for what in ASKED}
-    made: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    needed: dict[tuple[str, str], dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+    shares = {role: _shares(selections, role) for role in COLUMNS}
+    forwards_made: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    forwards_needed: dict[tuple[str, str], dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
     for key, row in selections.items():
-        for what, (_, _, forwards, *_) in ASKED.items():
-            made[key[0], key[2]][what] += row[forwards]
-            needed[key[0], key[2]][what] += shares[what][key] or 0
-    paid = {whose: all(made[whose][what] >= round(needed[whose][what], 6) for what in ASKED) for whose in made}
+        for role, (_, _, forwards, *_) in COLUMNS.items():
+            forwards_made[key[0], key[2]][role] += row[forwards]
+            forwards_needed[key[0], key[2]][role] += shares[role][key] or 0
+    paid = {
+        selection: all(forwards_made[selection][role] >= round(forwards_needed[selection][role], 6) for role in COLUMNS)
+        for selection in forwards_made
+    }
     rates = _rates(selections)
     units = {row["gmacs"]["image"] for row in selections.values() if "image" in row["gmacs"]}
-    found = {}
+    costs = {}
     for key, row in selections.items():
-        mine = {what: shares[what][key] for what in ASKED}
-        found[key] = Cost(_equivalents(row, mine, units), _seconds(row, mine, None if paid[key[0], key[2]] else rates))
-    return found
+        own_shares = {role: shares[role][key] for role in COLUMNS}
+        costs[key] = Cost(
+            _equivalents(row, own_shares, units), _seconds(row, own_shares, None if paid[key[0], key[2]] else rates)
+        )
+    return costs
 
 
-def _shares(selections: Mapping[Key, Row], what: str) -> dict[Key, Fraction | None]:
+def _shares(selections: Mapping[Key, Row], role: str) -> dict[Key, Fraction | None]:
     """The share of the distinct frames: of a frame that q questions of a video ask for under one selection, 1/q."""
-    listed, counted, *_ = ASKED[what]
+    listed, count, *_ = COLUMNS[role]
     asking = Counter(
         (key[0], key[2], row["video"], at) for key, row in selections.items() for at in _listed(row, listed)
     )
@@ -55,9 +60,9 @@ def _shares(selections: Mapping[Key, Row], what: str) -> dict[Key, Fraction | No
     for key, row in selections.items():
         facts = row["facts"]
         came_as_file = (facts.get("published") or facts.get("replayed_from")) and not _n_pulls(row)
-        if row[counted] is not None or came_as_file:
-            stated = row["encoded"].get(what)
-            shares[key] = None if stated is None else Fraction(stated)
+        if row[count] is not None or came_as_file:
+            share = row["encoded"].get(role)
+            shares[key] = None if share is None else Fraction(share)
         else:
             frames = _listed(row, listed)
             shares[key] = sum((Fraction(1, asking[key[0], key[2], row["video"], at]) for at in frames), Fraction())
@@ -66,8 +71,8 @@ def _shares(selections: Mapping[Key, Row], what: str) -> dict[Key, Fraction | No
 
 def _listed(row: Row, listed: str) -> set[int]:
     """The distinct frames; those scored for other texts than the question's too."""
-    others = row["text_pulls"] if listed == "pulled_frames" else []
-    return {*row[listed]}.union(*(frames for _, frames, _ in others))
+    text_pulls = row["text_pulls"] if listed == "pulled_frames" else []
+    return {*row[listed]}.union(*(frames for _, frames, _ in text_pulls))
 
 
 def _n_pulls(row: Row) -> int:
@@ -92,41 +97,41 @@ def _equivalents(row: Row, shares: Mapping[str, Fraction | None], units: set[flo
         total += (float(encoded) * gmacs.get("keys", 0) + _n_pulls(row) * gmacs.get("fusion", 0)) / gmacs["image"]
     if scanned == 0:
         return total
-    one = row["options"].get("relative_cost")
-    if one is None and "scan_image" in gmacs:
-        one = gmacs["scan_image"] / gmacs["image"]
-    return None if one is None else total + float(scanned) * one
+    relative_cost = row["options"].get("relative_cost")
+    if relative_cost is None and "scan_image" in gmacs:
+        relative_cost = gmacs["scan_image"] / gmacs["image"]
+    return None if relative_cost is None else total + float(scanned) * relative_cost
 
 
 def _seconds(
     row: Row, shares: Mapping[str, Fraction | None], rates: Mapping[tuple[str, ...], float] | None
 ) -> float | None:
     """As measured where `rates` is None; else opening and choosing, and its share of frames at the run's mean rates."""
-    taken = row["seconds"]
+    seconds = row["seconds"]
     if rates is None:
-        return sum(taken.get(stage, 0.0) for stage in HELD) if None not in shares.values() else None
-    total = taken.get("open", 0.0) + taken.get("select", 0.0)
-    for what, share in shares.items():
-        one, wait = rates.get((row["device"], what, _encoder(row, what))), rates.get((row["device"], "idle"))
-        if share is None or (share and (one is None or wait is None)):
+        return sum(seconds.get(stage, 0.0) for stage in BLOCKING) if None not in shares.values() else None
+    total = seconds.get("open", 0.0) + seconds.get("select", 0.0)
+    for role, share in shares.items():
+        rate, wait = rates.get((row["device"], role, _encoder(row, role))), rates.get((row["device"], "idle"))
+        if share is None or (share and (rate is None or wait is None)):
             return None
-        total += float(share) * (one + wait) if share else 0.0
+        total += float(share) * (rate + wait) if share else 0.0
     return total
 
 
 def _rates(selections: Mapping[Key, Row]) -> dict[tuple[str, ...], float]:
     """The mean seconds of a forward by device and encoder, and of the wait for a decoded frame by device."""
     spent: dict[tuple[str, ...], float] = defaultdict(float)
-    made: Counter[tuple[str, ...]] = Counter()
+    n_forwards: Counter[tuple[str, ...]] = Counter()
     for row in selections.values():
         spent[row["device"], "idle"] += row["seconds"].get("idle", 0.0)
-        for what, (_, _, forwards, stage, _) in ASKED.items():
-            spent[row["device"], what, _encoder(row, what)] += row["seconds"].get(stage, 0.0)
-            made[row["device"], what, _encoder(row, what)] += row[forwards]
-            made[row["device"], "idle"] += row[forwards]
-    return {name: spent[name] / made[name] for name in spent if made[name]}
+        for role, (_, _, forwards, stage, _) in COLUMNS.items():
+            spent[row["device"], role, _encoder(row, role)] += row["seconds"].get(stage, 0.0)
+            n_forwards[row["device"], role, _encoder(row, role)] += row[forwards]
+            n_forwards[row["device"], "idle"] += row[forwards]
+    return {name: spent[name] / n_forwards[name] for name in spent if n_forwards[name]}
 
 
-def _encoder(row: Row, what: str) -> str:
+def _encoder(row: Row, role: str) -> str:
     """The encoder's name; of a scan encoder with the options it was asked for, by which two sizes differ."""
-    return str((what == "scan" and row["options"].get("scan_encoder")) or row[ASKED[what][4]])
+    return str((role == "scan" and row["options"].get("scan_encoder")) or row[COLUMNS[role][4]])

@@ -43,9 +43,9 @@ def question_weights(kinds: Mapping[Any, str]) -> dict[Any, float]:
     types = set(whole.values())
     weights = {}
     for key, kind in kinds.items():
-        parts = {kinds[other] for other in kinds if whole[other] == whole[key]}
-        same = sum(other == kind for other in kinds.values())
-        weights[key] = 1 / (len(types) * len(parts) * same)
+        parts = {kinds[question] for question in kinds if whole[question] == whole[key]}
+        n_same_kind = sum(part == kind for part in kinds.values())
+        weights[key] = 1 / (len(types) * len(parts) * n_same_kind)
     return weights
 
 
@@ -58,12 +58,12 @@ def _deviations(
     share: dict[str, float] = defaultdict(float)
     spreads = []
     for kind in set(kinds.values()):
-        mine = [key for key in scores if kinds[key] == kind]
-        total = sum(weights[key] for key in mine)
-        mean = sum(weights[key] * scores[key][0] for key in mine) / total
+        keys = [key for key in scores if kinds[key] == kind]
+        total = sum(weights[key] for key in keys)
+        mean = sum(weights[key] * scores[key][0] for key in keys) / total
         of_video: dict[str, float] = defaultdict(float)
         off: dict[str, float] = defaultdict(float)
-        for key in mine:
+        for key in keys:
             score, video, _ = scores[key]
             of_video[video] += weights[key] / total
             off[video] += weights[key] * (score - mean)
@@ -73,19 +73,19 @@ def _deviations(
             by_video[video] += off[video] * math.sqrt((n - 1) / n) / max(1 - of_video[video], 1e-12)
         effective = 1 / sum(part**2 for part in of_video.values())
         spreads.append((total**2 / effective, max(effective - 1, 1e-9)))
-    freedom = sum(spread for spread, _ in spreads) ** 2 / sum(spread**2 / own for spread, own in spreads)
+    freedom = sum(spread for spread, _ in spreads) ** 2 / sum(spread**2 / n_own for spread, n_own in spreads)
     return dict(by_video), dict(share), min(len(by_video) - 1, freedom)
 
 
-def _joined_kinds(about: Mapping[Any, tuple[str, str]]) -> dict[Any, str]:
+def _joined_kinds(kinds_by_key: Mapping[Any, tuple[str, str]]) -> dict[Any, str]:
     """The type of each question; types of one video are one, a single such type joins that of the fewest videos."""
     videos: dict[str, set[str]] = defaultdict(set)
-    for video, kind in about.values():
+    for video, kind in kinds_by_key.values():
         videos[kind].add(video)
-    alone = [kind for kind in videos if len(videos[kind]) == 1]
-    if len(alone) == 1:
-        alone = sorted(videos, key=lambda kind: (len(videos[kind]), kind))[:2]
-    return {key: alone[0] if kind in alone else kind for key, (_, kind) in about.items()}
+    single = [kind for kind in videos if len(videos[kind]) == 1]
+    if len(single) == 1:
+        single = sorted(videos, key=lambda kind: (len(videos[kind]), kind))[:2]
+    return {key: single[0] if kind in single else kind for key, (_, kind) in kinds_by_key.items()}
 
 
 def _logit_interval(mean: float, error: float, freedom: float) -> tuple[float, float]:
@@ -109,23 +109,23 @@ def sign_flip_p(sums: Sequence[float], weights: Sequence[float] | None = None) -
     differing = [at for at, item in enumerate(sums) if abs(item) > 1e-12]
     if len(differing) > 14:
         raise ValueError(f"{len(differing)} videos differ; more than 14 are not counted here")
-    found = []
+    values = []
     for signs in itertools.product((1, -1), repeat=len(differing)):
         parts = [0.0] * len(sums)
         for at, sign in zip(differing, signs, strict=True):
             parts[at] = sign * sums[at]
-        found.append(abs(_without_skew(parts, shares)))
-    return sum(item >= found[0] - 1e-9 * (1 + found[0]) for item in found) / len(found)
+        values.append(abs(_without_skew(parts, shares)))
+    return sum(item >= values[0] - 1e-9 * (1 + values[0]) for item in values) / len(values)
 
 
 def _without_skew(parts: Sequence[float], shares: Sequence[float]) -> float:
     """The total over its clustered error, by Hall's cubic freed of its skew."""
     total, squares = sum(parts), sum(part**2 for part in parts)
-    left = [part - share * total for part, share in zip(parts, shares, strict=True)]
-    variance = max(sum(item**2 for item in left), 1e-12 * squares)
+    residuals = [part - share * total for part, share in zip(parts, shares, strict=True)]
+    variance = max(sum(item**2 for item in residuals), 1e-12 * squares)
     if variance == 0:
         return 0.0
-    skew = min(1.0, max(-1.0, sum(item**3 for item in left) / variance**1.5))
+    skew = min(1.0, max(-1.0, sum(item**3 for item in residuals) / variance**1.5))
     t = total / math.sqrt(variance)
     return t + skew * t**2 / 3 + skew**2 * t**3 / 27 + skew / 6
 

@@ -50,8 +50,8 @@ def shown_pairs(line: Mapping[str, str], pairs: list[Any]) -> list[Any]:
     """Leave out what no column of the line can show: samplers of a table that has a column per sampler."""
     columns = [title for title in line if f"{title} low" in line]
     inside = [pair for title in columns for pair in column_of(title, pairs, {})[0]]
-    kept = {id(pair) for pair in inside}
-    return [pair for pair in pairs if id(pair) in kept]
+    kept_ids = {id(pair) for pair in inside}
+    return [pair for pair in pairs if id(pair) in kept_ids]
 
 
 def _accuracy(pairs: list[Any]) -> tuple[float | None, float | None, float | None]:
@@ -68,13 +68,13 @@ def _macro(pairs: list[Any]) -> tuple[float | None, float | None, float | None]:
 
 def _question_scores(pairs: list[Any]) -> dict[tuple[str, str], tuple[float, str, str]]:
     """Return (mean score over seeds, video, task type) by question, of the answers that there are."""
-    found: dict[tuple[str, str], list[tuple[float, str, str]]] = defaultdict(list)
+    scores_by_question: dict[tuple[str, str], list[tuple[float, str, str]]] = defaultdict(list)
     for answer, selection in pairs:
         if answer is not None and answer["error"] is None:
             video = f"{selection['benchmark']}/{answer['video']}"
             key = (answer["benchmark"], answer["question_id"])
-            found[key].append((answer["score"], video, answer.get("category") or ""))
-    return {key: (fmean(score for score, _, _ in same), *same[0][1:]) for key, same in found.items()}
+            scores_by_question[key].append((answer["score"], video, answer.get("category") or ""))
+    return {key: (fmean(score for score, _, _ in scores), *scores[0][1:]) for key, scores in scores_by_question.items()}
 
 
 def _recall(pairs: list[Any], seconds: float) -> tuple[float | None, float | None, float | None]:
@@ -83,37 +83,43 @@ def _recall(pairs: list[Any], seconds: float) -> tuple[float | None, float | Non
 
 def _recalls(selections: Iterable[Row], seconds: float) -> dict[tuple[str, str], tuple[float, str, str]]:
     """Return (share of annotated moments with a keyframe within `seconds`, video, "") by question."""
-    found: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
+    shares_by_question: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
     for item in selections:
         if item["error"] is None and item["evidence_seconds"]:
-            near = [
+            is_near = [
                 any(abs(time - moment) <= seconds for time in item["times_seconds"])
                 for moment in item["evidence_seconds"]
             ]
-            found[item["benchmark"], item["question_id"]].append((fmean(near), f"{item['benchmark']}/{item['video']}"))
-    return {key: (fmean(share for share, _ in same), same[0][1], "") for key, same in found.items()}
+            shares_by_question[item["benchmark"], item["question_id"]].append(
+                (fmean(is_near), f"{item['benchmark']}/{item['video']}")
+            )
+    return {key: (fmean(share for share, _ in shares), shares[0][1], "") for key, shares in shares_by_question.items()}
 
 
 def _frames_scored(pairs: list[Any]) -> tuple[float | None, None, None]:
-    chosen = _selections(pairs)
-    total = sum(selection["n_frames"] for selection in chosen)
-    return (100 * sum(len(selection["pulled_frames"]) for selection in chosen) / total if total else None), None, None
+    selections = _selections(pairs)
+    total = sum(selection["n_frames"] or 0 for selection in selections)
+    return (
+        (100 * sum(len(selection["pulled_frames"]) for selection in selections) / total if total else None),
+        None,
+        None,
+    )
 
 
 def _forwards(pairs: list[Any], costs: Mapping[Key, Cost]) -> tuple[float | None, None, None]:
-    chosen = _selections(pairs)
-    total = sum(selection["n_frames"] for selection in chosen)
-    spent = [costs[_key(selection)].forwards for selection in chosen]
-    known = [one for one in spent if one is not None]
-    return (100 * sum(known) / total if total and len(known) == len(spent) else None), None, None
+    selections = _selections(pairs)
+    total = sum(selection["n_frames"] or 0 for selection in selections)
+    spent = [costs[_key(selection)].forwards for selection in selections]
+    values = [value for value in spent if value is not None]
+    return (100 * sum(values) / total if total and len(values) == len(spent) else None), None, None
 
 
 def _hours(pairs: list[Any], costs: Mapping[Key, Cost]) -> tuple[float | None, None, None]:
-    chosen = _selections(pairs)
-    spent = [costs[_key(selection)].seconds for selection in chosen]
-    known = [one for one in spent if one is not None]
-    n_seeds = len({selection["seed"] for selection in chosen})
-    return (sum(known) / 3600 / n_seeds if known and len(known) == len(spent) else None), None, None
+    selections = _selections(pairs)
+    spent = [costs[_key(selection)].seconds for selection in selections]
+    values = [value for value in spent if value is not None]
+    n_seeds = len({selection["seed"] for selection in selections})
+    return (sum(values) / 3600 / n_seeds if values and len(values) == len(spent) else None), None, None
 
 
 def _selections(pairs: Iterable[Any]) -> list[Row]:
@@ -144,8 +150,8 @@ def row_counts(pairs: list[Any]) -> tuple[int, int, int, int, int]:
 
 def paired_scores(line: Mapping[str, str], series: str, rows: Rows) -> dict[tuple[str, str], tuple[float, str, str]]:
     """Return score (or recall), video and task type by question, of one side of a comparison."""
-    asked = {**line, "Sampler": series}
+    keys = {**line, "Sampler": series}
     if "Within" not in line:
-        return _question_scores([pair for pair in rows.answers if belongs(pair, asked)])
+        return _question_scores([pair for pair in rows.answers if belongs(pair, keys)])
     seconds = float(line["Within"].split(" ")[0])
-    return _recalls([row for row in rows.selections.values() if belongs((None, row), asked)], seconds)
+    return _recalls([row for row in rows.selections.values() if belongs((None, row), keys)], seconds)

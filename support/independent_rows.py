@@ -25,12 +25,13 @@ class Rows:
 def read_run(folder: Path) -> Rows:
     """Return the rows of a run: of the questions that it asked, where its parts hold those of other runs too."""
     run = folder / "run.json"
-    asked = json.loads(run.read_text(encoding="utf-8")).get("asked", {}) if run.exists() else {}
+    ids_by_benchmark = json.loads(run.read_text(encoding="utf-8")).get("asked", {}) if run.exists() else {}
 
     def rows_of(kind: str) -> list[dict[str, Any]]:
-        found = _read(folder / kind)
         return [
-            match for match in found if match["question_id"] in asked.get(match["benchmark"], [match["question_id"]])
+            row
+            for row in _read(folder / kind)
+            if row["question_id"] in ids_by_benchmark.get(row["benchmark"], [row["question_id"]])
         ]
 
     selections = {
@@ -46,7 +47,7 @@ def _read(folder: Path) -> list[dict[str, Any]]:
     """Return the rows of all parts below `folder`: Parquet files joined with their costs, and JSON lines."""
     import pyarrow.parquet
 
-    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    row_by_key: dict[tuple[str, ...], dict[str, Any]] = {}
     for part in sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []:
         rows: list[dict[str, Any]] = []
         if (part / "rows.parquet").exists():
@@ -61,8 +62,8 @@ def _read(folder: Path) -> list[dict[str, Any]]:
                 if isinstance(row.get(name), str):
                     row[name] = json.loads(row[name])
             key = (part.name, row["benchmark"], row["question_id"], str(row.get("cell_id")), row["selection_id"])
-            found.setdefault(key, row)
-    return list(found.values())
+            row_by_key.setdefault(key, row)
+    return list(row_by_key.values())
 
 
 def pairs_of(rows: Rows) -> list[tuple[Row | None, Row]]:
@@ -85,8 +86,8 @@ def belongs(pair: tuple[Row | None, Row], line: Mapping[str, str]) -> bool:
 
 
 def _has_option(selection: Row, names: Sequence[str], text: str) -> bool:
-    stated = [selection["options"][name] for name in names if name in selection["options"]]
-    return (not stated and text == "") or any(text == f"{float(value):g}" for value in stated)
+    values = [selection["options"][name] for name in names if name in selection["options"]]
+    return (not values and text == "") or any(text == f"{float(value):g}" for value in values)
 
 
 def _is_series(text: str, selection: Row) -> bool:

@@ -72,11 +72,11 @@ def compacting(folder: Path, n_questions: int) -> Road:
 
 def storing(folder: Path, n_questions: int) -> Road:
     """Select on real clips with an encoder whose embeddings are stored."""
-    stated = yaml.safe_load(write_answering_matrix(folder, n_questions, model=_NO_MODEL).read_text())
+    document = yaml.safe_load(write_answering_matrix(folder, n_questions, model=_NO_MODEL).read_text())
     # Its embeddings are the same to the bit in any batch, so that rows may be compared byte by byte.
-    stated |= {"models": [], "encoders": [{"name": "offline", "encoder": "offline"}], "k": [4], "name": "storing"}
-    stated["samplers"] = ["topk", "focus"]
-    (folder / "matrix.yaml").write_text(yaml.safe_dump(stated))
+    document |= {"models": [], "encoders": [{"name": "offline", "encoder": "offline"}], "k": [4], "name": "storing"}
+    document["samplers"] = ["topk", "focus"]
+    (folder / "matrix.yaml").write_text(yaml.safe_dump(document))
     matrix = load_matrix(folder / "matrix.yaml")
     return Road("store", lambda run: complete_run(matrix, out=run), digests=rows_and_store)
 
@@ -93,9 +93,9 @@ def lmms_eval(folder: Path, n_questions: int, url: str) -> Road:
     write_answering_matrix(folder, n_questions, model=_NO_MODEL)
     tasks = folder / "tasks"
     tasks.mkdir()
-    stated = (resource_path("tasks") / f"{TASK}.yaml").read_text().splitlines()
+    lines = (resource_path("tasks") / f"{TASK}.yaml").read_text().splitlines()
     data = f"dataset_path: {folder / 'data'}"
-    task = [data if line.startswith("dataset_path:") else line for line in stated]
+    task = [data if line.startswith("dataset_path:") else line for line in lines]
     (tasks / f"{TASK}.yaml").write_text("\n".join(task))
     return Road("lmms-eval", lambda run: _evaluate(run, tasks, folder / "home", url), digests=_recorded)
 
@@ -105,12 +105,12 @@ def on_ray(folder: Path, n_questions: int, address: str) -> Road:
     from focus_eval.matrix.config import Resources
 
     matrix: MatrixConfig = load_matrix(write_load_matrix(folder, n_questions, samplers=("uniform", "topk", "focus")))
-    takes = Resources(gpus=0, cpus=1)
+    resources = Resources(gpus=0, cpus=1)
 
     def command(run: Path) -> None:
         from focus_eval.matrix.ray_engine import RayEngine
 
-        complete_run(matrix, out=run, engine=RayEngine(address=address, store=None, select=takes, answer=takes))
+        complete_run(matrix, out=run, engine=RayEngine(address=address, store=None, select=resources, answer=resources))
 
     # A limit on file sizes would end the cluster's own processes, not a write of rows.
     return Road("ray", command, kinds=tuple(kind for kind in KINDS if kind != "cut"))
@@ -154,12 +154,12 @@ def rows_and_store(run: Path) -> dict[str, str]:
     try:
         digests["store"] = connection.execute("PRAGMA integrity_check").fetchone()[0]
         for table, value in (("embedding", "vector"), ("relevance", "value")):
-            asked = (
+            arguments = (
                 f"SELECT scorer, video, query, frame, {value} FROM {table} JOIN series ON series.id = {table}.series "
                 "ORDER BY scorer, video, query, frame"
             )
             digest = hashlib.sha256()
-            for row in connection.execute(asked):
+            for row in connection.execute(arguments):
                 digest.update(json.dumps([item.hex() if isinstance(item, bytes) else item for item in row]).encode())
             digests[table] = digest.hexdigest()
     finally:

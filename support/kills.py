@@ -30,14 +30,14 @@ class Survived:
     Args:
         kills: by kind; "cut" is a write that ends at some byte, and the process with it.
         rounds: runs that were brought to their end, each compared with an undisturbed one.
-        lost, twice: rows that were there before a kill and not after it; rows that a question has more than one of.
+        lost, repeated: rows that were there before a kill and not after it; rows that a question has more than one of.
         wrong: what was wrong, one line each.
     """
 
     kills: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     rounds: int = 0
     lost: int = 0
-    twice: int = 0
+    repeated: int = 0
     wrong: list[str] = field(default_factory=list)
 
 
@@ -89,11 +89,11 @@ def kill_again_and_again(
     log = folder / "log.txt"
     folder.mkdir(parents=True, exist_ok=True)
     prepare(folder / "whole" / "run")
-    before = time.perf_counter()
+    start = time.perf_counter()
     _, status = os.waitpid(started(lambda: command(folder / "whole" / "run"), log=log), 0)
     if status:
         raise RuntimeError(f"the undisturbed run failed: {log.read_text()[-2000:]}")
-    seconds = time.perf_counter() - before
+    seconds = time.perf_counter() - start
     expected = digests(folder / "whole" / "run")
     if not expected:
         raise RuntimeError(f"the undisturbed run left nothing to compare: {log.read_text()[-2000:]}")
@@ -121,7 +121,7 @@ def _one_round(
         status = _end_of(pid, None if kind in ("", "cut") else rng.uniform(0.0, 0.6 * seconds), kind)
         if os.WIFSIGNALED(status) or (kind and status):
             survived.kills[kind] += 1
-        now, survived.twice = _rows(run), survived.twice + _twice(run)
+        now, survived.repeated = _rows(run), survived.repeated + _n_repeated(run)
         survived.lost += sum(now.get(key) != row for key, row in rows.items())
         rows = now
         if status == 0:
@@ -159,7 +159,7 @@ def _rows(run: Path) -> dict[tuple[str, str], str]:
     return {key: sorted(texts)[0] for key, texts in row_texts(run).items()}
 
 
-def _twice(run: Path) -> int:
+def _n_repeated(run: Path) -> int:
     """Return how many rows there are too many: lines of one question, or a line that differs from its Parquet row.
 
     A row may lie in both kinds of file while it is moved.
@@ -172,16 +172,18 @@ def _twice(run: Path) -> int:
 
 def row_texts(run: Path) -> dict[tuple[str, str], set[str]]:
     """Return the rows of a run as text by (part, question), each as often as it differs, without what they cost."""
-    found: dict[tuple[str, str], set[str]] = {}
+    answers: dict[tuple[str, str], set[str]] = {}
     for part in sorted(run.glob("*/*")):
         for path in sorted(part.glob("*.jsonl")):
             for _, values in read_lines(path):
-                found.setdefault((part.name, values["question_id"]), set()).add(_text(values))
+                answers.setdefault((part.name, values["question_id"]), set()).add(_text(values))
         if (part / "rows.parquet").exists():
             for values in parquet_records(part / "rows.parquet"):
-                found.setdefault((part.name, values["question_id"]), set()).add(_text(values))
-    return found
+                answers.setdefault((part.name, values["question_id"]), set()).add(_text(values))
+    return answers
 
 
 def _text(values: dict[str, Any]) -> str:
-    return repr(sorted((name, value) for name, value in values.items() if name not in COST_COLUMNS))
+    # A line leaves out empty intervals, which Parquet holds.
+    stated_values = {name: value for name, value in values.items() if value or name != "evidence_intervals"}
+    return repr(sorted((name, value) for name, value in stated_values.items() if name not in COST_COLUMNS))

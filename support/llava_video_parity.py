@@ -51,8 +51,8 @@ class Case:
     @property
     def feature_positions(self) -> torch.Tensor:
         """The video's tokens whose features are recorded, as indices `(n,)`."""
-        every = torch.arange(self.settings["num_video_tokens"])
-        return self.tensors.get("feature_positions", every).long()
+        all_positions = torch.arange(self.settings["num_video_tokens"])
+        return self.tensors.get("feature_positions", all_positions).long()
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class Deviation:
     @property
     def within_tolerance(self) -> bool:
         """True where everything agrees to `TOLERANCE` and the greedy tokens are equal."""
-        near = [value is not None and value <= TOLERANCE for value in (self.features, self.embeddings, self.logits)]
-        return all(near) and self.same_tokens
+        are_near = [value is not None and value <= TOLERANCE for value in (self.features, self.embeddings, self.logits)]
+        return all(are_near) and self.same_tokens
 
 
 def stage_checkpoint(recording: Path, into: Path) -> CheckpointConfig:
@@ -104,21 +104,25 @@ def measure(network: VideoNetwork, case: Case, pixel_values: torch.Tensor) -> De
     """Run `case` through `network` and return how far its outputs are from the recording."""
     expected = case.tensors
     video = network.video_tokens(pixel_values[: case.settings["num_frames"]])
-    before, after = case.halves
-    merged = network.merged(before, video, after)
+    first_ids, second_ids = case.halves
+    merged = network.merged(first_ids, video, second_ids)
     n_video = case.settings["num_video_tokens"]
     same_length = len(video) == n_video
     features = _largest(video[case.feature_positions], expected["video_features"]) if same_length else None
     logits = network.logits([merged])[0]
     positions = expected["logit_positions"].long()
-    kept = positions if same_length else positions[-len(after) :] + len(video) - n_video
+    compared_positions = positions if same_length else positions[-len(second_ids) :] + len(video) - n_video
     tokens = network.generate([merged], max_new_tokens=NEW_TOKENS)[0]
     return Deviation(
         case=case.name,
         features=features,
         # The other cases' merged embeddings are the text's, around the features compared above.
         embeddings=_largest(merged, expected["inputs_embeds"]) if "inputs_embeds" in expected else features,
-        logits=float((logits[kept] - expected["logits"].reshape(-1, logits.shape[-1])[-len(kept) :]).abs().max()),
+        logits=float(
+            (logits[compared_positions] - expected["logits"].reshape(-1, logits.shape[-1])[-len(compared_positions) :])
+            .abs()
+            .max()
+        ),
         same_tokens=tokens.tolist() == expected["greedy_tokens"].reshape(-1).tolist(),
         n_tokens=(len(video), n_video),
     )
@@ -164,16 +168,16 @@ def _post_norm(config: CheckpointConfig, setup: Setup) -> VideoNetwork:
 
 
 def _layer_fewer(config: CheckpointConfig, setup: Setup) -> VideoNetwork:
-    made = _network(config, setup)
-    encoder = tower_body(made.network.model.vision_tower).encoder
+    network = _network(config, setup)
+    encoder = tower_body(network.network.model.vision_tower).encoder
     encoder.layers = encoder.layers[:-1]
-    return made
+    return network
 
 
 def _tanh_projector(config: CheckpointConfig, setup: Setup) -> VideoNetwork:
-    made = _network(config, setup)
-    made.network.model.multi_modal_projector.act = nn.GELU(approximate="tanh")
-    return made
+    network = _network(config, setup)
+    network.network.model.multi_modal_projector.act = nn.GELU(approximate="tanh")
+    return network
 
 
 class _NewlineFirst(VideoNetwork):
@@ -212,5 +216,5 @@ MISTAKES: dict[str, Mistake] = {
 }
 
 
-def _largest(ours: torch.Tensor, recorded: torch.Tensor) -> float | None:
-    return float((ours - recorded).abs().max()) if ours.shape == recorded.shape else None
+def _largest(values: torch.Tensor, recorded: torch.Tensor) -> float | None:
+    return float((values - recorded).abs().max()) if values.shape == recorded.shape else None

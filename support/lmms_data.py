@@ -113,21 +113,21 @@ def write_home(root: Path) -> Home:
     """Write documents and clips of the four benchmarks into `root`, where lmms-eval looks for them."""
     from support.synthetic import write_numbered_clip
 
-    made = Home(root)
-    for folder in made.videos.values():
+    home = Home(root)
+    for folder in home.videos.values():
         folder.mkdir(parents=True)
         for name, clip in CLIPS.items():
             options = dict(clip)
             write_numbered_clip(folder / f"{name}.mp4", options.pop("n_frames"), **options)
     rows = longvideobench_rows(list(CLIPS), QUESTIONS[:2])
-    write_parquet(made.data["longvideobench"], "validation", rows)
-    write_parquet(made.data["videomme"], "test", _videomme_rows())
-    write_parquet(made.data["mlvu"], "test", _mlvu_rows())
-    write_parquet(made.data["vsibench"], "test", _vsibench_rows())
-    (made.data["vsibench"] / "README.md").write_text(
+    write_parquet(home.data["longvideobench"], "validation", rows)
+    write_parquet(home.data["videomme"], "test", _videomme_rows())
+    write_parquet(home.data["mlvu"], "test", _mlvu_rows())
+    write_parquet(home.data["vsibench"], "test", _vsibench_rows())
+    (home.data["vsibench"] / "README.md").write_text(
         "---\nconfigs:\n- config_name: full\n  data_files:\n  - split: test\n    path: test-*.parquet\n---\n"
     )
-    return made
+    return home
 
 
 def decode_all(path: Path) -> np.ndarray[Any, Any]:

@@ -36,8 +36,8 @@ class HubRepository:
     @cached_property
     def files(self) -> dict[str, Path]:
         """Files by their path in the repository."""
-        found = sorted(path for path in self.folder.rglob("*") if path.is_file())
-        return {path.relative_to(self.folder).as_posix(): path for path in found}
+        paths = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        return {path.relative_to(self.folder).as_posix(): path for path in paths}
 
     @cached_property
     def digests(self) -> dict[str, str]:
@@ -86,17 +86,17 @@ class _Handler(Handler):
 
     do_GET = do_HEAD = do_POST = _serve
 
-    def _api(self, repository: HubRepository | None, what: list[str], body: bytes) -> None:
+    def _api(self, repository: HubRepository | None, parts: list[str], body: bytes) -> None:
         if repository is None:
             return self._error(401, "RepoNotFound")
-        action, revision, *rest = [*what, "main"] if len(what) == 1 else (what or ["revision", "main"])
+        action, revision, *path_parts = [*parts, "main"] if len(parts) == 1 else (parts or ["revision", "main"])
         if not repository.has(revision):
             return self._error(404, "RevisionNotFound")
         if action == "revision":
             siblings = [{"rfilename": name} for name in repository.files]
             return self.send_json({"id": repository.name, "sha": repository.commit, "siblings": siblings, "tags": []})
         if action == "tree":
-            return self.send_json(_entries(repository, "/".join(rest)))
+            return self.send_json(_entries(repository, "/".join(path_parts)))
         if action == "paths-info":
             return self.send_json(_paths(repository, _asked_paths(body, self.headers.get("Content-Type", ""))))
         return self._error(404, "EntryNotFound")
@@ -138,17 +138,17 @@ class _Handler(Handler):
 LocalHub.handler = _Handler
 
 
-def _entries(repository: HubRepository, below: str) -> list[dict[str, Any]]:
+def _entries(repository: HubRepository, prefix: str) -> list[dict[str, Any]]:
     """Return every file and folder below a folder of the repository ("" is all of it)."""
-    prefix = f"{below}/" if below else ""
+    prefix = f"{prefix}/" if prefix else ""
     folders = {str(parent) for name in repository.files for parent in Path(name).parents if str(parent) != "."}
     files = [_file(repository, name) for name in repository.files if name.startswith(prefix)]
     return [*({"type": "directory", "path": folder, "oid": "0" * 40, "size": 0} for folder in sorted(folders)), *files]
 
 
 def _paths(repository: HubRepository, paths: list[str]) -> list[dict[str, Any]]:
-    known = {entry["path"]: entry for entry in _entries(repository, "")}
-    return [known[path] for path in paths if path in known]
+    entry_by_path = {entry["path"]: entry for entry in _entries(repository, "")}
+    return [entry_by_path[path] for path in paths if path in entry_by_path]
 
 
 def _file(repository: HubRepository, name: str) -> dict[str, Any]:
@@ -158,8 +158,8 @@ def _file(repository: HubRepository, name: str) -> dict[str, Any]:
 
 def _asked_paths(body: bytes, content_type: str) -> list[str]:
     if "json" in content_type:
-        asked = json.loads(body)["paths"]
-        return [asked] if isinstance(asked, str) else list(asked)
+        paths = json.loads(body)["paths"]
+        return [paths] if isinstance(paths, str) else list(paths)
     from urllib.parse import parse_qs
 
     return parse_qs(body.decode()).get("paths", [])

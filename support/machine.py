@@ -43,7 +43,6 @@ ENCODERS: dict[str, Callable[[Path], Path]] = {
     "google/siglip2-base-patch16-224": lambda folder: random_weights.write_tiny_siglip2(folder, seed=1),
     "metaclip2": random_weights.write_tiny_metaclip2,
     "aimv2": random_weights.write_tiny_aimv2,
-    "blip2": random_weights.write_tiny_blip2,
     "PE-Core-L-14-336": random_weights.write_tiny_open_clip,
     "MobileCLIP2-S0": lambda folder: random_weights.write_tiny_open_clip(folder, seed=1),
 }
@@ -91,10 +90,10 @@ class Machine:
         """Where the wheel is installed."""
         return self.root / "wheel"
 
-    def environment(self, **more: str) -> dict[str, str]:
+    def environment(self, **variables: str) -> dict[str, str]:
         """Return the environment of a command: no network, no GPU, nothing of the calling process's own set-up."""
         inherited = {name: value for name, value in os.environ.items() if not _NOT_INHERITED.match(name)}
-        own = {
+        defaults = {
             "HF_HOME": str(self.hf_home),
             "HF_HUB_OFFLINE": "1",
             "XDG_CACHE_HOME": str(self.root / "cache"),
@@ -106,25 +105,31 @@ class Machine:
             "TERM": "dumb",
             "COLUMNS": "200",
         }
-        return {**inherited, **own, **more}
+        return {**inherited, **defaults, **variables}
 
     def run(
-        self, *command: str, check: bool = True, timeout: float = MOST_SECONDS, more: Mapping[str, str] | None = None
+        self,
+        *command: str,
+        check: bool = True,
+        timeout: float = MOST_SECONDS,
+        variables: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a program of this interpreter's environment ("hf", "lmms-eval", ..) or "python" in `work`."""
         program = sys.executable if command[0] == "python" else str(Path(sys.executable).with_name(command[0]))
-        done = subprocess.run(
+        completed = subprocess.run(
             [program, *command[1:]],
             cwd=self.work,
-            env=self.environment(**(more or {})),
+            env=self.environment(**(variables or {})),
             capture_output=True,
             text=True,
             timeout=timeout,
             check=False,
         )
-        if check and done.returncode:
-            raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
-        return done
+        if check and completed.returncode:
+            raise RuntimeError(
+                f"{' '.join(command)}: exit code {completed.returncode}\n{completed.stdout}\n{completed.stderr}"
+            )
+        return completed
 
 
 def build_machine(
@@ -142,10 +147,10 @@ def build_machine(
         repositories = hub_repositories(root / "hub", models=models, encoders=encoders, benchmarks=benchmarks)
         with LocalHub(tuple(repositories)) as hub:
             online = {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_TOKEN": "hf_rehearsal"}
-            list(pool.map(lambda item: machine.run(*fetch_command(item), more=online), repositories))
+            list(pool.map(lambda item: machine.run(*fetch_command(item), variables=online), repositories))
             tasks = [OFFICIAL_TASKS[name] for name in benchmarks]
             if tasks:
-                machine.run("python", "-c", _UNPACK, *tasks, more=online)
+                machine.run("python", "-c", _UNPACK, *tasks, variables=online)
         wheel.result()
     return machine
 
@@ -157,14 +162,14 @@ def hub_repositories(
     from focus_eval.encoders import registry as encoder_registry
     from focus_eval.encoders.weights import known_checkpoints
 
-    found = []
+    weights = []
     for name in encoders:
         is_checkpoint = "/" in name or name in known_checkpoints()
-        stated = name if is_checkpoint else encoder_registry.ENCODERS.fact(name, "default_checkpoint")
-        known = known_checkpoints().get(stated)
-        repository, revision = (known.repository, known.revision) if known else (name, "main")
-        is_commit = known is not None and known.is_pinned
-        found.append(
+        checkpoint = name if is_checkpoint else encoder_registry.ENCODERS.fact(name, "default_checkpoint")
+        entry = known_checkpoints().get(checkpoint)
+        repository, revision = (entry.repository, entry.revision) if entry else (name, "main")
+        is_commit = entry is not None and entry.is_pinned
+        weights.append(
             HubRepository(
                 name=repository,
                 kind="model",
@@ -177,12 +182,12 @@ def hub_repositories(
         arguments = load_yaml(resource_path("configs") / "models" / f"{name}.yaml")["args"]
         repository = arguments["pretrained"]
         written = MODELS[name](folder / "models" / name)
-        found.append(HubRepository(name=repository, kind="model", folder=written, commit=commit_of(repository)))
+        weights.append(HubRepository(name=repository, kind="model", folder=written, commit=commit_of(repository)))
     clips = benchmark_data.write_clips(folder / "clips")
     for name in benchmarks:
         repository, write = DATASETS[name]
         (folder / "datasets" / name).mkdir(parents=True)
-        found.append(
+        weights.append(
             HubRepository(
                 name=repository,
                 kind="dataset",
@@ -191,16 +196,16 @@ def hub_repositories(
                 is_gated=name == "longvideobench",
             )
         )
-    return found
+    return weights
 
 
 def fetch_command(repository: HubRepository) -> list[str]:
     """Return the command that docs/reproduce.md and `focus-eval plan` state for this repository."""
     from focus_eval.encoders.weights import known_checkpoints
 
-    known = next((item for item in known_checkpoints().values() if item.repository == repository.name), None)
-    if known is not None:
-        return known.fetch_command.replace('"', "").split()
+    entry = next((item for item in known_checkpoints().values() if item.repository == repository.name), None)
+    if entry is not None:
+        return entry.fetch_command.replace('"', "").split()
     kind = ["--repo-type", "dataset"] if repository.kind == "dataset" else []
     return ["hf", "download", repository.name, *kind]
 
@@ -209,10 +214,10 @@ def install_wheel(site: Path, *, scratch: Path) -> None:
     """Build the wheel of this clone and install it below `site`, without its dependencies and without a network."""
     clone = resource_path("configs").parent
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    alone = ["--no-deps", "--no-index"]
+    options = ["--no-deps", "--no-index"]
     for command in (
-        [*pip, "wheel", *alone, "--no-build-isolation", "--wheel-dir", str(scratch), str(clone)],
-        [*pip, "install", *alone, "--target", str(site), "--find-links", str(scratch), "focus-eval"],
+        [*pip, "wheel", *options, "--no-build-isolation", "--wheel-dir", str(scratch), str(clone)],
+        [*pip, "install", *options, "--target", str(site), "--find-links", str(scratch), "focus-eval"],
     ):
         subprocess.run(command, check=True, capture_output=True, text=True)
 

@@ -38,7 +38,7 @@ def _run(arguments: list[str]) -> Ran:
     from focus_eval import cli
 
     out, err = io.StringIO(), io.StringIO()
-    at, started, before = time.time(), time.perf_counter(), sys.argv
+    at, started, own_arguments = time.time(), time.perf_counter(), sys.argv
     sys.argv = ["focus-eval", *arguments]
     code: object = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -50,7 +50,7 @@ def _run(arguments: list[str]) -> Ran:
             code = 70
             err.write(traceback.format_exc())
         finally:
-            sys.argv = before
+            sys.argv = own_arguments
     seconds = time.perf_counter() - started
     return Ran(arguments, code if isinstance(code, int) else 1, out.getvalue(), err.getvalue(), seconds, at)
 

@@ -24,27 +24,32 @@ def rows_frame(run: RunFolder, matrix: MatrixConfig) -> pd.DataFrame:
     What was pulled is counted, not listed (`pulls`). Questions that `matrix` does not ask are left out: another run may
     have asked more.
     """
-    asked = {name: {question.id for question in questions.questions} for name, questions in load_sets(matrix).items()}
-    chosen = {spec.name: _selection_columns(run, spec, asked[spec.benchmark.name]) for spec in selection_specs(matrix)}
+    ids_by_benchmark = {
+        name: {question.id for question in questions.questions} for name, questions in load_sets(matrix).items()
+    }
+    columns_by_selection = {
+        spec.name: _selection_columns(run, spec, ids_by_benchmark[spec.benchmark.name])
+        for spec in selection_specs(matrix)
+    }
     if not matrix.models:
-        return pd.DataFrame([row for part in chosen.values() for row in part.values()])
+        return pd.DataFrame([row for part in columns_by_selection.values() for row in part.values()])
     rows = []
     for cell in cells(matrix):
         for row in run.answers(cell):
-            if row.question_id in asked[cell.benchmark.name]:
-                of_selection = chosen[cell.selection.name].get(row.question_id, {})
-                seen = {key: of_selection.get(key) for key in ("pulls", "n_frames", "forwards")}
-                rows.append({**_who(cell.selection), **seen, **vars(row), "part": cell.name})
+            if row.question_id in ids_by_benchmark[cell.benchmark.name]:
+                of_selection = columns_by_selection[cell.selection.name].get(row.question_id, {})
+                costs = {key: of_selection.get(key) for key in ("pulls", "n_frames", "forwards")}
+                rows.append({**_who(cell.selection), **costs, **vars(row), "part": cell.name})
     return pd.DataFrame(rows)
 
 
-def _selection_columns(run: RunFolder, spec: SelectionSpec, asked: set[str]) -> dict[str, dict[str, Any]]:
+def _selection_columns(run: RunFolder, spec: SelectionSpec, question_ids: set[str]) -> dict[str, dict[str, Any]]:
     long = ("pulled_frames", "pulled_relevance", "text_pulls", "clips", "scanned_frames", "looked_frames")
     columns = {}
     for row in run.selections(spec):
-        if row.question_id in asked:
+        if row.question_id in question_ids:
             short = {key: value for key, value in vars(row).items() if key not in long}
-            columns[row.question_id] = {**_who(spec), **short, "pulls": row.frames_scored, "part": spec.name}
+            columns[row.question_id] = {**_who(spec), **short, "pulls": row.n_scored, "part": spec.name}
     return columns
 
 

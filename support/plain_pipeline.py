@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from focus_eval.benchmarks.question import Question
+from focus_eval.core.types import Question
 from focus_eval.encoders.preprocess import ImageRules, normalise
 from focus_eval.encoders.torch_scorer import arithmetic
 from focus_eval.pipeline.timing import Meter
@@ -71,17 +71,19 @@ class PlainPipeline:
             frames = OneByOne(path, info.fps)
         rng = derived_rng(seed, question.benchmark, question.id, sampler.name)
         with self.meter.stage("select"):
-            selection = sampler.select(info, k=k, pull=lambda asked: self._pull(frames, asked, question.query), rng=rng)
+            selection = sampler.select(
+                info, k=k, pull=lambda pulled: self._pull(frames, pulled, question.query), rng=rng
+            )
         return selection.keyframes
 
-    def _pull(self, frames: OneByOne, asked: Any, query: str) -> Any:
-        parts = [self._score(frames, asked[at : at + _BATCH], query) for at in range(0, asked.size, _BATCH)]
-        self.pulls += asked.size
+    def _pull(self, frames: OneByOne, pulled: Any, query: str) -> Any:
+        parts = [self._score(frames, pulled[at : at + _BATCH], query) for at in range(0, pulled.size, _BATCH)]
+        self.pulls += pulled.size
         return np.concatenate(parts)
 
-    def _score(self, frames: OneByOne, asked: Any, query: str) -> Any:
+    def _score(self, frames: OneByOne, batch: Any, query: str) -> Any:
         with self.meter.stage("decode"):
-            pixels = [frames[int(number)] for number in asked]
+            pixels = [frames[int(number)] for number in batch]
         with self.meter.stage("preprocess"):
             small = np.stack([self._resized(pixel) for pixel in pixels])
             values = normalise(torch.from_numpy(small).permute(0, 3, 1, 2), self._rules)

@@ -162,33 +162,6 @@ def write_tiny_aimv2(folder: Path, *, seed: int = 0) -> Path:
     return _write(folder, _built(Aimv2Model, config, seed), tokenizer, images)
 
 
-def write_tiny_blip2(folder: Path, *, image_token: bool = True, seed: int = 0) -> Path:
-    """Write a BLIP-2 for image-text retrieval with 32x32 images and four query tokens.
-
-    Args:
-        image_token: as checkpoints are published now, with a token that stands for the image in the processor's text.
-    """
-    from transformers import Blip2Config, Blip2ForImageTextRetrieval, Blip2Processor, BlipImageProcessor
-
-    tokenizer = _bert_tokenizer()
-    images = BlipImageProcessor(size={"height": 32, "width": 32})
-    make_processor: Any = Blip2Processor
-    processor = make_processor(images, tokenizer, num_query_tokens=4 if image_token else None)
-    config = Blip2Config(
-        num_query_tokens=4,
-        image_text_hidden_size=24,
-        image_token_index=tokenizer.convert_tokens_to_ids("<image>") if image_token else None,
-        vision_config={**_TINY_TOWER, "image_size": 32, "patch_size": 8},
-        qformer_config={**_TINY_TOWER, "vocab_size": len(tokenizer), "use_qformer_text_input": True},
-        # Never built: a matching model has no language model, but the configuration must name one.
-        text_config={"model_type": "opt", "hidden_size": 16, "num_hidden_layers": 1, "word_embed_proj_dim": 16},
-    )
-    _write(folder, _built(Blip2ForImageTextRetrieval, config, seed), tokenizer, images)
-    processor.save_pretrained(folder)
-    images.save_pretrained(folder)
-    return folder
-
-
 _OPEN_CLIP_TEXT = {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2}
 _OPEN_CLIP = {
     # CLIP's own towers; the others are real image towers of timm, the smallest of their family.
@@ -221,7 +194,7 @@ def write_tiny_open_clip(folder: Path, *, family: str = "ViT", seed: int = 0) ->
     import open_clip
     from safetensors.torch import save_file
 
-    vision, images, more = _OPEN_CLIP[family]
+    vision, images, facts = _OPEN_CLIP[family]
     text: dict[str, Any] = dict(_OPEN_CLIP_TEXT)
     folder.mkdir(parents=True, exist_ok=True)
     if family == "SigLIP":
@@ -229,7 +202,7 @@ def write_tiny_open_clip(folder: Path, *, family: str = "ViT", seed: int = 0) ->
         tokenizer.save_pretrained(folder)
         text |= {"vocab_size": len(tokenizer), "hf_tokenizer_name": "its own", "no_causal_mask": True,
                  "tokenizer_kwargs": {"clean": "canonicalize"}, "pool_type": "last", "proj_bias": True}  # fmt: skip
-    config = {"embed_dim": 32, "vision_cfg": vision, "text_cfg": text, **more}
+    config = {"embed_dim": 32, "vision_cfg": vision, "text_cfg": text, **facts}
 
     def made(config: Any) -> Any:
         return open_clip.CustomTextCLIP(**config)
@@ -237,8 +210,8 @@ def write_tiny_open_clip(folder: Path, *, family: str = "ViT", seed: int = 0) ->
     model = _built(made, config, seed)
     save_file({name: value.contiguous() for name, value in model.state_dict().items()},
               folder / "open_clip_model.safetensors")  # fmt: skip
-    stated = {"model_cfg": {**config, "custom_text": True}, "preprocess_cfg": images}
-    (folder / "open_clip_config.json").write_text(json.dumps(stated), encoding="utf-8")
+    content = {"model_cfg": {**config, "custom_text": True}, "preprocess_cfg": images}
+    (folder / "open_clip_config.json").write_text(json.dumps(content), encoding="utf-8")
     return folder
 
 

@@ -47,20 +47,20 @@ class Step:
 
 def shipped(kind: str) -> list[str]:
     """Return the names of the matrices in `configs/paper` or `configs/ablations` that the machine can run."""
-    found = sorted(path.stem for path in (resource_path("configs") / kind).glob("*.yaml"))
-    return [name for name in found if name not in NOT_HERE]
+    names = sorted(path.stem for path in (resource_path("configs") / kind).glob("*.yaml"))
+    return [name for name in names if name not in NOT_HERE]
 
 
-def with_chat(machine: Machine, chat: ChatServer, **more: str) -> dict[str, str]:
+def with_chat(machine: Machine, chat: ChatServer, **variables: str) -> dict[str, str]:
     """Return the environment of a command that may ask the service behind the API."""
-    return machine.environment(OPENAI_API_KEY="rehearsal", OPENAI_API_BASE=chat.url, **more)
+    return machine.environment(OPENAI_API_KEY="rehearsal", OPENAI_API_BASE=chat.url, **variables)
 
 
 # Random weights: in a small cell it happens that no answer can be read, which ends a run.
 ANY_ANSWER = ("--set", "allow_unparsed=true")
 
 
-def run_matrices(machine: Machine, chat: ChatServer, limits: Mapping[str, int], *more: str) -> Iterator[Step]:
+def run_matrices(machine: Machine, chat: ChatServer, limits: Mapping[str, int], *options: str) -> Iterator[Step]:
     """Run plan, run, status and report of each matrix, and `run` a second time; all in one process.
 
     Args:
@@ -69,7 +69,7 @@ def run_matrices(machine: Machine, chat: ChatServer, limits: Mapping[str, int], 
     """
     commands: list[list[str]] = []
     for name, limit in limits.items():
-        narrowed = [name, "--limit", str(limit), *ANY_ANSWER, *more]
+        narrowed = [name, "--limit", str(limit), *ANY_ANSWER, *options]
         folder = f"results/runs/{Path(name).stem}"
         commands += [["plan", *narrowed], ["run", *narrowed], ["status", folder], ["report", folder]]
         commands += [["run", *narrowed]]
@@ -78,10 +78,10 @@ def run_matrices(machine: Machine, chat: ChatServer, limits: Mapping[str, int], 
         yield _matrix_step(machine, Path(name).stem, list(itertools.islice(ran, 5)))
 
 
-def run_alone(machine: Machine, chat: ChatServer, name: str, limit: int, *more: str) -> Step:
+def run_alone(machine: Machine, chat: ChatServer, name: str, limit: int, *options: str) -> Step:
     """Run one matrix as a user does, a process per command."""
     step = Step(f"{name}, a process per command")
-    narrowed = [name, "--limit", str(limit), *ANY_ANSWER, *more]
+    narrowed = [name, "--limit", str(limit), *ANY_ANSWER, *options]
     folder = f"results/runs/{name}"
     for command in (["plan", *narrowed], ["run", *narrowed], ["status", folder], ["report", folder]):
         _timed(step, machine, with_chat(machine, chat), ["focus-eval", *command])
@@ -93,13 +93,13 @@ def run_lmms_eval(machine: Machine, chat: ChatServer, name: str, *, tasks: Seque
     """Run lmms-eval's own command line with the model `name` of `configs/models`, as the README has it."""
     from focus_eval.matrix.config import load_yaml
 
-    stated = load_yaml(resource_path("configs") / "models" / f"{name}.yaml")
-    own = {"sampler": "focus", "sampler.alpha": "0.5", "encoder": "blip", "frames": "8", "seed": "0"}
+    config = load_yaml(resource_path("configs") / "models" / f"{name}.yaml")
+    sampler_arguments = {"sampler": "focus", "sampler.alpha": "0.5", "encoder": "blip", "frames": "8", "seed": "0"}
     record = f"results/record/{name}"
-    arguments = {**stated.get("args", {}), **own, "record": record, **CPU.get(stated["model"], {})}
-    told = ",".join(f"{key}={value}" for key, value in arguments.items())
-    command = ["lmms-eval", *_lmms_options(machine, stated["model"], told, tasks=tasks, limit=limit)]
-    step = Step(f"lmms-eval {stated['model']} ({name})")
+    arguments = {**config.get("args", {}), **sampler_arguments, "record": record, **CPU.get(config["model"], {})}
+    argument_text = ",".join(f"{key}={value}" for key, value in arguments.items())
+    command = ["lmms-eval", *_lmms_options(machine, config["model"], argument_text, tasks=tasks, limit=limit)]
+    step = Step(f"lmms-eval {config['model']} ({name})")
     _timed(step, machine, with_chat(machine, chat), command)
     _check_recorded(step, machine.work / record, expected=limit * len(tasks))
     return step
@@ -111,9 +111,11 @@ def run_two_processes(machine: Machine, chat: ChatServer, *, task: str, limit: i
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     record = "results/record/two_processes"
-    told = f"pretrained=Qwen/Qwen2-VL-7B-Instruct,device=cpu,sampler=focus,encoder=blip,frames=8,seed=0,record={record}"
+    argument_text = (
+        f"pretrained=Qwen/Qwen2-VL-7B-Instruct,device=cpu,sampler=focus,encoder=blip,frames=8,seed=0,record={record}"
+    )
     launch = ["accelerate", "launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", str(port)]
-    options = _lmms_options(machine, "focus_qwen2_vl", told, tasks=[task], limit=limit)
+    options = _lmms_options(machine, "focus_qwen2_vl", argument_text, tasks=[task], limit=limit)
     step = Step("lmms-eval, two processes")
     environment = {**with_chat(machine, chat), "ACCELERATE_USE_CPU": "true"}
     _timed(step, machine, environment, [*launch, "-m", "lmms_eval", *options])
@@ -121,10 +123,10 @@ def run_two_processes(machine: Machine, chat: ChatServer, *, task: str, limit: i
     return step
 
 
-def run_with_ray(machine: Machine, chat: ChatServer, name: str, limit: int, *more: str) -> Step:
+def run_with_ray(machine: Machine, chat: ChatServer, name: str, limit: int, *options: str) -> Step:
     """Run a matrix on a Ray cluster of this machine, which has no GPU for a worker, into a folder of its own."""
     folder = f"results/ray/{name}"
-    narrowed = [name, "--limit", str(limit), *ANY_ANSWER, *more]
+    narrowed = [name, "--limit", str(limit), *ANY_ANSWER, *options]
     command = ["focus-eval", "run", *narrowed, "--engine", "ray", "--out", folder]
     for phase in ("select", "answer"):
         command += ["--set", f"{phase}_resources={{gpus: 0, cpus: 1}}"]
@@ -143,18 +145,18 @@ def step_line(step: Step) -> str:
 
 def step_table(steps: Iterable[Step]) -> str:
     """Return a plain-text table of the steps, and under it everything that is wrong."""
-    shown = list(steps)
-    width = max(len(step.name) for step in shown)
+    rows = list(steps)
+    width = max(len(step.name) for step in rows)
     lines = [f"{'step':<{width}}  {'rows':>5}  {'errors':>6}  {'seconds':>7}  {'figures':>7}  wrong"]
-    total = Step("all", wrong=[problem for step in shown for problem in step.wrong])
+    total = Step("all", wrong=[problem for step in rows for problem in step.wrong])
     for name in ("seconds", "rows", "errors", "figures"):
-        setattr(total, name, sum(getattr(step, name) for step in shown))
-    for step in [*shown, total]:
+        setattr(total, name, sum(getattr(step, name) for step in rows))
+    for step in [*rows, total]:
         lines.append(
             f"{step.name:<{width}}  {step.rows:>5}  {step.errors:>6}  "
             f"{step.seconds:>7.1f}  {step.figures or '-':>7}  {len(step.wrong)}"
         )
-    lines += [f"{step.name}: {problem}" for step in shown for problem in step.wrong]
+    lines += [f"{step.name}: {problem}" for step in rows for problem in step.wrong]
     return "\n".join(lines)
 
 
@@ -209,8 +211,8 @@ def check_folder(step: Step, folder: Path) -> None:
         step.wrong.append(f"{folder.name}: no report.csv")
         return
     rows = read_run(folder)
-    shown = [answer for answer, _ in rows.answers] or list(rows.selections.values())
-    step.rows, step.errors = len(shown), sum(item["error"] is not None for item in shown)
+    counted_rows = [answer for answer, _ in rows.answers] or list(rows.selections.values())
+    step.rows, step.errors = len(counted_rows), sum(item["error"] is not None for item in counted_rows)
     step.wrong += _wrong_errors(rows.answers)
     checked = check_report(folder)
     step.figures = checked.figures
@@ -229,18 +231,18 @@ def _check_recorded(step: Step, folder: Path, *, expected: int) -> None:
 
 
 def run_in_one_process(
-    machine: Machine, chat: ChatServer, commands: list[list[str]], **more: str
+    machine: Machine, chat: ChatServer, commands: list[list[str]], **variables: str
 ) -> list[dict[str, Any]]:
     """Run command lines of focus-eval one after the other in one process, and return what each came to.
 
     Args:
         more: of the environment.
     """
-    return list(running_in_one_process(machine, chat, commands, **more))
+    return list(running_in_one_process(machine, chat, commands, **variables))
 
 
 def running_in_one_process(
-    machine: Machine, chat: ChatServer, commands: list[list[str]], **more: str
+    machine: Machine, chat: ChatServer, commands: list[list[str]], **variables: str
 ) -> Iterator[dict[str, Any]]:
     """Yield what each of the command lines came to as soon as it has ended."""
     out = machine.root / f"commands{time.monotonic_ns()}.jsonl"
@@ -250,21 +252,21 @@ def running_in_one_process(
     with open(out.with_suffix(".log"), "w") as log, open(out) as lines:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, cwd=machine.work,
-            env=with_chat(machine, chat, **more),
+            env=with_chat(machine, chat, **variables),
         )  # fmt: skip
         assert process.stdin is not None
         process.stdin.write(json.dumps(commands))
         process.stdin.close()
-        line, has_ended, found = "", False, 0
-        while found < len(commands):
+        line, has_ended, n_lines = "", False, 0
+        while n_lines < len(commands):
             line += lines.readline()
             if line.endswith("\n"):
                 ran: dict[str, Any] = json.loads(line)
-                line, found = "", found + 1
+                line, n_lines = "", n_lines + 1
                 yield ran
             elif has_ended:
-                said = out.with_suffix(".log").read_text(encoding="utf-8")[-2000:]
-                raise RuntimeError(f"the process of {len(commands)} commands ended after {found}: {said}")
+                log_end = out.with_suffix(".log").read_text(encoding="utf-8")[-2000:]
+                raise RuntimeError(f"the process of {len(commands)} commands ended after {n_lines}: {log_end}")
             else:
                 has_ended = process.poll() is not None
                 time.sleep(0.2)
@@ -281,10 +283,10 @@ def _lmms_options(machine: Machine, model: str, arguments: str, *, tasks: Sequen
 def _timed(step: Step, machine: Machine, environment: Mapping[str, str], command: Sequence[str]) -> None:
     """Run a command of this environment's `bin`, add its seconds to `step`, and note how it failed."""
     started = time.perf_counter()
-    done = machine.run(*command, check=False, more=environment)
+    process = machine.run(*command, check=False, variables=environment)
     step.seconds += time.perf_counter() - started
-    if done.returncode:
-        step.wrong.append(failure(machine, command[:2], done.returncode, done.stdout, done.stderr))
+    if process.returncode:
+        step.wrong.append(failure(machine, command[:2], process.returncode, process.stdout, process.stderr))
 
 
 def wrong_codes(machine: Machine, ran: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -302,5 +304,5 @@ def failure(machine: Machine, command: Sequence[str], code: int, out: str, err: 
 
 
 def _tasks(machine: Machine) -> str:
-    """The folder of our tasks in the wheel, as `focus-eval tasks --install-path` prints it."""
+    """The folder of our tasks in the wheel, as `focus-eval list tasks --install-path` prints it."""
     return str(machine.site / "focus_eval" / "_data" / "tasks")

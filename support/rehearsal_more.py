@@ -33,7 +33,7 @@ LIMIT = 3
 SUBTITLED = "gpt4o_subtitles"
 # The service on this machine reports 100 tokens for every question: at this price each costs ten cents.
 PRICES = {"price_input": 1000, "price_output": 0, "num_concurrent": 1}
-ENOUGH_FOR, ASKED = 3, 5
+ENOUGH_FOR, N_REQUESTED = 3, 5
 
 
 def run_own_matrices(machine: Machine, chat: ChatServer) -> Iterator[Step]:
@@ -49,7 +49,7 @@ def run_own_matrices(machine: Machine, chat: ChatServer) -> Iterator[Step]:
     matrices: dict[str, dict[str, Any]] = {
         "new_encoders": {
             "table": "appendix", "anchors": "encoder", "benchmarks": ["longvideobench"], "models": ["qwen2_vl_7b"],
-            "encoders": ["siglip2", "metaclip2", "aimv2", "blip2"], "samplers": ["uniform", "focus"], "k": [8],
+            "encoders": ["siglip2", "metaclip2", "aimv2"], "samplers": ["uniform", "focus"], "k": [8],
         },
         "three_seeds": {**alpha, "samplers": alpha["samplers"][1:], "seeds": [0, 1, 2], "k": [8]},
         "options": {
@@ -57,8 +57,8 @@ def run_own_matrices(machine: Machine, chat: ChatServer) -> Iterator[Step]:
             "samplers": ["uniform", cover], "k": [8],
         },
     }  # fmt: skip
-    for name, stated in matrices.items():
-        (folder / f"{name}.yaml").write_text(yaml.safe_dump(stated), encoding="utf-8")
+    for name, document in matrices.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     for step in run_matrices(machine, chat, {f"own/{name}.yaml": LIMIT for name in matrices}):
         if step.name == "options":
             step.wrong += _wrong_subtitles(machine, chat)
@@ -78,12 +78,15 @@ def run_with_a_limit_on_cost(machine: Machine) -> Step:
 def _run_with_a_limit_on_cost(machine: Machine, chat: ChatServer) -> Step:
     step = Step("a limit on cost")
     for name, dollars in (("low", 0.1 * ENOUGH_FOR - 0.05), ("high", 100.0)):
-        stated = {
+        document = {
             "name": "limited", "table": "1", "benchmarks": ["longvideobench"], "samplers": ["uniform"], "k": [4],
             "models": [model_config("gpt4o", name="gpt4o", max_cost=dollars, **PRICES)],
         }  # fmt: skip
-        (machine.work / f"limited_{name}.yaml").write_text(yaml.safe_dump(stated), encoding="utf-8")
-    options, folder = ["--limit", str(ASKED), "--out", "results/limited/limited"], machine.work / "results/limited"
+        (machine.work / f"limited_{name}.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    options, folder = (
+        ["--limit", str(N_REQUESTED), "--out", "results/limited/limited"],
+        machine.work / "results/limited",
+    )
     (low,) = run_in_one_process(machine, chat, [["run", "limited_low.yaml", *options]])
     sent = chat.n_requests
     if low["code"] != 2 or "max_cost=0.25 dollars are spent" not in low["err"]:
@@ -94,8 +97,8 @@ def _run_with_a_limit_on_cost(machine: Machine, chat: ChatServer) -> Step:
     commands = [["run", "limited_high.yaml", *options], ["report", "results/limited/limited"]]
     ran = run_in_one_process(machine, chat, commands)
     step.wrong += wrong_codes(machine, ran)
-    if chat.n_requests != ASKED:
-        step.wrong.append(f"{chat.n_requests} requests in all, {ASKED} expected: an answer was paid twice")
+    if chat.n_requests != N_REQUESTED:
+        step.wrong.append(f"{chat.n_requests} requests in all, {N_REQUESTED} expected: an answer was paid twice")
     step.seconds = sum(item["seconds"] for item in (low, *ran))
     check_folder(step, folder / "limited")
     return step
@@ -105,12 +108,12 @@ def run_two_at_once(machine: Machine, chat: ChatServer, *, name: str, tables: Se
     """Run two tables that share cells, or one table twice, at the same time, each in a process of its own."""
     started, step = time.perf_counter(), Step(name)
     program = str(Path(sys.executable).with_name("focus-eval"))
-    more = ["--limit", str(LIMIT), "--only", "model=qwen2_vl_7b", "--out"]
-    beside = machine.work / "results/beside" / name.replace(" ", "_")
-    folders = [beside / f"{number}_{table}" for number, table in enumerate(tables)]
+    options = ["--limit", str(LIMIT), "--only", "model=qwen2_vl_7b", "--out"]
+    own_folder = machine.work / "results/beside" / name.replace(" ", "_")
+    folders = [own_folder / f"{number}_{table}" for number, table in enumerate(tables)]
     processes = [
         subprocess.Popen(
-            [program, "run", table, *more, str(folder)],
+            [program, "run", table, *options, str(folder)],
             cwd=machine.work,
             env=with_chat(machine, chat),
             stdout=subprocess.DEVNULL,
@@ -125,7 +128,7 @@ def run_two_at_once(machine: Machine, chat: ChatServer, *, name: str, tables: Se
             step.wrong.append(failure(machine, ["run", table], process.returncode, "", errors))
     ran = run_in_one_process(machine, chat, [["report", str(folder)] for folder in folders])
     step.wrong += wrong_codes(machine, ran)
-    step.wrong += wrong_parts(beside / "pool")
+    step.wrong += wrong_parts(own_folder / "pool")
     shared = set.intersection(*({path.name for path in (folder / "answers").iterdir()} for folder in folders))
     step.wrong += [] if len(shared) >= 2 else [f"the tables share {len(shared)} cells; uniform and focus expected"]
     for folder in folders:
@@ -153,10 +156,10 @@ def wrong_parts(pool: Path) -> Iterator[str]:
 def _wrong_subtitles(machine: Machine, chat: ChatServer) -> Iterator[str]:
     """Say which answers were not asked with exactly the lines spoken at one of their frames."""
     rows = read_run(machine.work / "results/runs/options")
-    found = [(answer, selection) for answer, selection in rows.answers if answer["model"] == SUBTITLED]
-    if len(found) != 3 * LIMIT:
-        yield f"{len(found)} answers with subtitles, {3 * LIMIT} expected"
-    for answer, selection in found:
+    subtitled = [(answer, selection) for answer, selection in rows.answers if answer["model"] == SUBTITLED]
+    if len(subtitled) != 3 * LIMIT:
+        yield f"{len(subtitled)} answers with subtitles, {3 * LIMIT} expected"
+    for answer, selection in subtitled:
         video = Path(selection["video"]).stem
         spoken = [
             line["text"]
@@ -164,12 +167,12 @@ def _wrong_subtitles(machine: Machine, chat: ChatServer) -> Iterator[str]:
             if any(line["timestamp"][0] < moment < line["timestamp"][1] for moment in selection["times_seconds"])
         ]
         silent = [line["text"] for line in subtitle_lines(video) if line["text"] not in spoken]
-        asked = [text for text in chat.texts if selection["query"] in text and all(line in text for line in spoken)]
-        if not spoken or not any(not any(line in text for line in silent) for text in asked):
+        requests = [text for text in chat.texts if selection["query"] in text and all(line in text for line in spoken)]
+        if not spoken or not any(not any(line in text for line in silent) for text in requests):
             yield f"{answer['question_id']} of {selection['sampler']}: no request with exactly the lines {spoken}"
 
 
 def model_config(shipped: str, *, name: str, **arguments: Any) -> Mapping[str, Any]:
     """Return a shipped model's config with another name and further arguments."""
-    stated = yaml.safe_load((resource_path("configs") / "models" / f"{shipped}.yaml").read_text(encoding="utf-8"))
-    return {**stated, "name": name, "args": {**stated["args"], **arguments}}
+    config = yaml.safe_load((resource_path("configs") / "models" / f"{shipped}.yaml").read_text(encoding="utf-8"))
+    return {**config, "name": name, "args": {**config["args"], **arguments}}

@@ -51,13 +51,13 @@ def _gated(machine: Machine, chat: ChatServer, environment: dict[str, str], onli
     step = Step("a gated data set")
     (plan,) = run_in_one_process(machine, chat, [["plan", *TABLE]], **environment)
     command = f"hf download {GATED} --repo-type dataset"
-    _expect(step, machine, plan, code=1, said=["the data set is gated, no token is set on this machine", command])
+    _expect(step, machine, plan, code=1, messages=["the data set is gated, no token is set on this machine", command])
     step.seconds = plan["seconds"]
     started = time.perf_counter()
-    refused = machine.run(*command.split(), check=False, more=online)
+    refused = machine.run(*command.split(), check=False, variables=online)
     if refused.returncode == 0 or "requires approval" not in refused.stderr + refused.stdout:
         step.wrong.append(failure(machine, [command], refused.returncode, refused.stdout, refused.stderr))
-    machine.run(*command.split(), more={**online, "HF_TOKEN": "hf_rehearsal"})
+    machine.run(*command.split(), variables={**online, "HF_TOKEN": "hf_rehearsal"})
     step.seconds += time.perf_counter() - started
     return step
 
@@ -73,13 +73,13 @@ def _damaged_shard(
     content[-1] ^= 1
     blob.write_bytes(content)
     plan, run = run_in_one_process(machine, chat, [["plan", *TABLE], ["run", *TABLE]], **environment)
-    _expect(step, machine, plan, code=1, said=[shard.name, "damaged", f"delete {blob} and download it again"])
-    _expect(step, machine, run, code=1, said=[shard.name])
+    _expect(step, machine, plan, code=1, messages=[shard.name, "damaged", f"delete {blob} and download it again"])
+    _expect(step, machine, run, code=1, messages=[shard.name])
     if (machine.work / "results/troubles/main_results").exists():
         step.wrong.append("a run with a damaged shard wrote a folder")
     started = time.perf_counter()
     blob.unlink()
-    machine.run("hf", "download", MODEL, more=online)
+    machine.run("hf", "download", MODEL, variables=online)
     step.seconds = plan["seconds"] + run["seconds"] + time.perf_counter() - started
     return step
 
@@ -89,11 +89,17 @@ def _half_the_videos(machine: Machine, chat: ChatServer, environment: dict[str, 
     part = [*TABLE, "--available-only"]
     commands = [["plan", *TABLE], ["plan", *part], ["run", *part], ["report", folder]]
     whole, plan, run, report = run_in_one_process(machine, chat, commands, **environment)
-    _expect(step, machine, whole, code=1, said=["lvb0000003.mp4", "--available-only"])
-    asked = f"{VIDEOS_HERE} of 1,337 questions are asked"
-    _expect(step, machine, plan, code=0, said=[asked, "every figure of this run is partial", "nothing is missing"])
+    _expect(step, machine, whole, code=1, messages=["lvb0000003.mp4", "--available-only"])
+    availability = f"{VIDEOS_HERE} of 1,337 questions are asked"
+    _expect(
+        step,
+        machine,
+        plan,
+        code=0,
+        messages=[availability, "every figure of this run is partial", "nothing is missing"],
+    )
     _expect(step, machine, run, code=0)
-    _expect(step, machine, report, code=0, said=[f"{VIDEOS_HERE} of 1337"])
+    _expect(step, machine, report, code=0, messages=[f"{VIDEOS_HERE} of 1337"])
     step.seconds = sum(item["seconds"] for item in (whole, plan, run, report))
     check_folder(step, machine.work / folder)
     step.wrong += [] if step.rows == 2 * VIDEOS_HERE else [f"{step.rows} rows, {2 * VIDEOS_HERE} expected"]
@@ -102,21 +108,21 @@ def _half_the_videos(machine: Machine, chat: ChatServer, environment: dict[str, 
 
 def run_clashing_ids(machine: Machine, chat: ChatServer) -> Step:
     """Run a table over two benchmarks whose questions have the same ids: LongVideoBench with those of Video-MME."""
-    own = machine.root / "clash"
-    shutil.rmtree(own, ignore_errors=True)
-    stated = yaml.safe_load((resource_path("configs") / "benchmarks/longvideobench.yaml").read_text(encoding="utf-8"))
-    benchmark = {"name": "longvideobench", **stated, **copied_data(machine, own)}
-    _rename_ids(own / "lvb")
+    own_folder = machine.root / "clash"
+    shutil.rmtree(own_folder, ignore_errors=True)
+    document = yaml.safe_load((resource_path("configs") / "benchmarks/longvideobench.yaml").read_text(encoding="utf-8"))
+    benchmark = {"name": "longvideobench", **document, **copied_data(machine, own_folder)}
+    _rename_ids(own_folder / "lvb")
     matrix = {
         "table": "1", "benchmarks": [benchmark, "videomme"], "models": ["qwen2_vl_7b"], "encoders": ["blip"],
         "samplers": ["uniform", "focus"], "k": [8],
     }  # fmt: skip
     (machine.work / "clashing_ids.yaml").write_text(yaml.safe_dump(matrix), encoding="utf-8")
     (step,) = run_matrices(machine, chat, {"clashing_ids.yaml": QUESTIONS})
-    asked = Counter((answer["benchmark"], answer["question_id"]) for answer, _ in _answers(machine, "clashing_ids"))
+    n_answers = Counter((answer["benchmark"], answer["question_id"]) for answer, _ in _answers(machine, "clashing_ids"))
     ids = {f"001-{number + 1}" for number in range(QUESTIONS)}
-    if asked != Counter({(name, item): 2 for name in ("longvideobench", "videomme") for item in ids}):
-        step.wrong.append(f"questions asked: {dict(asked)}")
+    if n_answers != Counter({(name, item): 2 for name in ("longvideobench", "videomme") for item in ids}):
+        step.wrong.append(f"questions asked: {dict(n_answers)}")
     return step
 
 
@@ -153,11 +159,13 @@ def _answers(machine: Machine, name: str) -> list[tuple[Mapping[str, Any], Mappi
     return list(read_run(machine.work / "results/runs" / name).answers)
 
 
-def _expect(step: Step, machine: Machine, ran: Mapping[str, Any], *, code: int, said: list[str] | None = None) -> None:
+def _expect(
+    step: Step, machine: Machine, ran: Mapping[str, Any], *, code: int, messages: list[str] | None = None
+) -> None:
     """Note it where a command ended with another code, or did not say these texts."""
     # Lines are folded at the width of the terminal.
     printed = " ".join((ran["out"] + ran["err"]).split())
-    missing = [text for text in said or [] if text not in printed]
+    missing = [text for text in messages or [] if text not in printed]
     if ran["code"] != code or missing:
         step.wrong.append(failure(machine, ran["arguments"], ran["code"], ran["out"], ran["err"]))
         step.wrong += [f"{ran['arguments'][0]}: not said: {text}" for text in missing]

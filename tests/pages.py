@@ -53,8 +53,8 @@ def shell_lines(page: Path) -> list[Line]:
 
 def inline_lines(page: Path) -> list[Line]:
     """Return the commands that a sentence names between backticks."""
-    found = re.findall(r"`((?:focus-eval|python scripts/|make) ?[^`]+)`", prose_of(page))
-    return [Line(page.name, words) for text in found for words in commands_in(text)]
+    commands = re.findall(r"`((?:focus-eval|python scripts/|make) ?[^`]+)`", prose_of(page))
+    return [Line(page.name, words) for text in commands for words in commands_in(text)]
 
 
 def commands_in(text: str) -> list[tuple[str, ...]]:
@@ -72,5 +72,5 @@ def commands_in(text: str) -> list[tuple[str, ...]]:
 
 def paths_named(page: Path) -> set[str]:
     """Return the paths of the repository that a page names in backticks; a part in capitals is the reader's."""
-    named = re.findall(rf"`((?:{FOLDERS})/[\w./*-]*)", text_of(page))
-    return {path for path in named if not re.search(r"/[A-Z]+\b(?!\.)", path)}
+    paths = re.findall(rf"`((?:{FOLDERS})/[\w./*-]*)", text_of(page))
+    return {path for path in paths if not re.search(r"/[A-Z]+\b(?!\.)", path)}

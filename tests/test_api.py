@@ -53,5 +53,5 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_importing_the_package_imports_no_module_of_it():
     code = "import focus_eval, sys; print(sorted(m for m in sys.modules if m.startswith(('focus_eval.', 'numpy'))))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout.strip() == "[]"

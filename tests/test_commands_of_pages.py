@@ -34,15 +34,14 @@ ELSEWHERE = {
     "status results/runs/alpha": "scripts/rehearsal.py",
     "report results/runs/alpha": "scripts/rehearsal.py",
     "pack": "tests/test_packed.py",
-    "unpack": "tests/test_packed.py",
-    "import relevance AKS": "tests/selections",
+    "import relevance AKS": "tests/imports",
     "predict focus=": "tests/commands",
     "evidence results/runs/field": "tests/report/test_evidence.py",
     "check bisect_peaks": "tests/test_new_sampler.py",
 }
-# What it begins with -> its exit code and what it says: without weights, data or a service; audit found something.
+# What it begins with -> its exit code and what it says: without weights, data or a service; audit notes something.
 LACKING = {
-    "audit": (1, "fewer distinct frames than K"),
+    "audit": (0, "fewer distinct frames than K"),
     "plan": (1, "missing"),
     "run alpha": (1, "to start all the same: --no-preflight"),
     "select video.mp4": (2, "is not in the hub's cache"),
@@ -54,7 +53,7 @@ def commands():
     lines = dict.fromkeys(
         line.words[1:] for page in PAGES for line in shell_lines(page) if line.program == "focus-eval"
     )
-    return {words: next((where for start, where in ELSEWHERE.items() if begins(words, start)), None) for words in lines}
+    return {words: next((home for start, home in ELSEWHERE.items() if begins(words, start)), None) for words in lines}
 
 
 def begins(words, start):
@@ -62,7 +61,9 @@ def begins(words, start):
 
 
 # What is imported on one page is looked at on another.
-HERE = sorted((words for words, where in commands().items() if where is None), key=lambda words: words[0] != "import")
+COMMANDS_RUN_HERE = sorted(
+    (words for words, home in commands().items() if home is None), key=lambda words: words[0] != "import"
+)
 
 
 # Where the reader keeps public logs.
@@ -83,57 +84,59 @@ def unpacked(source, target):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, shared):
     """What a reader has: the benchmarks' annotations, public selections and logs, a clip, the samplers of the pages."""
-    made, data = tmp_path_factory.mktemp("reader"), shared("data")
+    workplace, data = tmp_path_factory.mktemp("reader"), shared("data")
     logs = shared("data/field/lmms_logs")
     for path in [*data.iterdir(), *shared("data/field/selections").iterdir(), *logs.glob("*.parquet")]:
         if path.is_file():
-            unpacked(path, made / path.name.removesuffix(".gz"))
-    unpacked(data / "field/evidence/lvbench_video_info.meta.jsonl.gz", made / "video_info.meta.jsonl")
+            unpacked(path, workplace / path.name.removesuffix(".gz"))
+    unpacked(data / "field/evidence/lvbench_video_info.meta.jsonl.gz", workplace / "video_info.meta.jsonl")
     for place, run in PLACES:
         for path in (logs / run).iterdir():
-            unpacked(path, made / place / run / path.name.removesuffix(".gz"))
-    for path in made.glob("aks_*.json"):
-        shutil.copy(path, made / "theirs")
-    shutil.copy(ROOT / "configs/machines/eight_h100.yaml", made / "node.yaml")
-    shutil.copy(made / "aks_lvb_32.json", made / "mine.json")
-    shutil.copy(made / "aks_longvideobench_blip_64.json", made / "selection.json")
-    (made / "data/videos").mkdir(parents=True)
-    clip = write_clip(made / "data/videos/one.mp4", n_frames=300, width=160, height=120)
+            unpacked(path, workplace / place / run / path.name.removesuffix(".gz"))
+    for path in workplace.glob("aks_*.json"):
+        shutil.copy(path, workplace / "theirs")
+    shutil.copy(ROOT / "configs/machines/eight_h100.yaml", workplace / "node.yaml")
+    shutil.copy(workplace / "aks_lvb_32.json", workplace / "mine.json")
+    shutil.copy(workplace / "aks_longvideobench_blip_64.json", workplace / "selection.json")
+    (workplace / "data/videos").mkdir(parents=True)
+    clip = write_clip(workplace / "data/videos/one.mp4", n_frames=300, width=160, height=120)
     for name in ("talk", "video", "clip"):
-        shutil.copy(clip, made / f"{name}.mp4")
+        shutil.copy(clip, workplace / f"{name}.mp4")
     for code in (code for page in PAGES for code in blocks(page, "python")):
         for name, file in (("Mine", "mine.py"), ("BisectPeaks", "bisect_peaks.py")):
             if f"class {name}(" in code:
-                (made / file).write_text(code, encoding="utf-8")
-    shutil.copytree(ROOT / "docs/examples", made / "docs/examples")
-    return made
+                (workplace / file).write_text(code, encoding="utf-8")
+    shutil.copytree(ROOT / "docs/examples", workplace / "docs/examples")
+    return workplace
 
 
 @pytest.fixture(scope="module")
 def ran(folder):
     """What each command came to; NAME and the like are the reader's, here a run imported before."""
-    told = [[re.sub(r"\bNAME$|\bFOLDER$|(?<=runs/)mine$", "theirs", word) for word in words] for words in HERE]
+    commands_to_run = [
+        [re.sub(r"\bNAME$|\bFOLDER$|(?<=runs/)mine$", "theirs", word) for word in words] for words in COMMANDS_RUN_HERE
+    ]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "OPENAI", "FOCUS"))}
-    own = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf"), "COLUMNS": "200", "PYTHONPATH": str(ROOT)}
+    overrides = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf"), "COLUMNS": "200", "PYTHONPATH": str(ROOT)}
     service = {"OPENAI_API_KEY": "none", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
     subprocess.run(
         [sys.executable, many_commands.__file__, "ran.jsonl"],
-        input=json.dumps(told), text=True, cwd=folder, env={**environment, **own, **service}, check=True,
-        capture_output=True,
+        input=json.dumps(commands_to_run), text=True, cwd=folder, env={**environment, **overrides, **service},
+        check=True, capture_output=True,
     )  # fmt: skip
     lines = (folder / "ran.jsonl").read_text(encoding="utf-8").splitlines()
-    return dict(zip(HERE, map(json.loads, lines), strict=True))
+    return dict(zip(COMMANDS_RUN_HERE, map(json.loads, lines), strict=True))
 
 
-@pytest.mark.parametrize("words", HERE, ids=" ".join)
+@pytest.mark.parametrize("words", COMMANDS_RUN_HERE, ids=" ".join)
 def test_a_command_of_a_page_does_what_it_says(ran, words):
     came_to = ran[words]
-    code, said = next((lacking for start, lacking in LACKING.items() if begins(words, start)), (0, ""))
+    code, message = next((lacking for start, lacking in LACKING.items() if begins(words, start)), (0, ""))
     printed = " ".join((came_to["out"] + came_to["err"]).split())
-    assert (came_to["code"], said in printed) == (code, True), printed[-1500:]
+    assert (came_to["code"], message in printed) == (code, True), printed[-1500:]
     assert "Traceback" not in printed
 
 
 def test_what_runs_elsewhere_is_there():
-    assert [where for where in ELSEWHERE.values() if not (ROOT / where).exists()] == []
+    assert [page for page in ELSEWHERE.values() if not (ROOT / page).exists()] == []
     assert {start for start in ELSEWHERE if not any(begins(words, start) for words in commands())} == set()

@@ -26,8 +26,8 @@ from support.chat_server import ChatServer
 from support.failing_calls import FailingCalls
 from support.kills import row_digests, row_texts
 
+from .imports.test_lmms_logs import line, write_log
 from .matrix.conftest import write_simulation
-from .selections.test_lmms_logs import line, write_log
 
 MOST_CALLS = 25  # of one road, drawn with a seed
 
@@ -43,20 +43,20 @@ def nothing(*places):
     return []
 
 
-def every_failure(folder, road, *, prepare=nothing, left=nothing, check, seed=0, most=MOST_CALLS):
-    """Let each call of `road` fail once, or `most` of them; return how many of each kind failed.
+def every_failure(folder, road, *, prepare=nothing, find_leftovers=nothing, check, seed=0, max_calls=MOST_CALLS):
+    """Let each call of `road` fail once, or `max_calls` of them; return how many of each kind failed.
 
     Args:
         road: takes an empty folder to its end.
-        left, check: say what is wrong, given the undisturbed folder and the other one, after its failed start and
-            after the second.
+        find_leftovers, check: yield the problems of a folder, given the undisturbed one first: after the failed start,
+            and after the second.
     """
     whole = folder / "whole"
     prepare(whole)
-    with FailingCalls(whole).watching() as counted:
+    with FailingCalls(whole).watching() as whole_calls:
         road(whole)
-    numbers = range(1, counted.n_calls + 1)
-    numbers = numbers if len(numbers) <= most else sorted(random.Random(seed).sample(numbers, most))
+    numbers = range(1, whole_calls.n_calls + 1)
+    numbers = numbers if len(numbers) <= max_calls else sorted(random.Random(seed).sample(numbers, max_calls))
     failed, wrong = Counter(), []
     for number in numbers:
         place = folder / f"call{number}"
@@ -68,9 +68,9 @@ def every_failure(folder, road, *, prepare=nothing, left=nothing, check, seed=0,
                 if str(place) not in said(error):
                     wrong.append(f"call {number} ({calls.kind}) is not named: {error!r}")
         failed[calls.kind] += 1
-        wrong += [f"call {number} ({calls.kind}) left: {what}" for what in left(whole, place)]
+        wrong += [f"call {number} ({calls.kind}) left: {problem}" for problem in find_leftovers(whole, place)]
         road(place)
-        wrong += [f"call {number} ({calls.kind}): {what}" for what in check(whole, place)]
+        wrong += [f"call {number} ({calls.kind}): {problem}" for problem in check(whole, place)]
         shutil.rmtree(place)
     assert wrong == []
     return failed
@@ -81,7 +81,7 @@ def same_rows(whole, place):
     if row_digests(place / "run") != row_digests(whole / "run"):
         yield "other bytes at the end"
     texts = row_texts(place / "run")
-    if any(len(found) > 1 for found in texts.values()) or list(place.rglob("*.part")):
+    if any(len(variants) > 1 for variants in texts.values()) or list(place.rglob("*.part")):
         yield "a row twice, or an unfinished file left"
 
 
@@ -95,7 +95,9 @@ def test_every_call_of_answering_may_fail_once(tmp_path):
     pytest.importorskip("openvino")
     model = {"name": "encoder", "model": "focus_zero_shot", "args": {"answer_encoder": "offline"}, "frames": 2}
     matrix = load_matrix(write_answering_matrix(tmp_path / "data", 2, model=model))
-    every_failure(tmp_path, lambda place: complete_run(matrix, out=place / "run"), check=same_rows, seed=2, most=12)
+    every_failure(
+        tmp_path, lambda place: complete_run(matrix, out=place / "run"), check=same_rows, seed=2, max_calls=12
+    )
 
 
 def test_every_call_of_a_report_may_fail_once(tmp_path):
@@ -113,7 +115,7 @@ def test_every_call_of_a_report_may_fail_once(tmp_path):
     def road(place):
         write_html(load_run(place / "run"), place / "run" / "report.html")
 
-    every_failure(tmp_path, road, prepare=prepare, check=same_page, seed=3, most=8)
+    every_failure(tmp_path, road, prepare=prepare, check=same_page, seed=3, max_calls=8)
 
 
 def files_of(folder):
@@ -125,14 +127,14 @@ def files_of(folder):
 def old_or_new(old):
     """Return a check that each file is whole: as it was in `old`, or as it will be."""
 
-    def left(whole, place):
-        known = files_of(old / "run"), files_of(whole / "run")
-        found = files_of(place / "run")
-        yield from (name for name, content in found.items() if all(content != files.get(name) for files in known))
-        if set(known[0]) - set(found):
+    def find_leftovers(whole, place):
+        expected = files_of(old / "run"), files_of(whole / "run")
+        actual = files_of(place / "run")
+        yield from (name for name, content in actual.items() if all(content != files.get(name) for files in expected))
+        if set(expected[0]) - set(actual):
             yield "a file of the earlier import is gone"
 
-    return left
+    return find_leftovers
 
 
 def same_files(whole, place):
@@ -155,7 +157,7 @@ def test_every_call_of_an_import_may_fail_once(tmp_path, kind, is_first):
     if not is_first:
         import_published(kind, old)
     road = partial(import_published, kind)
-    failed = every_failure(tmp_path, road, prepare=prepare, left=old_or_new(old), check=same_files, seed=5)
+    failed = every_failure(tmp_path, road, prepare=prepare, find_leftovers=old_or_new(old), check=same_files, seed=5)
     assert {"open", "write", "fsync", "rename"} <= set(failed)
 
 
@@ -172,8 +174,8 @@ def test_every_call_of_a_file_of_selections_may_fail_once(tmp_path, kind):
             out, annotations = place / "made" / "said.parquet", place / "lvb.json"
             invoke("import", "answers", place / "said.json", "--out", out, "--annotations", annotations)
 
-    left = old_or_new(tmp_path)
-    failed = every_failure(tmp_path, road, prepare=prepare, left=left, check=same_files, seed=6)
+    leftover_check = old_or_new(tmp_path)
+    failed = every_failure(tmp_path, road, prepare=prepare, find_leftovers=leftover_check, check=same_files, seed=6)
     assert {"open", "fsync", "rename"} <= set(failed)
 
 
@@ -182,10 +184,10 @@ def write_published(place, *, letter):
     verdict = {"answer": "B", "parsed_pred": letter}
     write_log(place / "log", [line(at, filtered_resps=[letter], acc=verdict) for at in range(3)])
     question = {"question": "what?", "candidates": ["a", "b"], "correct_choice": 1, "duration": 200.0}
-    asked = [{**question, "id": f"v_{at}", "video_path": "v.mp4", "position": [24]} for at in range(3)]
-    (place / "lvb.json").write_text(json.dumps(asked))
-    said = [{"id": f"v_{at}", "frames": [3, 60 + at], "answer": letter} for at in range(3)]
-    (place / "said.json").write_text(json.dumps(said))
+    questions = [{**question, "id": f"v_{at}", "video_path": "v.mp4", "position": [24]} for at in range(3)]
+    (place / "lvb.json").write_text(json.dumps(questions))
+    answers = [{"id": f"v_{at}", "frames": [3, 60 + at], "answer": letter} for at in range(3)]
+    (place / "said.json").write_text(json.dumps(answers))
     (place / "rates.csv").write_text("id,duration_s,fps\n" + "".join(f"v_{at},200,25\n" for at in range(3)))
 
 
@@ -193,8 +195,8 @@ def import_published(kind, place):
     if kind == "lmms":
         invoke("import", "lmms", place / "log", "--out", place / "run", "--frames-field", "indices")
     else:
-        given = ("--annotations", place / "lvb.json", "--rates", place / "rates.csv", "--model", "m")
-        invoke("import", "answers", place / "said.json", "--out", place / "run", *given)
+        options = ("--annotations", place / "lvb.json", "--rates", place / "rates.csv", "--model", "m")
+        invoke("import", "answers", place / "said.json", "--out", place / "run", *options)
 
 
 def invoke(*arguments):
@@ -206,17 +208,17 @@ def test_every_call_of_lmms_evals_record_may_fail_once(tmp_path, monkeypatch):
     with ChatServer() as chat:
         for name in ("OPENAI_BASE_URL", "OPENAI_API_BASE", "OPENAI_API_KEY", "HF_HOME"):
             monkeypatch.setenv(name, "")  # put back at the end
-        made = kill_roads.lmms_eval(tmp_path / "data", 2, chat.url)
+        run_folder = kill_roads.lmms_eval(tmp_path / "data", 2, chat.url)
 
         def same_answers(whole, place):
-            if made.digests(place / "run") != made.digests(whole / "run") or list(place.rglob("*.part")):
+            if run_folder.digests(place / "run") != run_folder.digests(whole / "run") or list(place.rglob("*.part")):
                 yield "other rows at the end, or an unfinished file"
 
         def road(place):
             gc.collect()  # a model that is left holds its folder's lock; a command's ends with its process
-            made.command(place / "run")
+            run_folder.command(place / "run")
 
-        every_failure(tmp_path, road, check=same_answers, seed=7, most=8)
+        every_failure(tmp_path, road, check=same_answers, seed=7, max_calls=8)
 
 
 def test_every_statement_of_the_store_may_fail_once(tmp_path):

@@ -22,7 +22,7 @@ from .pages import PAGES, prose_of
 MARKED = re.compile(r"<!-- figures: (\w+) -->\n(.*?)<!-- end -->", re.DOTALL)
 FIGURES = {**background.FIGURES, **machine.FIGURES, **public.FIGURES, **samplers.FIGURES, **worlds.FIGURES}
 # What a page may state is in backticks, in a command, a link or between any marks.
-STATED = re.compile(
+EXEMPT = re.compile(
     r"<!-- (?!end|measured by)[^\n]* -->.*?<!-- end[^\n]*-->|^ {4}\S[^\n]*$|`[^`]*`|\]\([^)]*\)", re.DOTALL | re.M
 )
 # A decimal, thousands, a share, a size or milliseconds; 95 % is the level of every interval.
@@ -32,7 +32,7 @@ MEASURED = re.compile(
 
 
 def marked():
-    return [(page.name, *found) for page in PAGES for found in MARKED.findall(page.read_text(encoding="utf-8"))]
+    return [(page.name, *mark) for page in PAGES for mark in MARKED.findall(page.read_text(encoding="utf-8"))]
 
 
 @pytest.mark.parametrize("name", PULLS)
@@ -48,12 +48,12 @@ def test_the_pulls_on_longvideobench_are_what_the_samplers_count(name, shared):
 @pytest.mark.parametrize(("page", "name", "text"), marked())
 def test_a_marked_figure_follows_from_recorded_rows(page, name, text):
     """Each derived text stands between the marks, and no figure stands there beside them; a table's head is free."""
-    left = re.sub(r"\A\|.*\n\|[-:|]+\n", "", text)
-    left = " ".join(left.split())
+    remaining = re.sub(r"\A\|.*\n\|[-:|]+\n", "", text)
+    remaining = " ".join(remaining.split())
     for derived in (" ".join(line.split()) for line in FIGURES[name]()):
-        assert derived in left
-        left = left.replace(derived, "")
-    assert re.findall(r"\d", left) == []
+        assert derived in remaining
+        remaining = remaining.replace(derived, "")
+    assert re.findall(r"\d", remaining) == []
 
 
 def test_every_derivation_has_its_place():
@@ -62,4 +62,4 @@ def test_every_derivation_has_its_place():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_states_no_measured_figure_outside_marks(page):
-    assert MEASURED.findall(STATED.sub("", prose_of(page))) == []
+    assert MEASURED.findall(EXEMPT.sub("", prose_of(page))) == []

@@ -48,7 +48,7 @@ def silent_changes(path, read, *, seed):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def finished_run(tmp_path_factory):
     """A small finished run and its matrix."""
     folder = tmp_path_factory.mktemp("flips")
     matrix = load_matrix(write_simulation(folder / "data", n_questions=6, n_videos=2, samplers=("topk", "focus")))
@@ -57,13 +57,13 @@ def made(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "costs.parquet"])
-def test_no_flipped_byte_of_a_finished_part_is_silent(made, name):
-    file = next(path for path in sorted(made[1].glob(f"selections/*/{name}")) if "focus" in path.parent.name)
+def test_no_flipped_byte_of_a_finished_part_is_silent(finished_run, name):
+    file = next(path for path in sorted(finished_run[1].glob(f"selections/*/{name}")) if "focus" in path.parent.name)
     assert silent_changes(file, lambda: list(StoredRows(file.parent, SelectionRow)), seed=1) == []
 
 
-def test_no_flipped_byte_of_run_json_is_silent(made):
-    file = made[1] / "run.json"
+def test_no_flipped_byte_of_run_json_is_silent(finished_run):
+    file = finished_run[1] / "run.json"
 
     def read():
         document = read_sealed_json(file)
@@ -72,7 +72,7 @@ def test_no_flipped_byte_of_run_json_is_silent(made):
     assert silent_changes(file, read, seed=2) == []
 
 
-def test_a_file_of_an_earlier_version_without_digest_is_read(made, tmp_path):
+def test_a_file_of_an_earlier_version_without_digest_is_read(finished_run, tmp_path):
     (tmp_path / "run.json").write_text('{"name": "old", "matrix": {}}')
     assert read_sealed_json(tmp_path / "run.json") == {"name": "old", "matrix": {}}
 
@@ -84,16 +84,16 @@ VALUES = np.array([0.0, 1.0, 0.25, 0.7])
 
 def put_all(store):
     """Score all frames as a run would: what is known is taken, what is not is put."""
-    kept = []
+    returned = []
     for scorer, video in (("clip 1", "aa"), ("clip 1", "ab"), ("blip 2", "aa")):
-        known, found = store.embeddings(scorer, video, FRAMES)
-        assert found.tobytes() == VECTORS[known].tobytes()
-        kept.append(store.put_embeddings(scorer, video, FRAMES, VECTORS))
+        is_stored, vectors = store.embeddings(scorer, video, FRAMES)
+        assert vectors.tobytes() == VECTORS[is_stored].tobytes()
+        returned.append(store.put_embeddings(scorer, video, FRAMES, VECTORS))
         for query in ("a cat", "a cut"):
             values = store.relevance(scorer, video, query, FRAMES)
             np.testing.assert_array_equal(values[~np.isnan(values)], VALUES[~np.isnan(values)])
-            kept.append(store.put_relevance(scorer, video, query, FRAMES, VALUES))
-    return kept
+            returned.append(store.put_relevance(scorer, video, query, FRAMES, VALUES))
+    return returned
 
 
 def test_no_flipped_byte_of_the_store_is_silent(tmp_path, capsys):
@@ -104,7 +104,7 @@ def test_no_flipped_byte_of_the_store_is_silent(tmp_path, capsys):
     put_all(store)
     fingerprint = store.video_fingerprint(video)
     store.close()
-    content, named, rng = file.read_bytes(), 0, random.Random(3)
+    content, n_named, rng = file.read_bytes(), 0, random.Random(3)
     # Most of a page is empty: the flips fall on what is not, and as many on anything.
     used = [at for at, byte in enumerate(content) if byte]
     for at in sorted({*rng.sample(used, N_FLIPS), *rng.sample(range(len(content)), N_FLIPS // 3)}):
@@ -113,14 +113,14 @@ def test_no_flipped_byte_of_the_store_is_silent(tmp_path, capsys):
         file.write_bytes(content[:at] + bytes([content[at] ^ rng.choice((1, 4, 32, 128, 255))]) + content[at + 1 :])
         try:
             store = RelevanceStore(file)
-            for kept in put_all(store):
-                assert kept.tobytes() in (VECTORS.tobytes(), VALUES.tobytes()), at
+            for values in put_all(store):
+                assert values.tobytes() in (VECTORS.tobytes(), VALUES.tobytes()), at
             assert store.video_fingerprint(video) == fingerprint, at
             store.close()
         except FocusEvalError as error:
             assert str(file) in str(error), at  # noqa: PT017 (most flips end well)
-            named += 1
-    assert named < N_FLIPS // 10  # nearly all of a damaged store is computed again, or was not in use
+            n_named += 1
+    assert n_named < N_FLIPS // 10  # nearly all of a damaged store is computed again, or was not in use
     assert str(file) in capsys.readouterr().err
 
 
@@ -144,8 +144,8 @@ def test_a_store_of_layout_1_gets_its_checksums(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "costs.parquet", "run.json", "spec.json"])
-def test_a_damaged_file_is_an_error_in_a_report_and_asked_again_in_a_run(made, tmp_path, capsys, name):
-    matrix, whole = made
+def test_a_damaged_file_is_an_error_in_a_report_and_asked_again_in_a_run(finished_run, tmp_path, capsys, name):
+    matrix, whole = finished_run
     shutil.copytree(whole.parent, tmp_path / "runs", symlinks=True)
     run = tmp_path / "runs" / "run"
     file = run / name if name == "run.json" else sorted(run.glob(f"selections/*/{name}"))[0]
@@ -164,8 +164,8 @@ def test_a_damaged_file_is_an_error_in_a_report_and_asked_again_in_a_run(made, t
     file.with_name(f"{name}.damaged").unlink()
 
 
-def test_broken_lines_are_kept_aside_and_asked_again(made, tmp_path, capsys):
-    matrix, whole = made
+def test_broken_lines_are_kept_aside_and_asked_again(finished_run, tmp_path, capsys):
+    matrix, whole = finished_run
     run = tmp_path / "runs" / "run"
     complete_run(matrix, out=run)
     part = sorted(run.glob("selections/*"))[0]

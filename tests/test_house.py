@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from scripts import house_figures
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "focus_eval"
 RANKS = {
     "core": 0,
     "rows": 1, "samplers": 1, "video": 1, "benchmarks": 1,
-    "encoders": 2, "selections": 2, "demo": 2, "llms": 2,
+    "encoders": 2, "imports": 2, "demo": 2, "llms": 2,
     "pipeline": 3,
     "report": 4, "simulation": 4,
     "api": 5,
@@ -32,9 +34,9 @@ ALLOWED = {
     "video": {"core"},
     "benchmarks": {"core"},
     "encoders": {"core", "video", "rows"},
-    "selections": {"core", "benchmarks", "rows"},
+    "imports": {"core", "benchmarks", "rows"},
     "llms": {"core", "video", "encoders", "rows"},
-    "report": {"core", "rows", "benchmarks", "selections"},
+    "report": {"core", "rows", "benchmarks", "imports"},
 }
 HEAVY = {
     "torch", "torchvision", "transformers", "timm", "av", "decord", "torchcodec", "ray", "lmms_eval", "pandas",
@@ -222,12 +224,17 @@ def test_no_function_is_longer_than_sixty_lines():
     assert not wrong, "\n".join(wrong)
 
 
-def test_what_is_true_of_a_benchmark_or_of_recall_stands_in_one_place():
+def test_a_fact_or_an_identity_stands_in_one_place():
     places = {
         "names of buckets": (r'[(\[{]"short", "medium"', {"benchmarks/question.py"}),
         "recall distances": (r"\(1(\.0)?, 2(\.0)?, 5(\.0)?\)", {"benchmarks/evidence.py", "video/bitstream.py"}),
         "a recall column": (r"[\"']recall@\d", {"report/recall.py"}),
         "a benchmark's name": (r"benchmark (in|==) [(\"']", set()),
+        "the content key of a question": (r"def content_key\(", {"core/types.py"}),
+        "the pairing of questions": (r"def match_questions\(", {"rows/matching.py"}),
+        "the name of a log": (r"_samples_[^pf]", {"imports/lmms_logs.py"}),
+        "how a row is flattened or restored": (r"def (flat_values|restore_row)\(", {"rows/records.py"}),
+        "a checkpoint's size": (r"gigabytes *(:.*)?= *\d{2,}", set()),
     }
     wrong = [
         f"{shown(path)}:{number}: {what} written again: {line.strip()}"
@@ -242,10 +249,10 @@ def test_what_is_true_of_a_benchmark_or_of_recall_stands_in_one_place():
 def registries():
     from focus_eval.benchmarks.registry import BENCHMARKS
     from focus_eval.encoders.registry import ENCODERS
+    from focus_eval.imports.loading import FORMATS
     from focus_eval.llms.registry import LLMS
     from focus_eval.lmms.manifests import MODELS
     from focus_eval.samplers.registry import SAMPLERS
-    from focus_eval.selections.loading import FORMATS
     from focus_eval.video import READERS
 
     return {found.noun: found for found in (SAMPLERS, ENCODERS, READERS, FORMATS, BENCHMARKS, MODELS, LLMS)}
@@ -291,3 +298,27 @@ def test_every_module_that_is_imported_exists():
                 is_module = node.module in MODULES
                 missing += [] if is_module else [f"{path.relative_to(ROOT)}:{node.lineno} imports {node.module}"]
     assert not missing, "\n".join(missing)
+
+
+@pytest.mark.parametrize("folder", ["focus_eval", "tests", "support", "scripts"])
+def test_names_say_what_they_name(folder):
+    figures = house_figures.measure(ROOT / folder)
+    places = [
+        f"{shown(path)}:{line}: {name}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for name, line in house_figures.bindings(ast.parse(path.read_text()))
+        if house_figures.is_empty_name(name)
+    ]
+    assert figures.empty_names == len(places)
+    assert len(places) <= 0.005 * figures.bindings, "\n".join(places)
+
+
+def test_an_empty_name_is_counted():
+    tree = ast.parse("def f(asked, _mine=1):\n    given_frames = asked\n    for found in given_frames: pass")
+    names = [name for name, _ in house_figures.bindings(tree)]
+    assert sorted(filter(house_figures.is_empty_name, names)) == ["_mine", "asked", "found"]
+
+
+def test_each_class_name_has_one_meaning():
+    repeated = {name: count for name, count in house_figures.class_names(PACKAGE).items() if count > 1}
+    assert not repeated

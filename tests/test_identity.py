@@ -36,9 +36,9 @@ class Fixed(FrameSampler):
 
 
 def spec(sampler="topk", *, encoder=None, k=8, seed=0, **changes):
-    made = make_sampler(sampler, **changes)
+    instance = make_sampler(sampler, **changes)
     benchmark = BenchmarkConfig(name="lvb", benchmark="longvideobench", task="focus_longvideobench")
-    return SelectionSpec(benchmark=benchmark, sampler=made, encoder=encoder, k=k, seed=seed, coarse_seed="question")
+    return SelectionSpec(benchmark=benchmark, sampler=instance, encoder=encoder, k=k, seed=seed, coarse_seed="question")
 
 
 def recorded(path):
@@ -52,9 +52,9 @@ def trace(tmp_path):
 
 
 def test_a_recorded_file_that_is_rewritten_is_another_selection(trace):
-    before = spec(encoder=recorded(trace)).name
+    name_before = spec(encoder=recorded(trace)).name
     np.save(trace, np.linspace(1, 0, 50))
-    assert spec(encoder=recorded(trace)).name != before
+    assert spec(encoder=recorded(trace)).name != name_before
 
 
 def test_a_run_over_a_rewritten_trace_chooses_again(tmp_path):
@@ -62,9 +62,9 @@ def test_a_run_over_a_rewritten_trace_chooses_again(tmp_path):
     trace = tmp_path / "simulation" / "trace.npy"
     first = run_matrix(load_matrix(matrix), out=tmp_path / "run")
     np.save(trace, 1 - np.load(trace))
-    again = run_matrix(load_matrix(matrix), out=tmp_path / "run")
+    second_run = run_matrix(load_matrix(matrix), out=tmp_path / "run")
     elsewhere = run_matrix(load_matrix(matrix), out=tmp_path / "other" / "run")
-    for frame in (again, elsewhere):
+    for frame in (second_run, elsewhere):
         assert set(frame["encoder_revision"]) == {make_encoder("recorded", path=str(trace)).revision}
         assert (frame["keyframes"].map(tuple) != first["keyframes"].map(tuple)).all()
 
@@ -72,9 +72,9 @@ def test_a_run_over_a_rewritten_trace_chooses_again(tmp_path):
 def test_a_plugin_of_another_revision_is_another_selection(monkeypatch, tmp_path, install_plugins):
     def plugin(revision):
         (tmp_path / f"toy_{revision}.py").write_text(
-            "class Toy:\n    name = 'toy'\n    stores_embeddings = False\n"
+            "from focus_eval.encoders.base import Encoder\n"
+            "class Toy(Encoder):\n    name = 'toy'\n    stores_embeddings = False\n"
             f"    def __init__(self, *, scale: float = 1.0):\n        self.revision = f'{revision} scale={{scale:g}}'\n"
-            "    def close(self):\n        pass\n"
         )
         monkeypatch.syspath_prepend(tmp_path)
         install_plugins(ENCODERS, toy=f"toy_{revision}:Toy")
@@ -92,13 +92,13 @@ def test_a_revision_is_known_before_weights_load_and_changes_with_them(encoder, 
 
     folder = {"clip": write_tiny_clip, "blip": write_tiny_blip}[encoder](tmp_path / "tiny")
     options = {"checkpoint": str(folder), "precision": "fp32"}
-    made = make_encoder(encoder, **options, device="cpu")
-    assert encoder_revision(encoder, options) == made.revision
-    assert encoder_revision(encoder, {**options, "precision": "bf16"}) != made.revision
-    assert encoder_revision(encoder, {**options, "device": "cpu", "batch_size": 4}) == made.revision
+    instance = make_encoder(encoder, **options, device="cpu")
+    assert encoder_revision(encoder, options) == instance.revision
+    assert encoder_revision(encoder, {**options, "precision": "bf16"}) != instance.revision
+    assert encoder_revision(encoder, {**options, "device": "cpu", "batch_size": 4}) == instance.revision
     rules = folder / "preprocessor_config.json"
     rules.write_text(json.dumps({**json.loads(rules.read_text()), "image_mean": [0.1, 0.2, 0.3]}))
-    assert encoder_revision(encoder, options) != made.revision
+    assert encoder_revision(encoder, options) != instance.revision
 
 
 def test_what_could_not_be_made_has_an_identity_that_no_run_starts_from(tmp_path):
@@ -107,14 +107,14 @@ def test_what_could_not_be_made_has_an_identity_that_no_run_starts_from(tmp_path
 
 
 def test_every_argument_of_a_selection_changes_it(trace):
-    given = {"k": 8, "seed": 0, "coarse_seed": "question", "encoder": "recorded", "encoder_revision": "a"}
-    plain = selection_identity(make_sampler("focus"), **given)
+    parts = {"k": 8, "seed": 0, "coarse_seed": "question", "encoder": "recorded", "encoder_revision": "a"}
+    plain = selection_identity(make_sampler("focus"), **parts)
     changes = [{"k": 4}, {"seed": 1}, {"coarse_seed": "video"}, {"encoder": "blip"}, {"encoder_revision": "b"}]
     changes += [{"query": "question_and_options"}, {"inexact_backend": "torchcodec_cuda_near"}]
-    others = [selection_identity(make_sampler("focus"), **{**given, **change}) for change in changes]
-    others += [selection_identity(make_sampler("focus", alpha=0.1), **given)]
-    others += [selection_identity(make_sampler("topk"), **given)]
-    assert len({identity_hash(identity) for identity in [plain, *others]}) == len(others) + 1
+    identities = [selection_identity(make_sampler("focus"), **{**parts, **change}) for change in changes]
+    identities += [selection_identity(make_sampler("focus", alpha=0.1), **parts)]
+    identities += [selection_identity(make_sampler("topk"), **parts)]
+    assert len({identity_hash(identity) for identity in [plain, *identities]}) == len(identities) + 1
 
 
 def test_an_edited_sampler_file_is_another_selection(tmp_path):
@@ -128,16 +128,16 @@ def test_an_edited_sampler_file_is_another_selection(tmp_path):
 
 
 def test_one_question_and_a_matrix_say_the_same_of_a_selection(trace):
-    made = spec(encoder=recorded(trace))
-    selector = Selector(sampler=made.sampler, encoder=make_encoder("recorded", path=str(trace)), k=8)
+    selection = spec(encoder=recorded(trace))
+    selector = Selector(sampler=selection.sampler, encoder=make_encoder("recorded", path=str(trace)), k=8)
     matrix_adds = {"benchmark", "questions"}
-    assert {name: value for name, value in made.identity.items() if name not in matrix_adds} == selector.identity
+    assert {name: value for name, value in selection.identity.items() if name not in matrix_adds} == selector.identity
 
 
 def answer(**changes):
-    given = {"model": "focus_gpt4o", "arguments": {"model_version": "a"}, "weights": "w", "selection": "s"}
-    given |= {"task": "focus_mlvu", "frames": 8, "frame_policy": "exact", "answer_parsing": "strict"}
-    return identity_hash(answer_identity(**{**given, **changes}))
+    parts = {"model": "focus_gpt4o", "arguments": {"model_version": "a"}, "weights": "w", "selection": "s"}
+    parts |= {"task": "focus_mlvu", "frames": 8, "frame_policy": "exact", "answer_parsing": "strict"}
+    return identity_hash(answer_identity(**{**parts, **changes}))
 
 
 def test_every_argument_of_an_answer_changes_it_but_those_without_effect():
@@ -154,10 +154,10 @@ def test_an_edited_prompt_is_another_answer(edited, monkeypatch, tmp_path):
     for file in tasks.glob("*.yaml"):
         (tmp_path / file.name).write_text(file.read_text())
     monkeypatch.setattr("focus_eval.rows.identity.resource_path", lambda name: tmp_path)
-    before = task_digest("focus_photo_events"), answer(task="focus_photo_events")
+    digests_before = task_digest("focus_photo_events"), answer(task="focus_photo_events")
     (tmp_path / edited).write_text((tmp_path / edited).read_text() + "\n# Answer with the letter only, please.\n")
-    assert task_digest("focus_photo_events") != before[0]
-    assert answer(task="focus_photo_events") != before[1]
+    assert task_digest("focus_photo_events") != digests_before[0]
+    assert answer(task="focus_photo_events") != digests_before[1]
     assert task_digest("videomme") == ""  # lmms-eval's version stands for its own
 
 
@@ -171,11 +171,11 @@ def test_another_answering_encoder_is_another_answer():
 
 def test_installed_packages_are_looked_at_once_however_many_questions_ask(monkeypatch):
     # A look costs about 10 ms, and the cell of a question is named eight times.
-    looked = []
-    monkeypatch.setattr(identity, "version", lambda package: looked.append(package) or "1.0")
+    packages = []
+    monkeypatch.setattr(identity, "version", lambda package: packages.append(package) or "1.0")
     identity._version.cache_clear()
     try:
         assert identity.versions() == identity.versions()
     finally:
         identity._version.cache_clear()
-    assert looked == list(identity.PACKAGES)
+    assert packages == list(identity.PACKAGES)

@@ -32,12 +32,12 @@ def test_a_lock_that_another_holds_is_no_missing_lock(tmp_path):
 
 
 def test_two_threads_that_write_one_file_each_write_it_whole(tmp_path):
-    both = threading.Barrier(2)
+    barrier = threading.Barrier(2)
 
     def written(text):
         with replace_file(tmp_path / "file") as part:
             part.write_text(text)
-            both.wait(60)
+            barrier.wait(60)
         return part
 
     with ThreadPoolExecutor(2) as pool:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from focus_eval.report.run import load_run
-from focus_eval.samplers.contract import Case, broken_promises, differing, fingerprints
-from focus_eval.samplers.registry import make_apart, make_here
+from focus_eval.samplers.contract import Case, broken_promises, fingerprints, first_difference
+from focus_eval.samplers.registry import make_in_subprocess, make_in_this_process
 from focus_eval.simulation.running import SimulationConfig, run_simulation
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -22,9 +22,9 @@ THREE = ROOT / "docs" / "examples" / "three.py"
 
 def block(language: str, part: str = "") -> str:
     """The only code block of that language that has `part` in it."""
-    found = [text for text in re.findall(rf"```{language}\n(.*?)```", TEXT, flags=re.DOTALL) if part in text]
-    assert len(found) == 1
-    return found[0]
+    blocks = [text for text in re.findall(rf"```{language}\n(.*?)```", TEXT, flags=re.DOTALL) if part in text]
+    assert len(blocks) == 1
+    return blocks[0]
 
 
 def run(*arguments: str, folder: Path, path: str = "") -> subprocess.CompletedProcess[str]:
@@ -44,9 +44,9 @@ def project(tmp_path_factory):
 
 
 def test_the_file_keeps_every_promise(project):
-    done = run("focus_eval", "check", "bisect_peaks.py:BisectPeaks", folder=project)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "every promise is kept" in done.stdout
+    completed = run("focus_eval", "check", "bisect_peaks.py:BisectPeaks", folder=project)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "every promise is kept" in completed.stdout
 
 
 def test_the_file_gets_a_verdict_and_a_page(project):
@@ -60,9 +60,9 @@ def test_the_file_gets_a_verdict_and_a_page(project):
         "--out",
         "out",
     )
-    done = run("focus_eval", *arguments, folder=project)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"K = 8, \S*[bB]isect\S* against focus: ", done.stdout)
+    completed = run("focus_eval", *arguments, folder=project)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert re.search(r"K = 8, \S*[bB]isect\S* against focus: ", completed.stdout)
     page = (project / "out" / "compare.html").read_text()
     assert "Recall and cost" in page
     assert page.count("<svg") >= 2
@@ -72,30 +72,30 @@ def test_the_installed_package_is_listed_and_found_by_name(project, tmp_path):
     pytest.importorskip("setuptools")
     target = tmp_path / "installed"
     pip = ("pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(target), ".")
-    done = run(*pip, folder=project)
-    assert done.returncode == 0, done.stderr
+    completed = run(*pip, folder=project)
+    assert completed.returncode == 0, completed.stderr
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    done = run("focus_eval", "check", "bisect_peaks", folder=elsewhere, path=str(target))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "every promise is kept" in done.stdout
+    completed = run("focus_eval", "check", "bisect_peaks", folder=elsewhere, path=str(target))
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "every promise is kept" in completed.stdout
 
 
 @pytest.mark.parametrize("kind", ["FarApart", "Cues", "Changes"])
 def test_each_of_the_three_keeps_the_contract_and_is_simulated(tmp_path, kind):
     spec = f"{THREE}:{kind}"
     for case in (Case(1, 8), Case(7, 8, 25.0), Case(900, 16, 0.2), Case(3000, 16, pattern="flat 0.5"), Case(7201, 8)):
-        assert broken_promises(make_here(spec), case) == {}
+        assert broken_promises(make_in_this_process(spec), case) == {}
     assert check_once(spec) is None
     config = SimulationConfig(videos=3, minutes=(1, 3), worlds=["realistic"], k=[4], samplers=[spec])
     run_simulation(config, tmp_path / "out", n_workers=1)
     rows = list(load_run(tmp_path / "out").selections)
     assert [row.error for row in rows] == [None] * 3
-    assert all(row.frames_scored or row.looked_frames for row in rows)
+    assert all(row.n_scored or row.looked_frames for row in rows)
     lines = THREE.read_text(encoding="utf-8").partition(f"class {kind}")[2].partition("@dataclass")[0]
     assert len([line for line in lines.splitlines() if line.strip()]) <= 21
 
 
 def check_once(spec: str) -> object:
     """What differs between this process and one of the file's own, None where nothing does."""
-    return differing(make_apart(spec, moves_clock=True), fingerprints(make_here(spec)))
+    return first_difference(make_in_subprocess(spec, is_second_start=True), fingerprints(make_in_this_process(spec)))

@@ -42,8 +42,8 @@ def test_what_a_part_printed_has_no_heading_no_half_line_and_whole_tables(script
     lines = text.splitlines()
     assert lines[:3] == ["BLIP-ITM tiny, random weights", "", "| precision | frames/s | TFLOP/s |"]
     assert "pya" not in lines[-1].replace("pyav", "")
-    for before, after in itertools.pairwise(lines):
-        assert before.startswith("|") == after.startswith("|") or "" in (before, after)
+    for line, next_line in itertools.pairwise(lines):
+        assert line.startswith("|") == next_line.startswith("|") or "" in (line, next_line)
 
 
 def test_rates_and_costs_are_read_from_whole_lines_only(script):
@@ -57,11 +57,11 @@ def test_rates_and_costs_are_read_from_whole_lines_only(script):
 
 def test_the_limits_of_the_parts_stay_within_the_time_allowed_and_leave_some_for_each(script):
     measure = script("measure_node")
-    left = measure._SECONDS
+    seconds_left = measure._SECONDS
     for part in measure.parts_of(argparse.Namespace(annotations=None, rates=None, tiny=False)):
         assert (SCRIPTS / part.command[0]).is_file()
-        assert 10 < part.share * left <= left < 600
-        left -= part.share * left
+        assert 10 < part.share * seconds_left <= seconds_left < 600
+        seconds_left -= part.share * seconds_left
 
 
 def test_without_a_gpu_every_part_runs_and_page_and_machine_say_that_it_was_a_dry_run(script, monkeypatch, tmp_path):
@@ -77,51 +77,51 @@ def test_without_a_gpu_every_part_runs_and_page_and_machine_say_that_it_was_a_dr
     text = page.read_text()
     assert (text.startswith("before\n"), text.endswith("after\n"), "estimated" in text) == (True, True, False)
     parts = [part.name for part in measure.parts_of(measure.arguments())]
-    found = [text.index(f"### {part}: ") for part in parts]
-    assert found == sorted(found)
+    positions = [text.index(f"### {part}: ") for part in parts]
+    assert positions == sorted(positions)
     assert "**Not" not in text
     assert "Tiny networks: these figures say that the script runs" in text
     assert re.search(r"720p \| 0 of \d+ values differ", text), "parity compared something"
     assert re.search(r"\| 360p \| fp32 \| [1-9]\d* \|", text), "the worker scored frames"
-    told = load_machine(machine)
-    fp32 = told.frames_per_second["blip"]["fp32"]
+    settings = load_machine(machine)
+    fp32 = settings.frames_per_second["blip"]["fp32"]
     (hours,) = re.findall(r"\| aks \| 7,200 \| 9.3 \| ([\de.+-]+) \|", text)
     assert float(hours) == pytest.approx(2 / fp32, rel=0.01)
-    assert (told.rates_are, set(told.frames_per_second["blip"]) >= {"fp32", "bf16"}) == ("estimated", True)
+    assert (settings.rates_are, set(settings.frames_per_second["blip"]) >= {"fp32", "bf16"}) == ("estimated", True)
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         ("print('| a |')\nimport time\ntime.sleep(600)", "**Not finished**: stopped after 1 s."),
         ("print('| a |')\nraise SystemExit('no GPU here')", "| a |\n\n**Not measured**: no GPU here"),
         ("print('| a |')", "| a |"),
     ],
 )
-def test_a_part_that_hangs_or_fails_says_so_and_the_others_go_on(script, tmp_path, code, said):
+def test_a_part_that_hangs_or_fails_says_so_and_the_others_go_on(script, tmp_path, code, message):
     measure = script("measure_node")
     (tmp_path / "part.py").write_text(code)
     limit = 1.0 if "sleep" in code else 600.0
     part = measure.Part("part", (str(tmp_path / "part.py"),), 1.0)
-    assert measure.run_part(part, seconds=limit).endswith(said)
+    assert measure.run_part(part, seconds=limit).endswith(message)
     if "sleep" not in code:
-        assert measure.run_here(part).endswith(said.replace("no GPU here", "SystemExit: no GPU here"))
+        assert measure.run_here(part).endswith(message.replace("no GPU here", "SystemExit: no GPU here"))
 
 
 def costs(simulation, **changes):
-    made = simulation.Costs(decode=0.5, locked=0.1, open=2.0, index=0.01, encode=0.25, launch=1.0, select=0.125)
-    return replace(made, **changes)
+    rates = simulation.Costs(decode=0.5, locked=0.1, open=2.0, index=0.01, encode=0.25, launch=1.0, select=0.125)
+    return replace(rates, **changes)
 
 
 def test_one_run_of_one_video_takes_the_sum_of_its_parts(script):
     simulation = script("node_simulation")
     job = simulation.Job(100, ((simulation.Run(3, 12),),))
     setting = simulation.Setting(cores=1, videos=1, threads=1, batch=4, fills=False)
-    told = simulation.simulate([job], costs(simulation), setting)
-    assert told.seconds == pytest.approx(2.0 + 1.0 + 12 * 0.5 + (1.0 + 3 * 0.25) + 0.125)
-    assert told.busy == pytest.approx((1.0 + 3 * 0.25) / told.seconds)
+    result = simulation.simulate([job], costs(simulation), setting)
+    assert result.seconds == pytest.approx(2.0 + 1.0 + 12 * 0.5 + (1.0 + 3 * 0.25) + 0.125)
+    assert result.busy == pytest.approx((1.0 + 3 * 0.25) / result.seconds)
     padded = simulation.simulate([job], costs(simulation), replace(setting, fills=True))
-    assert padded.seconds == pytest.approx(told.seconds + 0.25)  # the fourth frame is padding
+    assert padded.seconds == pytest.approx(result.seconds + 0.25)  # the fourth frame is padding
 
 
 def test_runs_are_decoded_side_by_side_and_frames_wait_for_those_before_them(script):
@@ -141,8 +141,8 @@ def test_several_videos_fill_batches_and_the_gpu_computes_each_frame_once(script
     simulation = script("node_simulation")
     jobs = [simulation.Job(0, ((simulation.Run(16, 16),),)) for _ in range(6)]
     setting = simulation.Setting(cores=2, videos=2, threads=1, batch=32, fills=True)
-    told = simulation.simulate(jobs, costs(simulation), setting)
-    assert told.busy * told.seconds == pytest.approx(3 * (1.0 + 32 * 0.25))
+    result = simulation.simulate(jobs, costs(simulation), setting)
+    assert result.busy * result.seconds == pytest.approx(3 * (1.0 + 32 * 0.25))
 
 
 def test_the_next_batch_is_loaded_while_the_gpu_computes(script):
@@ -150,9 +150,9 @@ def test_the_next_batch_is_loaded_while_the_gpu_computes(script):
     job = simulation.Job(0, ((simulation.Run(32, 32),),))
     setting = simulation.Setting(cores=1, videos=1, threads=1, batch=16, fills=True)
     free = costs(simulation, decode=0.0, locked=0.0, open=0.0, select=0.0, load=0.1, resize=0.0)
-    told = simulation.simulate([job], free, setting)
-    assert told.seconds == pytest.approx(seconds)
-    assert told.busy == pytest.approx(10.0 / seconds)
+    result = simulation.simulate([job], free, setting)
+    assert result.seconds == pytest.approx(seconds)
+    assert result.busy == pytest.approx(10.0 / seconds)
     resized = simulation.simulate([job], replace(free, resize=0.05), setting)
     assert resized.seconds == pytest.approx(seconds + 32 * 0.05)
     assert resized.busy * resized.seconds == pytest.approx(10.0), "resizing is not what a GPU is for"
@@ -164,23 +164,23 @@ def test_the_stand_in_copies_frames_of_several_videos_and_says_what_it_saw(scrip
     encoder = node.StandIn(costs(simulation, encode=0.002, launch=0.0), batch_size=4, fills=True)
     frames = [np.full((n, 32, 48, 3), level, np.uint8) for n, level in ((3, 40), (1, 90))]
     started = time.perf_counter()
-    found = encoder.queue_parts(frames)()
-    assert found[:, 0].tolist() == [40.0, 40.0, 40.0, 90.0]
+    parts = encoder.queue_parts(frames)()
+    assert parts[:, 0].tolist() == [40.0, 40.0, 40.0, 90.0]
     assert time.perf_counter() - started >= 4 * 0.002
     assert (encoder.n_batches, encoder.encode_seconds) == (1, pytest.approx(4 * 0.002))
 
 
 def test_a_simulated_model_waits_for_what_is_not_prepared_ahead(script):
     answers = script("answer_simulation")
-    asked = [answers.Question(decode=4.0, prepare=2.0, forward=1.0)] * 20
-    between, _ = answers.busy(asked, cores=64, way=answers.Way(2, prepares=False))
+    questions = [answers.Question(decode=4.0, prepare=2.0, forward=1.0)] * 20
+    between, _ = answers.busy(questions, cores=64, method=answers.Way(2, prepares=False))
     assert between == pytest.approx(4 / answers.READERS + 20 * (2.0 + 1.0))
-    ahead, share = answers.busy(asked, cores=64, way=answers.Way(16, prepares=True))
-    assert ahead == pytest.approx(4 / answers.READERS + 2.0 + 20 * 1.0)
-    assert share == pytest.approx(20 / ahead)
+    utilisation, share = answers.busy(questions, cores=64, method=answers.Way(16, prepares=True))
+    assert utilisation == pytest.approx(4 / answers.READERS + 2.0 + 20 * 1.0)
+    assert share == pytest.approx(20 / utilisation)
     shared = [answers.Question(4.0, 2.0, 1.0, part=number // 4) for number in range(20)]
-    assert answers.busy(shared, cores=2, way=answers.Way(16, True, 2))[0] >= (5 * 4.0 + 20 * 2.0) / 2
-    assert answers.busy(asked, cores=2, way=answers.Way(16, True))[0] >= 20 * (4.0 + 2.0) / 2
+    assert answers.busy(shared, cores=2, method=answers.Way(16, True, 2))[0] >= (5 * 4.0 + 20 * 2.0) / 2
+    assert answers.busy(questions, cores=2, method=answers.Way(16, True))[0] >= 20 * (4.0 + 2.0) / 2
 
 
 def test_a_frame_costs_those_before_it_in_its_group(script):
@@ -191,11 +191,11 @@ def test_a_frame_costs_those_before_it_in_its_group(script):
 
 def test_a_second_simulated_run_finds_all_on_one_node_and_less_on_many(script):
     pool = script("pool_simulation")
-    found = {}
+    requests = {}
     for n_workers in (8, 100):
         first = pool.simulate(n_workers, seed=0)
-        second = pool.simulate(n_workers, seed=1, before=first)
+        second = pool.simulate(n_workers, seed=1, earlier=first)
         assert set(first.node_of) == set(range(pool.VIDEOS))
         assert 0 <= second.reused < second.frames
-        found[n_workers] = second.reused / second.frames
-    assert found[8] > 0.49 > 0.25 > found[100]
+        requests[n_workers] = second.reused / second.frames
+    assert requests[8] > 0.49 > 0.25 > requests[100]

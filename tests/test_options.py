@@ -30,16 +30,16 @@ def called(*arguments):
     return subprocess.run([sys.executable, "-m", "focus_eval", *map(str, arguments)], capture_output=True, text=True)
 
 
-def write_matrix(folder, boolean="true", rest=""):
+def write_matrix(folder, boolean="true", more_yaml=""):
     file = folder / "matrix.yaml"
-    file.write_text(MATRIX.format(boolean=boolean, rest=rest))
+    file.write_text(MATRIX.format(boolean=boolean, rest=more_yaml))
     return file
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("True", True), ("false", False), ("False", False)])
 def test_true_and_false_are_read_through_every_door(tmp_path, text, value):
-    given = parse_assignments([f"fixed_frames={text}"])
-    assert make_sampler("qframe", **given).fixed_frames is value
+    parsed = parse_assignments([f"fixed_frames={text}"])
+    assert make_sampler("qframe", **parsed).fixed_frames is value
     assert make_sampler(f"qframe:fixed_frames={text}").fixed_frames is value
     assert read_encoder("offline", {"centred": text})[1] == {"centred": value}
     assert read_yaml_value(text) is value
@@ -49,21 +49,21 @@ def test_true_and_false_are_read_through_every_door(tmp_path, text, value):
 
 @pytest.mark.parametrize("text", NEITHER)
 def test_nothing_else_is_a_boolean_through_any_door(tmp_path, text):
-    says = "must be true or false"
-    with pytest.raises(InvalidInput, match=says):
+    message = "must be true or false"
+    with pytest.raises(InvalidInput, match=message):
         make_sampler("qframe", fixed_frames=text)
-    with pytest.raises(InvalidInput, match=says):
+    with pytest.raises(InvalidInput, match=message):
         read_encoder("offline", {"centred": text})
-    with pytest.raises(InvalidInput, match=says):
+    with pytest.raises(InvalidInput, match=message):
         check_source(AdapterOptions(sampler="qframe", sampler_options={"fixed_frames": text}, encoder="offline"))
-    with pytest.raises(InvalidInput, match=says):
+    with pytest.raises(InvalidInput, match=message):
         ReplayedSelections(tmp_path, frames=4, options={"allow_missing": text})
     assert not isinstance(read_yaml_value(text), bool)
     option = load_matrix(write_matrix(tmp_path, text)).samplers[0].options["fixed_frames"]
-    with pytest.raises(InvalidInput, match=says):
+    with pytest.raises(InvalidInput, match=message):
         make_sampler("qframe", fixed_frames=option)
     with pytest.raises(InvalidInput, match=r"matrix\.yaml:6: share_frames: .*valid boolean"):
-        load_matrix(write_matrix(tmp_path, rest=f"share_frames: {text}"))
+        load_matrix(write_matrix(tmp_path, more_yaml=f"share_frames: {text}"))
 
 
 def test_a_number_is_no_boolean_and_a_fraction_no_count():
@@ -86,9 +86,9 @@ def test_brackets_of_a_help_text_are_printed():
 
 
 @pytest.mark.parametrize(
-    ("name", "found"), [("focs", "'focus'"), ("wfs", "'wfs_sb'"), ("best", ""), ("foo", ""), ("", "")]
+    ("name", "suggestion"), [("focs", "'focus'"), ("wfs", "'wfs_sb'"), ("best", ""), ("foo", ""), ("", "")]
 )
-def test_only_a_near_name_is_suggested(name, found):
+def test_only_a_near_name_is_suggested(name, suggestion):
     assert nearest(name, ["focus", "focus_gop", "bolt", "subquestions", "wfs_sb"]) == (
-        found and f"; did you mean {found}?"
+        suggestion and f"; did you mean {suggestion}?"
     )

@@ -27,10 +27,10 @@ def tables_of(path):
 
 
 def called(*arguments):
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if isinstance(done.exception, FocusEvalError):
-        raise done.exception
-    return done
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if isinstance(result.exception, FocusEvalError):
+        raise result.exception
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def packed(run, tmp_path_factory):
 
 
 def test_a_report_is_the_same_after_pack_move_and_unpack_and_from_the_packed_run(run, packed, tmp_path):
-    called("unpack", packed, "--out", tmp_path / "moved" / "made")
+    called("pack", "--undo", packed, "--out", tmp_path / "moved" / "made")
     assert render_html(load_run(tmp_path / "moved" / "made")) == render_html(load_run(run))
     assert tables_of(packed) == tables_of(tmp_path / "moved" / "made") == tables_of(run)
 
@@ -75,9 +75,9 @@ def test_the_same_run_packs_to_the_same_bytes_and_pictures_only_where_asked(run,
     (copied / "figures" / "a.png").write_bytes(b"x")
     (copied / "secrets.env").write_text("KEY=1")
     assert "figures/a.png" not in pack_run(copied, tmp_path / "b.zip")
-    kept = pack_run(copied, tmp_path / "c.zip", pictures=True)
-    assert "figures/a.png" in kept
-    assert "secrets.env" not in kept
+    names = pack_run(copied, tmp_path / "c.zip", pictures=True)
+    assert "figures/a.png" in names
+    assert "secrets.env" not in names
 
 
 def test_a_copied_run_whose_links_lead_nowhere_is_named(run, tmp_path):
@@ -112,7 +112,7 @@ SUMS = (f"r/{SUMS_FILE}", "")
 
 
 @pytest.mark.parametrize(
-    ("entries", "says"),
+    ("entries", "message"),
     [
         ([SUMS, ("r/../../out.txt", "x")], "leads out of its folder"),
         ([SUMS, ("/out.txt", "x")], "leads out of its folder"),
@@ -127,10 +127,10 @@ SUMS = (f"r/{SUMS_FILE}", "")
     ],
 )
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_zip_file_that_is_no_packed_run_is_one_line_and_leaves_nothing(tmp_path, entries, says):
+def test_a_zip_file_that_is_no_packed_run_is_one_line_and_leaves_nothing(tmp_path, entries, message):
     file = zipped(tmp_path / "x.zip", entries)
-    for command in (("unpack", file, "--out", tmp_path / "a" / "run"), ("report", file)):
-        with pytest.raises(InvalidInput, match=says):
+    for command in (("pack", "--undo", file, "--out", tmp_path / "a" / "run"), ("report", file)):
+        with pytest.raises(InvalidInput, match=message):
             called(*command)
     assert sorted(path.name for path in tmp_path.rglob("*")) in (["a", "x.zip"], ["x.zip"])
 
@@ -180,15 +180,15 @@ def test_a_run_goes_to_an_object_store_and_is_read_from_there(run, packed, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("memory://bucket/absent.zip", "memory://bucket/absent.zip"),
         ("nothing://bucket/made.zip", "nothing://bucket/made.zip"),
     ],
 )
-def test_an_object_that_is_not_there_is_an_error_that_names_it(url, said, tmp_path):
+def test_an_object_that_is_not_there_is_an_error_that_names_it(url, message, tmp_path):
     pytest.importorskip("fsspec")
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         unpack_run(Path(url), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -14,22 +14,40 @@ from focus_eval.benchmarks.registry import BENCHMARKS
 from focus_eval.cli import app
 from focus_eval.core.options import named_options
 from focus_eval.encoders.registry import ENCODERS, read_encoder
+from focus_eval.imports.loading import FORMATS
 from focus_eval.lmms.manifests import MODELS, known_models
 from focus_eval.matrix.config import find_matrix
 from focus_eval.samplers.registry import SAMPLERS, make_sampler
-from focus_eval.selections.loading import FORMATS
 
 from .pages import PAGES, ROOT, blocks, inline_lines, paths_named, prose_of, shell_lines
 
 SHELL = sorted({line for page in PAGES for line in shell_lines(page)})
 INLINE = sorted({line for page in PAGES for line in inline_lines(page)} - set(SHELL))
 # Programs of others: nothing of ours can be checked about their arguments but what the tests below name.
-OTHERS = {"accelerate", "cd", "export", "git", "hf", "lmms-eval", "pip", "pre-commit", "ray", "sbatch", "source"}
+OTHER_PROGRAMS = {
+    "accelerate",
+    "cd",
+    "export",
+    "git",
+    "hf",
+    "lmms-eval",
+    "pip",
+    "pre-commit",
+    "ray",
+    "sbatch",
+    "source",
+}
 COMMANDS = get_command(app)
 # What the reader writes or has: files, NAMES, the sampler of docs/new_sampler.md; and two more words of `import`.
-THEIRS = re.compile(r"[A-Z_]*$|.*\.(py|yaml|json)\b|bisect_peaks|my|(auto|relevance)$")
+READERS_OWN_WORDS = re.compile(r"[A-Z_]*$|.*\.(py|yaml|json)\b|bisect_peaks|my|(auto|relevance)$")
 GROUPS = (SAMPLERS, ENCODERS, BENCHMARKS, FORMATS, MODELS)
-REGISTRIES = {"sampler": SAMPLERS, "others": SAMPLERS, "encoder": ENCODERS, "benchmark": BENCHMARKS, "format": FORMATS}
+REGISTRIES = {
+    "sampler": SAMPLERS,
+    "other_samplers": SAMPLERS,
+    "encoder": ENCODERS,
+    "benchmark": BENCHMARKS,
+    "format": FORMATS,
+}
 
 
 def of(*programs):
@@ -41,7 +59,7 @@ def listed(value):
 
 
 def test_every_line_of_a_shell_block_starts_a_known_program():
-    unknown = [str(line) for line in SHELL if line.program not in {*OTHERS, "focus-eval", "make", "python"}]
+    unknown = [str(line) for line in SHELL if line.program not in {*OTHER_PROGRAMS, "focus-eval", "make", "python"}]
     assert unknown == []
 
 
@@ -55,9 +73,9 @@ def test_the_command_line_reads_a_command_of_a_page(line):
     context = COMMANDS.commands[name].make_context(name, words, resilient_parsing=line in INLINE)
     for parameter, registry in REGISTRIES.items():
         for value in map(str, listed(context.params.get(parameter))):
-            assert THEIRS.match(value) or value.partition(":")[0] in registry
+            assert READERS_OWN_WORDS.match(value) or value.partition(":")[0] in registry
     for matrix in map(str, listed(context.params.get("matrix"))):
-        assert THEIRS.match(matrix) or find_matrix(matrix)
+        assert READERS_OWN_WORDS.match(matrix) or find_matrix(matrix)
 
 
 @pytest.mark.parametrize("line", of("python"), ids=str)
@@ -82,17 +100,17 @@ def test_an_extra_that_is_installed_exists(line):
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     section = project.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
     extras = re.findall(r"^\"?([\w-]+)\"? = ", section, re.MULTILINE)
-    named = re.findall(r"(?:\.|focus-eval)\[([\w,-]+)\]", " ".join(line.words))
-    assert set(",".join(named).split(",")) <= {"", *extras}
+    requested = re.findall(r"(?:\.|focus-eval)\[([\w,-]+)\]", " ".join(line.words))
+    assert set(",".join(requested).split(",")) <= {"", *extras}
 
 
 @pytest.mark.parametrize("line", of("lmms-eval", "accelerate"), ids=str)
 def test_a_call_of_lmms_eval_names_a_model_and_a_sampler_that_exist(line):
     words = list(line.words)
     assert words[words.index("--model") + 1] in known_models()
-    _, given = named_options(f"model:{words[words.index('--model_args') + 1]}", {})
-    make_sampler(given["sampler"])
-    read_encoder(given["encoder"], {})
+    _, options = named_options(f"model:{words[words.index('--model_args') + 1]}", {})
+    make_sampler(options["sampler"])
+    read_encoder(options["encoder"], {})
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -24,7 +24,7 @@ KINDS = {
     "sampler": ("focus_eval.samplers.registry:SAMPLERS", "focus", "focus_eval.samplers.focus"),
     "encoder": ("focus_eval.encoders.registry:ENCODERS", "offline", "focus_eval.encoders.offline"),
     "video reader": ("focus_eval.video:READERS", "pyav", "focus_eval.video.pyav"),
-    "selection format": ("focus_eval.selections.loading:FORMATS", "wfs", "focus_eval.selections.wfs"),
+    "selection format": ("focus_eval.imports.loading:FORMATS", "wfs", "focus_eval.imports.wfs"),
     "benchmark": ("focus_eval.benchmarks.registry:BENCHMARKS", "videomme", "lmms_eval"),
     "llm": ("focus_eval.llms.registry:LLMS", "scripted", "focus_eval.llms.chat"),
     "model": ("focus_eval.lmms.manifests:MODELS", "focus_qwen2_vl", "focus_eval.lmms.models.qwen_vl"),
@@ -38,8 +38,9 @@ TOYS = """
     import numpy as np
 
     from focus_eval import Choice, FrameSampler, VideoInfo, option
+    from focus_eval.encoders import base
     from focus_eval.llms.protocol import Reply
-    from focus_eval.selections import ImportedSelection, SelectionFormat
+    from focus_eval.imports import ImportedSelection, SelectionFormat
 
     BENCHMARK = Path(__file__).with_name("toy.yaml")
 
@@ -55,17 +56,15 @@ TOYS = """
             return Choice(keyframes=np.arange(self.start, self.start + request.n_wanted))
 
 
-    class Encoder:
-        name = "toy"
+    class Encoder(base.Encoder):
+        name: ClassVar[str] = "toy"
+        reads_frames: ClassVar[bool] = False
 
         def __init__(self, *, level: float = 0.5) -> None:
             self.level, self.revision = level, f"toy {level}"
 
         def relevance_of(self, video, frames, query):
             return np.full(len(frames), self.level)
-
-        def close(self):
-            pass
 
 
     class Echo:
@@ -127,7 +126,7 @@ TOYS = """
         def read(self, source):
             for at, line in enumerate(source.path.read_text().splitlines()):
                 question_id, frame = line.split(self.split)
-                yield from source.selection([int(frame)], question_id=question_id, where=f"line {at + 1}")
+                yield from source.selection([int(frame)], question_id=question_id, location=f"line {at + 1}")
 """
 TOY_BENCHMARK = "tasks: [toy_task]\nfields: {question: question, id: id, video: video, answer: answer}\n"
 
@@ -158,13 +157,12 @@ def toys(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_listing_names_imports_no_plugin(kind):
-    place, known, heavy = KINDS[kind]
+    place, plugin_name, heavy = KINDS[kind]
     module, _, name = place.partition(":")
-    code = (
-        f"import sys; from {module} import {name}; assert {known!r} in {name}.names(); print({heavy!r} in sys.modules)"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "False"
+    listing = f"from {module} import {name}; assert {plugin_name!r} in {name}.names()"
+    code = f"import sys; {listing}; print({heavy!r} in sys.modules)"
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout.strip() == "False"
 
 
 def test_every_name_loads_what_calls_itself_so(kind):
@@ -175,8 +173,8 @@ def test_every_name_loads_what_calls_itself_so(kind):
         except MissingDependency:
             continue
         if plugin.module:
-            stated = {getattr(loaded, "name", None), getattr(loaded, "model_id", None)}
-            assert name.removesuffix(".chat") in stated, plugin.where
+            names = {getattr(loaded, "name", None), getattr(loaded, "model_id", None)}
+            assert name.removesuffix(".chat") in names, plugin.location
             # What is read without importing is what the class has.
             assert {
                 key: getattr(loaded, key) for key in plugin.facts if key in vars(loaded)
@@ -184,9 +182,9 @@ def test_every_name_loads_what_calls_itself_so(kind):
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_only_where_one_is_near(kind):
-    registry, known = registry_of(kind), KINDS[kind][1]
-    with pytest.raises(UnknownName, match=f"unknown {kind} '{known[:-1]}_'; did you mean '"):
-        registry.load(known[:-1] + "_")
+    registry, name = registry_of(kind), KINDS[kind][1]
+    with pytest.raises(UnknownName, match=f"unknown {kind} '{name[:-1]}_'; did you mean '"):
+        registry.load(name[:-1] + "_")
     with pytest.raises(UnknownName, match=f"unknown {kind} 'zzzzzz'; known: "):
         registry.load("zzzzzz")
 
@@ -197,20 +195,20 @@ def test_a_broken_plugin_is_listed_and_says_why_it_cannot_be_loaded(kind, instal
     assert "broken" in registry.names()
     with pytest.raises(PluginError) as refused:
         registry.load("broken")
-    said = f"{kind} plugin 'broken' (broken_plugin:Any) cannot be loaded: OSError: no weights"
-    assert str(refused.value) == said
+    message = f"{kind} plugin 'broken' (broken_plugin:Any) cannot be loaded: OSError: no weights"
+    assert str(refused.value) == message
 
 
 def test_a_plugin_may_not_take_a_name(kind, install_plugins):
-    registry, known = registry_of(kind), KINDS[kind][1]
-    install_plugins(registry, **{known: "theirs:Thing"})
-    said = rf"{kind} plugin '{known}' \(theirs:Thing\): the name is taken by "
+    registry, name = registry_of(kind), KINDS[kind][1]
+    install_plugins(registry, **{name: "theirs:Thing"})
+    message = rf"{kind} plugin '{name}' \(theirs:Thing\): the name is taken by "
     if kind == "model":  # an error would take every model of this package from lmms-eval
-        with pytest.warns(UserWarning, match=said):
-            assert registry.plugins[known].point is None
+        with pytest.warns(UserWarning, match=message):
+            assert registry.plugins[name].point is None
     else:
-        with pytest.raises(PluginError, match=said):
-            registry.load(known)
+        with pytest.raises(PluginError, match=message):
+            registry.load(name)
 
 
 def test_a_plugin_that_is_something_else_is_refused(kind, install_plugins):
@@ -223,7 +221,7 @@ def test_a_plugin_that_is_something_else_is_refused(kind, install_plugins):
 def test_a_missing_package_is_named_with_the_extra(kind, monkeypatch):
     registry = registry_of(kind)
     with_extra = {"encoder": ("clip", "encoders"), "video reader": ("decord", "lmms"), "llm": ("chat", "llm")}
-    known, extra = with_extra.get(kind, (KINDS[kind][1], ""))
+    name, extra = with_extra.get(kind, (KINDS[kind][1], ""))
     if kind == "benchmark":
         pytest.skip("a YAML file needs no package")
 
@@ -233,17 +231,17 @@ def test_a_missing_package_is_named_with_the_extra(kind, monkeypatch):
     registry.clear()
     monkeypatch.setattr(Plugin, "load", absent)
     with pytest.raises(MissingDependency) as refused:
-        registry.load(known)
+        registry.load(name)
     fix = f": {install_command(extra)}" if extra else ", which is not installed"
-    assert str(refused.value) == f"{kind} {known!r} needs xyz{fix}"
+    assert str(refused.value) == f"{kind} {name!r} needs xyz{fix}"
     registry.clear()
 
 
 def test_a_toy_of_each_kind_works_through_its_entry_point(toys, install_plugins):
     from focus_eval import make_encoder, make_sampler, open_video, select_keyframes
     from focus_eval.benchmarks.registry import benchmark_of_task
+    from focus_eval.imports import load_selections
     from focus_eval.llms.registry import make_llm
-    from focus_eval.selections import load_selections
     from focus_eval.video import gives_exact_pixels
 
     install_plugins(registry_of("sampler"), toy="toy_plugins:Sampler")
@@ -261,8 +259,8 @@ def test_a_toy_of_each_kind_works_through_its_entry_point(toys, install_plugins)
     assert load_selections(toys / "chosen.toy", options={"split": ","})["b"].keyframes == (4,)
     install_plugins(registry_of("benchmark"), toy="toy_plugins:BENCHMARK")
     assert benchmark_of_task("toy_task").name == "toy"
-    chosen = select_keyframes(toys / "none.mp4", query="a cat", k=2, sampler="toy:start=5", backend="toy")
-    assert chosen.keyframes == (5, 6)
+    selection = select_keyframes(toys / "none.mp4", query="a cat", k=2, sampler="toy:start=5", backend="toy")
+    assert selection.keyframes == (5, 6)
 
 
 def test_a_toy_model_is_known_to_lmms_eval_without_being_imported(install_plugins):
@@ -274,9 +272,11 @@ def test_a_toy_model_is_known_to_lmms_eval_without_being_imported(install_plugin
 
 
 def test_only_a_class_with_a_name_of_its_own_in_its_body_is_found():
-    found = {plugin.where.partition(":")[2] for plugin in classes_in("focus_eval.samplers", base="FrameSampler")()}
-    assert {"Focus", "FocusM", "Aks", "AksDense"} <= found
-    assert not {"TwoStageSampler", "SplitAndJudge", "World", "FrameSampler"} & found
+    class_names = {
+        plugin.location.partition(":")[2] for plugin in classes_in("focus_eval.samplers", base="FrameSampler")()
+    }
+    assert {"Focus", "FocusM", "Aks", "AksDense"} <= class_names
+    assert not {"TwoStageSampler", "SplitAndJudge", "World", "FrameSampler"} & class_names
 
 
 def test_facts_of_a_class_include_those_it_inherits():

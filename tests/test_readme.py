@@ -37,7 +37,7 @@ ELSEWHERE = {
 
 
 LINES = sorted({shlex.join(line.words) for line in shell_lines(ROOT / "README.md")})
-HERE = [line for line in LINES if not line.startswith(tuple(ELSEWHERE))]
+LINES_RUN_HERE = [line for line in LINES if not line.startswith(tuple(ELSEWHERE))]
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +49,13 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("line", HERE)
+@pytest.mark.parametrize("line", LINES_RUN_HERE)
 def test_a_command_line_of_the_readme_works_as_printed(line, folder, monkeypatch):
     monkeypatch.chdir(folder)
     program, *arguments = shlex.split(f"{line} {SHORTENED.get(line, '')}")
     assert program == "focus-eval"
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
     for option in ("--out", "--sheet"):
         if option in arguments:
             assert (folder / arguments[arguments.index(option) + 1]).exists()
@@ -67,8 +67,8 @@ def test_the_sampler_of_the_readme_keeps_the_contract(tmp_path):
     sampler = make_sampler(f"{tmp_path / 'mine.py'}:Mine", every_seconds=2.0)
     for n_frames in (1, 7, 900):
         rng = np.random.default_rng(0)
-        chosen = sampler.select(VideoInfo(n_frames, 30.0), k=8, pull=lambda f: f / 1000, rng=rng).keyframes
-        assert len(chosen) == len(set(chosen)) == min(8, len(range(0, n_frames, 60)))
+        keyframes = sampler.select(VideoInfo(n_frames, 30.0), k=8, pull=lambda f: f / 1000, rng=rng).keyframes
+        assert len(keyframes) == len(set(keyframes)) == min(8, len(range(0, n_frames, 60)))
 
 
 def test_the_first_block_of_python_runs(folder, monkeypatch):
@@ -80,18 +80,18 @@ def test_the_first_block_of_python_runs(folder, monkeypatch):
 
 @pytest.mark.parametrize("name", sorted(c.name or c.callback.__name__.strip("_") for c in app.registered_commands))
 def test_every_command_has_help(name):
-    done = CliRunner().invoke(app, [name, "--help"])
-    assert done.exit_code == 0
+    result = CliRunner().invoke(app, [name, "--help"])
+    assert result.exit_code == 0
 
 
 def test_every_model_named_is_registered():
     from focus_eval.lmms.manifests import known_models
 
     page = (ROOT / "docs/models.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`(focus_[a-z0-9_]+)`", "".join(re.findall(r"^\| `focus_[^|]+", page, re.MULTILINE))))
-    assert named == set(known_models())
+    tasks = set(re.findall(r"`(focus_[a-z0-9_]+)`", "".join(re.findall(r"^\| `focus_[^|]+", page, re.MULTILINE))))
+    assert tasks == set(known_models())
 
 
 def test_the_list_of_commands_cuts_no_description_at_80_columns():
-    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
-    assert [line for line in shown.output.splitlines() if line.startswith("  ") and line.endswith("...")] == []
+    result = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
+    assert [line for line in result.output.splitlines() if line.startswith("  ") and line.endswith("...")] == []

@@ -54,27 +54,27 @@ def clip(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def chosen(clip):
+def selection(clip):
     return select_keyframes(clip, query="a bar", k=4)
 
 
-def test_by_default_every_frame_of_a_short_clip_is_scored(chosen):
-    assert isinstance(chosen, Selection)
-    assert (chosen.sampler, chosen.n_pulls, chosen.query) == ("even_cover", 60, "a bar")
-    assert chosen.is_scored.all()
-    assert (chosen.relevance > 0).all()
+def test_by_default_every_frame_of_a_short_clip_is_scored(selection):
+    assert isinstance(selection, Selection)
+    assert (selection.sampler, selection.n_pulls, selection.query) == ("even_cover", 60, "a bar")
+    assert selection.is_scored.all()
+    assert (selection.relevance > 0).all()
 
 
-def test_images_are_the_frames_of_the_exact_reader(clip, chosen):
+def test_images_are_the_frames_of_the_exact_reader(clip, selection):
     with open_video(clip) as video:
-        expected = video.read(np.array(chosen.keyframes))
-    assert np.array_equal(np.stack([np.asarray(image) for image in chosen.images()]), expected)
+        expected = video.read(np.array(selection.keyframes))
+    assert np.array_equal(np.stack([np.asarray(image) for image in selection.images()]), expected)
 
 
 def test_a_frame_chosen_twice_is_shown_twice(clip):
-    chosen = select_keyframes(clip, query="a bar", k=4, sampler="uniform")
-    object.__setattr__(chosen, "keyframes", (3, 3, 9))
-    first, second, third = (np.asarray(image) for image in chosen.images())
+    selection = select_keyframes(clip, query="a bar", k=4, sampler="uniform")
+    object.__setattr__(selection, "keyframes", (3, 3, 9))
+    first, second, third = (np.asarray(image) for image in selection.images())
     assert np.array_equal(first, second)
     assert not np.array_equal(first, third)
 
@@ -83,78 +83,78 @@ def test_times_are_the_files_own_on_an_uneven_file():
     path = SHARED / "data/video/sample_android_slow_motion.mp4"
     if not path.is_file():
         pytest.skip(f"{path.name} is not here")
-    chosen = select_keyframes(path, query="water", k=4, sampler="uniform")
+    selection = select_keyframes(path, query="water", k=4, sampler="uniform")
     with open_video(path) as video:
-        assert chosen.times == tuple(np.round(video.frame_times(np.array(chosen.keyframes)), 6))
-    assert max(abs(np.array(chosen.times) - np.array(chosen.keyframes) / chosen.video.fps)) > 0.2
+        assert selection.times == tuple(np.round(video.frame_times(np.array(selection.keyframes)), 6))
+    assert max(abs(np.array(selection.times) - np.array(selection.keyframes) / selection.video.fps)) > 0.2
 
 
 def test_a_frame_that_was_not_scored_gets_the_value_between_its_neighbours(clip):
-    chosen = select_keyframes(clip, query="a bar", k=3, sampler="uniform")
-    assert np.isnan(chosen.relevance).all()
-    assert not chosen.is_scored.any()
-    few = select_keyframes(clip, query="a bar", k=8, sampler_options={"pulls": 5})
-    known = dict(zip(few.pulled_frames.tolist(), few.pulled_relevance.tolist(), strict=True))
-    for frame, value, is_scored in zip(few.keyframes, few.relevance, few.is_scored, strict=True):
-        assert is_scored == (frame in known)
-        left = max((f for f in known if f <= frame), default=min(known))
-        right = min((f for f in known if f >= frame), default=max(known))
-        assert min(known[left], known[right]) <= value <= max(known[left], known[right])
+    selection = select_keyframes(clip, query="a bar", k=3, sampler="uniform")
+    assert np.isnan(selection.relevance).all()
+    assert not selection.is_scored.any()
+    sparse = select_keyframes(clip, query="a bar", k=8, sampler_options={"pulls": 5})
+    relevance_at = dict(zip(sparse.pulled_frames.tolist(), sparse.pulled_relevance.tolist(), strict=True))
+    for frame, value, is_scored in zip(sparse.keyframes, sparse.relevance, sparse.is_scored, strict=True):
+        assert is_scored == (frame in relevance_at)
+        low = max((f for f in relevance_at if f <= frame), default=min(relevance_at))
+        high = min((f for f in relevance_at if f >= frame), default=max(relevance_at))
+        assert min(relevance_at[low], relevance_at[high]) <= value <= max(relevance_at[low], relevance_at[high])
 
 
-def test_sheet_json_and_notebook_show_the_selection(chosen, tmp_path):
-    written = json.loads(chosen.to_json())
-    assert written["keyframes"] == list(chosen.keyframes)
+def test_sheet_json_and_notebook_show_the_selection(selection, tmp_path):
+    written = json.loads(selection.to_json())
+    assert written["keyframes"] == list(selection.keyframes)
     assert written["frames_scored"] == 1.0
-    with Image.open(chosen.save_sheet(tmp_path / "sheet.png")) as sheet:
+    with Image.open(selection.save_sheet(tmp_path / "sheet.png")) as sheet:
         assert sheet.width > 800
-    assert chosen._repr_html_().startswith("<img ")
-    assert repr(chosen) == "<bars.mp4: 4 keyframes for 'a bar', even_cover, 60 of 60 frames scored>"
+    assert selection._repr_html_().startswith("<img ")
+    assert repr(selection) == "<bars.mp4: 4 keyframes for 'a bar', even_cover, 60 of 60 frames scored>"
 
 
 def test_more_keyframes_than_anybody_looks_at_are_chosen_but_not_drawn(tmp_path):
-    many = select_keyframes(np.zeros((600, 8, 8, 3), np.uint8), query="<b>", k=10**6, fps=1, sampler="uniform")
-    assert len(many.keyframes) == 600
+    large = select_keyframes(np.zeros((600, 8, 8, 3), np.uint8), query="<b>", k=10**6, fps=1, sampler="uniform")
+    assert len(large.keyframes) == 600
     assert (
-        many._repr_html_()
+        large._repr_html_()
         == "<code>&lt;array: 600 keyframes for &#x27;&lt;b&gt;&#x27;, uniform, 0 of 600 frames scored&gt;</code>"
     )
     with pytest.raises(errors.InvalidInput, match="at most 512 keyframes, not 600"):
-        many.save_sheet(tmp_path / "sheet.png")
+        large.save_sheet(tmp_path / "sheet.png")
     assert not list(tmp_path.iterdir())
-    asked = ["select", "absent.mp4", "--query", "a", "-k", "513", "--sheet", str(tmp_path / "sheet.png")]
-    assert "at most 512" in str(CliRunner().invoke(app, asked).exception)  # before the video is looked at
+    arguments = ["select", "absent.mp4", "--query", "a", "-k", "513", "--sheet", str(tmp_path / "sheet.png")]
+    assert "at most 512" in str(CliRunner().invoke(app, arguments).exception)  # before the video is looked at
 
 
 def test_pictures_of_another_file_in_the_videos_place_are_refused(tmp_path):
     clip = write_clip(tmp_path, seed=1)
-    chosen = select_keyframes(clip, query="a bar", k=2, sampler="uniform")
-    assert len(list(chosen.images())) == 2
+    selection = select_keyframes(clip, query="a bar", k=2, sampler="uniform")
+    assert len(list(selection.images())) == 2
     clip.with_name("other.mp4").write_bytes(clip.read_bytes())
     os.replace(clip.with_name("other.mp4"), clip)
     with pytest.raises(errors.VideoError, match="replaced or changed after its keyframes were chosen"):
-        list(chosen.images())
+        list(selection.images())
 
 
 def test_a_selection_without_keyframes_shows_its_timeline(tmp_path):
-    none = select_keyframes(np.zeros((4, 8, 8, 3), np.uint8), query="a", fps=1, sampler="blind")
-    assert none._repr_html_().startswith("<img ")
-    with Image.open(none.save_sheet(tmp_path / "sheet.png")) as sheet:
+    empty = select_keyframes(np.zeros((4, 8, 8, 3), np.uint8), query="a", fps=1, sampler="blind")
+    assert empty._repr_html_().startswith("<img ")
+    with Image.open(empty.save_sheet(tmp_path / "sheet.png")) as sheet:
         assert sheet.width > 800
 
 
 def test_several_queries_share_the_frames_of_a_video_and_choose_as_alone(tmp_path):
     clip = write_clip(tmp_path, seed=1)
     queries = ["a bar", "grey", "a dog"]
-    together = select_keyframes(clip, query=queries, k=4)
-    assert [each.query for each in together] == queries
-    assert sum(each.row.forwards for each in together) == 60
-    assert [each.keyframes for each in together] == [select_keyframes(clip, query=q, k=4).keyframes for q in queries]
+    selections = select_keyframes(clip, query=queries, k=4)
+    assert [item.query for item in selections] == queries
+    assert sum(item.row.forwards for item in selections) == 60
+    assert [item.keyframes for item in selections] == [select_keyframes(clip, query=q, k=4).keyframes for q in queries]
 
 
 def test_lists_give_lists_in_their_order(clip):
-    found = select_keyframes([clip, str(clip)], query=["a bar", "grey"], k=2, sampler="uniform")
-    assert [[each.query for each in one_video] for one_video in found] == [["a bar", "grey"]] * 2
+    selections = select_keyframes([clip, str(clip)], query=["a bar", "grey"], k=2, sampler="uniform")
+    assert [[entry.query for entry in one_video] for one_video in selections] == [["a bar", "grey"]] * 2
     assert select_keyframes([], query="a bar") == [] == select_keyframes(clip, query=[])
 
 
@@ -181,10 +181,10 @@ def test_a_share_and_seconds_set_the_number_of_scored_frames(clip):
 def test_a_numpy_count_and_a_store_by_name_are_taken(tmp_path):
     clip = write_clip(tmp_path, seed=2)
     first = select_keyframes(clip, query="a bar", k=np.int64(4), store=tmp_path / "s.sqlite")
-    again = select_keyframes(str(clip), query="a bar", k=4, store=str(tmp_path / "s.sqlite"))
-    assert (first.row.forwards, again.row.forwards) == (60, 0)
+    second = select_keyframes(str(clip), query="a bar", k=4, store=str(tmp_path / "s.sqlite"))
+    assert (first.row.forwards, second.row.forwards) == (60, 0)
     assert json.loads(first.to_json())["k"] == 4
-    assert again.keyframes == first.keyframes
+    assert second.keyframes == first.keyframes
 
 
 class WithoutEmbed:
@@ -268,10 +268,10 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
 def test_wrong_input_is_one_line_that_says_what_to_do(clip, tmp_path, monkeypatch, wrong):
     monkeypatch.chdir(tmp_path)
-    asked = {"video": clip, "query": "a bar", "k": 4, **wrong}
-    with pytest.raises(errors.FocusEvalError) as found:
-        select_keyframes(asked.pop("video"), **asked)
-    message = str(found.value)
+    arguments = {"video": clip, "query": "a bar", "k": 4, **wrong}
+    with pytest.raises(errors.FocusEvalError) as refusal:
+        select_keyframes(arguments.pop("video"), **arguments)
+    message = str(refusal.value)
     assert "\n" not in message
     assert 0 < len(message) < 400
 
@@ -295,10 +295,10 @@ def chosen_without_pulls():
 
 @pytest.mark.parametrize("call", OTHERS_WRONG.values(), ids=OTHERS_WRONG)
 def test_wrong_input_of_the_other_functions_is_one_line_too(call):
-    with pytest.raises(errors.FocusEvalError) as found:
+    with pytest.raises(errors.FocusEvalError) as refusal:
         call()
-    assert 0 < len(str(found.value)) < 200
-    assert "\n" not in str(found.value)
+    assert 0 < len(str(refusal.value)) < 200
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(("n_frames", "fps"), [(100.5, 25), (True, 25), ("9", 25), (9, "25"), (9, True), (9, np.nan)])
@@ -321,9 +321,9 @@ def test_the_log_of_the_package_tells_of_opened_videos_and_selections(tmp_path, 
     caplog.set_level("DEBUG", logger="focus_eval")
     clip = write_clip(tmp_path, seed=3)
     select_keyframes(clip, query="a bar", k=2, sampler="uniform")
-    told = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
-    assert ("focus_eval.video.scan_cache", "DEBUG", f"{clip}: 60 frames, 10 fps") in told
-    assert ("focus_eval", "INFO", f"{clip}: uniform chose 2 keyframes for 'a bar'") in told
+    log_lines = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
+    assert ("focus_eval.video.scan_cache", "DEBUG", f"{clip}: 60 frames, 10 fps") in log_lines
+    assert ("focus_eval", "INFO", f"{clip}: uniform chose 2 keyframes for 'a bar'") in log_lines
 
 
 def test_nothing_of_the_log_is_printed_by_itself():

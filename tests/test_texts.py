@@ -15,18 +15,18 @@ from focus_eval.benchmarks.registry import read_annotations
 from focus_eval.cli import app, main
 from focus_eval.core.errors import printable
 from focus_eval.core.resources import lines_of, whole_text
+from focus_eval.imports import load_selections
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.running import complete_run
 from focus_eval.report.page.html import write_html
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, read_rows
 from focus_eval.rows.store import StoredRows, compact
-from focus_eval.selections import load_selections
 from support.answering import write_answering_matrix
 from support.chat_server import ChatServer
 
+from .imports.test_lmms_logs import line, write_log
 from .matrix.conftest import write_simulation
-from .selections.test_lmms_logs import line, write_log
 
 TEXTS = {
     "half an emoji": "a \ud83d b",
@@ -53,18 +53,18 @@ def test_any_text_of_a_question_goes_through_lines_rows_and_page(tmp_path, text)
     (folder / "matrix.yaml").write_text(yaml.safe_dump(matrix))
     run = complete_run(load_matrix(folder / "matrix.yaml"), out=tmp_path / "run")
     (part,) = (run.path / "selections").iterdir()
-    found = {row.question_id: row for row in StoredRows(part, SelectionRow)}
-    assert {row.error for row in found.values()} == {None}
-    assert found["q0"].option_texts == [whole_text(text).strip(), "that"]
+    stored = {row.question_id: row for row in StoredRows(part, SelectionRow)}
+    assert {row.error for row in stored.values()} == {None}
+    assert stored["q0"].option_texts == [whole_text(text).strip(), "that"]
     write_html(load_run(run.path), tmp_path / "page.html")
     assert "<script>alert(1)" not in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def command(*arguments):
     """Run a command, and return what it printed."""
-    done = CliRunner().invoke(app, [*map(str, arguments)])
-    assert done.exit_code == 0, (done.output[-2000:], repr(done.exception)[:2000])
-    return done.output
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    assert result.exit_code == 0, (result.output[-2000:], repr(result.exception)[:2000])
+    return result.output
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
@@ -78,10 +78,14 @@ def test_any_text_of_a_log_is_imported(tmp_path, text):
     assert printed == printable(printed)
     run = load_run(tmp_path / "run")
     whole = whole_text(text)
-    (chosen,) = [row for row in run.selections if row.question_id != "1"]
-    (said,) = [row for row in run.answers if row.question_id != "1"]
-    assert (chosen.question_id, chosen.query, chosen.option_texts) == (f"q{whole}", whole.strip(), [whole, "b"])
-    assert (said.answer, said.model, said.category) == (whole, whole_text(name).rpartition("/")[2], whole)
+    (selection,) = [row for row in run.selections if row.question_id != "1"]
+    (answer,) = [row for row in run.answers if row.question_id != "1"]
+    assert (selection.question_id, selection.query, selection.option_texts) == (
+        f"q{whole}",
+        whole.strip(),
+        [whole, "b"],
+    )
+    assert (answer.answer, answer.model, answer.category) == (whole, whole_text(name).rpartition("/")[2], whole)
     assert {path.relative_to(tmp_path / "run").parts[0] for path in (tmp_path / "run").rglob("*")} == {
         "run.json", "selections", "answers",
     }  # fmt: skip
@@ -98,19 +102,19 @@ def test_any_text_of_a_question_is_in_its_imported_and_exported_selection(tmp_pa
     (tmp_path / "said.json").write_text(json.dumps([{"id": f"q{text}", "frames": [3, 60], "answer": "B"}]))
     with open(tmp_path / "rates.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("id", "duration_s", "fps"), (id, 200, 25)])
-    asked = ("--annotations", tmp_path / "lvb.json")
+    annotations = ("--annotations", tmp_path / "lvb.json")
     names = ("--rates", tmp_path / "rates.csv", "--model", f"m{text[:40]}", "--name", f"n{text[:40]}")
-    command("import", "answers", tmp_path / "said.json", "--out", tmp_path / "run", *asked, *names)
+    command("import", "answers", tmp_path / "said.json", "--out", tmp_path / "run", *annotations, *names)
     run = load_run(tmp_path / "run")
-    (chosen,), (said,) = run.selections, run.answers
-    assert (chosen.question_id, chosen.query, chosen.option_texts) == (id, whole.strip(), [whole.strip(), "b"])
-    assert (chosen.sampler, said.model, said.score) == (f"n{whole[:40]}", f"m{whole[:40]}", 1.0)
-    command("import", "answers", tmp_path / "said.json", "--out", tmp_path / "said.parquet", *asked)
+    (selection,), (answer,) = run.selections, run.answers
+    assert (selection.question_id, selection.query, selection.option_texts) == (id, whole.strip(), [whole.strip(), "b"])
+    assert (selection.sampler, answer.model, answer.score) == (f"n{whole[:40]}", f"m{whole[:40]}", 1.0)
+    command("import", "answers", tmp_path / "said.json", "--out", tmp_path / "said.parquet", *annotations)
     for source in (tmp_path / "said.parquet", tmp_path / "run"):
         out = tmp_path / f"of-{source.name}" / "selected_frames.json"
-        command("export", "focus", source, "--out", out, *asked)
-        again = load_selections(out, questions=read_annotations("longvideobench", tmp_path / "lvb.json"))
-        assert (list(again), again[id].keyframes) == ([id], (3, 60))
+        command("export", "focus", source, "--out", out, *annotations)
+        exported = load_selections(out, questions=read_annotations("longvideobench", tmp_path / "lvb.json"))
+        assert (list(exported), exported[id].keyframes) == ([id], (3, 60))
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
@@ -129,17 +133,17 @@ def test_a_text_in_the_place_of_an_answer_is_refused_in_one_short_line(tmp_path,
 
 def test_a_name_too_long_for_a_folder_is_refused_before_anything_is_written(tmp_path):
     path = write_log(tmp_path / "log", [line(0)], model_name="x" * 2_000_000)
-    done = CliRunner().invoke(app, ["import", "lmms", str(tmp_path / "log"), "--out", str(tmp_path / "run")])
-    assert str(done.exception).startswith(f"{path}: xxx")
-    assert "2,000,026 characters, is too long for a folder; give a short --name or --model" in str(done.exception)
+    result = CliRunner().invoke(app, ["import", "lmms", str(tmp_path / "log"), "--out", str(tmp_path / "run")])
+    assert str(result.exception).startswith(f"{path}: xxx")
+    assert "2,000,026 characters, is too long for a folder; give a short --name or --model" in str(result.exception)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_log_that_is_not_utf8_is_refused_with_its_line(tmp_path):
     path = write_log(tmp_path / "log", [line(0), line(1, input="HALF")])
     path.write_bytes(path.read_bytes().replace(b"HALF", b"\xed\xa0\xbd"))
-    done = CliRunner().invoke(app, ["import", "lmms", str(tmp_path / "log"), "--out", str(tmp_path / "run")])
-    assert str(done.exception).startswith(f"{path}:2: not JSON ('utf-8' codec can't decode byte 0xed")
+    result = CliRunner().invoke(app, ["import", "lmms", str(tmp_path / "log"), "--out", str(tmp_path / "run")])
+    assert str(result.exception).startswith(f"{path}:2: not JSON ('utf-8' codec can't decode byte 0xed")
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
@@ -208,5 +212,5 @@ def test_json_lines_come_back_whatever_they_hold(tmp_path_factory, texts):
     assert lines_of("\n".join(lines)) == lines
     raw = "\n".join(json.dumps(json.loads(line), ensure_ascii=False) for line in lines)
     path.write_text(whole_text(raw), encoding="utf-8", newline="")
-    found = [question.query for question in read_annotations("longvideobench", path)]
-    assert [query.strip() for query in found] == [whole_text(f"q{text}").strip() for text in texts]
+    queries = [question.query for question in read_annotations("longvideobench", path)]
+    assert [query.strip() for query in queries] == [whole_text(f"q{text}").strip() for text in texts]

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from focus_eval.benchmarks.registry import read_annotations
 from focus_eval.core.errors import FocusEvalError, InvalidInput, printable
 from focus_eval.core.resources import read_json, read_yaml
+from focus_eval.imports import load_selections
 from focus_eval.lmms.tasks import read_option
 from focus_eval.report.table import Table, TableRow, spreadsheet_cell, to_csv, to_latex, to_markdown
 from focus_eval.rows.records import error_line
-from focus_eval.selections import load_selections
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
-    f"{name}: &{name} [{','.join(['*' + before] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    f"{name}: &{name} [{','.join(['*' + last] * 9)}]\n" for last, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
 
 
@@ -86,11 +86,12 @@ COMMANDS = [
     ("recall", "--selections", "deep.json", "--annotations", "deep.json", "--rates", "file.txt"),
     ("recall", "--selections", "list.json", "--annotations", "bin.json", "--rates", "file.txt"),
     ("import", "aks", "deep.json", "--out", "x"), ("import", "toolmerge", "list.json", "--out", "file.txt/x"),
-    ("unpack", "file.txt"), ("pack", "file.txt", "--out", "x.zip"),
+    ("pack", "--undo", "file.txt"), ("pack", "file.txt", "--out", "x.zip"),
     ("select", "file.txt", "--query", "x"), ("select", "nowhere.mp4", "--query", ""),
-    ("samplers", "--minutes", "nan"), ("samplers", "-k", "0"), ("registry", "show", "--registry", "nowhere"),
+    ("list", "samplers", "--minutes", "nan"), ("list", "samplers", "-k", "0"),
+    ("registry", "show", "--registry", "nowhere"),
     ("evidence", "file.txt"), ("check", "nowhere.py:Mine"), ("check", "file.txt:Mine"),
-    ("configs", "--copy", "file.txt"), ("slurm-script", "nowhere"), ("videos", "index", "file.txt"),
+    ("list", "configs", "--copy", "file.txt"), ("videos", "index", "file.txt"),
 ]  # fmt: skip
 
 
@@ -131,7 +132,7 @@ print(json.dumps(results))
 
 
 def test_no_user_input_ends_in_a_traceback(hostile):
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", RUN_ALL],
         input=json.dumps(COMMANDS),
         capture_output=True,
@@ -139,7 +140,7 @@ def test_no_user_input_ends_in_a_traceback(hostile):
         cwd=hostile,
         check=True,
     )
-    results = json.loads(done.stdout.splitlines()[-1])
+    results = json.loads(completed.stdout.splitlines()[-1])
     assert len(results) == len(COMMANDS)
     for arguments, (code, err) in zip(COMMANDS, results, strict=True):
         assert code == 2, f"{arguments}: {code} {err}"
@@ -177,9 +178,9 @@ def test_a_name_cannot_become_a_formula_of_a_spreadsheet():
     names = ("=cmd()", "@sum(a)", "+1+1", "-2+3", "\tx", "focus", "-1.5")
     rows = tuple(TableRow((name,), ("=also()",)) for name in names)
     table = Table(name="t", title="T", key_titles=("S",), columns=("A",), rows=rows)
-    shown = list(csv.reader(io.StringIO(to_csv(table))))[1:]
-    assert [row[0] for row in shown] == ["'=cmd()", "'@sum(a)", "'+1+1", "'-2+3", "'\tx", "focus", "-1.5"]
-    assert {row[1] for row in shown} == {"'=also()"}
+    lines = list(csv.reader(io.StringIO(to_csv(table))))[1:]
+    assert [row[0] for row in lines] == ["'=cmd()", "'@sum(a)", "'+1+1", "'-2+3", "'\tx", "focus", "-1.5"]
+    assert {row[1] for row in lines} == {"'=also()"}
 
 
 ANYTHING = st.recursive(

@@ -17,9 +17,9 @@ class FileShape:
 
     Args:
         nested: field of a row that holds the list of its questions (LVBench: `qa`); "" where a row is a question.
-        beside: file beside the annotation with more of each document, `{stem}` is the annotation's name without its
-            suffix; "" where there is none. What it says is the document's field `beside`.
-        beside_by: field of a document whose value is its key in that file.
+        beside: name of a file beside the annotation with more of each document; `{stem}` is the annotation's name
+            without its suffix; "" for none. A document gets its entry in that file as the field `beside`.
+        beside_by: field of a document that holds its key in that file.
     """
 
     nested: str = ""
@@ -39,20 +39,20 @@ def documents_in(rows: Iterable[Mapping[str, Any]], shape: FileShape, path: Path
     Raises:
         InvalidInput: a nested field that is no list of objects; names file and row.
     """
-    more = _beside(shape, path)
+    details_by_key = _beside(shape, path)
     for at, row in enumerate(rows):
-        for document in _questions_of(row, shape.nested, where=f"{path}: row {at}"):
+        for document in _questions_of(row, shape.nested, location=f"{path}: row {at}"):
             key = str(document.get(shape.beside_by))
-            yield {**document, "beside": more[key]} if key in more else document
+            yield {**document, "beside": details_by_key[key]} if key in details_by_key else document
 
 
-def _questions_of(row: Mapping[str, Any], nested: str, *, where: str) -> Iterator[Mapping[str, Any]]:
+def _questions_of(row: Mapping[str, Any], nested: str, *, location: str) -> Iterator[Mapping[str, Any]]:
     if not nested or nested not in row:
         yield row
         return
     questions = row[nested]
     if not isinstance(questions, list) or not all(isinstance(question, Mapping) for question in questions):
-        raise InvalidInput(f"{where}: {nested} must be a list of questions, got {type(questions).__name__}")
+        raise InvalidInput(f"{location}: {nested} must be a list of questions, got {type(questions).__name__}")
     shared = {name: value for name, value in row.items() if name != nested}
     for question in questions:
         yield {**shared, **question}
@@ -63,5 +63,5 @@ def _beside(shape: FileShape, path: Path) -> Mapping[str, Any]:
         return {}
     stem = path.name.removesuffix(".gz").rpartition(".")[0]
     name = shape.beside.replace("{stem}", stem)
-    found = next((file for file in (path.with_name(name), path.with_name(f"{name}.gz")) if file.is_file()), None)
-    return read_json_object(found) if found is not None else {}
+    details_path = next((file for file in (path.with_name(name), path.with_name(f"{name}.gz")) if file.is_file()), None)
+    return read_json_object(details_path) if details_path is not None else {}

@@ -19,9 +19,10 @@ from focus_eval.benchmarks.evidence import (
     is_evidence_unit,
     within_video,
 )
-from focus_eval.benchmarks.question import BUCKETS, BenchmarkFacts, LengthEdges, Question
+from focus_eval.benchmarks.question import BUCKETS, BenchmarkFacts, LengthEdges
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.resources import lines_of
+from focus_eval.core.types import Question
 
 LETTERS = string.ascii_uppercase
 
@@ -127,40 +128,40 @@ class DeclaredBenchmark:
     shape: FileShape = field(default_factory=FileShape)
 
     def question(self, document: Mapping[str, Any]) -> Question:
-        """Return the question of one document. Evidence that cannot be read costs none: it is not needed to ask.
+        """Return the question of one document. Evidence that cannot be read raises no error (see `evidence_unread`).
 
         Raises:
             InvalidInput: a field that is missing or not as declared; names benchmark, question and field.
         """
         declared = self.fields
-        question_id = _text(document, declared.id, where=self.name, what="id") if declared.id else ""
-        video = _text(document, declared.video, where=f"{self.name} {question_id}".strip(), what="video")
-        where = f"{self.name} {question_id or video}"
-        query = _text(document, declared.question, where=where, what="question").strip()
+        question_id = _text(document, declared.id, location=self.name, field_role="id") if declared.id else ""
+        video = _text(document, declared.video, location=f"{self.name} {question_id}".strip(), field_role="video")
+        location = f"{self.name} {question_id or video}"
+        query = _text(document, declared.question, location=location, field_role="question").strip()
         options: tuple[str, ...] = ()
         if declared.options_in_question:
             query, options = split_question(query)
-        options = options or _options(document, declared, where=where)
-        moments, intervals, unread = _evidence(document, declared, where=where)
-        seconds = _duration(document, declared, where=where)
-        kept = moments if seconds is None else within_video(moments, seconds)
+        options = options or _options(document, declared, location=location)
+        moments, intervals, unread = _evidence(document, declared, location=location)
+        seconds = _duration(document, declared, location=location)
+        moments_inside = moments if seconds is None else within_video(moments, seconds)
         return Question(
             benchmark=self.name,
             id=question_id or _id_from_text(video, query, options),
             query=query,
             options=options,
             video=video,
-            answer=_answer(document, declared, options, where=where),
+            answer=_answer(document, declared, options, location=location),
             duration_seconds=seconds,
-            bucket=_bucket(document, declared, where=where),
-            evidence_seconds=kept,
+            bucket=_bucket(document, declared, location=location),
+            evidence_seconds=moments_inside,
             evidence_intervals=intervals,
-            n_evidence_dropped=len(moments) - len(kept),
+            n_evidence_dropped=len(moments) - len(moments_inside),
             evidence_unread=unread,
             category=_category(document, declared),
-            fps=_number(document, declared.fps, where=where, what="fps"),
+            fps=_number(document, declared.fps, location=location, field_role="fps"),
             subtitles=str(_value(document, declared.subtitles) or "") if declared.subtitles else "",
-            subtitles_offset_seconds=_offset(document, declared, where=where),
+            subtitles_offset_seconds=_offset(document, declared, location=location),
         )
 
     def bucket(self, duration_seconds: float) -> str:
@@ -202,58 +203,62 @@ def _filled(document: Mapping[str, Any], template: str) -> str | None:
     parts = set(re.findall(r"\{([^{}]+)\}", template))
     if any(document.get(part) is None for part in parts):
         return None
-    return re.sub(r"\{([^{}]+)\}", lambda found: str(document[found[1]]), template)
+    return re.sub(r"\{([^{}]+)\}", lambda match: str(document[match[1]]), template)
 
 
 def _at(document: Mapping[str, Any], path: str) -> Any:
     """Return the field `path`, or what lies at `a.b[c]`: field b of a, and of that the entry which field c names."""
     if path in document:
         return document[path]
-    found: Any = document
+    value: Any = document
     for name, by in re.findall(r"([^.\[\]]+)|\[([^\[\]]+)\]", path):
-        found = found.get(name or str(document.get(by))) if isinstance(found, Mapping) else None
-    return None if found is document else found
+        value = value.get(name or str(document.get(by))) if isinstance(value, Mapping) else None
+    return None if value is document else value
 
 
-def _text(document: Mapping[str, Any], name: str, *, where: str, what: str) -> str:
+def _text(document: Mapping[str, Any], name: str, *, location: str, field_role: str) -> str:
     value = _value(document, name)
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
-        raise InvalidInput(_missing(document, name, value, where=where, what=what))
+        raise InvalidInput(_missing(document, name, value, location=location, field_role=field_role))
     return str(value)
 
 
-def _missing(document: Mapping[str, Any], name: str, value: Any, *, where: str, what: str) -> str:
+def _missing(document: Mapping[str, Any], name: str, value: Any, *, location: str, field_role: str) -> str:
     return (
-        f"{where}: {what} is declared as field {name!r}, which holds {value!r}; "
+        f"{location}: {field_role} is declared as field {name!r}, which holds {value!r}; "
         f"fields of the document: {', '.join(map(str, document))}"
     )
 
 
-def _options(document: Mapping[str, Any], declared: DocumentFields, *, where: str) -> tuple[str, ...]:
+def _options(document: Mapping[str, Any], declared: DocumentFields, *, location: str) -> tuple[str, ...]:
     if isinstance(declared.options, tuple):
-        found = [(name, _value(document, name)) for name in declared.options]
-        each = [value for name, value in found if value is not None or not name.endswith("?")]
-        given: Any = next((value for value in each if isinstance(value, (list, tuple))), each)
-        padding = ("", *_NO_OPTION) if given is each else _NO_OPTION
+        named_values = [(name, _value(document, name)) for name in declared.options]
+        present_values = [value for name, value in named_values if value is not None or not name.endswith("?")]
+        option_values: Any = next(
+            (value for value in present_values if isinstance(value, (list, tuple))), present_values
+        )
+        padding = ("", *_NO_OPTION) if option_values is present_values else _NO_OPTION
     else:
-        given, padding = _value(document, declared.options) if declared.options else None, _NO_OPTION
-    if given is None:
+        option_values, padding = _value(document, declared.options) if declared.options else None, _NO_OPTION
+    if option_values is None:
         return ()
-    if isinstance(given, Mapping):
-        given = [given[letter] for letter in sorted(given)]
-    elif isinstance(given, str):
-        given = [text for _, text in _OPTION_TEXT.findall(given)] or lines_of(given)
-    texts = list(given)
+    if isinstance(option_values, Mapping):
+        option_values = [option_values[letter] for letter in sorted(option_values)]
+    elif isinstance(option_values, str):
+        option_values = [text for _, text in _OPTION_TEXT.findall(option_values)] or lines_of(option_values)
+    texts = list(option_values)
     # Only at the end: an option that is left out before others would give these the letters of their neighbours.
     while texts and (texts[-1] is None or str(texts[-1]).strip() in padding):
         texts.pop()
     if None in texts or len(texts) == 1:
-        raise InvalidInput(f"{where}: needs at least 2 options and none missing before the last, got {given!r}")
+        raise InvalidInput(
+            f"{location}: needs at least 2 options and none missing before the last, got {option_values!r}"
+        )
     return tuple(without_letter(str(text), at) for at, text in enumerate(texts))
 
 
 def _answer(
-    document: Mapping[str, Any], declared: DocumentFields, options: tuple[str, ...], *, where: str
+    document: Mapping[str, Any], declared: DocumentFields, options: tuple[str, ...], *, location: str
 ) -> str | None:
     value = _value(document, declared.answer) if declared.answer else None
     if value is None:
@@ -262,71 +267,75 @@ def _answer(
     if kinds == ["open"] or (not options and "open" in kinds):
         return text
     if not options:
-        raise InvalidInput(f"{where}: no options; an answer that is {declared.answer_is!r} needs at least 2")
+        raise InvalidInput(f"{location}: no options; an answer that is {declared.answer_is!r} needs at least 2")
     if "index" in kinds and text.removesuffix(".0").isdecimal():  # a column with gaps is read as floats
         if (index := int(text.removesuffix(".0"))) >= len(options):
-            raise InvalidInput(f"{where}: answer {index} of {len(options)} options")
+            raise InvalidInput(f"{location}: answer {index} of {len(options)} options")
         return LETTERS[index]
-    known = letters(len(options))
-    if "letter" in kinds and len(text) == 1 and text in known:
+    option_letters = letters(len(options))
+    if "letter" in kinds and len(text) == 1 and text in option_letters:
         return text
-    same = [at for at, option in enumerate(options) if text and option.strip() == without_letter(text, at).strip()]
-    if "text" in kinds and len(same) == 1:
-        return known[same[0]]
+    matching_places = [
+        at for at, option in enumerate(options) if text and option.strip() == without_letter(text, at).strip()
+    ]
+    if "text" in kinds and len(matching_places) == 1:
+        return option_letters[matching_places[0]]
     letter = text.strip("().").upper()
-    if "letter" in kinds and len(letter) == 1 and letter in known:
+    if "letter" in kinds and len(letter) == 1 and letter in option_letters:
         return letter
-    said = " or ".join(_ANSWER_SAID[kind].format(n=len(same)) for kind in kinds if kind != "open")
-    raise InvalidInput(f"{where}: answer {value!r} is not {said} of {len(options)} options")
+    expectation = " or ".join(_ANSWER_SAID[kind].format(n=len(matching_places)) for kind in kinds if kind != "open")
+    raise InvalidInput(f"{location}: answer {value!r} is not {expectation} of {len(options)} options")
 
 
 _ANSWER_SAID = {"letter": "the letter of one", "index": "the index", "text": "the text of just one"}
 
 
-def _duration(document: Mapping[str, Any], declared: DocumentFields, *, where: str) -> float | None:
-    seconds = _number(document, declared.duration, where=where, what="duration")
-    minutes = _number(document, declared.duration_minutes, where=where, what="duration_minutes")
+def _duration(document: Mapping[str, Any], declared: DocumentFields, *, location: str) -> float | None:
+    seconds = _number(document, declared.duration, location=location, field_role="duration")
+    minutes = _number(document, declared.duration_minutes, location=location, field_role="duration_minutes")
     return 60.0 * minutes if seconds is None and minutes is not None else seconds
 
 
-def _offset(document: Mapping[str, Any], declared: DocumentFields, *, where: str) -> float:
+def _offset(document: Mapping[str, Any], declared: DocumentFields, *, location: str) -> float:
     value = _value(document, declared.subtitles_offset) if declared.subtitles_offset else None
     try:
         return float(value or 0)
     except (TypeError, ValueError):
-        raise InvalidInput(f"{where}: {declared.subtitles_offset} must be seconds, got {value!r}") from None
+        raise InvalidInput(f"{location}: {declared.subtitles_offset} must be seconds, got {value!r}") from None
 
 
-def _number(document: Mapping[str, Any], name: str, *, where: str, what: str) -> float | None:
+def _number(document: Mapping[str, Any], name: str, *, location: str, field_role: str) -> float | None:
     if not name:
         return None
     value = _value(document, name)
     if value is None and name.endswith("?"):
         return None
     if value is None:
-        raise InvalidInput(_missing(document, name, value, where=where, what=what))
+        raise InvalidInput(_missing(document, name, value, location=location, field_role=field_role))
     try:
         number = float(value)
     except (TypeError, ValueError):
         number = 0.0
     if not 0 < number < float("inf"):
-        raise InvalidInput(f"{where}: {name} must be seconds above 0, got {value!r}")
+        raise InvalidInput(f"{location}: {name} must be seconds above 0, got {value!r}")
     return number
 
 
-def _bucket(document: Mapping[str, Any], declared: DocumentFields, *, where: str) -> str | None:
+def _bucket(document: Mapping[str, Any], declared: DocumentFields, *, location: str) -> str | None:
     value: str | None = _value(document, declared.bucket) if declared.bucket else None
     may_be_missing = not declared.bucket or declared.bucket.endswith("?")
     if value not in BUCKETS and not (value is None and may_be_missing):
-        raise InvalidInput(f"{where}: {declared.bucket} must be one of {', '.join(BUCKETS)}, got {value!r}")
+        raise InvalidInput(f"{location}: {declared.bucket} must be one of {', '.join(BUCKETS)}, got {value!r}")
     return value
 
 
-def _evidence(document: Mapping[str, Any], declared: DocumentFields, *, where: str) -> tuple[Moments, Intervals, str]:
-    """Return the evidence, and why it cannot be read: "" where it can, or where there is none."""
+def _evidence(
+    document: Mapping[str, Any], declared: DocumentFields, *, location: str
+) -> tuple[Moments, Intervals, str]:
+    """Return moments, intervals, and the reason why evidence cannot be read; "" if it can or there is none."""
     value = _value(document, declared.evidence) if declared.evidence else None
     try:
-        return ((), (), "") if value is None else (*evidence_of(value, declared.evidence_unit, where=where), "")
+        return ((), (), "") if value is None else (*evidence_of(value, declared.evidence_unit, location=location), "")
     except InvalidInput as error:
         return (), (), str(error)
 

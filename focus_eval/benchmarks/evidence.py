@@ -31,12 +31,12 @@ _CLOCK = re.compile(r"(?:(\d+):(?=\d{1,2}:))?(\d+):(\d{1,2}(?:\.\d+)?)")
 
 def distances_text(last: str = ", ") -> str:
     """Return the distances of evidence recall, e.g. "1, 2 or 5" with `last=" or "`."""
-    *others, end = [f"{seconds:g}" for seconds in RECALL_SECONDS]
-    return last.join([", ".join(others), end]) if others else end
+    *earlier, end = [f"{seconds:g}" for seconds in RECALL_SECONDS]
+    return last.join([", ".join(earlier), end]) if earlier else end
 
 
 def is_evidence_unit(unit: str) -> bool:
-    """Return whether `unit` is one of `EVIDENCE_UNITS`, or "frames@" with another rate above 0."""
+    """Return True if `unit` is one of `EVIDENCE_UNITS`, or "frames@" with another rate above 0."""
     return unit in EVIDENCE_UNITS or bool(re.fullmatch(r"frames@\d+(\.\d+)?", unit) and annotation_fps(unit) > 0)
 
 
@@ -45,14 +45,14 @@ def annotation_fps(unit: str) -> float:
     return float(unit.removeprefix("frames@"))
 
 
-def evidence_of(value: Any, unit: str, *, where: str) -> tuple[Moments, Intervals]:
+def evidence_of(value: Any, unit: str, *, location: str) -> tuple[Moments, Intervals]:
     """Return evidence as moments in seconds, and as half-open intervals in seconds; one of the two is empty.
 
     Args:
         value: what the document holds: a number, text, or a list of them; text may also be JSON.
         unit: "seconds" (moments), "frames@RATE" (moments as frame numbers), "intervals" (pairs of seconds), or "clock"
             ("01:23" is a moment, "01:23-01:40" an interval; hours may stand before).
-        where: benchmark and question, for messages.
+        location: benchmark and question, for messages.
 
     Raises:
         InvalidInput: a value that the unit does not describe.
@@ -61,15 +61,15 @@ def evidence_of(value: Any, unit: str, *, where: str) -> tuple[Moments, Interval
         try:
             value = json.loads(value)
         except json.JSONDecodeError as error:
-            raise InvalidInput(f"{where}: evidence {value!r} is not a list of {unit}") from error
-    given = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+            raise InvalidInput(f"{location}: evidence {value!r} is not a list of {unit}") from error
+    entries = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
     if unit == "clock":
-        return _from_clock(given, where=where)
+        return _from_clock(entries, location=location)
     if unit == "intervals":
-        pairs = [given] if len(given) == 2 and not any(isinstance(item, Sequence) for item in given) else given
-        return (), tuple(_interval(pair, where=where) for pair in pairs)
+        pairs = [entries] if len(entries) == 2 and not any(isinstance(item, Sequence) for item in entries) else entries
+        return (), tuple(_interval(pair, location=location) for pair in pairs)
     fps = annotation_fps(unit) if unit.startswith("frames@") else 1.0
-    return tuple(_moment(number, where=where) / fps for number in given), ()
+    return tuple(_moment(number, location=location) / fps for number in entries), ()
 
 
 def within_video(moments: Moments, duration_seconds: float) -> Moments:
@@ -77,38 +77,38 @@ def within_video(moments: Moments, duration_seconds: float) -> Moments:
     return tuple(moment for moment in moments if moment <= duration_seconds + END_SLACK_SECONDS)
 
 
-def _moment(number: Any, *, where: str) -> float:
+def _moment(number: Any, *, location: str) -> float:
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number) or number < 0:
-        raise InvalidInput(f"{where}: evidence {number!r} is not a number of 0 or above")
+        raise InvalidInput(f"{location}: evidence {number!r} is not a number of 0 or above")
     return float(number)
 
 
-def _interval(pair: Any, *, where: str) -> tuple[float, float]:
+def _interval(pair: Any, *, location: str) -> tuple[float, float]:
     if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-        raise InvalidInput(f"{where}: evidence {pair!r} is not a pair of seconds")
-    start, stop = (_moment(number, where=where) for number in pair)
+        raise InvalidInput(f"{location}: evidence {pair!r} is not a pair of seconds")
+    start, stop = (_moment(number, location=location) for number in pair)
     if stop < start:
-        raise InvalidInput(f"{where}: the evidence interval {start:g} to {stop:g} ends before it starts")
+        raise InvalidInput(f"{location}: the evidence interval {start:g} to {stop:g} ends before it starts")
     return start, stop
 
 
-def _from_clock(texts: Sequence[Any], *, where: str) -> tuple[Moments, Intervals]:
+def _from_clock(texts: Sequence[Any], *, location: str) -> tuple[Moments, Intervals]:
     moments: list[float] = []
     intervals: list[tuple[float, float]] = []
     for text in texts:
-        times = [clock_seconds(part, where=where) for part in re.split(r"\s*[-–]\s*", str(text).strip())]
+        times = [clock_seconds(part, location=location) for part in re.split(r"\s*[-–]\s*", str(text).strip())]
         if len(times) == 1:
             moments += times
         else:
-            intervals.append(_interval(times, where=where))
+            intervals.append(_interval(times, location=location))
     if moments and intervals:
-        raise InvalidInput(f"{where}: evidence mixes moments and intervals: {list(texts)!r}")
+        raise InvalidInput(f"{location}: evidence mixes moments and intervals: {list(texts)!r}")
     return tuple(moments), tuple(intervals)
 
 
-def clock_seconds(text: str, *, where: str) -> float:
+def clock_seconds(text: str, *, location: str) -> float:
     """Return the seconds of a time like 01:23, 101:23 or 1:02:03.5. Raises InvalidInput for another text."""
-    found = _CLOCK.fullmatch(text.strip())
-    if not found:
-        raise InvalidInput(f"{where}: {text!r} is not a time like 01:23 or 1:02:03")
-    return 3600.0 * int(found[1] or 0) + 60.0 * int(found[2]) + float(found[3])
+    clock_match = _CLOCK.fullmatch(text.strip())
+    if not clock_match:
+        raise InvalidInput(f"{location}: {text!r} is not a time like 01:23 or 1:02:03")
+    return 3600.0 * int(clock_match[1] or 0) + 60.0 * int(clock_match[2]) + float(clock_match[3])

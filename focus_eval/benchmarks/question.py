@@ -1,14 +1,13 @@
-"""A question, whatever benchmark it comes from."""
+"""What a benchmark states about its questions: length buckets and facts."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from string import ascii_uppercase
 from typing import Any, Protocol
 
 from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.types import Question
 
 # Length buckets of videos, in the order of every table. Simulated videos of more than an hour have one of their own.
 BUCKETS = ("short", "medium", "long")
@@ -52,88 +51,6 @@ class LengthEdges:
         if duration_seconds < self.short_below_seconds:
             return "short"
         return "medium" if duration_seconds <= self.long_above_seconds else "long"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """One row of a benchmark.
-
-    Args:
-        benchmark: its name.
-        id: unique within the benchmark.
-        query: the bare question for the encoder: no options, no instructions.
-        options: option texts in order; empty for open questions.
-        video: path of the file relative to the benchmark's video folder; questions with equal `video` share it.
-        answer: the correct option letter, or the value of an open question; None where the split hides it.
-        duration_seconds: the annotation's own length; None where it has none and the file must be probed.
-        bucket: the annotation's own length bucket; None where it follows from the seconds.
-        evidence_seconds: times of the annotated evidence.
-        evidence_intervals: the annotated evidence as (start, stop) in seconds, where it is given as intervals.
-        n_evidence_dropped: annotated times that lie past the end of the video and were left out.
-        evidence_unread: why the annotated evidence cannot be read; "" where it can, or where there is none.
-        category: the benchmark's question type, "" where there is none.
-        fps: the annotation's own frame rate of the video; None where it has none.
-        subtitles: file of what is said in the video, relative to the folder beside the video folder; "" where the
-            benchmark has none.
-        subtitles_offset_seconds: what that file's clock says when the video begins.
-    """
-
-    benchmark: str
-    id: str
-    query: str
-    options: tuple[str, ...]
-    video: str
-    answer: str | None
-    duration_seconds: float | None = None
-    bucket: str | None = None
-    evidence_seconds: tuple[float, ...] = ()
-    evidence_intervals: tuple[tuple[float, float], ...] = ()
-    n_evidence_dropped: int = 0
-    evidence_unread: str = ""
-    category: str = ""
-    fps: float | None = None
-    subtitles: str = ""
-    subtitles_offset_seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not self.id or not self.video or not self.query.strip():
-            raise InvalidInput(f"{self.benchmark}: a question needs an id, a video and a query, got id {self.id!r}")
-
-
-def query_text(question: Question, form: str = "question") -> str:
-    """Return the text that an encoder compares frames with.
-
-    Args:
-        form: "question" (what FOCUS and AKS use), "question_and_options" (a line per option after it), or a template
-            with `{question}` and perhaps `{options}`.
-
-    Raises:
-        InvalidInput: a form that is neither.
-    """
-    check_query_form(form)
-    if form == "question":
-        return question.query
-    options = "\n".join(f"{letter}. {text}" for letter, text in zip(ascii_uppercase, question.options, strict=False))
-    if form == "question_and_options":
-        return f"{question.query}\n{options}".rstrip()
-    return form.replace("{question}", question.query).replace("{options}", options)
-
-
-def check_query_form(form: str) -> None:
-    """Refuse a `form` that `query_text` cannot fill.
-
-    Raises:
-        InvalidInput: neither a known form nor a template with `{question}`, or a template with another field.
-    """
-    if form in ("question", "question_and_options"):
-        return
-    if "{question}" not in form:
-        raise InvalidInput(
-            f'query must be "question", "question_and_options" or a template with {{question}}, got {form!r}'
-        )
-    others = sorted(set(re.findall(r"\{\w*\}", form)) - {"{question}", "{options}"})
-    if others:
-        raise InvalidInput(f"query {form!r}: a template has {{question}} and {{options}}, not {', '.join(others)}")
 
 
 @dataclass(frozen=True, kw_only=True)

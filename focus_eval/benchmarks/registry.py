@@ -14,12 +14,12 @@ from typing import Any
 
 from focus_eval.benchmarks.annotation_files import FileShape, documents_in
 from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields
-from focus_eval.benchmarks.question import Benchmark, BenchmarkFacts, LengthEdges, Question
+from focus_eval.benchmarks.question import Benchmark, BenchmarkFacts, LengthEdges
 from focus_eval.core.errors import InvalidInput, PluginError, unknown_name
 from focus_eval.core.options import make
 from focus_eval.core.plugins import Registry, yaml_files
 from focus_eval.core.resources import lines_of, parse_json, read_json, read_text, read_yaml, resource_path
-from focus_eval.core.types import VideoInfo
+from focus_eval.core.types import Question, VideoInfo
 
 BenchmarkMaker = Callable[..., Benchmark]
 
@@ -29,8 +29,8 @@ def _check(loaded: Any, label: str) -> BenchmarkMaker:
         return cache(partial(declared_in, Path(loaded)))
     if not callable(loaded):
         raise PluginError(f"{label} is neither the path of a YAML file nor a function that takes `edges=`")
-    made: BenchmarkMaker = loaded
-    return made
+    benchmark_maker: BenchmarkMaker = loaded
+    return benchmark_maker
 
 
 # Ours are YAML files. A package registers such a file, or a function that takes `edges=` and returns a benchmark.
@@ -77,14 +77,14 @@ def benchmark_of_task(task_name: str) -> Benchmark:
     return make_benchmark(by_task[task_name])
 
 
-def facts_of(name: str, stated: Mapping[str, Any] | None = None) -> BenchmarkFacts:
-    """Return what is true of the benchmark `name`: what `stated` says, else its YAML file; nothing where neither does.
+def facts_of(name: str, stated_facts: Mapping[str, Any] | None = None) -> BenchmarkFacts:
+    """Return the facts of a benchmark: `stated_facts`, else those of its YAML file; nothing if neither has any.
 
     Args:
-        stated: keys of a YAML file, or what `run.json` kept of one; runs of older versions kept fewer.
+        stated_facts: keys of a YAML file, or what `run.json` kept of one; runs of older versions kept fewer.
     """
-    known = make_benchmark(name).facts if name in BENCHMARKS else BenchmarkFacts()
-    return _facts(stated or {}, known)
+    own_facts = make_benchmark(name).facts if name in BENCHMARKS else BenchmarkFacts()
+    return _facts(stated_facts or {}, own_facts)
 
 
 def declared_in(path: Path, *, edges: LengthEdges | None = None) -> DeclaredBenchmark:
@@ -93,47 +93,51 @@ def declared_in(path: Path, *, edges: LengthEdges | None = None) -> DeclaredBenc
     Raises:
         InvalidInput: a file that cannot be read, or without `fields`.
     """
-    given = read_yaml(path)
-    if not isinstance(given, dict) or not isinstance(given.get("fields"), (dict, str)):
+    document = read_yaml(path)
+    if not isinstance(document, dict) or not isinstance(document.get("fields"), (dict, str)):
         raise InvalidInput(f"{path}: not a benchmark: the key `fields`, which names the document's fields, is missing")
-    return declared(given, name=str(given.get("benchmark") or path.stem), where=str(path), edges=edges)
+    return declared(document, name=str(document.get("benchmark") or path.stem), location=str(path), edges=edges)
 
 
-def declared(given: Mapping[str, Any], *, name: str, where: str, edges: LengthEdges | None = None) -> DeclaredBenchmark:
+def declared(
+    document: Mapping[str, Any], *, name: str, location: str, edges: LengthEdges | None = None
+) -> DeclaredBenchmark:
     """Return the benchmark `name` from the keys of a YAML file.
 
     Read are `task` and `tasks`, `fields` (or the name of the benchmark whose fields these are), `edges_seconds`, and
     the names of `BenchmarkFacts` and `FileShape`.
     """
-    own_edges = given.get("edges_seconds")
-    tasks = map(str, [*([given["task"]] if given.get("task") else []), *(given.get("tasks") or [])])
+    own_edges = document.get("edges_seconds")
+    tasks = map(str, [*([document["task"]] if document.get("task") else []), *(document.get("tasks") or [])])
     return DeclaredBenchmark(
         name=name,
         # A task of ours is found by the benchmark's name.
         tasks=tuple(task for task in tasks if task != f"{TASK_PREFIX}{name}"),
-        fields=_fields(given["fields"], where=where),
+        fields=_fields(document["fields"], location=location),
         edges=edges or (LengthEdges(*own_edges) if own_edges else LengthEdges()),
-        facts=_facts(given, BenchmarkFacts()),
-        shape=make(where, FileShape, {key: given[key] for key in _SHAPE if given.get(key) is not None}),
+        facts=_facts(document, BenchmarkFacts()),
+        shape=make(location, FileShape, {key: document[key] for key in _SHAPE if document.get(key) is not None}),
     )
 
 
-def _fields(given: Mapping[str, Any] | str, *, where: str) -> DocumentFields:
-    if not isinstance(given, str):
-        return make(f"fields in {where}", DocumentFields, given)
-    other = make_benchmark(given)
-    if not isinstance(other, DeclaredBenchmark):
-        raise InvalidInput(f"{where}: fields: benchmark {given!r} names no fields; write them out")
-    return other.fields
+def _fields(field_names: Mapping[str, Any] | str, *, location: str) -> DocumentFields:
+    if not isinstance(field_names, str):
+        return make(f"fields in {location}", DocumentFields, field_names)
+    other_benchmark = make_benchmark(field_names)
+    if not isinstance(other_benchmark, DeclaredBenchmark):
+        raise InvalidInput(f"{location}: fields: benchmark {field_names!r} names no fields; write them out")
+    return other_benchmark.fields
 
 
-def _facts(stated: Mapping[str, Any], known: BenchmarkFacts) -> BenchmarkFacts:
-    given = {item.name: stated[item.name] for item in fields(BenchmarkFacts) if stated.get(item.name)}
-    if "types_with_parts" in given:
-        given["types_with_parts"] = tuple(map(str, given["types_with_parts"]))
-    if stated.get("mean_over_types") is False:
-        given["mean_over_types"] = False
-    return replace(known, **given)
+def _facts(stated_facts: Mapping[str, Any], own_facts: BenchmarkFacts) -> BenchmarkFacts:
+    changed_facts = {
+        item.name: stated_facts[item.name] for item in fields(BenchmarkFacts) if stated_facts.get(item.name)
+    }
+    if "types_with_parts" in changed_facts:
+        changed_facts["types_with_parts"] = tuple(map(str, changed_facts["types_with_parts"]))
+    if stated_facts.get("mean_over_types") is False:
+        changed_facts["mean_over_types"] = False
+    return replace(own_facts, **changed_facts)
 
 
 @cache
@@ -162,10 +166,10 @@ def read_annotations(name: str | Benchmark, path: str | Path) -> list[Question]:
     rows: Iterable[Mapping[str, Any]] = read_documents(Path(path))
     if isinstance(benchmark, DeclaredBenchmark):
         rows = documents_in(rows, benchmark.shape, Path(path))
-    return questions_of(benchmark, rows, where=str(path))
+    return questions_of(benchmark, rows, location=str(path))
 
 
-def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, Any]], *, where: str) -> list[Question]:
+def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, Any]], *, location: str) -> list[Question]:
     """Return the questions of benchmark `name` in `documents`, in their order. Raises as `read_annotations`."""
     benchmark = make_benchmark(name) if isinstance(name, str) else name
     questions = []
@@ -175,10 +179,14 @@ def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, Any]], 
             _refuse_escape(question)
             questions.append(question)
         except InvalidInput as error:
-            raise InvalidInput(f"{where}: row {at}: {error}") from error
-    twice = [question_id for question_id, count in Counter(question.id for question in questions).items() if count > 1]
-    if twice:
-        raise InvalidInput(f"{where}: {len(twice)} ids occur more than once, the first is {twice[0]!r}")
+            raise InvalidInput(f"{location}: row {at}: {error}") from error
+    repeated_ids = [
+        question_id for question_id, count in Counter(question.id for question in questions).items() if count > 1
+    ]
+    if repeated_ids:
+        raise InvalidInput(
+            f"{location}: {len(repeated_ids)} ids occur more than once, the first is {repeated_ids[0]!r}"
+        )
     return questions
 
 
@@ -214,7 +222,7 @@ def read_documents(path: Path) -> list[Mapping[str, Any]]:
             rows = _csv_rows(path)
         elif suffix == ".jsonl":
             lines = enumerate(lines_of(read_text(path)), start=1)
-            rows = [parse_json(line, where=f"{path}:{at}") for at, line in lines if line.strip()]
+            rows = [parse_json(line, location=f"{path}:{at}") for at, line in lines if line.strip()]
         else:
             rows = read_json(path)
     except InvalidInput:

@@ -24,29 +24,35 @@ def audit(
 ) -> None:
     """Check logs, selections and runs.
 
-    Prints a line for each finding with its count and the worst case. Exits with code 1 if there is any.
+    Prints a line for each finding with its count and the worst case, faults before notes. Exits with code 1 if there is
+    a fault.
     """
     from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
-    from focus_eval.report.audit import audit as findings_of
-    from focus_eval.report.audit_reading import AuditSource, position_fps_of, read_paths
+    from focus_eval.report.audit import FAULT, series_of
+    from focus_eval.report.audit import audit as check_series
+    from focus_eval.report.reading import ReadingOptions, read_runs
 
     if rates is not None and annotations is None:
         raise InvalidInput("--rates need --annotations: they are by question id")
     questions = read_annotations(benchmark, annotations) if annotations is not None else None
-    source = AuditSource(
+    options = ReadingOptions(
         frames_field=frames_field,
         questions=questions,
         rates=read_rates(rates) if rates is not None else stated_rates(questions or ()),
-        position_fps=position_fps_of(benchmark) if questions is not None else 0.0,
     )
-    found = read_paths(paths, source)
-    findings = findings_of(found.runs)
-    for finding in findings:
-        print_folded(printable(str(finding)))
-    for note in found.notes:
-        print_folded(printable(f"note: {note}"))
-    n_runs = sum(bool(run.answers) for run in found.runs)
-    checked = f"{n_runs} runs with answers and {len(found.runs) - n_runs} selections"
-    print_folded(f"{len(findings) or 'no'} finding{'s' if len(findings) != 1 else ''} in {checked}")
-    if findings:
+    runs, notes = read_runs(paths, options)
+    series = series_of(runs, questions or ())
+    findings = check_series(series)
+    for line in [*map(str, findings), *(f"not read: {note}" for note in notes)]:
+        print_folded(printable(line))
+    n_answered = sum(bool(item.answers) for item in series)
+    n_faults = sum(finding.severity == FAULT for finding in findings)
+    checked = f"{n_answered} runs with answers and {len(series) - n_answered} selections"
+    counts = f"{_counted(n_faults, 'fault')} and {_counted(len(findings) - n_faults, 'note')}"
+    print_folded(f"{counts if findings else 'no findings'} in {checked}")
+    if n_faults:
         raise typer.Exit(1)
+
+
+def _counted(number: int, name: str) -> str:
+    return f"{number or 'no'} {name}{'' if number == 1 else 's'}"

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focus_eval.commands.console import DemoOption, MinutesOption, completed, print_folded, print_table
-from focus_eval.commands.lab import RelevanceOption, ScanRelevanceOption, check, replayed, run_with_progress
+from focus_eval.commands.lab import (
+    RelevanceOption,
+    ScanRelevanceOption,
+    check,
+    print_infeasible,
+    replayed,
+    run_with_progress,
+)
 from focus_eval.core.options import parse_named
 from focus_eval.rows.records import write_text
 
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from focus_eval.report.table import Table
-    from focus_eval.report.verdict import Compared, Rival
+    from focus_eval.report.verdict import Rival, RivalComparison
     from focus_eval.simulation.running import SamplerEntry, SimulationConfig
 
 _K = [8, 32]
@@ -36,7 +43,7 @@ def compare_samplers(
             help="Name of the new sampler, or FILE.py:Class, with :OPTION=VALUE.", autocompletion=completed("sampler")
         ),
     ],
-    others: Annotated[
+    other_samplers: Annotated[
         list[str],
         typer.Argument(
             metavar="OTHERS",
@@ -70,8 +77,8 @@ def compare_samplers(
     from focus_eval.report.verdict import LOOKS
     from focus_eval.samplers.registry import make_sampler
 
-    new, named = make_sampler(sampler), _named(sampler, others)
-    config = _configured(sampler, named, world, videos=videos or LOOKS[0], **replayed(relevance, scan_relevance))
+    new, rivals = make_sampler(sampler), _named(sampler, other_samplers)
+    config = _configured(sampler, rivals, world, videos=videos or LOOKS[0], **replayed(relevance, scan_relevance))
     file, options = parse_named(sampler)
     check(file, option=[f"{name}={value}" for name, value in options.items()], seconds=30.0)
     folder = out or Path("results/runs") / f"compare-{new.name.replace('/', '_').replace(':', '_')}"
@@ -80,21 +87,21 @@ def compare_samplers(
     looks = [config.videos] if videos or config.recorded else LOOKS
     sections = _run(config, folder, looks, minutes, margin)
     if demo:
-        sections.append(_demo_section(folder, [sampler, *named]))
+        sections.append(_demo_section(folder, [sampler, *rivals]))
     page = folder / "compare.html"
-    title = f"{new.name} against {', '.join([*named, 'controls at its cost'])}"
+    title = f"{new.name} against {', '.join([*rivals, 'controls at its cost'])}"
     write_text(page, render_sections(title, sections))
     typer.echo(str(page))
 
 
-def _configured(sampler: str, named: list[str], world: list[str], **given: Any) -> SimulationConfig:
+def _configured(sampler: str, rivals: list[str], world: list[str], **settings: Any) -> SimulationConfig:
     from focus_eval.simulation.running import SimulationConfig
     from focus_eval.simulation.worlds import world_of
 
     for entry in world:
         world_of(entry)
     worlds: list[str | dict[str, Any]] = [*world] or ["realistic"]
-    return SimulationConfig(name=f"compare {sampler}", worlds=worlds, samplers=[sampler, *named], k=_K, **given)
+    return SimulationConfig(name=f"compare {sampler}", worlds=worlds, samplers=[sampler, *rivals], k=_K, **settings)
 
 
 def _run(config: SimulationConfig, folder: Path, looks: Sequence[int], minutes: float, margin: float) -> list[Section]:
@@ -104,7 +111,9 @@ def _run(config: SimulationConfig, folder: Path, looks: Sequence[int], minutes: 
     # A folder for each state of the file: its seed was drawn when nobody who wrote the file could know it.
     state = "".join(f"-{digest[:8]}" for digest in tried_files(config))
     simulation = folder / f"simulation{state}"
-    config, frame = _until_decided(with_fresh_seed(config, simulation), simulation, looks, minutes, margin)
+    config = with_fresh_seed(config, simulation)
+    print_infeasible(config)
+    config, frame = _until_decided(config, simulation, looks, minutes, margin)
     # Beside the simulation, whose rows are read again after every look.
     frontier = _frontier_frame(config, folder / f"frontier{state}")
     sections = simulation_sections(config, frame, frontier, share=config.videos / sum(looks), margin=margin)
@@ -114,14 +123,18 @@ def _run(config: SimulationConfig, folder: Path, looks: Sequence[int], minutes: 
     return sections + _details(config, simulation, frame)
 
 
-def _named(sampler: str, others: list[str]) -> list[str]:
+def _named(sampler: str, other_samplers: list[str]) -> list[str]:
     """Return the samplers to compare with at their own cost: those named, else focus; without pulls, what has none."""
     from focus_eval.samplers.registry import make_sampler
 
     new = make_sampler(sampler)
-    kept = [other for other in others or (["focus"] if new.needs_encoder else []) if make_sampler(other) != new]
-    blind = [] if new.needs_encoder else [name for name in ("uniform", "random") if name not in (*kept, new.name)]
-    return [*kept, *blind]
+    rivals_kept = [
+        rival for rival in other_samplers or (["focus"] if new.needs_encoder else []) if make_sampler(rival) != new
+    ]
+    blind = (
+        [] if new.needs_encoder else [name for name in ("uniform", "random") if name not in (*rivals_kept, new.name)]
+    )
+    return [*rivals_kept, *blind]
 
 
 def _until_decided(
@@ -136,23 +149,23 @@ def _until_decided(
     config = config.model_copy(update={"samplers": [*config.samplers, *_controls(config, _frame(config, out))]})
     if len(config.samplers) < 2:
         raise typer.BadParameter("name a sampler to compare it with", param_hint="OTHERS")
-    for n_videos, more in zip(looks, [*looks[1:], None], strict=True):
+    for n_videos, next_videos in zip(looks, [*looks[1:], None], strict=True):
         config = config.model_copy(update={"videos": n_videos})
         run_with_progress(config, out, limit=None)
         frame = _frame(config, out)
-        if more is None:
+        if next_videos is None:
             break
         share = n_videos / sum(looks)
         decided = [item.is_decided for world in _worlds(config, frame) for item in world.compared(margin, share)]
         if all(decided):
             break
         seconds = time.monotonic() - started
-        ahead = seconds * (more - n_videos) / n_videos
-        said = f"{n_videos} videos: {sum(decided)} of {len(decided)} comparisons decided."
-        if seconds + ahead > 60 * minutes:
-            print_folded(f"{said} {more} videos would take longer than --minutes {minutes:g}.")
+        expected_seconds = seconds * (next_videos - n_videos) / n_videos
+        progress = f"{n_videos} videos: {sum(decided)} of {len(decided)} comparisons decided."
+        if seconds + expected_seconds > 60 * minutes:
+            print_folded(f"{progress} {next_videos} videos would take longer than --minutes {minutes:g}.")
             break
-        print_folded(f"{said} {more} videos next, about {ahead / 60:.1f} minutes.")
+        print_folded(f"{progress} {next_videos} videos next, about {expected_seconds / 60:.1f} minutes.")
     return config, frame
 
 
@@ -208,7 +221,7 @@ def _rivals(config: SimulationConfig, frame: pd.DataFrame) -> list[Rival]:
 
 
 @dataclass(frozen=True)
-class _World:
+class _WorldRivals:
     """The rows of one world, the new sampler's label in them and its rivals."""
 
     name: str
@@ -216,18 +229,19 @@ class _World:
     new: str
     rivals: list[Rival]
 
-    def compared(self, margin: float, share: float) -> list[Compared]:
-        from focus_eval.report.verdict import compared_with
+    def compared(self, margin: float, share: float) -> list[RivalComparison]:
+        from focus_eval.report.verdict import compare_with_rivals
 
-        return compared_with(self.frame, self.new, self.rivals, margin=margin, share=share)
+        return compare_with_rivals(self.frame, self.new, self.rivals, margin=margin, share=share)
 
 
-def _worlds(config: SimulationConfig, frame: pd.DataFrame) -> list[_World]:
+def _worlds(config: SimulationConfig, frame: pd.DataFrame) -> list[_WorldRivals]:
     from focus_eval.simulation.running import sources
 
     parts = {source.name: frame[frame["benchmark"] == source.name] for source in sources(config)}
     return [
-        _World(name, part, _label(config, 0, config.k[0], part), _rivals(config, part)) for name, part in parts.items()
+        _WorldRivals(name, part, _label(config, 0, config.k[0], part), _rivals(config, part))
+        for name, part in parts.items()
     ]
 
 
@@ -249,16 +263,16 @@ def simulation_sections(
         compared = world.compared(margin, share)
         lengths = by_length(compared, world.frame, world.new, share=share)
         table = verdict_table(compared, world.frame, world.new, lengths, margin=margin, share=share)
-        where = f"on {world.name}" if config.recorded else f"in the world {world.name!r}"
-        what = "questions" if config.recorded else "videos"
-        title = f"Verdict {where}, {world.frame['question_id'].nunique()} {what}"
+        place = f"on {world.name}" if config.recorded else f"in the world {world.name!r}"
+        unit = "questions" if config.recorded else "videos"
+        title = f"Verdict {place}, {world.frame['question_id'].nunique()} {unit}"
         print_folded(f"{title}:")
         # The page has the differences by length too.
         rows = tuple(replace(row, figures=row.figures[:3]) for row in table.rows)
         print_table(replace(table, columns=table.columns[:3], rows=rows))
         sentences = [
-            verdict_sentence(item, world.frame, world.new, found, margin=margin)
-            for item, found in zip(compared, lengths, strict=True)
+            verdict_sentence(item, world.frame, world.new, by_length_rows, margin=margin)
+            for item, by_length_rows in zip(compared, lengths, strict=True)
         ]
         for sentence in sentences:
             print_folded(sentence)
@@ -295,9 +309,9 @@ def _frontier_frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
     names = dict.fromkeys(entry.sampler for entry in config.samplers if not isinstance(entry, str))
     budgets = [SamplerEntry(sampler=name, budgets=True) for name in names]
     changed = {"samplers": [*config.samplers, *budgets], "budgets": _FRONTIER_PERCENT}
-    both = config.model_copy(update={**changed, "videos": min(config.videos, LOOKS[0])})
-    run_with_progress(both, out, limit=None)
-    return _frame(both, out).assign(error=None)
+    frontier_config = config.model_copy(update={**changed, "videos": min(config.videos, LOOKS[0])})
+    run_with_progress(frontier_config, out, limit=None)
+    return _frame(frontier_config, out).assign(error=None)
 
 
 def _timelines(frame: pd.DataFrame, config: SimulationConfig) -> list[Section]:
@@ -314,8 +328,8 @@ def _timelines(frame: pd.DataFrame, config: SimulationConfig) -> list[Section]:
         pictures: list[str | Table] = []
         for question in questions:
             rows = [select_on(source, config, drawn, k, source.number(question)) for drawn in series]
-            shown = [row for row in rows if row.error is None]
-            pictures.append(page_svg(draw_timelines(shown), f"What each sampler chose for {question}"))
+            successful = [row for row in rows if row.error is None]
+            pictures.append(page_svg(draw_timelines(successful), f"What each sampler chose for {question}"))
         sections.append((f"Where {new} {word} against {first.name}, K = {k}", pictures or ["No question."]))
     return sections
 
@@ -334,5 +348,7 @@ def _demo_section(folder: Path, samplers: list[str]) -> Section:
         return ("The quick demo", [f"Not run: {error}"])
     table = demo_tables(load_run(folder / "demo"), "focus")[0]
     print_table(table)
-    said = "Two short videos through the real pipeline: reading, encoding, answering. Too few to decide anything."
-    return ("The quick demo", [said, table])
+    explanation = (
+        "Two short videos through the real pipeline: reading, encoding, answering. Too few to decide anything."
+    )
+    return ("The quick demo", [explanation, table])

@@ -1,4 +1,4 @@
-"""What commands share: tables, progress bars, common options, the class of every command."""
+"""Shared by the commands: tables, progress bars, folded lines, common options."""
 
 from __future__ import annotations
 
@@ -27,49 +27,52 @@ if TYPE_CHECKING:
 
 # Where output goes into a file or a pipe and COLUMNS is not set.
 PIPED_WIDTH = 120
-# A command in a message: from its start, a colon or a backtick to a backtick, a remark or the rest of a sentence.
-_COMMAND = re.compile(r"(?:^|[:`] ?|^ +)(?P<command>(?:hf|pip|focus-eval|lmms-eval) .*?)(?=`| \(|[,;] |$)")
+# A command in a message: between backticks, or from its start or a colon to a remark or the rest of a sentence.
+_COMMAND = re.compile(
+    r"`(?P<quoted>(?:hf|pip|python|focus-eval|lmms-eval) [^`]*)`|"
+    r"(?:^|: ?|^ +)(?P<command>(?:hf|pip|focus-eval|lmms-eval) .*?)(?=`| \(|[,;] |$)"
+)
 
 
 def table_console() -> Console:
     """Return the console: as wide as the terminal or `COLUMNS`, else `PIPED_WIDTH`; without markup."""
     # The stream is asked, not rich: FORCE_COLOR makes a pipe a terminal to rich.
-    is_wide_as_said = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    has_known_width = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
     # Without markup: an interval such as [0.1, 0.2] is text, not a style.
-    return Console(markup=False, highlight=False, width=None if is_wide_as_said else PIPED_WIDTH)
+    return Console(markup=False, highlight=False, width=None if has_known_width else PIPED_WIDTH)
 
 
 def print_table(table: Table) -> None:
     """Print a table, in several parts where it is wider than the console."""
     from focus_eval.report.table import narrowed, to_terminal
 
-    console, shown = table_console(), narrowed(table)
-    console.print(shown.title, style="italic")  # as a table's title it would be folded to the table's width
-    for drawn in to_terminal(shown, console.width):
-        caption, drawn.caption = drawn.caption, None
-        console.print(drawn)
+    console, screen_table = table_console(), narrowed(table)
+    console.print(screen_table.title, style="italic")  # as a table's title it would be folded to the table's width
+    for part in to_terminal(screen_table, console.width):
+        caption, part.caption = part.caption, None
+        console.print(part)
         console.print()
         if caption:
             console.print(caption, style="dim")
 
 
 def print_folded(text: str, indent: int = 2) -> None:
-    """Print a line; in a terminal it is folded at its width, and what is folded stands `indent` to the right.
+    """Print a line, folded at the width of a terminal; continuation lines are indented by `indent`.
 
-    Into a file or a pipe it stays one line, for other programs to find.
+    Into a file or a pipe it stays one line, so that programs can search it.
     """
     print(folded(text, table_console().width, indent) if sys.stdout.isatty() else text)
 
 
 def folded(text: str, width: int, indent: int = 2) -> str:
-    """Return `text` in lines of `width`; a command in it is continued with a backslash, so that it can be copied."""
+    """Return `text` in lines of `width`; a folded command gets backslashes, so that it can be copied."""
     if len(text) <= width:
         return text
     text = re.sub(r"\s", " ", text)
     lines = textwrap.wrap(
         text, width - 2, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False
     )
-    commands, at = [found.span("command") for found in _COMMAND.finditer(text)], 0
+    commands, at = [match.span(str(match.lastgroup)) for match in _COMMAND.finditer(text)], 0
     for number, line in enumerate(lines[:-1]):
         at = text.index(line.strip(), at) + len(line.strip())
         if any(start < at < stop for start, stop in commands):
@@ -78,7 +81,7 @@ def folded(text: str, width: int, indent: int = 2) -> str:
 
 
 def print_entries(entries: Sequence[tuple[str, Sequence[str]]]) -> None:
-    """Print a list of (name, lines about it): the name alone on a line, what is said of it indented and folded."""
+    """Print (name, lines) entries: the name on its own line, the lines indented and folded."""
     from rich.text import Text
 
     console = table_console()
@@ -89,8 +92,10 @@ def print_entries(entries: Sequence[tuple[str, Sequence[str]]]) -> None:
 
 
 def print_tables(tables: Sequence[Table], out: Path | None = None) -> None:
-    """Print tables, and write them to `out` where one is given (see `write_table`)."""
-    for table in tables:
+    """Print tables, each note once, and write them to `out` where one is given (see `write_table`)."""
+    from focus_eval.report.table import notes_once
+
+    for table in notes_once(tables):
         print_table(table)
     if out is not None:
         write_table(tables, out)
@@ -102,16 +107,18 @@ def write_table(tables: Sequence[Table], path: Path) -> None:
     Raises:
         InvalidInput: another suffix.
     """
-    from focus_eval.report.table import to_csv, to_latex, to_markdown
+    from focus_eval.report.table import notes_once, to_csv, to_latex, to_markdown
 
     writers: dict[str, Callable[[Table], str]] = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}
     if path.suffix not in writers:
         raise InvalidInput(f"{path}: tables are written as {', '.join(writers)}")
+    # A page has each note once; a LaTeX table is placed alone.
+    tables = notes_once(tables) if path.suffix == ".md" else tables
     write_text(path, "\n".join(writers[path.suffix](table) for table in tables))
 
 
 def completed(kind: str) -> Callable[[], list[str]]:
-    """Return what a shell completes a name with: of a "sampler", an "encoder", a "video reader" or a "matrix"."""
+    """Return a function that lists the names of a kind ("sampler", "encoder", "video reader", "matrix") for a shell."""
 
     def names() -> list[str]:
         from focus_eval.encoders.registry import ENCODERS
@@ -129,7 +136,7 @@ class PullProgress:
     """A bar of frames scored, with the time left.
 
     Args:
-        waiting: what the bar says until the first frames are scored: encoders load when they are first needed.
+        waiting: label until the first frames are scored, while encoders load.
     """
 
     def __init__(self, bar: Progress, title: str, *, waiting: str) -> None:
@@ -139,10 +146,10 @@ class PullProgress:
         self._expected = 0
         self._waiting = ExitStack()
         if bar.disable:  # no terminal, so no bar: one line, where it takes long
-            self._waiting.enter_context(say_if_slow(waiting))
+            self._waiting.enter_context(print_if_slow(waiting))
 
     def expect(self, n_pulls: int) -> None:
-        """Lengthen the bar; a sampler whose count varies with chance may end a little before or after."""
+        """Lengthen the bar by an expected number of pulls; random samplers may need a few more or less."""
         self._expected += n_pulls
         self._bar.update(self._task, total=self._expected)
 
@@ -153,13 +160,13 @@ class PullProgress:
         self._bar.advance(self._task, n_pulls)
 
     def stop_waiting(self) -> None:
-        """Say the title from now on."""
+        """Replace the waiting label by the title."""
         self._waiting.close()
         self._bar.update(self._task, description=self._title)
 
 
 class ProgressLines(Progress):
-    """Progress for a log file: a line a minute per unfinished task, with its rate and the time that is left."""
+    """Progress for a log file: a line a minute per unfinished task, with rate and remaining time."""
 
     def __init__(self, unit: str, *, every_seconds: float = 60.0) -> None:
         super().__init__(disable=True)
@@ -184,14 +191,14 @@ class ProgressLines(Progress):
 
 def progress_line(task: Task, unit: str) -> str:
     """Return e.g. "select: 120 of 500 rows (24.0 %), 2.0 rows/s, about 0:03:10 left", by the rate since the start."""
-    elapsed, done = task.elapsed or 0.0, task.completed
-    of = f" of {task.total:,.0f} {unit} ({100 * done / task.total:.1f} %)" if task.total else f" {unit}"
-    line = f"{task.description}: {done:,.0f}{of}"
-    if not done or not elapsed:
+    elapsed, n_done = task.elapsed or 0.0, task.completed
+    total_text = f" of {task.total:,.0f} {unit} ({100 * n_done / task.total:.1f} %)" if task.total else f" {unit}"
+    line = f"{task.description}: {n_done:,.0f}{total_text}"
+    if not n_done or not elapsed:
         return f"{line}, none yet after {timedelta(seconds=round(elapsed))}"
-    line += f", {done / elapsed:,.1f} {unit}/s"
+    line += f", {n_done / elapsed:,.1f} {unit}/s"
     if task.total:
-        line += f", about {timedelta(seconds=round((task.total - done) * elapsed / done))} left"
+        line += f", about {timedelta(seconds=round((task.total - n_done) * elapsed / n_done))} left"
     return line
 
 
@@ -200,21 +207,21 @@ def progress_bar(unit: str = "frames") -> Progress:
     console = Console(stderr=True)
     if not console.is_terminal:
         return ProgressLines(unit)
-    shown = (columns.TextColumn("{task.description}"), columns.BarColumn(), columns.MofNCompleteColumn())
-    times = (columns.TextColumn(unit), columns.TimeElapsedColumn(), columns.TimeRemainingColumn())
-    return Progress(*shown, *times, console=console, transient=True)
+    bar_columns = (columns.TextColumn("{task.description}"), columns.BarColumn(), columns.MofNCompleteColumn())
+    time_columns = (columns.TextColumn(unit), columns.TimeElapsedColumn(), columns.TimeRemainingColumn())
+    return Progress(*bar_columns, *time_columns, console=console, transient=True)
 
 
 @contextmanager
 def count_progress(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar inside the block; what it yields is told how many are done, and of how many."""
+    """Show a bar inside the block; yields a function that takes (done, total)."""
     with progress_bar(unit) as bar:
         task = bar.add_task(title, total=None)
-        yield lambda done, of: bar.update(task, completed=done, total=of)
+        yield lambda n_done, total: bar.update(task, completed=n_done, total=total)
 
 
 @contextmanager
-def say_if_slow(text: str, *, after_seconds: float = 1.0) -> Iterator[None]:
+def print_if_slow(text: str, *, after_seconds: float = 1.0) -> Iterator[None]:
     """Write `text` to standard error if the block takes longer than `after_seconds`."""
     timer = threading.Timer(after_seconds, lambda: print(text, file=sys.stderr, flush=True))
     timer.daemon = True
@@ -226,19 +233,19 @@ def say_if_slow(text: str, *, after_seconds: float = 1.0) -> Iterator[None]:
 
 
 @contextmanager
-def say_what_is_kept(kept: str) -> Iterator[None]:
-    """Say on Ctrl-C that `kept` are kept and how to continue."""
+def say_how_to_continue(unit: str) -> Iterator[None]:
+    """On Ctrl-C, print that the finished units are kept and how to continue."""
     try:
         yield
     except KeyboardInterrupt:
-        text = f"stopped; {kept} are kept. Run the same command again to continue."
+        text = f"stopped; {unit} are kept. Run the same command again to continue."
         print(text, file=sys.stderr, flush=True)
         raise
 
 
 @contextmanager
 def pull_progress(title: str, *, waiting: str) -> Iterator[PullProgress]:
-    """Show a bar while frames are scored inside the block; it says `waiting` until the first are."""
+    """Show a bar of scored frames inside the block, labelled `waiting` until the first is scored."""
     with progress_bar() as bar:
         progress = PullProgress(bar, title, waiting=waiting)
         try:

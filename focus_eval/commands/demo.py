@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focus_eval.commands.console import print_table, progress_bar, say_what_is_kept, write_table
+from focus_eval.commands.console import print_table, progress_bar, say_how_to_continue, write_table
+from focus_eval.core.errors import MissingDependency
 from focus_eval.core.resources import resource_path
 
 if TYPE_CHECKING:
@@ -58,11 +59,15 @@ def run_demo(
     name: str, folder: Path, data: Path, *, quick: bool, k: list[int], samplers: list[str], seeds: int = 1
 ) -> None:
     """Select and answer at `k`, then select without answers at the other K of the recall table."""
+    from focus_eval.matrix.preflight import package_problems
+
     os.environ["FOCUS_EVAL_DEMO"] = str(data.resolve())
     answered = k or [8]
     matrices = [_matrix(name, quick=quick, k=at, samplers=samplers, seeds=seeds) for at in answered]
     for at in () if quick else sorted(set(RECALL_K) - set(answered)):
-        matrices.append(_recall_only(_matrix(name, quick=quick, k=at, samplers=samplers, seeds=seeds)))
+        matrices.append(_without_answers(_matrix(name, quick=quick, k=at, samplers=samplers, seeds=seeds)))
+    for lack in package_problems(matrices):
+        raise MissingDependency(f"the demo needs {lack.problem}: {lack.fix}")
     # After the matrices: a mistake in them is told before the minutes that videos take.
     build_videos(data, quick=quick)
     for matrix in matrices:
@@ -73,13 +78,13 @@ def build_videos(data: Path, *, quick: bool) -> None:
     """Make the demo's videos, or the two of the quick one, under a bar."""
     from focus_eval.demo.photo_events import build_photo_events
 
-    with say_what_is_kept("finished videos"), progress_bar("frames") as bar:
+    with say_how_to_continue("finished videos"), progress_bar("frames") as bar:
         tasks: dict[str, int] = {}
 
-        def show(video_id: str, done: int, total: int) -> None:
+        def show(video_id: str, n_frames: int, total: int) -> None:
             if video_id not in tasks:
                 tasks[video_id] = int(bar.add_task(f"rendering {video_id}", total=total))
-            bar.update(tasks[video_id], completed=done)  # type: ignore[arg-type]
+            bar.update(tasks[video_id], completed=n_frames)  # type: ignore[arg-type]
 
         build_photo_events(data, video_ids=QUICK_VIDEOS if quick else None, progress=show)
 
@@ -92,25 +97,25 @@ def _matrix(name: str, *, quick: bool, k: int, samplers: list[str], seeds: int) 
     matrix = load_matrix(resource_path("configs") / "demo.yaml", overrides=overrides)
     if quick:
         matrix = narrow(matrix, {"sampler": list(QUICK_SAMPLERS)})
-    made = [_at_depth(sampler, k) for sampler in matrix.samplers]
-    present = {item.sampler for item in made}
-    made += [SamplerConfig(sampler=sampler) for sampler in samplers if sampler not in present]
-    completed = matrix.model_copy(update={"samplers": made})
+    sampler_configs = [_fit_aks_depth(sampler, k) for sampler in matrix.samplers]
+    names = {item.sampler for item in sampler_configs}
+    sampler_configs += [SamplerConfig(sampler=sampler) for sampler in samplers if sampler not in names]
+    completed = matrix.model_copy(update={"samplers": sampler_configs})
     check_lists(completed)
     return completed
 
 
-def _at_depth(config: SamplerConfig, k: int) -> SamplerConfig:
-    """AKS at its own depth of 5 where K allows, else the deepest at which a segment still gives a frame."""
+def _fit_aks_depth(config: SamplerConfig, k: int) -> SamplerConfig:
+    """Return AKS with its default depth of 5, or the largest depth at which a segment still yields a frame."""
     if config.sampler != "aks":
         return config
     return config.model_copy(update={"options": {"max_depth": min(5, k.bit_length() - 1)}})
 
 
-def _recall_only(matrix: MatrixConfig) -> MatrixConfig:
-    """The matrix without answers, and without what needs none: blind sees nothing, oracle finds all."""
-    kept = [sampler for sampler in matrix.samplers if sampler.sampler not in ("blind", "oracle")]
-    return matrix.model_copy(update={"models": [], "samplers": kept})
+def _without_answers(matrix: MatrixConfig) -> MatrixConfig:
+    """Return the matrix without models, and without blind and oracle, whose recall is 0 and 1."""
+    samplers = [sampler for sampler in matrix.samplers if sampler.sampler not in ("blind", "oracle")]
+    return matrix.model_copy(update={"models": [], "samplers": samplers})
 
 
 def _run(matrix: MatrixConfig, folder: Path) -> None:
@@ -122,7 +127,7 @@ def _run(matrix: MatrixConfig, folder: Path) -> None:
 
 
 def replay_budgets(folder: Path) -> pd.DataFrame:
-    """Return what samplers choose at several budgets from the relevance that the run in `folder` stored.
+    """Return selections at several budgets, replayed from the stored relevance of the run in `folder`.
 
     A frame has the relevance of the nearest frame that any sampler of the run scored for the question: nothing is
     decoded or scored anew. The rows lie in `budgets` below the run.
@@ -149,20 +154,20 @@ def replay_budgets(folder: Path) -> pd.DataFrame:
 
 
 def _show(folder: Path, videos: Path, *, quick: bool) -> None:
-    """Write and print what the run has shown; what an earlier demo wrote from the same rows is printed again."""
+    """Write and print the results; unchanged results of an earlier demo are only printed."""
     from focus_eval.report.outputs import KeptOutputs, inputs_digest
 
     inputs = inputs_digest(folder, options={"quick": quick, "folder": folder}, videos=videos)
-    kept = KeptOutputs(folder / ".demo.json", inputs)
-    if (printed := kept.printed()) is not None:
+    outputs = KeptOutputs(folder / ".demo.json", inputs)
+    if (printed := outputs.printed()) is not None:
         typer.echo(printed, nl=False)
         return
-    with kept.writing() as written:
+    with outputs.writing() as written:
         written += _write(folder, videos, quick=quick)
 
 
 def _write(folder: Path, videos: Path, *, quick: bool) -> list[Path]:
-    """Return the paths of report, tables and picture, once they are written and printed."""
+    """Write and print report, tables and picture; return their paths."""
     from focus_eval.commands.reports import write_report
     from focus_eval.report.lab import demo_tables, lab_frame, save_frontiers
     from focus_eval.report.run import load_run
@@ -177,8 +182,8 @@ def _write(folder: Path, videos: Path, *, quick: bool) -> list[Path]:
     write_table(tables, folder / "demo.md")
     frame = lab_frame(run)
     # Floor and ceiling are lines at 0 and 100 %; the tables have them.
-    shown = frame[~frame["sampler"].isin(["blind", "oracle"])]
-    picture = save_frontiers(shown, folder / "figures", replayed=replayed)
+    measured_frame = frame[~frame["sampler"].isin(["blind", "oracle"])]
+    picture = save_frontiers(measured_frame, folder / "figures", replayed=replayed)
     for table in reversed(tables[:2]):  # the first stands last, where the terminal ends
         print_table(table)
     for path in (folder / "demo.md", *picture, folder / "report.html"):

@@ -23,7 +23,7 @@ GIGABYTE = 1e9
 
 def doctor(
     store: Annotated[Path | None, typer.Option(help="Also show the size of this store.")] = None,
-    videos: Annotated[Path | None, typer.Option(help="Also say how sure the files of this folder are.")] = None,
+    videos: Annotated[Path | None, typer.Option(help="Also count the verified videos of this folder.")] = None,
     run: Annotated[
         Path | None, typer.Option(help="Also say what the scan encoders of this run cost, and whether they tell.")
     ] = None,
@@ -40,7 +40,7 @@ def doctor(
         "extras": extras(),
         "checkpoints": checkpoints(),
         "folders": folders(store),
-        **({"videos": kind_of_check(videos)} if videos is not None else {}),
+        **({"videos": verified_videos(videos)} if videos is not None else {}),
         **({"scan encoders": scan_encoders(run)} if run is not None else {}),
     }
     if as_json:
@@ -54,30 +54,36 @@ def devices() -> dict[str, str]:
     from focus_eval.matrix.machine import host_gigabytes
     from focus_eval.pipeline.timing import cpu_name
 
-    found = {"cpu": f"{cpu_name()}, {os.cpu_count()} cores, {host_gigabytes() or 0:.0f} GB"}
+    name_by_device = {"cpu": f"{cpu_name()}, {os.cpu_count()} cores, {host_gigabytes() or 0:.0f} GB"}
     if find_spec("torch") is None:
-        return {**found, "cuda": "torch is not installed"}
+        return {**name_by_device, "cuda": "torch is not installed"}
     import torch
 
     for index in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(index)
-        found[f"cuda:{index}"] = f"{card.name}, {card.total_memory / GIGABYTE:.0f} GB"
-    return found if len(found) > 1 else {**found, "cuda": f"none visible to torch {torch.__version__}"}
+        name_by_device[f"cuda:{index}"] = f"{card.name}, {card.total_memory / GIGABYTE:.0f} GB"
+    return (
+        name_by_device
+        if len(name_by_device) > 1
+        else {**name_by_device, "cuda": f"none visible to torch {torch.__version__}"}
+    )
 
 
 def decoders() -> dict[str, str]:
     """Return each package that decodes videos with its version, or what to install."""
-    found = {}
+    version_by_package = {}
     for name in (name for name in READERS.names() if not READERS.fact(name, "needs_gpu", False)):
         package, extra = READERS.fact(name, "package", "") or name, READERS.fact(name, "extra", "")
         missing = f"missing: {install_command(extra)}" if extra else "missing"
-        found[name] = _version(package) or _version(f"eva-{package}") or missing
-    if found.get("pyav", "missing") != "missing":
+        version_by_package[name] = _version(package) or _version(f"eva-{package}") or missing
+    if version_by_package.get("pyav", "missing") != "missing":
         import av
 
         codecs = [codec for codec in ("h264", "hevc", "av1", "vp9", "vp8", "mpeg4") if codec in av.codecs_available]
-        found["pyav"] += f" (libavcodec {'.'.join(map(str, av.library_versions['libavcodec']))}: {', '.join(codecs)})"
-    return found
+        version_by_package["pyav"] += (
+            f" (libavcodec {'.'.join(map(str, av.library_versions['libavcodec']))}: {', '.join(codecs)})"
+        )
+    return version_by_package
 
 
 def extras() -> dict[str, str]:
@@ -89,78 +95,78 @@ def extras() -> dict[str, str]:
     except PackageNotFoundError:
         return {"focus-eval": "not installed as a package"}
     names = sorted({extra for line in lines for extra in _extras_in(str(line.marker or ""))})
-    found = {}
+    state_by_extra = {}
     for extra in names:
         missing = sorted(set(_lacking(extra, lines)))
         lacks = f"lacks {', '.join(missing)}: {install_command(extra)}"
-        found[extra] = "installed" if not missing else lacks
-    return found
+        state_by_extra[extra] = "installed" if not missing else lacks
+    return state_by_extra
 
 
 def checkpoints() -> dict[str, dict[str, str]]:
     """Return each known checkpoint with its encoder, its size and where it is, or how to fetch it."""
     from focus_eval.encoders.weights import known_checkpoints, locate
 
-    found = {}
-    for known in known_checkpoints().values():
-        row = {"encoder": known.encoder, "size": known.size, "revision": known.revision}
-        row["pinned"] = "yes" if known.is_pinned else "unpinned"
+    row_by_checkpoint = {}
+    for checkpoint in known_checkpoints().values():
+        row = {"encoder": checkpoint.encoder, "size": checkpoint.size, "revision": checkpoint.revision}
+        row["pinned"] = "yes" if checkpoint.is_pinned else "unpinned"
         if find_spec("huggingface_hub") is None or find_spec("safetensors") is None:
             row["state"] = f"needs {install_command('encoders')}"
         else:
             try:
-                row["state"] = f"present: {locate(known.name, model_type=known.model_type).folder}"
+                row["state"] = f"present: {locate(checkpoint.name, model_type=checkpoint.model_type).folder}"
             except MissingWeights:
-                row["state"] = f"missing: {known.fetch_command}"
+                row["state"] = f"missing: {checkpoint.fetch_command}"
             except FocusEvalError as error:
                 row["state"] = str(error)
-        found[known.name] = {**row, "note": known.note}
-    return found
+        row_by_checkpoint[checkpoint.name] = {**row, "note": checkpoint.note}
+    return row_by_checkpoint
 
 
 def folders(store: Path | None) -> dict[str, str]:
     """Return the folders that matter with the space they take and the space left."""
-    found = {"working folder": _free(Path.cwd())}
+    text_by_folder = {"working folder": _free(Path.cwd())}
     if find_spec("huggingface_hub") is not None:
         from huggingface_hub import constants
 
-        found["hub cache"] = f"{constants.HF_HUB_CACHE}, {_free(Path(constants.HF_HUB_CACHE))}"
+        text_by_folder["hub cache"] = f"{constants.HF_HUB_CACHE}, {_free(Path(constants.HF_HUB_CACHE))}"
     if store is not None:
         # SQLite keeps what is not yet merged in files beside the store
         files = [file for file in (store, *(Path(f"{store}{end}") for end in ("-wal", "-shm"))) if file.is_file()]
         size = sum(file.stat().st_size for file in files) / GIGABYTE
-        found["store"] = f"{store}, {f'{size:.3f} GB' if files else 'does not exist yet'}, {_free(store)}"
-    return found
+        text_by_folder["store"] = f"{store}, {f'{size:.3f} GB' if files else 'does not exist yet'}, {_free(store)}"
+    return text_by_folder
 
 
-def kind_of_check(folder: Path) -> dict[str, str]:
-    """Return how far damage in the videos of a folder would be noticed, by the folder that they lie in."""
-    from focus_eval.video.damage_checks import count_checked
+def verified_videos(folder: Path) -> dict[str, str]:
+    """Return how many videos of a folder are verified, by the folder that they lie in."""
     from focus_eval.video.manifest_writer import video_files
+    from focus_eval.video.verdicts import count_verified
 
     by_folder: dict[Path, list[Path]] = {}
     for path in video_files(folder):
         by_folder.setdefault(path.parent, []).append(path)
-    return {str(parent): count_checked(paths) for parent, paths in by_folder.items()}
+    return {str(parent): count_verified(paths) for parent, paths in by_folder.items()}
 
 
 def scan_encoders(folder: Path) -> dict[str, str]:
-    """Return what a frame of each scan encoder of a run costs, and how far it agrees with the main encoder."""
+    """Return cost per frame and correlation with the main encoder of each scan encoder of a run."""
     from focus_eval.report.cost import unit_costs
     from focus_eval.report.measures import scan_correlations
     from focus_eval.report.run import load_run
 
     run = load_run(folder)
     costs = {
-        named: unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost"))[1]
+        scan_encoder: unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost"))[1]
         for row in run.variants
-        if (named := row.options.get("scan_encoder") or row.scan_encoder)
+        if (scan_encoder := row.options.get("scan_encoder") or row.scan_encoder)
     }
-    known = scan_correlations(run.selection_frame)
+    correlation_by_encoder = scan_correlations(run.selection_frame)
     return {
-        named: f"a frame costs {cost:.3g} of a forward; correlation with the main encoder "
-        + (f"{known[named]:.2f}" if named in known else "not measured")
-        for named, cost in costs.items()
+        scan_encoder: f"a frame costs {cost:.3g} of a forward; correlation with the main encoder "
+        + (f"{correlation_by_encoder[scan_encoder]:.2f}" if scan_encoder in correlation_by_encoder else "not measured")
+        for scan_encoder, cost in costs.items()
     }
 
 
@@ -180,11 +186,11 @@ def _print_tables(facts: dict[str, Any]) -> None:
         console.print()
 
 
-def _print_checkpoint(name: str, about: dict[str, str]) -> None:
-    note = f" ({about['note']})" if about["note"] else ""
-    pinned = "" if about["pinned"] == "yes" else " (unpinned)"
-    print_folded(f" {name}: {about['encoder']}, {about['size']}, {about['revision'][:12]}{pinned}{note}", 3)
-    print_folded(f"   {about['state']}", 5)
+def _print_checkpoint(name: str, row: dict[str, str]) -> None:
+    note = f" ({row['note']})" if row["note"] else ""
+    pinned = "" if row["pinned"] == "yes" else " (unpinned)"
+    print_folded(f" {name}: {row['encoder']}, {row['size']}, {row['revision'][:12]}{pinned}{note}", 3)
+    print_folded(f"   {row['state']}", 5)
 
 
 def _version(package: str) -> str:
@@ -201,14 +207,14 @@ def _extras_in(marker: str) -> list[str]:
 
 
 def _lacking(extra: str, lines: list[Any]) -> list[str]:
-    """Return the packages that `extra`, and the extras it names, ask for and that are not installed."""
-    beside = WITHOUT_DEPENDENCIES.get(extra, "")
-    missing = [beside] if beside and not _version(beside.partition("==")[0]) else []
+    """Return the packages required by `extra`, and by the extras it names, that are not installed."""
+    extra_package = WITHOUT_DEPENDENCIES.get(extra, "")
+    missing = [extra_package] if extra_package and not _version(extra_package.partition("==")[0]) else []
     for line in lines:
         if extra not in _extras_in(str(line.marker or "")) or not line.marker.evaluate({"extra": extra}):
             continue
         if line.name == "focus-eval":
-            missing += [package for other in line.extras for package in _lacking(other, lines)]
+            missing += [package for nested_extra in line.extras for package in _lacking(nested_extra, lines)]
             continue
         installed = _version(line.name)
         if not installed:

@@ -23,13 +23,16 @@ from focus_eval.core.options import make, named_options, parse_assignments
 from focus_eval.core.resources import whole_text
 
 if TYPE_CHECKING:
-    from focus_eval.benchmarks.question import Question
+    from focus_eval.core.types import Question
+    from focus_eval.imports import ImportedSelection
     from focus_eval.report.recall import EvidenceCase
     from focus_eval.report.run import Run
+    from focus_eval.report.scenes import Scenes
     from focus_eval.report.table import Table
-    from focus_eval.selections import ImportedSelection
 
 
+# Rate of the even and random frames of a video whose rate is not known: all of the rest is in seconds.
+NOMINAL_FPS = 30.0
 AllowOutside = Annotated[bool, typer.Option(help="Leave out and count frames past the end, and rows of no question.")]
 AllowMissing = Annotated[bool, typer.Option(help="Leave out questions without frames.")]
 FormatOption = Annotated[
@@ -40,7 +43,7 @@ FormatOption = Annotated[
 
 def import_(
     format: Annotated[
-        str, typer.Argument(help="Format of the file, or auto, lmms (logs) or relevance; see focus-eval plugins.")
+        str, typer.Argument(help="Format of the file, or auto, lmms (logs) or relevance; see focus-eval list formats.")
     ],
     file: Annotated[Path, typer.Argument(help="Selection file, a run's folder, a folder of logs, or scores.json.")],
     out: Annotated[Path, typer.Option(help="Parquet file, or run folder, to write.")],
@@ -67,8 +70,8 @@ def import_(
     """
     kind, options = named_options(format, parse_assignments(option))
     if kind == "lmms":
-        said = {"frames_field": frames_field, "unit": unit or "frames", "model": model, "name": name}
-        _import_logs(file, out, {**said, **options}, benchmark=benchmark, annotations=annotations, rates=rates)
+        log_options = {"frames_field": frames_field, "unit": unit or "frames", "model": model, "name": name}
+        _import_logs(file, out, {**log_options, **options}, benchmark=benchmark, annotations=annotations, rates=rates)
         return
     benchmark = benchmark or "longvideobench"
     if kind == "relevance":
@@ -79,14 +82,20 @@ def import_(
         )
         return
     questions, left_out = read_questions(benchmark, annotations), list[str]() if allow_outside else None
-    how = {"format": kind, "unit": unit, "allow_missing": allow_missing, "options": options, "left_out": left_out}
-    _import_selections(file, out, how, questions=questions, rates=rates, name=name, model=model)
+    reading_options = {
+        "format": kind,
+        "unit": unit,
+        "allow_missing": allow_missing,
+        "options": options,
+        "left_out": left_out,
+    }
+    _import_selections(file, out, reading_options, questions=questions, rates=rates, name=name, model=model)
 
 
 def _import_selections(
     file: Path,
     out: Path,
-    how: Mapping[str, Any],
+    reading_options: Mapping[str, Any],
     *,
     questions: Sequence[Question] | None,
     rates: Path | None,
@@ -94,31 +103,34 @@ def _import_selections(
     model: str,
 ) -> None:
     from focus_eval.benchmarks.registry import read_rates
-    from focus_eval.selections import load_selections, selections_hash, write_parquet
-    from focus_eval.selections.published_rows import published_rows, write_run
+    from focus_eval.imports import load_selections, selections_hash, write_parquet
+    from focus_eval.imports.run_folder import write_run
+    from focus_eval.imports.selection_rows import rows_of_selections
 
     rate_of = read_rates(rates) if rates is not None else None
     fps = {key: float(rate.fps) for key, rate in rate_of.items()} if rate_of is not None else None
-    selections = load_selections(file, questions=questions, fps=fps, **how)
-    for line in how["left_out"] or ():
+    selections = load_selections(file, questions=questions, fps=fps, **reading_options)
+    for line in reading_options["left_out"] or ():
         print_folded(line)
     if out.suffix == ".parquet":
         write_parquet(selections, out)
-        most = max(selection.n_keyframes for selection in selections.values())
-        typer.echo(f"{out}: {len(selections)} selections of at most {most} frames, id {selections_hash(selections)}")
+        max_frames = max(selection.n_keyframes for selection in selections.values())
+        typer.echo(
+            f"{out}: {len(selections)} selections of at most {max_frames} frames, id {selections_hash(selections)}"
+        )
         return
-    if questions is None or rate_of is None:
-        raise InvalidInput(f"{out}: a run's folder needs --annotations and --rates; a .parquet file does not")
+    if questions is None:
+        raise InvalidInput(f"{out}: a run's folder needs --annotations; a .parquet file does not")
     name, model = whole_text(name or file.stem), whole_text(model)
-    made = published_rows(selections, questions, rate_of, name=name, model=model)
-    typer.echo("\n".join(printable(str(path)) for path in write_run(out, made)))
+    rows = rows_of_selections(selections, questions, rate_of or {}, name=name, model=model)
+    typer.echo("\n".join(printable(str(path)) for path in write_run(out, *rows)))
 
 
-def _import_logs(file: Path, out: Path, said: Mapping[str, Any], **given: Any) -> None:
+def _import_logs(file: Path, out: Path, values: Mapping[str, Any], **sources: Any) -> None:
     from focus_eval.commands.logs import import_logs
-    from focus_eval.selections.log_import import LogOptions
+    from focus_eval.imports.log_import import LogOptions
 
-    n_logs = import_logs(file, out, options=make("import lmms", LogOptions, said), **given)
+    n_logs = import_logs(file, out, options=make("import lmms", LogOptions, values), **sources)
     typer.echo(f"{out}: {n_logs} {'log' if n_logs == 1 else 'logs'}, a run for report, compare and evidence")
 
 
@@ -143,7 +155,7 @@ def export(
 
     Both list frames in the order of the annotation's rows.
     """
-    from focus_eval.selections import load_selections, write_selections
+    from focus_eval.imports import load_selections, write_selections
 
     questions = read_questions(benchmark, annotations)
     if questions is None:
@@ -177,24 +189,73 @@ def recall(
     Uniform and random frames at the same K are shown for comparison. Needs no model and no video.
     """
     from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
-    from focus_eval.report.recall import evidence_cases, recall_rows
+    from focus_eval.report.recall import evidence_cases
+    from focus_eval.report.selection_tables import moment_table
 
     questions = read_annotations(benchmark, annotations)
     rate_of = read_rates(rates) if rates is not None else stated_rates(questions)
-    missing = next((question.id for question in questions if question.id not in rate_of), None)
-    if missing is not None:
-        raise InvalidInput(f"{rates or annotations}: no rate for question {missing!r}; add it to the CSV of --rates")
     fps = {key: float(rate.fps) for key, rate in rate_of.items()}
     left_out: list[str] | None = [] if allow_outside else None
     loaded = _load(selections, format, questions, fps, allow_missing=allow_missing, left_out=left_out)
-    asked = [question for question in questions if all(question.id in chosen for chosen in loaded.values())]
-    cases = evidence_cases(benchmark, asked, fps)
-    tables = [recall_rows(cases, loaded, fps)] if any(case.evidence_seconds.size for case in cases) else []
-    known = {question.id for question in questions}
-    tables += _scene_tables(scenes, asked, cases, loaded, fps, known=known, left_out=left_out)
+    compared = [
+        question for question in questions if all(question.id in own_selections for own_selections in loaded.values())
+    ]
+    without_rate = [question.id for question in compared if question.id not in rate_of]
+    needs_rate = (
+        key
+        for key in without_rate
+        if any(own_selections[key].keyframes is not None for own_selections in loaded.values())
+    )
+    if (missing := next(needs_rate, None)) is not None:
+        raise InvalidInput(f"{rates or annotations}: no rate for question {missing!r}; add it to the CSV of --rates")
+    fps |= dict.fromkeys(without_rate, NOMINAL_FPS)
+    cases = evidence_cases(benchmark, compared, fps, has_evidence=scenes is not None)
+    tables = [moment_table(cases, loaded, fps)] if any(case.evidence_seconds.size for case in cases) else []
+    known_ids = {question.id for question in questions}
+    tables += _scene_tables(scenes, compared, cases, loaded, fps, known_ids=known_ids, left_out=left_out)
     print_tables(tables, out)
-    for line in [*_left_out(questions, asked), *(left_out or ())]:
+    for line in [*_rate_notes(without_rate, cases), *_left_out_notes(questions, compared), *(left_out or ())]:
         print_folded(line)
+
+
+def _rate_notes(without_rate: Sequence[str], cases: Sequence[EvidenceCase]) -> list[str]:
+    """Say how even and random frames were made for videos of unknown rate or length."""
+    if any(case.duration_seconds is None for case in cases):
+        return [
+            "Lengths of videos are not known: without --rates there are no uniform and random frames to compare with."
+        ]
+    count = f"{len(without_rate)} questions have no rate"
+    return [f"{count}: their uniform and random frames are taken at {NOMINAL_FPS:g} a second."] if without_rate else []
+
+
+def _with_scenes(questions: Sequence[Question], path: Path, left_out: list[str] | None) -> list[Question]:
+    """Return the questions with the scenes of a file as their evidence; those without scenes have none."""
+    from dataclasses import replace
+
+    scenes_by_id = _read_scenes(path, {question.id for question in questions}, left_out)
+    annotated = []
+    for question in questions:
+        scenes = scenes_by_id.get(question.id, ())
+        numbered = [(interval, number) for number, scene in enumerate(scenes) for interval in scene]
+        intervals, numbers = tuple(interval for interval, _ in numbered), tuple(number for _, number in numbered)
+        evidence: dict[str, Any] = {"evidence_intervals": intervals, "evidence_scenes": numbers}
+        annotated.append(replace(question, evidence_seconds=(), **evidence))
+    return annotated
+
+
+def _read_scenes(path: Path, known_ids: set[str], left_out: list[str] | None) -> dict[str, Scenes]:
+    """Return the scenes of known questions; others are refused, or left out and counted."""
+    from focus_eval.report.scenes import read_scenes
+
+    scenes_by_id = read_scenes(path)
+    foreign = sorted(set(scenes_by_id) - known_ids)
+    if foreign and (left_out is None or len(foreign) == len(scenes_by_id)):
+        raise InvalidInput(f"{path}: scenes of {foreign[0]!r}, which is not a question of this benchmark")
+    if foreign and left_out is not None:
+        left_out.append(
+            f"{path}: scenes of {len(foreign)} ids that are no questions here left out, e.g. {foreign[0]!r}"
+        )
+    return {key: scenes for key, scenes in scenes_by_id.items() if key in known_ids}
 
 
 def _scene_tables(
@@ -204,55 +265,51 @@ def _scene_tables(
     loaded: Mapping[str, Mapping[str, ImportedSelection]],
     fps: Mapping[str, float],
     *,
-    known: set[str],
+    known_ids: set[str],
     left_out: list[str] | None,
 ) -> list[Table]:
     """Return the tables of annotated intervals, and of the scenes in a file."""
-    from focus_eval.report.scenes import interval_table, read_scenes, scene_table
+    from focus_eval.report.selection_tables import interval_table, scene_table
 
-    intervals = {asked.id: list(asked.evidence_intervals) for asked in questions if asked.evidence_intervals}
+    intervals = {
+        question.id: list(question.evidence_intervals) for question in questions if question.evidence_intervals
+    }
     tables = [interval_table(cases, intervals, loaded, fps)] if intervals else []
     if path is None:
         return tables
-    found = read_scenes(path)
-    foreign = sorted(set(found) - known)
-    if foreign and (left_out is None or len(foreign) == len(found)):
-        raise InvalidInput(f"{path}: scenes of {foreign[0]!r}, which is not a question of this benchmark")
-    if foreign and left_out is not None:
-        left_out.append(
-            f"{path}: scenes of {len(foreign)} ids that are no questions here left out, e.g. {foreign[0]!r}"
-        )
-    asked = {question.id for question in questions}
-    scenes = {key: scenes for key, scenes in found.items() if key in asked}
+    present = {question.id for question in questions}
+    scenes = {key: own_scenes for key, own_scenes in _read_scenes(path, known_ids, left_out).items() if key in present}
     return [*tables, scene_table(cases, scenes, loaded, fps)]
 
 
-def _left_out(questions: Sequence[Question], asked: Sequence[Question]) -> list[str]:
+def _left_out_notes(questions: Sequence[Question], compared: Sequence[Question]) -> list[str]:
     """Return a sentence about questions without a selection, and one about evidence that cannot be read."""
     unread = [question.evidence_unread for question in questions if question.evidence_unread]
     lines = [f"{len(unread)} questions have evidence that cannot be read, the first: {unread[0]}"] if unread else []
-    lacking = sorted({question.id for question in questions} - {question.id for question in asked})
+    lacking = sorted({question.id for question in questions} - {question.id for question in compared})
     if lacking:
         lines.append(f"{len(lacking)} questions lack a selection and do not count, the first: {lacking[0]}")
     return lines
 
 
-def for_each(given: Sequence[str], n_files: int, *, what: str, default: str) -> list[str]:
+def values_per_file(values: Sequence[str], n_files: int, *, value_name: str, default: str) -> list[str]:
     """Return what is given of each selection file: one for all, or one for each; `default` where nothing is."""
-    if given and len(given) not in (1, n_files):
-        raise InvalidInput(f"{len(given)} {what} for {n_files} selection files; give one, or one for each")
-    return list(given) if len(given) == n_files else [*(given or [default])] * n_files
+    if values and len(values) not in (1, n_files):
+        raise InvalidInput(f"{len(values)} {value_name} for {n_files} selection files; give one, or one for each")
+    return list(values) if len(values) == n_files else [*(values or [default])] * n_files
 
 
 def selection_files(texts: Sequence[str | Path], formats: Sequence[str]) -> list[tuple[str, Path, str]]:
     """Return name, file and format of each [NAME=]FILE; a file without a name is called after itself."""
-    made = []
-    for text, kind in zip(texts, for_each(formats, len(texts), what="formats", default="auto"), strict=True):
+    named_files = []
+    for text, kind in zip(
+        texts, values_per_file(formats, len(texts), value_name="formats", default="auto"), strict=True
+    ):
         name, equals, file = str(text).partition("=")
         path = Path(file if equals else text)
-        own = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
-        made.append((name if equals else own, path, kind))
-    return made
+        own_scenes = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
+        named_files.append((name if equals else own_scenes, path, kind))
+    return named_files
 
 
 def _load(
@@ -264,7 +321,7 @@ def _load(
     allow_missing: bool,
     left_out: list[str] | None,
 ) -> dict[str, dict[str, ImportedSelection]]:
-    from focus_eval.selections import load_selections
+    from focus_eval.imports import load_selections
 
     loaded: dict[str, dict[str, ImportedSelection]] = {}
     for name, file, kind in selection_files(paths, formats):
@@ -291,17 +348,19 @@ def evidence(
         list[str], typer.Option(help="Name of the model that gave the answers, or one for each file; repeatable.")
     ] = [],  # noqa: B006
     benchmark: BenchmarkOption = "longvideobench",
-    within: Annotated[bool, typer.Option("--within", help="Also compare each question with itself.")] = False,
+    is_within: Annotated[bool, typer.Option("--within", help="Also compare each question with itself.")] = False,
     measure: Annotated[
         list[str], typer.Option(help="Measure for --within: recall@2, nearness, ...; repeatable. [default: all]")
     ] = [],  # noqa: B006
     distance: Annotated[
-        float, typer.Option(help=f"Seconds within which evidence is in view: {distances_text(last=' or ')}.")
+        float,
+        typer.Option(
+            help=f"Seconds within which evidence is in view: {distances_text(last=' or ')}; 0 is inside an interval."
+        ),
     ] = IN_VIEW_SECONDS,
+    scenes: Annotated[Path | None, typer.Option(help="Scenes by question, as in focus-eval recall.")] = None,
     min_seconds: MinSecondsOption = 180.0,
-    estimate: Annotated[
-        list[str], typer.Option(metavar="[NAME=]FILE", help="Estimate the accuracy of these selections; repeatable.")
-    ] = [],  # noqa: B006
+    estimate: Annotated[list[str], typer.Option(hidden=True)] = [],  # noqa: B006
     allow_missing: AllowMissing = False,
     allow_outside: AllowOutside = False,
     out: AlsoOption = None,
@@ -310,26 +369,26 @@ def evidence(
 
     Prints tables by distance, video length and category, and by question; each model has its own lines.
     """
-    from focus_eval.report.estimate import estimate_table
     from focus_eval.report.evidence import evidence_tables
     from focus_eval.report.run import load_runs
     from focus_eval.report.within import within_tables
 
     if (not runs) == (not selections):
-        raise InvalidInput("give the folder of a run, or --selections with --annotations and --rates")
-    if measure and not within:
+        raise InvalidInput("give the folder of a run, or --selections with --annotations")
+    if runs and scenes is not None:
+        raise InvalidInput("--scenes go with --selections; the rows of a run have their own evidence")
+    if measure and not is_within:
         raise InvalidInput("--measure goes with --within")
-    if runs and estimate:
-        raise InvalidInput("--estimate goes with --selections, --annotations and --rates")
+    if estimate:  # an option of the version before
+        raise InvalidInput("--estimate is gone; focus-eval predict FILE --logs RUN expects one from logged runs")
     left_out: list[str] | None = [] if allow_outside else None
-    how = {"options": parse_assignments(option), "allow_missing": allow_missing, "left_out": left_out}
-    given: dict[str, Any] = {"benchmark": benchmark, "model": model, "annotations": annotations, "rates": rates}
-    answered, others = (load_runs(runs), None) if runs else _from_files(selections, format, how, estimate, **given)
+    reading_options = {"options": parse_assignments(option), "allow_missing": allow_missing, "left_out": left_out}
+    sources: dict[str, Any] = {"benchmark": benchmark, "model": model, "annotations": annotations, "rates": rates}
+    sources["scenes"] = scenes
+    answered = load_runs(runs) if runs else _from_files(selections, format, reading_options, **sources)
     tables = evidence_tables(answered, distance=distance, min_seconds=min_seconds)
-    if within:
+    if is_within:
         tables += within_tables(answered, min_seconds=min_seconds, measures=measure)
-    if others is not None:
-        tables.append(estimate_table(answered, others, min_seconds=min_seconds))
     print_tables(tables, out)
     for line in left_out or ():
         print_folded(line)
@@ -338,38 +397,35 @@ def evidence(
 def _from_files(
     selections: Sequence[str],
     formats: Sequence[str],
-    how: Mapping[str, Any],
-    estimate: Sequence[str],
+    reading_options: Mapping[str, Any],
     *,
     benchmark: str,
     model: Sequence[str],
     annotations: Path | None,
     rates: Path | None,
-) -> tuple[Run, Run | None]:
-    """Return the rows of published files as a run, and those to estimate as another."""
-    from focus_eval.benchmarks.registry import read_annotations, read_rates
-    from focus_eval.report.run import Run
-    from focus_eval.selections import load_selections
-    from focus_eval.selections.published_rows import published_rows
+    scenes: Path | None,
+) -> Run:
+    """Return the rows of published files as a run."""
+    from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
+    from focus_eval.imports import load_selections
+    from focus_eval.imports.selection_rows import rows_of_selections
+    from focus_eval.report.run import Run, joined_run
 
-    if annotations is None or rates is None:
-        raise InvalidInput("--selections need --annotations and --rates")
-    models = for_each(model, len(selections), what="models", default="model")
+    if annotations is None:
+        raise InvalidInput("--selections need --annotations")
+    models = values_per_file(model, len(selections), value_name="models", default="model")
     files = selection_files(selections, formats)
-    questions, rate_of = read_annotations(benchmark, annotations), read_rates(rates)
+    questions = read_annotations(benchmark, annotations)
+    if scenes is not None:
+        questions = _with_scenes(questions, scenes, reading_options["left_out"])
+    rate_of = read_rates(rates) if rates is not None else stated_rates(questions)
     fps = {key: float(rate.fps) for key, rate in rate_of.items()}
-    made, plain = [], {**how, "options": {}}
-    asked = [(*file, who, how) for file, who in zip(files, models, strict=True)]
-    for name, file, kind, who, given in [*asked, *((*file, "-", plain) for file in selection_files(estimate, []))]:
-        loaded = load_selections(file, format=kind, questions=questions, fps=fps, **given)
-        made.append(published_rows(loaded, questions, rate_of, name=name, model=who))
-    answered, others = made[: len(selections)], made[len(selections) :]
-    without = next((item.name for item in answered if not item.answers), None)
-    if without is not None:
-        raise InvalidInput(f"{without}: the file has no answers; focus-eval recall measures frames alone")
-    run = Run(
-        "published answers",
-        list({row.key: row for item in answered for row in item.selections}.values()),  # two models may share one
-        [row for item in answered for row in item.answers],
-    )
-    return run, Run("to estimate", [row for other in others for row in other.selections], []) if others else None
+    published: list[Run] = []
+    for (name, file, kind), answering_model in zip(files, models, strict=True):
+        loaded = load_selections(file, format=kind, questions=questions, fps=fps, **reading_options)
+        known_rates = rate_of if all(question_id in rate_of for question_id in loaded) else {}
+        rows = rows_of_selections(loaded, questions, known_rates, name=name, model=answering_model)
+        if not rows[1]:
+            raise InvalidInput(f"{name}: the file has no answers; focus-eval recall measures frames alone")
+        published.append(Run(name, *rows))
+    return joined_run(published, "published answers")  # two models may share one selection

@@ -13,7 +13,7 @@ from focus_eval.commands.console import (
     count_progress,
     print_folded,
     print_table,
-    say_what_is_kept,
+    say_how_to_continue,
     write_table,
 )
 from focus_eval.core.options import parse_assignments
@@ -22,7 +22,7 @@ from focus_eval.core.resources import resource_path
 if TYPE_CHECKING:
     from focus_eval.report.run import Run
     from focus_eval.report.table import Table
-    from focus_eval.samplers.contract import Verdict
+    from focus_eval.samplers.contract import CheckResult
     from focus_eval.simulation.running import SimulationConfig
 
 
@@ -48,7 +48,7 @@ def check(
         raise typer.Exit(1)
 
 
-def _declared(sampler: str, verdict: Verdict) -> str:
+def _declared(sampler: str, verdict: CheckResult) -> str:
     """Return what the class declares of itself, where it can be loaded."""
     from focus_eval.samplers.registry import sampler_class
 
@@ -57,28 +57,28 @@ def _declared(sampler: str, verdict: Verdict) -> str:
     kind = sampler_class(sampler)
     names = ("may_return_fewer", "may_return_more", "may_repeat", "needs_scan", "needs_logits", "needs_embeddings",
              "needs_texts", "needs_subtitles", "needs_llm", "needs_evidence")  # fmt: skip
-    said = [name for name in names if getattr(kind, name)]
+    declarations = [name for name in names if getattr(kind, name)]
     pulls = "pulls through the ledger" if kind.needs_encoder else "never pulls"
-    return f" ({kind.name}, {kind.role}; declares: {', '.join([pulls, *said])})"
+    return f" ({kind.name}, {kind.role}; declares: {', '.join([pulls, *declarations])})"
 
 
-def _print_promises(verdict: Verdict) -> None:
+def _print_promises(verdict: CheckResult) -> None:
     from focus_eval.samplers.contract import PROMISES
 
-    broken = {item.promise: item for item in verdict.broken}
+    broken = {entry.promise: entry for entry in verdict.broken}
     for promise, text in PROMISES.items():
         if promise not in broken:
             if promise not in verdict.not_tried:
                 print_folded(f"  ok      {promise:<12} {text}", 23)
             continue
-        found = broken[promise]
+        item = broken[promise]
         print_folded(f"  BROKEN  {promise:<12} {text}", 23)
-        if found.case is not None:
-            print_folded(f"          smallest case: {found.case}", 12)
-        print_folded(f"          {found.message}", 12)
+        if item.case is not None:
+            print_folded(f"          smallest case: {item.case}", 12)
+        print_folded(f"          {item.message}", 12)
 
 
-def _print_end(verdict: Verdict) -> None:
+def _print_end(verdict: CheckResult) -> None:
     if verdict.not_tried:
         print_folded(f"  not tried until the rest is fixed: {', '.join(verdict.not_tried)}", 4)
     took = ""
@@ -100,8 +100,8 @@ ScanRelevanceOption = Annotated[
 def replayed(relevance: Path | None, scan_relevance: Path | None) -> dict[str, Any]:
     if scan_relevance is not None and relevance is None:
         raise typer.BadParameter("goes with --relevance", param_hint="--scan-relevance")
-    given = {"recorded": relevance, "scan_recorded": scan_relevance}
-    return {key: str(path) for key, path in given.items() if path is not None}
+    folders = {"recorded": relevance, "scan_recorded": scan_relevance}
+    return {key: str(path) for key, path in folders.items() if path is not None}
 
 
 def simulate(
@@ -124,6 +124,7 @@ def simulate(
     loaded.check_baseline()  # before the minutes that a simulation takes
     folder = out or Path("results/runs") / loaded.name
     loaded = with_fresh_seed(loaded, folder)
+    print_infeasible(loaded, limit=limit)
     run_with_progress(loaded, folder, limit=limit, workers=workers)
     for path in show_simulation(folder, baseline=loaded.baseline):
         typer.echo(str(path))
@@ -142,11 +143,19 @@ def load_simulation(path: Path | None) -> SimulationConfig:
     return check(SimulationConfig, load_yaml(file), file)
 
 
+def print_infeasible(config: SimulationConfig, *, limit: int | None = None) -> None:
+    """Print a line for each sampler and K that may choose no frame of some videos."""
+    from focus_eval.simulation.running import infeasible_lines
+
+    for line in infeasible_lines(config, limit):
+        print_folded(line)
+
+
 def run_with_progress(loaded: SimulationConfig, folder: Path, *, limit: int | None, workers: int = 2) -> None:
-    """Run a simulation under a bar."""
+    """Run a simulation under a progress bar; `limit`: only the first videos of each world."""
     from focus_eval.simulation.running import run_simulation
 
-    with say_what_is_kept("finished questions"), count_progress("simulate", "rows") as progress:
+    with say_how_to_continue("finished questions"), count_progress("simulate", "rows") as progress:
         run_simulation(loaded, folder, limit=limit, n_workers=workers, progress=progress)
 
 

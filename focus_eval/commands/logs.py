@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from focus_eval.core.errors import InvalidInput, UnknownName, printable
+from focus_eval.commands.console import print_folded
+from focus_eval.core.errors import InvalidInput, printable
 
 if TYPE_CHECKING:
-    from focus_eval.benchmarks.question import Benchmark, Question
-    from focus_eval.selections.lmms_logs import LmmsLog
-    from focus_eval.selections.log_import import LogImport, LogOptions
+    from focus_eval.imports.log_import import LogImport, LogOptions
 
 
 def import_logs(
@@ -29,126 +28,83 @@ def import_logs(
 ) -> int:
     """Write the rows of all logs below `path` to the run folder `out`, print what was taken; return their number."""
     from focus_eval.benchmarks.registry import read_rates
-    from focus_eval.selections.lmms_logs import find_logs
-    from focus_eval.selections.log_import import LogImport, refuse_same_names
-    from focus_eval.selections.log_questions import question_source
-    from focus_eval.selections.published_rows import name_run
+    from focus_eval.imports.log_import import read_log_imports
+    from focus_eval.imports.run_folder import write_parts
 
     if out.suffix == ".parquet":
         raise InvalidInput(f"{out}: a log becomes a run's folder, not one file; give --out a folder")
-    logs = find_logs(path)
-    if options.name and len(logs) > 1:
-        raise InvalidInput(f"{path}: {len(logs)} logs cannot all be called {options.name!r}; import each by itself")
     rate_of = read_rates(rates) if rates is not None else None
-    made = []
-    for log in logs:
-        described = _benchmark_of(log, benchmark)
-        annotated = _annotated(described, annotations, log)
-        first = next(log.records(), None)
-        if first is None:
-            raise InvalidInput(f"{log.samples}: no answers in this file; copy it again")
-        source = question_source(
-            log,
-            first,
-            benchmark=described,
-            annotated=annotated,
-            is_named=bool(benchmark),
-            id_field=options.id_field,
-            video_field=options.video_field,
-        )
-        made.append(LogImport(log, source, options, rates=rate_of))
-    refuse_same_names(made)
-    _refuse_no_frames(path, made, options)
-    for item in made:
-        item.write(out)
-        typer.echo("\n".join(_described(item)))
-    name_run(out)
-    return len(made)
+    imports = read_log_imports(path, options, benchmark=benchmark, annotations=annotations, rates=rate_of)
+    for log in imports:
+        write_parts(out, (log.part, log.answers_part), log.rows(), log.cell_document)
+        typer.echo("\n".join(_described(log)))
+    for line in _warnings(imports):
+        print_folded(line)
+    return len(imports)
 
 
-def _refuse_no_frames(path: Path, made: Sequence[LogImport], options: LogOptions) -> None:
-    """Refuse a field of frames that no line has: most likely its name is mistyped."""
-    from focus_eval.selections.log_questions import number_fields
-
-    if not options.frames_field or options.assume_uniform or any(item.counts.most_frames for item in made):
-        return
-    fields = sorted({name for item in made for name in number_fields(next(item.log.records()))})
-    raise InvalidInput(
-        f"{path}: no line has the field {options.frames_field!r}; lists of numbers are in: "
-        f"{', '.join(fields) or 'none'} (without --frames-field the frames are unknown)"
-    )
-
-
-def _benchmark_of(log: LmmsLog, name: str) -> Benchmark | None:
-    """Return the benchmark that the caller names, or that of the task; None where no benchmark here has it."""
-    from focus_eval.benchmarks.registry import benchmark_of_task, make_benchmark
-
-    if name:
-        return make_benchmark(name)
-    try:
-        return benchmark_of_task(log.task)
-    except UnknownName:
-        return None
+def _warnings(imports: Sequence[LogImport]) -> Iterator[str]:
+    """Say which logs are several of one task in one folder: a report shows them as several selections."""
+    by_place: dict[tuple[Path, str, str], list[str]] = {}
+    for log in imports:
+        by_place.setdefault((log.log.samples.parent, log.log.task, log.model), []).append(log.name)
+    for (folder, task, model), names in by_place.items():
+        if len(names) > 1 and task:
+            yield (
+                f"{folder}: {len(names)} logs of {task} and {model}, each a selection of its own: {', '.join(names)}; "
+                "import the file of one to have it alone"
+            )
 
 
-def _annotated(benchmark: Benchmark | None, path: Path | None, log: LmmsLog) -> list[Question] | None:
-    from focus_eval.benchmarks.registry import read_annotations
-
-    if path is None:
-        return None
-    if benchmark is None:
-        task = f"the task {log.task}" if log.task else "a table of answers"
-        raise InvalidInput(f"{path}: {task} does not say of which benchmark these are; name it (--benchmark)")
-    return read_annotations(benchmark, path)
-
-
-def _described(made: LogImport) -> list[str]:
+def _described(log: LogImport) -> list[str]:
     """Return what was taken from a log, a line each."""
-    log, counts = made.log, made.counts
-    task = f"{log.task} ({log.split})" if log.split else log.task or log.samples.name
-    said = {
-        "questions": f"{counts.answers:,} about {len(counts.videos):,} videos; {made.source.taken}",
-        "frames": _frames(made),
-        "score": _score(made),
+    counts = log.counts
+    task = f"{log.log.task} ({log.log.split})" if log.log.split else log.log.task or log.log.samples.name
+    parts_by_title = {
+        "questions": f"{counts.answers:,} about {len(counts.videos):,} videos; {log.source.description}",
+        "frames": _frames(log),
+        "score": _score(log),
     }
     if counts.unparsed:
-        said["unparsed"] = f"{counts.unparsed:,} answers name no option: the task guessed, or took them for wrong"
+        parts_by_title["unparsed"] = (
+            f"{counts.unparsed:,} answers name no option: the task guessed, or took them for wrong"
+        )
     width = shutil.get_terminal_size().columns
-    lines = [f"{made.name}: {task}, {made.model}"]
-    for name, text in said.items():
+    lines = [f"{log.name}: {task}, {log.model}"]
+    for name, text in parts_by_title.items():
         lines += textwrap.wrap(text, width, initial_indent=f"  {name:<10} ", subsequent_indent=" " * 13)
     return [printable(line) for line in lines]
 
 
-def _frames(made: LogImport) -> str:
-    counts, options = made.counts, made.options
+def _frames(log: LogImport) -> str:
+    counts, options = log.counts, log.options
     n_with = counts.answers - counts.without_frames
-    parts = [f"K = {made.k}"]
+    parts = [f"K = {log.k}"]
     if n_with:
-        least, most = counts.fewest_frames, counts.most_frames
-        span = f"{least} to {most}" if least < most else str(most)
+        fewest, largest = counts.fewest_frames, counts.most_frames
+        span = f"{fewest} to {largest}" if fewest < largest else str(largest)
         parts.append(f"{options.frames_field} ({options.unit}), {span} in {n_with:,} questions")
     if counts.without_frames:
-        what = "taken as evenly spaced (assume_uniform)" if options.assume_uniform else "not known"
-        where = f"{options.frames_field!r} is not there" if options.frames_field else "no --frames-field is named"
-        parts.append(f"{where} for {counts.without_frames:,}: {what}")
+        assumption = "taken as evenly spaced (assume_uniform)" if options.assume_uniform else "not known"
+        reason = f"{options.frames_field!r} is not there" if options.frames_field else "no --frames-field is named"
+        parts.append(f"{reason} for {counts.without_frames:,}: {assumption}")
     if counts.unsorted:
         parts.append(f"{counts.unsorted:,} not in order: sorted")
     if counts.past_end:
         parts.append(f"{counts.past_end:,} past the end of the video, the first {counts.first_past_end}")
-    if made.rates is None and options.unit == "frames" and (n_with or options.assume_uniform):
+    if log.rates is None and options.unit == "frames" and (n_with or options.assume_uniform):
         parts.append("times not known without --rates")
     return "; ".join(parts)
 
 
-def _score(made: LogImport) -> str:
-    from focus_eval.selections.log_import import explained_by, stated_accuracy
+def _score(log: LogImport) -> str:
+    from focus_eval.imports.log_import import explain_difference, stated_accuracy
 
-    counts = made.counts
-    stated, is_equal = stated_accuracy(made)
-    ours = f"{counts.metric}, mean {counts.accuracy:.5f}"
-    if stated is None:
-        return f"{ours}; the log states no figure of its own"
+    counts = log.counts
+    stated_figure, is_equal = stated_accuracy(log)
+    mean_text = f"{counts.metric}, mean {counts.accuracy:.5f}"
+    if stated_figure is None:
+        return f"{mean_text}; the log states no figure of its own"
     if is_equal:
-        return f"{ours}, equal to the log's {stated!r}"
-    return f"{ours}, the log says {stated!r}: {explained_by(made, stated)}"
+        return f"{mean_text}, equal to the log's {stated_figure!r}"
+    return f"{mean_text}, the log says {stated_figure!r}: {explain_difference(log, stated_figure)}"

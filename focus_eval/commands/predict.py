@@ -48,9 +48,13 @@ def predict(
     from focus_eval.report.run import load_runs
 
     left_out: list[str] | None = [] if allow_outside else None
-    how = {"allow_missing": allow_missing, "left_out": left_out}
-    chosen = _selections(selections, format, how, benchmark=benchmark, annotations=annotations, rates=rates)
-    tables = predict_tables(load_runs(logs), chosen, families=dict(parse_assignments(family)), min_seconds=min_seconds)
+    reading_options = {"allow_missing": allow_missing, "left_out": left_out}
+    selection_run = _selections(
+        selections, format, reading_options, benchmark=benchmark, annotations=annotations, rates=rates
+    )
+    tables = predict_tables(
+        load_runs(logs), selection_run, families=dict(parse_assignments(family)), min_seconds=min_seconds
+    )
     print_tables(tables, out)
     for line in left_out or ():
         print_folded(line)
@@ -59,18 +63,24 @@ def predict(
 
 
 def _selections(
-    texts: list[str], formats: list[str], how: Mapping[str, Any], *, benchmark: str, annotations: Path, rates: Path
+    texts: list[str],
+    formats: list[str],
+    reading_options: Mapping[str, Any],
+    *,
+    benchmark: str,
+    annotations: Path,
+    rates: Path,
 ) -> Run:
-    """Return the rows of selection files as a run without answers."""
+    """Return selection files as a run without answers, for the questions and frame rates given."""
     from focus_eval.benchmarks.registry import read_annotations, read_rates
+    from focus_eval.imports import load_selections
+    from focus_eval.imports.selection_rows import rows_of_selections
     from focus_eval.report.run import Run
-    from focus_eval.selections import load_selections
-    from focus_eval.selections.published_rows import published_rows
 
     questions, rate_of = read_annotations(benchmark, annotations), read_rates(rates)
     fps = {key: float(rate.fps) for key, rate in rate_of.items()}
     rows = []
     for name, file, kind in selection_files(texts, formats):
-        loaded = load_selections(file, format=kind, questions=questions, fps=fps, **how)
-        rows += published_rows(loaded, questions, rate_of, name=name, model="-").selections
+        loaded = load_selections(file, format=kind, questions=questions, fps=fps, **reading_options)
+        rows += rows_of_selections(loaded, questions, rate_of, name=name, model="-")[0]
     return Run("selections", rows, [])

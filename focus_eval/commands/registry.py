@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focus_eval.commands.console import count_progress, print_folded, print_table, say_what_is_kept
+from focus_eval.commands.console import count_progress, print_folded, print_table, say_how_to_continue
 from focus_eval.core.errors import unknown_name
 from focus_eval.core.resources import resource_path
 
 if TYPE_CHECKING:
     from focus_eval.registry.cards import Card
-    from focus_eval.registry.figures import Figure, Verified
+    from focus_eval.registry.figures import Figure, Verification
     from focus_eval.registry.replayed import Material
 
 ACTIONS = ("show", "build", "verify")
@@ -33,7 +33,7 @@ def registry(
     action: Annotated[
         str,
         typer.Argument(
-            help="show, build (figures and site) or verify (derive figures again).", autocompletion=lambda: ACTIONS
+            help="show, build (figures and page) or verify (derive figures again).", autocompletion=lambda: ACTIONS
         ),
     ] = ("show"),
     name: Annotated[str, typer.Argument(help="verify: one sampler. [default: all]")] = "",
@@ -41,9 +41,10 @@ def registry(
     files: Annotated[Path, typer.Option(help="Folder of the published files.")] = Path("."),
     annotations: AnnotationsOption = [],  # noqa: B006
     rates: RatesOption = None,
-    out: Annotated[Path, typer.Option(help="build: folder of the site.")] = Path("site"),
-    month: Annotated[str, typer.Option(help="build: month of the simulated videos. [default: this one]")] = "",
-    seed: Annotated[int | None, typer.Option(help="build: seed of a new month. [default: drawn now]")] = None,
+    out: Annotated[Path, typer.Option(help="build: folder of the page.")] = Path("site"),
+    seed: Annotated[
+        int | None, typer.Option(help="build: seed of new simulated videos. [default: those recorded last]")
+    ] = None,
     simulate: Annotated[bool, typer.Option(help="Run the samplers on simulated videos.")] = True,
     rows: Annotated[
         Path | None, typer.Option(help="Folder of the simulated rows. [default: results/runs/registry-MONTH]")
@@ -52,9 +53,9 @@ def registry(
 ) -> None:
     """Show, build or verify the registry of samplers.
 
-    Leaderboards and a static site of all samplers known. Every figure has a status: derived from rows here, replayed
-    from published frames, computed from published answers, or claimed by the paper. Samplers stand in tiers, not in
-    ranks. verify exits with code 1 if a figure differs.
+    Leaderboards of all samplers, and a page of them. Every figure has a status: derived from rows here, replayed from
+    published frames, or computed from published answers. Samplers stand in tiers, not in ranks. verify exits with
+    code 1 if a figure differs.
     """
     from focus_eval.registry.cards import read_registry
     from focus_eval.registry.figures import read_figures
@@ -70,7 +71,7 @@ def registry(
     elif action == "build":
         figures = _derive(place, cards, figures, material, page)
         if simulate:
-            figures = _simulate(place, cards, figures, month, seed, rows)
+            figures = _simulate(place, cards, figures, seed, rows)
         _build(cards, figures, out)
     else:
         _show(cards, figures)
@@ -85,35 +86,28 @@ def annotation_of(text: str) -> tuple[str, Path]:
 def _show(cards: Mapping[str, Card], figures: list[Figure]) -> None:
     from focus_eval.registry.site import accuracy_table, leaderboards
 
-    for table in [*leaderboards(figures, cards), *filter(None, [accuracy_table(_with_claims(cards, figures))])]:
+    for table in [*leaderboards(figures, cards), *filter(None, [accuracy_table(figures)])]:
         print_table(table)
-
-
-def _with_claims(cards: Mapping[str, Card], figures: list[Figure]) -> list[Figure]:
-    from focus_eval.registry.figures import claimed_figures
-
-    return [*figures, *claimed_figures(cards)]
 
 
 def _derive(
     place: Path, cards: Mapping[str, Card], figures: list[Figure], material: Material, page: Path | None
 ) -> list[Figure]:
     """Derive the figures of the files at hand, and of the tables by length; return all figures."""
-    from focus_eval.registry import replayed
     from focus_eval.registry.figures import computed_figures, replayed_figures, write_figures
+    from focus_eval.registry.leaderboard import DIFFERENCES, RECALLS, update_page
+    from focus_eval.registry.replayed import difference_records, measured_groups, recall_records
 
-    results = place / "by_length.csv"
-    beside = place / "differences.csv"
-    by_length, differences = replayed.read_rows(results), replayed.read_differences(beside)
     new: list[Figure] = []
     missing: list[str] = []
-    for group in replayed.measured_groups(cards.values(), material, missing=missing):
-        rows = [
-            row for name, found in group.figures.items() for row in replayed.rows_of(group.ground, name, group.k, found)
+    for group in measured_groups(cards.values(), material, missing=missing):
+        recalls = [
+            record
+            for name, measures in group.figures.items()
+            for record in recall_records(group.ground, name, group.k, measures)
         ]
-        paired = replayed.difference_rows(group.ground, group.k, group.figures)
-        by_length = replayed.replaced(by_length, rows)
-        differences = replayed.replaced_differences(differences, paired)
+        RECALLS.update(place, recalls)
+        DIFFERENCES.update(place, difference_records(group.ground, group.k, group.figures))
         new += replayed_figures(group, cards)
         for note in group.notes:
             print_folded(note)
@@ -122,43 +116,36 @@ def _derive(
     new += [item for card in cards.values() for item in computed_figures(card, material)]
     for line in missing:
         print_folded(line)
-    if new:
-        replayed.write_rows(results, by_length)
-        replayed.write_differences(beside, differences)
-        figures = write_figures(place, figures, new)
+    figures = write_figures(place, new) if new else figures
     if page is not None:
-        listed = [(card.label(item), item) for card in cards.values() for item in card.selections]
-        replayed.update_page(page, replayed.page_text(by_length, differences, listed))
+        update_page(page, place, [(card.label(item), item) for card in cards.values() for item in card.selections])
     return figures
 
 
 def _simulate(
-    place: Path, cards: Mapping[str, Card], figures: list[Figure], month: str, seed: int | None, rows: Path | None
+    place: Path, cards: Mapping[str, Card], figures: list[Figure], seed: int | None, rows: Path | None
 ) -> list[Figure]:
-    """Run all samplers on the month's videos, and record their figures beside those of earlier months."""
+    """Run all samplers on simulated videos, and record their figures beside those of earlier ones."""
     from focus_eval.registry.figures import write_figures
-    from focus_eval.registry.simulated import ranked, seed_of, this_month
+    from focus_eval.registry.simulated import ranked, videos_of
 
-    month = month or this_month()
-    found = _simulated(ranked(cards), rows, month, seed_of(month, figures, seed=seed))
-    return write_figures(place, figures, found)
+    month, seed = videos_of(figures, seed)
+    return write_figures(place, _simulated(ranked(cards), rows, month, seed))
 
 
 def _simulated(cards: list[Card], rows: Path | None, month: str, seed: int) -> list[Figure]:
     from focus_eval.registry.simulated import simulated_figures
 
     folder = rows or Path("results/runs") / f"registry-{month}"
-    with say_what_is_kept("finished questions"), count_progress("simulate", "rows") as progress:
+    with say_how_to_continue("finished questions"), count_progress("simulate", "rows") as progress:
         return simulated_figures(cards, folder, seed=seed, month=month, progress=progress)
 
 
 def _build(cards: Mapping[str, Card], figures: list[Figure], out: Path) -> None:
     from focus_eval.registry.site import write_site
 
-    written = write_site(out, cards, _with_claims(cards, figures))
-    size = sum(path.stat().st_size for path in written) / 1e6
-    counts = f"{len(written)} pages of {len(cards)} samplers, {len(figures)} figures"
-    typer.echo(f"{out / 'index.html'}: {counts}, {size:.1f} MB")
+    path = write_site(out / "index.html", cards, figures)
+    typer.echo(f"{path}: {len(cards)} samplers, {len(figures)} figures")
 
 
 def _verify(
@@ -166,48 +153,46 @@ def _verify(
 ) -> None:
     """Derive the recorded figures again and compare them to the last digit."""
     from focus_eval.registry.cards import card_named
-    from focus_eval.registry.figures import Verified, claimed_figures, computed_figures, replayed_figures
+    from focus_eval.registry.figures import Verification, computed_figures, replayed_figures
     from focus_eval.registry.replayed import measured_groups
 
-    chosen = {name: card_named(dict(cards), name)} if name else dict(cards)
+    verified_cards = {name: card_named(dict(cards), name)} if name else dict(cards)
     recorded = {item.key: item for item in figures}
-    verified = Verified()
-    for group in measured_groups(cards.values(), material, only=name, missing=verified.not_derived):
-        again = replayed_figures(group, cards)
+    result = Verification()
+    for group in measured_groups(cards.values(), material, only=name, missing=result.skipped):
+        derived = [item for item in replayed_figures(group, cards) if not name or item.sampler == name]
         if not group.is_whole:
-            where = f"{group.ground.benchmark}, K = {group.k}"
-            verified.not_derived.append(f"tiers of {where}: not all of its files are at hand")
-        again = [item for item in again if not name or item.sampler == name]
-        verified.compare(recorded, again, with_tiers=group.is_whole)
-    for card in chosen.values():
-        verified.compare(recorded, computed_figures(card, material))
+            result.skipped.append(f"tiers of {group.ground.benchmark}, K = {group.k}: not all of its files are at hand")
+        result.compare(recorded, derived, with_tiers=group.is_whole)
+    for card in verified_cards.values():
+        result.compare(recorded, computed_figures(card, material))
     if simulate:
-        _simulate_again(chosen, figures, verified, rows)
-    if claimed := claimed_figures(chosen):
-        verified.not_derived.append(f"{len(claimed)} figures are claimed by papers")
-    for line in [*verified.not_derived, *verified.differing]:
+        _verify_simulated(verified_cards, figures, result, rows)
+    for line in [*result.skipped, *result.differences]:
         print_folded(line)
-    typer.echo(f"{verified.n_same} figures derived again as recorded, {len(verified.differing)} differ")
-    if verified.differing:
+    typer.echo(f"{result.n_same} figures derived again as recorded, {len(result.differences)} differ")
+    if result.differences:
         raise typer.Exit(1)
 
 
-def _simulate_again(chosen: Mapping[str, Card], figures: list[Figure], verified: Verified, rows: Path | None) -> None:
+def _verify_simulated(
+    cards: Mapping[str, Card], figures: list[Figure], result: Verification, rows: Path | None
+) -> None:
     """Derive the figures of simulated videos of the last month, and say which are of code that is not here."""
     from tempfile import TemporaryDirectory
 
     from focus_eval.registry.simulated import ranked, version_of
 
-    cards = ranked(chosen)
-    versions = {card.name: version_of(card) for card in cards}
-    mine = [item for item in figures if item.month and item.sampler in versions]
-    month = max((item.month for item in mine), default="")
-    older = [item for item in mine if item.version != versions[item.sampler] or item.month != month]
-    verified.not_derived += [f"{item.name}, {item.month}, version {item.version}: kept as it was" for item in older]
-    seeds = {int(item.seed) for item in mine if item.month == month}
+    ranked_cards = ranked(cards)
+    versions = {card.name: version_of(card) for card in ranked_cards}
+    recorded = [item for item in figures if item.month and item.sampler in versions]
+    month = max((item.month for item in recorded), default="")
+    older = [item for item in recorded if item.version != versions[item.sampler] or item.month != month]
+    result.skipped += [f"{item.name}, {item.month}, version {item.version}: not derived again" for item in older]
+    seeds = {int(item.seed) for item in recorded if item.month == month}
     if not seeds:
         return
-    with TemporaryDirectory() as made:
-        again = _simulated(cards, rows or Path(made), month, min(seeds))
+    with TemporaryDirectory() as folder:
+        derived = _simulated(ranked_cards, rows or Path(folder), month, min(seeds))
     # Tiers are among all samplers.
-    verified.compare({item.key: item for item in figures}, again, with_tiers=len(cards) > 1)
+    result.compare({item.key: item for item in figures}, derived, with_tiers=len(ranked_cards) > 1)

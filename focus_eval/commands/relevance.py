@@ -13,11 +13,11 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import make
 
 if TYPE_CHECKING:
-    from focus_eval.benchmarks.question import Question
+    from focus_eval.core.types import Question
+    from focus_eval.imports.relevance import PublishedRelevance
     from focus_eval.samplers.base import FrameSampler
-    from focus_eval.selections.relevance import PublishedRelevance
 
-_MEANT = {"probability": "taken as they are", "cosine": "relevance is (1 + cosine) / 2"}
+KIND_MEANINGS = {"probability": "taken as they are", "cosine": "relevance is (1 + cosine) / 2"}
 
 
 def import_relevance(
@@ -33,10 +33,10 @@ def import_relevance(
 ) -> None:
     """Write the relevance in `scores` to the run folder `out`, and say what was read and what was left out."""
     from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
-    from focus_eval.selections.published_rows import PublishedRows, write_run
-    from focus_eval.selections.relevance import RelevanceOptions, read_relevance
+    from focus_eval.imports.relevance import RelevanceOptions, read_relevance
+    from focus_eval.imports.run_folder import write_run
 
-    said = make("import relevance", RelevanceOptions, options)
+    import_options = make("import relevance", RelevanceOptions, options)
     if frames is None or annotations is None:
         raise InvalidInput("import relevance SCORES FRAMES needs both files and --annotations")
     if (out / "selections").exists():
@@ -44,18 +44,19 @@ def import_relevance(
     questions = read_annotations(benchmark, annotations)
     rate_of = read_rates(rates) if rates is not None else stated_rates(questions)
     encoder = name or scores.resolve().parent.name
-    found = read_relevance(scores, frames, questions, rate_of, encoder=encoder, kind=said.kind)
-    [written] = write_run(out, PublishedRows(name=encoder, model="", selections=found.rows, answers=[]))
-    for line in found.left_out:
+    relevance = read_relevance(scores, frames, questions, rate_of, encoder=encoder, kind=import_options.kind)
+    [written] = write_run(out, relevance.rows, name=encoder)
+    for line in relevance.left_out:
         print_folded(line)
-    n_replayed = sum(bool(row.evidence_seconds) for row in found.rows)
+    n_replayed = sum(bool(row.evidence_seconds) for row in relevance.rows)
     print_folded(
-        f"{written}: {found.n_scores:,} scores of {len(found.rows)} of {len(questions)} questions, "
-        f"{n_replayed} with evidence; {len(found.left_out)} left out"
+        f"{written}: {relevance.n_scores:,} scores of {len(relevance.rows)} of {len(questions)} questions, "
+        f"{n_replayed} with evidence; {len(relevance.left_out)} left out"
     )
-    print_folded(f"read as {_plural(found.kind)} ({found.low:.3g} to {found.high:.3g}): {_MEANT[found.kind]}")
-    if said.published is not None:
-        print_folded(published_check(found, questions, said.published))
+    span = f"{relevance.low:.3g} to {relevance.high:.3g}"
+    print_folded(f"read as {_plural(relevance.kind)} ({span}): {KIND_MEANINGS[relevance.kind]}")
+    if import_options.published is not None:
+        print_folded(published_check(relevance, questions, import_options.published))
 
 
 def _plural(kind: str) -> str:
@@ -63,35 +64,42 @@ def _plural(kind: str) -> str:
 
 
 def published_check(
-    found: PublishedRelevance, questions: Sequence[Question], published: Path, *, aks: FrameSampler | None = None
+    relevance: PublishedRelevance, questions: Sequence[Question], published: Path, *, aks: FrameSampler | None = None
 ) -> str:
     """Return how often `aks` chooses the published frames from these scores: whether they were read right.
 
     Args:
         aks: with other options than the published ones.
     """
-    from focus_eval.core.types import VideoInfo, frozen_floats, frozen_ints
+    from focus_eval.core.types import frozen_floats, frozen_ints
+    from focus_eval.imports import load_selections
     from focus_eval.samplers.bandit import nearest_pulled
     from focus_eval.samplers.base import derived_rng
     from focus_eval.samplers.registry import make_sampler
-    from focus_eval.selections import load_selections
 
-    theirs = load_selections(published, format="aks", questions=questions, allow_missing=True)
-    k = max(chosen.k for chosen in theirs.values())
-    ours, rng, other = aks or make_sampler("aks"), derived_rng(0), []
-    rows = [row for row in found.rows if row.question_id in theirs and len(row.pulled_frames) > k]
+    published_selections = load_selections(published, format="aks", questions=questions, allow_missing=True)
+    k = max(selection.k for selection in published_selections.values())
+    sampler, rng, differing_ids = aks or make_sampler("aks"), derived_rng(0), []
+    rows = [row for row in relevance.rows if row.question_id in published_selections and len(row.pulled_frames) > k]
     for row in rows:
-        known, values = frozen_ints(row.pulled_frames), frozen_floats(np.array(row.pulled_relevance, dtype=float))
-        mine = ours.select(
-            VideoInfo(row.n_frames, row.fps),
+        assert row.info is not None  # the scores were read with a rate
+        pulled_frames, values = (
+            frozen_ints(row.pulled_frames),
+            frozen_floats(np.array(row.pulled_relevance, dtype=float)),
+        )
+        choice = sampler.select(
+            row.info,
             k=k,
-            pull=lambda frames, known=known, values=values: nearest_pulled(frames, known, values),  # type: ignore[misc]
+            pull=lambda frames, pulled_frames=pulled_frames, values=values: nearest_pulled(
+                frames, pulled_frames, values
+            ),  # type: ignore[misc]
             rng=rng,
         )
-        if list(mine.keyframes) != sorted(theirs[row.question_id].keyframes or ()):
-            other.append(row.question_id)
-    first = f"; the first of the others: {other[0]}" if other else ""
+        if list(choice.keyframes) != sorted(published_selections[row.question_id].keyframes or ()):
+            differing_ids.append(row.question_id)
+    first = f"; the first of the others: {differing_ids[0]}" if differing_ids else ""
+    n_same = len(rows) - len(differing_ids)
     return (
-        f"{published}: aks at K = {k} chooses the same frames for {len(rows) - len(other)} of {len(rows)} questions "
+        f"{published}: aks at K = {k} chooses the same frames for {n_same} of {len(rows)} questions "
         f"with more than {k} candidates{first}"
     )

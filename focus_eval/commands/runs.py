@@ -1,4 +1,4 @@
-"""`focus-eval plan`, `run` and `status`, and how matrices are named on the command line."""
+"""`focus-eval plan`, `run` and `status`, and the options that name and narrow matrices."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from focus_eval.commands.console import (
     print_folded,
     print_table,
     progress_bar,
-    say_what_is_kept,
+    say_how_to_continue,
     table_console,
 )
 from focus_eval.core.errors import FocusEvalError, InvalidInput
 from focus_eval.core.options import parse_assignments
+from focus_eval.core.resources import resource_path
 
 if TYPE_CHECKING:
     from focus_eval.matrix.config import MatrixConfig
@@ -65,14 +66,14 @@ def plan(
     node = load_machine(machine) if machine else None
     differing = _discordance(discordance)
     loaded = [
-        with_files(item, annotations, rates)
+        replace_files(item, annotations, rates)
         for item in load_all(matrix, only, set_, limit, available_only=available_only)
     ]
-    folders = with_folders(loaded, out)
-    found = check_all(folders)
+    folders = assign_folders(loaded, out)
+    preflight = check_all(folders)
     plans = []
     for config, folder in folders:
-        if not all(f"{config.name}/{benchmark.name}" in found.sets for benchmark in config.benchmarks):
+        if not all(f"{config.name}/{benchmark.name}" in preflight.sets for benchmark in config.benchmarks):
             continue  # what it lacks is listed below
         with count_progress("counting pulls", "selections") as progress:
             plans.append(make_plan(config, progress=progress))
@@ -80,30 +81,30 @@ def plan(
         _print_scans_so_far(plans[-1], folder)
         _print_power(plans[-1], differing)
     if against:
-        _print_against(loaded, found, against)
+        _print_against(loaded, preflight, against)
     if len(plans) > 1:
         _print_pool(plans)
     if node is not None and plans:
         _print_hours(plans, node)
-    if print_missing(found):
+    if print_missing(preflight):
         raise typer.Exit(1)
 
 
-def _print_against(matrices: list[MatrixConfig], found: Preflight, other: str) -> None:
-    """Say what each matrix asks otherwise than `other`."""
+def _print_against(matrices: list[MatrixConfig], preflight: Preflight, reference: str) -> None:
+    """Print the differences of each matrix from `reference`."""
     from focus_eval.matrix.against import differences
 
     for matrix in matrices:
         keys = {item.name: f"{matrix.name}/{item.name}" for item in matrix.benchmarks}
-        sets = {name: found.sets[key] for name, key in keys.items() if key in found.sets}
-        lines = [item.line for item in differences(matrix, sets, other)]
-        typer.echo(f"{matrix.name} against {other}: {len(lines)} differences")
+        sets = {name: preflight.sets[key] for name, key in keys.items() if key in preflight.sets}
+        lines = [item.line for item in differences(matrix, sets, reference)]
+        typer.echo(f"{matrix.name} against {reference}: {len(lines)} differences")
         for line in lines:
             print_folded(f"- {line}")
 
 
-def with_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | None) -> MatrixConfig:
-    """Return `matrix` with the files of --annotations and --rates; --rates stands in for the videos when planning."""
+def replace_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | None) -> MatrixConfig:
+    """Return `matrix` with the files of --annotations and --rates; planning needs no videos with --rates."""
     if annotations is None and rates is None:
         return matrix
     if len(matrix.benchmarks) != 1:
@@ -114,10 +115,10 @@ def with_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | Non
 
 
 def _print_plan(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
-    for name, (asked, everything) in plan.questions.items():
-        part = "" if asked == everything else f" of {everything}"
-        print_folded(f"{name}: {asked}{part} questions")
-    for line in _damage_check_lines(plan):
+    for name, (n_requested, n_questions) in plan.questions.items():
+        part = "" if n_requested == n_questions else f" of {n_questions}"
+        print_folded(f"{name}: {n_requested}{part} questions")
+    for line in _verification_lines(plan):
         print_folded(line)
     print_table(_selection_table(plan))
     # A fact of the video, so the same for every selection of a benchmark.
@@ -132,14 +133,15 @@ def _print_plan(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
 
 
 def _discordance(text: str) -> Discordance:
-    """Return what --discordance says: a share, or a run's folder; by default that of public logs."""
-    from focus_eval.report.comparisons import run_discordance
+    """Return the value of --discordance: a share, or that of a run's folder; by default that of public logs."""
     from focus_eval.report.power import PUBLISHED, Discordance
-    from focus_eval.report.run import load_run
 
     if not text:
         return PUBLISHED
     if Path(text).is_dir():
+        from focus_eval.report.comparisons import run_discordance
+        from focus_eval.report.run import load_run
+
         return run_discordance(load_run(text))
     try:
         share = float(text)
@@ -149,33 +151,34 @@ def _discordance(text: str) -> Discordance:
 
 
 def _print_power(plan: Plan, discordance: Discordance) -> None:
-    """Say what difference between two samplers the questions can show, before anything is run."""
+    """Print how small a difference between two samplers the questions can show."""
     from focus_eval.report.power import least_difference, more_videos_text
 
     for name, counts in plan.questions_per_video.items():
         if len(counts) < 2:
             print_folded(f"{name}: questions about one video allow no test between samplers")
             continue
-        least = least_difference(counts, discordance)
+        smallest_difference = least_difference(counts, discordance)
         print_folded(
             f"{name}: {sum(counts):,} questions on {len(counts):,} videos can show a difference of "
-            f"{100 * least:.1f} points with 80 % power; {more_videos_text(least, len(counts))}. Answers of two "
-            f"samplers differ on {100 * discordance.share:.0f} % of the questions ({discordance.source})"
+            f"{100 * smallest_difference:.1f} points with 80 % power; "
+            f"{more_videos_text(smallest_difference, len(counts))}. Answers of two samplers differ on "
+            f"{100 * discordance.share:.0f} % of the questions ({discordance.source})"
         )
 
 
-def _damage_check_lines(plan: Plan) -> list[str]:
-    """Return a line for each benchmark whose videos are here: how far damage in them would be noticed."""
-    from focus_eval.video.damage_checks import count_checked
+def _verification_lines(plan: Plan) -> list[str]:
+    """Return a line for each benchmark whose videos are here: how many are verified."""
     from focus_eval.video.manifest_writer import video_files
+    from focus_eval.video.verdicts import count_verified
 
     folders = {item.name: Path(item.videos) for item in plan.matrix.benchmarks if item.videos}
-    paths = {name: list(video_files(folder)) for name, folder in folders.items() if folder.is_dir()}
-    return [f"{name}: {count_checked(found)}" for name, found in paths.items() if found]
+    files_by_benchmark = {name: list(video_files(folder)) for name, folder in folders.items() if folder.is_dir()}
+    return [f"{name}: {count_verified(files)}" for name, files in files_by_benchmark.items() if files]
 
 
 def _warning_lines(plan: Plan) -> list[str]:
-    """Return one line for each thing that will go wrong with a sampler, whatever encoder and seed."""
+    """Return one line per predicted problem of a sampler, whatever encoder and seed."""
     lines = [
         f"warning: {selection.spec.sampler.name}, K {selection.spec.k}: {warning.questions} of "
         f"{selection.questions} questions (first: {warning.first}) {warning.text}"
@@ -192,7 +195,7 @@ def _selection_table(plan: Plan) -> Table:
     for selection in plan.selections:
         spec, encoder = selection.spec, selection.spec.encoder.name if selection.spec.encoder else ""
         keys = (spec.benchmark.name, encoder, str(spec.k), str(spec.seed), spec.label)
-        share = f"{selection.frames_scored:.2%}" if selection.frames else "-"
+        share = f"{selection.share_scored:.2%}" if selection.frames else "-"
         forwards = [selection.forward_equivalents(shared=shared, unit=plan.forward_gmacs) for shared in (False, True)]
         counts = (selection.embedded_alone, selection.embedded_shared)
         figures = [f"{selection.pulls:,}", share, *(f"{count:,}" for count in counts)]
@@ -208,7 +211,7 @@ def _selection_table(plan: Plan) -> Table:
     )
     return Table(
         name="plan",
-        title=f"selections of {plan.matrix.name}",
+        title=f"Selections of {plan.matrix.name}",
         key_titles=("benchmark", "encoder", "K", "seed", "sampler"),
         columns=columns,
         rows=tuple(rows),
@@ -217,24 +220,27 @@ def _selection_table(plan: Plan) -> Table:
 
 
 def _print_sharing(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
-    from focus_eval.encoders.registry import encoder_gmacs_of
+    from focus_eval.encoders.weights import local_gmacs
     from focus_eval.matrix.cells import all_encoders
     from focus_eval.matrix.plan import calibrated_seconds
 
-    served = f"serve {len(plan.cells)} cells of {len(plan.matrix.models)} models; each model is loaded once"
-    print_folded(f"{len(plan.selections)} selections {served if plan.cells else 'and no model'}")
-    seen = plan.seen_by_encoder
+    cells_text = f"serve {len(plan.cells)} cells of {len(plan.matrix.models)} models; each model is loaded once"
+    print_folded(f"{len(plan.selections)} selections {cells_text if plan.cells else 'and no model'}")
+    frames_by_encoder = plan.seen_by_encoder
     for (scan, main), cost in plan.scan_pairs.items():
-        said = "not known; give relative_cost" if cost is None else f"{cost:.3g} of a forward"
-        print_folded(f"{scan} scans for {main}: a frame costs {said}")
-    for line in dict.fromkeys(_asked_line(selection) for selection in plan.selections if selection.asked):
+        cost_text = "not known; give relative_cost" if cost is None else f"{cost:.3g} of a forward"
+        print_folded(f"{scan} scans for {main}: a frame costs {cost_text}")
+    for line in dict.fromkeys(_model_usage_line(selection) for selection in plan.selections if selection.model_usage):
         print_folded(line)
     for encoder in all_encoders(plan.matrix):
-        (pulls, scans), shared = seen.get(encoder.name, (0, 0)), plan.forwards_by_encoder.get(encoder.name, 0)
-        how = "all share one store" if plan.matrix.share_frames else "each question pays for its own"
+        (pulls, scans), shared = (
+            frames_by_encoder.get(encoder.name, (0, 0)),
+            plan.forwards_by_encoder.get(encoder.name, 0),
+        )
+        sharing = "all share one store" if plan.matrix.share_frames else "each question pays for its own"
         scanned = f"{scans:,} frames scanned, " if scans else ""
-        print_folded(f"{encoder.name}: {pulls:,} pulls, {scanned}{shared:,} frames to embed: {how}")
-        if not encoder_gmacs_of(encoder.encoder, encoder.options):
+        print_folded(f"{encoder.name}: {pulls:,} pulls, {scanned}{shared:,} frames to embed: {sharing}")
+        if not local_gmacs(encoder.encoder, encoder.options):
             print_folded(f"{encoder.name}: its cost is not known here: matching frames with text is not counted")
         speed = calibrated_seconds(encoder, measure=calibrate)
         if speed is None and not is_estimated:
@@ -244,41 +250,41 @@ def _print_sharing(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
             print_folded(f"{encoder.name}: about {hours:.2f} hours on {speed.device} ({rate:.0f} frames/s)")
 
 
-def _asked_line(selection: SelectionPlan) -> str:
-    """Return what a sampler asks its model in all, and what that costs at most where prices are given."""
+def _model_usage_line(selection: SelectionPlan) -> str:
+    """Return a line with the calls and tokens of a sampler's model, and their price if known."""
     from focus_eval.llms.registry import llm_of
 
-    asked, spec = selection.asked, selection.spec
-    sent, back = asked["tokens_sent"], asked["tokens_back"]
+    usage, spec = selection.model_usage, selection.spec
+    sent, back = usage["tokens_sent"], usage["tokens_back"]
     model = llm_of(spec.sampler)
     dollars = None if model is None else model.price(sent, back)
     price = "prices not given" if dollars is None else f"about {dollars:.2f} dollars at most"
     return (
-        f"{spec.label}, K {spec.k}: {asked['calls']:,} calls with {asked['images']:,} pictures, about "
+        f"{spec.label}, K {spec.k}: {usage['calls']:,} calls with {usage['images']:,} pictures, about "
         f"{sent:,} tokens, at most {back:,} back: {price}"
     )
 
 
 def _print_scans_so_far(plan: Plan, folder: Path) -> None:
-    """Say how far scan and main encoder agree in the rows that there are."""
-    from focus_eval.report.measures import scan_notes
-    from focus_eval.report.run import load_run
-
+    """Print how far scan and main encoder agree in the rows so far."""
     if plan.scan_pairs and (folder / "run.json").is_file():
+        from focus_eval.report.measures import scan_notes
+        from focus_eval.report.run import load_run
+
         for note in scan_notes(load_run(folder).selection_frame):
             print_folded(f"{folder}: {note}")
 
 
 def _print_hours(plans: list[Plan], machine: Machine) -> None:
-    """Print what each matrix takes on `machine`, what a cheaper setting would make of that, and all matrices."""
-    from focus_eval.matrix.plan import hours_lines, hours_totals, load_sets, precision_hours, time_text
+    """Print the time of each matrix and of all on `machine`, as configured and in faster precisions."""
+    from focus_eval.matrix.plan import hours_lines, hours_totals, time_text
     from focus_eval.report.table import Table, TableRow
 
-    lines = {plan.matrix.name: list(hours_lines(plan, machine, load_sets(plan.matrix))) for plan in plans}
+    lines = {plan.matrix.name: list(hours_lines(plan, machine)) for plan in plans}
     everything = [line for several in lines.values() for line in several]
     if not everything:
-        known = ", ".join(machine.frames_per_second) or "none"
-        print_folded(f"{machine.name}: no hours, for it has rates of other encoders or precisions ({known})")
+        encoder_names = ", ".join(machine.frames_per_second) or "none"
+        print_folded(f"{machine.name}: no hours, for it has rates of other encoders or precisions ({encoder_names})")
         return
     groups = {name: hours_totals(several) for name, several in lines.items()}
     if len(plans) > 1:
@@ -298,24 +304,18 @@ def _print_hours(plans: list[Plan], machine: Machine) -> None:
         rows=tuple(rows),
         notes=(
             f"Rates {machine.rates_are}: {machine.source or 'of unknown source'}. At least: the slower of both stages, "
-            "on all GPUs and cores. A setting is applied to the selections that have it. Frames that selections share "
-            "count for each.",
+            "on all GPUs and cores. Frames that selections share count for each.",
         ),
     )
     print_table(table)
-    for encoder, hours in precision_hours(everything, machine).items():
-        now, *_ = hours
-        told = ", ".join(f"{time_text(each)} in {precision}" for precision, each in hours.items())
-        advice = "; precision=tf32 is recommended" if now == "fp32" and "tf32" in hours and machine.gpus else ""
-        table_console().print(f"{encoder}: {told} on one GPU, by rates {machine.rates_are}{advice}", highlight=False)
 
 
 def _print_pool(plans: list[Plan]) -> None:
-    """Say how many answers the matrices ask for in all, and how many of them are distinct."""
+    """Print how many selections and answers the matrices need, and how many are distinct."""
     from focus_eval.matrix.plan import pooled
 
-    for what, (asked, distinct) in pooled(plans).items():
-        print_folded(f"all {len(plans)} matrices: {asked:,} {what}, {distinct:,} of them distinct")
+    for kind, (n_requested, n_distinct) in pooled(plans).items():
+        print_folded(f"all {len(plans)} matrices: {n_requested:,} {kind}, {n_distinct:,} of them distinct")
 
 
 MatrixArgument = Annotated[
@@ -323,7 +323,7 @@ MatrixArgument = Annotated[
     typer.Argument(
         metavar="MATRIX",
         autocompletion=completed("matrix"),
-        help="Matrix files, or names of shipped ones (focus-eval configs).",
+        help="Matrix files, or names of shipped ones (focus-eval list configs).",
     ),
 ]
 OnlyOption = Annotated[
@@ -369,21 +369,27 @@ def run(
     a stopped run.
     """
     from focus_eval.matrix.preflight import check_all
-    from focus_eval.matrix.running import complete_run, make_engine
 
-    matrices = with_folders(load_all(matrix, only, set_, limit, available_only=available_only), out)
+    matrices = assign_folders(load_all(matrix, only, set_, limit, available_only=available_only), out)
     if preflight and print_missing(check_all(matrices, engine=engine, store=store)):
         print_folded("to start all the same: --no-preflight; what is missing becomes errors in the rows")
         raise typer.Exit(1)
+    # Only now: with models this needs lmms-eval.
+    from focus_eval.matrix.running import complete_run, make_engine
+
     for loaded, folder in matrices:
-        made = make_engine(engine, store=store or folder.parent / "store.sqlite", matrix=loaded, address=address)
+        engine_instance = make_engine(
+            engine, store=store or folder.parent / "store.sqlite", matrix=loaded, address=address
+        )
         with run_progress() as progress:
-            complete_run(loaded, out=folder, engine=made, retry_errors=retry_errors, drop=drop, progress=progress)
+            complete_run(
+                loaded, out=folder, engine=engine_instance, retry_errors=retry_errors, drop=drop, progress=progress
+            )
         _print_results(folder)
 
 
 def _print_results(folder: Path) -> None:
-    """Print the first table of a run and where the rest is."""
+    """Print the first table of a run, and the command for the others."""
     from focus_eval.report.run import load_run
     from focus_eval.report.tables import results_table
 
@@ -406,13 +412,15 @@ def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> 
     parts = run_status(folder)
     for part in parts:
         seconds = part.seconds_left
-        left = "done" if part.rows >= part.questions else "-" if seconds is None else clock_text(seconds)
-        table.add_row(f"{part.kind}/{part.name}", str(part.rows), str(part.questions), str(part.errors), left)
+        time_left = "done" if part.rows >= part.questions else "-" if seconds is None else clock_text(seconds)
+        table.add_row(f"{part.kind}/{part.name}", str(part.rows), str(part.questions), str(part.errors), time_left)
     table_console().print(table)
     for kind in dict.fromkeys(part.kind for part in parts):
         of_kind = [part for part in parts if part.kind == kind]
-        rows, asked, errors = (sum(getattr(part, name) for part in of_kind) for name in ("rows", "questions", "errors"))
-        typer.echo(f"{kind}: {rows:,} of {asked:,} rows, {errors:,} errors")
+        rows, n_questions, errors = (
+            sum(getattr(part, name) for part in of_kind) for name in ("rows", "questions", "errors")
+        )
+        typer.echo(f"{kind}: {rows:,} of {n_questions:,} rows, {errors:,} errors")
 
 
 @contextmanager
@@ -421,7 +429,7 @@ def run_progress() -> Iterator[RunProgress]:
     from focus_eval.matrix.running import RunProgress
 
     os.environ.setdefault("TQDM_DISABLE", "1")  # lmms-eval and its tasks draw bars of their own
-    with say_what_is_kept("finished questions"), progress_bar("rows") as bar:
+    with say_how_to_continue("finished questions"), progress_bar("rows") as bar:
         tasks: dict[str, Any] = {}
         errors: dict[str, int] = {}
 
@@ -440,19 +448,19 @@ def run_progress() -> Iterator[RunProgress]:
 def load_all(
     paths: list[Path], only: list[str], set_: list[str], limit: int | None, *, available_only: bool = False
 ) -> list[MatrixConfig]:
-    """Return the matrices that a command names, narrowed and changed by its options.
+    """Return the matrices of a command, narrowed and changed by its options.
 
     Raises:
         InvalidInput: two matrices of one name, whose runs would have one folder.
     """
     loaded = [_load(path, only, set_, limit, available_only) for path in paths]
-    twice = {config.name for config in loaded if sum(config.name == other.name for other in loaded) > 1}
-    if twice:
-        raise InvalidInput(f"two matrices are called {min(twice)!r}: their runs would have one folder")
+    repeated_names = {config.name for config in loaded if sum(config.name == config_2.name for config_2 in loaded) > 1}
+    if repeated_names:
+        raise InvalidInput(f"two matrices are called {min(repeated_names)!r}: their runs would have one folder")
     return loaded
 
 
-def with_folders(matrices: list[MatrixConfig], out: Path | None) -> list[tuple[MatrixConfig, Path]]:
+def assign_folders(matrices: list[MatrixConfig], out: Path | None) -> list[tuple[MatrixConfig, Path]]:
     """Return each matrix with its run's folder; with several, `out` is the folder of all runs."""
     if out is not None and len(matrices) == 1:
         return [(matrices[0], out)]
@@ -462,30 +470,37 @@ def with_folders(matrices: list[MatrixConfig], out: Path | None) -> list[tuple[M
 def _load(path: Path, only: list[str], set_: list[str], limit: int | None, available_only: bool) -> MatrixConfig:
     from focus_eval.matrix.cells import check_lists, narrow
     from focus_eval.matrix.config import load_matrix, read_yaml_value
-    from focus_eval.report.tables import layout_named
 
     overrides = {key: read_yaml_value(value) for key, value in parse_assignments(set_).items()}
     if "k" in overrides and not isinstance(overrides["k"], list):
         overrides["k"] = [overrides["k"]]
     overrides |= {"limit": limit} if limit is not None else {}
     overrides |= {"available_only": True} if available_only else {}
-    chosen = {key: value.split(",") for key, value in parse_assignments(only).items()}
-    matrix = narrow(load_matrix(path, overrides=overrides), chosen)
+    names_by_list = {key: value.split(",") for key, value in parse_assignments(only).items()}
+    matrix = narrow(load_matrix(path, overrides=overrides), names_by_list)
     check_lists(matrix)
-    if matrix.anchors:
-        layout_named(matrix.anchors)  # the report's layout: better now than after the run
+    _check_layout(matrix.anchors)
     return matrix
 
 
-def print_missing(found: Preflight) -> bool:
-    """Print all that is missing and what to do about it, in lines that can be copied; return whether anything is."""
-    for note in found.notes:
+def _check_layout(name: str) -> None:
+    """Refuse a table layout that the report does not have, before the run."""
+    # The published tables all have one (a test says so); the report's own code takes seconds to load.
+    if name and not (resource_path("paper") / f"{name}.csv").is_file():
+        from focus_eval.report.tables import layout_named
+
+        layout_named(name)
+
+
+def print_missing(preflight: Preflight) -> bool:
+    """Print everything missing with its fix, in lines to copy; return whether anything is missing."""
+    for note in preflight.notes:
         print_folded(f"note: {note}")
-    if not found.missing:
+    if not preflight.missing:
         typer.echo("nothing is missing")
         return False
-    typer.echo(f"missing: {len(found.missing)}")
-    for lack in found.missing:
-        print_folded(f"- {lack.what}")
+    typer.echo(f"missing: {len(preflight.missing)}")
+    for lack in preflight.missing:
+        print_folded(f"- {lack.problem}")
         print_folded(f"    {lack.fix}", 6)
     return True

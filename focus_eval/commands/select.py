@@ -16,8 +16,8 @@ from focus_eval.commands.console import (
     clock_text,
     completed,
     print_folded,
+    print_if_slow,
     pull_progress,
-    say_if_slow,
     table_console,
 )
 from focus_eval.core.errors import InvalidInput
@@ -42,7 +42,7 @@ SamplerOption = Annotated[
 ]
 EncoderOption = Annotated[str, typer.Option(help="Encoder, e.g. clip:device=cpu.", autocompletion=completed("encoder"))]
 BackendOption = Annotated[
-    str, typer.Option(help="Video reader; see focus-eval plugins.", autocompletion=completed("video reader"))
+    str, typer.Option(help="Video reader; see focus-eval list readers.", autocompletion=completed("video reader"))
 ]
 
 
@@ -83,27 +83,27 @@ def select(
     check_shown(0 if sheet is None else k)
     budget = Budget(share=share, seconds=seconds)
     options, of_encoder = parse_assignments(option), parse_assignments(encoder_option)
-    with say_if_slow(f"loading encoder {encoder}"):
+    with print_if_slow(f"loading encoder {encoder}"):
         selector = make_selector(
             sampler, options, encoder, of_encoder, budget, k=k, seed=seed, store=store, backend=backend
         )
-    reopen = partial(open_source, video, fps=fps, backend=backend, kept=selector.store)
+    reopen = partial(open_source, video, fps=fps, backend=backend, store=selector.store)
     title = f"{selector.sampler.name} on {video.name}"
     waiting = f"loading encoder {encoder}, decoding the first frames" if selector.encoder else title
     with pull_progress(title, waiting=waiting) if not quiet else nullcontext() as progress:
-        chosen = select_with(selector, reopen, [query], budget, progress=progress)[0]
+        selection = select_with(selector, reopen, [query], budget, progress=progress)[0]
     if sheet is not None:
-        chosen.save_sheet(sheet)
+        selection.save_sheet(sheet)
     if out is not None:
-        write_text(out, chosen.to_json())
+        write_text(out, selection.to_json())
     if to_stdout:
-        typer.echo(chosen.to_json(), nl=False)
+        typer.echo(selection.to_json(), nl=False)
     elif not quiet:
-        _print(chosen)
+        _print(selection)
 
 
 def _check_writable(*paths: Path | None, video: Path) -> None:
-    """Refuse a place that cannot be written, before minutes of work go into it, and the video itself."""
+    """Refuse output paths that cannot be written, or that are the video itself."""
     for path in paths:
         if path is not None and path.resolve() == video.resolve() and not path.is_dir():
             raise InvalidInput(f"{path}: this is the video, which would be lost; name another file")
@@ -112,7 +112,7 @@ def _check_writable(*paths: Path | None, video: Path) -> None:
 
 
 def alike_keyframes(pictures: Mapping[int, NDArray[np.uint8]]) -> dict[int, int]:
-    """Return which keyframes look like an earlier one, and that one: they add little to what a model sees.
+    """Return the earlier keyframe that each repeated-looking keyframe resembles.
 
     Two pictures are alike where their pixels, averaged over 16 x 16 fields, differ by less than `ALIKE_LEVELS` of 255
     in the mean.
@@ -125,36 +125,41 @@ def alike_keyframes(pictures: Mapping[int, NDArray[np.uint8]]) -> dict[int, int]
     }
     alike: dict[int, int] = {}
     for frame, field in fields.items():
-        earlier = [other for other in fields if other < frame and np.abs(fields[other] - field).mean() < ALIKE_LEVELS]
-        if earlier:
-            alike[frame] = earlier[0]
+        earlier_frames = [
+            earlier for earlier in fields if earlier < frame and np.abs(fields[earlier] - field).mean() < ALIKE_LEVELS
+        ]
+        if earlier_frames:
+            alike[frame] = earlier_frames[0]
     return alike
 
 
-def _print(chosen: VideoSelection) -> None:
-    """Print the keyframes with their relevance, which earlier ones they look like, and what that cost."""
+def _print(selection: VideoSelection) -> None:
+    """Print the keyframes with relevance, similar earlier ones, and cost."""
     from rich.table import Table
 
     from focus_eval.api import MOST_SHOWN
 
-    row = chosen.row
-    if len(chosen.keyframes) > MOST_SHOWN:
-        print_folded(f"{row.sampler}: {len(row.keyframes)} keyframes; --out FILE writes them")
+    row = selection.row
+    if len(selection.keyframes) > MOST_SHOWN:
+        print_folded(f"{row.sampler}: {len(selection.keyframes)} keyframes; --out FILE writes them")
         return
-    alike = alike_keyframes(chosen.thumbnails)
-    table = Table(title=f"{row.sampler}: {len(row.keyframes)} keyframes of {row.n_frames} frames", title_justify="left")
+    alike = alike_keyframes(selection.thumbnails)
+    table = Table(
+        title=f"{row.sampler}: {len(selection.keyframes)} keyframes of {selection.video.n_frames} frames",
+        title_justify="left",
+    )
     for name in ("keyframe", "time", "seconds", "relevance", *(["looks like"] if alike else [])):
         table.add_column(name, justify="right", overflow="fold")
     for frame, time, relevance, is_scored in zip(
-        chosen.keyframes, chosen.times, chosen.relevance, chosen.is_scored, strict=True
+        selection.keyframes, selection.times, selection.relevance, selection.is_scored, strict=True
     ):
         value = "-" if np.isnan(relevance) else f"{relevance:.4f}" if is_scored else f"~{relevance:.4f}"
-        other = [str(alike.get(frame, ""))] if alike else []
-        table.add_row(str(frame), clock_text(time), f"{time:.2f}", value, *other)
+        alike_cell = [str(alike.get(frame, ""))] if alike else []
+        table.add_row(str(frame), clock_text(time), f"{time:.2f}", value, *alike_cell)
     table_console().print(table)
-    if len(row.keyframes) < min(row.k, row.n_frames):
+    if len(selection.keyframes) < min(row.k, selection.video.n_frames):
         print_folded(f"fewer than k = {row.k}: sampler {row.sampler} may leave keyframes out (docs/samplers.md)")
-    if not chosen.is_scored.all() and chosen.n_pulls:
+    if not selection.is_scored.all() and selection.n_pulls:
         print_folded("~: not scored; between the nearest scored frames")
     if alike:
         print_folded(
@@ -164,9 +169,9 @@ def _print(chosen: VideoSelection) -> None:
     if row.text_pulls:
         print_folded(f"{len(row.encoded_frames)} frames scored for {1 + len(row.text_pulls)} texts")
     else:
-        print_folded(f"{chosen.n_pulls} frames scored, {chosen.frames_scored:.2%} of the video")
+        print_folded(f"{selection.n_pulls} frames scored, {selection.share_scored:.2%} of the video")
     if row.asked.get("calls"):
-        print_folded(_asked_line(row))
+        print_folded(_model_usage_line(row))
     elif row.asked.get("dollars"):
         print_folded(f"The encoder {row.encoder} was paid {row.asked['dollars']:.4f} dollars")
     if row.scan_encoder:
@@ -174,14 +179,14 @@ def _print(chosen: VideoSelection) -> None:
     print_folded(f"seconds: {stages}")
 
 
-def _asked_line(row: SelectionRow) -> str:
-    asked = row.asked
-    is_known = {"input", "output"} <= asked.keys()
-    tokens = f"{asked['input'] + asked['output']:,.0f} tokens" if is_known else "tokens unknown"
-    dollars = f", {asked['dollars']:.4f} dollars" if "dollars" in asked else ""
+def _model_usage_line(row: SelectionRow) -> str:
+    usage = row.asked
+    is_known = {"input", "output"} <= usage.keys()
+    tokens = f"{usage['input'] + usage['output']:,.0f} tokens" if is_known else "tokens unknown"
+    dollars = f", {usage['dollars']:.4f} dollars" if "dollars" in usage else ""
     return (
-        f"{row.llm} asked {asked['calls']:.0f} times about {asked['images']:.0f} pictures, {tokens}{dollars}; "
-        f"{asked['replayed']:.0f} answered by the store"
+        f"{row.llm} asked {usage['calls']:.0f} times about {usage['images']:.0f} pictures, {tokens}{dollars}; "
+        f"{usage['replayed']:.0f} answered by the store"
     )
 
 
@@ -189,12 +194,12 @@ def _scan_line(row: SelectionRow) -> str:
     from focus_eval.report.cost import forward_equivalents, unit_costs
 
     units = unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost"))
-    pulls = row.frames_scored
+    pulls = row.n_scored
     total = float(forward_equivalents(units, encoded=pulls, scanned=row.frames_scanned, pulls=pulls))
-    named = row.options.get("scan_encoder") or row.scan_encoder
-    itself = ", the main encoder itself" if row.facts.get("scan_encoder_is_encoder") else ""
-    none = "" if pulls or "share" not in row.options else "; share leaves the main encoder none: -o share=0.05"
+    scan_encoder = row.options.get("scan_encoder") or row.scan_encoder
+    identity_note = ", the main encoder itself" if row.facts.get("scan_encoder_is_encoder") else ""
+    share_note = "" if pulls or "share" not in row.options else "; share leaves the main encoder none: -o share=0.05"
     return (
-        f"{row.frames_scanned} frames scanned with {named}{itself}, each {units[1]:.3g} of a forward: "
-        f"as much work as {total:.1f} forwards in all{none}"
+        f"{row.frames_scanned} frames scanned with {scan_encoder}{identity_note}, each {units[1]:.3g} of a forward: "
+        f"as much work as {total:.1f} forwards in all{share_note}"
     )

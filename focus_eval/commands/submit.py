@@ -48,16 +48,16 @@ def submit(
     from focus_eval.registry.submission import findings_of, submission
 
     material = Material(Path(card).parent, dict(annotation_of(text) for text in annotations), rates)
-    taken = read_registry(place or resource_path("registry"))
-    with submission(card, sampler, out, material, taken) as made:
-        figures = _figures(made, material)
-        findings = findings_of(made, material)
+    registered_cards = read_registry(place or resource_path("registry"))
+    with submission(card, sampler, out, material, registered_cards) as new_card:
+        figures = _figures(new_card, material)
+        findings = findings_of(new_card, material)
         for line in findings:
             print_folded(printable(line))
-        if made.sampler:
-            _verdict(made, videos=videos, minutes=minutes, demo=demo, seed=seed)
-        _write_page(made, figures, findings)
-    typer.echo(str(out / made.name))
+        if new_card.sampler:
+            _verdict(new_card, videos=videos, minutes=minutes, demo=demo, seed=seed)
+        _write_page(new_card, figures, findings)
+    typer.echo(str(out / new_card.name))
 
 
 def _figures(card: Card, material: Material) -> list[Figure]:
@@ -66,11 +66,12 @@ def _figures(card: Card, material: Material) -> list[Figure]:
     from focus_eval.registry.replayed import measured_groups
     from focus_eval.registry.site import leaderboards
 
-    cards, known = {card.name: card}, [item for item in card.selections if item.benchmark in material.annotations]
+    cards = {card.name: card}
+    measurable_items = [item for item in card.selections if item.benchmark in material.annotations]
     for item in card.selections:
-        if item not in known:
+        if item not in measurable_items:
             print_folded(f"{item.file}: not measured, no annotation of {item.benchmark} is given (--annotations)")
-    measurable = card.model_copy(update={"selections": tuple(known)})
+    measurable = card.model_copy(update={"selections": tuple(measurable_items)})
     figures = [item for group in measured_groups([measurable], material) for item in replayed_figures(group, cards)]
     for table in leaderboards(figures, cards):
         print_table(table)
@@ -81,9 +82,15 @@ def _verdict(card: Card, **options: Any) -> None:
     """Check the sampler and compare it with the controls at its cost; the page of this stays with the card."""
     from focus_eval.commands.compare import compare_samplers
 
-    chosen = ",".join(f"{name}={value}" for name, value in card.options.items())
-    text = f"{card.sampler_text}:{chosen}" if chosen else card.sampler_text
-    fixed: dict[str, Any] = {"margin": 3.0, "world": [], "relevance": None, "scan_relevance": None, "others": []}
+    options_text = ",".join(f"{name}={value}" for name, value in card.options.items())
+    text = f"{card.sampler_text}:{options_text}" if options_text else card.sampler_text
+    fixed: dict[str, Any] = {
+        "margin": 3.0,
+        "world": [],
+        "relevance": None,
+        "scan_relevance": None,
+        "other_samplers": [],
+    }
     with TemporaryDirectory() as work:
         compare_samplers(text, out=Path(work), **fixed, **options)
         shutil.copyfile(Path(work) / "compare.html", card.folder / "verdict.html")
@@ -91,13 +98,12 @@ def _verdict(card: Card, **options: Any) -> None:
 
 def _write_page(card: Card, figures: list[Figure], findings: list[str]) -> None:
     """Write the folder's own page: what the sampler is, its verdict, its figures, and what audit found."""
-    from focus_eval.registry.site import Section, leaderboards, sampler_sections, write_page
+    from focus_eval.registry.site import Section, card_lines, leaderboards, write_page
 
-    head, *rest = sampler_sections(card, figures)
-    sections: list[Section] = [head]
+    sections: list[Section] = [(card.title, card_lines(card))]
     if card.sampler:
         sections.append(("Verdict", [{"verdict.html": "On simulated videos, and in the quick demo"}]))
     sections += [(table.title, [table]) for table in leaderboards(figures, {card.name: card})]
     if card.selections:
         sections.append(("Audit", findings or ["No findings."]))
-    write_page(card.folder / "index.html", card.title, [*sections, *rest])
+    write_page(card.folder / "index.html", card.title, sections)

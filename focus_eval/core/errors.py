@@ -12,7 +12,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\u
 
 
 class FocusEvalError(Exception):
-    """Base of every error meant for the user: what, where, what to do; exit code 2 on the command line."""
+    """Base class of all errors meant for the user; the command line prints the message and exits with code 2."""
 
 
 class InvalidInput(FocusEvalError, ValueError):
@@ -20,18 +20,18 @@ class InvalidInput(FocusEvalError, ValueError):
 
 
 class DamagedFile(InvalidInput):
-    """A stored file that is not what was written; the message names it and says what a run does with it."""
+    """A stored file whose content is not what was written; the message names the file and what a run does with it."""
 
 
 class RowsChanged(InvalidInput):
-    """Rows that a run wrote to while they were read; read again they are whole.
+    """A run wrote to the rows while they were read; reading them again succeeds.
 
     Args:
-        what: the file or folder, and what happened to it.
+        change: the file or folder, and what happened to it.
     """
 
-    def __init__(self, what: str) -> None:
-        self.what = f"{what} while it was read: a run is writing here"
+    def __init__(self, change: str) -> None:
+        self.what = f"{change} while it was read: a run is writing here"
         super().__init__(f"{self.what}; run the command again")
 
 
@@ -44,7 +44,7 @@ class MissingDependency(FocusEvalError, ImportError):
 
 
 class PluginError(FocusEvalError):
-    """A plugin that cannot be loaded, is not what it says, or takes a name that is taken."""
+    """A plugin that cannot be loaded, is of another kind than registered, or uses a name that is taken."""
 
 
 class MissingWeights(FocusEvalError):
@@ -52,11 +52,11 @@ class MissingWeights(FocusEvalError):
 
 
 class VideoError(FocusEvalError):
-    """A video file that cannot be read as asked; the message starts with its path."""
+    """A video file that cannot be read as requested; the message starts with its path."""
 
 
 class EncoderError(FocusEvalError):
-    """A scorer that gave no usable relevance, or was asked for what it cannot give."""
+    """A scorer that returned no usable relevance, or cannot provide what was requested."""
 
 
 class SamplerError(FocusEvalError):
@@ -64,7 +64,7 @@ class SamplerError(FocusEvalError):
 
 
 class BrokenContract(SamplerError):
-    """A sampler that did not keep what every sampler promises; `promise` says in one word what."""
+    """A sampler that violated the sampler contract; `promise` names the violated rule in one word."""
 
     promise: str = ""
 
@@ -74,38 +74,38 @@ class SelectionMismatch(FocusEvalError):
 
 
 class AnswerError(FocusEvalError):
-    """A model or an API that gave no usable answer to one question; `usage` says what was spent on it, where known."""
+    """A model or an API that returned no usable answer to one question; `usage` is what the attempt cost, if known."""
 
     usage: Mapping[str, float] = MappingProxyType({})
 
 
 class RunError(FocusEvalError):
-    """A run that cannot go on as a whole (locked folder, too many failed questions)."""
+    """A run that cannot continue (locked folder, too many failed questions)."""
 
 
-# A name that is nearly right needs no longer list than this behind it.
+# With a near name to suggest, a message lists all names only if they are at most this many.
 MOST_LISTED = 8
 
 
 def is_device_failure(error: BaseException) -> bool:
-    """Whether a GPU itself failed: no later call on it in this process can succeed."""
+    """Return True if the GPU itself failed, so that no later call on it in this process can succeed."""
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:
-    """Return the error for an unknown `name`: the nearest of `known`; all where they are few or none is near."""
-    options = sorted(known)
+def unknown_name(kind: str, name: str, names: Iterable[str]) -> UnknownName:
+    """Return the error for an unknown `name`: with the nearest of `names`, or all if they are few or none is near."""
+    options = sorted(names)
     hint = nearest(name, options)
     if not hint or len(options) <= MOST_LISTED:
         hint = f"{hint or ';'} known: {', '.join(options) or 'none'}"
     return UnknownName(f"unknown {kind} {name!r}{hint}")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean 'focus'?" where one of `known` is near `name`, else ""."""
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return "; did you mean 'focus'?" if one of `names` is near `name`, else ""."""
     # A name with something behind it, such as an option after a space, is near too.
-    found = difflib.get_close_matches(name.split(" ")[0], list(known), n=1, cutoff=0.6)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    matches = difflib.get_close_matches(name.split(" ")[0], list(names), n=1, cutoff=0.6)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
 def printable(text: str) -> str:

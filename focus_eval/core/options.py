@@ -1,4 +1,4 @@
-"""Reads options: the one reader for Python, YAML, the command line and `--model_args`.
+"""Reads options of plugins from Python, YAML, the command line and `--model_args`.
 
 An option is declared once, as a field of a dataclass or a keyword of a constructor. Its value may come as text
 ("0.25", "true", "none"): a boolean is `true` or `false` and nothing else, `none` is None where an option may be None.
@@ -26,7 +26,7 @@ _TEXTS = tuple[str, ...]
 _PLAIN = (bool, int, float, str, type(None))
 _NO_LIMITS: Mapping[str, Any] = {}
 # The first colon before an assignment ends the name: `peaks.py:Peaks:gap=2` names `peaks.py:Peaks`.
-_NAMED = re.compile(r"(?P<name>.+?):(?P<options>[A-Za-z_]\w*=.*)", re.DOTALL)
+_NAME_WITH_OPTIONS = re.compile(r"(?P<name>.+?):(?P<options>[A-Za-z_]\w*=.*)", re.DOTALL)
 _NEXT = re.compile(r",(?=\s*[A-Za-z_]\w*\s*=)")
 
 
@@ -43,7 +43,7 @@ def option(
     A range applies to numbers only, so an option of type `float | Literal["auto"]` may have one.
 
     Args:
-        added: the sampler had rows before it had the option: at its default it changes nothing, nor their ids.
+        added: True if the option is newer than stored rows of the sampler; its default then keeps their ids.
     """
     limits = {"above": above, "at least": at_least, "at most": at_most, "added": "later" if added else None}
     declared: Any = field(
@@ -53,10 +53,10 @@ def option(
 
 
 def make(owner: str, kind: Callable[..., T], values: Mapping[str, Any]) -> T:
-    """Return `kind` made with `values`, text read in the types that its fields or its constructor declare.
+    """Return an instance of `kind`, with text in `values` parsed as the types that its fields or constructor declare.
 
     Args:
-        owner: whose options they are, for messages: "sampler 'focus'".
+        owner: the plugin in messages, e.g. "sampler 'focus'".
 
     Raises:
         UnknownName: an option that is not declared; the message has the nearest name.
@@ -71,17 +71,23 @@ def make(owner: str, kind: Callable[..., T], values: Mapping[str, Any]) -> T:
 
 
 def declared_types(kind: Callable[..., Any]) -> dict[str, Any]:
-    """Return the options of a class by name, with their declared types: its fields, or its constructor's keywords."""
+    """Return the options of a class by name, with their declared types: its fields, or its constructor's keywords.
+
+    A constructor that takes any keyword (`**options`) has the fields of the class's `options_type` besides.
+    """
     if isinstance(kind, type) and is_dataclass(kind):
         return field_types(kind)
     hints = get_type_hints(kind.__init__ if isinstance(kind, type) else kind)  # type: ignore[misc]
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    keyword_kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(kind).parameters.values()
-    return {item.name: hints.get(item.name, Any) for item in parameters if item.kind in named}
+    options = {item.name: hints.get(item.name, Any) for item in parameters if item.kind in keyword_kinds}
+    if hasattr(kind, "options_type") and any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters):
+        options |= field_types(kind.options_type)
+    return options
 
 
 def parse_named(text: str) -> tuple[str, dict[str, str]]:
-    """Return the name and the options, still text, of `name:option=value,option=value`; the options may be left out.
+    """Split `name:option=value,option=value` into the name and its options as text; options are optional.
 
     A comma separates only where `option=` follows, so a value may hold commas.
 
@@ -90,17 +96,17 @@ def parse_named(text: str) -> tuple[str, dict[str, str]]:
     """
     if not isinstance(text, str):
         raise InvalidInput(f"a name is text, e.g. 'focus:alpha=0.1', got {text!r}")
-    found = _NAMED.fullmatch(text)
-    if found is None:
+    match = _NAME_WITH_OPTIONS.fullmatch(text)
+    if match is None:
         return text, {}
-    return found["name"], parse_assignments(_NEXT.split(found["options"]))
+    return match["name"], parse_assignments(_NEXT.split(match["options"]))
 
 
 def named_text(name: str, options: Mapping[str, Any]) -> str:
     """Return the text that `parse_named` reads: `name:option=value,option=value`."""
     words = {True: "true", False: "false", None: "none"}
-    said = {key: words[item] if item is None or isinstance(item, bool) else item for key, item in options.items()}
-    pairs = [f"{key}={item}" for key, item in said.items()]
+    texts = {key: words[item] if item is None or isinstance(item, bool) else item for key, item in options.items()}
+    pairs = [f"{key}={item}" for key, item in texts.items()]
     return f"{name}:{','.join(pairs)}" if pairs else name
 
 
@@ -111,14 +117,15 @@ def named_options(text: str, options: Mapping[str, Any]) -> tuple[str, dict[str,
         InvalidInput: an option that is given in both.
     """
     name, written = parse_named(text)
-    twice = sorted({*written} & {*options})
-    if twice:
-        raise InvalidInput(f"option {twice[0]!r} of {name!r} is given twice: in {text!r} and as {options[twice[0]]!r}")
+    repeated = {*written} & {*options}
+    if repeated:
+        option = min(repeated)
+        raise InvalidInput(f"option {option!r} of {name!r} is given twice: in {text!r} and as {options[option]!r}")
     return name, {**written, **options}
 
 
 def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
-    """Return {"alpha": "0.1"} of ["alpha=0.1"].
+    """Parse ["alpha=0.1"] as {"alpha": "0.1"}.
 
     Raises:
         InvalidInput: a text without "=", or a name given twice.
@@ -134,13 +141,13 @@ def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
     return values
 
 
-def check_names(owner: str, known: Iterable[str], values: Iterable[str]) -> None:
-    """Refuse a name that is not among the `known` options of `owner`.
+def check_names(owner: str, names: Iterable[str], values: Iterable[str]) -> None:
+    """Refuse a name that is not among `names`, the options of `owner`.
 
     Raises:
         UnknownName: with the nearest option of `owner`.
     """
-    options = list(known)
+    options = list(names)
     for name in values:
         if name not in options:
             raise unknown_name(f"option of {owner}:", name, options)
@@ -161,21 +168,21 @@ def read_options(owner: str, hints: Mapping[str, Any], values: Mapping[str, Any]
 
 
 def read_value(owner: str, name: str, hint: Any, value: Any) -> Any:
-    """Return `value`, text or not, as the type `hint` of option `name`.
+    """Return `value` as the type `hint` of option `name`, parsed if it is text.
 
     Raises:
         InvalidInput: a value of another type.
     """
-    found = _from_text(value.strip(), hint) if isinstance(value, str) else _typed(value, hint)
-    if found is _NOT_THAT:
+    parsed = _from_text(value.strip(), hint) if isinstance(value, str) else _typed(value, hint)
+    if parsed is _NOT_THAT:
         raise _refusal(owner, name, hint, value)
-    return found
+    return parsed
 
 
 def field_types(kind: type) -> dict[str, Any]:
-    """Return the declared types of the fields of dataclass `kind`, by name."""
+    """Return the declared types of the fields that the constructor of dataclass `kind` takes, by name."""
     hints = _hints(kind)
-    return {declared.name: hints[declared.name] for declared in fields(kind)}
+    return {declared.name: hints[declared.name] for declared in fields(kind) if declared.init}
 
 
 def checked_values(owner: str, instance: Any) -> dict[str, Any]:
@@ -187,10 +194,10 @@ def checked_values(owner: str, instance: Any) -> dict[str, Any]:
     hints = _hints(instance.__class__)
     values = {}
     for declared in fields(instance):
-        given, hint = getattr(instance, declared.name), hints[declared.name]
-        value = _typed(given, hint)
+        current, hint = getattr(instance, declared.name), hints[declared.name]
+        value = _typed(current, hint)
         if value is _NOT_THAT or not _is_within(value, declared.metadata):
-            raise _refusal(owner, declared.name, hint, given, declared.metadata)
+            raise _refusal(owner, declared.name, hint, current, declared.metadata)
         values[declared.name] = value
     return values
 
@@ -201,6 +208,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
+    """Return the types in a union, or `hint` alone."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
@@ -230,7 +238,7 @@ def _typed(value: Any, hint: Any) -> Any:
 
 
 def _from_text(text: str, hint: Any) -> Any:
-    """Return what `text` says as one of the types of `hint`, or `_NOT_THAT`; the narrowest type first."""
+    """Parse `text` as the narrowest type of `hint` that fits; `_NOT_THAT` if none does."""
     members = _members(hint)
     if type(None) in members and text.lower() in ("none", "null"):
         return None
@@ -252,10 +260,11 @@ def _from_text(text: str, hint: Any) -> Any:
 
 
 def _is_within(value: Any, limits: Mapping[str, Any]) -> bool:
+    """Return True if `value` is no number or within the range that `option` declared."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return True
-    above, low, high = limits.get("above", -np.inf), limits.get("at least", -np.inf), limits.get("at most", np.inf)
-    return bool(value > above and low <= value <= high)
+    low, high = limits.get("at least", -np.inf), limits.get("at most", np.inf)
+    return bool(value > limits.get("above", -np.inf) and low <= value <= high)
 
 
 def _refusal(owner: str, name: str, hint: Any, value: Any, limits: Mapping[str, Any] = _NO_LIMITS) -> InvalidInput:

@@ -1,4 +1,4 @@
-"""Finds samplers, encoders, video readers, selection formats, benchmarks and models by name: the one registry.
+"""The registry that finds samplers, encoders, video readers, formats, benchmarks and models by name.
 
 A built-in plugin is a class whose body states its name, in a file of its package. Files are read, not imported, so
 listing names imports nothing and loading one plugin imports one file. Installed packages add theirs by entry point.
@@ -35,17 +35,17 @@ _FILE_MODULE = "focus_eval_plugin_file_"
 
 @dataclass(frozen=True, kw_only=True)
 class Plugin:
-    """A plugin that was found and not imported.
+    """A plugin that is located but not imported.
 
     Args:
         name: how it is registered.
-        where: `module:Class`, or the path of a YAML file.
+        location: `module:Class`, or the path of a YAML file.
         module: the module of a built-in class; "" for anything else.
         point: the entry point of an installed package, if it is one.
     """
 
     name: str
-    where: str
+    location: str
     module: str = ""
     point: EntryPoint | None = None
 
@@ -54,13 +54,13 @@ class Plugin:
         if self.point is not None:
             return self.point.load()
         if not self.module:
-            return Path(self.where)
-        return getattr(importlib.import_module(self.module), self.where.partition(":")[2])
+            return Path(self.location)
+        return getattr(importlib.import_module(self.module), self.location.partition(":")[2])
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """Class attributes with literal values, inherited ones included; {} where they need an import."""
-        return _facts(self.module, self.where.partition(":")[2]) if self.module else {}
+        """Class attributes with literal values, including inherited ones; {} if reading them needs an import."""
+        return _facts(self.module, self.location.partition(":")[2]) if self.module else {}
 
 
 class Registry(Generic[T]):
@@ -69,10 +69,10 @@ class Registry(Generic[T]):
     Args:
         noun: what messages call one: "sampler".
         group: the entry-point group for other packages.
-        built_in: finds ours; see `classes_in`.
-        check: returns what was loaded, or raises `PluginError`; called with it and a label for messages.
-        takes_files: whether `path/to/file.py:Class` names a plugin.
-        warns: a name that is taken gives a warning instead of an error.
+        built_in: finds the plugins of this package; see `classes_in`.
+        check: called with the loaded object and a label for messages; returns the object or raises `PluginError`.
+        takes_files: True if `path/to/file.py:Class` may name a plugin.
+        warns: True to warn, not raise, if an installed package registers a name that is taken.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Registry(Generic[T]):
         return self._loaded[name]
 
     def find(self, name: str) -> Plugin:
-        """Return where the plugin `name` is. Raises as `load`, but imports nothing."""
+        """Return the plugin `name` without importing it. Raises as `load`."""
         if name in self.plugins:
             return self.plugins[name]
         if self._takes_files and name.endswith(".py"):
@@ -126,14 +126,14 @@ class Registry(Generic[T]):
         raise unknown_name(self.noun, name, self.plugins)
 
     def fact(self, name: str, attribute: str, default: Any = None) -> Any:
-        """Return a class attribute of plugin `name`, without importing it where it is one of ours. Raises as `load`."""
+        """Return a class attribute of plugin `name`; built-in plugins are not imported for it. Raises as `load`."""
         if name in self.plugins and self.plugins[name].module:
             return self.plugins[name].facts.get(attribute, default)
         return getattr(self.load(name), attribute, default)
 
     @contextmanager
-    def naming_extras(self, name: str) -> Iterator[None]:
-        """Raise a package that is missing while `name` is loaded or made as `MissingDependency`."""
+    def name_missing_extra(self, name: str) -> Iterator[None]:
+        """Turn a `ModuleNotFoundError` of the `with` block into `MissingDependency` for plugin `name`."""
         try:
             yield
         except ModuleNotFoundError as error:
@@ -146,44 +146,44 @@ class Registry(Generic[T]):
 
     @cached_property
     def plugins(self) -> Mapping[str, Plugin]:
-        """Every plugin by name: ours, then those of installed packages."""
-        found: dict[str, Plugin] = {}
+        """All plugins by name: built-in ones, then those of installed packages."""
+        plugins: dict[str, Plugin] = {}
         for plugin in self._built_in():
-            if plugin.name in found:
-                other = found[plugin.name].where
-                raise PluginError(f"{self.noun} {plugin.name!r} ({plugin.where}): the name is taken by {other}")
-            found[plugin.name] = plugin
+            if plugin.name in plugins:
+                taken_by = plugins[plugin.name].location
+                raise PluginError(f"{self.noun} {plugin.name!r} ({plugin.location}): the name is taken by {taken_by}")
+            plugins[plugin.name] = plugin
         for point in sorted(entry_points(group=self.group), key=lambda entry: (entry.name, entry.value)):
-            if point.name not in found:
-                found[point.name] = Plugin(name=point.name, where=point.value, point=point)
+            if point.name not in plugins:
+                plugins[point.name] = Plugin(name=point.name, location=point.value, point=point)
                 continue
-            said = f"{self._label(point.name, point.value)}: the name is taken by {found[point.name].where}"
+            problem = f"{self._label(point.name, point.value)}: the name is taken by {plugins[point.name].location}"
             if not self._warns:
-                raise PluginError(f"{said}; uninstall or rename it")
-            warnings.warn(f"{said}; rename the entry point", stacklevel=2)
-        return found
+                raise PluginError(f"{problem}; uninstall or rename it")
+            warnings.warn(f"{problem}; rename the entry point", stacklevel=2)
+        return plugins
 
     def clear(self) -> None:
-        """Look for plugins again at the next use: packages were installed or removed meanwhile."""
+        """Forget found and loaded plugins, so that the next use searches again."""
         self._loaded.clear()
         self.__dict__.pop("plugins", None)
 
-    def _label(self, name: str, where: str) -> str:
-        return f"{self.noun} plugin {name!r} ({where})"
+    def _label(self, name: str, location: str) -> str:
+        return f"{self.noun} plugin {name!r} ({location})"
 
     def _from_plugin(self, plugin: Plugin) -> T:
         if plugin.point is None:
-            with self.naming_extras(plugin.name):
-                return self._check(plugin.load(), f"{self.noun} {plugin.name!r} ({plugin.where})")
-        label = self._label(plugin.name, plugin.where)
+            with self.name_missing_extra(plugin.name):
+                return self._check(plugin.load(), f"{self.noun} {plugin.name!r} ({plugin.location})")
+        label = self._label(plugin.name, plugin.location)
         try:
             loaded = plugin.load()
         except Exception as error:  # whatever a plugin raises at import is raised on under its name
             raise PluginError(f"{label} cannot be loaded: {type(error).__name__}: {error}") from error
         kind = self._check(loaded, label)
-        stated = getattr(kind, "name", plugin.name)
-        if stated != plugin.name:
-            raise PluginError(f"{label} calls itself {stated!r}; entry point and class must agree")
+        own_name = getattr(kind, "name", plugin.name)
+        if own_name != plugin.name:
+            raise PluginError(f"{label} calls itself {own_name!r}; entry point and class must agree")
         return kind
 
     def _from_file(self, spec: str) -> T:
@@ -202,7 +202,7 @@ def classes_in(
     """Return a function that finds the named classes in the files of `packages` without importing them.
 
     Args:
-        packages: dotted names of packages of ours.
+        packages: dotted names of packages inside `focus_eval`.
         base: the class that each derives from, by its name; "" for any class.
         name_of: the registered name from the literal attributes of a class's own body, "" for none; its `name` by
             default.
@@ -213,13 +213,13 @@ def classes_in(
         for package, path in files:
             module = f"{package}.{path.stem}"
             # Most files hold no plugin; parsing is what takes time.
-            if not _NAMED.search(path.read_text(encoding="utf-8")):
+            if not _STATES_NAME.search(path.read_text(encoding="utf-8")):
                 continue
             for class_name, node in _parsed(module).classes.items():
-                own = _literals(node)
-                name = own.get("name", "") if name_of is None else name_of(own)
+                attributes = _literals(node)
+                name = attributes.get("name", "") if name_of is None else name_of(attributes)
                 if name and (not base or _derives(module, class_name, base)):
-                    yield Plugin(name=name, where=f"{module}:{class_name}", module=module)
+                    yield Plugin(name=name, location=f"{module}:{class_name}", module=module)
 
     return find
 
@@ -227,16 +227,16 @@ def classes_in(
 def yaml_files(folder: Path) -> Iterator[Plugin]:
     """Yield the YAML files of `folder` as plugins, named by their stems."""
     for path in sorted(folder.glob("*.yaml")):
-        yield Plugin(name=path.stem, where=str(path))
+        yield Plugin(name=path.stem, location=str(path))
 
 
 def file_modules() -> list[ModuleType]:
-    """Return the modules of plugin files that were loaded: another process can import none of them by name."""
+    """Return the loaded modules of plugin files, which another process cannot import by name."""
     return [module for name, module in sys.modules.items() if is_plugin_file(name)]
 
 
 def is_plugin_file(module: str) -> bool:
-    """Whether `module` is the name that the module of a plugin file was given."""
+    """Return True if `module` is the module name of a plugin file."""
     return module.startswith(_FILE_MODULE)
 
 
@@ -247,8 +247,8 @@ def check_derived(loaded: Any, label: str, *, base: type) -> Any:
         PluginError: it is not, or lacks a method that `base` leaves open.
     """
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
-        said = f"is not a {base.__name__} class; derive it from {base.__module__}.{base.__name__}"
-        raise PluginError(f"{label} {said}")
+        problem = f"is not a {base.__name__} class; derive it from {base.__module__}.{base.__name__}"
+        raise PluginError(f"{label} {problem}")
     missing = sorted(getattr(loaded, "__abstractmethods__", ()))
     if missing:
         raise PluginError(f"{label} has no `{missing[0]}` method")
@@ -256,11 +256,11 @@ def check_derived(loaded: Any, label: str, *, base: type) -> Any:
 
 
 # A line of a class body that states a name: `name = "focus"`, `name: ClassVar[str] = "focus"`, `model_id = ..`.
-_NAMED = re.compile(r"^    (?:name|model_id)\b[^=\n]*= *[\"']", re.MULTILINE)
+_STATES_NAME = re.compile(r"^    (?:name|model_id)\b[^=\n]*= *[\"']", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class _Source:
+class _ModuleClasses:
     """The classes of a module, and the module that each imported name comes from."""
 
     classes: Mapping[str, ast.ClassDef]
@@ -268,12 +268,12 @@ class _Source:
 
 
 @cache
-def _parsed(module: str) -> _Source:
+def _parsed(module: str) -> _ModuleClasses:
     tree = ast.parse(_file_of(module).read_text(encoding="utf-8"))
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
     imported = {alias.asname or alias.name: str(node.module) for node in imports for alias in node.names}
-    return _Source(classes, {name: origin for name, origin in imported.items() if origin.startswith(f"{_TOP}.")})
+    return _ModuleClasses(classes, {name: origin for name, origin in imported.items() if origin.startswith(f"{_TOP}.")})
 
 
 def _file_of(module: str) -> Path:
@@ -292,6 +292,7 @@ def _bases(module: str, class_name: str) -> Iterator[tuple[str, str]]:
 
 
 def _derives(module: str, class_name: str, base: str) -> bool:
+    """Return True if the class derives, directly or not, from a class named `base`."""
     return any(
         name == base or (origin != "" and name in _parsed(origin).classes and _derives(origin, name, base))
         for origin, name in _bases(module, class_name)
@@ -299,27 +300,30 @@ def _derives(module: str, class_name: str, base: str) -> bool:
 
 
 def _facts(module: str, class_name: str) -> dict[str, Any]:
+    """Return the literal class attributes by name, including inherited ones that the class does not redefine."""
     facts: dict[str, Any] = {}
     for origin, name in reversed([*_bases(module, class_name)]):
         if origin and name in _parsed(origin).classes:
             facts |= _facts(origin, name)
     node = _parsed(module).classes[class_name]
     # What the class makes anew, as a method or from other values, is no longer what its base states.
-    made = {line.name for line in node.body if isinstance(line, ast.FunctionDef)} | {
+    redefined = {line.name for line in node.body if isinstance(line, ast.FunctionDef)} | {
         name for name, _ in _assigned(node)
     }
-    return {name: value for name, value in facts.items() if name not in made} | _literals(node)
+    return {name: value for name, value in facts.items() if name not in redefined} | _literals(node)
 
 
 def _literals(node: ast.ClassDef) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    """Return the literal values that the class body itself assigns, by attribute name."""
+    values: dict[str, Any] = {}
     for name, value in _assigned(node):
         with suppress(ValueError):
-            found[name] = ast.literal_eval(value)
-    return found
+            values[name] = ast.literal_eval(value)
+    return values
 
 
 def _assigned(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
+    """Yield name and value expression of each assignment to one name in the class body."""
     for line in node.body:
         if not isinstance(line, (ast.Assign, ast.AnnAssign)) or line.value is None:
             continue
@@ -336,16 +340,16 @@ def _class_in_file(noun: str, spec: str) -> tuple[Any, str]:
         raise PluginError(f"{noun} {spec!r}: there is no file {path}")
     # Dataclasses look their module up in sys.modules, so the file needs an entry there under a name of its own.
     module_name = f"{_FILE_MODULE}{zlib.crc32(str(path).encode()):08x}"
-    found = importlib.util.spec_from_file_location(module_name, path)
-    if found is None or found.loader is None:
+    module_spec = importlib.util.spec_from_file_location(module_name, path)
+    if module_spec is None or module_spec.loader is None:
         raise PluginError(f"{noun} {spec!r}: {path} is not a Python file")
-    module = sys.modules[module_name] = importlib.util.module_from_spec(found)
+    module = sys.modules[module_name] = importlib.util.module_from_spec(module_spec)
     try:
-        found.loader.exec_module(module)
+        module_spec.loader.exec_module(module)
     except Exception as error:  # whatever the file raises is raised on under its path
         lines = [place.lineno for place in traceback.extract_tb(error.__traceback__) if place.filename == str(path)]
-        where = f", line {lines[-1]}," if lines else ""
-        raise PluginError(f"{noun} file {path}{where} cannot be loaded: {type(error).__name__}: {error}") from error
+        line = f", line {lines[-1]}," if lines else ""
+        raise PluginError(f"{noun} file {path}{line} cannot be loaded: {type(error).__name__}: {error}") from error
     if not hasattr(module, class_name):
         classes = [n for n, kind in vars(module).items() if isinstance(kind, type) and kind.__module__ == module_name]
         raise PluginError(f"{noun} file {path} has no class {class_name!r}; it has {', '.join(classes) or 'none'}")

@@ -36,8 +36,8 @@ def resource_path(name: str) -> Path:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file to read its bytes, of a gzip what is in it, whichever of the two its name says."""
+def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for reading bytes, unpacked if its content is gzip, whatever its name."""
     with open(path, "rb") as file:
         if file.peek(2).startswith(_GZIP):
             with gzip.open(file) as unpacked:
@@ -53,7 +53,7 @@ def read_text(path: Path) -> str:
         InvalidInput: no such file, a folder, no permission, a broken gzip, or bytes that are not UTF-8.
     """
     try:
-        with opened(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as text:
+        with open_unpacked(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as text:
             return text.read()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InvalidInput(f"{path}: not a whole gzip file ({error}); copy it again") from error
@@ -69,12 +69,12 @@ def whole_text(text: str) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a text, which end in a line feed and in nothing else: JSON may hold U+2028 and U+0085."""
+    """Split text at line feeds only: JSON may contain U+2028 and U+0085."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def whole_texts(value: Any) -> Any:
-    """Return a JSON value with every text in it whole (see `whole_text`)."""
+    """Return a JSON value with `whole_text` applied to every string in it."""
     if isinstance(value, str):
         return whole_text(value)
     if isinstance(value, list):
@@ -90,44 +90,44 @@ def read_json(path: Path) -> Any:
     Raises:
         InvalidInput: a file that cannot be read, is not JSON, has a key twice in one object, or is nested too deeply.
     """
-    return parse_json(read_text(path), where=str(path))
+    return parse_json(read_text(path), location=str(path))
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file. Raises as `read_json`, and for a value that is not an object."""
-    found = read_json(path)
-    if not isinstance(found, dict):
-        raise InvalidInput(f"{path}: must hold a JSON object, holds {type(found).__name__}")
-    return found
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{path}: must hold a JSON object, holds {type(value).__name__}")
+    return value
 
 
-def parse_json(text: str, *, where: str) -> Any:
-    """Return the value of a JSON text. Raises as `read_json`; `where` begins the message."""
+def parse_json(text: str, *, location: str) -> Any:
+    """Return the value of a JSON text. Raises as `read_json`, with messages that start with `location`."""
     try:
-        found = json.loads(text, object_pairs_hook=_unique_keys)
+        value = json.loads(text, object_pairs_hook=_unique_keys)
         # Only an escape can stand for half a character.
-        return whole_texts(found) if HALF_ESCAPED.search(text) else found
+        return whole_texts(value) if HALF_ESCAPED.search(text) else value
     except _RepeatedKey as error:
-        raise InvalidInput(f"{where}: the key {error.args[0]!r} is written twice in one object") from None
+        raise InvalidInput(f"{location}: the key {error.args[0]!r} is written twice in one object") from None
     except json.JSONDecodeError as error:
-        raise InvalidInput(f"{where}:{error.lineno}: not JSON ({error.msg})") from error
+        raise InvalidInput(f"{location}:{error.lineno}: not JSON ({error.msg})") from error
     except ValueError as error:  # a number of thousands of digits
-        raise InvalidInput(f"{where}: JSON that cannot be read ({error})") from error
+        raise InvalidInput(f"{location}: JSON that cannot be read ({error})") from error
     except RecursionError as error:
-        raise InvalidInput(f"{where}: JSON nested too deeply") from error
+        raise InvalidInput(f"{location}: JSON nested too deeply") from error
 
 
 class _RepeatedKey(Exception):
-    """Its argument is the key."""
+    """Error for a key that occurs twice in one object of a JSON file."""
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Python keeps the last of two values and drops the first without a word."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    """Refuse repeated keys, of which Python would silently keep the last value."""
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         keys = [key for key, _ in pairs]
         raise _RepeatedKey(next(key for key in keys if keys.count(key) > 1))
-    return found
+    return mapping
 
 
 @cache
@@ -138,10 +138,10 @@ def yaml_loader() -> type[Any]:
     class PlainLoader(yaml.SafeLoader):
         def construct_object(self, node: Any, deep: bool = False) -> Any:
             try:
-                found = super().construct_object(node, deep)  # type: ignore[no-untyped-call]
+                value = super().construct_object(node, deep)  # type: ignore[no-untyped-call]
             except (ValueError, TypeError) as error:  # 2026-02-30, !!float abc, a number of thousands of digits
                 raise yaml.constructor.ConstructorError(None, None, f"not a value: {error}", node.start_mark) from error
-            return whole_text(found) if isinstance(found, str) else found
+            return whole_text(value) if isinstance(value, str) else value
 
     boolean = "tag:yaml.org,2002:bool"
     PlainLoader.yaml_implicit_resolvers = {
@@ -153,7 +153,7 @@ def yaml_loader() -> type[Any]:
 
 
 def yaml_node(path: Path, loader: type[Any] | None = None) -> Any:
-    """Return the node of a YAML file, before its values are made.
+    """Return the root node of a YAML file.
 
     Raises:
         InvalidInput: a file that cannot be read, broken YAML (with its line), nested too deeply, aliases that contain
@@ -162,7 +162,7 @@ def yaml_node(path: Path, loader: type[Any] | None = None) -> Any:
     import yaml
 
     text = read_text(path)
-    with _naming_line(path):
+    with _name_line_in_errors(path):
         node = yaml.compose(text, Loader=loader or yaml_loader())
     if _count_values(node, path) > MOST_YAML_VALUES:
         raise InvalidInput(f"{path}: its aliases stand for more than {MOST_YAML_VALUES:,} values")
@@ -172,13 +172,13 @@ def yaml_node(path: Path, loader: type[Any] | None = None) -> Any:
 def read_yaml(path: Path, loader: type[Any] | None = None) -> Any:
     """Return the value in a YAML file, plain types only. Raises as `yaml_node`, and for a tag that makes objects."""
     node = yaml_node(path, loader)
-    with _naming_line(path):
+    with _name_line_in_errors(path):
         return None if node is None else (loader or yaml_loader())("").construct_document(node)
 
 
 @contextmanager
-def _naming_line(path: Path) -> Iterator[None]:
-    """Raise what PyYAML finds wrong as `InvalidInput` with file and line."""
+def _name_line_in_errors(path: Path) -> Iterator[None]:
+    """Raise errors of PyYAML as `InvalidInput` with file and line."""
     import yaml
 
     try:
@@ -193,7 +193,7 @@ def _naming_line(path: Path) -> Iterator[None]:
 
 
 def _count_values(node: Any, path: Path) -> int:
-    """Return how many values `node` has once its aliases are expanded; nothing is expanded here."""
+    """Return how many values `node` would have with its aliases expanded."""
     counts: dict[int, int] = {}
     under_way: set[int] = set()
     stack = [(node, False)]

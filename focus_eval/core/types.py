@@ -1,12 +1,19 @@
-"""Videos as samplers see them, and the selections that samplers return."""
+"""The types that every package shares: questions, videos as samplers see them, and selections."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
+import re
+import unicodedata
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any, Literal
 
 import numpy as np
@@ -37,10 +44,10 @@ def frozen_ints(values: ArrayLike) -> IntArray:
     Raises:
         InvalidInput: values that are not integers; 0.9 is not frame 0.
     """
-    given = np.asarray(values).reshape(-1)
-    if given.size and given.dtype.kind not in "iu":
-        raise InvalidInput(f"frame indices must be integers, got {given[0]!r} ({given.dtype})")
-    array = given.astype(np.int64)
+    flat = np.asarray(values).reshape(-1)
+    if flat.size and flat.dtype.kind not in "iu":
+        raise InvalidInput(f"frame indices must be integers, got {flat[0]!r} ({flat.dtype})")
+    array = flat.astype(np.int64)
     array.setflags(write=False)
     return array
 
@@ -52,54 +59,70 @@ def frozen_floats(values: ArrayLike) -> FloatArray:
     return array
 
 
-def whole_number(value: Any, what: str, *, at_least: int = 1) -> int:
+def whole_number(value: Any, label: str, *, at_least: int = 1) -> int:
     """Return `value` as an int.
 
     Raises:
-        InvalidInput: a value that is not a whole number (True, 2.5, "8"), or one below `at_least`; names `what` it is.
+        InvalidInput: a value that is not a whole number (True, 2.5, "8"), or one below `at_least`; named as `label`.
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise InvalidInput(f"{what} must be an integer, got {value!r}")
+        raise InvalidInput(f"{label} must be an integer, got {value!r}")
     if value < at_least:
-        raise InvalidInput(f"{what} must be at least {at_least}, got {value}")
+        raise InvalidInput(f"{label} must be at least {at_least}, got {value}")
     return int(value)
 
 
-def finite_seconds(values: ArrayLike, what: str) -> FloatArray:
+def finite_seconds(values: ArrayLike, label: str) -> FloatArray:
     """Return times as float64, `(n,)`.
 
     Raises:
-        InvalidInput: values that are not finite numbers; names `what` they are.
+        InvalidInput: values that are not finite numbers; named as `label`.
     """
     try:
         times = np.asarray(values, dtype=np.float64).reshape(-1)
     except (TypeError, ValueError):
         times = np.array([np.nan])
     if not np.isfinite(times).all():
-        raise InvalidInput(f"{what} must be finite numbers of seconds, got {values!r:.80}")
+        raise InvalidInput(f"{label} must be finite numbers of seconds, got {values!r:.80}")
     return times
 
 
-def usable_path(value: Any, what: str) -> Path:
-    """Return `value` as a path that this system could hold, whether or not it is there.
+def usable_path(value: Any, label: str) -> Path:
+    """Return `value` as a path that is valid on this system, whether or not it exists.
 
     Raises:
         InvalidInput: not a path, or one that cannot be.
     """
     if not isinstance(value, (str, Path)):
-        raise InvalidInput(f"{what} must be a path, got {value!r}")
+        raise InvalidInput(f"{label} must be a path, got {value!r}")
     try:
         os.lstat(value)
     except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, ValueError) as error:  # too long a name, no permission, a NUL
-        raise InvalidInput(f"{what} {str(value)[:80]!r}: {getattr(error, 'strerror', error)}") from error
+        raise InvalidInput(f"{label} {str(value)[:80]!r}: {getattr(error, 'strerror', error)}") from error
     return Path(value)
+
+
+def checked_query(query: str) -> str:
+    """Return `query` without surrounding blanks; every scorer checks its query so.
+
+    Raises:
+        InvalidInput: an empty query, or text that is not valid Unicode (a lone surrogate).
+    """
+    text = query.strip()
+    if not text:
+        raise InvalidInput("the query is empty: say what to look for")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"the query is not valid text: character {error.start} is a lone surrogate") from error
+    return text
 
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """Length and rate of a video: all a sampler knows of it besides relevance.
+    """Length and frame rate of a video, which is all that a sampler knows of it besides relevance.
 
     Args:
         n_frames: frames in presentation order, at least 1.
@@ -122,9 +145,9 @@ class VideoInfo:
         if not (is_number and np.isfinite(self.fps) and self.fps > 0):
             raise InvalidInput(f"a frame rate must be a finite number above 0, got {self.fps!r}")
         for name in ("sync_frames", "reference_frames"):
-            if (given := getattr(self, name)) is None:
+            if (values := getattr(self, name)) is None:
                 continue
-            frames = frozen_ints(given)
+            frames = frozen_ints(values)
             if frames.size and (frames[0] < 0 or frames[-1] >= self.n_frames or (np.diff(frames) <= 0).any()):
                 raise InvalidInput(f"{name.replace('_', ' ')} must ascend within [0, {self.n_frames})")
             object.__setattr__(self, name, frames)
@@ -147,9 +170,120 @@ class VideoInfo:
         return frames[frames < self.n_frames]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """One question of a benchmark about one video.
+
+    Args:
+        benchmark: its name.
+        id: unique within the benchmark.
+        query: the bare question for the encoder: no options, no instructions.
+        options: option texts in order; empty for open questions.
+        video: path of the file relative to the benchmark's video folder; questions with equal `video` share it.
+        answer: the correct option letter, or the value of an open question; None where the split hides it.
+        duration_seconds: the annotation's own length; None where it has none and the file must be probed.
+        bucket: the annotation's own length bucket; None where it follows from the seconds.
+        evidence_seconds: times of the annotated evidence.
+        evidence_intervals: the annotated evidence as (start, stop) in seconds, where it is given as intervals.
+        evidence_scenes: number of the scene of each interval, where several are one scene; else empty.
+        n_evidence_dropped: annotated times that lie past the end of the video and were left out.
+        evidence_unread: why the annotated evidence cannot be read; "" where it can, or where there is none.
+        category: the benchmark's question type, "" where there is none.
+        fps: the annotation's own frame rate of the video; None where it has none.
+        subtitles: file of what is said in the video, relative to the folder beside the video folder; "" where the
+            benchmark has none.
+        subtitles_offset_seconds: what that file's clock says when the video begins.
+    """
+
+    benchmark: str
+    id: str
+    query: str
+    options: tuple[str, ...]
+    video: str
+    answer: str | None
+    duration_seconds: float | None = None
+    bucket: str | None = None
+    evidence_seconds: tuple[float, ...] = ()
+    evidence_intervals: tuple[tuple[float, float], ...] = ()
+    evidence_scenes: tuple[int, ...] = ()
+    n_evidence_dropped: int = 0
+    evidence_unread: str = ""
+    category: str = ""
+    fps: float | None = None
+    subtitles: str = ""
+    subtitles_offset_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.id or not self.video or not self.query.strip():
+            raise InvalidInput(f"{self.benchmark}: a question needs an id, a video and a query, got id {self.id!r}")
+
+    @property
+    def content_key(self) -> str:
+        """Digest of video, text, options and correct answer (see `content_key`)."""
+        return content_key(self.video, self.query, self.options, self.answer or "")
+
+
+_FILE_SUFFIX = re.compile(r"\.[a-z][a-z0-9]{1,4}$")
+_OPTION_LABEL = re.compile(r"^\(?[a-z0-9](?:\)|[.:])\s*(?=\S)")
+
+
+@lru_cache(maxsize=65536)
+def content_key(video: str, text: str, options: tuple[str, ...] = (), answer: str = "") -> str:
+    """Return a digest of what a question asks, and one of its correct answer, however a file writes them.
+
+    Case, white space and the form of Unicode do not count, nor do the folder and suffix of a video and the letters
+    before options.
+    """
+    name = _FILE_SUFFIX.sub("", _folded(video.replace("\\", "/").rpartition("/")[2]))
+    texts = [_OPTION_LABEL.sub("", _folded(option)) for option in options]
+    question = json.dumps([name, _folded(text), texts], separators=(",", ":"))
+    digests = [hashlib.sha256(part.encode()).hexdigest() for part in (question, _folded(answer))]
+    return f"{digests[0][:16]}-{digests[1][:8]}"
+
+
+def _folded(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def query_text(question: Question, form: str = "question") -> str:
+    """Return the text that an encoder compares frames with.
+
+    Args:
+        form: "question" (what FOCUS and AKS use), "question_and_options" (a line per option after it), or a template
+            with `{question}` and perhaps `{options}`.
+
+    Raises:
+        InvalidInput: a form that is neither.
+    """
+    check_query_form(form)
+    if form == "question":
+        return question.query
+    options = "\n".join(f"{letter}. {text}" for letter, text in zip(ascii_uppercase, question.options, strict=False))
+    if form == "question_and_options":
+        return f"{question.query}\n{options}".rstrip()
+    return form.replace("{question}", question.query).replace("{options}", options)
+
+
+def check_query_form(form: str) -> None:
+    """Refuse a `form` that `query_text` cannot fill.
+
+    Raises:
+        InvalidInput: neither a known form nor a template with `{question}`, or a template with another field.
+    """
+    if form in ("question", "question_and_options"):
+        return
+    if "{question}" not in form:
+        raise InvalidInput(
+            f'query must be "question", "question_and_options" or a template with {{question}}, got {form!r}'
+        )
+    unknown = sorted(set(re.findall(r"\{\w*\}", form)) - {"{question}", "{options}"})
+    if unknown:
+        raise InvalidInput(f"query {form!r}: a template has {{question}} and {{options}}, not {', '.join(unknown)}")
+
+
 @dataclass(frozen=True)
 class ClipReport:
-    """What a bandit sampler learned of the clip `[start, stop)`; mean and radius are None where it never pulled."""
+    """Statistics of a bandit sampler about the clip `[start, stop)`; mean and radius are None without pulls."""
 
     start: int
     stop: int
@@ -165,7 +299,7 @@ class ClipReport:
 
 @dataclass(frozen=True)
 class TimedText:
-    """What is said or shown in writing from `start_seconds` to `stop_seconds` of a video."""
+    """Subtitle of a video from `start_seconds` to `stop_seconds`."""
 
     start_seconds: float
     stop_seconds: float
@@ -174,7 +308,7 @@ class TimedText:
 
 @dataclass(frozen=True, eq=False)
 class TextPulls:
-    """Frames pulled for another text than the question's, in pull order, and their relevance to it, both `(n,)`."""
+    """Frames pulled for another text than the question, in pull order, and their relevance to it, both `(n,)`."""
 
     text: str
     frames: IntArray
@@ -183,7 +317,7 @@ class TextPulls:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The keyframes of one question, what was pulled to find them, and who chose.
+    """The keyframes of one question, the frames pulled to find them, and the sampler.
 
     Args:
         keyframes: frames shown to the model, ascending ints in `[0, video.n_frames)`; unique unless the
@@ -195,7 +329,7 @@ class Selection:
         pulled_frames, pulled_relevance: of the question's own text, shape `(n,)`, in pull order.
         text_pulls: the same of other texts.
         looked_frames: frames whose pictures the sampler looked at itself, in that order, `(n,)`.
-        asked: what it asked a model, as `samplers.asking.Asked`; {} where it asked none.
+        asked: what it asked a model, as `samplers.asking.ModelUsage`; {} where it asked none.
         scanned_frames: what the scan encoder saw, ascending, `(n_scanned,)`; empty where there is none.
         scales: one factor in (0, 1] per keyframe, by which to shrink width and height; None: full size for all.
         clips: the arms of a bandit sampler, ascending; empty for others.
@@ -217,7 +351,7 @@ class Selection:
     seconds_apart: float = field(default=0.0, compare=False)
     text_pulls: tuple[TextPulls, ...] = ()
     looked_frames: IntArray = field(default_factory=lambda: frozen_ints([]))
-    asked: Mapping[str, int] = field(default_factory=dict)
+    model_usage: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         frames = frozen_ints(self.keyframes)
@@ -234,27 +368,34 @@ class Selection:
 
     @property
     def n_pulls(self) -> int:
-        """Frames scored for this question; one that was scored for two texts counts twice."""
-        return int(self.pulled_frames.size + sum(other.frames.size for other in self.text_pulls))
+        """Number of frames scored for this question; a frame scored for two texts counts twice."""
+        return int(self.pulled_frames.size + sum(pulls.frames.size for pulls in self.text_pulls))
 
     @property
     def encoded_frames(self) -> IntArray:
-        """The distinct frames that were scored for any text, ascending, `(n,)`."""
-        return np.unique(np.concatenate([self.pulled_frames, *(other.frames for other in self.text_pulls)]))
+        """Distinct frames scored for any text, ascending, `(n,)`."""
+        return np.unique(np.concatenate([self.pulled_frames, *(pulls.frames for pulls in self.text_pulls)]))
 
     @property
     def n_scanned(self) -> int:
-        """Frames the scan encoder saw for this question; not pulls."""
+        """Number of frames that the scan encoder saw for this question; they are not pulls."""
         return int(self.scanned_frames.size)
 
     @property
-    def frames_scored(self) -> float:
+    def share_scored(self) -> float:
         """Share of the video's frames that were scored, in [0, 1]."""
         return self.n_pulls / self.video.n_frames
 
     @property
+    def frames_scored(self) -> float:
+        """Former name of `share_scored`."""
+        message = "Selection.frames_scored goes after version 0.3: write share_scored"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return self.share_scored
+
+    @property
     def is_scored(self) -> NDArray[np.bool_]:
-        """Which keyframes have a relevance of their own, shape `(n_keyframes,)`."""
+        """True for each keyframe that was scored itself, shape `(n_keyframes,)`."""
         return np.isin(self.keyframes, self.pulled_frames[np.isfinite(self.pulled_relevance)])
 
     @property
@@ -263,9 +404,9 @@ class Selection:
 
         A keyframe that was not scored (`is_scored`) gets the value on the line between the nearest scored frames.
         """
-        known = np.flatnonzero(np.isfinite(self.pulled_relevance))
-        if not known.size:
+        scored = np.flatnonzero(np.isfinite(self.pulled_relevance))
+        if not scored.size:
             return np.full(len(self.keyframes), np.nan)
-        known = known[np.argsort(self.pulled_frames[known], kind="stable")]
-        values: FloatArray = np.interp(self.keyframes, self.pulled_frames[known], self.pulled_relevance[known])
+        scored = scored[np.argsort(self.pulled_frames[scored], kind="stable")]
+        values: FloatArray = np.interp(self.keyframes, self.pulled_frames[scored], self.pulled_relevance[scored])
         return values

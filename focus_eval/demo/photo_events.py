@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from focus_eval.core.errors import InvalidInput, RunError, VideoError
 from focus_eval.demo.photographs import PHOTOGRAPHS
-from focus_eval.demo.storyboard import VIDEO_IDS, Asked, Storyboard, render, storyboards
+from focus_eval.demo.storyboard import VIDEO_IDS, BoardQuestion, Storyboard, render, storyboards
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -31,7 +31,7 @@ RECIPE = 3  # raised whenever the code may give other bytes
 BYTES_PER_FRAME = 1000  # generous: what the free space is checked against
 FOLDER = Path("datasets/longvideobench")
 POSITION_FPS = 24.0  # of LongVideoBench's `position`, whatever the file's rate
-_DONE = "photo_events.json"
+DONE_FILE = "photo_events.json"
 
 Progress = Callable[[str, int, int], None]
 
@@ -63,11 +63,11 @@ def build_photo_events(
     boards = storyboards(aspects, video_ids=video_ids)
     try:
         (root / "videos").mkdir(parents=True, exist_ok=True)
-        done = _Done(root / _DONE)
-        todo = [board for board in boards if not done.has(board, _video_path(root, board))]
+        done_videos = _DoneVideos(root / DONE_FILE)
+        todo = [board for board in boards if not done_videos.has(board, _video_path(root, board))]
         _remove_leftovers(root)
         _check_space(root, todo)
-        _write_videos(root, todo, done, n_workers=n_workers, progress=progress or (lambda *step: None))
+        _write_videos(root, todo, done_videos, n_workers=n_workers, progress=progress or (lambda *step: None))
         _write_annotation(root, boards)
     except OSError as error:
         raise RunError(_write_failure(root, error)) from error
@@ -76,18 +76,18 @@ def build_photo_events(
 
 def rows_of(board: Storyboard) -> list[dict[str, Any]]:
     """Return the questions of one video as rows of LongVideoBench's validation split."""
-    return [_row(board, number, asked) for number, asked in enumerate(board.questions)]
+    return [_row(board, number, question) for number, question in enumerate(board.questions)]
 
 
-def _row(board: Storyboard, number: int, asked: Asked) -> dict[str, Any]:
+def _row(board: Storyboard, number: int, question: BoardQuestion) -> dict[str, Any]:
     seconds = board.duration_seconds
-    middles = [(start + stop - 1) / 2 / board.fps for start, stop in asked.scenes]
+    middles = [(start + stop - 1) / 2 / board.fps for start, stop in question.scenes]
     return {
         "video_id": board.video_id,
-        "question": asked.query,
-        "question_wo_referring_query": asked.query,
+        "question": question.query,
+        "question_wo_referring_query": question.query,
         "topic_category": "photo_events",
-        "question_category": asked.topic,
+        "question_category": question.topic,
         "level": "L1-Perception",
         "id": f"{board.video_id}_{number}",
         "video_path": f"{board.video_id}.mp4",
@@ -96,13 +96,15 @@ def _row(board: Storyboard, number: int, asked: Asked) -> dict[str, Any]:
         "starting_timestamp_for_subtitles": 0,
         "duration": round(seconds, 3),
         "view_count": 0,
-        **{f"option{at}": asked.choices[at] if at < len(asked.choices) else "N/A" for at in range(5)},
-        "correct_choice": asked.correct,
+        **{f"option{at}": question.choices[at] if at < len(question.choices) else "N/A" for at in range(5)},
+        "correct_choice": question.correct,
         "position": [round(float(time * POSITION_FPS)) for time in map(float, middles)],
     }
 
 
-def _write_videos(root: Path, todo: Sequence[Storyboard], done: _Done, *, n_workers: int, progress: Progress) -> None:
+def _write_videos(
+    root: Path, todo: Sequence[Storyboard], done_videos: _DoneVideos, *, n_workers: int, progress: Progress
+) -> None:
     """Write the videos, longest first, `n_workers` at once; the first failure stops all of them.
 
     In processes: drawing and encoding hold Python's lock for a third of their time.
@@ -120,7 +122,7 @@ def _write_videos(root: Path, todo: Sequence[Storyboard], done: _Done, *, n_work
     try:
         for job in as_completed(jobs):
             job.result()
-            done.add(jobs[job], _video_path(root, jobs[job]))
+            done_videos.add(jobs[job], _video_path(root, jobs[job]))
     finally:
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
@@ -135,7 +137,7 @@ def _report(steps: Any, progress: Progress) -> None:
 
 
 def _begin(stop: Any, steps: Any) -> None:
-    """Prepare a process that writes videos: when to stop, and where its steps go."""
+    """Initialise a writing process with the stop event and the queue of progress steps."""
     # Ctrl-C reaches every process of a terminal; the first one then stops the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -197,8 +199,8 @@ def _write_annotation(root: Path, boards: Sequence[Storyboard]) -> None:
     _write_text(root / "lvb_val.json", json.dumps(listed, indent=1))
 
 
-class _Done:
-    """Which videos are finished, by a hash over all that makes their bytes, so that an older recipe's are redone."""
+class _DoneVideos:
+    """Record of finished videos with a hash of their recipe, so that those of an older recipe are redone."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -211,7 +213,7 @@ class _Done:
                 raise InvalidInput(f"{path}: damaged; remove it and start again") from error
 
     def has(self, board: Storyboard, video: Path) -> bool:
-        """True where `video` was made from `board` as it is now and is whole."""
+        """Return True if the file `video` is complete and was made from `board` with this recipe."""
         entry = self._entries.get(board.video_id)
         return entry is not None and video.exists() and entry == self._entry(board, video)
 
@@ -235,7 +237,7 @@ def _recipe(board: Storyboard) -> str:
 
 
 def _working_copy(name: str) -> Image.Image:
-    """Return a photograph no wider than the camera can use: rendering a large one costs five times as much."""
+    """Return a photograph shrunk to the working width: rendering a large one takes five times as long."""
     picture = PHOTOGRAPHS[name].open()
     if picture.width <= WORKING_WIDTH:
         return picture
@@ -252,7 +254,7 @@ def _video_path(root: Path, board: Storyboard) -> Path:
 
 
 def _remove_leftovers(root: Path) -> None:
-    """Remove what a killed run was writing; files of a run that is still going on are left alone."""
+    """Remove the unfinished files of killed runs, not those of a running one."""
     for video_id in VIDEO_IDS:
         for partial in (root / "videos").glob(f".{video_id}.*.mp4"):
             if not _is_running(int(partial.name.split(".")[2])):
@@ -270,11 +272,11 @@ def _is_running(process_id: int) -> bool:
 
 
 def _check_space(root: Path, todo: Sequence[Storyboard]) -> None:
-    needed = sum(board.n_frames for board in todo) * BYTES_PER_FRAME
+    n_bytes = sum(board.n_frames for board in todo) * BYTES_PER_FRAME
     free = shutil.disk_usage(root).free
-    if needed > free:
+    if n_bytes > free:
         raise RunError(
-            f"{root}: photo_events needs about {needed / 1e6:.0f} MB, {free / 1e6:.0f} MB are free; "
+            f"{root}: photo_events needs about {n_bytes / 1e6:.0f} MB, {free / 1e6:.0f} MB are free; "
             "free some space or choose another folder, then start again"
         )
 

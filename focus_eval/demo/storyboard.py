@@ -1,4 +1,4 @@
-"""The storyboards of photo_events: what each video shows and what is asked about it."""
+"""Makes the storyboards of photo_events: the shots and the questions of each video."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ class Shot:
     def __post_init__(self) -> None:
         if self.n_frames < 1:
             raise InvalidInput(f"a shot needs at least 1 frame, got {self.n_frames}")
-        for left, top, right, bottom in (self.first, self.last):
-            if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
-                raise InvalidInput(f"a view must lie inside its picture, got {(left, top, right, bottom)}")
+        for x_min, y_min, x_max, y_max in (self.first, self.last):
+            if not (0 <= x_min < x_max <= 1 and 0 <= y_min < y_max <= 1):
+                raise InvalidInput(f"a view must lie inside its picture, got {(x_min, y_min, x_max, y_max)}")
 
     def view(self, frame: int) -> Box:
-        """Return what is in view at `frame` of the shot: it starts and stops gently."""
+        """Return the visible box at `frame` of the shot; the camera starts and stops gently."""
         moves = max(1, (self.n_frames - 1) // FRAMES_PER_MOVE)
-        along = min(1.0, (frame // FRAMES_PER_MOVE) / moves)
-        ease = along * along * (3 - 2 * along)
-        left, top, right, bottom = (a + (b - a) * ease for a, b in zip(self.first, self.last, strict=True))
-        return left, top, right, bottom
+        progress = min(1.0, (frame // FRAMES_PER_MOVE) / moves)
+        ease = progress * progress * (3 - 2 * progress)
+        x_min, y_min, x_max, y_max = (a + (b - a) * ease for a, b in zip(self.first, self.last, strict=True))
+        return x_min, y_min, x_max, y_max
 
 
 def render(shot: Shot, picture: Image.Image, *, width: int, height: int) -> Iterator[tuple[Pixels, int]]:
-    """Yield RGB pixels `(height, width, 3)` and for how many frames they stay, `shot.n_frames` together."""
+    """Yield RGB pixels `(height, width, 3)` with the number of frames that they last, `shot.n_frames` in all."""
     from PIL import Image, ImageEnhance, ImageOps
 
     if shot.mirrored:
@@ -67,8 +67,8 @@ def render(shot: Shot, picture: Image.Image, *, width: int, height: int) -> Iter
         picture = ImageEnhance.Brightness(picture).enhance(shot.gain)
     step = shot.n_frames if shot.first == shot.last else FRAMES_PER_MOVE
     for frame in range(0, shot.n_frames, step):
-        left, top, right, bottom = shot.view(frame)
-        box = (left * picture.width, top * picture.height, right * picture.width, bottom * picture.height)
+        x_min, y_min, x_max, y_max = shot.view(frame)
+        box = (x_min * picture.width, y_min * picture.height, x_max * picture.width, y_max * picture.height)
         pixels = np.asarray(picture.resize((width, height), Image.Resampling.BILINEAR, box=box))
         yield pixels, min(step, shot.n_frames - frame)
 
@@ -81,14 +81,14 @@ class Topic:
         name: category of its questions.
         query: the question, without its choices.
         answers: photograph -> the choice it makes right.
-        others: further wrong choices, of the same kind, that no photograph shows.
-        never_with: photographs that would make the answer doubtful, kept out of a video that is asked this.
+        other_answers: further wrong choices, of the same kind, that no photograph shows.
+        never_with: photographs that would make the answer doubtful, kept out of a video with this question.
     """
 
     name: str
     query: str
     answers: Mapping[str, str]
-    others: tuple[str, ...]
+    other_answers: tuple[str, ...]
     never_with: tuple[str, ...] = ()
 
 
@@ -177,7 +177,7 @@ VIDEO_IDS: tuple[str, ...] = tuple(row[0] for row in _VIDEOS)
 
 
 @dataclass(frozen=True)
-class Asked:
+class BoardQuestion:
     """One question about one video.
 
     Args:
@@ -199,7 +199,7 @@ class Storyboard:
     video_id: str
     fps: Fraction
     shots: tuple[Shot, ...]
-    questions: tuple[Asked, ...]
+    questions: tuple[BoardQuestion, ...]
 
     @property
     def n_frames(self) -> int:
@@ -222,13 +222,13 @@ def storyboards(aspects: Mapping[str, float], *, video_ids: Sequence[str] | None
     for video_id in video_ids or ():
         if video_id not in VIDEO_IDS:
             raise unknown_name("video", video_id, VIDEO_IDS)
-    letters, asked = _balanced_letters(), _asked()
+    letters, topics_by_video = _balanced_letters(), _topics_by_video()
     boards = []
     for at, (video_id, seconds, fps, shot_seconds) in enumerate(_VIDEOS):
         if video_ids is None or video_id in video_ids:
             first = at * N_QUESTIONS_PER_VIDEO
             correct = letters[first : first + N_QUESTIONS_PER_VIDEO]
-            boards.append(_storyboard(video_id, seconds, fps, shot_seconds, asked[at], correct, aspects))
+            boards.append(_storyboard(video_id, seconds, fps, shot_seconds, topics_by_video[at], correct, aspects))
     return boards
 
 
@@ -237,16 +237,16 @@ def _storyboard(
     seconds: int,
     fps: Fraction,
     shot_seconds: tuple[float, float],
-    asked: Sequence[tuple[Topic, str]],
+    topics: Sequence[tuple[Topic, str]],
     correct: Sequence[int],
     aspects: Mapping[str, float],
 ) -> Storyboard:
     rng = Random(f"photo_events {video_id}")
     n_frames = int(seconds * fps)
-    scenes = _scenes(rng, [photograph for _, photograph in asked], n_frames, fps, repeats=1 if seconds < 180 else 2)
-    taken = {photograph for topic, _ in asked for photograph in (*topic.answers, *topic.never_with)}
+    scenes = _scenes(rng, [photograph for _, photograph in topics], n_frames, fps, repeats=1 if seconds < 180 else 2)
+    question_photographs = {photograph for topic, _ in topics for photograph in (*topic.answers, *topic.never_with)}
     background = [name for topic in TOPICS for name in topic.answers] + list(FILLERS)
-    background = [name for name in background if name not in taken]
+    background = [name for name in background if name not in question_photographs]
     shots: list[Shot] = []
     at = 0
     for start, stop, photograph in [*scenes, (n_frames, n_frames, "")]:
@@ -255,19 +255,19 @@ def _storyboard(
             shots.append(_event_shot(rng, photograph, stop - start, aspects[photograph]))
         at = stop
     questions = tuple(
-        Asked(
+        BoardQuestion(
             topic.name,
             topic.query,
             _choices(rng, topic, photograph, right),
             right,
             tuple((start, stop) for start, stop, name in scenes if name == photograph),
         )
-        for (topic, photograph), right in zip(asked, correct, strict=True)
+        for (topic, photograph), right in zip(topics, correct, strict=True)
     )
     return Storyboard(video_id, fps, tuple(shots), questions)
 
 
-def _asked() -> list[list[tuple[Topic, str]]]:
+def _topics_by_video() -> list[list[tuple[Topic, str]]]:
     """Return topics and photographs of each video's questions: all topics but one, whose photographs distract there.
 
     An astronaut makes the answer to the question about vehicles doubtful, so one video in three is not asked about
@@ -276,21 +276,21 @@ def _asked() -> list[list[tuple[Topic, str]]]:
     """
     rng = Random("photo_events topics")
     by_name = {topic.name: topic for topic in TOPICS}
-    others = [name for name in by_name if name not in ("vehicle", "clothing")]
+    other_names = [name for name in by_name if name not in ("vehicle", "clothing")]
     turns = dict.fromkeys(by_name, 0)
     videos: list[list[tuple[Topic, str]]] = []
     for at in range(len(_VIDEOS)):
-        left_out = ("vehicle", "clothing", others[at // 3 % len(others)])[at % 3]
-        asked = []
+        left_out = ("vehicle", "clothing", other_names[at // 3 % len(other_names)])[at % 3]
+        topics = []
         for topic in rng.sample(TOPICS, len(TOPICS)):
             if topic.name == left_out:
                 continue
             names = list(topic.answers)
             if topic.name == "clothing":
                 names = ["astronaut"] if left_out == "vehicle" else ["officer"]
-            asked.append((topic, names[turns[topic.name] % len(names)]))
+            topics.append((topic, names[turns[topic.name] % len(names)]))
             turns[topic.name] += 1
-        videos.append(asked)
+        videos.append(topics)
     return videos
 
 
@@ -308,7 +308,7 @@ def _balanced_letters() -> list[int]:
 def _choices(rng: Random, topic: Topic, photograph: str, right: int) -> tuple[str, ...]:
     """Return the choices: the other photographs of the topic first, then others of its kind, in random order."""
     wrong = [text for name, text in topic.answers.items() if name != photograph]
-    wrong += rng.sample(topic.others, N_CHOICES - 1 - len(wrong))
+    wrong += rng.sample(topic.other_answers, N_CHOICES - 1 - len(wrong))
     rng.shuffle(wrong)
     return (*wrong[:right], topic.answers[photograph], *wrong[right:])
 
@@ -337,23 +337,25 @@ def _ordinary_shots(
     n_frames: int,
     fps: Fraction,
     shot_seconds: tuple[float, float],
-    before: Sequence[Shot],
+    earlier_shots: Sequence[Shot],
     aspects: Mapping[str, float],
 ) -> list[Shot]:
     """Return shots of background photographs, `n_frames` together, none followed by the same photograph."""
     shots: list[Shot] = []
-    left = n_frames
+    n_left = n_frames
     shortest = round(shot_seconds[0] * fps)
-    while left > 0:
-        length = min(left, round(rng.uniform(*shot_seconds) * fps))
-        if left - length < shortest:
-            length = left
-        last = [*before, *shots][-1:]
+    while n_left > 0:
+        length = min(n_left, round(rng.uniform(*shot_seconds) * fps))
+        if n_left - length < shortest:
+            length = n_left
+        last = [*earlier_shots, *shots][-1:]
         name = rng.choice([item for item in background if not last or item != last[0].photograph])
         first, second = (_view(rng, aspects[name], width=rng.uniform(0.5, 1.0)) for _ in range(2))
-        still = rng.random() < STILL_SHARE
-        shots.append(Shot(name, length, first, first if still else second, rng.random() < 0.5, rng.uniform(0.8, 1.15)))
-        left -= length
+        is_still = rng.random() < STILL_SHARE
+        shots.append(
+            Shot(name, length, first, first if is_still else second, rng.random() < 0.5, rng.uniform(0.8, 1.15))
+        )
+        n_left -= length
     return shots
 
 
@@ -369,15 +371,15 @@ def _event_shot(rng: Random, photograph: str, n_frames: int, aspect: float) -> S
 def _view(rng: Random, aspect: float, *, width: float, subject: Box = (0.0, 0.0, 1.0, 1.0)) -> Box:
     """Return a 16:9 view of a picture of `aspect`, `width` of the widest possible, its middle over the subject's."""
     widest = min(1.0, ASPECT / aspect)
-    across = width * widest
-    down = across * aspect / ASPECT
-    left = _place(rng, across, subject[0], subject[2])
-    top = _place(rng, down, subject[1], subject[3])
-    return left, top, min(1.0, left + across), min(1.0, top + down)
+    view_width = width * widest
+    view_height = view_width * aspect / ASPECT
+    x_min = _place(rng, view_width, subject[0], subject[2])
+    y_min = _place(rng, view_height, subject[1], subject[3])
+    return x_min, y_min, min(1.0, x_min + view_width), min(1.0, y_min + view_height)
 
 
 def _place(rng: Random, length: float, low: float, high: float) -> float:
-    """Return where a stretch of `length` begins: it lies in [0, 1] and, where it can, inside or over [low, high]."""
+    """Return a random start in [0, 1] for a stretch of `length` inside [low, high], or over it if it is longer."""
     ends = (low, high - length)
     start = rng.uniform(min(ends), max(ends))
     return min(max(0.0, start), 1.0 - length)

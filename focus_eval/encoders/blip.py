@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from types import MethodType
@@ -21,13 +21,12 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import scaled_dot_product_attention
 
-from focus_eval.core.errors import EncoderError
-from focus_eval.core.types import FloatArray
-from focus_eval.encoders import torch_scorer
+from focus_eval.core.errors import EncoderError, InvalidInput
+from focus_eval.core.types import FloatArray, checked_query
 from focus_eval.encoders.cost import blip_gmacs
-from focus_eval.encoders.preprocess import ImageRules, Resize
-from focus_eval.encoders.protocol import checked_query
-from focus_eval.encoders.weights import load_weights, locate, weights_identity
+from focus_eval.encoders.preprocess import ImageRules
+from focus_eval.encoders.torch_scorer import EncoderOptions, MatchingScorer, revision_line
+from focus_eval.encoders.weights import Located, load_weights
 from focus_eval.video.reader import Pixels
 
 # Each field is one difference; `LAVIS` has them all, `TRANSFORMERS` none. tests/encoders/test_blip_parity.py takes away
@@ -36,8 +35,8 @@ from focus_eval.video.reader import Pixels
 MAX_WORDS = 50
 LAVIS_TOKENS = 35  # longest text with both ends
 
-_BLANKED = re.compile(r"[.!\"()*#:;~]")
-_BLANKS = re.compile(r"\s{2,}")
+_REMOVED_CHARACTERS = re.compile(r"[.!\"()*#:;~]")
+_BLANK_RUNS = re.compile(r"\s{2,}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +68,12 @@ TRANSFORMERS = BlipRules(
 
 
 def clean_caption(text: str) -> str:
-    r"""Return `text` as LAVIS' `blip_caption` leaves it.
+    r"""Return `text` cleaned like LAVIS' `blip_caption` does.
 
     Lower case; each of `. ! " ( ) * # : ; ~` becomes a blank; runs of two or more blanks become one; the ends are
     stripped; the first 50 words, counted between single spaces, stay. `?`, `,`, `'` and `-` stay.
     """
-    text = _BLANKS.sub(" ", _BLANKED.sub(" ", text.lower())).rstrip("\n").strip(" ")
+    text = _BLANK_RUNS.sub(" ", _REMOVED_CHARACTERS.sub(" ", text.lower())).rstrip("\n").strip(" ")
     return " ".join(text.split(" ")[:MAX_WORDS])
 
 
@@ -91,7 +90,7 @@ def use_fused_attention(model: Any) -> None:
     for layer in model.text_encoder.encoder.layer:
         layer.attention.self.forward = MethodType(_attend_text, layer.attention.self)
         layer.crossattention.self.forward = MethodType(_attend_to_image, layer.crossattention.self)
-        layer.crossattention.self.image = None
+        layer.crossattention.self.image, layer.crossattention.self.keeps_image = None, False
 
 
 def _attend_image(module: Any, hidden_states: torch.Tensor, **_: Any) -> tuple[torch.Tensor, None]:
@@ -116,14 +115,15 @@ def _attend_text(
 def _attend_to_image(
     module: Any, hidden_states: torch.Tensor, *, encoder_hidden_states: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, None]:
-    """Attention to image tokens `(n, tokens, width)` of `(n * questions)` texts, frame by frame; every one is seen."""
+    """Attend from `(n * questions)` texts to all image tokens `(n, tokens, width)` of their frame."""
     rows, length, width = hidden_states.shape
     queried = hidden_states.reshape(encoder_hidden_states.shape[0], -1, width)
-    if module.image is None:
-        module.image = tuple(
-            _heads(project(encoder_hidden_states), module.num_attention_heads) for project in (module.key, module.value)
-        )
-    context = scaled_dot_product_attention(_heads(module.query(queried), module.num_attention_heads), *module.image)
+    image = module.image
+    if image is None:
+        projections = (module.key, module.value)
+        image = tuple(_heads(project(encoder_hidden_states), module.num_attention_heads) for project in projections)
+        module.image = image if module.keeps_image else None
+    context = scaled_dot_product_attention(_heads(module.query(queried), module.num_attention_heads), *image)
     return context.transpose(1, 2).reshape(rows, length, module.all_head_size), None
 
 
@@ -132,21 +132,49 @@ def _heads(states: torch.Tensor, n_heads: int) -> torch.Tensor:
     return states.view(n, length, n_heads, width // n_heads).transpose(1, 2)
 
 
-_TEXT_ROWS = 512  # frames x questions in one pass of the text encoder: about 1 GB of activations in fp32
-_QUERIES_AT_ONCE = 64
-_KEPT_BYTES = 2 << 30  # of keys and values: 32 frames of BLIP large take 1.36 GB in fp32
-_KeysAndValues = list[tuple[torch.Tensor, torch.Tensor]]
+# Frames x questions in one pass of the text encoder. In fp32, 512 frames of BLIP large are 1.2 GB of image tokens,
+# 1.8 GB of keys and values in the layer that runs, and .3 GB of activations.
+_MAX_TEXT_ROWS = 512
+_MAX_QUERIES_AT_ONCE = 64
+# Most bytes of keys and values, over all layers, kept for the next question about the same frames: 32 frames of BLIP
+# large take 1.36 GB in fp32. Beyond it each layer computes its own and drops them at once.
+_MAX_KEPT_BYTES = 2 << 30
 
 
-class BlipScorer(torch_scorer.MatchingScorer):
-    """BLIP-ITM: relevance is the probability that image and text match.
+@dataclass
+class _ImageKeys:
+    """Keys and values of the frames of `features`, of each layer, by part of the frames."""
+
+    features: torch.Tensor
+    by_part: dict[Any, list[tuple[torch.Tensor, torch.Tensor]]] = field(default_factory=dict)
+    n_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlipOptions(EncoderOptions):
+    """Options of BLIP.
 
     Args:
-        checkpoint: a known name, a repository of the model hub, or a folder; see `focus-eval doctor`.
-        revision: commit, tag or branch of the repository; None: the known one.
         preprocess: "lavis", what FOCUS and AKS ran; "hf", transformers' own defaults of text and image.
         text_heads: attention heads of the text encoder as trained; "hf" takes what the configuration says.
-        device, precision, batch_size, resize, compile: see `EncoderOptions`.
+    """
+
+    preprocess: Literal["lavis", "hf"] = "lavis"
+    text_heads: int = 12
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.preprocess not in ("lavis", "hf"):
+            raise InvalidInput(f"preprocess {self.preprocess!r} must be lavis or hf")
+
+    @property
+    def rules(self) -> BlipRules:
+        """How text and image reach the model."""
+        return BlipRules(text_heads=self.text_heads) if self.preprocess == "lavis" else TRANSFORMERS
+
+
+class BlipScorer(MatchingScorer):
+    """BLIP-ITM: relevance is the probability that image and text match. Its options are those of `BlipOptions`.
 
     Raises:
         MissingWeights, EncoderError: see `weights.locate`.
@@ -160,75 +188,45 @@ class BlipScorer(torch_scorer.MatchingScorer):
             "repository": "Salesforce/blip-itm-large-coco",
             "revision": "c0273606af96037e7a3b2fb0ff4ae9620b517be6",
             "gigabytes": 1.78,
+            "gmacs": {"image": 191.065276416, "keys": 10.890510336, "fusion": 3.862980096},
             "note": "FOCUS and AKS (LAVIS blip_image_text_matching, large)",
         },
         "blip-itm-base-coco": {
             "repository": "Salesforce/blip-itm-base-coco",
             "revision": "refs/pr/5",
             "gigabytes": 0.90,
+            "gmacs": {"image": 55.483582464, "keys": 8.167882752, "fusion": 3.862980096},
             "note": "the main branch has no safetensors",
         },
     }
 
-    def __init__(
-        self,
-        *,
-        checkpoint: str = default_checkpoint,
-        revision: str | None = None,
-        preprocess: Literal["lavis", "hf"] = "lavis",
-        text_heads: int = 12,
-        device: str = "auto",
-        precision: torch_scorer.Precision = "fp32",
-        batch_size: int = 32,
-        resize: Resize = "auto",
-        compile: bool = False,
-    ) -> None:
-        rules = _rules(preprocess, text_heads)
-        options = torch_scorer.EncoderOptions(
-            device=device, precision=precision, batch_size=batch_size, resize=resize, compile=compile
-        )
-        located = locate(checkpoint, revision=revision, model_type=self.model_type)
-        self._setup(
-            load_model(located.folder, rules, where=located.identity),
-            load_tokenizer(located.folder),
-            rules=rules,
-            options=options,
-            identity=located.identity,
-            image_processor=_torchvision_processor(located.folder) if rules.resize == "torchvision" else None,
-        )
+    options_type: ClassVar[type[EncoderOptions]] = BlipOptions
+
+    options: BlipOptions
+
+    def load_model(self, located: Located) -> Any:
+        """Return the checkpoint's model, configured by the rules."""
+        self.rules = self.options.rules
+        return load_model(located.folder, self.rules, label=located.identity)
+
+    def read_image_rules(self, folder: Path) -> ImageRules:
+        """Return size and colour of the input as the checkpoint in `folder` states them."""
+        return _image_rules(_config(folder, self.rules))
+
+    def load_text(self, located: Located) -> None:
+        """Load the tokenizer, and transformers' image processor where frames go through it."""
+        is_torchvision = self.rules.resize == "torchvision"
+        self._set_up(load_tokenizer(located.folder), _torchvision_processor(located.folder) if is_torchvision else None)
 
     @classmethod
-    def revision_of(
-        cls,
-        *,
-        checkpoint: str = default_checkpoint,
-        revision: str | None = None,
-        preprocess: Literal["lavis", "hf"] = "lavis",
-        text_heads: int = 12,
-        precision: str = "fp32",
-        compile: bool = False,
-        **_: Any,
-    ) -> str:
-        """Return the `revision` of an encoder with these options; loads no weights."""
-        settings = _settings(_rules(preprocess, text_heads))
-        return torch_scorer.revision_line(
-            weights_identity(checkpoint, revision), precision=precision, compile=compile, **settings
-        )
+    def settings(cls, options: BlipOptions) -> dict[str, Any]:
+        """Return the rules as parts of `revision`."""
+        return _settings(options.rules)
 
     @classmethod
-    def gmacs_of(
-        cls,
-        *,
-        checkpoint: str = default_checkpoint,
-        revision: str | None = None,
-        preprocess: Literal["lavis", "hf"] = "lavis",
-        text_heads: int = 12,
-        **_: Any,
-    ) -> dict[str, float]:
-        """Return the `gmacs` of an encoder with these options; loads no weights."""
-        rules = _rules(preprocess, text_heads)
-        located = locate(checkpoint, revision=revision, model_type=cls.model_type)
-        return blip_gmacs(_config(located.folder, rules), _longest(rules))
+    def gmacs_in(cls, folder: Path, options: BlipOptions) -> dict[str, float]:
+        """Return the `gmacs` of the checkpoint in `folder`; loads no weights."""
+        return blip_gmacs(_config(folder, options.rules), _max_text_tokens(options.rules))
 
     @classmethod
     def of_parts(
@@ -238,43 +236,27 @@ class BlipScorer(torch_scorer.MatchingScorer):
         *,
         identity: str,
         rules: BlipRules = LAVIS,
-        options: torch_scorer.EncoderOptions | None = None,
+        options: BlipOptions | None = None,
         image_processor: Any = None,
     ) -> BlipScorer:
         """Return a scorer on a `BlipForImageTextRetrieval` made elsewhere, for benchmarks on random weights."""
         scorer = cls.__new__(cls)
-        scorer._setup(
-            model,
-            tokenizer,
-            rules=rules,
-            options=options or torch_scorer.EncoderOptions(),
-            identity=identity,
-            image_processor=image_processor,
-        )
+        scorer._prepare_device(options or BlipOptions())
+        scorer.rules = rules
+        scorer._load_on_device(model, _image_rules(model.config))
+        scorer._set_up(tokenizer, image_processor)
+        scorer.revision = revision_line(identity, scorer.options, _settings(rules))
+        scorer.gmacs = blip_gmacs(model.config, _max_text_tokens(rules))
         return scorer
 
-    def _setup(
-        self,
-        model: Any,
-        tokenizer: Any,
-        *,
-        rules: BlipRules,
-        options: torch_scorer.EncoderOptions,
-        identity: str,
-        image_processor: Any,
-    ) -> None:
-        side = int(model.config.vision_config.image_size)
-        super().__init__(model, image_rules=ImageRules(height=side, width=side), options=options)
+    def _set_up(self, tokenizer: Any, image_processor: Any) -> None:
         use_fused_attention(self._model)
-        self.rules = rules
         self._tokenizer = tokenizer
         self._image_processor = image_processor
-        self._vision = torch.compile(self._model.vision_model) if options.compile else self._model.vision_model
-        self._text_runner = self._runner(_TEXT_ROWS)
+        self._vision = torch.compile(self._model.vision_model) if self.options.compile else self._model.vision_model
+        self._text_runner = self._runner(_MAX_TEXT_ROWS)
         self._tokens = lru_cache(maxsize=4096)(self._tokens_on_device)
-        self._kept: tuple[Any, dict[Any, _KeysAndValues]] = (None, {})
-        self.revision = self._label(identity, **_settings(rules))
-        self.gmacs = blip_gmacs(self._model.config, _longest(rules))
+        self._keys: _ImageKeys | None = None
 
     def relevance(self, features: torch.Tensor, query: str) -> FloatArray:
         """Return the probability of a match, shape `(n,)`."""
@@ -288,7 +270,7 @@ class BlipScorer(torch_scorer.MatchingScorer):
         projected once for all of them. Equal to one query at a time within 1e-5 in fp32.
         """
         checked = [checked_query(query) for query in queries]
-        groups = [checked[at : at + _QUERIES_AT_ONCE] for at in range(0, len(checked), _QUERIES_AT_ONCE)]
+        groups = [checked[at : at + _MAX_QUERIES_AT_ONCE] for at in range(0, len(checked), _MAX_QUERIES_AT_ONCE)]
         return np.concatenate([self._match_probability(features, part) for part in groups])
 
     def text_inputs(self, texts: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -298,7 +280,7 @@ class BlipScorer(torch_scorer.MatchingScorer):
             EncoderError: without a cut, a text longer than the text encoder has positions.
         """
         cut = {"truncation": True, "max_length": self.rules.max_tokens} if self.rules.max_tokens else {}
-        cleaned = [self._cleaned(text) for text in texts]
+        cleaned = [self._clean_text(text) for text in texts]
         encoded = self._tokenizer(cleaned, padding="longest", return_tensors="pt", **cut)
         ids = encoded["input_ids"].clone()
         positions = self._model.config.text_config.max_position_embeddings
@@ -310,17 +292,17 @@ class BlipScorer(torch_scorer.MatchingScorer):
 
     def count_tokens(self, query: str) -> int:
         """Return the tokens of `query` with both ends before the cut to 35 (of its first 50 words, if it has more)."""
-        return len(self._tokenizer(self._cleaned(query))["input_ids"])
+        return len(self._tokenizer(self._clean_text(query))["input_ids"])
 
     def is_cut(self, query: str) -> bool:
         """Return whether the text encoder sees only the start of `query`."""
         return self.rules.max_tokens is not None and self.count_tokens(query) > self.rules.max_tokens
 
-    def _cleaned(self, text: str) -> str:
+    def _clean_text(self, text: str) -> str:
         return clean_caption(text) if self.rules.caption else text
 
     def _tokens_on_device(self, queries: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ids and mask for all batches of frames; the text encoder itself reads the image in every layer."""
+        """Return token ids and mask on the device, tokenized once for all batches of frames."""
         ids, mask = self.text_inputs(queries)
         return ids.to(self._torch_device), mask.to(self._torch_device)
 
@@ -328,49 +310,42 @@ class BlipScorer(torch_scorer.MatchingScorer):
         if not len(features):
             return np.empty((len(queries), 0))
         ids, mask = self._tokens(tuple(queries))
-        kept = self._kept_of(features)
-        found = self._matched(
-            features, lambda states, part: self._match(states, ids, mask, part, kept), rows_per_frame=len(queries)
+        # The very tensor is held, so that no other one can take its place in memory and pass for it.
+        keys = self._keys
+        if keys is None or keys.features is not features:
+            keys = self._keys = _ImageKeys(features)
+        probabilities = self._match_in_batches(
+            features, lambda states, part: self._match(states, ids, mask, part, keys), rows_per_frame=len(queries)
         )
-        probability: NDArray[np.float64] = found.numpy().T
+        probability: NDArray[np.float64] = probabilities.numpy().T
         return probability
 
     def close(self) -> None:
         """Release weights and device memory."""
-        self._kept = (None, {})
+        self._keys = None
+        self._tokens.cache_clear()
         super().close()
 
-    def _kept_of(self, features: torch.Tensor) -> dict[Any, _KeysAndValues]:
-        """Return the keys and values of `features`, by part; those of the frames before are dropped."""
-        # The very tensor is held, so that no other one can take its place in memory and pass for it.
-        held, kept = self._kept
-        if held is not features:
-            kept = {}
-            self._kept = (features, kept)
-        return kept
-
     def _match(
-        self,
-        states: torch.Tensor,
-        ids: torch.Tensor,
-        mask: torch.Tensor,
-        part: slice,
-        kept: dict[Any, _KeysAndValues],
+        self, states: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor, part: slice, keys: _ImageKeys
     ) -> torch.Tensor:
         """Return match probabilities `(n, n_queries)` in fp32."""
         n = len(states)
         # A batch that was not finite in half precision is computed again in fp32, with keys and values of its own.
         key = (part.start, part.stop, torch.is_autocast_enabled(states.device.type))
         readers = [layer.crossattention.self for layer in self._model.text_encoder.encoder.layer]
-        known = kept.get(key)
+        stored = keys.by_part.get(key)
+        n_bytes = len(readers) * _key_bytes(readers[0], states)
+        keeps = stored is None and keys.n_bytes + n_bytes <= _MAX_KEPT_BYTES
         for at, reader in enumerate(readers):
-            reader.image = known[at] if known else None
+            reader.image, reader.keeps_image = stored[at] if stored else None, keeps
         try:
             hidden = self._model.text_encoder(
                 input_ids=ids.repeat(n, 1), attention_mask=mask.repeat(n, 1), encoder_hidden_states=states
             ).last_hidden_state
-            if known is None and len(readers) * sum(map(_n_bytes, readers[0].image)) <= _KEPT_BYTES:
-                kept[key] = [reader.image for reader in readers]
+            if keeps:
+                keys.by_part[key] = [reader.image for reader in readers]
+                keys.n_bytes += n_bytes
         finally:
             for reader in readers:
                 reader.image = None
@@ -392,19 +367,23 @@ class BlipScorer(torch_scorer.MatchingScorer):
         return values
 
 
-def _n_bytes(values: torch.Tensor) -> int:
-    return values.numel() * values.element_size()
+def _key_bytes(reader: Any, states: torch.Tensor) -> int:
+    """Return the bytes of one layer's keys and values of image tokens `(n, tokens, width)`."""
+    device = states.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
+    n, tokens, _ = states.shape
+    return 2 * n * tokens * int(reader.all_head_size) * dtype.itemsize
 
 
-def load_model(folder: Path, rules: BlipRules, *, where: str) -> Any:
-    """Return the `BlipForImageTextRetrieval` in `folder`, configured as `rules` say, in fp32.
+def load_model(folder: Path, rules: BlipRules, *, label: str) -> Any:
+    """Return the `BlipForImageTextRetrieval` in `folder`, configured by `rules`, in fp32.
 
     Raises:
         EncoderError: weights of another model or damaged ones.
     """
     from transformers import BlipForImageTextRetrieval
 
-    return load_weights(BlipForImageTextRetrieval, folder, config=_config(folder, rules), where=where)
+    return load_weights(BlipForImageTextRetrieval, folder, config=_config(folder, rules), label=label)
 
 
 def _config(folder: Path, rules: BlipRules) -> Any:
@@ -424,17 +403,18 @@ def load_tokenizer(folder: Path) -> Any:
     return BertTokenizer.from_pretrained(folder, local_files_only=True)
 
 
-def _rules(preprocess: str, text_heads: int) -> BlipRules:
-    return BlipRules(text_heads=text_heads) if torch_scorer.checked_preprocess(preprocess) == "lavis" else TRANSFORMERS
+def _image_rules(config: Any) -> ImageRules:
+    side = int(config.vision_config.image_size)
+    return ImageRules(height=side, width=side)
 
 
-def _longest(rules: BlipRules) -> int:
-    """Return the tokens of the longest text; where none is cut, those of LAVIS, which few questions pass."""
+def _max_text_tokens(rules: BlipRules) -> int:
+    """Return the tokens of the longest text; without a cut LAVIS' limit, which few questions exceed."""
     return rules.max_tokens or LAVIS_TOKENS
 
 
 def _settings(rules: BlipRules) -> dict[str, Any]:
-    """Return what to say of `rules` in the revision: a name, and the fields that differ from it."""
+    """Return `rules` as parts of the revision: a preset, and the fields that differ from it."""
     if rules == TRANSFORMERS:
         return {"preprocess": "hf"}
     changed = {name: value for name, value in asdict(rules).items() if value != getattr(LAVIS, name)}

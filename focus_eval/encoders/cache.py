@@ -1,4 +1,4 @@
-"""Keeps features of frames in memory, and recognises pictures that were embedded before.
+"""Stores features of frames in memory, and recognises pictures that were embedded before.
 
 A still shot or a slide gives frame after frame of the same bytes, and a reader is shown frames that a sampler pulled
 before: their features are looked up by a hash of their pixels.
@@ -22,14 +22,14 @@ from focus_eval.video.reader import Pixels
 
 
 class FeatureCache:
-    """Features of frames, least recently used first out: BLIP's image tokens stay on their device, never on disk.
+    """Keep features of frames in memory and drop the least recently used; tensors stay on their device.
 
     May be used from several threads.
 
     A frame of BLIP-large takes 577 x 1024 numbers: 2.25 MiB in fp32, 1.13 MiB in half precision.
 
     Args:
-        max_bytes: most memory to hold; a batch above it alone is not kept.
+        max_bytes: most memory to hold, in bytes.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -44,14 +44,14 @@ class FeatureCache:
         return len(self._rows)
 
     def get(self, video: str, frames: IntArray) -> tuple[NDArray[np.bool_], Any]:
-        """Return which of `frames` are kept, and their features in that order (None where no frame is)."""
+        """Return a mask `(n,)`, True for stored `frames`, and their features in order; None if none is stored."""
         with self._lock:
-            found = np.array([(video, int(frame)) in self._rows for frame in frames], dtype=bool)
-            keys = [(video, int(frame)) for frame in frames[found]]
+            is_stored = np.array([(video, int(frame)) in self._rows for frame in frames], dtype=bool)
+            keys = [(video, int(frame)) for frame in frames[is_stored]]
             for key in keys:
                 self._rows.move_to_end(key)
             rows = [self._rows[key] for key in keys]
-        return found, _stacked(rows) if rows else None
+        return is_stored, _stacked(rows) if rows else None
 
     def put(self, video: str, frames: IntArray, features: Any) -> None:
         """Keep a copy of each row of `features`, `n` along the first axis, an array or a tensor."""
@@ -68,7 +68,6 @@ class FeatureCache:
                     self.n_bytes -= self._rows.popitem(last=False)[1].nbytes
 
     def clear(self) -> None:
-        """Forget everything."""
         with self._lock:
             self._rows.clear()
             self.n_bytes = 0
@@ -82,22 +81,22 @@ def _stacked(rows: list[Any]) -> Any:
     return torch.stack(rows)
 
 
-MOST_PICTURES = 32768  # about 60 MB of embeddings of 384 numbers
+MAX_PICTURES = 32768  # about 60 MB of embeddings of 384 numbers
 Features = NDArray[np.float32]
 
 
 class DuplicateCache:
-    """Features of pictures by their pixels, least recently used first out; may be used from several threads.
+    """Keep features of pictures by a hash of their pixels and drop the least recently used; safe for threads.
 
     Only for a scorer that gives a picture the same bits whatever others are in its batch: what is looked up here
     must be what would have been computed.
 
     Args:
-        n_most: pictures remembered.
+        max_pictures: most pictures to remember.
     """
 
-    def __init__(self, n_most: int = MOST_PICTURES) -> None:
-        self._n_most = n_most
+    def __init__(self, max_pictures: int = MAX_PICTURES) -> None:
+        self._max_pictures = max_pictures
         self._features: OrderedDict[bytes, Features] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -105,34 +104,34 @@ class DuplicateCache:
         return len(self._features)
 
     def embed(self, pictures: Pixels, compute: Callable[[Pixels], Features]) -> tuple[Features, NDArray[np.bool_]]:
-        """Return the features of `pictures`, and which of them `compute` was asked for, shape `(n,)`.
+        """Return the features of `pictures` and a mask `(n,)`, True for those that `compute` computed.
 
         Args:
             pictures: uint8, n along the first axis, at least one.
-            compute: the scorer's `embed`; gets each picture that is new once.
+            compute: the scorer's `embed`; called with each new picture once, or not at all.
         """
         hashes = [_hash(picture) for picture in pictures]
         with self._lock:
-            found = {digest: self._features[digest] for digest in hashes if digest in self._features}
-        new = {digest: at for at, digest in reversed(list(enumerate(hashes))) if digest not in found}
+            features_by_hash = {digest: self._features[digest] for digest in hashes if digest in self._features}
+        new = {digest: at for at, digest in reversed(list(enumerate(hashes))) if digest not in features_by_hash}
         first = np.array(sorted(new.values()), dtype=np.intp)
         computed = np.zeros(len(hashes), dtype=bool)
         computed[first] = True
         if first.size:
             fresh = compute(pictures if computed.all() else pictures[first])
-            found.update((hashes[at], row.copy()) for at, row in zip(first.tolist(), fresh, strict=True))
+            features_by_hash.update((hashes[at], row.copy()) for at, row in zip(first.tolist(), fresh, strict=True))
         with self._lock:
             for digest in hashes:
-                self._features[digest] = found[digest]
+                self._features[digest] = features_by_hash[digest]
                 self._features.move_to_end(digest)
-            while len(self._features) > self._n_most:
+            while len(self._features) > self._max_pictures:
                 self._features.popitem(last=False)
-        return np.stack([found[digest] for digest in hashes]), computed
+        return np.stack([features_by_hash[digest] for digest in hashes]), computed
 
 
 @lru_cache(maxsize=4)
 def duplicate_cache(scorer_key: str) -> DuplicateCache:
-    """Return what this process has seen through the scorer whose name and revision are `scorer_key`."""
+    """Return the process-wide cache of the encoder whose name and revision are `scorer_key`."""
     return DuplicateCache()
 
 

@@ -12,44 +12,44 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
-from focus_eval.encoders.protocol import StatesCost
+from focus_eval.encoders.base import Encoder
 from focus_eval.rows.records import forward_gmacs
 
-_CLASS_TOKEN = ("clip", "metaclip_2", "blip", "blip-2")
+_CLASS_TOKEN = ("clip", "metaclip_2", "blip")
 # Towers that end in one more attention, of a learned query to all patches.
 _POOLING_HEAD = ("siglip", "siglip2", "aimv2")
 _GATED = ("aimv2",)
 
 
-def encoder_gmacs(encoder: object) -> dict[str, float]:
-    """Return what `encoder` costs, in 10^9 multiply-adds; {} where it does not say."""
-    return dict(encoder.gmacs) if isinstance(encoder, StatesCost) else {}
+def encoder_gmacs(encoder: Encoder | None) -> dict[str, float]:
+    """Return a copy of `encoder.gmacs`, 10^9 multiply-adds by part; {} for None or an unknown cost."""
+    return dict(encoder.gmacs) if encoder else {}
 
 
-def selection_gmacs(encoder: object, scan_encoder: object = None) -> dict[str, float]:
-    """Return what a row says of the cost of its encoders; a scan encoder's frame is one figure, "scan_image"."""
+def selection_gmacs(encoder: Encoder | None, scan_encoder: Encoder | None = None) -> dict[str, float]:
+    """Return the main encoder's cost by part, with "scan_image", the scan encoder's sum, in 10^9 multiply-adds."""
     return joint_gmacs(encoder_gmacs(encoder), encoder_gmacs(scan_encoder))
 
 
 def joint_gmacs(main: Mapping[str, float], scanning: Mapping[str, float]) -> dict[str, float]:
-    """Return the same of what both cost."""
+    """Return `main` with the sum of `scanning` as "scan_image"; without that key if the sum is 0."""
     scanned = sum(scanning.values())
     return {**main, **({"scan_image": scanned} if scanned else {})}
 
 
-def relative_cost(scan_encoder: object, encoder: object) -> float | None:
-    """Return what a frame of `scan_encoder` costs over an image of `encoder`; None where one of them does not say."""
+def relative_cost(scan_encoder: Encoder | None, encoder: Encoder | None) -> float | None:
+    """Return the cost of a frame of `scan_encoder` over an image of `encoder`; None if either is not known."""
     return scan_share(selection_gmacs(encoder, scan_encoder))
 
 
 def scan_share(gmacs: Mapping[str, float]) -> float | None:
-    """Return the same of what a row says of its encoders."""
+    """Return the cost of a scanned frame over an image of the main encoder, from a row's `gmacs`; None if not known."""
     unit = forward_gmacs(gmacs)
     return gmacs["scan_image"] / unit if unit and "scan_image" in gmacs else None
 
 
 def dual_encoder_gmacs(config: Any) -> dict[str, float]:
-    """Return the cost of an image tower whose embedding is compared with a text's; {} for a kind not known here."""
+    """Return {"image": cost} of a CLIP, SigLIP or AIMv2 tower from its `config`; {} for another `model_type`."""
     if config.model_type not in (*_CLASS_TOKEN[:2], *_POOLING_HEAD):
         return {}
     has_projection = config.model_type not in ("siglip", "siglip2")
@@ -58,14 +58,17 @@ def dual_encoder_gmacs(config: Any) -> dict[str, float]:
 
 
 def blip_gmacs(config: Any, n_tokens: int) -> dict[str, float]:
-    """Return the cost of BLIP: its image tower, the image's keys and values, and a text of `n_tokens` that reads them.
+    """Return the cost of BLIP: "image" tower, "keys" and values of the image, and "fusion" with a text.
 
     Args:
-        config: of a `BlipForImageTextRetrieval`.
+        config: configuration of a `BlipForImageTextRetrieval`.
+        n_tokens: length of the text.
     """
-    text, seen = config.text_config, _n_tokens("blip", config.vision_config)
-    layer = _layer(n_tokens, text.hidden_size, text.intermediate_size) + _reading(n_tokens, seen, text.hidden_size)
-    keys = 2 * seen * config.vision_config.hidden_size * text.hidden_size
+    text, image_tokens = config.text_config, _n_tokens("blip", config.vision_config)
+    layer = _layer(n_tokens, text.hidden_size, text.intermediate_size) + _cross_attention(
+        n_tokens, image_tokens, text.hidden_size
+    )
+    keys = 2 * image_tokens * config.vision_config.hidden_size * text.hidden_size
     return _in_gmacs(
         image=_image_tower("blip", config.vision_config),
         keys=text.num_hidden_layers * keys,
@@ -73,27 +76,8 @@ def blip_gmacs(config: Any, n_tokens: int) -> dict[str, float]:
     )
 
 
-def blip2_gmacs(config: Any, n_tokens: int) -> dict[str, float]:
-    """Return the cost of BLIP-2: its image tower, and the Q-Former over its queries and a text of `n_tokens`.
-
-    Its keys and values are computed again for every question, and count as fusion.
-
-    Args:
-        config: of a `Blip2ForImageTextRetrieval`.
-    """
-    former, queries = config.qformer_config, config.num_query_tokens
-    width, seen = former.hidden_size, _n_tokens("blip-2", config.vision_config)
-    reading = _reading(queries, seen, width) + 2 * seen * config.vision_config.hidden_size * width
-    layers = former.num_hidden_layers * _layer(queries + n_tokens, width, former.intermediate_size)
-    n_reading = ceil(former.num_hidden_layers / former.cross_attention_frequency)
-    return _in_gmacs(
-        image=_image_tower("blip-2", config.vision_config),
-        fusion=layers + n_reading * reading + 2 * queries * width,
-    )
-
-
 def qwen3_vl_gmacs(config: Any, image_tokens: int, n_tokens: int) -> dict[str, float]:
-    """Return the cost of Qwen3-VL: its image tower, and its language model over `n_tokens`, the image's among them.
+    """Return the cost of Qwen3-VL: "image" tower, and "fusion", the language model over `n_tokens`, image included.
 
     The tower's patches become one token in blocks; some of its layers are merged a second time for the language model.
 
@@ -141,9 +125,9 @@ def _layer(tokens: int, width: int, mlp: int, *, is_gated: bool = False) -> int:
     return 4 * tokens * width**2 + 2 * tokens**2 * width + (3 if is_gated else 2) * tokens * width * mlp
 
 
-def _reading(tokens: int, seen: int, width: int) -> int:
-    """Multiply-adds of attention to `seen` tokens of another tower whose keys and values are there already."""
-    return 2 * tokens * width**2 + 2 * tokens * seen * width
+def _cross_attention(tokens: int, image_tokens: int, width: int) -> int:
+    """Multiply-adds of attention to `image_tokens` of another tower whose keys and values are computed already."""
+    return 2 * tokens * width**2 + 2 * tokens * image_tokens * width
 
 
 # EfficientNet-Lite0: blocks, kernel, stride of the first, widening, channels (Tan and Le 2019, table 1).
@@ -153,7 +137,7 @@ _STEM, _HEAD, _CLASSES = 32, 1280, 1000
 
 
 def efficientnet_lite0_gmacs(size: int) -> dict[str, float]:
-    """Return the cost of EfficientNet-Lite0 on a square of `size` pixels on a side."""
+    """Return {"image": cost} of EfficientNet-Lite0 on a square of `size` x `size` pixels."""
     side, channels = ceil(size / 2), _STEM
     macs = side**2 * 9 * 3 * channels
     for n_blocks, kernel, first_stride, widening, width in _STAGES:

@@ -17,12 +17,11 @@ import torch
 from numpy.typing import NDArray
 
 from focus_eval.core.errors import EncoderError
-from focus_eval.core.types import FloatArray
+from focus_eval.core.types import FloatArray, checked_query
 from focus_eval.encoders.cost import dual_encoder_gmacs
-from focus_eval.encoders.preprocess import ImageRules, Resize, read_image_rules, read_preprocessor
-from focus_eval.encoders.protocol import checked_query
-from focus_eval.encoders.torch_scorer import EncoderOptions, Precision, TorchScorer, revision_line
-from focus_eval.encoders.weights import Located, load_weights, locate, weights_identity
+from focus_eval.encoders.preprocess import ImageRules, read_image_rules, read_preprocessor
+from focus_eval.encoders.torch_scorer import TorchScorer
+from focus_eval.encoders.weights import Located, load_weights
 from focus_eval.video.reader import Pixels
 
 
@@ -32,42 +31,19 @@ class DualEncoderScorer(TorchScorer):
     Images are resized and cut as `preprocessor_config.json` says, by Pillow, as transformers did when the published
     runs were made; text is tokenized by the checkpoint's own tokenizer and cut at the text tower's positions.
 
-    Args:
-        checkpoint: a known name, a repository of the model hub, or a folder; see `focus-eval doctor`.
-        revision: commit, tag or branch of the repository; None: the known one.
-        device, precision, batch_size, resize, compile: see `EncoderOptions`.
+    Its options are those of `EncoderOptions`.
 
     Raises:
         MissingWeights, EncoderError: see `weights.locate`.
     """
 
-    name: ClassVar[str]
     stores_embeddings: ClassVar[bool] = True
-    model_type: ClassVar[str | tuple[str, ...]]
-    default_checkpoint: ClassVar[str]
     # SigLIP was trained on text padded to full length, with the padding attended to; CLIP never saw padding.
     text_padding: ClassVar[str] = "longest"
     least_positions: ClassVar[int] = 1
 
-    def __init__(
-        self,
-        *,
-        checkpoint: str = "",
-        revision: str | None = None,
-        device: str = "auto",
-        precision: Precision = "fp32",
-        batch_size: int = 32,
-        resize: Resize = "auto",
-        compile: bool = False,
-    ) -> None:
-        located = locate(checkpoint or self.default_checkpoint, revision=revision, model_type=self.model_type)
-        super().__init__(
-            self.load_model(located),
-            image_rules=self.read_image_rules(located.folder),
-            options=EncoderOptions(
-                device=device, precision=precision, batch_size=batch_size, resize=resize, compile=compile
-            ),
-        )
+    def load_text(self, located: Located) -> None:
+        """Load the tokenizer, and cache the queries' embeddings."""
         self._positions = self.count_positions(self._model)
         if self._positions < self.least_positions:
             raise EncoderError(
@@ -75,34 +51,12 @@ class DualEncoderScorer(TorchScorer):
             )
         self._tokenizer = self.load_tokenizer(located)
         image_features = self._model.get_image_features
-        self._image_features = torch.compile(image_features) if compile else image_features
-        self._text_runner = self._runner(batch_size)
+        self._image_features: Any = torch.compile(image_features) if self.options.compile else image_features
+        self._text_runner = self._runner(self.options.batch_size)
         self._query_features = lru_cache(maxsize=4096)(self._embed_query)
-        self.revision = self._label(located.identity)
-        self.gmacs = self.gmacs_in(located.folder)
 
     @classmethod
-    def revision_of(
-        cls,
-        *,
-        checkpoint: str = "",
-        revision: str | None = None,
-        precision: str = "fp32",
-        compile: bool = False,
-        **_: Any,
-    ) -> str:
-        """Return the `revision` of an encoder with these options; loads no weights."""
-        identity = weights_identity(checkpoint or cls.default_checkpoint, revision)
-        return revision_line(identity, precision=precision, compile=compile)
-
-    @classmethod
-    def gmacs_of(cls, *, checkpoint: str = "", revision: str | None = None, **_: Any) -> dict[str, float]:
-        """Return the `gmacs` of an encoder with these options; loads no weights."""
-        located = locate(checkpoint or cls.default_checkpoint, revision=revision, model_type=cls.model_type)
-        return cls.gmacs_in(located.folder)
-
-    @classmethod
-    def gmacs_in(cls, folder: Path) -> dict[str, float]:
+    def gmacs_in(cls, folder: Path, options: Any) -> dict[str, float]:
         """Return the `gmacs` of the checkpoint in `folder`; loads no weights."""
         return dual_encoder_gmacs(_config(folder))
 
@@ -112,18 +66,14 @@ class DualEncoderScorer(TorchScorer):
 
     def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], NDArray[np.float32]]:
         """Queue image embeddings `(n, d)`, not normalised, on the processor."""
-        found = self._queue(
-            parts, lambda pixels: pooled(self.image_features(pixels)), dtype=torch.float32, to_host=True
+        finish = self._queue(
+            parts, lambda pixels: pooled_output(self.image_features(pixels)), dtype=torch.float32, to_host=True
         )
-        return lambda: found().numpy()
+        return lambda: finish().numpy()
 
     def image_features(self, pixels: torch.Tensor) -> Any:
         """Return what the image tower gives for pixel values `(n, 3, height, width)`."""
         return self._image_features(pixel_values=pixels)
-
-    def read_image_rules(self, folder: Path) -> ImageRules:
-        """Return size and colour of the input as the checkpoint in `folder` states them."""
-        return read_image_rules(folder)
 
     def load_model(self, located: Located) -> Any:
         """Return the checkpoint's model, both towers."""
@@ -133,7 +83,7 @@ class DualEncoderScorer(TorchScorer):
         """Return the checkpoint's tokenizer."""
         return load_tokenizer(located.folder)
 
-    def cleaned(self, text: str) -> str:
+    def clean_text(self, text: str) -> str:
         """Return `text` as the tokenizer gets it."""
         return text
 
@@ -164,7 +114,7 @@ class DualEncoderScorer(TorchScorer):
 
     def count_tokens(self, query: str) -> int:
         """Return the tokens of `query` with both ends, before any cut."""
-        return len(self._tokenizer(self.cleaned(query))["input_ids"])
+        return len(self._tokenizer(self.clean_text(query))["input_ids"])
 
     def is_cut(self, query: str) -> bool:
         """Return whether the text tower sees only the start of `query`."""
@@ -173,7 +123,7 @@ class DualEncoderScorer(TorchScorer):
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
         """Return the tokenizer's output for `texts` as the text tower gets it; no mask where padding is attended to."""
         encoded = self._tokenizer(
-            [self.cleaned(text) for text in texts],
+            [self.clean_text(text) for text in texts],
             padding=self.text_padding,
             truncation=True,
             max_length=self._positions,
@@ -181,11 +131,18 @@ class DualEncoderScorer(TorchScorer):
         )
         return {"input_ids": encoded["input_ids"]} if self.text_padding == "max_length" else dict(encoded)
 
+    def close(self) -> None:
+        """Release weights and device memory."""
+        self._image_features = None
+        super().close()
+
     def _embed_query(self, query: str) -> FloatArray:
         """Return the query's embedding `(d,)`, not normalised."""
         inputs = {name: part.to(self._torch_device) for name, part in self.text_inputs([checked_query(query)]).items()}
-        found = self._text_runner.run(lambda _: pooled(self._model.get_text_features(**inputs)), 1, dtype=torch.float32)
-        features: FloatArray = found[0].double().cpu().numpy()
+        embeddings = self._text_runner.run(
+            lambda _: pooled_output(self._model.get_text_features(**inputs)), 1, dtype=torch.float32
+        )
+        features: FloatArray = embeddings[0].double().cpu().numpy()
         return features
 
 
@@ -200,12 +157,14 @@ class ClipScorer(DualEncoderScorer):
             "repository": "openai/clip-vit-base-patch32",
             "revision": "c237dc49a33fc61debc9276459120b7eac67e7ef",
             "gigabytes": 0.61,
+            "gmacs": {"image": 4.40881152},
             "note": "AKS; the main branch has no safetensors",
         },
         "clip-vit-large-patch14": {
             "repository": "openai/clip-vit-large-patch14",
             "revision": "32bd64288804d66eefd0ccbe215aa642df71cc41",
             "gigabytes": 1.71,
+            "gmacs": {"image": 81.012768768},
         },
     }
 
@@ -221,6 +180,7 @@ class LongClipScorer(DualEncoderScorer):
             "repository": "zer0int/LongCLIP-GmP-ViT-L-14",
             "revision": "6f0d363cbe2a68e3d3018c7161aecf40a918597a",
             "gigabytes": 1.71,
+            "gmacs": {"image": 81.012768768},
             "note": "a fine-tune of Long-CLIP L; Q-Frame's own weights are published as a pickle only",
         },
     }
@@ -285,6 +245,7 @@ class SiglipScorer(DualEncoderScorer):
             "repository": "google/siglip-so400m-patch14-384",
             "revision": "9fdffc58afc957d1a03a25b10dba0329ab15c2a3",
             "gigabytes": 3.51,
+            "gmacs": {"image": 335.17322496},
         },
     }
     text_padding: ClassVar[str] = "max_length"
@@ -300,13 +261,13 @@ class SiglipScorer(DualEncoderScorer):
         return tokenizer
 
 
-def _load_model(folder: Path, where: str) -> Any:
+def _load_model(folder: Path, label: str) -> Any:
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
     config = _config(folder)
     model_class = getattr(transformers, str(MODEL_MAPPING_NAMES[config.model_type]))
-    return load_weights(model_class, folder, config=config, where=where)
+    return load_weights(model_class, folder, config=config, label=label)
 
 
 def _config(folder: Path) -> Any:
@@ -322,7 +283,7 @@ def load_tokenizer(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
-def pooled(output: Any) -> torch.Tensor:
+def pooled_output(output: Any) -> torch.Tensor:
     """Return the embedding from what transformers gives: the tensor itself before version 5, an output object since."""
     pooled: torch.Tensor = getattr(output, "pooler_output", output)
     return pooled
@@ -342,6 +303,8 @@ class NaflexRules(ImageRules):
         patch: side of a patch in pixels.
         max_patches: most patches of an image.
     """
+
+    has_one_size: ClassVar[bool] = False
 
     patch: int
     max_patches: int
@@ -371,6 +334,7 @@ class Siglip2Scorer(DualEncoderScorer):
             "repository": "google/siglip2-so400m-patch14-384",
             "revision": "e8e487298228002f3d8a82e0cd5c8ea9c567f57f",
             "gigabytes": 4.54,
+            "gmacs": {"image": 335.17322496},
             "note": "commit as pinned by public code",
         },
         "siglip2-so400m-patch16-naflex": {
@@ -387,8 +351,8 @@ class Siglip2Scorer(DualEncoderScorer):
         config = read_preprocessor(folder)
         if "max_num_patches" not in config:
             return read_image_rules(folder)
-        patch, most = int(config["patch_size"]), int(config["max_num_patches"])
-        side = max(1, int(most**0.5)) * patch
+        patch, max_patches = int(config["patch_size"]), int(config["max_num_patches"])
+        side = max(1, int(max_patches**0.5)) * patch
         return NaflexRules(
             height=side,
             width=side,
@@ -396,18 +360,8 @@ class Siglip2Scorer(DualEncoderScorer):
             mean=tuple(config["image_mean"]),
             std=tuple(config["image_std"]),
             patch=patch,
-            max_patches=most,
+            max_patches=max_patches,
         )
-
-    @property
-    def fills_batches(self) -> bool:
-        """Whether batches should be filled across videos: not with NaFlex, whose inputs differ in size."""
-        return super().fills_batches and not isinstance(self.image_rules, NaflexRules)
-
-    def rules_for(self, height: int, width: int) -> ImageRules:
-        """Return the input's size and colour for frames of that size."""
-        rules = self.image_rules
-        return rules.of_size(height, width) if isinstance(rules, NaflexRules) else rules
 
     def image_features(self, pixels: torch.Tensor) -> Any:
         """Return what the image tower gives for pixel values `(n, 3, height, width)`."""
@@ -432,7 +386,7 @@ class Siglip2Scorer(DualEncoderScorer):
             raise EncoderError(f"{located.identity}: its tokenizer makes {ids} of 'a', no text with an end token alone")
         return tokenizer
 
-    def cleaned(self, text: str) -> str:
+    def clean_text(self, text: str) -> str:
         """Return `text` in lower case."""
         lowered: str = _lowercase().normalize_str(text)
         return lowered

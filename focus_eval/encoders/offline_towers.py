@@ -29,8 +29,8 @@ from focus_eval.video.reader import Pixels
 NetworkT = TypeVar("NetworkT")
 
 
-def shared(kind: Callable[..., NetworkT], *options: Hashable) -> NetworkT:
-    """Return this process's network of `kind`: made once, dropped when the last scorer lets go of it."""
+def shared_network(kind: Callable[..., NetworkT], *options: Hashable) -> NetworkT:
+    """Return this process's network of `kind`, made once and dropped with its last user."""
     with _lock:
         network = _alive.get((kind, options))
         if network is None:
@@ -44,8 +44,8 @@ _alive: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
 
 def thread_count() -> int:
     """Return how many threads compute: `OMP_NUM_THREADS`, by which Ray and others share a machine, else every core."""
-    stated = os.environ.get("OMP_NUM_THREADS", "")
-    return max(1, int(stated)) if stated.isdecimal() else n_cores()
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, int(setting)) if setting.isdecimal() else n_cores()
 
 
 def single_threaded(n_threads: int) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _parts_of_equal_length(ids: list[list[int]]) -> list[list[int]]:
     groups: dict[int, list[int]] = {}
     for at, tokens in enumerate(ids):
         groups.setdefault(len(tokens), []).append(at)
-    return [same[at : at + _TEXTS_AT_ONCE] for same in groups.values() for at in range(0, len(same), _TEXTS_AT_ONCE)]
+    return [group[at : at + _TEXTS_AT_ONCE] for group in groups.values() for at in range(0, len(group), _TEXTS_AT_ONCE)]
 
 
 def _load_text_weights() -> Weights:
@@ -253,8 +253,8 @@ def centre_squares(frames: Pixels, size: int) -> Pixels:
     """
     height, width = frames.shape[1:3]
     side = min(height, width)
-    top, left = (height - side) // 2, (width - side) // 2
-    squares = frames[:, top : top + side, left : left + side]
+    top_edge, left_edge = (height - side) // 2, (width - side) // 2
+    squares = frames[:, top_edge : top_edge + side, left_edge : left_edge + side]
     if side == size or len(frames) == 0:
         return np.ascontiguousarray(squares).reshape(-1, size, size, 3)
     return resize_squares(squares, size)
@@ -290,12 +290,12 @@ def _vision_network(weights: Weights, size: int) -> Any:
 
 def _block(x: Any, weights: Weights, name: str, *, stride: int) -> Any:
     """Return `x` after an inverted residual block: widen (but in the first), filter each channel, narrow."""
-    before = x
+    block_input = x
     if f"{name}_expand_conv.weight" in weights:
         x = ops.clamp(_convolved(x, weights, f"{name}_expand_conv", f"{name}_bn0"), 0.0, 6.0)
     x = ops.clamp(_convolved(x, weights, f"{name}_depthwise_conv", f"{name}_bn1", stride=stride), 0.0, 6.0)
     x = _convolved(x, weights, f"{name}_project_conv", f"{name}_bn2")
-    return ops.add(x, before) if stride == 1 and list(x.shape) == list(before.shape) else x
+    return ops.add(x, block_input) if stride == 1 and list(x.shape) == list(block_input.shape) else x
 
 
 def _convolved(x: Any, weights: Weights, convolution: str, norm: str, *, stride: int = 1) -> Any:

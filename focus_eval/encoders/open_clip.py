@@ -43,8 +43,8 @@ class TorchvisionRules(ImageRules):
 
     def centre(self, height: int, width: int) -> tuple[slice, slice]:
         """Return the rows and columns of the centre of a resized frame of that size."""
-        top, left = round((height - self.height) / 2), round((width - self.width) / 2)
-        return slice(top, top + self.height), slice(left, left + self.width)
+        top_edge, left_edge = round((height - self.height) / 2), round((width - self.width) / 2)
+        return slice(top_edge, top_edge + self.height), slice(left_edge, left_edge + self.width)
 
 
 class OpenClipScorer(DualEncoderScorer):
@@ -68,46 +68,53 @@ class OpenClipScorer(DualEncoderScorer):
             "repository": "timm/PE-Core-T-16-384",
             "revision": "7fe539ed578ac49a1c2b4f946e4b0747704c825a",
             "gigabytes": 0.28,
+            "gmacs": {"image": 4.725257088},
             "note": "commit as pinned by public code",
         },
         "PE-Core-B-16": {
             "repository": "timm/PE-Core-B-16",
             "revision": "0038414f37721c5eafc1a5e0da802d291c909de3",
             "gigabytes": 1.79,
+            "gmacs": {"image": 17.802438144},
             "note": "commit as pinned by public code",
         },
         "PE-Core-L-14-336": {
             "repository": "timm/PE-Core-L-14-336",
             "revision": "8eff41b3f687e50a323662c2dda5eb3588c6dd35",
             "gigabytes": 2.68,
+            "gmacs": {"image": 192.181880832},
             "note": "commit as pinned by public code",
         },
         "MobileCLIP2-S0": {
             "repository": "timm/MobileCLIP2-S0-OpenCLIP",
             "revision": "095906d28bf54d7584dc411e8ffe448f34289e05",
             "gigabytes": 0.3,
+            "gmacs": {"image": 2.392653824},
             "note": "commit as pinned by public code; Apple's licence for research",
         },
         "MobileCLIP2-S2": {
             "repository": "timm/MobileCLIP2-S2-OpenCLIP",
             "revision": "main",
             "gigabytes": 0.4,
+            "gmacs": {"image": 7.84638976},
             "note": "Apple's licence for research",
         },
         "EVA02-L-14-336": {
             "repository": "timm/eva02_large_patch14_clip_336.merged2b_s6b_b61k",
             "revision": "main",
             "gigabytes": 1.71,
+            "gmacs": {"image": 190.931533824},
         },
         "ViT-SO400M-16-SigLIP2-384": {
             "repository": "timm/ViT-SO400M-16-SigLIP2-384",
             "revision": "main",
             "gigabytes": 4.54,
+            "gmacs": {"image": 259.468038144},
         },
     }
 
     @classmethod
-    def gmacs_in(cls, folder: Path) -> dict[str, float]:
+    def gmacs_in(cls, folder: Path, options: Any) -> dict[str, float]:
         """Return the cost of an image in the tower that the checkpoint in `folder` states; loads no weights."""
         return {"image": image_gmacs(json.dumps(_read(folder)["model_cfg"]))}
 
@@ -145,21 +152,23 @@ class OpenClipScorer(DualEncoderScorer):
     def read_image_rules(self, folder: Path) -> ImageRules:
         """Return size and colour of the input as `open_clip_config.json` states them."""
         config = _read(folder)
-        stated = _library().transform.merge_preprocess_dict(
+        image_config = _library().transform.merge_preprocess_dict(
             _library().transform.PreprocessCfg(size=config["model_cfg"]["vision_cfg"]["image_size"]),
             {name: value for name, value in config.get("preprocess_cfg", {}).items() if name != "size"},
         )
-        size = stated["size"]
+        size = image_config["size"]
         height, width = (size, size) if isinstance(size, int) else size
-        if stated["resize_mode"] == "longest" or (stated["resize_mode"] == "shortest" and height != width):
-            raise EncoderError(f"{folder}: resize_mode {stated['resize_mode']!r} at {height}x{width} is not known here")
+        if image_config["resize_mode"] == "longest" or (image_config["resize_mode"] == "shortest" and height != width):
+            raise EncoderError(
+                f"{folder}: resize_mode {image_config['resize_mode']!r} at {height}x{width} is not known here"
+            )
         return TorchvisionRules(
             height=height,
             width=width,
-            shortest_edge=height if stated["resize_mode"] == "shortest" else None,
-            resample=_FILTERS[stated["interpolation"]],
-            mean=tuple(stated["mean"]),
-            std=tuple(stated["std"]),
+            shortest_edge=height if image_config["resize_mode"] == "shortest" else None,
+            resample=_FILTERS[image_config["interpolation"]],
+            mean=tuple(image_config["mean"]),
+            std=tuple(image_config["std"]),
         )
 
     def count_tokens(self, query: str) -> int:
@@ -175,14 +184,14 @@ class OpenClipScorer(DualEncoderScorer):
 
 def _refuse_resized(model: Any, located: Located) -> None:
     """Refuse weights that open_clip has interpolated to fit, as it does with positions: the file states others."""
-    needed = model.state_dict()
+    model_state = model.state_dict()
     with safe_open(located.weight_files[0], "numpy") as stored:
         for name in sorted(stored.keys()):
             shape = stored.get_slice(name).get_shape()
-            if name in needed and math.prod(shape) != needed[name].numel():
+            if name in model_state and math.prod(shape) != model_state[name].numel():
                 raise EncoderError(
                     f"{located.identity}: {name} has shape {tuple(shape)}, its configuration says "
-                    f"{tuple(needed[name].shape)}: weights of another model"
+                    f"{tuple(model_state[name].shape)}: weights of another model"
                 )
 
 

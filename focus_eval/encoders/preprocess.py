@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -97,6 +97,9 @@ class ImageRules:
         mean, std: per channel, of values in [0, 1].
     """
 
+    # False: inputs of frames of different sizes differ in size too, and cannot share a batch.
+    has_one_size: ClassVar[bool] = True
+
     height: int
     width: int
     shortest_edge: int | None = None
@@ -110,6 +113,10 @@ class ImageRules:
         if self.shortest_edge is not None and self.shortest_edge < max(self.height, self.width):
             raise InvalidInput(f"a centre of {self.height}x{self.width} cannot be cut from edge {self.shortest_edge}")
 
+    def of_size(self, height: int, width: int) -> ImageRules:
+        """Return the rules for frames of that size: these, unless the input follows the frame's aspect."""
+        return self
+
     def resized_size(self, height: int, width: int) -> tuple[int, int]:
         """Return (height, width) after resizing a frame of that size, before the centre is cut."""
         if self.shortest_edge is None:
@@ -120,8 +127,8 @@ class ImageRules:
 
     def centre(self, height: int, width: int) -> tuple[slice, slice]:
         """Return the rows and columns of the centre of a resized frame of that size."""
-        top, left = (height - self.height) // 2, (width - self.width) // 2
-        return slice(top, top + self.height), slice(left, left + self.width)
+        top_edge, left_edge = (height - self.height) // 2, (width - self.width) // 2
+        return slice(top_edge, top_edge + self.height), slice(left_edge, left_edge + self.width)
 
 
 def read_image_rules(folder: Path) -> ImageRules:

@@ -7,7 +7,7 @@ authors', rendered by the checkpoint's own chat template. A frame keeps its aspe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,20 +16,19 @@ import numpy as np
 import torch
 
 from focus_eval.core.errors import EncoderError, InvalidInput
-from focus_eval.core.types import FloatArray
+from focus_eval.core.types import FloatArray, checked_query
 from focus_eval.encoders.cost import qwen3_vl_gmacs
 from focus_eval.encoders.dual_encoder import DualEncoderScorer
-from focus_eval.encoders.preprocess import ImageRules, Resize, triple
-from focus_eval.encoders.protocol import checked_query
-from focus_eval.encoders.torch_scorer import EncoderOptions, MatchingScorer, Precision, revision_line
-from focus_eval.encoders.weights import Located, load_weights, locate, weights_identity
+from focus_eval.encoders.preprocess import ImageRules, triple
+from focus_eval.encoders.torch_scorer import EncoderOptions, MatchingScorer
+from focus_eval.encoders.weights import Located, load_weights
 from focus_eval.video.reader import Pixels
 
 # A longer query loses its end. In the authors' code a whole prompt may have 8,192 tokens.
-MOST_QUERY_TOKENS = 512
+MAX_QUERY_TOKENS = 512
 # 256 tokens a frame. The authors' default is 1,800, seven times the cost.
 MAX_PIXELS = 256 * 32 * 32
-LEAST_PATCHES = 16
+MIN_PATCHES = 16
 # What a question is taken to have when the cost of reading it is stated.
 QUERY_TOKENS = 64
 
@@ -54,21 +53,23 @@ class QwenRules(ImageRules):
         max_pixels: most pixels of an image; the fewest are those of four tokens.
     """
 
+    has_one_size: ClassVar[bool] = False
+
     patch: int
     merge: int
     max_pixels: int
 
     def of_size(self, height: int, width: int) -> ImageRules:
-        """Return the rules for frames of that size.
+        """Return the rules for frames of that size, their aspect kept.
 
         Raises:
             InvalidInput: a frame more than 200 times as wide as high, or the other way round.
         """
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
-        least = LEAST_PATCHES * self.patch**2
+        min_pixels = MIN_PATCHES * self.patch**2
         try:
-            rows, columns = smart_resize(height, width, self.patch * self.merge, least, self.max_pixels)
+            rows, columns = smart_resize(height, width, self.patch * self.merge, min_pixels, self.max_pixels)
         except ValueError as error:
             raise InvalidInput(f"a frame of {width}x{height}: {error}") from error
         return replace(self, height=rows, width=columns)
@@ -95,9 +96,9 @@ class Prompts:
     def rules(self, max_pixels: int) -> QwenRules:
         """Return size and colour of the input."""
         images = self.images
-        least = LEAST_PATCHES * images.patch_size**2
-        if max_pixels < least:
-            raise InvalidInput(f"max_pixels must be at least {least}, got {max_pixels}")
+        min_pixels = MIN_PATCHES * images.patch_size**2
+        if max_pixels < min_pixels:
+            raise InvalidInput(f"max_pixels must be at least {min_pixels}, got {max_pixels}")
         side = int(max_pixels**0.5) // (images.patch_size * images.merge_size) * images.patch_size * images.merge_size
         return QwenRules(
             height=side,
@@ -120,21 +121,23 @@ class Prompts:
             raise InvalidInput(f"the query holds {control!r}, a control token of the model: leave it out")
         text = self._text(system, content(query), n_image_tokens)
         ids = self._tokens(text)
-        most = len(self._tokens(self._text(system, content(""), n_image_tokens))) + MOST_QUERY_TOKENS
-        if len(ids) <= most:
+        max_tokens = len(self._tokens(self._text(system, content(""), n_image_tokens))) + MAX_QUERY_TOKENS
+        if len(ids) <= max_tokens:
             return ids
-        after = len(self._tokens(text.rpartition(query)[2]))
-        return ids[: most - after] + ids[-after:]
+        n_tail_tokens = len(self._tokens(text.rpartition(query)[2]))
+        return ids[: max_tokens - n_tail_tokens] + ids[-n_tail_tokens:]
 
     def is_cut(self, system: str, content: Content, query: str) -> bool:
         """Return whether `ids` leaves the end of `query` out."""
-        with_query, without = (len(self._tokens(self._text(system, content(part), 1))) for part in (query, ""))
-        return with_query - without > MOST_QUERY_TOKENS
+        n_with_query, n_without_query = (
+            len(self._tokens(self._text(system, content(part), 1))) for part in (query, "")
+        )
+        return n_with_query - n_without_query > MAX_QUERY_TOKENS
 
     def _text(self, system: str, content: list[dict[str, str]], n_image_tokens: int) -> str:
-        said: Any = [{"role": "system", "content": [{"type": "text", "text": system}]}]
-        said.append({"role": "user", "content": content})
-        text = str(self.processor.apply_chat_template(said, add_generation_prompt=True, tokenize=False))
+        messages: Any = [{"role": "system", "content": [{"type": "text", "text": system}]}]
+        messages.append({"role": "user", "content": content})
+        text = str(self.processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
         return text.replace(self.processor.image_token, self.processor.image_token * n_image_tokens)
 
     def _tokens(self, text: str) -> list[int]:
@@ -159,64 +162,42 @@ def as_patches(pixels: torch.Tensor, rules: QwenRules) -> tuple[torch.Tensor, to
     p, m = rules.patch, rules.merge
     rows, columns = height // p, width // p
     cut = pixels.reshape(n, channels, rows // m, m, p, columns // m, m, p).permute(0, 2, 5, 3, 6, 1, 4, 7)
-    twice = cut.unsqueeze(6).expand(*cut.shape[:6], 2, p, p)
+    doubled = cut.unsqueeze(6).expand(*cut.shape[:6], 2, p, p)
     grid = torch.tensor([[1, rows, columns]] * n, device=pixels.device)
-    return twice.reshape(n * rows * columns, -1), grid
+    return doubled.reshape(n * rows * columns, -1), grid
 
 
-class _Prompted:
-    """What both scorers say of themselves before weights load, and that their frames differ in size."""
-
-    model_type: ClassVar[str | tuple[str, ...]] = "qwen3_vl"
-    default_checkpoint: ClassVar[str]
-    default_instruction: ClassVar[str]
-
-    @classmethod
-    def revision_of(
-        cls,
-        *,
-        checkpoint: str = "",
-        revision: str | None = None,
-        precision: str = "fp32",
-        max_pixels: int = MAX_PIXELS,
-        instruction: str | None = None,
-        **_: Any,
-    ) -> str:
-        """Return the `revision` of an encoder with these options; loads no weights."""
-        identity = weights_identity(checkpoint or cls.default_checkpoint, revision)
-        asked = cls.default_instruction if instruction is None else instruction
-        return revision_line(identity, precision=precision, **_settings(max_pixels, asked))
-
-    @classmethod
-    def gmacs_of(
-        cls, *, checkpoint: str = "", revision: str | None = None, max_pixels: int = MAX_PIXELS, **_: Any
-    ) -> dict[str, float]:
-        """Return the `gmacs` of an encoder with these options; loads no weights."""
-        located = locate(checkpoint or cls.default_checkpoint, revision=revision, model_type=cls.model_type)
-        return cls.gmacs_by(Prompts(located.folder), located.folder, max_pixels)
-
-    @staticmethod
-    def gmacs_by(prompts: Prompts, folder: Path, max_pixels: int) -> dict[str, float]:
-        """Return the `gmacs` of the checkpoint in `folder`."""
-        raise NotImplementedError
-
-    @property
-    def fills_batches(self) -> bool:
-        """Whether batches should be filled across videos: no, whose frames differ in size."""
-        return False
-
-
-class Qwen3VlEmbeddingScorer(_Prompted, DualEncoderScorer):
-    """Qwen3-VL-Embedding (Li et al. 2026): the last token's state, of a picture or of a query, in one space.
+@dataclass(frozen=True, kw_only=True)
+class QwenOptions(EncoderOptions):
+    """Options of Qwen3-VL-Embedding.
 
     Args:
         max_pixels: most pixels of a frame.
-        instruction: what a query is for, in the prompt.
+        instruction: what a query is for, or what is asked of a frame, in the prompt.
+    """
+
+    batch_size: int = 8
+    compile: bool = field(default=False, init=False)  # no option: inputs differ in size
+    max_pixels: int = MAX_PIXELS
+    instruction: str = _QUERY
+
+
+@dataclass(frozen=True, kw_only=True)
+class RerankerOptions(QwenOptions):
+    """Options of Qwen3-VL-Reranker: those of the embedder, with another instruction by default."""
+
+    instruction: str = _RETRIEVE
+
+
+class Qwen3VlEmbeddingScorer(DualEncoderScorer):
+    """Qwen3-VL-Embedding (Li et al. 2026): the last token's state, of a picture or of a query, in one space.
+
+    Its options are those of `QwenOptions`.
     """
 
     name: ClassVar[str] = "qwen3_vl_embedding"
+    model_type: ClassVar[str] = "qwen3_vl"
     default_checkpoint: ClassVar[str] = "qwen3-vl-embedding-2b"
-    default_instruction: ClassVar[str] = _QUERY
     checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
         "qwen3-vl-embedding-2b": {
             "repository": "Qwen/Qwen3-VL-Embedding-2B",
@@ -226,50 +207,31 @@ class Qwen3VlEmbeddingScorer(_Prompted, DualEncoderScorer):
         },
     }
 
-    def __init__(
-        self,
-        *,
-        checkpoint: str = "",
-        revision: str | None = None,
-        device: str = "auto",
-        precision: Precision = "fp32",
-        batch_size: int = 8,
-        resize: Resize = "auto",
-        max_pixels: int = MAX_PIXELS,
-        instruction: str = _QUERY,
-    ) -> None:
-        self._max_pixels, self._instruction = max_pixels, instruction
-        super().__init__(
-            checkpoint=checkpoint,
-            revision=revision,
-            device=device,
-            precision=precision,
-            batch_size=batch_size,
-            resize=resize,
-        )
-        self.revision = self._label(self.revision.split()[0], **_settings(max_pixels, instruction))
-        self.gmacs = self._gmacs
+    options_type: ClassVar[type[EncoderOptions]] = QwenOptions
 
-    @staticmethod
-    def gmacs_by(prompts: Prompts, folder: Path, max_pixels: int) -> dict[str, float]:
-        """Return the `gmacs` of the checkpoint in `folder`: an image costs the tower and the prompt around it."""
-        tokens = _most_tokens(prompts.rules(max_pixels))
-        length = len(prompts.ids(_DOCUMENT, _picture, n_image_tokens=tokens))
-        parts = qwen3_vl_gmacs(_config(folder), tokens, length)
-        return {"image": parts["image"] + parts["fusion"]}
+    options: QwenOptions
+    image_rules: QwenRules
 
     @classmethod
-    def gmacs_in(cls, folder: Path) -> dict[str, float]:
-        """Return {}: the cost depends on `max_pixels` too."""
-        return {}
+    def settings(cls, options: QwenOptions) -> dict[str, Any]:
+        """Return size and instruction as parts of `revision`."""
+        return _settings(options)
+
+    @classmethod
+    def gmacs_in(cls, folder: Path, options: QwenOptions) -> dict[str, float]:
+        """Return the `gmacs` of the checkpoint in `folder`: an image costs the tower and the prompt around it."""
+        prompts = Prompts(folder)
+        tokens = _max_image_tokens(prompts.rules(options.max_pixels))
+        length = len(prompts.ids(_DOCUMENT, _image_content, n_image_tokens=tokens))
+        parts = qwen3_vl_gmacs(_config(folder), tokens, length)
+        return {"image": parts["image"] + parts["fusion"]}
 
     def load_model(self, located: Located) -> Any:
         """Return the checkpoint's model without a head for words."""
         from transformers import Qwen3VLModel
 
         self._prompts = Prompts(located.folder)
-        self._gmacs = self.gmacs_by(self._prompts, located.folder, self._max_pixels)
-        return _Named(_loaded(Qwen3VLModel, located))
+        return _LastTokenModel(_load_model(Qwen3VLModel, located))
 
     def load_tokenizer(self, located: Located) -> Any:
         """Return the checkpoint's tokenizer."""
@@ -277,20 +239,16 @@ class Qwen3VlEmbeddingScorer(_Prompted, DualEncoderScorer):
 
     def read_image_rules(self, folder: Path) -> ImageRules:
         """Return size and colour of the input."""
-        return self._prompts.rules(self._max_pixels)
+        return self._prompts.rules(self.options.max_pixels)
 
     def count_positions(self, model: Any) -> int:
         """Return how many tokens of a query are read."""
-        return MOST_QUERY_TOKENS
-
-    def rules_for(self, height: int, width: int) -> ImageRules:
-        """Return the input's size and colour for frames of that size."""
-        return _rules(self).of_size(height, width)
+        return MAX_QUERY_TOKENS
 
     def image_features(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return embeddings of pixel values `(n, 3, height, width)`, not normalised, `(n, d)`."""
-        patches, grid = as_patches(pixels, _rules(self))
-        ids = self._prompts.ids(_DOCUMENT, _picture, n_image_tokens=_n_tokens(grid, _rules(self)))
+        patches, grid = as_patches(pixels, self.image_rules)
+        ids = self._prompts.ids(_DOCUMENT, _image_content, n_image_tokens=_n_tokens(grid, self.image_rules))
         inputs = self._prompts.batch(ids, len(pixels), pixels.device)
         states = self._model.model(**inputs, pixel_values=patches, image_grid_thw=grid).last_hidden_state
         last: torch.Tensor = states[:, -1]
@@ -298,29 +256,25 @@ class Qwen3VlEmbeddingScorer(_Prompted, DualEncoderScorer):
 
     def is_cut(self, query: str) -> bool:
         """Return whether the model reads only the start of `query`."""
-        return self._prompts.is_cut(self._instruction, _text, query)
+        return self._prompts.is_cut(self.options.instruction, _text, query)
 
     def text_inputs(self, texts: Any) -> dict[str, torch.Tensor]:
         """Return the model's inputs for one text."""
         (query,) = texts
-        ids = self._prompts.ids(self._instruction, _text, query=query)
+        ids = self._prompts.ids(self.options.instruction, _text, query=query)
         return {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
 
 
-class Qwen3VlRerankerScorer(_Prompted, MatchingScorer):
+class Qwen3VlRerankerScorer(MatchingScorer):
     """Qwen3-VL-Reranker (Li et al. 2026): the probability of "yes" when asked whether a frame meets the query.
 
-    The image tower runs once a frame; the language model once a frame and query.
-
-    Args:
-        checkpoint, revision: as in `DualEncoderScorer`.
-        max_pixels: most pixels of a frame.
-        instruction: what is asked of a frame, in the prompt.
+    The image tower runs once a frame; the language model once a frame and query. Its options are those of
+    `RerankerOptions`.
     """
 
     name: ClassVar[str] = "qwen3_vl_reranker"
+    model_type: ClassVar[str] = "qwen3_vl"
     default_checkpoint: ClassVar[str] = "qwen3-vl-reranker-2b"
-    default_instruction: ClassVar[str] = _RETRIEVE
     checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
         "qwen3-vl-reranker-2b": {
             "repository": "Qwen/Qwen3-VL-Reranker-2B",
@@ -329,52 +283,51 @@ class Qwen3VlRerankerScorer(_Prompted, MatchingScorer):
             "note": "commit as pinned by public code; held in fp32, twice its size",
         },
     }
+    options_type: ClassVar[type[EncoderOptions]] = RerankerOptions
 
-    def __init__(
-        self,
-        *,
-        checkpoint: str = "",
-        revision: str | None = None,
-        device: str = "auto",
-        precision: Precision = "fp32",
-        batch_size: int = 8,
-        resize: Resize = "auto",
-        max_pixels: int = MAX_PIXELS,
-        instruction: str = _RETRIEVE,
-    ) -> None:
-        from transformers import Qwen3VLForConditionalGeneration
+    options: RerankerOptions
+    image_rules: QwenRules
 
-        located = locate(checkpoint or self.default_checkpoint, revision=revision, model_type=self.model_type)
-        self._prompts, self._instruction = Prompts(located.folder), instruction
-        whole = _loaded(Qwen3VLForConditionalGeneration, located)
-        yes, no = (_word(self._prompts, word, located) for word in ("yes", "no"))
-        weights = whole.lm_head.weight
-        options = EncoderOptions(device=device, precision=precision, batch_size=batch_size, resize=resize)
-        super().__init__(whole.model, image_rules=self._prompts.rules(max_pixels), options=options)
-        self._direction = (weights[yes] - weights[no]).detach().to(self._torch_device, torch.float32)
-        self._text_runner = self._runner(batch_size)
-        self.revision = self._label(located.identity, **_settings(max_pixels, instruction))
-        self.gmacs = self.gmacs_by(self._prompts, located.folder, max_pixels)
+    @classmethod
+    def settings(cls, options: RerankerOptions) -> dict[str, Any]:
+        """Return size and instruction as parts of `revision`."""
+        return _settings(options)
 
-    @staticmethod
-    def gmacs_by(prompts: Prompts, folder: Path, max_pixels: int) -> dict[str, float]:
+    @classmethod
+    def gmacs_in(cls, folder: Path, options: RerankerOptions) -> dict[str, float]:
         """Return the `gmacs` of the checkpoint in `folder`: a frame costs the tower, a frame and query the rest."""
-        tokens = _most_tokens(prompts.rules(max_pixels))
-        length = len(prompts.ids(_JUDGE, partial(_judged, _RETRIEVE), n_image_tokens=tokens)) + QUERY_TOKENS
+        prompts = Prompts(folder)
+        tokens = _max_image_tokens(prompts.rules(options.max_pixels))
+        length = len(prompts.ids(_JUDGE, partial(_judge_content, _RETRIEVE), n_image_tokens=tokens)) + QUERY_TOKENS
         return qwen3_vl_gmacs(_config(folder), tokens, length)
 
-    def rules_for(self, height: int, width: int) -> ImageRules:
-        """Return the input's size and colour for frames of that size."""
-        return _rules(self).of_size(height, width)
+    def load_model(self, located: Located) -> Any:
+        """Return the checkpoint's model, and keep the direction from "no" to "yes" of its head for words."""
+        from transformers import Qwen3VLForConditionalGeneration
+
+        self._prompts = Prompts(located.folder)
+        whole = _load_model(Qwen3VLForConditionalGeneration, located)
+        yes, no = (_word_id(self._prompts, word, located) for word in ("yes", "no"))
+        weights = whole.lm_head.weight
+        self._direction = (weights[yes] - weights[no]).detach().to(self._torch_device, torch.float32)
+        return whole.model
+
+    def read_image_rules(self, folder: Path) -> ImageRules:
+        """Return size and colour of the input."""
+        return self._prompts.rules(self.options.max_pixels)
+
+    def load_text(self, located: Located) -> None:
+        """Set up the runner of the language model."""
+        self._text_runner = self._runner(self.options.batch_size)
 
     def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], torch.Tensor]:
         """Queue image tokens and their deeper layers side by side, `(n, rows, columns, (1 + layers) * width)`."""
 
         def tower(pixels: torch.Tensor) -> torch.Tensor:
-            patches, grid = as_patches(pixels, _rules(self))
-            seen = self._model.get_image_features(patches, grid, return_dict=True)
-            layers = [torch.stack(list(part)) for part in (seen.pooler_output, *seen.deepstack_features)]
-            rows, columns = (int(side) // _rules(self).merge for side in grid[0, 1:])
+            patches, grid = as_patches(pixels, self.image_rules)
+            output = self._model.get_image_features(patches, grid, return_dict=True)
+            layers = [torch.stack(list(part)) for part in (output.pooler_output, *output.deepstack_features)]
+            rows, columns = (int(side) // self.image_rules.merge for side in grid[0, 1:])
             return torch.cat(layers, dim=-1).reshape(len(pixels), rows, columns, -1)
 
         return self._queue(parts, tower, dtype=self._image_runner.half_dtype)
@@ -387,43 +340,52 @@ class Qwen3VlRerankerScorer(_Prompted, MatchingScorer):
 
     def logits(self, features: torch.Tensor, query: str) -> FloatArray:
         """Return the log-odds of "yes" against "no", shape `(n,)`."""
-        asked = checked_query(query)
+        checked = checked_query(query)
         if not len(features):
             return np.empty(0)
         rows, columns = features.shape[1:3]
-        ids = self._prompts.ids(_JUDGE, self._content, query=asked, n_image_tokens=rows * columns)
-        merge = _rules(self).merge
+        ids = self._prompts.ids(_JUDGE, self._content, query=checked, n_image_tokens=rows * columns)
+        merge = self.image_rules.merge
         grid = torch.tensor([[1, rows * merge, columns * merge]], device=self._torch_device)
 
         def match(states: torch.Tensor, part: slice) -> torch.Tensor:
             n = len(states)
             layers = torch.split(states.reshape(n, rows * columns, -1), self._direction.numel(), dim=-1)
-            seen = _Seen(pooler_output=list(layers[0]), deepstack_features=[list(layer) for layer in layers[1:]])
+            image_output = _ImageTowerOutput(
+                pooler_output=list(layers[0]), deepstack_features=[list(layer) for layer in layers[1:]]
+            )
             inputs = self._prompts.batch(ids, n, self._torch_device)
-            output = self._model(**inputs, image_grid_thw=grid.expand(n, -1), mm_encoder_outputs={"image": seen})
+            output = self._model(
+                **inputs, image_grid_thw=grid.expand(n, -1), mm_encoder_outputs={"image": image_output}
+            )
             odds: torch.Tensor = output.last_hidden_state[:, -1].float() @ self._direction
             return odds
 
-        found: FloatArray = self._matched(features, match).numpy()
-        return found
+        odds: FloatArray = self._match_in_batches(features, match).numpy()
+        return odds
+
+    def close(self) -> None:
+        """Release weights and device memory."""
+        self._direction = torch.empty(0)
+        super().close()
 
     def is_cut(self, query: str) -> bool:
         """Return whether the model reads only the start of `query`."""
         return self._prompts.is_cut(_JUDGE, self._content, query)
 
     def _content(self, query: str) -> list[dict[str, str]]:
-        return _judged(self._instruction, query)
+        return _judge_content(self.options.instruction, query)
 
 
 @dataclass
-class _Seen:
+class _ImageTowerOutput:
     """What transformers' image tower gives, as its model takes it back."""
 
     pooler_output: list[torch.Tensor]
     deepstack_features: list[list[torch.Tensor]]
 
 
-class _Named(torch.nn.Module):
+class _LastTokenModel(torch.nn.Module):
     """Gives the model the name under which `DualEncoderScorer` asks for text features."""
 
     def __init__(self, model: Any) -> None:
@@ -437,12 +399,12 @@ class _Named(torch.nn.Module):
         return state
 
 
-def _settings(max_pixels: int, instruction: str) -> dict[str, Any]:
-    return {"max_pixels": max_pixels, "instruction": repr(instruction)}
+def _settings(options: QwenOptions) -> dict[str, Any]:
+    return {"max_pixels": options.max_pixels, "instruction": repr(options.instruction)}
 
 
-def _loaded(kind: Any, located: Located) -> Any:
-    return load_weights(kind, located.folder, config=_config(located.folder), where=located.identity)
+def _load_model(kind: Any, located: Located) -> Any:
+    return load_weights(kind, located.folder, config=_config(located.folder), label=located.identity)
 
 
 def _config(folder: Path) -> Any:
@@ -451,19 +413,14 @@ def _config(folder: Path) -> Any:
     return Qwen3VLConfig.from_pretrained(folder, local_files_only=True)
 
 
-def _word(prompts: Prompts, word: str, located: Located) -> int:
+def _word_id(prompts: Prompts, word: str, located: Located) -> int:
     vocabulary = prompts.tokenizer.get_vocab()
     if word not in vocabulary:
         raise EncoderError(f"{located.identity}: its tokenizer has no token {word!r}; is it a reranker?")
     return int(vocabulary[word])
 
 
-def _rules(scorer: Any) -> QwenRules:
-    rules: QwenRules = scorer.image_rules
-    return rules
-
-
-def _picture(_: str = "") -> list[dict[str, str]]:
+def _image_content(_: str = "") -> list[dict[str, str]]:
     return [{"type": "image"}]
 
 
@@ -471,14 +428,14 @@ def _text(query: str) -> list[dict[str, str]]:
     return [{"type": "text", "text": query}]
 
 
-def _judged(instruction: str, query: str) -> list[dict[str, str]]:
+def _judge_content(instruction: str, query: str) -> list[dict[str, str]]:
     parts = ("<Instruct>: " + instruction, "<Query>:", query, "\n<Document>:")
-    return [{"type": "text", "text": part} for part in parts] + _picture()
+    return [{"type": "text", "text": part} for part in parts] + _image_content()
 
 
 def _n_tokens(grid: torch.Tensor, rules: QwenRules) -> int:
     return int(grid[0].prod()) // rules.merge**2
 
 
-def _most_tokens(rules: QwenRules) -> int:
+def _max_image_tokens(rules: QwenRules) -> int:
     return rules.max_pixels // (rules.patch * rules.merge) ** 2

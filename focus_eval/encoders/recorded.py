@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from focus_eval.core.errors import EncoderError, InvalidInput
-from focus_eval.core.types import FloatArray, IntArray, frozen_floats
-from focus_eval.encoders.protocol import checked_query
+from focus_eval.core.types import FloatArray, IntArray, checked_query, frozen_floats
+from focus_eval.encoders.base import Encoder
 
-_ANY = ""  # a trace is for any video and any query
+_WILDCARD = ""  # a trace is for any video and any query
 _Key = tuple[str, str]
 _Row = tuple[str, str, ArrayLike, ArrayLike]  # video, query, frames (n,), relevance (n,)
 
 
-class RecordedScorer:
+class RecordedScorer(Encoder):
     """Relevance by frame index: no frame is read. A frame without a record is an error that names it.
 
     Args:
@@ -39,6 +39,7 @@ class RecordedScorer:
 
     name: ClassVar[str] = "recorded"
     needs_gpu: ClassVar[bool] = False
+    reads_frames: ClassVar[bool] = False
 
     def __init__(self, trace: ArrayLike | None = None, *, path: Path | None = None) -> None:
         if (trace is None) == (path is None):
@@ -59,44 +60,47 @@ class RecordedScorer:
             EncoderError: a frame, or a video and query, without a record.
         """
         video = Path(video)
-        known = self._records(video, checked_query(query))
-        values = np.array([known.get(frame, np.nan) for frame in np.asarray(frames).tolist()], dtype=np.float64)
+        relevance_by_frame = self._records(video, checked_query(query))
+        values = np.array(
+            [relevance_by_frame.get(frame, np.nan) for frame in np.asarray(frames).tolist()], dtype=np.float64
+        )
         if np.isnan(values).any():
             frame = int(np.asarray(frames)[np.isnan(values)][0])
-            raise EncoderError(f"{video.name}: frame {frame} has no relevance in {self._source} ({len(known)} have)")
+            raise EncoderError(
+                f"{video.name}: frame {frame} has no relevance in {self._source} ({len(relevance_by_frame)} have)"
+            )
         return values
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""
-
     def _records(self, video: Path, query: str) -> dict[int, float]:
-        for key in ((video.name, query), (video.stem, query), (_ANY, _ANY)):
+        for key in ((video.name, query), (video.stem, query), (_WILDCARD, _WILDCARD)):
             if key in self._table:
                 return self._table[key]
         raise EncoderError(f"{video.name}: nothing is recorded for the query {query[:60]!r} in {self._source}")
 
     def _add(self, video: str, query: str, frames: ArrayLike, relevance: ArrayLike) -> None:
         numbers, values = np.asarray(frames), frozen_floats(relevance)
-        where = f"{self._source}: {video}" if video else self._source
+        label = f"{self._source}: {video}" if video else self._source
         if numbers.shape != values.shape or (numbers.size and numbers.dtype.kind not in "iu"):
-            raise InvalidInput(f"{where}: {numbers.size} frame indices for {values.size} relevance values")
-        kept = ~np.isnan(values)
-        bad = kept & ~((values >= 0) & (values <= 1) & (numbers >= 0))
+            raise InvalidInput(f"{label}: {numbers.size} frame indices for {values.size} relevance values")
+        is_number = ~np.isnan(values)
+        bad = is_number & ~((values >= 0) & (values <= 1) & (numbers >= 0))
         if bad.any():
             at = int(np.flatnonzero(bad)[0])
-            raise InvalidInput(f"{where}: frame {numbers[at]} has relevance {values[at]}, not a number in [0, 1]")
+            raise InvalidInput(f"{label}: frame {numbers[at]} has relevance {values[at]}, not a number in [0, 1]")
         key = (Path(video).name, query.strip())
-        known = self._table.setdefault(key, {})
-        for frame, value in zip(numbers[kept].tolist(), values[kept].tolist(), strict=True):
-            if known.setdefault(frame, value) != value:
-                raise InvalidInput(f"{where}: frame {frame} is recorded twice, as {known[frame]} and {value}")
+        relevance_by_frame = self._table.setdefault(key, {})
+        for frame, value in zip(numbers[is_number].tolist(), values[is_number].tolist(), strict=True):
+            if relevance_by_frame.setdefault(frame, value) != value:
+                raise InvalidInput(
+                    f"{label}: frame {frame} is recorded twice, as {relevance_by_frame[frame]} and {value}"
+                )
 
 
 def _trace_row(trace: Any) -> _Row:
     values = np.asarray(trace)
     if values.ndim != 1 or values.dtype.kind not in "fiub":
         raise InvalidInput(f"a relevance trace must be numbers of shape (n_frames,), got {values.dtype} {values.shape}")
-    return _ANY, _ANY, np.arange(values.size), values
+    return _WILDCARD, _WILDCARD, np.arange(values.size), values
 
 
 def _read(path: Path) -> list[_Row]:
@@ -107,7 +111,7 @@ def _read(path: Path) -> list[_Row]:
         return list(readers[path.suffix](path))
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from error
-    except (OSError, ValueError, TypeError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, TypeError, KeyError, MemoryError, OverflowError, zipfile.BadZipFile) as error:
         text = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InvalidInput(f"{path}: no recorded relevance can be read ({text})") from error
 
@@ -119,7 +123,7 @@ def _read_npy(path: Path) -> Iterable[_Row]:
 def _read_npz(path: Path) -> Iterable[_Row]:
     with np.load(path, allow_pickle=False) as arrays:
         if "frames" in arrays:
-            yield _ANY, _ANY, arrays["frames"], arrays["relevance"].astype(np.float64)
+            yield _WILDCARD, _WILDCARD, arrays["frames"], arrays["relevance"].astype(np.float64)
         else:
             yield _trace_row(arrays["relevance"])
 
@@ -148,11 +152,11 @@ def _read_json_lines(path: Path) -> Iterable[_Row]:
 
 
 def _json_row(row: Any, number: int) -> _Row:
-    wanted = ("video", "query", "pulled_frames", "pulled_relevance")
-    missing = [key for key in wanted if not isinstance(row, dict) or key not in row]
+    required_keys = ("video", "query", "pulled_frames", "pulled_relevance")
+    missing = [key for key in required_keys if not isinstance(row, dict) or key not in row]
     if missing:
         raise InvalidInput(f"line {number} has no {missing[0]}")
-    video, query, frames, values = (row[key] for key in wanted)
+    video, query, frames, values = (row[key] for key in required_keys)
     numbers = np.array(frames, dtype=np.int64)
     return str(video), str(query), numbers, [np.nan if value is None else float(value) for value in values]
 

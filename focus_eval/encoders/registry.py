@@ -1,36 +1,27 @@
-"""Lists the encoders, makes one by name, and says what exactly gives relevance."""
+"""List the encoders, make one by name, and identify its weights and options."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol
 
 from focus_eval.core.errors import FocusEvalError, InvalidInput, PluginError
 from focus_eval.core.options import declared_types, make, named_options, read_options
-from focus_eval.core.plugins import Registry, classes_in
-from focus_eval.encoders.protocol import AnyScorer
+from focus_eval.core.plugins import Registry, check_derived, classes_in
+from focus_eval.encoders.base import Encoder
 
-
-def _check(loaded: Any, label: str) -> Any:
-    if not isinstance(loaded, type):
-        raise PluginError(f"{label} is not a class")
-    if not hasattr(loaded, "close"):
-        raise PluginError(f"{label} is not an encoder; see focus_eval.encoders.protocol")
-    return loaded
-
-
-# What of an encoder is asked before it is imported stands in its class as literals: `extra`, the extra that brings its
-# packages; `model_type`, what a checkpoint's config must state; `default_checkpoint`; `checkpoints`, the published ones
-# by name (see `weights.Checkpoint`); `needs_gpu`.
-ENCODERS: Registry[Any] = Registry(
-    "encoder", group="focus_eval.encoders", built_in=classes_in("focus_eval.encoders", "focus_eval.llms"), check=_check
+ENCODERS: Registry[type[Encoder]] = Registry(
+    "encoder",
+    group="focus_eval.encoders",
+    built_in=classes_in("focus_eval.encoders", "focus_eval.llms", base="Encoder"),
+    check=partial(check_derived, base=Encoder),
 )
 
 
-def make_encoder(name: str, **options: Any) -> AnyScorer:
+def make_encoder(name: str, **options: Any) -> Encoder:
     """Return the encoder `name` with `options`, the rest at their defaults; its weights load now or at first use.
 
     Args:
@@ -45,15 +36,15 @@ def make_encoder(name: str, **options: Any) -> AnyScorer:
     """
     name, values = named_options(name, options)
     kind = ENCODERS.load(name)
-    with ENCODERS.naming_extras(name):
+    with ENCODERS.name_missing_extra(name):
         scorer = make(f"encoder {name!r}", kind, values)
-    if not all(hasattr(scorer, needed) for needed in ("name", "revision")):
+    if not scorer.name or not scorer.revision:
         raise PluginError(f"encoder {name!r}: {kind.__module__}.{kind.__qualname__} has no name or no revision")
-    return cast(AnyScorer, scorer)
+    return scorer
 
 
 def read_encoder(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the encoder's registered name and its options in their declared types; makes nothing.
+    """Return the encoder's registered name and its options in their declared types, without making the encoder.
 
     Raises:
         UnknownName, InvalidInput, MissingDependency, PluginError: as `make_encoder`.
@@ -63,82 +54,93 @@ def read_encoder(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, 
 
 
 def encoder_gmacs_of(name: str, options: Mapping[str, Any]) -> dict[str, float]:
-    """Return the `gmacs` that `make_encoder(name, **options)` has, without its weights; {} where they are not known."""
+    """Return the `gmacs` of `make_encoder(name, **options)` without loading weights; {} where not known."""
     try:
         name, values = read_encoder(name, options)
-        made = ENCODERS.load(name)
-        return dict(made.gmacs_of(**values)) if hasattr(made, "gmacs_of") else {}
+        with ENCODERS.name_missing_extra(name):
+            return dict(ENCODERS.load(name).gmacs_of(**values))
     except FocusEvalError:  # no weights, so no configuration either: preflight says what is missing
         return {}
 
 
-class MayScan(Protocol):
-    """A sampler; one that scans has an option `scan_encoder`."""
+class SupportsScanning(Protocol):
+    """A sampler that may scan, with the encoder named in its attribute `scan_encoder`."""
 
     name: ClassVar[str]
     needs_scan: ClassVar[bool]
 
 
-def scan_encoder_of(sampler: MayScan) -> tuple[str, dict[str, Any]] | None:
+def scan_encoder_of(sampler: SupportsScanning) -> tuple[str, dict[str, Any]] | None:
     """Return name and options of the encoder that `sampler` scans with; None where it does not scan.
 
     Raises:
         InvalidInput: none is named.
         UnknownName, MissingDependency, PluginError: as `read_encoder`.
     """
+    text = scan_encoder_text(sampler)
+    return read_encoder(text, {}) if text else None
+
+
+def scan_encoder_text(sampler: SupportsScanning) -> str:
+    """Return the text with which `sampler` names its scan encoder; "" where it does not scan.
+
+    Options are checked only for an encoder without checkpoints, because that does not import torch.
+
+    Raises:
+        InvalidInput: none is named.
+        UnknownName, MissingDependency, PluginError: as `read_encoder`.
+    """
     if not sampler.needs_scan:
-        return None
-    named = getattr(sampler, "scan_encoder", "")
-    if not named:
+        return ""
+    text = str(getattr(sampler, "scan_encoder", ""))
+    if not text:
         raise InvalidInput(
             f"sampler {sampler.name!r} scans with a second, cheap encoder: name it with scan_encoder=NAME, "
             f"one of {', '.join(ENCODERS.names())}"
         )
-    return read_encoder(named, {})
+    if not ENCODERS.fact(named_options(text, {})[0], "model_type"):
+        read_encoder(text, {})
+    return text
 
 
-def make_scan_encoder(sampler: MayScan) -> AnyScorer | None:
+def make_scan_encoder(sampler: SupportsScanning) -> Encoder | None:
     """Return the encoder that `sampler` scans with; None where it does not scan.
 
     Raises:
         FocusEvalError: as `scan_encoder_of` and `make_encoder`.
     """
-    named = scan_encoder_of(sampler)
-    return make_encoder(named[0], **named[1]) if named else None
+    name_and_options = scan_encoder_of(sampler)
+    return make_encoder(name_and_options[0], **name_and_options[1]) if name_and_options else None
 
 
 def encoder_revision(name: str, options: Mapping[str, Any]) -> str:
-    """Return the `revision` that `make_encoder(name, **options)` has: what gives relevance, exactly.
+    """Return the `revision` of `make_encoder(name, **options)`; "not here: " and the reason if that fails.
 
-    An encoder with a class method `revision_of` says it without loading its weights; any other is made and asked, once
-    for each state of the files among its options. "not here" and the reason where it could not be made.
+    The result is cached until a file named in the options changes. An encoder that does not override `revision_of` is
+    made for it.
     """
     try:
         name, values = read_encoder(name, options)
         files = [Path(value).expanduser() for value in values.values() if isinstance(value, (str, Path)) and value]
-        return _revision(ENCODERS.load(name), name, json.dumps(values, sort_keys=True, default=str), _stamps(files))
+        kind: Any = ENCODERS.load(name)
+        return _revision(kind, name, json.dumps(values, sort_keys=True, default=str), _stamps(files))
     except FocusEvalError as error:  # no run starts from that: preflight says what is missing
         return f"not here: {error}"
 
 
 @lru_cache(maxsize=256)
-def _revision(made: Any, name: str, options: str, stamps: tuple[tuple[str, int, int], ...]) -> str:
+def _revision(kind: Any, name: str, options: str, stamps: tuple[tuple[str, int, int], ...]) -> str:
     _, values = read_encoder(name, json.loads(options))
-    if hasattr(made, "revision_of"):
-        return str(made.revision_of(**values))
-    encoder = make_encoder(name, **values)
-    try:
-        return encoder.revision
-    finally:
-        encoder.close()
+    with ENCODERS.name_missing_extra(name):
+        return str(kind.revision_of(**values))
 
 
 def _stamps(files: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
-    """Return what changes when one of `files`, or a file in a folder among them, does."""
-    found = []
+    """Return (path, bytes, time of change in ns) of each existing file in `files` and in folders among them."""
+    stamps = []
     for path in files:
         for file in [path, *sorted(path.iterdir())] if path.is_dir() else [path]:
             if file.exists():
                 stat = file.stat()
-                found.append((str(file), stat.st_size, stat.st_mtime_ns))
-    return tuple(found)
+                stamps.append((str(file), stat.st_size, stat.st_mtime_ns))
+    return tuple(stamps)

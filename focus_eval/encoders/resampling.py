@@ -50,9 +50,9 @@ def _bilinear(x: FloatArray) -> FloatArray:
 def _bicubic(x: FloatArray) -> FloatArray:
     """Keys' cubic with a = -0.5 (IEEE Transactions on Acoustics, Speech and Signal Processing, 1981)."""
     a, x = -0.5, np.abs(x)
-    near = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
-    far = (((x - 5.0) * x + 8.0) * x - 4.0) * a
-    return np.where(x < 1.0, near, np.where(x < 2.0, far, 0.0))
+    inner = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    outer = (((x - 5.0) * x + 8.0) * x - 4.0) * a
+    return np.where(x < 1.0, inner, np.where(x < 2.0, outer, 0.0))
 
 
 FILTERS: dict[int, tuple[Callable[[FloatArray], FloatArray], float]] = {
@@ -77,11 +77,11 @@ def resize_squares(squares: Pixels, size: int) -> Pixels:
 
     Bit-equal to torch's `interpolate(mode="bicubic", antialias=True)` of the same pixels.
     """
-    along = _axis_filter(squares.shape[1], size)
+    row_filter = _axis_filter(squares.shape[1], size)
     resized = np.empty((len(squares), size, size, 3), np.uint8)
     for square, out in zip(squares, resized, strict=True):
         for channel in range(3):
-            out[..., channel] = along(along(square[..., channel]).T).T
+            out[..., channel] = row_filter(row_filter(square[..., channel]).T).T
     return resized
 
 
@@ -91,9 +91,9 @@ class _AxisFilter:
 
     Args:
         blocks: input columns, output columns, and the weights between them, `(inputs, outputs)`.
-        offset: added to each output column before scaling, `(size_out,)`.
+        offset: number to add to each output column before scaling, `(size_out,)`.
         scale: a power of two, from fixed point to pixels.
-        dtype: in which every sum is exact.
+        dtype: floating type in which every sum is exact.
     """
 
     blocks: list[tuple[slice, slice, NDArray[Any]]]
@@ -142,5 +142,5 @@ def _axis_filter(size_in: int, size_out: int) -> _AxisFilter:
 
 
 def _n_bits(largest: float) -> int:
-    """Return how many bits of fraction keep the largest weight in 16 bits with sign; 22 at the most."""
+    """Return the most fraction bits, up to 22, with which the weight `largest` fits into 16 bits with sign."""
     return next((bits for bits in range(22) if int(0.5 + largest * (1 << (bits + 1))) >= 1 << 15), 22)

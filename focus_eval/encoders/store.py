@@ -93,19 +93,19 @@ class RelevanceStore:
         return (partial(RelevanceStore, lock_seconds=self._lock_seconds), (self.path,))
 
     def embeddings(self, scorer: str, video: str, frames: IntArray) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-        """Return which of `frames` `(n,)` are known, and their embeddings in that order, float32 `(n_known, d)`."""
+        """Return which of `frames` `(n,)` are stored, and their embeddings in that order, float32 `(n_stored, d)`."""
         frames = np.asarray(frames, dtype=np.int64)
         rows = self._read("embedding", "vector", (scorer, video, _NO_QUERY), frames)
-        known = np.array([frame in rows for frame in frames.tolist()], dtype=bool)
-        blobs = [rows[frame] for frame in frames[known].tolist()]
+        is_stored = np.array([frame in rows for frame in frames.tolist()], dtype=bool)
+        blobs = [rows[frame] for frame in frames[is_stored].tolist()]
         if len({len(blob) for blob in blobs}) > 1:
             raise RunError(f"{self.path}: embeddings of {scorer} have several lengths; choose another file")
-        return known, np.frombuffer(b"".join(blobs), dtype="<f4").reshape(len(blobs), -1 if blobs else 0)
+        return is_stored, np.frombuffer(b"".join(blobs), dtype="<f4").reshape(len(blobs), -1 if blobs else 0)
 
     def put_embeddings(
         self, scorer: str, video: str, frames: IntArray, vectors: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        """Keep the float32 embeddings `(n, d)` of `frames` `(n,)`; return what is now kept for them, `(n, d)`.
+        """Store the float32 embeddings `(n, d)` of `frames` `(n,)`; return those stored now, `(n, d)`.
 
         Raises:
             InvalidInput: another type or shape, or numbers that are not finite.
@@ -121,24 +121,24 @@ class RelevanceStore:
         blobs = [row.tobytes() for row in np.ascontiguousarray(vectors, dtype="<f4")]
         if self._write("embedding", "vector", (scorer, video, _NO_QUERY), frames, blobs):
             return vectors
-        known, kept = self.embeddings(scorer, video, frames)
-        if known.all():
-            return kept
-        found: NDArray[np.float32] = vectors.copy()  # the file was damaged between both
-        found[known] = kept.reshape(-1, vectors.shape[1])
-        return found
+        is_stored, stored_vectors = self.embeddings(scorer, video, frames)
+        if is_stored.all():
+            return stored_vectors
+        refreshed: NDArray[np.float32] = vectors.copy()  # the file was damaged between both
+        refreshed[is_stored] = stored_vectors.reshape(-1, vectors.shape[1])
+        return refreshed
 
     def relevance(self, scorer: str, video: str, query: str, frames: IntArray) -> FloatArray:
-        """Return the relevance of `frames` `(n,)` to `query`, NaN where it is not known, `(n,)`."""
+        """Return the relevance of `frames` `(n,)` to `query`, NaN where none is stored, `(n,)`."""
         frames = np.asarray(frames, dtype=np.int64)
         rows = self._read("relevance", "value", (scorer, video, query), frames)
-        known = np.array([frame in rows for frame in frames.tolist()], dtype=bool)
+        is_stored = np.array([frame in rows for frame in frames.tolist()], dtype=bool)
         values = np.full(frames.shape, np.nan)
-        values[known] = np.frombuffer(b"".join(rows[frame] for frame in frames[known].tolist()), dtype="<f8")
+        values[is_stored] = np.frombuffer(b"".join(rows[frame] for frame in frames[is_stored].tolist()), dtype="<f8")
         return values
 
     def put_relevance(self, scorer: str, video: str, query: str, frames: IntArray, values: FloatArray) -> FloatArray:
-        """Keep the relevance `(n,)` of `frames` `(n,)` to `query`; return what is now kept for them, `(n,)`.
+        """Store the relevance `(n,)` of `frames` `(n,)` to `query`; return the values stored now, `(n,)`.
 
         Raises:
             InvalidInput: an empty query, another shape, or values that are not finite numbers in [0, 1].
@@ -154,8 +154,8 @@ class RelevanceStore:
         blobs = [value.tobytes() for value in values.astype("<f8")]
         if self._write("relevance", "value", (scorer, video, query), frames, blobs):
             return values
-        kept = self.relevance(scorer, video, query, frames)
-        return np.where(np.isnan(kept), values, kept)  # as above
+        stored_values = self.relevance(scorer, video, query, frames)
+        return np.where(np.isnan(stored_values), values, stored_values)  # as above
 
     def video_fingerprint(self, path: Path | str) -> str:
         """Return the hash of the file's content; hashed again only when size, time of change or inode differ.
@@ -173,55 +173,55 @@ class RelevanceStore:
         return fingerprint
 
     def known_fingerprint(self, path: Path) -> str | None:
-        """Return the hash of a file that is kept and did not change since; None where it would have to be read."""
+        """Return the stored hash of an unchanged file; None where the file would have to be read."""
         ask = "SELECT fingerprint FROM file WHERE path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
         key = _file_key(path, file_state(path))
-        known = self._run(lambda connection: connection.execute(ask, key).fetchone())
-        sound = None if known is None else _opened(known[0], _key(*key))
+        row = self._run(lambda connection: connection.execute(ask, key).fetchone())
+        sound = None if row is None else _unseal(row[0], _key(*key))
         return None if sound is None else sound.decode()
 
     def kept_scan(self, path: Path, state: FileState) -> bytes | None:
-        """Return what `keep_scan` kept of a video file in this state; None where that is nothing."""
+        """Return the content stored by `keep_scan` for a video file in this state; None without one."""
         ask = "SELECT content FROM scan WHERE path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
         key = _file_key(path, state)
 
         def read(connection: sqlite3.Connection) -> bytes | None:
             has_table = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'scan'").fetchone()
             row = connection.execute(ask, key).fetchone() if has_table else None
-            return None if row is None else _opened(row[0], _key("scan", *key))
+            return None if row is None else _unseal(row[0], _key("scan", *key))
 
         return self._run(read)
 
     def keep_scan(self, path: Path, state: FileState, content: bytes) -> None:
-        """Keep what opening learned of a video file, in place of what is kept of another state of it."""
+        """Store what opening found out about a video file, in place of its earlier states."""
         key = _file_key(path, state)
 
         def write(connection: sqlite3.Connection) -> None:
             with _transaction(connection):
                 connection.execute(_SCAN_TABLE)
-                sealed = _sealed(content, _key("scan", *key))
+                sealed = _seal(content, _key("scan", *key))
                 connection.execute("INSERT OR REPLACE INTO scan VALUES (?, ?, ?, ?, ?)", (*key, sealed))
 
         self._run(write)
 
     def reply(self, key: str) -> bytes | None:
-        """Return what `keep_reply` kept under `key`; None where that is nothing."""
+        """Return the content stored by `keep_reply` under `key`; None without one."""
 
         def read(connection: sqlite3.Connection) -> bytes | None:
             has_table = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'reply'").fetchone()
             ask = "SELECT content FROM reply WHERE key = ?"
             row = connection.execute(ask, (key,)).fetchone() if has_table else None
-            return None if row is None else _opened(row[0], _key("reply", key))
+            return None if row is None else _unseal(row[0], _key("reply", key))
 
         return self._run(read)
 
     def keep_reply(self, key: str, content: bytes) -> None:
-        """Keep what a model replied, in place of what is kept under `key`."""
+        """Store a model's reply under `key`, in place of an earlier one."""
 
         def write(connection: sqlite3.Connection) -> None:
             with _transaction(connection):
                 connection.execute(_REPLY_TABLE)
-                sealed = _sealed(content, _key("reply", key))
+                sealed = _seal(content, _key("reply", key))
                 connection.execute("INSERT OR REPLACE INTO reply VALUES (?, ?)", (key, sealed))
 
         self._run(write)
@@ -242,7 +242,7 @@ class RelevanceStore:
                 return {}
             key, sound, damaged = _key(table, *series), dict[int, bytes](), list[tuple[int, Any, Any]]()
             for frame, blob in connection.execute(ask, (number, json.dumps(frames.tolist()))).fetchall():
-                value = _opened(blob, key, frame)
+                value = _unseal(blob, key, frame)
                 if value is None:
                     damaged.append((number, frame, blob))
                 else:
@@ -250,7 +250,7 @@ class RelevanceStore:
             if damaged:
                 with _transaction(connection):  # by its value: another process may have put it again
                     connection.executemany(f"DELETE FROM {table} WHERE (series, frame, {column}) = (?, ?, ?)", damaged)
-                self._say(f"{len(damaged)} damaged values of {table}; they are computed again")
+                self._warn(f"{len(damaged)} damaged values of {table}; they are computed again")
             return sound
 
         return self._run(read)
@@ -258,11 +258,11 @@ class RelevanceStore:
     def _write(
         self, table: str, column: str, series: tuple[str, str, str], frames: IntArray, values: list[bytes]
     ) -> bool:
-        """Keep what is not kept yet, all or nothing; return whether that was every one of `frames`."""
+        """Store the values that are not stored yet, all or nothing; return True if every one of `frames` was new."""
         if frames.size == 0:
             return True
         key = _key(table, *series)
-        sealed = [_sealed(value, key, frame) for frame, value in zip(frames.tolist(), values, strict=True)]
+        sealed = [_seal(value, key, frame) for frame, value in zip(frames.tolist(), values, strict=True)]
 
         def write(connection: sqlite3.Connection) -> bool:
             with _transaction(connection):
@@ -270,12 +270,12 @@ class RelevanceStore:
                 number = self._series_number(connection, series)
                 if number is None:
                     raise sqlite3.DatabaseError("malformed: a series that is there is not found")
-                before = connection.total_changes
+                n_changes = connection.total_changes
                 connection.executemany(
                     f"INSERT OR IGNORE INTO {table} (series, frame, {column}) VALUES ({number}, ?, ?)",
                     zip(frames.tolist(), sealed, strict=True),
                 )
-                return connection.total_changes - before == frames.size
+                return connection.total_changes - n_changes == frames.size
 
         return self._run(write)
 
@@ -291,17 +291,17 @@ class RelevanceStore:
         return self._series[series]
 
     def _run(self, work: Callable[[sqlite3.Connection], ResultT]) -> ResultT:
-        """Return `work(connection)`; what SQLite cannot do is one line that names the file."""
+        """Return `work(connection)`; raise SQLite's errors as one line that names the file."""
         try:
             with self._lock:
                 try:
                     return work(self._connected())
                 except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-                    if not self._keep_aside(error):
+                    if not self._set_aside(error):
                         raise
                     return work(self._connected())
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise self._explained(error) from error
+            raise self._explain(error) from error
         except OSError as error:
             raise RunError(f"{self.path}: the store cannot be made here ({error.strerror})") from error
 
@@ -317,8 +317,8 @@ class RelevanceStore:
             self._series.clear()
         return self._connection
 
-    def _keep_aside(self, error: Exception) -> bool:
-        """Rename a store that cannot be read, so that a new one takes its place; return whether there is another now.
+    def _set_aside(self, error: Exception) -> bool:
+        """Rename a store that cannot be read, so that a new one takes its place; return True if it was renamed.
 
         A file that does not say it is a store is left alone.
         """
@@ -330,20 +330,20 @@ class RelevanceStore:
             with open(self.path, "rb") as file:
                 if file.read(72)[68:] != _APPLICATION_ID.to_bytes(4, "big"):
                     return False
-            kept = aside_path(self.path)
+            damaged_path = aside_path(self.path)
             for suffix in ("-wal", "-shm", ""):  # a new file must not find the old one's log
                 with suppress(FileNotFoundError):
-                    os.replace(f"{self.path}{suffix}", f"{kept}{suffix}")
-            self._say(f"damaged ({error}), kept as {kept.name}; what it held is computed again")
+                    os.replace(f"{self.path}{suffix}", f"{damaged_path}{suffix}")
+            self._warn(f"damaged ({error}), kept as {damaged_path.name}; what it held is computed again")
         return True
 
     def _inode_now(self) -> int | None:
         return self.path.stat().st_ino if self.path.exists() else None
 
-    def _say(self, what: str) -> None:
-        print(f"{self.path}: {what}", file=sys.stderr, flush=True)
+    def _warn(self, message: str) -> None:
+        print(f"{self.path}: {message}", file=sys.stderr, flush=True)
 
-    def _explained(self, error: Exception) -> RunError:
+    def _explain(self, error: Exception) -> RunError:
         text = str(error)
         if any(busy in text for busy in _BUSY):
             return RunError(
@@ -354,11 +354,11 @@ class RelevanceStore:
                 f"{self.path}: no space left to keep relevance; free some and run again, nothing kept is lost"
             )
         if any(sign in text for sign in _DAMAGE):
-            return self._damaged(text)
+            return self._damage_error(text)
         return RunError(f"{self.path}: the store cannot be used ({text}); check the folder's permissions and space")
 
-    def _damaged(self, what: str) -> RunError:
-        return RunError(f"{self.path}: damaged, or not a relevance store ({what}); delete it to start again")
+    def _damage_error(self, problem: str) -> RunError:
+        return RunError(f"{self.path}: damaged, or not a relevance store ({problem}); delete it to start again")
 
 
 _OF_PARENTS: list[sqlite3.Connection] = []
@@ -402,7 +402,7 @@ def _lay_out(connection: sqlite3.Connection, lock_seconds: float) -> None:
 
 def _add_checksums(connection: sqlite3.Connection) -> None:
     """Give the values of a store of layout 1 their checksums."""
-    connection.create_function("checked", -1, _checked)
+    connection.create_function("checked", -1, _seal_series_value)
     of_series = "checked(scorer, video, query, frame, '{0}', {1})"
     with _transaction(connection):
         if connection.execute("PRAGMA user_version").fetchone()[0] != 1:
@@ -415,9 +415,9 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA user_version = {LAYOUT}")
 
 
-def _checked(scorer: str, video: str, query: str, frame: int, table: str, value: bytes | float) -> bytes:
+def _seal_series_value(scorer: str, video: str, query: str, frame: int, table: str, value: bytes | float) -> bytes:
     blob = value if isinstance(value, bytes) else np.float64(value).astype("<f8").tobytes()
-    return _sealed(blob, _key(table, scorer, video, query), frame)
+    return _seal(blob, _key(table, scorer, video, query), frame)
 
 
 def _key(*parts: Any) -> int:
@@ -425,16 +425,16 @@ def _key(*parts: Any) -> int:
     return zlib.crc32(json.dumps(parts).encode())
 
 
-def _sealed(value: bytes, key: int, frame: int = 0) -> bytes:
+def _seal(value: bytes, key: int, frame: int = 0) -> bytes:
     return value + zlib.crc32(value, zlib.crc32(frame.to_bytes(8, "little", signed=True), key)).to_bytes(4, "little")
 
 
-def _opened(blob: Any, key: int, frame: Any = 0) -> bytes | None:
-    """Return the value of a sealed `blob`; None where it is not the one that was sealed for `key` and `frame`."""
+def _unseal(blob: Any, key: int, frame: Any = 0) -> bytes | None:
+    """Return the value of a sealed `blob`; None unless it was sealed for `key` and `frame`."""
     if not isinstance(blob, bytes) or not isinstance(frame, int) or len(blob) < _CHECK_BYTES:
         return None
     value = blob[:-_CHECK_BYTES]
-    return value if _sealed(value, key, frame) == blob else None
+    return value if _seal(value, key, frame) == blob else None
 
 
 def _wait_for_wal(connection: sqlite3.Connection, lock_seconds: float) -> None:
@@ -469,5 +469,5 @@ def _file_key(path: Path, state: FileState) -> tuple[str | int, ...]:
 
 
 def _remember(connection: sqlite3.Connection, key: tuple[str | int, ...], fingerprint: str) -> None:
-    sealed = _sealed(fingerprint.encode(), _key(*key))
+    sealed = _seal(fingerprint.encode(), _key(*key))
     connection.execute("INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?)", (*key, sealed))

@@ -22,7 +22,7 @@ def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
     """Return the tensors of `path` by name, float32 or int64, each contiguous.
 
     Raises:
-        Exception: the file cannot be opened, is cut off or is another; of many kinds, as pickles raise them.
+        Exception: the file cannot be opened, is cut off or has another format; pickles raise many types.
     """
     with open(path, "rb") as file:
         magic, _, _ = (_Tensors(file).load() for _ in range(3))
@@ -61,6 +61,8 @@ class _Tensors(pickle.Unpickler):
 
 
 def _view(buffer: str, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any) -> _Tensor:
+    """Return a function that takes the buffers by name and returns the tensor stored in `buffer`."""
+
     def tensor(buffers: dict[str, NDArray[Any]]) -> NDArray[Any]:
         values = buffers[buffer][offset:]
         reach = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
@@ -73,8 +75,8 @@ def _view(buffer: str, offset: int, shape: tuple[int, ...], strides: tuple[int, 
 
 
 def _read_buffer(file: BinaryIO, dtype: np.dtype[Any], n_values: int) -> NDArray[Any]:
-    stated = int.from_bytes(file.read(8), "little")
+    header_bytes = int.from_bytes(file.read(8), "little")
     values = np.frombuffer(file.read(n_values * dtype.itemsize), dtype)
-    if not stated == n_values == values.size:
+    if not header_bytes == n_values == values.size:
         raise EOFError(f"the file is cut off: {values.size} of {n_values} values")
     return values

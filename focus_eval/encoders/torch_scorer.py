@@ -1,86 +1,95 @@
-"""What all encoders on torch share: device, precision, batches, preprocessing."""
+"""Base of the encoders on torch: device, precision, batches, preprocessing."""
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
 
-from focus_eval.core.errors import EncoderError, InvalidInput, RunError, is_device_failure
-from focus_eval.encoders.preprocess import ImageRules, Resize, normalise, resize_frames, resize_on_device
-from focus_eval.encoders.protocol import checked_frames
-from focus_eval.encoders.upload import Uploader, fetched
+from focus_eval.core.errors import EncoderError, InvalidInput, MissingWeights, RunError, is_device_failure
+from focus_eval.encoders.base import Encoder, checked_frames
+from focus_eval.encoders.preprocess import (
+    ImageRules,
+    Resize,
+    normalise,
+    read_image_rules,
+    resize_frames,
+    resize_on_device,
+)
+from focus_eval.encoders.upload import Uploader, start_fetch
+from focus_eval.encoders.weights import Located, known_checkpoint, locate, weights_identity
 from focus_eval.video.reader import Pixels
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16")
-_HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
-_FORWARD = threading.RLock()  # torch's switches hold for the whole process, so forwards take turns
+_HALF_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_FORWARD_LOCK = threading.RLock()  # torch's switches hold for the whole process, so forwards take turns
 T = TypeVar("T")
-_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
+_OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "not enough memory", "out of memory")
 
 
-def _itself(value: T) -> T:
+def _return_unchanged(value: T) -> T:
     return value
 
 
-@dataclass
-class Recoveries:
-    """Counts of failures that were recovered from; they stand in the row.
+class DeviceClock:
+    """Adds up the seconds a device spends inside `with` blocks; on a GPU measured there, without waiting for it.
 
-    Args:
-        halved_batches: batches that did not fit and were tried again at half their size.
-        fp32_batches: batches of half precision that were not finite and were computed again in fp32.
+    Events are recorded on the stream in which the block runs: the current one of `device`, which need not be the
+    process's current device. At each block those of finished blocks are added up and dropped, so that a long run holds
+    only the events of blocks still queued. Blocks take turns: they run inside `arithmetic`.
     """
 
-    halved_batches: int = 0
-    fp32_batches: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        """Return the counts above 0 by name."""
-        return {name: count for name, count in asdict(self).items() if count}
-
-
-class DeviceClock:
-    """Adds up the seconds a device spends inside `with` blocks; on a GPU measured there, without waiting for it."""
-
     def __init__(self, device: torch.device) -> None:
+        self._device = device
         self._is_cuda = device.type == "cuda"
         self._seconds = 0.0
-        self._pending: list[tuple[Any, Any]] = []
-        self._event: Any = torch.cuda.Event
-        self._started = 0.0
+        self._pending: deque[tuple[Any, Any]] = deque()
+        self._started: Any = 0.0
 
     def __enter__(self) -> None:
         if self._is_cuda:
-            start, stop = self._event(enable_timing=True), self._event(enable_timing=True)
-            start.record()
-            self._pending.append((start, stop))
+            self._add_finished()
+            self._started = self._record()
         else:
             self._started = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
         if self._is_cuda:
-            self._pending[-1][1].record()
+            started, self._started = self._started, None
+            self._pending.append((started, self._record()))
         else:
             self._seconds += time.perf_counter() - self._started
 
     @property
     def seconds(self) -> float:
         """Seconds so far; waits for the blocks still queued on the device."""
-        with _FORWARD:
-            pending, self._pending = self._pending, []
-        for start, stop in pending:
-            stop.synchronize()
+        with _FORWARD_LOCK:
+            if self._pending:
+                self._pending[-1][1].synchronize()
+            self._add_finished()
+            return self._seconds
+
+    def _record(self) -> Any:
+        make_event: Any = torch.cuda.Event
+        event = make_event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def _add_finished(self) -> None:
+        while self._pending and self._pending[0][1].query():
+            start, stop = self._pending.popleft()
             self._seconds += start.elapsed_time(stop) / 1000
-        return self._seconds
 
 
 class BatchRunner:
@@ -91,10 +100,12 @@ class BatchRunner:
         precision: fp32 (what the published runs used; TF32 off, in convolutions too), tf32 (fp32 with TF32 matrix
             products where the GPU has them), bf16, fp16 (weights stay fp32, products are done in half).
         batch_size: most rows at once; halved for good when they do not fit.
+        recoveries: counts the failures recovered from, for the row: `halved_batches` that did not fit and were tried
+            again at half their size; `fp32_batches` of half precision that were not finite, computed again in fp32.
     """
 
     def __init__(
-        self, device: torch.device, precision: Precision, batch_size: int, *, recoveries: Recoveries | None = None
+        self, device: torch.device, precision: Precision, batch_size: int, *, recoveries: Counter[str] | None = None
     ) -> None:
         if precision not in PRECISIONS:
             raise InvalidInput(f"precision {precision!r} must be one of {', '.join(PRECISIONS)}")
@@ -103,7 +114,7 @@ class BatchRunner:
         self.device = device
         self.precision: Precision = precision
         self.batch_size = batch_size
-        self.recoveries = Recoveries() if recoveries is None else recoveries
+        self.recoveries = Counter[str]() if recoveries is None else recoveries
         self._clock = DeviceClock(device)
 
     @property
@@ -113,8 +124,8 @@ class BatchRunner:
 
     @property
     def half_dtype(self) -> torch.dtype:
-        """The type in which image tokens are kept: half if the arithmetic is half, else fp32."""
-        return _HALF.get(self.precision, torch.float32)
+        """Type in which image tokens are stored: half precision if the arithmetic is, else fp32."""
+        return _HALF_DTYPES.get(self.precision, torch.float32)
 
     def run(
         self,
@@ -122,7 +133,7 @@ class BatchRunner:
         n: int,
         *,
         dtype: torch.dtype,
-        load: Callable[[slice], Any] = _itself,
+        load: Callable[[slice], Any] = _return_unchanged,
         rows_per_frame: int = 1,
     ) -> torch.Tensor:
         """Return `forward(load(slice))` over the frames `[0, n)` in batches. Arguments and errors as of `queue`."""
@@ -134,11 +145,12 @@ class BatchRunner:
         n: int,
         *,
         dtype: torch.dtype,
-        load: Callable[[slice], Any] = _itself,
+        load: Callable[[slice], Any] = _return_unchanged,
         rows_per_frame: int = 1,
         to_host: bool = False,
     ) -> Callable[[], torch.Tensor]:
-        """Queue `forward(load(slice))` over the frames `[0, n)` in batches; return what waits for them and joins them.
+        """Queue `forward(load(slice))` over the frames `[0, n)` in batches; return the function
+        that waits for the results and joins them.
 
         All batches are queued before the first is looked at, so that a GPU does not wait for the check. May be
         called from several threads: forwards take turns, since torch's switches hold for the whole process; loads
@@ -166,29 +178,31 @@ class BatchRunner:
                 continue
             parts.append((part, result.to(dtype)))
             start = part.stop
-        results = [fetched(result) if to_host else partial(_itself, result) for _, result in parts]
-        finite = fetched(torch.stack([result.isfinite().all() for _, result in parts]))
+        results = [start_fetch(result) if to_host else partial(_return_unchanged, result) for _, result in parts]
+        finite = start_fetch(torch.stack([result.isfinite().all() for _, result in parts]))
 
         def joined() -> torch.Tensor:
-            kept = [
-                result() if is_finite else self._again_in_fp32(forward, load, part, to_host=to_host).to(dtype)
+            finished = [
+                result() if is_finite else self._repeat_in_fp32(forward, load, part, to_host=to_host).to(dtype)
                 for (part, _), result, is_finite in zip(parts, results, finite().tolist(), strict=True)
             ]
-            return kept[0] if len(kept) == 1 else torch.cat(kept)
+            return finished[0] if len(finished) == 1 else torch.cat(finished)
 
         return joined
 
     def _attempt(
         self, forward: Callable[[Any], torch.Tensor], load: Callable[[slice], Any], part: slice, precision: Precision
     ) -> torch.Tensor | None:
-        """Return the result, or None where it does not fit into memory."""
+        """Return the result; None if it does not fit into memory."""
         try:
             with torch.inference_mode():
                 inputs = load(part)
                 with arithmetic(precision, self.device), self._clock:
                     return forward(inputs)
         except RuntimeError as error:  # torch's out-of-memory and device errors are RuntimeErrors
-            if isinstance(error, torch.cuda.OutOfMemoryError) or any(text in str(error) for text in _OUT_OF_MEMORY):
+            if isinstance(error, torch.cuda.OutOfMemoryError) or any(
+                text in str(error) for text in _OUT_OF_MEMORY_TEXTS
+            ):
                 return None
             if is_device_failure(error):
                 line = str(error).strip().splitlines()[0]
@@ -202,20 +216,20 @@ class BatchRunner:
         if size == 1:
             raise EncoderError(f"{self.device} has no memory for a batch of 1; free some, or use precision=bf16")
         self.batch_size = size // 2 * rows_per_frame
-        self.recoveries.halved_batches += 1
+        self.recoveries["halved_batches"] += 1
 
-    def _again_in_fp32(
+    def _repeat_in_fp32(
         self, forward: Callable[[Any], torch.Tensor], load: Callable[[slice], Any], part: slice, *, to_host: bool
     ) -> torch.Tensor:
-        where = f"frames {part.start} to {part.stop - 1} of a batch"
-        if self.precision not in _HALF:
-            raise EncoderError(f"{where}: not a finite number in {self.precision}; are the weights damaged?")
+        label = f"frames {part.start} to {part.stop - 1} of a batch"
+        if self.precision not in _HALF_DTYPES:
+            raise EncoderError(f"{label}: not a finite number in {self.precision}; are the weights damaged?")
         result = self._attempt(forward, load, part, "fp32")
         if result is None:
-            raise EncoderError(f"{where}: not finite in {self.precision}, and fp32 does not fit; lower batch_size")
+            raise EncoderError(f"{label}: not finite in {self.precision}, and fp32 does not fit; lower batch_size")
         if not bool(result.isfinite().all()):
-            raise EncoderError(f"{where}: not finite in {self.precision}, nor in fp32; are the weights damaged?")
-        self.recoveries.fp32_batches += 1
+            raise EncoderError(f"{label}: not finite in {self.precision}, nor in fp32; are the weights damaged?")
+        self.recoveries["fp32_batches"] += 1
         return result.cpu() if to_host else result
 
 
@@ -225,20 +239,58 @@ def arithmetic(precision: Precision, device: torch.device) -> Iterator[None]:
 
     TF32 in convolutions is on by default in torch; fp32 here means fp32.
     """
-    with _FORWARD, _switched(precision == "tf32"):
-        half = _HALF.get(precision)
+    with _FORWARD_LOCK, _switch_precisions(is_tf32=precision == "tf32"):
+        half = _HALF_DTYPES.get(precision)
         with torch.autocast(device.type, dtype=half) if half is not None else nullcontext():
             yield
 
 
 @contextmanager
-def _switched(is_tf32: bool) -> Iterator[None]:
-    before = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = is_tf32
+def _switch_precisions(*, is_tf32: bool) -> Iterator[None]:
+    """Switch TF32 of a GPU on or off, the reduced precisions of a processor off, and restore all as they were.
+
+    torch has two sets of switches. The older one (`allow_tf32`, `set_float32_matmul_precision`) raises where the newer
+    one (`fp32_precision`, from torch 2.9 on) says something else, so both are set.
+    """
+    switches = _precision_switches()
+    precisions = []
+    # A switch without a value of its own shows its parent's. Parents come first: without theirs, each shows its own.
+    for switch in switches:
+        precisions.append(switch.fp32_precision)
+        switch.fp32_precision = "none"
+    # No newer switch contradicts it now.
+    matmul, allows_tf32 = torch.get_float32_matmul_precision(), _cudnn_allows_tf32()
     try:
+        torch.set_float32_matmul_precision("high" if is_tf32 else "highest")
+        torch.backends.cudnn.allow_tf32 = is_tf32
+        for switch in switches[2:5]:
+            switch.fp32_precision = "tf32" if is_tf32 else "ieee"
+        for switch in switches[5:]:
+            switch.fp32_precision = "ieee"
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+        # The older switches write into the newer ones, so these come last.
+        torch.set_float32_matmul_precision(matmul)
+        torch.backends.cudnn.allow_tf32 = allows_tf32
+        for switch, precision in reversed([*zip(switches, precisions, strict=True)]):
+            switch.fp32_precision = precision
+
+
+def _precision_switches() -> list[Any]:
+    """Return torch's newer switches: two parents, three of a GPU, three of a processor; [] before torch 2.9."""
+    backends: Any = torch.backends
+    if not hasattr(backends, "fp32_precision"):
+        return []
+    gpu = [backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn]
+    cpu = [backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn]
+    return [backends, backends.cudnn, *gpu, *cpu]
+
+
+def _cudnn_allows_tf32() -> bool:
+    try:
+        return bool(torch.backends.cudnn.allow_tf32)
+    except RuntimeError:  # it is on, and the newer switches, which are cleared, do not say so
+        return True
 
 
 def torch_device(name: str) -> torch.device:
@@ -263,9 +315,11 @@ def torch_device(name: str) -> torch.device:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderOptions:
-    """How an encoder runs; none but `precision` (and `compile`, in the last digits) changes a number.
+    """Options of every encoder on torch; none but `precision` (and `compile`, in the last digits) changes a number.
 
     Args:
+        checkpoint: a known name, a repository of the model hub, or a folder; see `focus-eval doctor`. "": the default.
+        revision: commit, tag or branch of the repository; None: the known one.
         device: auto (a GPU where there is one), cpu, cuda, cuda:1.
         precision: fp32, tf32, bf16, fp16.
         batch_size: most frames encoded at once; halved when they do not fit into memory. On a GPU every batch is of
@@ -275,6 +329,8 @@ class EncoderOptions:
         compile: hand the image tower to `torch.compile`.
     """
 
+    checkpoint: str = ""
+    revision: str | None = None
     device: str = "auto"
     precision: Precision = "fp32"
     batch_size: int = 32
@@ -286,56 +342,109 @@ class EncoderOptions:
             raise InvalidInput(f"resize {self.resize!r} must be auto, pil or device")
 
 
-class TorchScorer:
-    """Base of the encoders: turns frames into image features in batches.
+class TorchScorer(Encoder):
+    """Base of the encoders on torch: loads a checkpoint and turns frames into image features in batches.
+
+    A subclass says how its parts load (`load_model`, `read_image_rules`, `load_text`) and what goes into `revision`
+    (`settings`) and `gmacs` (`gmacs_in`). Its options are the fields of `options_type`.
 
     Attributes:
-        device: torch name of the device in use, e.g. "cpu", "cuda:0".
         image_rules: the encoder's input.
         preprocess_seconds: time spent so far on resizing and uploading, for the meter.
-        gmacs: what a frame costs (see `cost`); {} where that is not known.
+
+    Raises:
+        MissingWeights, EncoderError: see `weights.locate`.
     """
 
     extra: ClassVar[str] = "encoders"
+    options_type: ClassVar[type[EncoderOptions]] = EncoderOptions
 
-    def __init__(self, model: Any, *, image_rules: ImageRules, options: EncoderOptions) -> None:
+    options: EncoderOptions
+    image_rules: ImageRules
+    recoveries: Counter[str]
+    _text_runner: BatchRunner
+
+    def __init__(self, **options: Any) -> None:
+        self._prepare_device(self.options_type(**options))
+        located = self._locate(self.options)
+        self._load_on_device(self.load_model(located), self.read_image_rules(located.folder))
+        self.load_text(located)
+        self.revision = revision_line(located.identity, self.options, self.settings(self.options))
+        self.gmacs = self.gmacs_in(located.folder, self.options)
+
+    def _prepare_device(self, options: EncoderOptions) -> None:
+        """Set up device, clock and batches, which need no weights."""
+        self.options = options
         self._torch_device = torch_device(options.device)
         self.device = str(self._torch_device)
-        self.options = options
-        self.image_rules = image_rules
         self.preprocess_seconds = 0.0
-        self.gmacs: dict[str, float] = {}
-        self._recoveries = Recoveries()
+        self.recoveries = Counter[str]()
         self._uploader = Uploader(self._torch_device)
         self._runners: list[BatchRunner] = []
-        self._model = model.to(device=self._torch_device, dtype=torch.float32).eval().requires_grad_(False)
         self._image_runner = self._runner(options.batch_size)
 
-    @property
-    def recoveries(self) -> dict[str, int]:
-        """Batches halved for memory and batches redone in fp32 so far, by name; {} where all went well."""
-        return self._recoveries.as_dict()
+    def _load_on_device(self, model: Any, image_rules: ImageRules) -> None:
+        """Move the model to the device, in fp32."""
+        self.image_rules = image_rules
+        self._model = model.to(device=self._torch_device, dtype=torch.float32).eval().requires_grad_(False)
+        if self._torch_device.type == "cuda" and image_rules.has_one_size:
+            self.fills_batches = True
+
+    def load_model(self, located: Located) -> Any:
+        """Return the checkpoint's model, all towers."""
+        raise NotImplementedError
+
+    def read_image_rules(self, folder: Path) -> ImageRules:
+        """Return size and colour of the input as the checkpoint in `folder` states them."""
+        return read_image_rules(folder)
+
+    def load_text(self, located: Located) -> None:
+        """Load the tokenizer, and set up the parts that read a query."""
+
+    @classmethod
+    def settings(cls, options: Any) -> dict[str, Any]:
+        """Return further options that can change a number, as parts of `revision`."""
+        return {}
+
+    @classmethod
+    def gmacs_in(cls, folder: Path, options: Any) -> dict[str, float]:
+        """Return the `gmacs` of the checkpoint in `folder`; loads no weights."""
+        return {}
+
+    @classmethod
+    def revision_of(cls, **options: Any) -> str:
+        """Return the `revision` of an encoder with these options; loads no weights."""
+        parsed = cls.options_type(**options)
+        identity = weights_identity(parsed.checkpoint or cls.default_checkpoint, parsed.revision)
+        return revision_line(identity, parsed, cls.settings(parsed))
+
+    @classmethod
+    def gmacs_of(cls, **options: Any) -> dict[str, float]:
+        """Return the `gmacs` of an encoder with these options; loads no weights.
+
+        Of a published checkpoint that is not on this machine: those stated in `checkpoints`.
+        """
+        parsed = cls.options_type(**options)
+        try:
+            folder = cls._locate(parsed).folder
+        except MissingWeights:
+            checkpoint = known_checkpoint(parsed.checkpoint or cls.default_checkpoint)
+            return dict(checkpoint.gmacs) if checkpoint and checkpoint.encoder == cls.name else {}
+        return cls.gmacs_in(folder, parsed)
+
+    @classmethod
+    def _locate(cls, options: EncoderOptions) -> Located:
+        name = options.checkpoint or cls.default_checkpoint
+        return locate(name, revision=options.revision, model_type=cls.model_type)
 
     @property
-    def batch_size(self) -> int:
+    def batch_size(self) -> int:  # type: ignore[override]
         """Most frames encoded at once now: the option, or less after a batch did not fit."""
         return self._image_runner.batch_size
-
-    @property
-    def fills_batches(self) -> bool:
-        """Whether batches should be full: on a GPU."""
-        return self._torch_device.type == "cuda"
 
     def embed(self, frames: Pixels) -> Any:
         """Return the features of RGB uint8 frames `(n, height, width, 3)`."""
         return self.queue_parts([frames])()
-
-    def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], Any]:
-        """Queue the frames of `parts` on the device; return what waits for their features and gives them, in order.
-
-        The parts may differ in height and width. They must not change before the function returned has ended.
-        """
-        raise NotImplementedError
 
     @property
     def encode_seconds(self) -> float:
@@ -350,27 +459,28 @@ class TorchScorer:
         """
         if self._resizes_on_device:
             return frames
-        return resize_frames(checked_frames(frames), self.rules_for(*frames.shape[1:3]))
+        return resize_frames(checked_frames(frames), self.image_rules.of_size(*frames.shape[1:3]))
 
     @property
     def _resizes_on_device(self) -> bool:
-        where = self.options.resize
-        return where == "device" or (where == "auto" and self._torch_device.type == "cuda")
-
-    def rules_for(self, height: int, width: int) -> ImageRules:
-        """Return the input's size and colour for frames of that size; most encoders have the same for all."""
-        return self.image_rules
+        resize = self.options.resize
+        return resize == "device" or (resize == "auto" and self._torch_device.type == "cuda")
 
     def close(self) -> None:
-        """Release weights and device memory."""
+        """Release weights and device memory; the encoder cannot be used again.
+
+        A subclass first drops what else holds a part of the model or a tensor on the device.
+        """
         self._model = None
+        self._uploader.close()
+        gc.collect()  # networks refer to themselves: without it the memory is returned some time later, or never
         if self._torch_device.type == "cuda":
             torch.cuda.empty_cache()
 
     def _runner(self, batch_size: int) -> BatchRunner:
-        made = BatchRunner(self._torch_device, self.options.precision, batch_size, recoveries=self._recoveries)
-        self._runners.append(made)
-        return made
+        runner = BatchRunner(self._torch_device, self.options.precision, batch_size, recoveries=self.recoveries)
+        self._runners.append(runner)
+        return runner
 
     def _queue(
         self,
@@ -385,21 +495,21 @@ class TorchScorer:
         n = sum(len(part) for part in parts)
         if not n:  # the shape of one frame's features, none of them
             blank = np.zeros((1, self.image_rules.height, self.image_rules.width, 3), dtype=np.uint8)
-            found = self._queue([blank], tower, dtype=dtype, to_host=to_host)
-            return lambda: found()[:0]
+            finish = self._queue([blank], tower, dtype=dtype, to_host=to_host)
+            return lambda: finish()[:0]
 
         def load(batch: slice) -> torch.Tensor:
-            return self._pixel_values(*_pieces(parts, batch))
+            return self._pixel_values(*_split_parts(parts, batch))
 
         return self._image_runner.queue(tower, n, dtype=dtype, load=load, to_host=to_host)
 
     def _pixel_values(self, *parts: Pixels) -> torch.Tensor:
         """Return fp32 pixel values `(n, 3, height, width)` of all frames of `parts`, on the device."""
         started = time.perf_counter()
-        rules = [self.rules_for(*part.shape[1:3]) for part in parts]
+        rules = [self.image_rules.of_size(*part.shape[1:3]) for part in parts]
         if self._resizes_on_device:
             uploaded = self._uploader.upload(parts)
-            images = [resize_on_device(part, self.rules_for(*part.shape[1:3])) for part in uploaded]
+            images = [resize_on_device(part, self.image_rules.of_size(*part.shape[1:3])) for part in uploaded]
         else:
             resized = [resize_frames(part, rule) for part, rule in zip(parts, rules, strict=True)]
             images = [part.permute(0, 3, 1, 2) for part in self._uploader.upload(resized)]
@@ -407,18 +517,15 @@ class TorchScorer:
         self.preprocess_seconds += time.perf_counter() - started
         return values
 
-    def _label(self, identity: str, **settings: Any) -> str:
-        return revision_line(identity, precision=self.options.precision, compile=self.options.compile, **settings)
 
-
-def revision_line(identity: str, *, precision: str = "fp32", compile: bool = False, **settings: Any) -> str:
+def revision_line(identity: str, options: EncoderOptions, settings: Mapping[str, Any]) -> str:
     """Return an encoder's `revision`: the exact weights, and the options that can change a number."""
-    parts = [identity, *(f"{key}={value}" for key, value in settings.items()), f"precision={precision}"]
-    return " ".join(parts + ["compiled"] * compile)
+    parts = [identity, *(f"{key}={value}" for key, value in settings.items()), f"precision={options.precision}"]
+    return " ".join(parts + ["compiled"] * options.compile)
 
 
-def _pieces(parts: Sequence[Pixels], batch: slice) -> Iterator[Pixels]:
-    """Yield the frames `[batch.start, batch.stop)` of `parts` taken one after another, each part's by themselves."""
+def _split_parts(parts: Sequence[Pixels], batch: slice) -> Iterator[Pixels]:
+    """Yield the frames `[batch.start, batch.stop)` of all `parts`, those of each part by themselves."""
     start = 0
     for part in parts:
         piece = part[max(0, batch.start - start) : max(0, batch.stop - start)]
@@ -433,21 +540,23 @@ class MatchingScorer(TorchScorer):
     A subclass sets `_vision`, the image tower, and `_text_runner`, which runs the text encoder.
     """
 
-    stores_embeddings: ClassVar[bool] = False
-
     _vision: Any
-    _text_runner: BatchRunner
+
+    def close(self) -> None:
+        """Release weights and device memory."""
+        self._vision = None
+        super().close()
 
     def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], torch.Tensor]:
-        """Queue image tokens `(n, tokens, width)` on the device: 577 x 1024 for BLIP large, 257 x 1408 for BLIP-2."""
+        """Queue image tokens `(n, tokens, width)` on the device: 577 x 1024 for BLIP large."""
         dtype = self._image_runner.half_dtype
         return self._queue(parts, lambda pixels: self._vision(pixel_values=pixels).last_hidden_state, dtype=dtype)
 
-    def _matched(
+    def _match_in_batches(
         self, features: torch.Tensor, match: Callable[[torch.Tensor, slice], torch.Tensor], *, rows_per_frame: int = 1
     ) -> torch.Tensor:
         """Return `match(image tokens, which frames)` of `features`, batch by batch, float64 on the CPU."""
-        found = self._text_runner.queue(
+        finish = self._text_runner.queue(
             lambda loaded: match(self._states(loaded[0]), loaded[1]),
             len(features),
             load=lambda part: (features[part].to(self._torch_device), part),
@@ -455,19 +564,8 @@ class MatchingScorer(TorchScorer):
             rows_per_frame=rows_per_frame,
             to_host=True,
         )
-        return found().double()
+        return finish().double()
 
     def _states(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return image tokens in the type that is computed in: half ones may be computed on again in fp32."""
+        """Return image tokens in the type of the computation; tokens in half precision may be read in fp32."""
         return tokens if torch.is_autocast_enabled(self._torch_device.type) else tokens.float()
-
-
-def checked_preprocess(preprocess: str) -> str:
-    """Return `preprocess`.
-
-    Raises:
-        InvalidInput: neither lavis nor hf.
-    """
-    if preprocess not in ("lavis", "hf"):
-        raise InvalidInput(f"preprocess {preprocess!r} must be lavis or hf")
-    return preprocess

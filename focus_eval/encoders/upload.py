@@ -1,4 +1,4 @@
-"""Brings pictures to a device through one reused buffer, and results back, without waiting for what else runs there."""
+"""Copies pictures to a device through one reused buffer, and results back, beside running forwards."""
 
 from __future__ import annotations
 
@@ -28,34 +28,41 @@ class Uploader:
         self._is_copied: Any = None
 
     def upload(self, parts: Sequence[Pixels]) -> list[torch.Tensor]:
-        """Return the frames of `parts` `(n, h, w, c)` on the device, in order; neighbours of one size as one tensor.
+        """Copy `parts`, each `(n, h, w, c)`, to the device in order; neighbours of one size become one tensor.
 
-        Returns once all are in the buffer. What the caller's stream does next waits for the copy; the host does not.
+        The call returns once all frames are in the buffer. Later work on the caller's stream waits for the copy; the
+        host does not.
         """
         with self._lock:
-            on_device = self._copied(self.fill(parts))
-        found, at = list[torch.Tensor](), 0
-        for n, shape in _of_one_size(parts):
+            on_device = self._copy_to_device(self.fill(parts))
+        tensors, at = list[torch.Tensor](), 0
+        for n, shape in _group_by_size(parts):
             size = n * int(np.prod(shape))
-            found.append(on_device[at : at + size].view(n, *shape))
+            tensors.append(on_device[at : at + size].view(n, *shape))
             at += size
-        return found
+        return tensors
+
+    def close(self) -> None:
+        """Release the buffer and the stream."""
+        with self._lock:
+            self._buffer = torch.empty(0, dtype=torch.uint8)
+            self._stream = self._is_copied = None
 
     def fill(self, parts: Sequence[Pixels]) -> torch.Tensor:
-        """Return the buffer's bytes with all of `parts` in them; they hold until the next call."""
+        """Return the buffer's bytes with all of `parts` in them; valid until the next call."""
         n_bytes = sum(part.nbytes for part in parts)
         if self._is_copied is not None:
             # The batch before may still be on its way out of the buffer.
             self._is_copied.synchronize()
         if self._buffer.numel() < n_bytes:
             self._buffer = torch.empty(n_bytes, dtype=torch.uint8, pin_memory=self._is_cuda)
-        held, at = self._buffer.numpy(), 0
+        buffer, at = self._buffer.numpy(), 0
         for part in parts:
-            np.copyto(held[at : at + part.nbytes].reshape(part.shape), part)
+            np.copyto(buffer[at : at + part.nbytes].reshape(part.shape), part)
             at += part.nbytes
         return self._buffer[:n_bytes]
 
-    def _copied(self, filled: torch.Tensor) -> torch.Tensor:
+    def _copy_to_device(self, filled: torch.Tensor) -> torch.Tensor:
         if not self._is_cuda:
             return filled.clone()
         if self._stream is None:
@@ -70,8 +77,8 @@ class Uploader:
         return on_device
 
 
-def fetched(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Begin to copy a result to the host; return what waits for that copy alone, not for what is queued after it."""
+def start_fetch(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """Start copying a result to the host; return the function that waits for that copy alone and returns it."""
     if tensor.device.type != "cuda":
         return lambda: tensor
     on_host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
@@ -86,12 +93,12 @@ def fetched(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
     return result
 
 
-def _of_one_size(parts: Sequence[Pixels]) -> list[tuple[int, tuple[int, ...]]]:
-    """Return how many frames follow each other in one size, and that size `(h, w, c)`."""
-    found: list[tuple[int, tuple[int, ...]]] = []
+def _group_by_size(parts: Sequence[Pixels]) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the length and the size `(h, w, c)` of each run of frames of one size."""
+    groups: list[tuple[int, tuple[int, ...]]] = []
     for part in parts:
         n, shape = len(part), part.shape[1:]
-        if found and found[-1][1] == shape:
-            n += found.pop()[0]
-        found.append((n, shape))
-    return found
+        if groups and groups[-1][1] == shape:
+            n += groups.pop()[0]
+        groups.append((n, shape))
+    return groups

@@ -11,22 +11,23 @@ import json
 import os
 import re
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from focus_eval.core.errors import EncoderError, InvalidInput, MissingWeights, unknown_name
-from focus_eval.encoders.registry import ENCODERS
+from focus_eval.core.errors import EncoderError, FocusEvalError, InvalidInput, MissingWeights, unknown_name
+from focus_eval.encoders.registry import ENCODERS, encoder_gmacs_of
 from focus_eval.rows.records import replace_file
 
 WEIGHTS = "model.safetensors"
 
 
 @dataclass(frozen=True)
-class Layout:
-    """What a checkpoint's files are called.
+class CheckpointLayout:
+    """File names of a checkpoint.
 
     Args:
         config: states the architecture.
@@ -39,15 +40,15 @@ class Layout:
     has_tokenizer: bool = True
 
     @classmethod
-    def of(cls, model_type: str | tuple[str, ...]) -> Layout:
+    def of(cls, model_type: str | tuple[str, ...]) -> CheckpointLayout:
         """Return the layout of a kind of model."""
         return OPEN_CLIP if model_type == "open_clip" else TRANSFORMERS
 
 
-TRANSFORMERS = Layout("config.json", WEIGHTS)
-OPEN_CLIP = Layout("open_clip_config.json", "open_clip_model.safetensors", has_tokenizer=False)
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+TRANSFORMERS = CheckpointLayout("config.json", WEIGHTS)
+OPEN_CLIP = CheckpointLayout("open_clip_config.json", "open_clip_model.safetensors", has_tokenizer=False)
+_COMMIT_PATTERN = re.compile(r"[0-9a-f]{40}")
+_BLOB_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,7 @@ class Checkpoint:
         gigabytes: size of the weights; None where it is not known here.
         model_type: what its `config.json` may state; the encoder's.
         encoder: registered name of the encoder that reads it.
+        gmacs: the encoder's `gmacs` with it, for a plan before the weights are here; {} where they are not stated.
         note: what to know about it.
     """
 
@@ -73,21 +75,22 @@ class Checkpoint:
     gigabytes: float | None
     model_type: str | tuple[str, ...]
     encoder: str
+    gmacs: Mapping[str, float] = field(default_factory=dict, hash=False)
     note: str = ""
 
     @property
     def fetch_command(self) -> str:
         """The command that downloads it into the hub's cache."""
-        is_open_clip = Layout.of(self.model_type) is OPEN_CLIP
+        is_open_clip = CheckpointLayout.of(self.model_type) is OPEN_CLIP
         weights = OPEN_CLIP.weights if is_open_clip else "model*.safetensors"
         patterns = ("*.json", "*.txt", "*.model", weights)
-        wanted = " ".join(f'--include "{pattern}"' for pattern in patterns)
-        return f"hf download {self.repository} --revision {self.revision} {wanted}"
+        includes = " ".join(f'--include "{pattern}"' for pattern in patterns)
+        return f"hf download {self.repository} --revision {self.revision} {includes}"
 
     @property
     def is_pinned(self) -> bool:
         """Whether `revision` is a commit, so that fetching always gives the same weights."""
-        return _COMMIT.fullmatch(self.revision) is not None
+        return _COMMIT_PATTERN.fullmatch(self.revision) is not None
 
     @property
     def size(self) -> str:
@@ -97,20 +100,43 @@ class Checkpoint:
 
 @cache
 def known_checkpoints() -> dict[str, Checkpoint]:
-    """Return the published checkpoints by short name, as our encoders state them; imports none of them."""
-    stated = (
+    """Return the published checkpoints by short name, read from the encoders' classes without importing them."""
+    checkpoints = (
         Checkpoint(name=name, encoder=encoder, model_type=ENCODERS.fact(encoder, "model_type"), **facts)
         for encoder, plugin in ENCODERS.plugins.items()
         for name, facts in plugin.facts.get("checkpoints", {}).items()
     )
-    return {checkpoint.name: checkpoint for checkpoint in stated}
+    return {checkpoint.name: checkpoint for checkpoint in checkpoints}
+
+
+def encoder_checkpoint(encoder: str, options: Mapping[str, Any]) -> Located | None:
+    """Return the checkpoint of an encoder with `options`, without importing the encoder; None where it has none.
+
+    Raises:
+        EncoderError: as `locate`.
+    """
+    model_type = ENCODERS.fact(encoder, "model_type")
+    if not model_type:
+        return None
+    checkpoint, revision = options.get("checkpoint"), options.get("revision")
+    name = str(checkpoint or ENCODERS.fact(encoder, "default_checkpoint", encoder))
+    return locate(name, revision=str(revision) if revision else None, model_type=model_type)
+
+
+def local_gmacs(encoder: str, options: Mapping[str, Any]) -> dict[str, float]:
+    """Return an encoder's 10^9 multiply-adds by part (`Encoder.gmacs`); {} if its weights are absent or unusable."""
+    try:
+        encoder_checkpoint(encoder, options)
+    except FocusEvalError:
+        return {}
+    return encoder_gmacs_of(encoder, options)
 
 
 SHARDS = "model.safetensors.index.json"
 # What of a local folder can change a number: weights, rules of images and text, templates.
-_HASHED = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model")
+_HASHED_SUFFIXES = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model")
 # Files from this size on are hashed once; the hash is kept under the file's size and time of change.
-_LARGE_BYTES = 256 << 20
+_MIN_BYTES_TO_KEEP_HASH = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,13 +145,13 @@ class Located:
 
     Args:
         folder: holds the configuration and the weights.
-        identity: what is loaded, exactly: "repository@commit", or "folder-name@sha256:..." for a local folder.
-        layout: what its files are called.
+        identity: exact name of the weights: "repository@commit", or "folder-name@sha256:..." for a local folder.
+        layout: names of the checkpoint's files.
     """
 
     folder: Path
     identity: str
-    layout: Layout = TRANSFORMERS
+    layout: CheckpointLayout = TRANSFORMERS
 
     @property
     def weight_files(self) -> list[Path]:
@@ -139,40 +165,41 @@ class Located:
 
 
 def locate(checkpoint: str, *, revision: str | None = None, model_type: str | tuple[str, ...]) -> Located:
-    """Return where `checkpoint` is: a known name, a repository of the hub, or a local folder.
+    """Return folder, identity and file layout of a checkpoint on this machine, after checking its files.
 
     Args:
+        checkpoint: a known name, a repository of the hub, or a local folder.
         revision: commit, tag or branch of a repository; None: the known one, else "main". A folder has none.
         model_type: architecture the scorer needs, or several that it reads.
 
     Raises:
-        MissingWeights: not on this machine; the line says which, how large, how to fetch it and where to put it.
+        MissingWeights: the checkpoint is not on this machine; the line says how to fetch it.
         EncoderError: another architecture, no safetensors, or a damaged file.
     """
-    path, layout = Path(checkpoint).expanduser(), Layout.of(model_type)
+    path, layout = Path(checkpoint).expanduser(), CheckpointLayout.of(model_type)
     if path.is_dir():
         _check(path, str(path), model_type)
         return Located(folder=path, identity=_identity(checkpoint, path), layout=layout)
-    known = known_checkpoint(checkpoint)
-    repository = known.repository if known else checkpoint
-    wanted = revision or (known.revision if known else "main")
-    folder = cached_folder(repository, wanted)
+    published = known_checkpoint(checkpoint)
+    repository = published.repository if published else checkpoint
+    wanted_revision = revision or (published.revision if published else "main")
+    folder = cached_folder(repository, wanted_revision)
     if folder is None or not (folder / layout.config).exists() or not weight_files(folder, layout):
-        raise MissingWeights(_missing_line(checkpoint, known, repository, wanted, folder))
-    _check(folder, f"{repository}@{wanted}", model_type)
+        raise MissingWeights(_missing_line(checkpoint, published, repository, wanted_revision, folder))
+    _check(folder, f"{repository}@{wanted_revision}", model_type)
     return Located(folder=folder, identity=_identity(repository, folder), layout=layout)
 
 
 def is_path(name: str) -> bool:
-    """Whether `name` can only be a folder: the hub's names are OWNER/NAME."""
+    """Return True if `name` can only be a folder: the hub's names are OWNER/NAME."""
     return name.startswith(("/", ".", "~")) or name.count("/") > 1
 
 
 def cached_folder(repository: str, revision: str) -> Path | None:
     """Return the snapshot of `repository` at `revision` in the hub's cache, None where there is none; no network.
 
-    A snapshot of which only the files named in `fetch_command` were fetched is one: the hub's own client would call
-    it incomplete.
+    A snapshot that holds only the files named in `fetch_command` counts, though the hub's own client would call it
+    incomplete.
     """
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
@@ -187,15 +214,15 @@ def cached_folder(repository: str, revision: str) -> Path | None:
 
 
 def cache_place() -> str:
-    """Return the folder of the hub's cache as a message names it, "~" for the user's own."""
+    """Return the path of the hub's cache folder for a message, with "~" for the user's home."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     home = str(Path.home())
     return f"~{HF_HUB_CACHE.removeprefix(home)}" if HF_HUB_CACHE.startswith(f"{home}/") else HF_HUB_CACHE
 
 
-def weight_files(folder: Path, layout: Layout = TRANSFORMERS) -> list[Path]:
-    """Return the safetensors files of a checkpoint's folder that are all there, [] where they are not.
+def weight_files(folder: Path, layout: CheckpointLayout = TRANSFORMERS) -> list[Path]:
+    """Return all safetensors files of a checkpoint's folder; [] if any is missing.
 
     Raises:
         EncoderError: an index of shards that cannot be read.
@@ -230,7 +257,7 @@ def check_readable(file: Path) -> None:
         ) from error
 
 
-def load_weights(model_class: Any, folder: Path, *, config: Any, where: str) -> Any:
+def load_weights(model_class: Any, folder: Path, *, config: Any, label: str) -> Any:
     """Return a transformers model with every weight from the safetensors in `folder`, in fp32.
 
     Raises:
@@ -254,53 +281,55 @@ def load_weights(model_class: Any, folder: Path, *, config: Any, where: str) -> 
             output_loading_info=True,
         )
     except SafetensorError as error:
-        raise EncoderError(f"{where}: damaged safetensors ({error}); delete the file and download it again") from error
+        raise EncoderError(f"{label}: damaged safetensors ({error}); delete the file and download it again") from error
     finally:
         if shows_progress:
             logging.enable_progress_bar()
     for kind, text in (("missing_keys", "has no"), ("mismatched_keys", "has another shape of")):
         names = sorted(str(item if isinstance(item, str) else item[0]) for item in report.get(kind) or ())
         if names:
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            raise EncoderError(f"{where} {text} {names[0]}{more}: weights of another model; choose another checkpoint")
+            n_more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise EncoderError(
+                f"{label} {text} {names[0]}{n_more}: weights of another model; choose another checkpoint"
+            )
     return model
 
 
-def _check(folder: Path, where: str, model_type: str | tuple[str, ...]) -> None:
-    layout = Layout.of(model_type)
+def _check(folder: Path, label: str, model_type: str | tuple[str, ...]) -> None:
+    layout = CheckpointLayout.of(model_type)
     try:
         config = json.loads((folder / layout.config).read_text())
     except (OSError, ValueError) as error:
-        raise EncoderError(f"{where}: no readable {layout.config} ({error}); download it again") from error
-    found = config.get("model_type") if isinstance(config, dict) else None
+        raise EncoderError(f"{label}: no readable {layout.config} ({error}); download it again") from error
+    stated_type = config.get("model_type") if isinstance(config, dict) else None
     if layout is OPEN_CLIP and isinstance(config, dict) and "vision_cfg" in config.get("model_cfg", {}):
-        found = "open_clip"  # which states no type of its own
+        stated_type = "open_clip"  # which states no type of its own
     readable = (model_type,) if isinstance(model_type, str) else model_type
-    if found not in readable:
-        needed = " or ".join(repr(name) for name in readable)
-        raise EncoderError(f"{where}: holds a {found!r} model, this scorer needs {needed}")
+    if stated_type not in readable:
+        readable_text = " or ".join(repr(name) for name in readable)
+        raise EncoderError(f"{label}: holds a {stated_type!r} model, this scorer needs {readable_text}")
     if damaged := damaged_blobs(folder):
         raise EncoderError(damaged[0])
     files = weight_files(folder, layout)
     if not files:
         raise MissingWeights(
-            f"{where}: no complete {layout.weights}; other formats can run code when read and are refused"
+            f"{label}: no complete {layout.weights}; other formats can run code when read and are refused"
         )
     for file in files:
         check_readable(file)
 
 
 def _missing_line(
-    checkpoint: str, known: Checkpoint | None, repository: str, revision: str, folder: Path | None
+    checkpoint: str, published: Checkpoint | None, repository: str, revision: str, folder: Path | None
 ) -> str:
-    if not known and is_path(checkpoint):
+    if not published and is_path(checkpoint):
         return f"checkpoint {checkpoint!r}: no such folder; correct the path"
-    if not known and "/" not in checkpoint:
+    if not published and "/" not in checkpoint:
         return f"{unknown_name('checkpoint', checkpoint, known_checkpoints())}; a repository of the hub is OWNER/NAME"
-    if known:
-        size, fetch = known.size, known.fetch_command
-        if revision != known.revision:
-            fetch = fetch.replace(known.revision, revision)
+    if published:
+        size, fetch = published.size, published.fetch_command
+        if revision != published.revision:
+            fetch = fetch.replace(published.revision, revision)
     else:
         size, fetch = "unknown size", f"hf download {repository} --revision {revision}"
     state = "has no safetensors in" if folder is not None else "is not in"
@@ -311,9 +340,9 @@ def _missing_line(
 
 
 def known_checkpoint(name: str) -> Checkpoint | None:
-    """Return the published checkpoint of that short name or repository; None where it is neither."""
-    known = known_checkpoints()
-    return known.get(name) or next((item for item in known.values() if item.repository == name), None)
+    """Return the published checkpoint of that short name or repository; None for any other name."""
+    checkpoints = known_checkpoints()
+    return checkpoints.get(name) or next((item for item in checkpoints.values() if item.repository == name), None)
 
 
 def weights_folder(pretrained: str, revision: str = "main") -> Path | None:
@@ -323,10 +352,10 @@ def weights_folder(pretrained: str, revision: str = "main") -> Path | None:
 
 
 def weights_identity(pretrained: str, revision: str | None = None) -> str:
-    """Return what exactly is loaded: "repository@commit", or "folder@sha256:.." over the files of a local folder.
+    """Return the exact name of weights: "repository@commit", or "folder@sha256:.." over the files of a local folder.
 
-    Where it is not on this machine: "repository@revision, not here", and where a file of the hub's cache is not what
-    its name says: "repository@commit, damaged". The checks before a run refuse both.
+    Weights that are not on this machine give "repository@revision, not here". A damaged file in the hub's cache gives
+    "repository@commit, damaged". The checks before a run refuse both. An empty `pretrained` gives "".
 
     Args:
         pretrained: a known name, a repository of the hub, or a local folder; "" for none.
@@ -334,11 +363,11 @@ def weights_identity(pretrained: str, revision: str | None = None) -> str:
     """
     if not pretrained:
         return ""
-    known = known_checkpoint(pretrained)
-    repository = known.repository if known else pretrained
-    wanted = revision or (known.revision if known else "main")
-    folder = weights_folder(repository, wanted)
-    return f"{repository}@{wanted}, not here" if folder is None else _identity(repository, folder)
+    published = known_checkpoint(pretrained)
+    repository = published.repository if published else pretrained
+    wanted_revision = revision or (published.revision if published else "main")
+    folder = weights_folder(repository, wanted_revision)
+    return f"{repository}@{wanted_revision}, not here" if folder is None else _identity(repository, folder)
 
 
 def _identity(repository: str, folder: Path) -> str:
@@ -350,19 +379,20 @@ def _identity(repository: str, folder: Path) -> str:
 
 
 def damaged_blobs(folder: Path) -> list[str]:
-    """Return a line for each file of a snapshot in the hub's cache whose content is not the one it is named by.
+    """Return an error line for each damaged file of a snapshot in the hub's cache.
 
-    The cache names a large file by its SHA-256 and another by its hash in git. A file is hashed once while its size and
-    time of change stay the same; one that does not lie in such a cache has no name to compare it with.
+    The cache names a large file by its SHA-256 and any other by its git hash; a file is damaged if its content has
+    another hash. Files outside such a cache are skipped. A file is hashed once while its size and time of change stay
+    the same.
     """
     lines = []
-    for file in sorted(item for item in folder.iterdir() if item.is_file() and item.suffix in _HASHED):
+    for file in sorted(item for item in folder.iterdir() if item.is_file() and item.suffix in _HASHED_SUFFIXES):
         blob = file.resolve()
-        if blob.parent.name != "blobs" or not _BLOB.fullmatch(blob.name):
+        if blob.parent.name != "blobs" or not _BLOB_PATTERN.fullmatch(blob.name):
             continue
         stat = blob.stat()
-        found = (_file_hash if len(blob.name) == 64 else _git_hash)(blob, stat.st_size, stat.st_mtime_ns)
-        if found != blob.name:
+        digest = (_file_hash if len(blob.name) == 64 else _git_hash)(blob, stat.st_size, stat.st_mtime_ns)
+        if digest != blob.name:
             lines.append(f"{file}: damaged, its content is not that of its hash; delete {blob} and download it again")
     return lines
 
@@ -373,7 +403,8 @@ def _git_hash(file: Path, size: int, changed_ns: int) -> str:
 
 
 def _folder_hash(folder: Path) -> str:
-    files = sorted(file for file in folder.iterdir() if file.is_file() and file.suffix in _HASHED)
+    """Return "sha256:" and 16 digits over the names and contents of the folder's weights, rules and templates."""
+    files = sorted(file for file in folder.iterdir() if file.is_file() and file.suffix in _HASHED_SUFFIXES)
     digest = hashlib.sha256()
     for file in files:
         stat = file.stat()
@@ -383,19 +414,19 @@ def _folder_hash(folder: Path) -> str:
 
 @cache
 def _file_hash(file: Path, size: int, changed_ns: int) -> str:
-    if size < _LARGE_BYTES:
+    if size < _MIN_BYTES_TO_KEEP_HASH:
         return _sha256(file)
     home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "focus-eval" / "hashes"
     key = hashlib.sha256(f"{file.resolve()}\0{size}\0{changed_ns}".encode()).hexdigest()[:32]
     if (home / key).is_file():
         return (home / key).read_text(encoding="utf-8")
     print(f"hashing {file} ({size / 1e9:.1f} GB), once", file=sys.stderr, flush=True)
-    found = _sha256(file)
+    digest = _sha256(file)
     with suppress(OSError, InvalidInput):  # a cache: where nothing can be written it is hashed in every process
         home.mkdir(parents=True, exist_ok=True)
         with replace_file(home / key) as part:
-            part.write_text(found, encoding="utf-8")
-    return found
+            part.write_text(digest, encoding="utf-8")
+    return digest
 
 
 def _sha256(file: Path) -> str:

@@ -1,4 +1,4 @@
-"""Asks a model behind an OpenAI-compatible service."""
+"""Ask a model behind an OpenAI-compatible service."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from PIL import Image
 from focus_eval.core.errors import AnswerError, InvalidInput
 from focus_eval.core.types import PIXELS_A_TOKEN, Picture, whole_number
 from focus_eval.llms.client import ChatClient, ImageFormat, Spending, with_usage
-from focus_eval.llms.protocol import Reply, checked, yes_of
+from focus_eval.llms.protocol import Reply, check_limits, yes_of
 
 _CHECK_SECONDS = 10.0
 # As many of the first word's candidates as services give.
@@ -25,20 +25,21 @@ class ChatModel:
     """An OpenAI-compatible service: a provider, or vLLM and the like on a machine of one's own.
 
     Args:
-        model: its name at the service.
-        base_url: of the service; by default that of OPENAI_BASE_URL, else OpenAI's.
+        model: name of the model at the service.
+        base_url: address of the service; "" for OPENAI_BASE_URL, then OPENAI_API_BASE, then OpenAI's.
         key: environment variable that holds the key; any word does for a service without keys.
-        max_side: longest side of a picture in pixels.
-        jpeg_quality: 1 to 95; none for PNG.
-        detail: sent with each picture where given.
-        temperature, seed: as the service takes them.
-        parameters: of the model, in 10^9; then its tokens count in forward equivalents.
+        max_side: longest side of a picture in pixels; None for its own size.
+        jpeg_quality: 1 to 95; None for PNG.
+        detail: the service's `detail` of each picture; "" sends none.
+        temperature, seed: sampling settings sent with each request.
+        parameters: size of the model in 10^9; its tokens then count in forward equivalents. None: not known.
         num_concurrent: pictures asked about at once.
         timeout: seconds of one request.
-        max_retries: requests at most for one question.
-        retry_backoff_s: seconds of the first pause between two.
-        max_cost: in dollars; needs both prices, in dollars per million tokens.
-        offline: true answers from the store alone, without a key.
+        max_retries: requests at most for one question, the first one included.
+        retry_backoff_s: seconds of the first pause between two requests.
+        max_cost: dollars after which no question is sent; needs both prices. None for no limit.
+        price_input, price_output: dollars per million tokens.
+        offline: True to answer from the store alone, without a key.
     """
 
     model_id: ClassVar[str] = "chat"
@@ -67,9 +68,9 @@ class ChatModel:
     ) -> None:
         if not model:
             raise InvalidInput("llm chat: which model? e.g. chat:model=gpt-4o-mini")
-        checked("chat", above=0, max_side=max_side, timeout=timeout, parameters=parameters)
-        checked("chat", above=0, at_most=95, jpeg_quality=jpeg_quality)
-        checked("chat", at_least=0, temperature=temperature, retry_backoff_s=retry_backoff_s)
+        check_limits("chat", above=0, max_side=max_side, timeout=timeout, parameters=parameters)
+        check_limits("chat", above=0, at_most=95, jpeg_quality=jpeg_quality)
+        check_limits("chat", at_least=0, temperature=temperature, retry_backoff_s=retry_backoff_s)
         self._model, self._key, self._offline = model, key, offline
         self._url = base_url or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE") or None
         self._images = ImageFormat(jpeg_quality=jpeg_quality, max_side=max_side)
@@ -86,11 +87,11 @@ class ChatModel:
         )
         self._has_prices = price_input is not None and price_output is not None
         self._spending = Spending(max_cost, price_input, price_output)
-        where = f" at {base_url}" if base_url else ""
+        place = f" at {base_url}" if base_url else ""
         pictures = (
             f"{max_side or 'full'} px, {f'JPEG {jpeg_quality}' if jpeg_quality else 'PNG'}{detail and ' ' + detail}"
         )
-        self.revision = f"{model}{where}, {pictures}, temperature {temperature:g}, seed {seed}"
+        self.revision = f"{model}{place}, {pictures}, temperature {temperature:g}, seed {seed}"
 
     @property
     def gmacs_per_token(self) -> float | None:
@@ -113,7 +114,7 @@ class ChatModel:
         except AnswerError as error:
             raise with_usage(error, usage) from None
 
-    def _send(self, text: str, images: Sequence[Picture], **wanted: Any) -> tuple[Any, dict[str, float]]:
+    def _send(self, text: str, images: Sequence[Picture], **settings: Any) -> tuple[Any, dict[str, float]]:
         if self._offline:
             raise AnswerError(f"offline=true, and the store has no answer of {self._model} to {text[:80]!r}")
         self._spending.check()
@@ -128,7 +129,9 @@ class ChatModel:
             backoff_seconds=self._backoff,
             secrets=[os.environ.get(self._key, "")],
         )
-        completion = client.create({**self._fixed, "messages": [{"role": "user", "content": content}], **wanted}, usage)
+        completion = client.create(
+            {**self._fixed, "messages": [{"role": "user", "content": content}], **settings}, usage
+        )
         if "input" in usage and (dollars := self.price(usage["input"], usage["output"])) is not None:
             usage["dollars"] = dollars
         return completion, usage

@@ -64,10 +64,10 @@ _LIKE_A_KEY = re.compile(r"\b(?:sk|rk|pk|key)-[A-Za-z0-9_*\-]{8,}")
 
 
 class Spending:
-    """What a run has spent on an API, over all its threads.
+    """Spending of a run on an API, over all its threads.
 
     Args:
-        limit_dollars: no further question is sent once so much is spent; None for no limit. Questions under way then
+        limit_dollars: dollars after which no further question is sent; None for no limit. Questions already under way
             are still paid for.
         dollars_per_million_input, dollars_per_million_output: the service's prices per million tokens.
 
@@ -95,7 +95,7 @@ class Spending:
         """Refuse to send another question once the limit is reached.
 
         Raises:
-            RunError: ends the run; what is answered is kept, and a later run with a higher limit goes on.
+            RunError: the limit is reached. The run ends, answers are kept, and a later run with a higher limit goes on.
         """
         if self._limit is not None and self._dollars >= self._limit:
             raise RunError(
@@ -104,24 +104,24 @@ class Spending:
             )
 
     def dollars(self, input_tokens: float, output_tokens: float) -> float:
-        """Return what so many tokens cost; 0 without prices."""
+        """Return the price of the tokens in dollars; 0 without prices."""
         return (input_tokens * self._prices[0] + output_tokens * self._prices[1]) / 1e6
 
     def add(self, input_tokens: int, output_tokens: int) -> None:
-        """Count the tokens of one answer."""
+        """Add the price of one answer's tokens to the dollars spent."""
         with self._lock:
             self._dollars += self.dollars(input_tokens, output_tokens)
 
 
 class ChatClient:
-    """Sends payloads one by one; tries again what may succeed later, and notes requests and tokens.
+    """Sends payloads one by one, retries those that may succeed later, and counts requests and tokens.
 
     Args:
         client: an openai client that does not retry by itself.
-        spending: counts what the answers cost, and says when enough is spent.
-        attempts: requests at most.
+        spending: adds up the price of the answers.
+        attempts: requests at most for one payload.
         backoff_seconds: first pause; it doubles, with jitter, and a server's `Retry-After` counts for more.
-        secrets: strings that appear in no error.
+        secrets: strings to remove from error messages.
     """
 
     def __init__(
@@ -142,10 +142,12 @@ class ChatClient:
         self._secrets = [secret for secret in secrets if secret]
 
     def create(self, payload: dict[str, Any], cost: dict[str, Any]) -> Any:
-        """Send `payload` and return the service's answer; add what it took to `cost`.
+        """Send `payload` and return the service's answer; add its usage to `cost`.
 
         Args:
-            cost: gets "requests", and where the service says so "input", "output" and "reasoning" tokens.
+            payload: keywords of `chat.completions.create`.
+            cost: mapping to fill with "requests" and, if the service states them, "input", "output" and "reasoning"
+                tokens.
 
         Raises:
             AnswerError: a refusal, or no usable answer after all attempts; one line without the key.
@@ -175,10 +177,10 @@ class ChatClient:
         )
 
     def _pause(self, state: RetryCallState) -> float:
-        asked = retry_after_seconds(state.outcome.exception() if state.outcome else None)
+        requested_seconds = retry_after_seconds(state.outcome.exception() if state.outcome else None)
         first = self._backoff_seconds
-        own = min(60.0, first * 2.0 ** (state.attempt_number - 1) + self._jitter.uniform(0, first))
-        return max(own, asked or 0.0)
+        backoff_seconds = min(60.0, first * 2.0 ** (state.attempt_number - 1) + self._jitter.uniform(0, first))
+        return max(backoff_seconds, requested_seconds or 0.0)
 
     def _note_usage(self, completion: Any, cost: dict[str, Any]) -> None:
         usage = getattr(completion, "usage", None)
@@ -193,7 +195,7 @@ class ChatClient:
             cost["reasoning"] = int(reasoning)
 
     def one_line(self, error: BaseException, n_requests: int = 1) -> str:
-        """Return what an error says, on one line and without the key."""
+        """Return an error's message on one line, cut to 400 characters, with each key replaced by "[key]"."""
         text = " ".join(str(error).split())
         for secret in self._secrets:
             text = text.replace(secret, "[key]")
@@ -204,18 +206,20 @@ class ChatClient:
 
 
 def with_usage(error: AnswerError, usage: Mapping[str, Any]) -> AnswerError:
-    """Return `error`, which says what was spent all the same."""
+    """Set `error.usage` to a copy of `usage` and return `error`."""
     error.usage = dict(usage)
     return error
 
 
 class _UnreadableReply(Exception):
-    """A reply that is not an answer of this API; the next one may be."""
+    """A reply that is not an answer of this API; a retry may succeed."""
 
 
 def may_succeed_later(error: BaseException) -> bool:
-    """Return whether sending the same request again has a chance: no connection, time-out, 408, 409, 429, 5xx, and
-    replies that cannot be read. Waiting does not restore a quota that is used up."""
+    """Return True if a retry may help: no connection, time-out, 408, 409, 429, 5xx or an unreadable reply.
+
+    A used-up quota or a requested pause above `LONGEST_PAUSE_SECONDS` gives False.
+    """
     if isinstance(error, openai.APIStatusError):
         if error.code == "insufficient_quota" or (retry_after_seconds(error) or 0.0) > LONGEST_PAUSE_SECONDS:
             return False
@@ -225,7 +229,7 @@ def may_succeed_later(error: BaseException) -> bool:
 
 
 def retry_after_seconds(error: BaseException | None) -> float | None:
-    """Return the pause a server asked for, or None."""
+    """Return the pause in seconds of the error's `Retry-After` header; None without a readable one."""
     response = getattr(error, "response", None)
     try:
         return float(response.headers["retry-after"]) if response is not None else None
@@ -234,6 +238,7 @@ def retry_after_seconds(error: BaseException | None) -> float | None:
 
 
 def _check_answer(completion: Any) -> None:
+    """Raise `AnswerError` if the model refused or the content filter stopped the answer."""
     choice = completion.choices[0]
     refusal = getattr(choice.message, "refusal", None)
     if refusal:

@@ -1,8 +1,7 @@
-"""Scores frames with a vision-language model: relevance is the probability that it says yes."""
+"""Score frames with a vision-language model: relevance is its probability of answering yes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from threading import local
 from typing import Any, ClassVar
@@ -10,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from focus_eval.core.errors import AnswerError, InvalidInput
-from focus_eval.core.types import FloatArray, Picture
-from focus_eval.encoders.protocol import checked_frames, checked_query
+from focus_eval.core.types import FloatArray, Picture, checked_query
+from focus_eval.encoders.base import Encoder, checked_frames
 from focus_eval.llms.protocol import Model, Reply
 from focus_eval.llms.registry import make_llm
 from focus_eval.video.reader import Pixels
@@ -21,19 +20,18 @@ PROMPT = "{query}\nDoes this picture help to answer the question? Answer yes or 
 TEXT_TOKENS = 64
 
 
-class VlmEncoder:
+class VlmEncoder(Encoder):
     """Asks a model about each frame; the probability of yes is the relevance.
 
-    A picture is asked about once for a text: the store keeps relevance, so a run is replayed without the model.
+    The store keeps relevance, so a run can be replayed without asking the model again.
 
     Args:
         llm: the model, with options after semicolons: `chat:model=gpt-4o-mini;max_cost=2`.
-        prompt: what is asked, with `{query}` in it.
+        prompt: text sent with each picture; must contain `{query}`.
     """
 
     name: ClassVar[str] = "vlm"
     extra: ClassVar[str] = "llm"
-    stores_embeddings: ClassVar[bool] = False
 
     def __init__(self, llm: str, *, prompt: str = PROMPT) -> None:
         if "{query}" not in prompt:
@@ -41,15 +39,12 @@ class VlmEncoder:
         self._model, self._prompt = make_llm(llm), prompt
         self._model.check()
         self._spent = local()
+        self.gmacs = _pair_gmacs(self._model)
         self.revision = f"{self._model.model_id} {self._model.revision}, {prompt!r}"
 
-    @property
-    def gmacs(self) -> Mapping[str, float]:
-        """10^9 multiply-adds of a picture with a text, the most there are; {} where the model does not say."""
-        return _pair_gmacs(self._model)
-
     @classmethod
-    def gmacs_of(cls, llm: str, prompt: str = PROMPT) -> Mapping[str, float]:
+    def gmacs_of(cls, *, llm: str = "", **_: Any) -> dict[str, float]:
+        """Return {"fusion": most 10^9 multiply-adds of a picture with a text}; {} where not known."""
         return _pair_gmacs(make_llm(llm))
 
     def embed(self, frames: Pixels) -> Pixels:
@@ -62,12 +57,12 @@ class VlmEncoder:
         Raises:
             AnswerError: no usable answer.
         """
-        asked = self._prompt.replace("{query}", checked_query(query))
+        prompt = self._prompt.replace("{query}", checked_query(query))
         self._spent.usage = spent = []
 
         def yes(picture: Picture) -> Reply:
             try:
-                reply = self._model.yes(asked, picture)
+                reply = self._model.yes(prompt, picture)
             except AnswerError as error:
                 spent.append(error.usage)
                 raise
@@ -79,7 +74,7 @@ class VlmEncoder:
         return np.array([reply.yes for reply in replies], dtype=np.float64)
 
     def last_usage(self) -> list[dict[str, float]]:
-        """Return what each reply took that this thread's last call of `relevance` asked for."""
+        """Return the usage of each reply to this thread's last call of `relevance`."""
         return list(getattr(self._spent, "usage", []))
 
     def close(self) -> None:

@@ -25,8 +25,8 @@ class LocalModel:
     Args:
         checkpoint: repository of the hub in its cache, or a folder.
         revision: commit, tag or branch of a repository.
-        device: where it runs; "auto": a GPU where there is one.
-        dtype: of the weights; "auto": as the checkpoint states.
+        device: torch device; "auto" for a GPU where there is one.
+        dtype: type of the weights; "auto" for that of the checkpoint.
     """
 
     model_id: ClassVar[str] = "local"
@@ -41,25 +41,25 @@ class LocalModel:
 
     @cached_property
     def gmacs_per_token(self) -> float | None:
-        """10^9 multiply-adds of one token: the numbers in the checkpoint's files, read from their headers."""
+        """10^9 multiply-adds of one token, one per stored weight; None if the checkpoint is not on this machine."""
         folder = weights_folder(self._checkpoint, self._revision)
         files = weight_files(folder) if folder else []
         return sum(map(_n_numbers, files)) / 1e9 if files else None
 
     def ask(self, text: str, images: Sequence[Picture], *, max_tokens: int) -> Reply:
         with self._lock:
-            processor, model = self._loaded
+            processor, model = self._processor_and_model
             inputs = self._inputs(text, images)
             n_read = inputs["input_ids"].shape[1]
-            said = model.generate(**inputs, do_sample=False, max_new_tokens=max_tokens)[0, n_read:]
-        answer = processor.decode(said, skip_special_tokens=True)
-        return Reply(text=answer, usage={"requests": 1, "input": n_read, "output": len(said)})
+            tokens = model.generate(**inputs, do_sample=False, max_new_tokens=max_tokens)[0, n_read:]
+        answer = processor.decode(tokens, skip_special_tokens=True)
+        return Reply(text=answer, usage={"requests": 1, "input": n_read, "output": len(tokens)})
 
     def yes(self, text: str, image: Picture) -> Reply:
-        """Return the reply about one picture, with its `yes`: of the next token's probabilities.
+        """Return the reply about one picture, with `Reply.yes` from the next token's probabilities.
 
         Raises:
-            AnswerError: the model would say neither yes nor no.
+            AnswerError: neither yes nor no is among the likeliest tokens.
         """
         words, n_read = self.first_words(text, image)
         return Reply(
@@ -67,11 +67,11 @@ class LocalModel:
         )
 
     def first_words(self, text: str, image: Picture) -> tuple[list[tuple[str, float]], int]:
-        """Return the likeliest first tokens with their probabilities, most likely first, and how many were read."""
+        """Return (text, probability) of the likeliest first tokens, best first, and the number of input tokens."""
         import torch
 
         with self._lock, torch.inference_mode():
-            processor, model = self._loaded
+            processor, model = self._processor_and_model
             inputs = self._inputs(text, [image])
             logits = model(**inputs).logits[0, -1].float()
             top = torch.softmax(logits, -1).topk(min(_CANDIDATES, logits.numel()))
@@ -80,7 +80,7 @@ class LocalModel:
         return words, int(inputs["input_ids"].shape[1])
 
     def _inputs(self, text: str, images: Sequence[Picture]) -> Any:
-        processor, model = self._loaded
+        processor, model = self._processor_and_model
         pictures = [{"type": "image", "image": Image.fromarray(image)} for image in images]
         message = {"role": "user", "content": [*pictures, {"type": "text", "text": text}]}
         inputs = processor.apply_chat_template(
@@ -89,7 +89,7 @@ class LocalModel:
         return inputs.to(model.device)
 
     @cached_property
-    def _loaded(self) -> tuple[Any, Any]:
+    def _processor_and_model(self) -> tuple[Any, Any]:
         import transformers
 
         from focus_eval.encoders.torch_scorer import torch_device
@@ -118,10 +118,11 @@ class LocalModel:
             )
 
     def close(self) -> None:
-        vars(self).pop("_loaded", None)
+        vars(self).pop("_processor_and_model", None)
 
 
 def _n_numbers(file: Any) -> int:
+    """Return the number of weights in a safetensors file, from its header."""
     from safetensors import safe_open
 
     with safe_open(file, "numpy") as weights:

@@ -1,4 +1,4 @@
-"""The protocol of models that are asked: text and pictures go in, a reply with its cost comes out."""
+"""The protocol of models that samplers ask: text and pictures go in, a reply with its usage comes out."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from focus_eval.core.types import Picture
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What a model answered, and what that took.
+    """A model's answer and its usage.
 
     Args:
         text: the answer.
-        yes: probability in [0, 1] of yes rather than no as its first word; None where it was not asked for.
+        yes: probability in [0, 1] that the first word is yes rather than no; None where it was not asked for.
         usage: "requests", "input" and "output" tokens and "dollars", as far as they are known.
     """
 
@@ -31,7 +31,7 @@ class Model(Protocol):
 
     Attributes:
         model_id: registered name.
-        revision: all that can change a reply, as one readable line; part of a selection's identity.
+        revision: model and every option that can change a reply, as one readable line; part of a selection's identity.
     """
 
     model_id: ClassVar[str]
@@ -39,7 +39,7 @@ class Model(Protocol):
 
     @property
     def at_once(self) -> int:
-        """Questions that it answers at once."""
+        """Number of questions that the model answers at the same time."""
         ...
 
     @property
@@ -56,17 +56,17 @@ class Model(Protocol):
         """Return the reply to `text` and all `images`, RGB uint8 `(height, width, 3)`, together.
 
         Raises:
-            AnswerError: no usable answer; has the attribute `usage` where it is known what was spent.
-            RunError: enough is spent.
+            AnswerError: no usable answer; its attribute `usage` holds the spending, where known.
+            RunError: the spending limit is reached.
         """
         ...
 
     def yes(self, text: str, image: Picture) -> Reply:
-        """Return the reply about one picture, with its `yes`. Raises as `ask`."""
+        """Return the reply to a yes-no question `text` about one picture, with `Reply.yes` set. Raises as `ask`."""
         ...
 
     def price(self, input_tokens: float, output_tokens: float) -> float | None:
-        """Return the dollars of so many tokens; None without prices."""
+        """Return the price of the tokens in dollars; None without prices."""
         ...
 
     def check(self) -> None:
@@ -83,49 +83,61 @@ class Model(Protocol):
 
 
 @runtime_checkable
-class StandsIn(Protocol):
-    """A scripted model: it has the annotation before it, and answers as well as it was told to.
+class AnswersFromEvidence(Protocol):
+    """A model that reads the annotation and answers with a set accuracy, for simulations.
 
     Attributes:
-        cost_per_token: in forwards of the encoder at hand, where it states no parameters.
+        cost_per_token: cost of a token in encoder forwards, used if `gmacs_per_token` is None.
     """
 
     cost_per_token: float
 
     def for_question(self, query: str, evidence_seconds: Sequence[float], *, reply: str) -> Model:
-        """Return the model of one question; `reply` is what it says to a text alone, "" for a list of its own."""
+        """Return a copy of the model for one question.
+
+        Args:
+            query: text of the question.
+            evidence_seconds: annotated times of the evidence.
+            reply: answer to a text without pictures; "" for the words of `query`.
+        """
         ...
 
 
 @runtime_checkable
-class SeesTimes(Protocol):
-    """A scripted model that must be told of which moment a picture is."""
+class TakesPictureTimes(Protocol):
+    """A scripted model that needs the time of each picture."""
 
-    def saw(self, picture: Picture, seconds: float) -> None:
-        """Remember `picture`, which the sampler looked at."""
+    def note_time(self, picture: Picture, seconds: float) -> None:
+        """Remember that `picture` lies at `seconds` of the video."""
         ...
 
 
-def checked(
+def check_limits(
     model: str, *, above: float = -inf, at_least: float = -inf, at_most: float = inf, **values: float | None
 ) -> None:
-    """Refuse options out of their range; None is none given.
+    """Refuse a value of `values` (option name to number) outside the range; None passes.
+
+    `model` is the model's registered name, for the message.
 
     Raises:
-        InvalidInput: the first that is not within; a number that is none is not.
+        InvalidInput: the first option outside; not-a-number is outside too.
     """
     limits = {"above": above, "at least": at_least, "at most": at_most}
-    said = " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if abs(limit) < inf)
+    limits_text = " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if abs(limit) < inf)
     for name, value in values.items():
         if value is not None and not (above < value and at_least <= value <= at_most):
-            raise InvalidInput(f"llm {model}: {name} must be {said}, got {value:g}")
+            raise InvalidInput(f"llm {model}: {name} must be {limits_text}, got {value:g}")
 
 
 def yes_of(probabilities: Sequence[tuple[str, float]], answer: str) -> float:
-    """Return P(yes) / (P(yes) + P(no)) of the first word's `probabilities` by token; case and blanks aside.
+    """Return P(yes) / (P(yes) + P(no)) of the first word; ignores case, blanks and punctuation.
+
+    Args:
+        probabilities: (token, probability) of each candidate for the first word.
+        answer: the model's text, for the message.
 
     Raises:
-        AnswerError: neither is among them.
+        AnswerError: no candidate is yes or no.
     """
     mass = {"yes": 0.0, "no": 0.0}
     for token, probability in probabilities:

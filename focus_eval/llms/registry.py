@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Protocol, cast
 from focus_eval.core.errors import FocusEvalError, InvalidInput, PluginError
 from focus_eval.core.options import declared_types, make, named_options, named_text, read_options
 from focus_eval.core.plugins import Registry, classes_in
-from focus_eval.llms.protocol import Model, StandsIn
-from focus_eval.rows.identity import with_effect
+from focus_eval.llms.protocol import AnswersFromEvidence, Model
+from focus_eval.rows.identity import effective_arguments
 from focus_eval.rows.records import forward_gmacs
 
 _NO_REPLY_CHANGES = ("key", "offline", "parameters", "cost")
@@ -24,20 +24,20 @@ def _check(loaded: Any, label: str) -> Any:
 LLMS: Registry[Any] = Registry(
     "llm",
     group="focus_eval.llms",
-    built_in=classes_in("focus_eval.llms", name_of=lambda own: str(own.get("model_id", ""))),
+    built_in=classes_in("focus_eval.llms", name_of=lambda facts: str(facts.get("model_id", ""))),
     check=_check,
 )
 
 
-class MayAsk(Protocol):
-    """A sampler; one that asks a model has an option `llm`."""
+class SupportsModel(Protocol):
+    """A sampler that may ask a model, named in its attribute `llm`."""
 
     name: ClassVar[str]
     needs_llm: ClassVar[bool]
 
 
 def make_llm(name: str, **options: Any) -> Model:
-    """Return the model `name` with `options`, the rest at their defaults; nothing is asked yet.
+    """Return the model `name` with `options`, the rest at their defaults; the service is not called.
 
     Args:
         name: a registered name; options may follow, after commas or semicolons: `chat:model=gpt-4o-mini;max_cost=2`.
@@ -48,17 +48,18 @@ def make_llm(name: str, **options: Any) -> Model:
     """
     name, values = _named(name, options)
     kind = LLMS.load(name)
-    with LLMS.naming_extras(name):
+    with LLMS.name_missing_extra(name):
         return cast(Model, make(f"llm {name!r}", kind, values))
 
 
 def _named(text: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return name and all options of NAME:OPTIONS, where commas or semicolons separate options."""
     # Inside the options of a sampler a comma would end the model's name.
     return named_options(text.replace(";", ","), options)
 
 
-def check_llm(sampler: MayAsk) -> None:
-    """Refuse a sampler that asks a model and names none, or one with options that do not exist; makes nothing.
+def check_llm(sampler: SupportsModel) -> None:
+    """Refuse a sampler whose model is not named, is unknown or has unknown options; the model is not made.
 
     Raises:
         FocusEvalError: as `make_llm`.
@@ -69,22 +70,24 @@ def check_llm(sampler: MayAsk) -> None:
         read_options(f"llm {name!r}", declared_types(kind), values)
 
 
-def llm_of(sampler: MayAsk) -> Model | None:
+def llm_of(sampler: SupportsModel) -> Model | None:
     """Return the model that `sampler` asks; None where it asks none. Raises as `make_llm`."""
     return make_llm(_text_of(sampler)) if sampler.needs_llm else None
 
 
 def llm_text(text: str) -> str:
-    """Return name and options of a model without those that cannot change a reply: what rows and tables call it."""
+    """Return the model's name and options for rows and tables, without options that cannot change a reply.
+
+    `text` is NAME:OPTIONS as `make_llm` takes it; "" gives ""."""
     name, values = _named(text, {})
-    kept = {key: value for key, value in with_effect(values).items() if key not in _NO_REPLY_CHANGES}
-    return named_text(name, kept) if name else ""
+    arguments = {key: value for key, value in effective_arguments(values).items() if key not in _NO_REPLY_CHANGES}
+    return named_text(name, arguments) if name else ""
 
 
-def llm_identity(sampler: MayAsk) -> dict[str, str]:
-    """Return name and revision of the model that `sampler` asks, as `selection_identity` takes them; {} without one.
+def llm_identity(sampler: SupportsModel) -> dict[str, str]:
+    """Return "llm" (name) and "llm_revision" of the model that `sampler` asks; {} if it asks none.
 
-    The revision is "not here" and the reason where it could not be made: preflight says what is missing.
+    The revision is "not here" and the reason if the model cannot be made; preflight reports that too.
     """
     if not sampler.needs_llm:
         return {}
@@ -96,8 +99,8 @@ def llm_identity(sampler: MayAsk) -> dict[str, str]:
     return {"llm": text.partition(":")[0], "llm_revision": revision}
 
 
-def llm_token_gmacs(sampler: MayAsk, encoders: Mapping[str, float]) -> dict[str, float]:
-    """Return `token_gmacs` of the model that `sampler` asks; {} without one."""
+def llm_token_gmacs(sampler: SupportsModel, encoders: Mapping[str, float]) -> dict[str, float]:
+    """Return `token_gmacs` of the model that `sampler` asks; {} if it asks none or it cannot be made."""
     try:
         model = llm_of(sampler)
     except FocusEvalError:  # preflight says what is missing
@@ -106,22 +109,22 @@ def llm_token_gmacs(sampler: MayAsk, encoders: Mapping[str, float]) -> dict[str,
 
 
 def token_gmacs(model: Model, encoders: Mapping[str, float]) -> dict[str, float]:
-    """Return what a row says of the cost of a token, "llm_token" in 10^9 multiply-adds; {} where it is not known.
+    """Return {"llm_token": cost of a token in 10^9 multiply-adds}; {} where the cost is not known.
 
     Args:
-        encoders: the `gmacs` of the encoders at hand: a scripted model states its cost in their forwards.
+        encoders: `gmacs` of the run's encoders; a scripted model states its cost in their forwards.
     """
     token, forward = model.gmacs_per_token, forward_gmacs(encoders)
-    if token is None and isinstance(model, StandsIn) and forward:
+    if token is None and isinstance(model, AnswersFromEvidence) and forward:
         token = model.cost_per_token * forward
     return {} if token is None else {"llm_token": token}
 
 
-def ready_llm(sampler: MayAsk) -> Model | None:
-    """Return the same, once it could be reached.
+def ready_llm(sampler: SupportsModel) -> Model | None:
+    """Return the model that `sampler` asks, after checking that it can be reached; None where it asks none.
 
     Raises:
-        FocusEvalError: it cannot serve a run; one line.
+        FocusEvalError: the model cannot serve a run.
     """
     model = llm_of(sampler)
     if model is not None:
@@ -129,7 +132,7 @@ def ready_llm(sampler: MayAsk) -> Model | None:
     return model
 
 
-def _text_of(sampler: MayAsk) -> str:
+def _text_of(sampler: SupportsModel) -> str:
     text = str(getattr(sampler, "llm", ""))
     if not text:
         names = ", ".join(LLMS.names())

@@ -1,4 +1,4 @@
-"""Stands in for a model in simulations: it has the annotation before it and is right as often as stated."""
+"""Scripted model for simulations, which reads the annotation and is right with a set probability."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from focus_eval.core.errors import AnswerError, InvalidInput
 from focus_eval.core.types import CHARACTERS_A_TOKEN, Picture
-from focus_eval.llms.protocol import Reply, checked
+from focus_eval.llms.protocol import Reply, check_limits
 
 # Words of a question that name nothing to look for.
 _COMMON = (
@@ -22,18 +22,18 @@ _COMMON = (
 
 
 class ScriptedModel:
-    """Says yes of a picture within `reach_seconds` of the evidence, no of others, and is right of `accuracy` of all.
+    """Says yes to pictures within `reach_seconds` of the evidence, no to others, right for a share `accuracy`.
 
     To a text alone it answers with the sampler's example of a reply, else with the question's words, one a line. It
     reads the annotation: the rows of a sampler that asks it are no result.
 
     Args:
         accuracy: share of pictures that it is right about, from one half (it guesses) to below 1.
-        reach_seconds: evidence is in view so far to both sides.
-        tokens_per_image: what a picture is counted as; a text as a token for four characters.
-        cost: of a token, in forwards of the encoder; by default that of a model of 7 B beside BLIP large.
-        parameters: of the model it stands for, in 10^9; its tokens then cost these, whatever `cost` says.
-        seed: of its mistakes.
+        reach_seconds: seconds before and after an evidence time in which the evidence is in view.
+        tokens_per_image: tokens counted for a picture; a text counts one token for four characters.
+        cost: cost of a token in encoder forwards; the default suits a 7 B model beside BLIP large.
+        parameters: size in 10^9 of the model it stands for; replaces `cost` where given.
+        seed: seed of the mistakes.
     """
 
     model_id: ClassVar[str] = "scripted"
@@ -51,8 +51,8 @@ class ScriptedModel:
     ) -> None:
         if not 0.5 <= accuracy < 1:
             raise InvalidInput(f"llm scripted: accuracy must be at least 0.5 and below 1, got {accuracy}")
-        checked("scripted", above=0, parameters=parameters)
-        checked("scripted", at_least=0, reach_seconds=reach_seconds, tokens_per_image=tokens_per_image, cost=cost)
+        check_limits("scripted", above=0, parameters=parameters)
+        check_limits("scripted", at_least=0, reach_seconds=reach_seconds, tokens_per_image=tokens_per_image, cost=cost)
         self.revision = f"accuracy {accuracy:g}, reach {reach_seconds:g} s, {tokens_per_image} tokens, seed {seed}"
         self.cost_per_token, self.gmacs_per_token = cost, parameters
         self._reach, self.tokens_per_image, self._seed = reach_seconds, tokens_per_image, seed
@@ -70,19 +70,23 @@ class ScriptedModel:
         model._reply = reply or "\n".join(dict.fromkeys(w for w in words if w.lower() not in _COMMON.split())) or query
         return model
 
-    def saw(self, picture: Picture, seconds: float) -> None:
+    def note_time(self, picture: Picture, seconds: float) -> None:
         self._times[_digest(picture)] = seconds
 
     def ask(self, text: str, images: Sequence[Picture], *, max_tokens: int) -> Reply:
-        """Return the scripted reply; with pictures, yes or no about the likeliest of them."""
+        """Return the scripted reply to a text alone; with pictures, "yes" if any picture is likelier than not."""
         usage = self._usage(text, len(images))
         if not images:
             return Reply(text=self._reply, usage={**usage, "output": -(-len(self._reply) // CHARACTERS_A_TOKEN)})
-        seen = max(float(self.yes(text, image).yes or 0) for image in images)
-        return Reply(text="yes" if seen > 0.5 else "no", usage=usage)
+        brightest = max(float(self.yes(text, image).yes or 0) for image in images)
+        return Reply(text="yes" if brightest > 0.5 else "no", usage=usage)
 
     def yes(self, text: str, image: Picture) -> Reply:
-        """Return the probability of yes: that of evidence in view, given what the model makes of the picture."""
+        """Return a reply with the noisy probability that evidence is in view; equal questions get equal noise.
+
+        Raises:
+            AnswerError: no question was set, or the picture has no noted time.
+        """
         digest = _digest(image)
         if self._evidence is None or digest not in self._times:
             raise AnswerError("the scripted model knows only pictures of ledger.look, as they are, of one question")
@@ -102,10 +106,10 @@ class ScriptedModel:
         return 0.0
 
     def check(self) -> None:
-        """Do nothing: it is always there."""
+        """Do nothing: the model needs no service."""
 
     def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+        """Do nothing: the model holds no resources."""
 
 
 def _digest(picture: Picture) -> bytes:

@@ -1,4 +1,4 @@
-"""Shows chosen frames in any lmms-eval wrapper, and records what it answers."""
+"""Shows chosen frames to any lmms-eval wrapper, and records its answers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from typing import Any, ClassVar
 from loguru import logger
 
 from focus_eval.core.errors import InvalidInput
-from focus_eval.lmms import checks
-from focus_eval.lmms.answering import RequestRunner, run_together
+from focus_eval.lmms import patches
+from focus_eval.lmms.answering import RequestRunner, RunContext, run_together
 from focus_eval.lmms.arguments import NATIVE, AdapterOptions, default_of, split_arguments
-from focus_eval.lmms.decoding import GIGABYTE, FrameMemory
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames
-from focus_eval.lmms.patches import keep_videos_on_one_rank, look_prompts_up_by_wrapper
-from focus_eval.lmms.protocol import GenerateTrace, RunContext, TracedModel
-from focus_eval.lmms.recording import command_line_recorder
+from focus_eval.lmms.lookahead import OwnProcessors
+from focus_eval.lmms.recording import RunCounts, check_error_share, command_line_recorder, over_all_ranks
 from focus_eval.lmms.requests import PendingRequest
 from focus_eval.lmms.sources import FrameSource, check_source, make_source
-from focus_eval.lmms.turns import OwnProcessors
+from focus_eval.lmms.tracing import GenerateTrace, TracedModel
 
 
 class FrameAdapter:
@@ -26,16 +24,15 @@ class FrameAdapter:
 
     An adapter is a class `class FocusX(FrameAdapter, X)` that says
 
-    - `model_id`: its name, in the class's own body: a class in `focus_eval/lmms/models/` is found by it; for a class of
-      another package the name of its entry point in the group `focus_eval.models`;
-    - `checkpoint_types`: what its checkpoint's `config.json` may state as `model_type`; without it any;
+    - `model_id`: the model's name, set in the class's own body. A class in `focus_eval/lmms/models/` is found by it;
+      a class of another package has an entry point of this name in the group `focus_eval.models`;
+    - `checkpoint_types`: allowed values of `model_type` in the checkpoint's `config.json`; empty allows any;
     - `is_simple = False` where the wrapper takes lmms-eval's chat requests;
     - `stock_name`: lmms-eval's name of the wrapper, under which tasks may have prompts for it;
-    - `frames_argument`: the wrapper's argument for the most frames it takes;
-    - how the wrapper gets the pixels. What its `doc_to_visual` returns is `visuals(frame_batch)`, by default a list
-      with one `PathWithFrames`: a str that is the real path and carries `frame_batch`. Override the wrapper's own
-      loader, and where it is given a `PathWithFrames` return `path.frame_batch.take()` in the shape the wrapper
-      wants; else call `super()`.
+    - `frames_argument`: name of the wrapper's argument for the most frames it takes;
+    - how the wrapper gets the pixels. Its `doc_to_visual` returns `visuals(frame_batch)`, by default a list with one
+      `PathWithFrames`: a str that is the real path and carries `frame_batch`. Override the wrapper's own loader: for
+      a `PathWithFrames` return `path.frame_batch.take()` in the shape the wrapper wants, else call `super()`.
       Chat wrappers: `video_parts(frame_batch)` are the message parts that stand for the video.
     - where they differ: `packages` (whose versions can change an answer, beside transformers and lmms-eval),
       `takes_mixed_sizes` (the wrapper can show frames of different sizes as images), `largest_batch`,
@@ -68,27 +65,27 @@ class FrameAdapter:
     is_simple: ClassVar[bool]
 
     def __init__(self, **arguments: Any) -> None:
-        with checks.command_line_errors():
-            checks.refuse_response_cache()
+        with patches.command_line_errors():
+            patches.refuse_response_cache()
             # Everything that can be wrong is found before the weights load: a 72B model takes minutes.
             options, wrapper_arguments, frames, prepared = self._checked(arguments)
             source = make_source(options, frames=frames)
             self.defaults(wrapper_arguments)
             # The wrapper's own constructor, with its own arguments: nothing of it is repeated here.
-            with checks.one_process_on_cpu(wrapper_arguments.get("device")) as was_alone:
+            with patches.one_process_on_cpu(wrapper_arguments.get("device")) as was_alone:
                 super().__init__(**wrapper_arguments)
             if was_alone:
-                checks.place_on_rank(self)
+                patches.place_on_rank(self)
             self.prepared = prepared
             self.processors = OwnProcessors()
             self.adapter_options = options
             self._wrapper_arguments = wrapper_arguments
-            self._rank_and_world = checks.rank_and_world()
-            look_prompts_up_by_wrapper(self.model_id, self.stock_name)
+            self._rank_and_world = patches.rank_and_world()
+            patches.look_prompts_up_by_wrapper(self.model_id, self.stock_name)
             # In time: lmms-eval deals the documents out after the model is made.
             if self._rank_and_world[1] > 1:
-                keep_videos_on_one_rank()
-            self._counts = checks.RunCounts()
+                patches.keep_videos_on_one_rank()
+            self._counts = RunCounts()
             self._most_frames = int(wrapper_arguments[self.frames_argument])
             self.show(source, frames=frames)
 
@@ -110,7 +107,10 @@ class FrameAdapter:
 
     @classmethod
     def passed_on(cls) -> tuple[str, ...]:
-        """Return names that the wrapper takes without naming them, to hand them to what it builds."""
+        """Return the names of arguments that the wrapper accepts as `**kwargs` and passes on, such as an engine's.
+
+        None by default; an adapter of such a wrapper overrides it.
+        """
         return ()
 
     @classmethod
@@ -118,39 +118,44 @@ class FrameAdapter:
         # The first class behind the adapter with a constructor: adapters may have bases of their own between the two.
         return next(kind for kind in cls.__mro__ if not issubclass(kind, FrameAdapter) and "__init__" in vars(kind))
 
-    def prepare(self, own: Any, wrapper_arguments: dict[str, Any]) -> Any:
-        """Check the adapter's `own_options` before any weight loads; what is returned is kept as `prepared`."""
+    def prepare(self, adapter_arguments: Any, wrapper_arguments: dict[str, Any]) -> Any:
+        """Check the adapter's own arguments before any weight loads; the return value is stored as `self.prepared`.
+
+        Args:
+            adapter_arguments: an instance of `own_options`; None if the adapter declares none.
+            wrapper_arguments: the wrapper's arguments by name.
+        """
         return None
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
-        """Set arguments of the wrapper that its own defaults leave wrong."""
+        """Set, in place, wrapper arguments whose stock defaults are wrong; here the device map follows the device."""
         if "device" in wrapper_arguments and "device_map" not in wrapper_arguments:
             wrapper_arguments["device_map"] = wrapper_arguments["device"]
 
     def ready(self, frame_batch: FrameBatch) -> None:
-        """Called once the frames are decoded, while an earlier question is still being answered."""
+        """Prepare decoded frames, in place, while an earlier question is still being answered; does nothing here."""
 
     def visuals(self, frame_batch: FrameBatch) -> Any:
-        """Return what `doc_to_visual` gives the wrapper for `frame_batch`."""
+        """Return the visuals that `doc_to_visual` hands to the wrapper for `frame_batch`."""
         return [PathWithFrames(frame_batch)]
 
     def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
-        """Return what a chat message has for the video: one part, or one image a frame where frames differ in size."""
+        """Return the message parts for the video: one video part, or one image per frame if frames differ in size."""
         if frame_batch.scales is None:
             return [{"type": "video", "url": PathWithFrames(frame_batch)}]
         return [{"type": "image", "url": image} for image in frame_batch.images()]
 
     def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
-        """Return the frames per question, read from the inputs of `generate`; None if they do not show it."""
+        """Return the number of frames per question, read from the inputs of `generate`; None if they do not show it."""
         return None
 
     @property
     def questions_at_once(self) -> int | None:
-        """Questions asked in parallel, each on a view of its own (an API); None: batches as the wrapper forms them."""
+        """Number of questions asked in parallel, each alone (an API); None if the wrapper forms batches."""
         return None
 
     def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
-        """Make `view` note in `trace` what its model does."""
+        """Let the model of `view`, a shallow copy of this adapter for `batch`, record its calls in `trace`."""
         if self._unwrapped is None:
             self._unwrapped = self.model  # type: ignore[attr-defined]  # taking it out of accelerate costs milliseconds
         view._model = TracedModel(self._unwrapped, trace, self.frames_reaching)
@@ -183,53 +188,63 @@ class FrameAdapter:
             frames=frames,
             rank_and_world=self._rank_and_world,
         )
-        kept = getattr(source, "store", None)
-        self.context = RunContext(source=source, frames=frames, options=options, recorder=recorder, kept=kept)
+        scan_cache = getattr(source, "store", None)
+        self.context = RunContext(
+            source=source, frames=frames, options=options, recorder=recorder, scan_cache=scan_cache
+        )
 
     def check_frames(self, frames: int) -> None:
-        """Raise InvalidInput for more frames than the model was loaded for."""
+        """Raise InvalidInput if `frames` is more than the model was loaded for."""
         if frames > self._most_frames:
             raise InvalidInput(f"{frames} frames asked, {self.model_id} was loaded for at most {self._most_frames}")
 
     def answer_together(self, contexts: Sequence[RunContext], requests: Sequence[Sequence[Any]]) -> None:
-        """Answer the requests of several selections, video by video; rows go to the recorder of each."""
-        memory = FrameMemory(self.adapter_options.decode_gigabytes * GIGABYTE)
-        runners = [RequestRunner(self, context, counts=self._counts, quiet=True, memory=memory) for context in contexts]
+        """Answer the requests of several runs, video by video; each run's recorder gets its rows.
+
+        Args:
+            contexts: one per run.
+            requests: lmms-eval's requests of each run, in the order of `contexts`.
+        """
+        runners = [RequestRunner(self, context, counts=self._counts, quiet=True) for context in contexts]
         run_together(runners, requests)
 
     @property
-    def counts(self) -> checks.RunCounts:
-        """Counts of this rank since the run began."""
+    def counts(self) -> RunCounts:
+        """Questions, errors, unparsed answers and fallbacks of this rank since the run began."""
         return self._counts
 
     def generate_until(self, requests: Sequence[Any]) -> list[Any]:
-        """Answer `requests` in their order; a question that fails gives `NO_ANSWER` and an error row."""
-        with checks.command_line_errors():
-            checks.refuse_response_cache()
+        """Return the answers to `requests` in order; a question that fails gives `NO_ANSWER` and an error row."""
+        with patches.command_line_errors():
+            patches.refuse_response_cache()
             # Only the first rank shows progress bars.
             return RequestRunner(self, self.context, counts=self._counts, quiet=self._rank_and_world[0] != 0).run(
                 requests
             )
 
     def wrapper_generate(self, requests: Sequence[Any]) -> list[Any]:
-        """Answer `requests` as the stock wrapper does; called on a view that holds what they are shown."""
+        """Return the stock wrapper's answers to `requests`; called on a view whose documents hold the chosen frames."""
         # The stock code sees requests like any other; only what their documents show is ours.
         return super().generate_until(requests)  # type: ignore[misc, no-any-return]
 
     def generate_until_multi_round(self, requests: Sequence[Any]) -> list[Any]:
-        """Raise NotImplementedError: which frames a second round should see is not defined."""
+        """Raise NotImplementedError: the frames of a second round are not defined."""
         raise NotImplementedError(f"{self.model_id}: questions of several rounds are not supported")
 
     def clean(self) -> None:
-        """End a run: log its counts, and fail it if too many questions failed. The model stays loaded; see `close`."""
-        with checks.command_line_errors():
-            checks.refuse_response_cache()
+        """End a run: close its rows and log its counts. The model stays loaded; see `close`.
+
+        Raises:
+            RunError: more questions failed than `max_error_share` allows.
+        """
+        with patches.command_line_errors():
+            patches.refuse_response_cache()
             self.context.recorder.close()
             # A sum over ranks: if one rank ended alone, the others would wait for it in the next collective call.
-            counts, self._counts = checks.over_all_ranks(self._counts), checks.RunCounts()
+            counts, self._counts = over_all_ranks(self._counts), RunCounts()
             if self._rank_and_world[0] == 0:
-                logger.info(f"{self.model_id}: {counts.summary()}; rows in {self.context.recorder.where}")
-            checks.check_error_share(counts, self.context.options.max_error_share)
+                logger.info(f"{self.model_id}: {counts.summary()}; rows in {self.context.recorder.folder}")
+            check_error_share(counts, self.context.options.max_error_share)
 
     def close(self) -> None:
         """Release the model, as lmms-eval's own `clean` does after every run, and close the rows."""
@@ -241,16 +256,16 @@ class FrameAdapter:
     # Before any weight loads.
 
     def _checked(self, arguments: Mapping[str, Any]) -> tuple[AdapterOptions, dict[str, Any], int, Any]:
-        """Return our options, the wrapper's arguments, the frames per question, and what `prepare` returns."""
+        """Check all arguments; return our options, the wrapper's arguments, frames per question and `prepared`."""
         self.check_installed()
         base = self.wrapper()
-        options, wrapper_arguments, own = split_arguments(
+        options, wrapper_arguments, adapter_arguments = split_arguments(
             self.model_id, arguments, base, own_options=self.own_options, passed_on=self.passed_on()
         )
         check_source(options)
         frames = self._agree_on_frames(options, wrapper_arguments, base)
         self._check_batch(wrapper_arguments)
-        return options, wrapper_arguments, frames, self.prepare(own, wrapper_arguments)
+        return options, wrapper_arguments, frames, self.prepare(adapter_arguments, wrapper_arguments)
 
     def _agree_on_frames(self, options: AdapterOptions, wrapper_arguments: dict[str, Any], base: type) -> int:
         limit = wrapper_arguments.get(self.frames_argument)
@@ -264,6 +279,6 @@ class FrameAdapter:
         return int(frames)
 
     def _check_batch(self, wrapper_arguments: Mapping[str, Any]) -> None:
-        given = wrapper_arguments.get("batch_size", 1)
-        if self.largest_batch is not None and int(given) > self.largest_batch:
-            raise InvalidInput(f"{self.model_id} takes batch_size={self.largest_batch} at most, not {given}")
+        batch_size = wrapper_arguments.get("batch_size", 1)
+        if self.largest_batch is not None and int(batch_size) > self.largest_batch:
+            raise InvalidInput(f"{self.model_id} takes batch_size={self.largest_batch} at most, not {batch_size}")

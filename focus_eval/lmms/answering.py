@@ -1,47 +1,211 @@
-"""Takes lmms-eval's requests through selection, decoding and answering to rows."""
+"""Answers lmms-eval's requests: chooses and decodes frames, asks the model, and writes the rows."""
 
 from __future__ import annotations
 
 import copy
-import itertools
 import os
-import sys
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from loguru import logger
 from tqdm import tqdm
 
-from focus_eval.core.errors import AnswerError, RunError, is_device_failure
-from focus_eval.lmms.checks import RunCounts
-from focus_eval.lmms.decoding import GIGABYTE, FrameChooser, FrameDecoder, FrameMemory
-from focus_eval.lmms.protocol import AdapterProtocol, GenerateTrace, RunContext
+from focus_eval.core.errors import AnswerError, FocusEvalError, InvalidInput, RunError, is_device_failure
+from focus_eval.lmms.arguments import AdapterOptions
+from focus_eval.lmms.frames import FrameBatch, frames_to_decode, make_frame_batch, read_frames
+from focus_eval.lmms.lookahead import FrameGroup, LookAhead, Part, Turn, batches_that_fit, own_cores
+from focus_eval.lmms.recording import Recorder, RunCounts
 from focus_eval.lmms.requests import (
     PendingRequest,
     ViewDocument,
-    batches_like_the_wrapper,
+    add_preface,
+    form_batches,
     pending_request,
-    place_of,
-    prefaced,
-    rewritten,
+    rewrite_request,
+    sort_key,
 )
-from focus_eval.lmms.sent import prompt_record
-from focus_eval.lmms.tasks import NO_ANSWER
-from focus_eval.lmms.turns import Turn, Turns, n_lanes
-from focus_eval.rows.records import AnswerRow
+from focus_eval.lmms.sources import FrameSource, NeedsQuestions
+from focus_eval.lmms.tasks import NO_ANSWER, subtitles_near
+from focus_eval.lmms.tracing import GenerateTrace, prompt_record
+from focus_eval.pipeline.rendezvous_batcher import RendezvousBatcher
+from focus_eval.pipeline.selector import Selector
+from focus_eval.pipeline.timing import charged_rows
+from focus_eval.rows.records import AnswerRow, SelectionRow
+from focus_eval.samplers.base import FrameSampler
+from focus_eval.video import open_video
+from focus_eval.video.scan_cache import KeptScans
+
+GIGABYTE = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """Settings of one run: the source of selections, frames per question, options, and the recorder of its rows.
+
+    Args:
+        source: gives the selections; None for the wrapper's own sampling.
+        frames: keyframes asked for.
+        options: frame policy, video reader, answer parsing.
+        recorder: takes the rows.
+        scan_cache: facts of opened video files, kept for other processes; None keeps nothing.
+        cores: number of CPU cores for decoding and preparing.
+    """
+
+    source: FrameSource | None
+    frames: int
+    options: AdapterOptions
+    recorder: Recorder
+    scan_cache: KeptScans | None = None
+    cores: int = field(default_factory=own_cores)
+
+
+class FrameChooser:
+    """Chooses the frames of every request; a question that fails does not affect the others."""
+
+    def __init__(self, model: Any, context: RunContext, *, quiet: bool) -> None:
+        self._model = model
+        self._context = context
+        self._quiet = quiet
+
+    def choose(self, queue: list[PendingRequest]) -> None:
+        """Choose frames once per document of `queue`; set `row`, or `error`, of each request."""
+        self._prepare_source(queue)
+        self._select(queue)
+
+    def _prepare_source(self, queue: list[PendingRequest]) -> None:
+        source = self._context.source
+        if not isinstance(source, NeedsQuestions):
+            return
+        groups: dict[tuple[str, str], list[PendingRequest]] = {}
+        for pending in queue:
+            # A task without a benchmark has no known order of questions to hold a file against.
+            if pending.benchmark is not None:
+                groups.setdefault((pending.parts.task, pending.parts.split), []).append(pending)
+        for (task, split), group in groups.items():
+            question_of, name = group[0].benchmark.question, group[0].benchmark.name
+            # All of the split, also under --limit: some published files go by position.
+            questions = [question_of(document) for document in self._model.task_dict[task][split]]
+            source.prepare(name, questions, question_ids={pending.question.id for pending in group})
+
+    def _select(self, queue: list[PendingRequest]) -> None:
+        source = self._context.source
+        if source is None:
+            return
+        # One selection per document: two requests about it (a repeat) must be shown the same frames.
+        first_of: dict[tuple[str, str, int], PendingRequest] = {}
+        by_video: dict[Path | None, list[PendingRequest]] = {}
+        for pending in queue:
+            if first_of.setdefault(pending.parts.key, pending) is not pending:
+                continue
+            pending.row = None if pending.error is not None else self._context.recorder.earlier_selection(pending)
+            if pending.row is None:
+                by_video.setdefault(pending.path, []).append(pending)
+        self._warn_of_empty_selections(source, by_video)
+        with tqdm(total=sum(map(len, by_video.values())), desc="Choosing frames", disable=self._quiet) as progress:
+            for path, group in by_video.items():
+                self._select_together(source, path, group)
+                for pending in group:
+                    # Video by video: a killed run keeps the choices that are paid for.
+                    if not pending.is_padding:
+                        self._context.recorder.selection(pending)
+                progress.update(len(group))
+        for pending in queue:  # asked again: a repeat, or a copy that keeps ranks in step
+            first = first_of[pending.parts.key]
+            pending.row, pending.error = first.row, pending.error or first.error
+
+    def _warn_of_empty_selections(
+        self, source: FrameSource, pending_by_video: Mapping[Path | None, Sequence[PendingRequest]]
+    ) -> None:
+        """Log how many questions may become errors because the sampler may choose no frame of their video."""
+        if not isinstance(source, Selector) or not has_infeasible_videos(source.sampler):
+            return
+        n_questions, reason = 0, ""
+        for path, group in pending_by_video.items():
+            with suppress(FocusEvalError):
+                if path is None:
+                    continue
+                with open_video(path, backend=self._context.options.backend, kept=self._context.scan_cache) as reader:
+                    reason_of_video = source.sampler.infeasible_reason(reader.info, k=source.k)
+                if reason_of_video is not None:
+                    n_questions, reason = n_questions + len(group), reason or f"{path.name}: {reason_of_video}"
+        if n_questions:
+            n_all = sum(map(len, pending_by_video.values()))
+            logger.warning(f"{n_questions} of {n_all} questions may end without frames, and so as errors; {reason}")
+
+    def _select_together(self, source: FrameSource, path: Path | None, group: list[PendingRequest]) -> None:
+        """Choose the frames of all questions about one video; they share decoded and embedded frames.
+
+        The wall-clock time is divided among their rows.
+        """
+        # Only a sampler that pulls gains from being served together; a replayed selection has nothing to embed.
+        if not isinstance(source, Selector) or path is None or len(group) == 1:
+            for pending in group:
+                self._select_one(pending, source.select)
+            return
+        # What the threads measure overlaps; charged is the wall clock of all together.
+        started = time.perf_counter()
+        try:
+            reader = open_video(path, backend=self._context.options.backend, kept=self._context.scan_cache)
+        except FocusEvalError:
+            for pending in group:  # each fails on its own, with its own row
+                self._select_one(pending, source.select)
+            return
+        with reader:
+            batcher = RendezvousBatcher(reader)
+            select = partial(source.select, batcher=batcher)
+            batcher.run([partial(self._select_one, pending, select) for pending in group])
+        with_rows = [(pending, pending.row) for pending in group if pending.row is not None]
+        charged = charged_rows([row for _, row in with_rows], time.perf_counter() - started)
+        for (pending, _), row in zip(with_rows, charged, strict=True):
+            pending.row = row
+
+    def _select_one(self, pending: PendingRequest, select: Callable[..., SelectionRow]) -> None:
+        source = self._context.source
+        try:
+            if pending.error is not None or pending.path is None:
+                raise AnswerError(pending.error or "the document has no video")
+            pending.row = select(pending.question, pending.path, bucket_of=pending.bucket_of)
+            # Now, not when the model refuses: decoding and batching would be in vain.
+            self._check_limit(pending)
+        except RunError:
+            raise
+        except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
+            pending.fail(error)
+            if pending.row is None and source is not None:
+                pending.row = source.error_row(pending.question, error, bucket_of=pending.bucket_of)
+
+    def _check_limit(self, pending: PendingRequest) -> None:
+        row, model, max_frames = pending.row, self._model.model_id, self._context.frames
+        if row is None or not (row.keyframes or row.role == "floor" or self._context.options.frame_policy == "aks"):
+            raise InvalidInput(f"no frame chosen{self._infeasible_reason(row)}")
+        if row.scales is not None and not self._model.takes_mixed_sizes:
+            raise InvalidInput(f"sampler {row.sampler!r} chose frames of several sizes; {model} can show one size only")
+        n_keyframes = len(row.keyframes or ())
+        if row.scales is None and n_keyframes > max_frames:
+            raise InvalidInput(f"{n_keyframes} frames chosen, {model} is set to show at most {max_frames}")
+
+    def _infeasible_reason(self, row: SelectionRow | None) -> str:
+        source = self._context.source
+        if row is None or row.info is None or not isinstance(source, Selector):
+            return ""
+        reason = source.sampler.infeasible_reason(row.info, k=source.k)
+        return f": {reason}" if reason else ""
+
+
+def has_infeasible_videos(sampler: FrameSampler) -> bool:
+    """Return True if the sampler may choose no frame of some videos, that is, if it overrides `infeasible_reason`."""
+    return type(sampler).infeasible_reason is not FrameSampler.infeasible_reason
 
 
 class BatchAnswerer:
-    """Answers batches of requests whose frames are decoded; each question's failure is its own."""
+    """Answers batches of requests whose frames are decoded; a question that fails does not affect the others."""
 
-    def __init__(self, model: AdapterProtocol, context: RunContext) -> None:
+    def __init__(self, model: Any, context: RunContext) -> None:
         self._model = model
         self._context = context
 
@@ -51,16 +215,17 @@ class BatchAnswerer:
         Questions that have failed before are left out.
 
         Args:
-            turn: of a model that takes one batch at a time.
+            batch: requests with decoded frames; their `output` or `error` is set.
+            turn: the batch's place in the order of batches; None for a service.
 
         Raises:
-            RunError: a failure of the device or of the service, which no question is to blame for.
+            RunError: the device or the service failed.
         """
         batch = [pending for pending in batch if pending.error is None]
         if not batch:
             return
         if any(pending.preface for pending in batch):  # known since the frames are: it changes the wrapper's order
-            batch = sorted(batch, key=partial(place_of, self._model))
+            batch = sorted(batch, key=partial(sort_key, self._model))
         try:
             self._generate(batch, turn)
         except RunError:
@@ -85,7 +250,7 @@ class BatchAnswerer:
 
     def _generate(self, batch: list[PendingRequest], turn: Turn | None) -> None:
         recorder = self._context.recorder
-        trace = GenerateTrace(wants_sent=recorder.wants_prompt(batch[0].parts), turn=turn)
+        trace = GenerateTrace(wants_prompt_record=recorder.wants_prompt(batch[0].parts), turn=turn)
         with self._own_processors(turn) as processors:
             started, waited = time.perf_counter(), turn.waited_seconds if turn else 0.0
             try:
@@ -93,14 +258,14 @@ class BatchAnswerer:
                     trace.take_turn()
                 view = self._view(batch, trace, processors)
                 requests = [
-                    rewritten(pending.request, is_simple=self._model.is_simple, preface=pending.preface)
+                    rewrite_request(pending.request, is_simple=self._model.is_simple, preface=pending.preface)
                     for pending in batch
                 ]
                 outputs = view.wrapper_generate(requests)
             finally:
                 waited = (turn.waited_seconds if turn else 0.0) - waited
                 # Also after a failure: the row says what the attempt took.
-                self._note(batch, trace, time.perf_counter() - started - waited)
+                self._record_costs(batch, trace, time.perf_counter() - started - waited)
         if trace.error is not None:  # some wrappers catch what their model raises, and answer "" instead
             raise trace.error
         # A cache of the wrapper, or an early return: an answer that nobody generated is not recorded as one.
@@ -109,18 +274,19 @@ class BatchAnswerer:
         if len(outputs) != len(batch):
             raise AnswerError(f"the wrapper returned {len(outputs)} answers to {len(batch)} questions")
         for pending, output in zip(batch, outputs, strict=True):
-            self._check_shown(pending)
+            self._check_frames_reached(pending)
             pending.output = output
         if trace.sent:
-            asked = batch[0]
-            recorder.write_prompt(asked.parts, prompt_record(view, asked.question.id, trace.sent, asked.tokens))
+            first = batch[0]
+            recorder.write_prompt(first.parts, prompt_record(view, first.question.id, trace.sent, first.tokens))
 
     def _own_processors(self, turn: Turn | None) -> AbstractContextManager[dict[str, Any]]:
         if turn is None or not self._model.prepares_ahead:
             return nullcontext({})
-        return self._model.processors.of(self._model, turn)
+        processors: AbstractContextManager[dict[str, Any]] = self._model.processors.of(self._model, turn)
+        return processors
 
-    def _note(self, batch: list[PendingRequest], trace: GenerateTrace, seconds: float) -> None:
+    def _record_costs(self, batch: list[PendingRequest], trace: GenerateTrace, seconds: float) -> None:
         for at, pending in enumerate(batch):
             pending.n_reached = trace.frames[at] if trace.frames and at < len(trace.frames) else None
             pending.tokens = trace.tokens[at] if at < len(trace.tokens) else {}
@@ -130,7 +296,7 @@ class BatchAnswerer:
             if trace.turn is not None:
                 pending.seconds["idle"] = trace.turn.idle_seconds / len(batch)
 
-    def _check_shown(self, pending: PendingRequest) -> None:
+    def _check_frames_reached(self, pending: PendingRequest) -> None:
         if pending.frame_batch is None:
             # Of the wrapper's own sampling any number of frames is right, except none.
             if pending.n_reached == 0:
@@ -146,7 +312,11 @@ class BatchAnswerer:
             raise AnswerError(f"{pending.path}: {n_fed} frames were fed, but {pending.n_reached} reached the model")
 
     def _view(self, batch: list[PendingRequest], trace: GenerateTrace, processors: Mapping[str, Any]) -> Any:
-        """Return a shallow copy of the model that sees only this batch, and notes in `trace` what its model does."""
+        """Return a shallow copy of the adapter that knows only this batch's documents and records calls in `trace`.
+
+        Args:
+            processors: this thread's copies of processors, by attribute name; they replace the adapter's.
+        """
         # Shallow: the weights are shared, while documents, model and progress bar are this batch's own. Wrappers look
         # their documents up in `self.task_dict`, so the frames come to them from there.
         view: Any = copy.copy(self._model)
@@ -155,17 +325,17 @@ class BatchAnswerer:
         view.task_dict = {}
         for pending in batch:
             task, split, doc_id = pending.parts.key
-            view.task_dict.setdefault(task, {}).setdefault(split, {})[doc_id] = self._shown(pending)
+            view.task_dict.setdefault(task, {}).setdefault(split, {})[doc_id] = self._view_document(pending)
         self._model.trace_model(view, batch, trace)
         return view
 
-    def _shown(self, pending: PendingRequest) -> ViewDocument:
+    def _view_document(self, pending: PendingRequest) -> ViewDocument:
         if pending.frame_batch is None:
             return ViewDocument(visuals=[str(pending.path)], messages=pending.messages)
         if self._model.is_simple:
             return ViewDocument(visuals=self._model.visuals(pending.frame_batch))
         messages = []
-        for message in prefaced(pending.messages or [], pending.preface):
+        for message in add_preface(pending.messages or [], pending.preface):
             parts: list[dict[str, Any]] = []
             for part in message["content"]:
                 parts += self._model.video_parts(pending.frame_batch) if part["type"] == "video" else [part]
@@ -173,168 +343,150 @@ class BatchAnswerer:
         return ViewDocument(messages=messages)
 
 
-@dataclass(frozen=True)
-class Part:
-    """Requests that go to the model together, and whose they are."""
-
-    runner: RequestRunner
-    batch: list[PendingRequest]
-
-
-Answered = Generator[Part, None, None]
-
-
 class RequestRunner:
-    """Takes requests through selection, decoding and the wrapper; each question's failure is its own."""
+    """Answers the requests of one run; a question that fails does not affect the others.
+
+    Args:
+        model: the adapter.
+        context: settings of the run.
+        counts: counts to which each written row is added.
+        quiet: hides progress bars.
+    """
 
     def __init__(
         self,
-        model: AdapterProtocol,
+        model: Any,
         context: RunContext,
         *,
         counts: RunCounts,
         quiet: bool,
-        memory: FrameMemory | None = None,
     ) -> None:
+        self.context = context
         self._model = model
-        self._context = context
         self._counts = counts
         self._batches = BatchAnswerer(model, context)
-        self.memory = memory or FrameMemory(context.options.decode_gigabytes * GIGABYTE)
-        self._decoder = FrameDecoder(model, context, self.memory)
+        self._max_bytes = context.options.decode_gigabytes * GIGABYTE
+        self._has_logged_pieces = False
         # tqdm heeds this variable only where nobody passes `disable`; the matrix runner has bars of its own.
         self._quiet = quiet or os.environ.get("TQDM_DISABLE", "") not in ("", "0")
 
     def run(self, requests: Sequence[Any]) -> list[Any]:
-        """Return what the wrapper answered to each request, `NO_ANSWER` where it failed."""
+        """Return the wrapper's answer to each request, `NO_ANSWER` for one that failed."""
         (answers,) = run_together([self], [requests])
         return answers
 
     def choose(self, requests: Sequence[Any]) -> tuple[list[PendingRequest], list[PendingRequest]]:
-        """Return all `requests`, and those that are to be answered, with their selections."""
+        """Choose frames for the requests without an earlier answer.
+
+        Returns:
+            All requests, and those still to be answered. A request whose selection failed gets its row here.
+        """
         queue = [
             pending_request(
                 request,
                 self._model.task_dict,
                 is_simple=self._model.is_simple,
-                benchmark_name=self._context.options.benchmark,
+                benchmark_name=self.context.options.benchmark,
             )
             for request in requests
         ]
         # Questions answered before an interruption are not asked again; their answers are handed back.
-        new = [pending for pending in queue if self._earlier(pending) is None]
-        FrameChooser(self._model, self._context, quiet=self._quiet).choose(new)
+        new = [pending for pending in queue if self._earlier_answer(pending) is None]
+        FrameChooser(self._model, self.context, quiet=self._quiet).choose(new)
         waiting = []
         for pending in new:
             if pending.error is None:
                 waiting.append(pending)
             else:
-                self._keep(pending)
+                self.write_row(pending)
         return queue, waiting
 
     def parts(self, queue: list[PendingRequest]) -> Iterator[Part]:
-        """Yield `queue` as it goes to the model."""
+        """Yield the questions of `queue` in parts; the model answers one part in one call."""
         if self._model.questions_at_once is not None:
             # A service takes many questions at once.
             yield from (Part(self, [pending]) for pending in queue)
             return
-        for batch in batches_like_the_wrapper(self._model, queue):
-            yield from (Part(self, part) for part in self._decoder.parts(batch))
+        for batch in form_batches(self._model, queue):
+            pieces = list(batches_that_fit(batch, self._max_bytes, self.context.options.frame_policy))
+            if len(pieces) > 1 and not self._has_logged_pieces:
+                self._has_logged_pieces = True
+                logger.info(
+                    f"a batch of {len(batch)} questions is answered in {len(pieces)} parts, and others like it: their "
+                    f"frames take more than decode_gigabytes={self.context.options.decode_gigabytes:g}"
+                )
+            yield from (Part(self, piece) for piece in pieces)
 
     def answer(self, parts: Iterator[Part], n_questions: int) -> None:
-        """Answer `parts`, which may be of several runners, and write their rows."""
-        at_once = self._model.questions_at_once
-        answered = self._one_after_another(parts) if at_once is None else self._in_parallel(parts, at_once)
+        """Answer `parts`, which may belong to several runners, and write their rows.
+
+        Args:
+            n_questions: number of questions in `parts`, for the progress bar.
+        """
+        look_ahead = LookAhead(
+            at_once=self._model.questions_at_once, cores=self.context.cores, max_bytes=self._max_bytes
+        )
         # Closed here, whatever ends the loop: else its threads would go on asking while an interrupt is on its way up.
-        with closing(answered), tqdm(total=n_questions, desc="Answering", disable=self._quiet) as progress:
-            for part in answered:
+        with (
+            closing(look_ahead.run(parts)) as answered_parts,
+            tqdm(total=n_questions, desc="Answering", disable=self._quiet) as progress,
+        ):
+            for part in answered_parts:
                 # A row as soon as its batch is done: a killed run loses only what is under way.
                 for pending in part.batch:
-                    part.runner._keep(pending)
+                    part.runner.write_row(pending)
                 progress.update(len(part.batch))
 
-    def _one_after_another(self, parts: Iterator[Part]) -> Answered:
-        """Answer batch after batch; the frames and inputs of the next ones are prepared meanwhile, in threads."""
-        turns, lanes = Turns(), n_lanes(self._context.cores)
-        numbered = enumerate(parts)
-
-        def answer(at: int, part: Part) -> None:
+    def feed(self, part: Part) -> None:
+        """Set the decoded frames of each question of `part`; a question that fails records its error."""
+        frame_batches: dict[tuple[str, str, int], FrameBatch] = {}
+        for pending in part.batch:
+            started = time.perf_counter()
             try:
-                part.runner.take(at, part.batch, Turn(turns, at))
-            except BaseException:
-                # Before the next one gets the model, which may be what failed.
-                turns.end()
-                raise
-            finally:
-                turns.give_back(at)
+                self._feed_one(pending, part.group, frame_batches)
+            except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
+                pending.fail(error)
+            pending.seconds["decode"] = time.perf_counter() - started + part.group.seconds_per_question
+        part.n_bytes = sum(frame_batch.held_bytes for frame_batch in frame_batches.values())
+        part.group.release(part)
 
-        with ThreadPoolExecutor(max_workers=lanes, initializer=_same_device()) as pool:
-            ahead: deque[tuple[Part, Future[None]]] = deque()
-            try:
-                while True:
-                    # One more than there are threads, so that none waits for the rows to be written.
-                    for at, part in islice(numbered, lanes + 1 - len(ahead)):
-                        ahead.append((part, pool.submit(answer, at, part)))
-                    if not ahead:
-                        return
-                    part, answering = ahead.popleft()
-                    # A question's failure is kept in its request; what is raised here ends the run.
-                    answering.result()
-                    yield part
-            finally:
-                # Also where the caller stops early: threads that wait would keep the pool from ending.
-                _cancel(answering for _, answering in ahead)
-                turns.end()
-                self.memory.open()
+    def _feed_one(
+        self, pending: PendingRequest, group: FrameGroup, frame_batches: dict[tuple[str, str, int], FrameBatch]
+    ) -> None:
+        row, path, options = pending.row, pending.path, self.context.options
+        if row is None or path is None:
+            return
+        key = pending.parts.key
+        # A document asked twice in one batch is shown the same frames.
+        if key not in frame_batches:
+            frames, _ = frames_to_decode(row, options.frame_policy)
+            decoded = group.take(path, frames)
+            if decoded is None:
+                decoded = read_frames(path, frames, backend=options.backend, scan_cache=self.context.scan_cache)
+            frame_batch = make_frame_batch(row, path, decoded, frame_policy=options.frame_policy)
+            self._model.ready(frame_batch)
+            frame_batches[key] = frame_batch
+        pending.frame_batch = frame_batches[key]
+        if options.subtitles:
+            pending.preface = subtitles_near(pending.document, pending.frame_batch.times_seconds)
 
-    def take(self, at: int, batch: list[PendingRequest], turn: Turn | None = None) -> None:
-        """Decode and answer the batch numbered `at`."""
-        self._decoder.decode(at, batch)
-        try:
-            self._batches.answer(batch, turn)
-        finally:
-            # Whatever came of it: other threads wait for this room.
-            self.memory.correct(at, 0)
+    def answer_batch(self, batch: list[PendingRequest], turn: Turn | None) -> None:
+        """Answer a batch whose frames are decoded (see `BatchAnswerer.answer`)."""
+        self._batches.answer(batch, turn)
 
-    def _in_parallel(self, parts: Iterator[Part], at_once: int) -> Answered:
-        # Given out as the batches begin: `FrameMemory` lets them in by number, and waits for each that is missing.
-        numbers = itertools.count()
-
-        def answer(part: Part) -> Part:
-            part.runner.take(next(numbers), part.batch)
-            return part
-
-        ended_by: RunError | None = None
-        with ThreadPoolExecutor(max_workers=at_once) as pool:
-            futures = [pool.submit(answer, part) for part in parts]
-            try:
-                for future in futures:
-                    try:
-                        yield future.result()
-                    except RunError as error:  # no further question is asked; those under way are paid for and kept
-                        ended_by = ended_by or error
-                        _cancel(futures)
-                    except CancelledError:
-                        continue
-            finally:
-                # Also after an interrupt: questions whose answers nobody takes would be asked, and paid for.
-                _cancel(futures)
-                self.memory.open()
-        if ended_by is not None:
-            raise ended_by
-
-    def _earlier(self, pending: PendingRequest) -> AnswerRow | None:
-        row = self._context.recorder.earlier(pending)
+    def _earlier_answer(self, pending: PendingRequest) -> AnswerRow | None:
+        row = self.context.recorder.earlier(pending)
         # A row with an error is not an answer: the question is asked again.
         return row if row is not None and row.error is None else None
 
-    def _keep(self, pending: PendingRequest) -> None:
+    def write_row(self, pending: PendingRequest) -> None:
+        """Write the row of an answered or failed question, and count it."""
         # lmms-eval repeats a rank's last request so that all ranks make as many calls; it counts once.
         if pending.is_padding:
             return
-        row = self._context.recorder.answer(pending, self._context.frames)
+        row = self.context.recorder.answer(pending, self.context.frames)
         counts = self._counts
-        counts.asked += 1
+        counts.questions += 1
         counts.unparsed += row.is_unparsed
         counts.fallbacks += row.fallback is not None
         if row.error is not None:
@@ -342,8 +494,8 @@ class RequestRunner:
             counts.first_error = counts.first_error or f"{row.question_id}: {row.error}"
 
     def reply(self, pending: PendingRequest) -> Any:
-        """Return what lmms-eval is told."""
-        earlier = self._earlier(pending)
+        """Return the reply to lmms-eval: an earlier start's answer, the wrapper's output, or `NO_ANSWER` on error."""
+        earlier = self._earlier_answer(pending)
         if earlier is not None:
             return earlier.answer
         # lmms-eval wants a text for every request, also where there is no answer.
@@ -351,11 +503,11 @@ class RequestRunner:
 
 
 def run_together(runners: Sequence[RequestRunner], requests: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Return what the wrapper answered to the requests of each runner; all share one pipeline.
+    """Answer the requests of each runner, and return one list of replies per runner; all share one pipeline.
 
-    Several runners, which have one `memory`, are answered video by video: the frames of a video are decoded once.
+    Several runners are answered video by video, so that the frames of a video are decoded once.
     """
-    queues = [runner.choose(asked) for runner, asked in zip(runners, requests, strict=True)]
+    queues = [runner.choose(runner_requests) for runner, runner_requests in zip(runners, requests, strict=True)]
     n_questions = sum(len(waiting) for _, waiting in queues)
     parts = (part for runner, (_, waiting) in zip(runners, queues, strict=True) for part in runner.parts(waiting))
     if len(runners) > 1:
@@ -365,16 +517,3 @@ def run_together(runners: Sequence[RequestRunner], requests: Sequence[Sequence[A
         parts = (part for of_video in by_video.values() for part in of_video)
     runners[0].answer(parts, n_questions)
     return [[runner.reply(pending) for pending in queue] for runner, (queue, _) in zip(runners, queues, strict=True)]
-
-
-def _same_device() -> Callable[[], None] | None:
-    """Return what makes a new thread use this thread's GPU; None where no GPU is in use."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return None
-    return partial(torch.cuda.set_device, torch.cuda.current_device())
-
-
-def _cancel(futures: Iterable[Future[Any]]) -> None:
-    for future in futures:
-        future.cancel()

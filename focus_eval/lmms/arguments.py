@@ -1,4 +1,4 @@
-"""Splits `--model_args` into ours and the wrapper's, and checks them."""
+"""Splits `--model_args` into the plugin's and the wrapper's arguments, and checks them."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ class AdapterOptions:
 
     Args:
         sampler: a registered frame sampler, or "native": the wrapper's own sampling, untouched.
-        sampler_options: given as `sampler.<option>`.
+        sampler_options: the sampler's options by name, given as `sampler.<option>`.
         encoder: encoder of the samplers that pull relevance.
-        encoder_options: given as `encoder.<option>`.
+        encoder_options: the encoder's options by name, given as `encoder.<option>`.
         selections: rows of ours or a published index file to replay instead of choosing.
         selections_options: given as `selections.<option>`: format, unit, field, sampler, allow_missing.
         frames: keyframes per question; None for the wrapper's own number.
-        seed: first part of every question's generator.
+        seed: seed of every question's random generator, together with the question.
         coarse_seed: "video" lets the questions of a video share their coarse pulls.
-        query: what of a question the encoder is given: "question", "question_and_options" or a template with
+        query: text of a question that the encoder is given: "question", "question_and_options" or a template with
             {question} and {options}.
         benchmark: a benchmark's name or the YAML file that declares one, for tasks that focus-eval does not know.
         subtitles: true puts the subtitles spoken at the shown frames before the question (LongVideoBench).
-        frame_policy: "exact" feeds the keyframes; "aks" feeds what the AKS evaluation code would.
-        store: file that keeps what was encoded.
+        frame_policy: "exact" feeds the keyframes; "aks" feeds the frames that the AKS evaluation code would feed.
+        store: file that keeps computed relevance; "" keeps none.
         record: folder for the rows.
         backend: video reader.
         answer_parsing: how the answer in a row is read: "strict", or "lmms_eval" with its random guess, seeded.
-        decode_gigabytes: most decoded frames held at once; a batch that needs more is answered in parts.
-        max_error_share: more failed questions than this share fail the run at its end.
+        decode_gigabytes: memory limit for decoded frames; a batch that needs more is answered in parts.
+        max_error_share: largest share of failed questions, 0 to 1; a run with more fails at its end.
 
     Raises:
         InvalidInput: a value of the wrong kind or outside its range.
@@ -92,7 +92,7 @@ class AdapterOptions:
 
     @property
     def is_native(self) -> bool:
-        """True where the wrapper samples as it always does."""
+        """True if the wrapper samples frames itself."""
         return self.sampler == NATIVE
 
 
@@ -104,62 +104,69 @@ def split_arguments(
     own_options: Callable[..., Any] | None = None,
     passed_on: tuple[str, ...] = (),
 ) -> tuple[AdapterOptions, dict[str, Any], Any]:
-    """Return our options, the wrapper's arguments, and those of the adapter itself, as `own_options`.
+    """Return (the plugin's options, the wrapper's arguments by name, an instance of `own_options` or None).
 
     Args:
         model: the model's name, for messages.
         arguments: everything in `--model_args`, and batch size and device.
         base: the wrapper's class; its constructor says what it takes.
         own_options: a dataclass that declares the adapter's own arguments; None where it has none.
-        passed_on: further names it takes, for what it builds (an engine).
+        passed_on: names of further arguments that the wrapper passes on (to an engine).
 
     Raises:
         UnknownName: an argument nobody takes; the message has the nearest name.
         InvalidInput: a value is invalid.
     """
-    plain = [declared.name for declared in fields(AdapterOptions) if not declared.name.endswith("_options")]
-    theirs = [*constructor_parameters(base), *passed_on]
-    extra = [*declared_types(own_options)] if own_options else []
-    ours: dict[str, Any] = {}
-    wrapper: dict[str, Any] = {}
-    own: dict[str, Any] = {}
+    plain_names = [declared.name for declared in fields(AdapterOptions) if not declared.name.endswith("_options")]
+    wrapper_parameters = [*constructor_parameters(base), *passed_on]
+    adapter_names = [*declared_types(own_options)] if own_options else []
+    plugin_arguments: dict[str, Any] = {}
+    wrapper_arguments: dict[str, Any] = {}
+    adapter_arguments: dict[str, Any] = {}
     for name, value in arguments.items():
         # `--model_args` is a flat list of pairs, so an option carries the name of what it belongs to.
         head, dot, tail = name.partition(".")
         if dot and head in _WITH_OPTIONS:
-            ours.setdefault(f"{head}_options", {})[tail] = value
-        elif name in plain:
-            ours[name] = value
-        elif name in extra:
-            own[name] = value
-        elif name in theirs or name in _FROM_COMMAND_LINE:
-            wrapper[name] = value
+            plugin_arguments.setdefault(f"{head}_options", {})[tail] = value
+        elif name in plain_names:
+            plugin_arguments[name] = value
+        elif name in adapter_names:
+            adapter_arguments[name] = value
+        elif name in wrapper_parameters or name in _FROM_COMMAND_LINE:
+            wrapper_arguments[name] = value
         else:
             # An ignored typing error would leave the default in force for a run of hours.
-            known = [*plain, *extra, *theirs, "sampler.<option>", "encoder.<option>", "selections.<option>"]
-            raise unknown_name(f"argument of {model}:", name, known)
+            known_names = [
+                *plain_names,
+                *adapter_names,
+                *wrapper_parameters,
+                "sampler.<option>",
+                "encoder.<option>",
+                "selections.<option>",
+            ]
+            raise unknown_name(f"argument of {model}:", name, known_names)
     for name in _FROM_COMMAND_LINE:
         # lmms-eval gives these to every model; a constructor that does not take them would fail.
-        if name in wrapper and name not in theirs:
-            del wrapper[name]
-    made = make(model, own_options, texts(own)) if own_options else None
-    plain_texts = texts({name: value for name, value in ours.items() if name in plain})
-    return make("--model_args", AdapterOptions, {**ours, **plain_texts}), wrapper, made
+        if name in wrapper_arguments and name not in wrapper_parameters:
+            del wrapper_arguments[name]
+    adapter_options = make(model, own_options, texts(adapter_arguments)) if own_options else None
+    plain_texts = texts({name: value for name, value in plugin_arguments.items() if name in plain_names})
+    return make("--model_args", AdapterOptions, {**plugin_arguments, **plain_texts}), wrapper_arguments, adapter_options
 
 
 def constructor_parameters(base: type) -> list[str]:
-    """Return the named parameters of a wrapper's constructor, those it passes on to its parents included."""
+    """Return the named parameters of a wrapper's constructor, and of its parents where it takes `**kwargs`."""
     names: dict[str, None] = {}
-    for kind in base.__mro__:
-        if "__init__" not in vars(kind) or kind is object:
+    for base_class in base.__mro__:
+        if "__init__" not in vars(base_class) or base_class is object:
             continue
-        parameters = inspect.signature(vars(kind)["__init__"]).parameters.values()
-        named = [
+        parameters = inspect.signature(vars(base_class)["__init__"]).parameters.values()
+        named_parameters = [
             parameter
             for parameter in parameters
             if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         ]
-        names.update(dict.fromkeys(parameter.name for parameter in named if parameter.name != "self"))
+        names.update(dict.fromkeys(parameter.name for parameter in named_parameters if parameter.name != "self"))
         # Only a constructor with **kwargs passes names on to its parents.
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             break
@@ -167,28 +174,28 @@ def constructor_parameters(base: type) -> list[str]:
 
 
 def default_of(base: type, parameter: str) -> Any:
-    """Return the default of a parameter of the wrapper's constructor; None where it has none."""
+    """Return the default of the wrapper's constructor for `parameter`; None without a default or such a parameter."""
     for kind in base.__mro__:
         if "__init__" in vars(kind):
-            found = inspect.signature(vars(kind)["__init__"]).parameters.get(parameter)
-            if found is not None:
-                return None if found.default is found.empty else found.default
+            declared = inspect.signature(vars(kind)["__init__"]).parameters.get(parameter)
+            if declared is not None:
+                return None if declared.default is declared.empty else declared.default
     return None
 
 
 def texts(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as the text they were on the command line, so that their declared types can read them.
+    """Return the options with values as command-line text, outer quotes removed; None stays None.
 
-    lmms-eval has already guessed at types: 2 where a float is declared, "none" where None is meant. It leaves the
-    quotes on that keep the commas of `sampler='focus:alpha=0.1,clip_seconds=8'` together.
+    lmms-eval has already guessed at types, such as an int where a float is declared. It keeps the quotes that hold
+    the commas of `sampler='focus:alpha=0.1,clip_seconds=8'` together.
     """
     return {name: value if value is None else _QUOTED.sub(r"\2", str(value)) for name, value in options.items()}
 
 
 def read_argument(owner: str, name: str, kind: Any, value: Any) -> Any:
-    """Return an argument in its declared type `kind`; lmms-eval has already guessed at one.
+    """Return `value`, whose type lmms-eval guessed, converted to the declared type `kind`.
 
     Raises:
-        InvalidInput: a value of another type; names `owner` and the argument.
+        InvalidInput: a value of another type; the message names `owner` and the argument.
     """
     return read_value(owner, name, kind, value if value is None else str(value))

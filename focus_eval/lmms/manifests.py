@@ -1,4 +1,4 @@
-"""The models that lmms-eval finds through this package: ours, and those that other packages register.
+"""Lists the models that lmms-eval finds through this package: our own and those of other packages.
 
 Read by lmms-eval at its own start through the entry-point group `lmms_eval.models`, so this file stays light: one
 that raises would drop the plugins after it with only a warning.
@@ -19,14 +19,14 @@ CHAT_SUFFIX = ".chat"
 
 
 class Paths(NamedTuple):
-    """Where a model's class for lmms-eval's simple requests is, and the one for its chat requests."""
+    """Import paths of a model's classes for simple and for chat requests; None for a kind it does not have."""
 
     simple: str | None = None
     chat: str | None = None
 
 
 def _name(attributes: Mapping[str, Any]) -> str:
-    """Return the name of a class: its `model_id`, with a suffix where it says `is_simple = False`."""
+    """Return the `model_id` in a class body, with ".chat" added if `is_simple` is False; "" without one."""
     name: str = attributes.get("model_id", "")
     return name + CHAT_SUFFIX if name and attributes.get("is_simple") is False else name
 
@@ -48,12 +48,12 @@ MODELS: Registry[Any] = Registry(
 
 
 def stock_name(model: str) -> str:
-    """Return lmms-eval's name of the wrapper behind `model`, one of ours; "" for any other name."""
+    """Return lmms-eval's name of the wrapper behind our `model`; "" for an unknown model."""
     return str(_fact(model, "stock_name", ""))
 
 
 def packages_of(model: str) -> tuple[str, ...]:
-    """Return the packages whose versions can change an answer of `model`, beside transformers and lmms-eval."""
+    """Return the packages, beside transformers and lmms-eval, whose versions can change an answer of `model`."""
     return tuple(_fact(model, "packages", ()))
 
 
@@ -64,28 +64,28 @@ def _fact(model: str, attribute: str, default: Any) -> Any:
 
 
 def known_models() -> dict[str, Paths]:
-    """Return the models by name: ours, and those that installed packages register under `focus_eval.models`.
+    """Return the class paths of our models and of those registered under `focus_eval.models`, by model name.
 
     An entry point names a class that puts `FrameAdapter` before an lmms-eval wrapper; a name that ends in ".chat" is
     the class for chat requests of the model before it. Nothing is imported here. A name that is ours stays ours, with a
     warning: an error would take all models of this package from lmms-eval.
     """
-    ours = {plugin.name.removesuffix(CHAT_SUFFIX) for plugin in MODELS.plugins.values() if plugin.module}
-    found: dict[str, Paths] = {}
+    built_in_names = {plugin.name.removesuffix(CHAT_SUFFIX) for plugin in MODELS.plugins.values() if plugin.module}
+    paths_by_model: dict[str, Paths] = {}
     for plugin in MODELS.plugins.values():
         name = plugin.name.removesuffix(CHAT_SUFFIX)
-        if name in ours and not plugin.module:
-            said = f"model plugin {plugin.name!r} ({plugin.where}): the name {name!r} is taken"
-            warnings.warn(f"{said}; rename the entry point", stacklevel=2)
+        if name in built_in_names and not plugin.module:
+            message = f"model plugin {plugin.name!r} ({plugin.location}): the name {name!r} is taken"
+            warnings.warn(f"{message}; rename the entry point", stacklevel=2)
             continue
         kind = "chat" if plugin.name.endswith(CHAT_SUFFIX) else "simple"
         # lmms-eval splits a class path at its last dot; here a colon stands there.
-        found[name] = found.get(name, Paths())._replace(**{kind: plugin.where.replace(":", ".")})
-    return found
+        paths_by_model[name] = paths_by_model.get(name, Paths())._replace(**{kind: plugin.location.replace(":", ".")})
+    return paths_by_model
 
 
 def MANIFESTS() -> list[ModelManifest]:
-    """Return the manifests; a function, because importing lmms-eval here would import this module again."""
+    """Return one lmms-eval manifest per model. A function, because importing lmms-eval here would be circular."""
     from lmms_eval.models.registry_v2 import ModelManifest
 
     return [

@@ -1,7 +1,8 @@
-"""The places that reach into other packages, each in one function that says what it relies on and why.
+"""Patches lmms-eval and its dependencies, and places this process among those of a run.
 
-Everything else goes through public interfaces. `tests/lmms/test_patches.py` fails where one of these packages
-changes what is relied on here.
+Each function that reaches into a package says what it relies on and why.
+
+All other code uses public interfaces. `tests/lmms/test_patches.py` fails if a package changes what a patch relies on.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import importlib
 import itertools
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -17,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from focus_eval.core.errors import FocusEvalError, InvalidInput
 from focus_eval.lmms.frames import FrameBatch
+from focus_eval.rows.records import error_line
 
 
 def wrap_video_readers(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -48,12 +52,12 @@ def open_no_video_twice() -> None:
     """
     for name in ("simple.qwen2_vl", "simple.qwen2_5_vl", "simple.qwen3_vl", "chat.qwen2_5_vl"):
         module: Any = importlib.import_module(f"lmms_eval.models.{name}")
-        if module.decord is not None and not isinstance(module.decord, _KnowingDecord):
-            module.decord = _KnowingDecord(module.decord)
+        if module.decord is not None and not isinstance(module.decord, _FrameAwareDecord):
+            module.decord = _FrameAwareDecord(module.decord)
 
 
-class _KnowingDecord:
-    """The package decord, of which a path that carries frames is not opened."""
+class _FrameAwareDecord:
+    """Stands in for the package decord; its `VideoReader` does not open a path that carries frames."""
 
     def __init__(self, stock: Any) -> None:
         self._stock = stock
@@ -63,11 +67,15 @@ class _KnowingDecord:
 
     def VideoReader(self, path: Any, *args: Any, **options: Any) -> Any:
         frame_batch = getattr(path, "frame_batch", None)
-        return _KnownVideo(frame_batch) if frame_batch is not None else self._stock.VideoReader(path, *args, **options)
+        return (
+            _FrameBatchVideo(frame_batch)
+            if frame_batch is not None
+            else self._stock.VideoReader(path, *args, **options)
+        )
 
 
-class _KnownVideo:
-    """What the wrappers ask of decord's reader."""
+class _FrameBatchVideo:
+    """Stands in for decord's reader: has the video's length, and black frames of its size."""
 
     def __init__(self, frame_batch: FrameBatch) -> None:
         self._frame_batch = frame_batch
@@ -120,8 +128,8 @@ def load_generating_classes() -> None:
 
 
 @contextmanager
-def alone_in_accelerate() -> Iterator[None]:
-    """Make accelerate say that this is the only process, inside the block; afterwards its state is as before.
+def single_process_in_accelerate() -> Iterator[None]:
+    """Make accelerate report a single process inside the block, and restore its state afterwards.
 
     Relies on: `PartialState._shared_state` and `AcceleratorState._shared_state`, the dicts that all instances share;
     cleared, and without a launcher's variables, the next `PartialState(cpu=True)` describes one process.
@@ -132,7 +140,7 @@ def alone_in_accelerate() -> Iterator[None]:
 
     PartialState()  # joins the other processes, once, while the environment still says which one this is
     shared = [kind._shared_state for kind in (PartialState, AcceleratorState)]
-    before = [dict(state) for state in shared]
+    saved_states = [dict(state) for state in shared]
     launched = {name: os.environ.pop(name, None) for name in ("LOCAL_RANK", "RANK", "WORLD_SIZE")}
     try:
         for state in shared:
@@ -141,7 +149,7 @@ def alone_in_accelerate() -> Iterator[None]:
         yield
     finally:
         os.environ.update({name: value for name, value in launched.items() if value is not None})
-        for state, values in zip(shared, before, strict=True):
+        for state, values in zip(shared, saved_states, strict=True):
             state.clear()
             state.update(values)
 
@@ -167,8 +175,8 @@ def look_prompts_up_by_wrapper(model: str, stock_name: str) -> None:
     def prepare_by_wrapper(task: Any) -> None:
         name = getattr(task.model_name, "model_id", task.model_name)
         if isinstance(name, str) and name in wrappers:
-            found = prompts_for(vars(task.config), name, wrappers[name])
-            task.model_name = name if found == DEFAULT else found
+            prompts_name = prompts_for(vars(task.config), name, wrappers[name])
+            task.model_name = name if prompts_name == DEFAULT else prompts_name
         stock(task)
 
     prepare_by_wrapper.stock, prepare_by_wrapper.wrappers = stock, wrappers  # type: ignore[attr-defined]
@@ -200,19 +208,19 @@ def keep_videos_on_one_rank() -> None:
         if int(world_size) < 2:
             return iter(stock(raw_iterator, rank, world_size, limit, offset))
         # `limit` and `offset` are applied by lmms-eval, as in a run of one process.
-        every = stock(raw_iterator, 0, 1, limit, offset)
+        all_items = stock(raw_iterator, 0, 1, limit, offset)
         # Every rank deals out all documents and keeps its own: they agree without talking to each other.
-        return (item for of, item in _dealt_by_video(every, int(world_size)) if of == int(rank))
+        return (item for of, item in _dealt_by_video(all_items, int(world_size)) if of == int(rank))
 
     create_iterator.stock = stock  # type: ignore[attr-defined]
     utils.create_iterator = evaluator.create_iterator = create_iterator
 
 
 def _dealt_by_video(items: Iterator[Any], world_size: int) -> Iterator[tuple[int, Any]]:
-    """Yield (rank, item): a video goes where its first question goes, to the rank that has the fewest items so far.
+    """Yield (rank, item) for each item, all items of a video on one rank: the one with fewest items at its first.
 
-    Items that name no video, and all of them where there are fewer videos than ranks, are dealt out in turn: lmms-eval
-    fills a rank up with copies of its own requests, so each needs one.
+    Items that name no video are dealt out in turn. So are all items if there are fewer videos than ranks: lmms-eval
+    fills a rank up with copies of its own requests, so each rank needs one.
     """
     # Looks only as far as needed: `items` is an iterator over the whole task.
     start, videos = [], set[str]()
@@ -231,19 +239,19 @@ def _dealt_by_video(items: Iterator[Any], world_size: int) -> Iterator[tuple[int
 
 
 def _video_of(item: Any) -> str | None:
-    """Return the video of a pair (number, document), as far as one of the usual fields names it."""
+    """Return the video of a pair (number, document), from the first of `_VIDEO_FIELDS` with a text; None without."""
     document = item[1] if isinstance(item, tuple) and len(item) == 2 else None
     values = document if isinstance(document, Mapping) else {}
     return next((values[name] for name in _VIDEO_FIELDS if isinstance(values.get(name), str)), None)
 
 
 def uses_response_cache() -> bool:
-    """Return whether lmms-eval, which is calling us, has a response cache.
+    """Return True if the lmms-eval run that is calling uses a response cache.
 
     Relies on: the local variables `use_cache` of `lmms_eval.evaluator.simple_evaluate` and `response_cache` of
     `lmms_eval.evaluator.evaluate`, read from the frames of the call stack.
 
-    Why: the cache never tells the model of itself, and where it has every answer never calls it.
+    Why: lmms-eval does not tell a model about the cache, and does not call it if the cache has every answer.
     """
     variables = {"simple_evaluate": "use_cache", "evaluate": "response_cache"}
     frame = sys._getframe(1)
@@ -253,3 +261,75 @@ def uses_response_cache() -> bool:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
+
+
+# What these allow.
+
+
+def refuse_response_cache() -> None:
+    """Refuse lmms-eval's `--use_cache`: its key holds the model arguments, not the frames a question was shown.
+
+    Called at every point where lmms-eval calls us.
+
+    Raises:
+        InvalidInput: a cache is in use.
+    """
+    if uses_response_cache():
+        raise InvalidInput(
+            "--use_cache could answer from other frames than the chosen ones (its key does not hold them); "
+            "leave it out: store= keeps what was encoded, and the rows keep every answer"
+        )
+
+
+@contextmanager
+def command_line_errors() -> Iterator[None]:
+    """End lmms-eval's command line with one line and exit code 2 if the block raises one of our errors.
+
+    That command line catches every Exception, prints a traceback and ends with code 0: a script would take a model
+    that could not be loaded for a finished run. Errors of other code keep their traceback. Called from Python, the
+    any error is raised unchanged.
+    """
+    try:
+        yield
+    except FocusEvalError as error:
+        if "lmms_eval.__main__" not in sys.modules:
+            raise
+        print(f"focus-eval: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        # No Exception, so that lmms-eval's handler lets it pass.
+        raise SystemExit(2) from error
+    except (OSError, RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:
+        if "lmms_eval.__main__" not in sys.modules:
+            raise
+        traceback.print_exc()
+        print(f"focus-eval: stopped by {error_line(error)}", file=sys.stderr, flush=True)
+        raise SystemExit(2) from error
+
+
+def rank_and_world() -> tuple[int, int]:
+    """Return (rank of this process, number of processes) from `RANK` and `WORLD_SIZE`; (0, 1) without them."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def place_on_rank(model: Any) -> None:
+    """Set rank and world size on a model that was built without knowing the other processes."""
+    from accelerate import Accelerator
+
+    # Left undone, every rank would answer all questions and lmms-eval would gather each answer once per rank.
+    model._rank, model._world_size = rank_and_world()
+    # lmms-eval's evaluator waits for the other ranks through this attribute.
+    model.accelerator = Accelerator()
+
+
+@contextmanager
+def one_process_on_cpu(device: str | None) -> Iterator[bool]:
+    """Let the block build a wrapper on a CPU inside a multi-process run; yields True if it then needs `place_on_rank`.
+
+    The wrappers place every process on its GPU and refuse others, though on a CPU nothing has to be shared: each
+    process holds the whole model and answers its own questions. While the wrapper is built, accelerate reports one
+    process; afterwards lmms-eval gathers the results through accelerate.
+    """
+    if device != "cpu" or rank_and_world()[1] == 1:
+        yield False
+        return
+    with single_process_in_accelerate():
+        yield True

@@ -1,4 +1,4 @@
-"""Which of its prompts a task asks a model with: those it has for the lmms-eval wrapper behind the model, if any.
+"""Finds the name under which a task has prompts for a model: the model's, its wrapper's, or "default".
 
 lmms-eval looks a task's prompts and generation arguments up by the name given to `--model`, else under "default". A
 name of ours is in no task's file, so the name of the stock wrapper is looked up as well.
@@ -26,23 +26,27 @@ def prompts_for(task: Mapping[str, Any], model: str, stock_name: str) -> str:
     """Return the name under which a task has prompts or generation arguments for `model`; "default" where it has none.
 
     Args:
-        task: the values of its file, or of the configuration made from them.
+        task: values of the task's file, or of lmms-eval's configuration of the task.
         stock_name: lmms-eval's name of the wrapper behind `model`; "" for none.
     """
-    stated = [task.get(field) or {} for field in BY_MODEL]
+    kwargs_by_field = [task.get(field) or {} for field in BY_MODEL]
     names = [name for name in (model, stock_name) if name]
-    return next((name for name in names if any(name in kwargs for kwargs in stated)), DEFAULT)
+    return next((name for name in names if any(name in kwargs for kwargs in kwargs_by_field)), DEFAULT)
 
 
 def prompts_of_request(look: Any, model: str, stock_name: str) -> str:
-    """Return `prompts_for` the task whose bound method (`doc_to_visual`, `doc_to_messages`) a request carries."""
+    """Return `prompts_for` the task of a request; "default" if the task is unknown.
+
+    Args:
+        look: the request's `doc_to_visual` or `doc_to_messages`, a bound method of the task.
+    """
     config = getattr(getattr(look, "__self__", None), "config", None)
     return prompts_for(vars(config), model, stock_name) if config is not None else DEFAULT
 
 
 @cache
 def task_values(task: str) -> dict[str, Any]:
-    """Return what the YAML file of an lmms-eval task states, with the files it includes; functions are None.
+    """Return the values in the YAML file of an lmms-eval task, included files merged; functions are None.
 
     Raises:
         InvalidInput: no file of that task, in ours or in lmms-eval's.
@@ -52,12 +56,14 @@ def task_values(task: str) -> dict[str, Any]:
 
 def _task_file(task: str) -> Path:
     # Ours first, as when the task is loaded.
-    ours = resource_path("tasks") / f"{task}.yaml"
-    if task and ours.is_file():
-        return ours
+    packaged_file = resource_path("tasks") / f"{task}.yaml"
+    if task and packaged_file.is_file():
+        return packaged_file
     # Found without importing it: that takes seconds, and a plan needs the file only.
-    found = find_spec("lmms_eval")
-    folders = [Path(folder) / "tasks" for folder in (found.submodule_search_locations or [])] if found else []
+    module_spec = find_spec("lmms_eval")
+    folders = (
+        [Path(folder) / "tasks" for folder in (module_spec.submodule_search_locations or [])] if module_spec else []
+    )
     for folder in folders:
         for file in sorted(folder.rglob(f"{task}.yaml")):
             return file
@@ -65,7 +71,7 @@ def _task_file(task: str) -> Path:
 
 
 class _TaskLoader(yaml.SafeLoader):
-    """Reads a task file; what its `!function` tags name is not loaded."""
+    """Reads a task file without loading the functions of its `!function` tags."""
 
 
 # Loading them would import the task's code, which may need packages that are not here.

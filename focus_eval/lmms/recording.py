@@ -1,11 +1,13 @@
-"""Turns what came of a request into a row, and writes it into the folder of `record=`."""
+"""Turns answered or failed requests into rows, and writes them into the folder of `record=`."""
 
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,16 +31,16 @@ _WRITING_PROMPT = threading.Lock()
 
 
 class Recorder(ABC):
-    """Takes the rows of one rank, and may know rows of an earlier start.
+    """Writes the rows of one rank, and finds rows of an earlier start.
 
     Args:
-        model: name in the rows.
-        options: how answers are read.
-        selection_id: of the wrapper's own sampling, where there are no selection rows.
-        device: what the model runs on.
+        model: name of the model in the rows.
+        options: of these, answer parsing and seed are used to read answers.
+        selection_id: written in answers without a selection row (the wrapper's own sampling).
+        device: name of the model's device in the rows; "" if unknown.
     """
 
-    where: Path
+    folder: Path
 
     def __init__(self, *, model: str, options: AdapterOptions, selection_id: str, device: str = "") -> None:
         self._model = model
@@ -48,7 +50,7 @@ class Recorder(ABC):
 
     @abstractmethod
     def names(self, parts: RequestParts) -> CellNames:
-        """Return how the cell of a request is called."""
+        """Return id and folder name of the cell of a request."""
 
     @abstractmethod
     def write_answer(self, pending: PendingRequest, row: AnswerRow) -> None:
@@ -56,14 +58,14 @@ class Recorder(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Write through to the disk."""
+        """Flush the rows to disk."""
 
     def earlier(self, pending: PendingRequest) -> AnswerRow | None:
-        """Return the answer that an earlier start has written for this question; None where there is none."""
+        """Return the answer row that an earlier start of this run wrote for the question; None if there is none."""
         return None
 
     def earlier_selection(self, pending: PendingRequest) -> SelectionRow | None:
-        """Return the selection that an earlier start has written for this question; None where there is none."""
+        """Return the selection row that an earlier start of this run wrote for the question; None if there is none."""
         return None
 
     @abstractmethod
@@ -71,11 +73,11 @@ class Recorder(ABC):
         """Return the folder of the cell of a request."""
 
     def wants_prompt(self, parts: RequestParts) -> bool:
-        """Return whether nothing says yet what the model was sent in this cell."""
+        """Return True if the cell has no prompt record yet."""
         return not (self.cell_folder(parts) / PROMPT_FILE).exists()
 
     def write_prompt(self, parts: RequestParts, record: Mapping[str, Any]) -> None:
-        """Write what the model was sent (`sent.prompt_record`) into the cell's folder."""
+        """Write the prompt record (`tracing.prompt_record`) into the cell's folder, unless it has one."""
         folder = self.cell_folder(parts)
         folder.mkdir(parents=True, exist_ok=True)
         # Questions of an API are answered side by side: several may have found no record yet.
@@ -89,27 +91,32 @@ class Recorder(ABC):
                     raise RunError(str(error)) from error
 
     def selection(self, pending: PendingRequest) -> None:
-        """Write the selection of `pending`, unless another recorder writes it."""
+        """Write the selection row of `pending`; does nothing where another recorder writes it."""
         return
 
     def answer(self, pending: PendingRequest, frames: int) -> AnswerRow:
+        """Write and return the answer row of `pending`; `frames` is the number of frames asked for."""
         row = self.answer_row(pending, frames)
         self.write_answer(pending, row)
         return row
 
     def answer_row(self, pending: PendingRequest, frames: int) -> AnswerRow:
-        """Return the row of `pending`: a row with an error has no answer."""
-        question, chosen = pending.question, pending.row
+        """Return the answer row of `pending`; a row with an error has no answer.
+
+        Args:
+            frames: number of frames asked for.
+        """
+        question, selection = pending.question, pending.row
         text = None if pending.error is not None else answer_text(pending.output)
         reading = self._read(pending, text)
         # Without a selection only the model's inputs tell how many frames it was shown.
-        own_sampling = {} if chosen else {"selection_id": self._selection_id, "frames_fed": pending.n_reached or 0}
+        own_sampling = {} if selection else {"selection_id": self._selection_id, "frames_fed": pending.n_reached or 0}
         return answer_row(
             question,
             self.names(pending.parts),
             model=self._model,
             frames_asked=frames,
-            selection=chosen,
+            selection=selection,
             fed_frames=pending.fed_frames,
             **own_sampling,
             fallback=pending.fallback,
@@ -134,7 +141,7 @@ class Recorder(ABC):
         return self._read_as_task(pending, text)
 
     def _read_as_task(self, pending: PendingRequest, text: str) -> ParsedAnswer:
-        """Return what the task's own metric says: of a task no benchmark describes, an open question, or when asked."""
+        """Score the answer `text` with the task's own metric; the score is None if the task is unknown."""
         question, task = pending.question, task_of(pending.request)
         parsed = read_option(text, question.options) if question.options else text
         if task is None:
@@ -144,7 +151,7 @@ class Recorder(ABC):
 
 
 def answer_text(output: Any) -> str:
-    """Return the text of what a wrapper returned: a string, or lmms-eval's `GenerationResult`."""
+    """Return the text of a wrapper's output, which is a string or lmms-eval's `GenerationResult`."""
     from lmms_eval.api.instance import unwrap_generation_output
 
     text, _ = unwrap_generation_output(output)
@@ -162,14 +169,14 @@ def answer_text(output: Any) -> str:
 
 
 class FolderRecorder(Recorder):
-    """The rows of one rank below `record`, one folder per cell. Files come into being with their first row.
+    """Writes the rows of one rank below `root`, one folder per cell. A file is created with its first row.
 
     Args:
         root: the folder `record`.
         name: readable part of every cell's name.
-        identity: all that can change an answer, but for task, split and generation arguments.
-        stock_name: of the wrapper behind `model`, for which tasks may have prompts.
-        file_name: of every file; one per rank.
+        identity: everything that can change an answer, except task, split and generation arguments.
+        stock_name: lmms-eval's name of the wrapper behind `model`, under which tasks may have prompts.
+        file_name: name of this rank's file of rows in every folder.
     """
 
     def __init__(
@@ -186,7 +193,7 @@ class FolderRecorder(Recorder):
         device: str = "",
     ) -> None:
         super().__init__(model=model, options=options, selection_id=selection_id, device=device)
-        self.where = root
+        self.folder = root
         self._name = name
         self._identity = dict(identity)
         self._stock_name = stock_name
@@ -200,7 +207,7 @@ class FolderRecorder(Recorder):
         return CellNames(cell_id=full, cell=f"{parts.task}-{self._name}-{full[:8]}".replace("/", "_"))
 
     def cell_folder(self, parts: RequestParts) -> Path:
-        return self.where / self.names(parts).cell
+        return self.folder / self.names(parts).cell
 
     def earlier(self, pending: PendingRequest) -> AnswerRow | None:
         return self._earlier_row(pending, "answers", AnswerRow)
@@ -212,14 +219,14 @@ class FolderRecorder(Recorder):
         cell = self.names(pending.parts).cell
         if (cell, kind) not in self._rows:
             # The files of all ranks: a run may go on with another number of processes.
-            rows = load_rows(self.where / cell / kind, row_type)
+            rows = load_rows(self.folder / cell / kind, row_type)
             # A row with an error is not an answer: the question is asked again.
             self._rows[cell, kind] = {row.question_id: row for row in rows if row.error is None}
         earlier: RowT | None = self._rows[cell, kind].get(pending.question.id)
         return earlier
 
     def selection(self, pending: PendingRequest) -> None:
-        """Write the selection of `pending`, unless an earlier start has."""
+        """Write the selection row of `pending`, unless it was read from an earlier start's file."""
         # The very row that was read is not written a second time; one that was chosen again is.
         if pending.row is not None and self.earlier_selection(pending) is not pending.row:
             self._writer(pending.parts, "selections").write(pending.row)
@@ -228,7 +235,7 @@ class FolderRecorder(Recorder):
         self._writer(pending.parts, "answers").write(row)
 
     def close(self) -> None:
-        """Flush to disk and release the files; a later row opens its file again."""
+        """Close the files, release their locks and forget the rows read; a later row opens its file again."""
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
@@ -240,27 +247,27 @@ class FolderRecorder(Recorder):
         self._rows.clear()
 
     def _cell_identity(self, parts: RequestParts) -> dict[str, Any]:
-        known = {key: value for key, value in parts.generation.items() if value is not None}
+        stated_values = {key: value for key, value in parts.generation.items() if value is not None}
         # Through JSON, so that a tuple and a list give one hash.
-        generation = json.loads(json.dumps(known, default=str))
-        said = {**self._identity, "task": parts.task, "split": parts.split, "generation": generation}
+        generation = json.loads(json.dumps(stated_values, default=str))
+        identity = {**self._identity, "task": parts.task, "split": parts.split, "generation": generation}
         # Left out where it is as usual, so that ids made before there was a choice stay the same.
         prompts = prompts_of_request(parts.look, self._model, self._stock_name)
-        return answer_identity(**(said if prompts == DEFAULT else {**said, "prompts": prompts}))
+        return answer_identity(**(identity if prompts == DEFAULT else {**identity, "prompts": prompts}))
 
     def _writer(self, parts: RequestParts, kind: str) -> RowWriter:
         cell = self.names(parts).cell
         if (cell, kind) not in self._writers:
-            folder = self.where / cell / kind
+            folder = self.folder / cell / kind
             folder.mkdir(parents=True, exist_ok=True)
             # Before the first line, and only where a line is written: reading needs no lock.
-            self._hold(cell)
-            self._describe(parts)
+            self._lock_cell(cell)
+            self._write_description(parts)
             self._writers[cell, kind] = RowWriter(folder / self._file_name)
         return self._writers[cell, kind]
 
-    def _hold(self, cell: str) -> None:
-        """Lock the files against a second run; the lock ends with the process.
+    def _lock_cell(self, cell: str) -> None:
+        """Lock this rank's files of a cell against a second run, until `close` or the end of the process.
 
         Raises:
             RunError: another run writes there.
@@ -270,17 +277,17 @@ class FolderRecorder(Recorder):
         from focus_eval.rows.locks import FolderLock, Timeout
 
         # One per rank's file: the ranks of one run write side by side.
-        lock = FolderLock(self.where / cell / f".{self._file_name}.lock", timeout=0)
+        lock = FolderLock(self.folder / cell / f".{self._file_name}.lock", timeout=0)
         try:
             lock.acquire()
         except Timeout as error:
             raise RunError(
-                f"{self.where / cell}: another run writes here; wait for it, or give record= another folder"
+                f"{self.folder / cell}: another run writes here; wait for it, or give record= another folder"
             ) from error
         self._locks[cell] = lock
 
-    def _describe(self, parts: RequestParts) -> None:
-        file = self.where / self.names(parts).cell / "cell.json"
+    def _write_description(self, parts: RequestParts) -> None:
+        file = self.folder / self.names(parts).cell / "cell.json"
         # Ranks share the folder; the first of them describes it.
         if file.exists() or not self._file_name.startswith("rank0"):
             return
@@ -288,6 +295,51 @@ class FolderRecorder(Recorder):
         # Whole or not at all, so that a kill leaves no half of it.
         with replace_file(file) as part:
             part.write_text(json.dumps(document, indent=1, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+
+
+@dataclass
+class RunCounts:
+    """Counts of a run: questions asked, with an error, without a readable answer, and fed other frames than chosen."""
+
+    questions: int = 0
+    errors: int = 0
+    unparsed: int = 0
+    fallbacks: int = 0
+    first_error: str = ""
+
+    def summary(self) -> str:
+        return (
+            f"{self.questions} questions, {self.errors} errors, {self.unparsed} unparsed answers, "
+            f"{self.fallbacks} fed other frames than the chosen ones"
+        )
+
+
+def over_all_ranks(counts: RunCounts) -> RunCounts:
+    """Return `counts` summed over all ranks of a distributed run, on every rank; otherwise `counts` itself."""
+    # Not imported: a run that never loaded it is not distributed.
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return counts
+    parts: list[Any] = [None] * distributed.get_world_size()
+    # Collective: it returns only when every rank has called it, also those without an error.
+    distributed.all_gather_object(parts, counts)
+    sums = {
+        name: sum(getattr(part, name) for part in parts) for name in ("questions", "errors", "unparsed", "fallbacks")
+    }
+    return RunCounts(**sums, first_error=next((part.first_error for part in parts if part.first_error), ""))
+
+
+def check_error_share(counts: RunCounts, limit: float) -> None:
+    """Fail a run in which too many questions have no answer.
+
+    Raises:
+        RunError: the share of questions with an error is above `limit`; the message has the first error.
+    """
+    if counts.questions and counts.errors / counts.questions > limit:
+        raise RunError(
+            f"{counts.errors} of {counts.questions} questions have no answer, more than max_error_share={limit:g} "
+            f"allows; the first: {counts.first_error}"
+        )
 
 
 def command_line_recorder(
@@ -306,8 +358,10 @@ def command_line_recorder(
     """Return the recorder of a run that lmms-eval started, below `options.record`.
 
     Args:
-        pretrained: the checkpoint that is loaded, "" for none.
-        prepared: what the adapter made of its own arguments.
+        pretrained: folder or hub name of the loaded checkpoint; "" for none.
+        prepared: result of the adapter's `prepare`; its text becomes part of the cell's identity.
+        selection_id: hash over all that can change a selection; "native" for the wrapper's own sampling.
+        frames: frames per question.
     """
     chooser = options.sampler or Path(options.selections).stem
     rank, world = rank_and_world
@@ -318,7 +372,7 @@ def command_line_recorder(
             "model": model,
             "packages": packages,
             "arguments": wrapper_arguments,
-            "weights": _sound_weights(pretrained, str(wrapper_arguments.get("revision") or "main")),
+            "weights": _check_weights(pretrained, str(wrapper_arguments.get("revision") or "main")),
             "adapter": str(prepared) if prepared is not None else "",
             "selection": selection_id,
             "frames": frames,
@@ -336,8 +390,8 @@ def command_line_recorder(
     )
 
 
-def _sound_weights(pretrained: str, revision: str) -> str:
-    """Return the exact weights. Raises RunError for damaged ones: their answers would be kept."""
+def _check_weights(pretrained: str, revision: str) -> str:
+    """Return an identity of the exact weights. Raises RunError if a file of the checkpoint is damaged."""
     folder = weights_folder(pretrained, revision) if pretrained else None
     for damaged in damaged_blobs(folder) if folder is not None else []:
         raise RunError(damaged)

@@ -1,4 +1,4 @@
-"""Turns lmms-eval's requests into questions with videos, and back into requests with frames."""
+"""Turns lmms-eval's requests into questions about videos, and these back into requests with frames."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from focus_eval.benchmarks.question import Benchmark, LengthEdges, Question
+from focus_eval.benchmarks.question import Benchmark, LengthEdges
 from focus_eval.core.errors import InvalidInput, UnknownName, VideoError
+from focus_eval.core.types import Question
 from focus_eval.lmms.frames import FrameBatch
 from focus_eval.rows.records import SelectionRow, error_line
 
@@ -22,7 +23,10 @@ QUESTION_FIELDS = ("question", "Question", "query", "prompt")
 
 @dataclass(frozen=True, kw_only=True)
 class RequestParts:
-    """The arguments of a request by name; simple and chat requests order them differently."""
+    """The arguments of a request by name; simple and chat requests order them differently.
+
+    `look` is the task's `doc_to_visual` (simple) or `doc_to_messages` (chat).
+    """
 
     context: str
     generation: dict[str, Any]
@@ -33,27 +37,32 @@ class RequestParts:
 
     @property
     def key(self) -> tuple[str, str, int]:
-        """Identity of the document."""
+        """(task, split, doc_id), which identify the document."""
         return (self.task, self.split, self.doc_id)
 
 
 @dataclass(kw_only=True, eq=False)
 class PendingRequest:
-    """One request until its answer: the question, the frames shown, and the answer or the error.
+    """One request on its way to its answer: the question, its frames, and the answer or the error.
 
     Args:
-        request: lmms-eval's own, never changed.
-        is_simple: whether it is one of the simple or of the chat requests.
-        question: from the document.
+        request: lmms-eval's own request, never changed.
+        is_simple: True for a simple request, False for a chat request.
+        question: read from the document.
         path: the video file; None where the document has none.
-        document: as the task gives it; empty where it could not be read.
+        benchmark: benchmark of the task; None if no benchmark describes it.
+        document: the task's document; empty if it could not be read.
+        messages: chat messages of the document; None for a simple request.
         row: the selection; None before it is made, and for the wrapper's own sampling.
         preface: text put before the question; "" for none.
-        frame_batch: decoded frames, only while a wrapper works on them.
-        output: what the wrapper returned.
-        error: one line; None while all is well.
-        n_reached: frames that reached the model as far as its inputs tell.
-        is_padding: a copy that only keeps ranks in step; it leaves no row.
+        frame_batch: decoded frames; None again once the question is answered.
+        fed_frames: indices of the frames fed to the model.
+        fallback: reason why other frames than the chosen ones were fed; None if the chosen ones were.
+        output: the wrapper's answer.
+        error: why there is no answer, in one line; None without an error.
+        n_reached: number of frames that reached the model; None if its inputs do not tell.
+        seconds: time by stage, such as "decode" and "generate".
+        tokens: token counts, see `GenerateTrace.tokens`.
     """
 
     request: Any
@@ -80,17 +89,17 @@ class PendingRequest:
 
     @property
     def is_padding(self) -> bool:
-        """True for the copies that only keep ranks in step."""
+        """True for a copy of a request that only gives all ranks equally many calls; it gets no row."""
         # lmms-eval's own mark on the copies that fill a rank up.
         return bool((self.request.metadata or {}).get("__padding_only__"))
 
     def fail(self, error: BaseException | str) -> None:
-        """Record that this question has no answer, and why."""
+        """Record `error` as one line, and drop the output."""
         self.error = error if isinstance(error, str) else error_line(error)
         self.output = None
 
     def bucket_of(self, seconds: float) -> str:
-        """Return the benchmark's length bucket; by the default edges for a task that no benchmark describes."""
+        """Return the length bucket of a video of `seconds`, by the benchmark's edges, else the default edges."""
         return self.benchmark.bucket(seconds) if self.benchmark else LengthEdges().bucket(seconds)
 
 
@@ -109,7 +118,8 @@ def pending_request(
     """Return `request` as a `PendingRequest`; an unusable document or video is recorded in it, never raised.
 
     Args:
-        benchmark_name: whose documents these are, where the task's name does not tell: a name or a YAML file.
+        documents: documents by task, split and number.
+        benchmark_name: name or YAML file of the task's benchmark; "" finds it by the task's name.
     """
     parts = request_parts(request, is_simple=is_simple)
     benchmark = _benchmark(parts.task, benchmark_name)
@@ -128,23 +138,23 @@ def pending_request(
         if benchmark is not None:
             # Before the video is looked up: a row about a missing file then names the real question.
             pending.question = benchmark.question(document)
-        pending.path, pending.messages = _look(parts, document, is_simple=is_simple)
+        pending.path, pending.messages = _load_media(parts, document, is_simple=is_simple)
         if benchmark is None:
-            pending.question = _undeclared_question(parts, document, pending.path)
+            pending.question = _question_of_unknown_task(parts, document, pending.path)
     except Exception as error:  # noqa: BLE001 (recorded: one document never ends a run)
         pending.fail(error)
     return pending
 
 
-def rewritten(request: Any, *, is_simple: bool, preface: str = "") -> Any:
-    """Return a copy of `request` whose document is the `PendingRequest` itself, with generation arguments of its own.
+def rewrite_request(request: Any, *, is_simple: bool, preface: str = "") -> Any:
+    """Return a copy of `request` that takes its visuals or messages from a `ViewDocument`.
 
     `preface` stands before the question, on lines of its own; a chat request has its text in the messages
-    (`prefaced`).
+    (`add_preface`).
 
-    Several wrappers use the first request's function for a whole batch, so what is shown comes from the document
-    (the view of the model maps (task, split, doc_id) to the `PendingRequest`), never from a closure over one
-    request. Some also change the generation arguments in place.
+    Several wrappers use the first request's function for a whole batch, so the visuals come from the document (the
+    view of the model maps (task, split, doc_id) to its `ViewDocument`), never from a closure over one request. Some
+    wrappers change the generation arguments in place, so these are copied.
     """
     parts = request_parts(request, is_simple=is_simple)
     new = copy.copy(request)
@@ -159,8 +169,8 @@ def rewritten(request: Any, *, is_simple: bool, preface: str = "") -> Any:
     return new
 
 
-def prefaced(messages: list[dict[str, Any]], preface: str) -> list[dict[str, Any]]:
-    """Return chat messages with `preface` before the last text, which is the question."""
+def add_preface(messages: list[dict[str, Any]], preface: str) -> list[dict[str, Any]]:
+    """Return a copy of chat messages with `preface` before the last text, which is the question."""
     changed = copy.deepcopy(messages)
     texts = [part for message in changed for part in message["content"] if part["type"] == "text"]
     if preface and texts:
@@ -170,36 +180,36 @@ def prefaced(messages: list[dict[str, Any]], preface: str) -> list[dict[str, Any
 
 @dataclass(frozen=True)
 class ViewDocument:
-    """The documents a view of the model sees: the visuals of one question, or its messages."""
+    """A document as the view of a model sees it: the visuals of one question, or its messages."""
 
     visuals: Any = None
     messages: Any = None
 
 
-def _visuals(shown: ViewDocument) -> Any:
-    return shown.visuals
+def _visuals(document: ViewDocument) -> Any:
+    return document.visuals
 
 
-def _messages(shown: ViewDocument) -> Any:
-    return copy.deepcopy(shown.messages)  # some wrappers put a system message into the list
+def _messages(document: ViewDocument) -> Any:
+    return copy.deepcopy(document.messages)  # some wrappers put a system message into the list
 
 
-def _look(
+def _load_media(
     parts: RequestParts, document: Document, *, is_simple: bool
 ) -> tuple[Path | None, list[dict[str, Any]] | None]:
-    """Return the video of `document`, and its messages where the request is a chat one."""
+    """Return the video path of `document`, and its chat messages (None for a simple request)."""
     try:
-        found = parts.look(document)
+        media = parts.look(document)
     except SystemExit as error:  # lmms-eval's tasks end the process where a file is missing
         raise VideoError(str(error)) from error
     if is_simple:
-        visuals = found if isinstance(found, list) else [found]
-        return _single_video(visuals, parts), None
-    videos = [part["url"] for message in found for part in message["content"] if part["type"] == "video"]
-    return _single_video(videos, parts), found
+        visuals = media if isinstance(media, list) else [media]
+        return _single_video_path(visuals, parts), None
+    videos = [part["url"] for message in media for part in message["content"] if part["type"] == "video"]
+    return _single_video_path(videos, parts), media
 
 
-def _single_video(visuals: list[Any], parts: RequestParts) -> Path | None:
+def _single_video_path(visuals: list[Any], parts: RequestParts) -> Path | None:
     videos = [visual for visual in visuals if isinstance(visual, str)]
     # k frames of one video is what a selection means; two videos, or an image, have none.
     if len(videos) != 1 or len(visuals) != 1:
@@ -212,16 +222,16 @@ def _single_video(visuals: list[Any], parts: RequestParts) -> Path | None:
     return Path(videos[0])
 
 
-def _undeclared_question(parts: RequestParts, document: Document, path: Path | None) -> Question:
+def _question_of_unknown_task(parts: RequestParts, document: Document, path: Path | None) -> Question:
     """Return the question of a task that no benchmark describes.
 
-    The query is the document's question where a field is called so; else the whole prompt, instructions included,
-    because nothing says which part of it is the question. The row shows which text it was.
+    The query is the first text among the document's `QUESTION_FIELDS`; without one, the whole prompt, instructions
+    included.
     """
     fields = (document.get(name) for name in QUESTION_FIELDS)
-    asked = next((text for text in fields if isinstance(text, str) and text.strip()), parts.context)
+    query = next((text for text in fields if isinstance(text, str) and text.strip()), parts.context)
     return Question(
-        benchmark=parts.task, id=str(parts.doc_id), query=asked, options=(), video=_short_path(path), answer=None
+        benchmark=parts.task, id=str(parts.doc_id), query=query, options=(), video=_short_path(path), answer=None
     )
 
 
@@ -243,7 +253,7 @@ def _benchmark(task: str, name: str = "") -> Benchmark | None:
         return None
 
 
-def batches_like_the_wrapper(model: Any, queue: list[PendingRequest]) -> list[list[PendingRequest]]:
+def form_batches(model: Any, queue: list[PendingRequest]) -> list[list[PendingRequest]]:
     """Return `queue` in the batches, and the order, in which the stock wrapper would form them.
 
     Batches decide on padding, so equal batches are what makes answers comparable with a stock run. One question at
@@ -263,7 +273,7 @@ def batches_like_the_wrapper(model: Any, queue: list[PendingRequest]) -> list[li
     for entries in by_task.values():
         collator = Collator(
             entries,
-            lambda entry: place_of(model, entry[0]),
+            lambda entry: sort_key(model, entry[0]),
             group_fn=lambda entry: entry[0].parts.generation,
             grouping=True,
         )
@@ -271,7 +281,7 @@ def batches_like_the_wrapper(model: Any, queue: list[PendingRequest]) -> list[li
     return batches
 
 
-def place_of(model: Any, pending: PendingRequest) -> Any:
+def sort_key(model: Any, pending: PendingRequest) -> Any:
     """Return the key by which the stock wrapper sorts `pending` among others: by text, the longest first in simple
     wrappers."""
     context = f"{pending.preface}\n{pending.parts.context}" if pending.preface else pending.parts.context

@@ -1,4 +1,4 @@
-"""Gives each question its frames: from a sampler, a file of selections, or rows."""
+"""Sources of selections: a sampler, a file of selections, or rows."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.options import declared_types, read_options
+from focus_eval.core.types import Question
 from focus_eval.encoders import registry as encoders
 from focus_eval.encoders.store import RelevanceStore
+from focus_eval.imports import ImportedSelection, load_selections
+from focus_eval.imports.rows import is_rows_path
 from focus_eval.llms.registry import check_llm, ready_llm
 from focus_eval.lmms.arguments import AdapterOptions, texts
 from focus_eval.pipeline.selector import Selector
 from focus_eval.rows.identity import identity_hash
-from focus_eval.rows.records import BucketOf, Chooser, SelectionRow, failed_selection_row, selection_row
+from focus_eval.rows.records import BucketOf, Origin, SelectionRow, failed_selection_row, selection_row
 from focus_eval.samplers import registry as samplers
-from focus_eval.selections import ImportedSelection, load_selections
-from focus_eval.selections.rows import is_rows_path
 from focus_eval.video import open_video
 
 if TYPE_CHECKING:
-    from focus_eval.encoders.protocol import AnyScorer
+    from focus_eval.encoders.base import Encoder
 
 
 class FrameSource(Protocol):
@@ -40,11 +40,11 @@ class FrameSource(Protocol):
         ...
 
     def select(self, question: Question, video_path: Path, *, bucket_of: BucketOf | None = None) -> SelectionRow:
-        """Return the row of `question`; a `FocusEvalError` where there is none."""
+        """Return the selection row of `question`. Raises FocusEvalError if there is none."""
         ...
 
     def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
-        """Return the row that records why `question` has no selection."""
+        """Return a selection row of `question` that records `error`."""
         ...
 
 
@@ -52,8 +52,8 @@ class FrameSource(Protocol):
 class NeedsQuestions(Protocol):
     """A source that must see all questions of a benchmark, in the annotation's order, before the first one is asked."""
 
-    def prepare(self, benchmark: str, questions: Sequence[Question], *, asked: Collection[str]) -> None:
-        """Read what belongs to `benchmark`; `asked` are the ids of the questions that will be asked."""
+    def prepare(self, benchmark: str, questions: Sequence[Question], *, question_ids: Collection[str]) -> None:
+        """Read what belongs to `benchmark`; `question_ids` are the ids of the questions that will be asked."""
         ...
 
 
@@ -61,8 +61,8 @@ def check_source(options: AdapterOptions) -> None:
     """Refuse a sampler, encoder or option that does not exist, before anything is loaded.
 
     Raises:
-        UnknownName: with the nearest name.
-        InvalidInput: a value outside its range, or a sampler that pulls without an encoder.
+        UnknownName: an unknown name; the message has the nearest one.
+        InvalidInput: a value outside its range, an option without effect, or a sampler that pulls without an encoder.
     """
     if options.encoder:
         encoders.read_encoder(options.encoder, texts(options.encoder_options))
@@ -80,11 +80,11 @@ def check_source(options: AdapterOptions) -> None:
 
 
 def _refuse_idle(options: AdapterOptions) -> None:
-    who = "sampler=native" if options.is_native else "selections="
+    chooser = "sampler=native" if options.is_native else "selections="
     # Ignored, they would seem to have had an effect.
-    for name, given in (("sampler options", options.sampler_options), ("encoder", options.encoder)):
-        if given:
-            raise InvalidInput(f"{who} does not choose frames itself; remove the {name}")
+    for name, value in (("sampler options", options.sampler_options), ("encoder", options.encoder)):
+        if value:
+            raise InvalidInput(f"{chooser} does not choose frames itself; remove the {name}")
 
 
 def make_source(options: AdapterOptions, *, frames: int) -> FrameSource | None:
@@ -122,8 +122,8 @@ def _store(options: AdapterOptions) -> RelevanceStore | None:
     return RelevanceStore(Path(options.store)) if options.store else None
 
 
-def _on_own_device(name: str, options: dict[str, Any]) -> AnyScorer:
-    """Return the encoder, on this rank's own device where there are several ranks and none is named."""
+def _on_own_device(name: str, options: dict[str, Any]) -> Encoder:
+    """Make the encoder `name`; on a rank above 0 it gets the rank's own GPU unless `options` name a device."""
     local_rank = os.environ.get("LOCAL_RANK", "0")
     if local_rank != "0" and "device" not in options and "device" in declared_types(encoders.ENCODERS.load(name)):
         import torch
@@ -134,13 +134,13 @@ def _on_own_device(name: str, options: dict[str, Any]) -> AnyScorer:
 
 
 class ReplayedSelections:
-    """Selections from a file: our rows, or a published index file (see `focus_eval.selections`).
+    """Selections from a file: our rows, or a published index file (see `focus_eval.imports`).
 
     Args:
         path: the file, or the folder of a run.
         frames: most frames a selection may have; more is refused, not thinned out.
         options: format, unit and allow_missing of `load_selections`, and those of the format.
-        store: keeps what opening learned of videos.
+        store: keeps facts of opened videos; None keeps nothing.
     """
 
     def __init__(
@@ -154,12 +154,12 @@ class ReplayedSelections:
         self.k = frames
         self.store = store
         self._path = path
-        given = options or {}
-        named = {"format": str, "unit": str | None, "allow_missing": bool}
-        ours = {name: value for name, value in given.items() if name in named}
-        self._options = read_options("selections", named, texts(ours))
+        all_options = options or {}
+        option_types = {"format": str, "unit": str | None, "allow_missing": bool}
+        reader_options = {name: value for name, value in all_options.items() if name in option_types}
+        self._options = read_options("selections", option_types, texts(reader_options))
         # Of the format itself, which reads them.
-        self._format_options = texts({name: value for name, value in given.items() if name not in named})
+        self._format_options = texts({name: value for name, value in all_options.items() if name not in option_types})
         self._by_benchmark: dict[str, Mapping[str, ImportedSelection]] = {}
         # By content: a file that was changed in place is another selection.
         self._content = _content_hash(path)
@@ -172,7 +172,7 @@ class ReplayedSelections:
         options = {**self._options, **self._format_options}
         return identity_hash({"content": self._content, "options": options, "frames": self.k})
 
-    def prepare(self, benchmark: str, questions: Sequence[Question], *, asked: Collection[str]) -> None:
+    def prepare(self, benchmark: str, questions: Sequence[Question], *, question_ids: Collection[str]) -> None:
         """Read the file against all questions of `benchmark`, in the annotation's order.
 
         Raises:
@@ -181,12 +181,14 @@ class ReplayedSelections:
         """
         if benchmark not in self._by_benchmark:
             self._by_benchmark[benchmark] = self._read(questions)
-        found = self._by_benchmark[benchmark]
-        missing = [question.id for question in questions if question.id in asked and question.id not in found]
+        selections = self._by_benchmark[benchmark]
+        missing = [
+            question.id for question in questions if question.id in question_ids and question.id not in selections
+        ]
         if missing and not self._options.get("allow_missing"):
             raise SelectionMismatch(
-                f"{self._path}: {len(found)} selections for {len(questions)} questions of {benchmark}; "
-                f"{len(missing)} of {len(asked)} that are asked have none, the first is {missing[0]!r} "
+                f"{self._path}: {len(selections)} selections for {len(questions)} questions of {benchmark}; "
+                f"{len(missing)} of {len(question_ids)} that are asked have none, the first is {missing[0]!r} "
                 "(selections.allow_missing=true records an error for each of them instead)"
             )
 
@@ -194,60 +196,61 @@ class ReplayedSelections:
         """Return the recorded selection of `question` as a row.
 
         Raises:
-            SelectionMismatch: none recorded, or one that does not fit the video.
+            SelectionMismatch: no selection is recorded, or it does not fit the video.
         """
-        found = self._by_benchmark[question.benchmark].get(question.id)
-        if found is None:
+        selection = self._by_benchmark[question.benchmark].get(question.id)
+        if selection is None:
             raise SelectionMismatch(f"{self._path}: no selection for {question.benchmark} {question.id}")
         # A file of indices gives neither the video's length nor the times of its frames.
         with open_video(video_path, kept=self.store) as reader:
-            frames = found.frames_in(reader.info)
+            frames = selection.frames_in(reader.info)
             times = reader.frame_times(np.asarray(frames, dtype=np.int64))
             info = reader.info
         return selection_row(
             question,
-            self._chooser(found.sampler),
+            self._origin(selection.sampler),
             video=info,
             keyframes=frames,
             times_seconds=[round(float(time), 6) for time in times],
             bucket_of=bucket_of,
             facts=self._facts,
-            scales=None if found.scales is None else list(found.scales),
-            pulled_frames=list(found.pulled_frames),
-            pulled_relevance=list(found.pulled_relevance),
-            clips=[list(clip) for clip in found.clips],
+            scales=None if selection.scales is None else list(selection.scales),
+            pulled_frames=list(selection.pulled_frames),
+            pulled_relevance=list(selection.pulled_relevance),
+            clips=[list(clip) for clip in selection.clips],
         )
 
     def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
-        return failed_selection_row(question, self._chooser("replay"), error, bucket_of=bucket_of, facts=self._facts)
+        return failed_selection_row(question, self._origin("replay"), error, bucket_of=bucket_of, facts=self._facts)
 
     @property
     def _facts(self) -> dict[str, Any]:
         return {"replayed_from": self._path.name}
 
-    def _chooser(self, sampler: str) -> Chooser:
-        return Chooser(selection_id=self.selection_id, sampler=sampler, k=self.k)
+    def _origin(self, sampler: str) -> Origin:
+        return Origin(selection_id=self.selection_id, sampler=sampler, k=self.k)
 
     def _read(self, questions: Sequence[Question] | None) -> Mapping[str, ImportedSelection]:
         # What is missing is checked by `prepare`: a file made under --limit holds only some of the questions.
-        ours = {**self._options, "allow_missing": True}
-        found = load_selections(self._path, questions=questions, **ours, options=self._format_options)
-        for selection in found.values():
+        reader_options = {**self._options, "allow_missing": True}
+        selections = load_selections(self._path, questions=questions, **reader_options, options=self._format_options)
+        for selection in selections.values():
             # A selection with scales has more and smaller frames by design.
             if selection.n_keyframes > self.k and selection.scales is None:
                 raise SelectionMismatch(
-                    f"{selection.where} ({selection.question_id}): {selection.n_keyframes} frames, "
+                    f"{selection.location} ({selection.question_id}): {selection.n_keyframes} frames, "
                     f"the model is shown at most {self.k}; set frames="
                 )
-        return found
+        return selections
 
 
 class GivenRows:
-    """Selections made before, as rows: what the matrix runner shows to one model after another.
+    """Selections from given rows: the matrix runner shows them to one model after another.
 
     Args:
-        rows: error rows included; one selection id.
+        rows: selection rows, error rows included.
         k: frames asked for.
+        selection_id: the id of all rows.
     """
 
     def __init__(self, rows: Iterable[SelectionRow], *, k: int, selection_id: str) -> None:
@@ -269,17 +272,17 @@ class GivenRows:
         return row
 
     def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
-        """Return the row that records why `question` has no selection: the given one where there is one."""
-        given = self._rows.get((question.benchmark, question.id))
-        if given is not None and given.error is not None:
+        """Return the given error row of `question` if there is one, else a new row that records `error`."""
+        row = self._rows.get((question.benchmark, question.id))
+        if row is not None and row.error is not None:
             # Its error says why the choice failed, which tells more than that there is none.
-            return given
-        chooser = Chooser(selection_id=self.selection_id, sampler="", k=self.k)
+            return row
+        chooser = Origin(selection_id=self.selection_id, sampler="", k=self.k)
         return failed_selection_row(question, chooser, error, bucket_of=bucket_of)
 
 
 def _content_hash(path: Path) -> str:
-    """Return a hash of a file, or of every file in a folder with its name."""
+    """Return a hash over name and content of a file, or of every file in a folder."""
     digest = hashlib.sha256()
     for file in [path] if path.is_file() else sorted(item for item in path.rglob("*") if item.is_file()):
         digest.update(file.name.encode())

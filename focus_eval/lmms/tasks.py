@@ -1,4 +1,4 @@
-"""What our task files call: prompts and paths by lmms-eval's own functions, strict parsing, scores, subtitles.
+"""Functions of our task files: prompts and paths by lmms-eval's own functions, strict parsing, scores, subtitles.
 
 A score is 1 or 0, or VSI-Bench's partial credit. A question without an answer (`NO_ANSWER`) or with one that cannot
 be read scores 0 and is counted, as `no_answer` and `unparsed`.
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.benchmarks.declared import letters
-from focus_eval.benchmarks.question import BUCKETS, Benchmark, Question
+from focus_eval.benchmarks.question import BUCKETS, Benchmark
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.core.errors import FocusEvalError, InvalidInput
 from focus_eval.core.resources import read_text, whole_texts
-from focus_eval.core.types import AnswerParsing
+from focus_eval.core.types import AnswerParsing, Question
 from focus_eval.rows.records import error_line
 from focus_eval.samplers.base import derived_rng
 
@@ -39,7 +39,7 @@ NO_ANSWER = "[focus-eval: no result; see the error in the row]"
 
 @dataclass(frozen=True)
 class _Patterns:
-    """How a letter may stand in an answer, for options A to the last of `last`."""
+    """Patterns of an option letter in an answer: at its start, announced, and several letters (no answer)."""
 
     leading: re.Pattern[str]
     announced: re.Pattern[str]
@@ -65,12 +65,12 @@ def _patterns(last: str) -> _Patterns:
 
 @dataclass(frozen=True)
 class ParsedAnswer:
-    """What an answer says, and what it is worth.
+    """An answer as it was read, and its score.
 
     Args:
-        parsed: an option letter, or a number as text; None where neither can be read, also where a score was guessed.
-        score: in [0, 1]; None where nothing here scores the answer.
-        metric: the task's own metric that gave the score; "" where it was read here.
+        parsed: an option letter, a number as text, or an open answer; None if none can be read or it was guessed.
+        score: in [0, 1]; None if the answer cannot be scored.
+        metric: name of the task's own metric that gave the score; "" if focus-eval scored the answer.
     """
 
     parsed: str | None
@@ -81,13 +81,14 @@ class ParsedAnswer:
 def read_answer(
     question: Question, text: str, *, answer_parsing: AnswerParsing = "strict", rule: str = "letters", seed: int = 0
 ) -> ParsedAnswer:
-    """Return what `text` answers to `question`, and its score.
+    """Read the answer `text` to `question` and score it.
 
     Args:
         answer_parsing: "lmms_eval" reads LongVideoBench as lmms-eval does, its random guess drawn from (seed,
             question). Its rules for the other benchmarks make no guess: there the two differ only in what they
             accept.
-        rule: which of lmms-eval's rules that is (see `BenchmarkFacts.lmms_eval_parsing`).
+        rule: name of lmms-eval's rule for "lmms_eval" (see `BenchmarkFacts.lmms_eval_parsing`).
+        seed: seed of the guess.
     """
     if not question.options:
         return _read_number(question, text)
@@ -102,25 +103,29 @@ def read_answer(
 def read_option(text: str, options: tuple[str, ...]) -> str | None:
     """Return the letter that `text` names among `options`, or None.
 
-    Read are, in this order: a leading letter ("C", "(C) text", "C. text"), one announced letter ("the answer is
+    Tried in this order: a leading letter ("C", "(C) text", "C. text"), one announced letter ("the answer is
     C"), and the exact text of one option. Several different letters announced are no answer.
     """
-    known = letters(len(options))
+    option_letters = letters(len(options))
     # Up to H are letters of options to anyone; later ones only where there are so many options ("I" is a word).
-    patterns = _patterns(known[-1] if len(known) > 8 else "H")
+    patterns = _patterns(option_letters[-1] if len(option_letters) > 8 else "H")
     # Models put their answer in quotes or in markdown.
-    bare = text.strip().strip("*`\"'").strip()
-    found = patterns.leading.match(bare)
-    if found and not patterns.several.match(bare):
-        return found[1] if found[1] in known else None
-    if patterns.several.search(bare):
+    stripped_text = text.strip().strip("*`\"'").strip()
+    leading_match = patterns.leading.match(stripped_text)
+    if leading_match and not patterns.several.match(stripped_text):
+        return leading_match[1] if leading_match[1] in option_letters else None
+    if patterns.several.search(stripped_text):
         return None
-    announced = {letter.upper() for letter in patterns.announced.findall(bare)}
+    announced = {letter.upper() for letter in patterns.announced.findall(stripped_text)}
     if announced:
-        return announced.pop() if len(announced) == 1 and announced <= set(known) else None
+        return announced.pop() if len(announced) == 1 and announced <= set(option_letters) else None
     # Options may repeat: a text that fits two names neither.
-    same = [letter for letter, option in zip(known, options, strict=True) if _folded(option) == _folded(bare)]
-    return same[0] if len(same) == 1 else None
+    matching_letters = [
+        letter
+        for letter, option in zip(option_letters, options, strict=True)
+        if _folded(option) == _folded(stripped_text)
+    ]
+    return matching_letters[0] if len(matching_letters) == 1 else None
 
 
 def _folded(text: str) -> str:
@@ -140,13 +145,15 @@ def _read_number(question: Question, text: str) -> ParsedAnswer:
 
 
 def _read_as_lmms_eval(question: Question, text: str, rule: str, seed: int) -> tuple[str | None, bool]:
-    """Return the letter that lmms-eval takes, and whether it guessed it."""
-    known = list(letters(len(question.options)))
+    """Return the letter that lmms-eval reads (None if none), and True if lmms-eval guessed it."""
+    option_letters = list(letters(len(question.options)))
     if rule == "longvideobench":
         from lmms_eval.tasks.longvideobench.utils import parse_multi_choice_response
 
         with _guessing(question, seed) as seeded:
-            letter = parse_multi_choice_response(text, known, dict(zip(known, question.options, strict=True)))
+            letter = parse_multi_choice_response(
+                text, option_letters, dict(zip(option_letters, question.options, strict=True))
+            )
             # It does not say that it guessed, but only a guess draws a number.
             return str(letter), random.getstate() != seeded
     if rule == "vsibench":
@@ -154,7 +161,7 @@ def _read_as_lmms_eval(question: Question, text: str, rule: str, seed: int) -> t
 
         # It returns a word of the answer, which need not be an option.
         letter = str(fuzzy_matching(text)).upper()
-        return (letter if letter in known else None), False
+        return (letter if letter in option_letters else None), False
     from lmms_eval.tasks._task_utils.mcq_extract import extract_mcq_answer
 
     return extract_mcq_answer(text, choices=["A", "B", "C", "D"]) or None, False
@@ -162,9 +169,9 @@ def _read_as_lmms_eval(question: Question, text: str, rule: str, seed: int) -> t
 
 @contextmanager
 def _guessing(question: Question, seed: int) -> Iterator[Any]:
-    """Seed the generator of the process, with which lmms-eval's tasks guess, for `question`; then put it back.
+    """Seed Python's `random`, with which lmms-eval's tasks guess, from `seed` and `question`; restore it afterwards.
 
-    From the question, so that a guess does not depend on what was answered before. Gives the seeded state.
+    A guess then does not depend on earlier answers. Yields the seeded state.
     """
     state = random.getstate()
     random.seed(int(derived_rng(seed, question.benchmark, question.id, "guess").integers(2**32)))
@@ -181,11 +188,11 @@ _ANSWER_PAIRS = (("pred_answer", "answer"), ("parsed_pred", "answer"), ("pred", 
 
 @dataclass(frozen=True)
 class TaskScore:
-    """What a task's own metric says of one answer.
+    """Score of one answer by the task's own metric.
 
     Args:
-        metric: its name; "" where the task gives no number for one question.
-        score: 0 to 1; None where the task gives none.
+        metric: name of the metric; "" if the task gives no score for one question.
+        score: 0 to 1; None if the task gives none.
     """
 
     metric: str = ""
@@ -207,16 +214,20 @@ def task_of(request: Any) -> Any | None:
 
 
 def task_score(task: Any, question: Question, document: Mapping[str, Any], text: str, *, seed: int) -> TaskScore:
-    """Return what `process_results` of `task` says of the answer `text` to `question`, which is that of `document`.
+    """Score the answer `text` to `question`, made from `document`, by `process_results` of the lmms-eval task.
 
-    The first metric in the task's own order that gives a number in [0, 1], higher being better, counts. Some tasks
-    guess where they cannot read an answer.
+    The first metric in the task's own order that gives a number in [0, 1], higher being better, counts. Without one, or
+    if `process_results` fails, the score is empty. A task that guesses does so from `seed`.
     """
     try:
         with _guessing(question, seed):
             # Not the task's own method: it tries again for ten seconds where a document is damaged.
-            own = task.config.process_results
-            results = own(document, [text.strip()]) if callable(own) else task.process_results(document, [text])
+            process_results = task.config.process_results
+            results = (
+                process_results(document, [text.strip()])
+                if callable(process_results)
+                else task.process_results(document, [text])
+            )
     except (Exception, SystemExit) as error:  # noqa: BLE001 (a task of others; its answer stays, unscored)
         from loguru import logger  # comes with lmms-eval; a plan reads this module without it
 
@@ -232,15 +243,18 @@ def task_score(task: Any, question: Question, document: Mapping[str, Any], text:
 
 
 def score_in(value: Any) -> float | None:
-    """Return the score of one question in what a metric collected; None without a number in [0, 1]."""
+    """Return the score of one question in [0, 1] from a metric's value; None where it has none.
+
+    The value is a number, or a mapping with a score or with the predicted and the target answer, which are compared.
+    """
     # A task gives a number, or the facts that its aggregation needs later.
     if isinstance(value, Mapping):
         for name in _SCORE_NAMES:
             if name in value:
                 return score_in(value[name])
-        for given, right in _ANSWER_PAIRS:
-            if given in value and right in value:
-                return float(str(value[given]).strip().upper() == str(value[right]).strip().upper())
+        for prediction_field, target_field in _ANSWER_PAIRS:
+            if prediction_field in value and target_field in value:
+                return float(str(value[prediction_field]).strip().upper() == str(value[target_field]).strip().upper())
         return None
     try:
         score = float(value)
@@ -254,11 +268,11 @@ _FIELDS = ("subtitle_path", "starting_timestamp_for_subtitles", "duration")
 
 
 def subtitles_near(document: Mapping[str, Any], times_seconds: Sequence[float]) -> str:
-    """Return the lines spoken at one of the times, in the order of the video, one per line; "" where there are none.
+    """Return the subtitles spoken at the given times, in the order of the video, one per line; "" if there are none.
 
-    Which lines these are is lmms-eval's own rule for its `_i` tasks: a line belongs to a frame that lies strictly
-    within it, and a line shorter than a second is taken as one second around its middle. The task itself applies the
-    rule to 16 uniform frames whatever the model is shown; here it is applied to the frames that are.
+    The rule is that of lmms-eval's `_i` tasks: a subtitle belongs to a frame that lies strictly within it, and a
+    subtitle shorter than a second is taken as one second around its middle. The task itself applies the rule to 16
+    uniform frames; here it applies to the shown frames.
 
     Args:
         document: of LongVideoBench, with `subtitle_path` and `starting_timestamp_for_subtitles`.
@@ -269,10 +283,12 @@ def subtitles_near(document: Mapping[str, Any], times_seconds: Sequence[float]) 
     """
     from lmms_eval.tasks.longvideobench.utils import insert_subtitles_into_frames
 
-    where = f"document {document.get('id', '')}"
+    document_name = f"document {document.get('id', '')}"
     missing = [name for name in _FIELDS if name not in document]
     if missing:
-        raise InvalidInput(f"{where}: subtitles=true needs LongVideoBench's documents; it has no {', '.join(missing)}")
+        raise InvalidInput(
+            f"{document_name}: subtitles=true needs LongVideoBench's documents; it has no {', '.join(missing)}"
+        )
     path = Path(_folder(os.getenv("HF_HOME"))) / document["subtitle_path"]
     try:
         placed = insert_subtitles_into_frames(
@@ -282,7 +298,7 @@ def subtitles_near(document: Mapping[str, Any], times_seconds: Sequence[float]) 
             document["duration"],
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidInput(f"{where}: subtitles {path} cannot be read ({error})") from error
+        raise InvalidInput(f"{document_name}: subtitles {path} cannot be read ({error})") from error
     # It puts a mark where each frame goes; the frames reach the model by another way.
     return "\n".join(line for line in placed.split("\n") if line != "<image>")
 
@@ -295,7 +311,7 @@ def _lines(path: Path) -> Any:
 
 @lru_cache(maxsize=4)
 def _folder(hf_home: str | None) -> str:
-    """Return the folder lmms-eval looks in, which it works out from a YAML file for every document."""
+    """Return LongVideoBench's folder of subtitles, as lmms-eval finds it; cached for each value of HF_HOME."""
     from lmms_eval.tasks.longvideobench.utils import _resolve_dataset_dir
 
     return str(_resolve_dataset_dir("longvideobench_val_i.yaml", "subtitle_subdir", "subtitles")[0])
@@ -310,29 +326,29 @@ METRICS = ("accuracy", *(f"accuracy_{bucket}" for bucket in BUCKETS), "unparsed"
 # Prompts and paths: lmms-eval's own.
 
 
-def _theirs(benchmark: str, name: str) -> Callable[..., Any]:
-    """Return a function of a task of lmms-eval; imported when called, for it may need packages that are not here."""
+def _task_function(benchmark: str, name: str) -> Callable[..., Any]:
+    """Return a function that imports and calls `name` of a benchmark's lmms-eval task; the import may fail here."""
 
-    def call(*given: Any, **named: Any) -> Any:
-        return getattr(import_module(f"lmms_eval.tasks.{benchmark}.utils"), name)(*given, **named)
+    def call(*args: Any, **options: Any) -> Any:
+        return getattr(import_module(f"lmms_eval.tasks.{benchmark}.utils"), name)(*args, **options)
 
     return call
 
 
-longvideobench_text = _theirs("longvideobench", "longvideobench_doc_to_text")
-videomme_text = _theirs("videomme", "videomme_doc_to_text")
-mlvu_text = _theirs("mlvu", "mlvu_doc_to_text")
-vsibench_documents = _theirs("vsibench", "process_docs")
-vsibench_text = _theirs("vsibench", "vsibench_doc_to_text")
+longvideobench_text = _task_function("longvideobench", "longvideobench_doc_to_text")
+videomme_text = _task_function("videomme", "videomme_doc_to_text")
+mlvu_text = _task_function("mlvu", "mlvu_doc_to_text")
+vsibench_documents = _task_function("vsibench", "process_docs")
+vsibench_text = _task_function("vsibench", "vsibench_doc_to_text")
 
 
 # lmms-eval looks at how many arguments these take.
 def videomme_visual(doc: Document) -> list[str]:
-    return list(_theirs("videomme", "videomme_doc_to_visual")(doc))
+    return list(_task_function("videomme", "videomme_doc_to_visual")(doc))
 
 
 def vsibench_visual(doc: Document) -> list[str]:
-    return list(_theirs("vsibench", "vsibench_doc_to_visual")(doc))
+    return list(_task_function("vsibench", "vsibench_doc_to_visual")(doc))
 
 
 def longvideobench_visual(doc: Document) -> list[str]:
@@ -341,7 +357,7 @@ def longvideobench_visual(doc: Document) -> list[str]:
 
 @cache
 def _longvideobench_videos(hf_home: str | None) -> str:
-    """Return the folder lmms-eval looks in. It reads that from a YAML file for every document, 25 ms each."""
+    """Return LongVideoBench's folder of videos, as lmms-eval finds it; cached, for finding it takes 25 ms."""
     from lmms_eval.tasks.longvideobench.utils import longvideobench_doc_to_visual_v
 
     (folder,) = longvideobench_doc_to_visual_v({"video_path": ""})
@@ -349,44 +365,44 @@ def _longvideobench_videos(hf_home: str | None) -> str:
 
 
 def mlvu_visual(doc: Document) -> list[str]:
-    """Return the video's path.
+    """Return the path of an MLVU document's video, as a list of one.
 
     Raises:
         InvalidInput: HF_HOME is not set; lmms-eval's own default for this task points nowhere.
     """
     if not os.getenv("HF_HOME"):
         raise InvalidInput("MLVU's videos are looked for below $HF_HOME/mlvu: set HF_HOME")
-    return list(_theirs("mlvu", "mlvu_doc_to_visual_dev")(doc))
+    return list(_task_function("mlvu", "mlvu_doc_to_visual_dev")(doc))
 
 
 # Scores.
 
 
 def longvideobench_results(doc: Document, results: list[str]) -> Result:
-    """Score one answer; the bucket follows the video's own duration."""
+    """Return the facts of one answer under each of `METRICS`; the bucket follows the video's own duration."""
     return _results("longvideobench", doc, results, longvideobench_visual)
 
 
 def videomme_results(doc: Document, results: list[str]) -> Result:
-    """Score one answer; the bucket is the document's `duration`."""
+    """Return the facts of one answer under each of `METRICS`; the bucket is the document's `duration`."""
     return _results("videomme", doc, results, videomme_visual)
 
 
 def mlvu_results(doc: Document, results: list[str]) -> Result:
-    """Score one answer; also the mean over task types, as lmms-eval reports it."""
+    """Return the facts of one answer under each of `METRICS` and "macro_accuracy" (mean over task types)."""
     result = _results("mlvu", doc, results, mlvu_visual)
     return {**result, "macro_accuracy": result["accuracy"]}
 
 
 def vsibench_results(doc: Document, results: list[str]) -> Result:
-    """Score one answer; also the mean over question types, as lmms-eval reports it."""
+    """Return the facts of one answer under each of `METRICS` and "macro_accuracy" (mean over question types)."""
     result = _results("vsibench", doc, results, vsibench_visual)
     return {**result, "macro_accuracy": result["accuracy"]}
 
 
 def _results(benchmark: str, doc: Document, results: list[str], visual: Callable[[Document], list[str]]) -> Result:
-    made = make_benchmark(benchmark)
-    question = made.question(doc)
+    declared_benchmark = make_benchmark(benchmark)
+    question = declared_benchmark.question(doc)
     # lmms-eval gives a list, with one text for the one request of a document.
     text = results[0]
     reading = read_answer(question, text)
@@ -394,8 +410,8 @@ def _results(benchmark: str, doc: Document, results: list[str], visual: Callable
         "id": question.id,
         "video": question.video,
         # The length of the video comes last: it means opening the file.
-        "bucket": question.bucket or _bucket(made, question, doc, visual),
-        "type": (made.facts.strata([question.category]) or [question.category])[0],
+        "bucket": question.bucket or _bucket(declared_benchmark, question, doc, visual),
+        "type": (declared_benchmark.facts.strata([question.category]) or [question.category])[0],
         "answer": question.answer,
         "parsed": reading.parsed,
         "score": reading.score,
@@ -431,7 +447,7 @@ def accuracy(scores: list[Result]) -> float:
 
 
 def _accuracy_of(bucket: str) -> Callable[[list[Result]], float]:
-    """Return what gives the mean score of the videos of a length; NaN without any."""
+    """Return the metric that averages the scores of one length bucket; NaN without any."""
     return lambda scores: accuracy([score for score in scores if score["bucket"] == bucket])
 
 
@@ -447,7 +463,7 @@ def no_answer(scores: list[Result]) -> int:
 
 
 def macro_accuracy(scores: list[Result]) -> float:
-    """Return the mean over the question types present; the parts of a type are averaged first."""
+    """Return the mean over the question types present, parts of a type averaged first; NaN without scores."""
     from focus_eval.report.statistics import stratum_weights
 
     weights = stratum_weights([score["type"] for score in scores])

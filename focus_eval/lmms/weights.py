@@ -1,4 +1,4 @@
-"""Says what is missing or wrong of the weights that a model answers with. Fetches nothing."""
+"""Checks the files of a model's checkpoint, without downloading anything."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 
 
 def weights_problems(folder: Path, model: str) -> list[str]:
-    """Return what is wrong with a checkpoint's folder for the lmms-eval model `model`, one line each; [] if nothing.
+    """Return the problems of a checkpoint's folder for the lmms-eval model `model`, one line each.
 
-    Looked at are the architecture, every shard that the index names, tokenizer and processor; in the hub's cache each
-    file's content too, elsewhere the headers of the shards only.
+    Checked are the architecture, every shard that the index names, tokenizer and processor. In the hub's cache each
+    file's content is checked too, elsewhere only the headers of the shards. The list is empty for a good folder.
     """
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         model_type = str(config["model_type"])
     except (OSError, ValueError, KeyError, TypeError):
         return ["no readable config.json"]
-    named = next((name for name in (model, f"{model}{CHAT_SUFFIX}") if name in MODELS), None)
+    model_name = next((name for name in (model, f"{model}{CHAT_SUFFIX}") if name in MODELS), None)
     # A model that does not say may load any architecture.
-    expected = (MODELS.fact(named, "checkpoint_types", ()) if named else ()) or (model_type,)
+    expected = (MODELS.fact(model_name, "checkpoint_types", ()) if model_name else ()) or (model_type,)
     problems = []
     if model_type not in expected:
         problems.append(f"holds a {model_type!r} model, {model} needs {' or '.join(map(repr, expected))}")

@@ -1,4 +1,4 @@
-"""The selections and cells of a matrix, and what makes two of them the same."""
+"""Expands a matrix into selections and cells (a selection with a model), and computes their identities."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from focus_eval.benchmarks.question import check_query_form
 from focus_eval.core.errors import FocusEvalError, InvalidInput, unknown_name
-from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy
+from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy, check_query_form
 from focus_eval.encoders.cost import joint_gmacs, scan_share
-from focus_eval.encoders.registry import encoder_gmacs_of, encoder_revision, scan_encoder_of
+from focus_eval.encoders.registry import encoder_revision, scan_encoder_text
 from focus_eval.llms.registry import check_llm, llm_identity, llm_text, llm_token_gmacs
 from focus_eval.lmms.manifests import packages_of, stock_name
 from focus_eval.lmms.prompts import DEFAULT, prompts_for, task_values
 from focus_eval.matrix.config import BenchmarkConfig, EncoderConfig, MatrixConfig, ModelConfig, SamplerConfig, safe_name
 from focus_eval.matrix.questions import find_documents, read_questions
-from focus_eval.rows.identity import answer_identity, identity_hash, selection_identity, with_effect
+from focus_eval.rows.identity import answer_identity, effective_arguments, identity_hash, selection_identity
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.registry import make_sampler, sampler_name
 
 
 def model_weights(model: ModelConfig) -> str:
-    """Return the exact weights that `model` answers with, a checkpoint's or an encoder's; "" where it names none."""
+    """Return the identity of the answering weights of `model`; "" if its config names none."""
     from focus_eval.encoders.weights import weights_identity
 
     if "answer_encoder" in model.args:
@@ -36,9 +35,9 @@ def model_weights(model: ModelConfig) -> str:
 
 
 def questions_digest(config: BenchmarkConfig) -> str:
-    """Return a hash over what a benchmark asks, and over the file of rates where that stands in for its videos.
+    """Return a hash of a benchmark's questions, and of its file of rates if that replaces the videos.
 
-    "" where the questions are not on this machine: no run starts from that.
+    Returns "" where the questions cannot be read on this machine; no run starts in that state.
     """
     try:
         # Read again only when a file has changed: many parts of a matrix ask for the same benchmark.
@@ -49,19 +48,20 @@ def questions_digest(config: BenchmarkConfig) -> str:
 
 @lru_cache(maxsize=64)
 def _digest(key: str, stamp: Hashable) -> str:
+    """Return the hash for the benchmark config `key` (JSON); `stamp` only renews the cache when a file changes."""
     config = BenchmarkConfig.model_validate_json(key)
     questions, _ = read_questions(config)
-    asked = [
+    contents = [
         [question.id, question.video, question.query, list(question.options), question.answer] for question in questions
     ]
     # Where videos are read, the rates change nothing.
     rates = Path(config.rates).read_text(encoding="utf-8") if config.rates and not config.videos else ""
     # Sorted: the order of the questions changes no row.
-    return identity_hash({"asked": sorted(asked, key=lambda entry: str(entry[0])), "rates": rates})
+    return identity_hash({"asked": sorted(contents, key=lambda entry: str(entry[0])), "rates": rates})
 
 
 def _stamp(config: BenchmarkConfig) -> Hashable:
-    """Return what changes when a file of questions or rates does."""
+    """Return (path, bytes, modification time in ns) of each file of questions and rates."""
     files = [Path(config.annotations)] if config.annotations else list(find_documents(config).files)
     files += [Path(config.rates)] if config.rates else []
     shards = [shard for file in files for shard in (sorted(file.glob("*.parquet")) if file.is_dir() else [file])]
@@ -73,9 +73,12 @@ class SelectionSpec:
     """One way to choose keyframes for all questions of one benchmark; serves every model with the same k.
 
     Args:
-        scan_encoder: what the sampler scans with, by the name that the matrix or the sampler's option gives it.
-        share_frames: whether other selections may pay for its frames. It changes what a row cost, not what it says: it
-            is not part of the identity, but such rows have a folder of their own.
+        encoder: encoder that gives relevance; None for a sampler that needs none.
+        k: keyframes per question.
+        query: form of the question that encoders get (see `core.types.query_text`).
+        share_frames: True lets questions and selections share embedded frames. This changes the cost of a row, not
+            its keyframes: it is not part of the identity, but rows without sharing have a folder of their own.
+        scan_encoder: encoder that the sampler scans with; None for a sampler that does not scan.
     """
 
     benchmark: BenchmarkConfig
@@ -90,36 +93,39 @@ class SelectionSpec:
 
     @property
     def encoders(self) -> list[EncoderConfig]:
-        """The encoders that take part, the main one first."""
+        """The encoders of this selection, the main one before the one that scans."""
         return [encoder for encoder in (self.encoder, self.scan_encoder) if encoder]
 
     @cached_property
     def gmacs(self) -> dict[str, float]:
-        """What the encoders cost, as its rows will say it (see `encoders.cost`)."""
-        both = (self.encoder, self.scan_encoder)
-        main, scanning = (encoder_gmacs_of(of.encoder, of.options) if of else {} for of in both)
+        """10^9 multiply-adds of encoder forwards and of a model's token, by the keys of rows (see `encoders.cost`)."""
+        from focus_eval.encoders.weights import local_gmacs
+
+        pair = (self.encoder, self.scan_encoder)
+        main, scanning = (local_gmacs(config.encoder, config.options) if config else {} for config in pair)
         encoders = joint_gmacs(main, scanning)
         return {**encoders, **llm_token_gmacs(self.sampler, encoders)}
 
     @property
     def scan_cost(self) -> float | None:
-        """A forward of the scan encoder over one of the main encoder; None where there is none or it is not known."""
+        """Cost of a scanned frame relative to a forward of the main encoder; None if not known."""
         return scan_share(self.gmacs)
 
     @cached_property
     def configuration(self) -> dict[str, Any]:
-        """Everything a matrix says that can change a selection."""
-        return self._identity(lambda encoder: json.dumps(with_effect(encoder.options), sort_keys=True))
+        """The settings of a matrix that can change a selection, without revisions of weights or questions."""
+        return self._identity(lambda encoder: json.dumps(effective_arguments(encoder.options), sort_keys=True))
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Everything that can change a selection: `configuration`, and what its names stand for on this machine."""
+        """`configuration` with the encoder revisions and the hash of the questions on this machine."""
         # A name such as "main" may mean other weights tomorrow; the rows belong to the exact ones.
-        said = self._identity(lambda encoder: encoder_revision(encoder.encoder, encoder.options))
-        return {**said, "questions": questions_digest(self.benchmark)}
+        named_identity = self._identity(lambda encoder: encoder_revision(encoder.encoder, encoder.options))
+        return {**named_identity, "questions": questions_digest(self.benchmark)}
 
     def _identity(self, revision_of: Callable[[EncoderConfig], str]) -> dict[str, Any]:
-        chosen = selection_identity(
+        """Return the identity with `revision_of(encoder)` as the revision of each encoder."""
+        identity = selection_identity(
             self.sampler,
             k=self.k,
             seed=self.seed,
@@ -131,34 +137,34 @@ class SelectionSpec:
             **llm_identity(self.sampler),
             query=self.query,
         )
-        return {"benchmark": self.benchmark.benchmark, **chosen}
+        return {"benchmark": self.benchmark.benchmark, **identity}
 
     @cached_property
     def label(self) -> str:
         """The sampler with its options that differ from the defaults, e.g. `focus,alpha=0.1`."""
         defaults = type(self.sampler)().options
         # Only these: names stay short, and two variants differ by what was varied.
-        said = {**self.sampler.options}
+        options = {**self.sampler.options}
         if self.sampler.needs_llm:
-            said["llm"] = llm_text(said["llm"])
-        changed = [f"{key}={value}" for key, value in said.items() if value != defaults[key]]
+            options["llm"] = llm_text(options["llm"])
+        changed = [f"{key}={value}" for key, value in options.items() if value != defaults[key]]
         changed += [] if self.query == "question" else [f"query={self.query}"]
         return ",".join([self.sampler.name, *changed])
 
     @cached_property
     def name(self) -> str:
-        """Readable, unique among all runs: its hash stands at the end."""
+        """Readable name, unique among all runs; ends in a hash of the identity."""
         encoder = f"-{self.encoder.name}" if self.encoder else ""
         label = safe_name(self.label)  # a query's template may hold anything
         # Same choice, other cost: a folder of its own keeps the two kinds of seconds apart.
-        alone = "" if self.share_frames else "-alone"
-        readable = f"{self.benchmark.name}-{label}{encoder}-k{self.k}-seed{self.seed}{alone}"
+        suffix = "" if self.share_frames else "-alone"
+        readable = f"{self.benchmark.name}-{label}{encoder}-k{self.k}-seed{self.seed}{suffix}"
         return f"{readable}-{identity_hash(self.identity)[:8]}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerSpec:
-    """One configuration of a matrix: a selection shown to a model."""
+    """One cell of a matrix: a selection shown to a model."""
 
     selection: SelectionSpec
     model: ModelConfig
@@ -172,17 +178,17 @@ class AnswerSpec:
 
     @cached_property
     def prompts(self) -> str:
-        """The name under which the task has prompts for this model."""
+        """Name of the task's prompts for this model; `DEFAULT` where the benchmark has no task."""
         task, model = self.benchmark.task, self.model.model
         return prompts_for(task_values(task), model, stock_name(model)) if task else DEFAULT
 
     @cached_property
     def configuration(self) -> dict[str, Any]:
-        """Everything a matrix says that can change an answer."""
+        """The settings of a matrix that can change an answer, without revisions of weights or questions."""
         return {
             "selection": self.selection.configuration,
             "model": self.model.model,
-            "arguments": with_effect(self.model.args),
+            "arguments": effective_arguments(self.model.args),
             "frames": self.model.frames,
             "task": self.benchmark.task,
             "frame_policy": self.frame_policy,
@@ -191,11 +197,17 @@ class AnswerSpec:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Everything that can change an answer: `configuration`, and what its names stand for on this machine."""
-        said = {**self.configuration, "selection": self.selection.identity, "weights": model_weights(self.model)}
+        """`configuration` with the revisions of weights, encoders and questions on this machine."""
+        named_identity = {
+            **self.configuration,
+            "selection": self.selection.identity,
+            "weights": model_weights(self.model),
+        }
         # Left out where it is as usual, so that ids made before there was a choice stay the same.
-        said["packages"] = packages_of(self.model.model)
-        return answer_identity(**(said if self.prompts == DEFAULT else {**said, "prompts": self.prompts}))
+        named_identity["packages"] = packages_of(self.model.model)
+        return answer_identity(
+            **(named_identity if self.prompts == DEFAULT else {**named_identity, "prompts": self.prompts})
+        )
 
     @cached_property
     def id(self) -> str:
@@ -204,7 +216,7 @@ class AnswerSpec:
 
     @cached_property
     def name(self) -> str:
-        """Readable, unique among all runs: its hash stands at the end."""
+        """Readable name, unique among all runs; ends in a hash of the identity."""
         spec = self.selection
         encoder = f"-{spec.encoder.name}" if spec.encoder else ""
         readable = f"{spec.benchmark.name}-{self.model.name}-{spec.label}{encoder}-k{spec.k}-seed{spec.seed}"
@@ -213,36 +225,41 @@ class AnswerSpec:
 
 def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
     """Return the distinct selections of `matrix`, in the order of its lists."""
-    specs: dict[str, SelectionSpec] = {}
+    # Not by name: that has the weights' revision and the questions, which take long to read.
+    specs: dict[tuple[str, ...], SelectionSpec] = {}
     # Models matter here only where their own `frames` stand in for k.
     models: list[ModelConfig | None] = [*matrix.models] or [None]
     for benchmark, model in itertools.product(matrix.benchmarks, models):
         for sampler in matrix.samplers:
-            for made, k, seed in _variants(matrix, sampler, model):
-                for encoder, query in itertools.product(_encoders(matrix, made, sampler.encoders), matrix.queries):
+            for instance, k, seed in _variants(matrix, sampler, model):
+                for encoder, query in itertools.product(_encoders(matrix, instance, sampler.encoders), matrix.queries):
                     spec = SelectionSpec(
                         benchmark=benchmark,
-                        sampler=made,
+                        sampler=instance,
                         encoder=encoder,
                         k=k,
                         seed=seed,
                         coarse_seed=matrix.coarse_seed,
                         # Without an encoder or a model nothing reads the query: all queries are one selection.
-                        query=query if encoder or made.needs_llm else "question",
+                        query=query if encoder or instance.needs_llm else "question",
                         share_frames=matrix.share_frames,
-                        scan_encoder=_scan_encoder(matrix, made),
+                        scan_encoder=_scan_encoder(matrix, instance),
                     )
                     # Several models with one k, or several queries without an encoder, give the same selection once.
-                    specs.setdefault(spec.name, spec)
+                    names = (benchmark.name, *(item.name for item in spec.encoders))
+                    specs.setdefault((*names, identity_hash(spec.configuration)), spec)
     return list(specs.values())
 
 
 def _variants(
     matrix: MatrixConfig, sampler: SamplerConfig, model: ModelConfig | None
 ) -> Iterator[tuple[FrameSampler, int, int]]:
-    for made in _made(sampler):
+    """Yield (sampler, k, seed) for each combination of options, frame counts and seeds."""
+    for instance in _instances(sampler):
         # A sampler that draws nothing chooses the same frames under every seed: they are shown once, and count once.
-        yield from itertools.product([made], _frame_counts(matrix, model), matrix.seeds[: None if made.draws else 1])
+        yield from itertools.product(
+            [instance], _frame_counts(matrix, model), matrix.seeds[: None if instance.draws else 1]
+        )
 
 
 def check_lists(matrix: MatrixConfig) -> None:
@@ -254,10 +271,10 @@ def check_lists(matrix: MatrixConfig) -> None:
         SamplerError: a sampler's file that cannot be used.
     """
     for sampler in matrix.samplers:
-        for made in _made(sampler):
-            _encoders(matrix, made, sampler.encoders)
-            _scan_encoder(matrix, made)
-            check_llm(made)
+        for instance in _instances(sampler):
+            _encoders(matrix, instance, sampler.encoders)
+            _scan_encoder(matrix, instance)
+            check_llm(instance)
     for query in matrix.queries:
         check_query_form(query)
     if "/" in matrix.name or matrix.name in ("", ".", ".."):
@@ -265,7 +282,7 @@ def check_lists(matrix: MatrixConfig) -> None:
 
 
 def cells(matrix: MatrixConfig) -> list[AnswerSpec]:
-    """Return the cells of `matrix`: every selection with every model that is shown as many frames."""
+    """Return the cells of `matrix`: each selection with each model that takes its number of frames."""
     return [
         AnswerSpec(selection=spec, model=model, frame_policy=matrix.frame_policy, answer_parsing=matrix.answer_parsing)
         # Model outermost: each is loaded once and answers all of its cells.
@@ -276,38 +293,41 @@ def cells(matrix: MatrixConfig) -> list[AnswerSpec]:
 
 
 def _frame_counts(matrix: MatrixConfig, model: ModelConfig | None) -> list[int]:
+    """Return the matrix's `k`, else the model's `frames`; [] with neither."""
     return list(matrix.k) or ([model.frames] if model else [])
 
 
 def _encoders(matrix: MatrixConfig, sampler: FrameSampler, names: list[str]) -> list[EncoderConfig | None]:
+    """Return the encoders called `names`, all of the matrix if that is empty; [None] if the sampler needs none."""
     if not sampler.needs_encoder:
         return [None]
-    known = {encoder.name: encoder for encoder in matrix.encoders}
-    if not known:
+    encoder_by_name = {encoder.name: encoder for encoder in matrix.encoders}
+    if not encoder_by_name:
         raise InvalidInput(f"matrix {matrix.name!r}: sampler {sampler.name!r} needs an encoder; add one to encoders")
     for name in names:
-        if name not in known:
-            raise unknown_name(f"encoder of matrix {matrix.name!r}:", name, known)
+        if name not in encoder_by_name:
+            raise unknown_name(f"encoder of matrix {matrix.name!r}:", name, encoder_by_name)
     # A sampler that names no encoder is run with every one.
-    return [known[name] for name in names or known]
+    return [encoder_by_name[name] for name in names or encoder_by_name]
 
 
 def _scan_encoder(matrix: MatrixConfig, sampler: FrameSampler) -> EncoderConfig | None:
-    """Return the encoder of `matrix` that the sampler's option names, or the one that the option says itself."""
-    known = {encoder.name: encoder for encoder in matrix.encoders}
+    """Return the encoder of the option `scan_encoder`: one of the matrix, or one made from its text; None without."""
+    encoder_by_name = {encoder.name: encoder for encoder in matrix.encoders}
     text = getattr(sampler, "scan_encoder", "")
-    if sampler.needs_scan and text in known:
-        return known[text]
-    return EncoderConfig(name=safe_name(text), encoder=text) if scan_encoder_of(sampler) else None
+    if sampler.needs_scan and text in encoder_by_name:
+        return encoder_by_name[text]
+    return EncoderConfig(name=safe_name(text), encoder=text) if scan_encoder_text(sampler) else None
 
 
 def all_encoders(matrix: MatrixConfig) -> list[EncoderConfig]:
     """Return the encoders of `matrix`, and those that its samplers scan with, each once."""
-    scanning = [_scan_encoder(matrix, made) for sampler in matrix.samplers for made in _made(sampler)]
+    scanning = [_scan_encoder(matrix, instance) for sampler in matrix.samplers for instance in _instances(sampler)]
     return list({encoder.name: encoder for encoder in [*matrix.encoders, *scanning] if encoder}.values())
 
 
-def _made(config: SamplerConfig) -> Iterator[FrameSampler]:
+def _instances(config: SamplerConfig) -> Iterator[FrameSampler]:
+    """Yield the sampler with each combination of its option values."""
     choices = [value if isinstance(value, list) else [value] for value in config.options.values()]
     for values in itertools.product(*choices):
         yield make_sampler(config.sampler, **dict(zip(config.options, values, strict=True)))
@@ -323,27 +343,28 @@ _LISTS: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 
 
-def narrow(matrix: MatrixConfig, chosen: dict[str, list[str]]) -> MatrixConfig:
-    """Return `matrix` with each list cut to the entries named, e.g. {"sampler": ["focus", "aks"]}.
+def narrow(matrix: MatrixConfig, names_by_list: dict[str, list[str]]) -> MatrixConfig:
+    """Return `matrix` with lists cut to the entries in `names_by_list`, e.g. {"sampler": ["focus", "aks"]}.
 
-    A sampler in a file goes by its name, `peaks`, and by its place, `peaks.py:Peaks`.
+    Keys are benchmark, model, encoder, sampler, k and seed. Other lists stay whole. A sampler in a file may be given
+    by its name, `peaks`, or its place, `peaks.py:Peaks`.
 
     Raises:
         UnknownName: a list or an entry that the matrix does not have; the message has the nearest name.
         InvalidInput: a cut that leaves nothing.
     """
     changes = {}
-    for key, names in chosen.items():
+    for key, names in names_by_list.items():
         if key not in _LISTS:
             raise unknown_name("list to narrow", key, _LISTS)
         attribute, name_of = _LISTS[key]
         entries = getattr(matrix, attribute)
-        known = [name_of(entry) for entry in entries]
+        entry_names = [name_of(entry) for entry in entries]
         # A sampler from a file has a path in the matrix, and a name in the rows: both are understood.
         names = [sampler_name(name) for name in names] if key == "sampler" else names
         for name in names:
-            if name not in known:
-                raise unknown_name(f"{key} of matrix {matrix.name!r}:", name, known)
+            if name not in entry_names:
+                raise unknown_name(f"{key} of matrix {matrix.name!r}:", name, entry_names)
         # In the matrix's own order, so that cells and tables keep theirs.
         changes[attribute] = [entry for entry in entries if name_of(entry) in names]
         if not changes[attribute]:

@@ -1,4 +1,4 @@
-"""The configuration of a matrix, read from YAML."""
+"""Reads the configuration of a matrix from YAML and validates it."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ def load_yaml(path: Path) -> dict[str, Any]:
 
 
 def check(model: type[ModelT], values: dict[str, Any], path: Path, *, replaced: Collection[str] = ()) -> ModelT:
-    """Return `values` as a `model`.
+    """Return `values` as a validated `model`.
 
     Args:
-        replaced: keys whose values are not those of the file.
+        path: file that the values are from, for messages.
+        replaced: top-level keys whose values do not come from the file.
 
     Raises:
-        InvalidInput: the first thing wrong, as `file:line: key: what`, with the nearest name for an unknown key.
+        InvalidInput: the first mistake, as `file:line: key: message`, with the nearest name for an unknown key.
     """
     try:
         return model.model_validate(values)
@@ -52,25 +53,27 @@ def check(model: type[ModelT], values: dict[str, Any], path: Path, *, replaced: 
         mistakes = error.errors()
         # An unknown key comes first: it is often the reason why another one is missing. A wrong type comes last: where
         # several are allowed, each that does not fit is one.
-        first = min(mistakes, key=lambda found: (found["type"] != "extra_forbidden", found["type"].endswith("_type")))
+        first = min(
+            mistakes, key=lambda mistake: (mistake["type"] != "extra_forbidden", mistake["type"].endswith("_type"))
+        )
         location = [part for part in first["loc"] if not _is_union_tag(part)] or list(first["loc"][-1:])
         key = ".".join(str(part) for part in location)
-        what = first["msg"].removeprefix("Value error, ")
+        message = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
-            what = _unknown_key(str(location[-1]), _fields_at(model, location[:-1]))
+            message = _unknown_key(str(location[-1]), _fields_at(model, location[:-1]))
         if location and location[0] in replaced:
-            raise InvalidInput(f"{key} (set over {path}): {what}") from error
+            raise InvalidInput(f"{key} (set over {path}): {message}") from error
         # A check of the whole part is about no key.
-        raise InvalidInput(": ".join(filter(None, (f"{path}:{_line_of(path, location)}", key, what)))) from error
+        raise InvalidInput(": ".join(filter(None, (f"{path}:{_line_of(path, location)}", key, message)))) from error
 
 
-def _unknown_key(key: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    return f"unknown key; did you mean {close[0]!r}?" if close else f"unknown key; known: {', '.join(known)}"
+def _unknown_key(key: str, known_keys: list[str]) -> str:
+    close = difflib.get_close_matches(key, known_keys, n=1, cutoff=0.5)
+    return f"unknown key; did you mean {close[0]!r}?" if close else f"unknown key; known: {', '.join(known_keys)}"
 
 
 def read_yaml_value(text: str) -> Any:
-    """Return what `text` says as YAML, e.g. [8, 16] of "[8, 16]".
+    """Return the value of a YAML text, e.g. [8, 16] for "[8, 16]".
 
     Raises:
         InvalidInput: broken YAML.
@@ -90,24 +93,26 @@ def expand_variables(text: str, path: Path) -> str:
 
     def value(match: re.Match[str]) -> str:
         name, default = match.groups()
-        found = os.environ.get(name, default)
-        if found is None:
+        setting = os.environ.get(name, default)
+        if setting is None:
             raise InvalidInput(f"{path}: environment variable {name} is not set; export it, or write the path itself")
-        return found
+        return setting
 
     return os.path.expanduser(_VARIABLE.sub(value, text))
 
 
 def _is_union_tag(part: Any) -> bool:
+    """Return True if a part of pydantic's error location names a type instead of a key."""
     return isinstance(part, str) and ("[" in part or part in ("str", "int", "float", "bool"))
 
 
 def safe_name(text: str) -> str:
-    """Return `text` as it may stand in the name of a folder."""
+    """Return `text` with each run of characters unfit for a folder's name replaced by "_"."""
     return re.sub(r"[^\w.,=+-]+", "_", text)
 
 
 def _fields_at(model: type[BaseModel], location: list[Any]) -> list[str]:
+    """Return the sorted keys that the part of `model` at `location` knows."""
     current: Any = model
     for part in location:
         if isinstance(part, int):
@@ -125,7 +130,7 @@ def _inner_types(annotation: Any) -> list[Any]:
 
 
 def _line_of(path: Path, location: list[Any]) -> int:
-    """Return the line of the deepest part of `location` that the file has."""
+    """Return the line number (from 1) of the key at `location`, or of its nearest parent in the file."""
     # Once more, as nodes: the checked values no longer know their lines.
     node: Any = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml_loader())
     line = 1
@@ -143,18 +148,19 @@ def _line_of(path: Path, location: list[Any]) -> int:
 
 
 def _refuse_repeats(node: Any, path: Path) -> None:
+    """Raise InvalidInput for a key that is written twice in one mapping, or is not text."""
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
             _refuse_repeats(item, path)
     if not isinstance(node, yaml.MappingNode):
         return
-    seen: set[str] = set()
+    keys: set[str] = set()
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
             raise InvalidInput(f"{path}:{key.start_mark.line + 1}: a key must be text, not a list or a mapping")
-        if key.value in seen:
+        if key.value in keys:
             raise InvalidInput(f"{path}:{key.start_mark.line + 1}: key {key.value!r} is written twice")
-        seen.add(key.value)
+        keys.add(key.value)
         _refuse_repeats(value, path)
 
 
@@ -173,7 +179,8 @@ def find_matrix(name: str | Path) -> Path:
     """Return the matrix file that `name` means: a file, or the name of a shipped one ("alpha", "paper/alpha.yaml").
 
     Raises:
-        UnknownName: neither; the message has the nearest name.
+        UnknownName: no file and no shipped matrix of that name; the message has the nearest name.
+        InvalidInput: a path to a file that does not exist.
     """
     file = Path(name)
     if file.is_file():
@@ -192,23 +199,23 @@ def find_matrix(name: str | Path) -> Path:
 
 
 def title_of(file: Path) -> str:
-    """Return the first sentence of the comment that a matrix file begins with; "" where it has none."""
+    """Return the first sentence of a matrix file's opening comment; "" if it has none."""
     first = file.read_text(encoding="utf-8").splitlines()[0]
     return re.split(r"(?<=[.?]) ", first.lstrip("# "))[0].rstrip(".") if first.startswith("#") else ""
 
 
 def copy_configs(folder: Path) -> list[Path]:
-    """Copy all shipped configs to `folder`, with the parts they name, and return the copies.
+    """Copy all shipped YAML configs to `folder`, and return the paths of the copies.
 
     Raises:
-        InvalidInput: a file that is there already; none is overwritten, and none is written then.
+        InvalidInput: one of the files already exists; nothing is copied then.
     """
     source = resource_path("configs")
     files = sorted(path.relative_to(source) for path in source.rglob("*.yaml"))
-    there = [folder / file for file in files if (folder / file).exists()]
+    existing = [folder / file for file in files if (folder / file).exists()]
     # All are looked at before the first is copied: nothing is left half done.
-    if there:
-        raise InvalidInput(f"{there[0]}: already exists and is not overwritten; name a folder without configs")
+    if existing:
+        raise InvalidInput(f"{existing[0]}: already exists and is not overwritten; name a folder without configs")
     for file in files:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / file, folder / file)
@@ -216,7 +223,7 @@ def copy_configs(folder: Path) -> list[Path]:
 
 
 def table_of(file: Path) -> str:
-    """Return which of the paper's tables a matrix file is about; "" for none."""
+    """Return the key `table` of a matrix file, the paper's table that it reproduces; "" for none."""
     return str(load_yaml(file).get("table", ""))
 
 
@@ -224,7 +231,7 @@ Option = bool | int | float | str | None
 
 
 class StrictModel(BaseModel):
-    """A part of a configuration: what it does not know is refused, and nothing changes it."""
+    """Base of all configurations: immutable, and unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -233,15 +240,15 @@ class BenchmarkConfig(StrictModel):
     """Where a benchmark's questions and videos are.
 
     The questions are the documents of `task`, from the hub's cache or from the local folder `dataset`. `annotations`
-    (a file, or a folder of parquet shards) stands in for them where no model answers. `videos` is the folder that the
+    (a file, or a folder of parquet shards) replaces them as the source of questions. `videos` is the folder that the
     questions' video paths are relative to. Paths may hold `${VARIABLE}` and `${VARIABLE:-default}`. `rates` is a CSV
     of id, duration_s and fps, which stands in for the videos when planning, and wherever no frame is read.
     `fields` names the fields of the documents (see `benchmarks.declared`), or the benchmark whose fields these are, and
     `tasks` further tasks with such documents. `questions` to `lmms_eval_parsing` are the benchmark's facts (see
-    `benchmarks.question.BenchmarkFacts`); what is not stated is as in the file of that benchmark. `data_home` is what
-    lmms-eval finds as `HF_HOME`. `source` is the data set's name on the hub, and `gated` says that it asks for an
-    account. `disk_gigabytes` is the size of the videos, and `disk_copies` how many times that fetching them takes: the
-    archives stay beside what was unpacked.
+    `benchmarks.question.BenchmarkFacts`); what is not stated is as in the file of that benchmark. `data_home` is the
+    value of `HF_HOME` for lmms-eval. `source` is the data set's name on the hub, and `gated` is True if it
+    needs an account. `disk_gigabytes` is the size of the videos. Fetching them takes `disk_copies` times as much,
+    since the archives stay beside the unpacked files.
     """
 
     name: str
@@ -270,7 +277,7 @@ class BenchmarkConfig(StrictModel):
         from focus_eval.benchmarks.registry import declared, make_benchmark
 
         if self.fields:
-            return declared(self.model_dump(), name=self.benchmark, where=f"benchmark {self.name}")
+            return declared(self.model_dump(), name=self.benchmark, location=f"benchmark {self.name}")
         return make_benchmark(self.benchmark, edges_seconds=self.edges_seconds)
 
     @model_validator(mode="after")
@@ -283,7 +290,8 @@ class BenchmarkConfig(StrictModel):
 class ModelConfig(StrictModel):
     """One model as lmms-eval knows it, its checkpoint and the frames it is shown.
 
-    `gpus` is how many one copy of the model takes, where that differs from the matrix's `answer_resources`.
+    `gpus` is the number of GPUs of one copy of the model; None for the matrix's `answer_resources`. `frames` is the
+    number shown where the matrix states no k. `api_key` is the name of the environment variable with the key.
     """
 
     name: str
@@ -298,16 +306,16 @@ class ModelConfig(StrictModel):
     source: str = ""
 
 
-def _names_with_options(given: Any, kind: str) -> bool:
-    """Whether `given` is a part with a name, and options that are a mapping; others are refused by their types."""
-    return isinstance(given, dict) and isinstance(given.get(kind), str) and isinstance(given.get("options") or {}, dict)
+def _names_with_options(part: Any, kind: str) -> bool:
+    """Return True if `part` is a mapping with a text under the key `kind` and, if any, a mapping of options."""
+    return isinstance(part, dict) and isinstance(part.get(kind), str) and isinstance(part.get("options") or {}, dict)
 
 
 class EncoderConfig(StrictModel):
     """One encoder with its options, under the name that rows and tables give it.
 
-    A matrix may name one in place: `blip`, `clip:checkpoint=clip-vit-large-patch14`. `disk_gigabytes` is that of a
-    published checkpoint where it is not stated.
+    A matrix may name one in place: `blip`, `clip:checkpoint=clip-vit-large-patch14`. `disk_gigabytes` is the
+    checkpoint's size, by default that of the published checkpoint.
     """
 
     name: str
@@ -317,20 +325,21 @@ class EncoderConfig(StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, given: Any) -> Any:
-        if not _names_with_options(given, "encoder"):
-            return given
-        name, options = named_options(given["encoder"], given.get("options") or {})
-        return {"disk_gigabytes": _published_gigabytes(name, options), **given, "encoder": name, "options": options}
+    def _complete(cls, part: Any) -> Any:
+        if not _names_with_options(part, "encoder"):
+            return part
+        name, options = named_options(part["encoder"], part.get("options") or {})
+        return {"disk_gigabytes": _published_gigabytes(name, options), **part, "encoder": name, "options": options}
 
 
 def _published_gigabytes(encoder: str, options: Mapping[str, Any]) -> float:
+    """Return the size of the encoder's published checkpoint in gigabytes; 0 if it is not known."""
     from focus_eval.encoders.registry import ENCODERS
     from focus_eval.encoders.weights import known_checkpoint
 
     default = ENCODERS.plugins[encoder].facts.get("default_checkpoint") if encoder in ENCODERS else None
-    known = known_checkpoint(str(options.get("checkpoint") or default or ""))
-    return known.gigabytes or 0.0 if known else 0.0
+    published = known_checkpoint(str(options.get("checkpoint") or default or ""))
+    return published.gigabytes or 0.0 if published else 0.0
 
 
 class SamplerConfig(StrictModel):
@@ -349,31 +358,31 @@ class SamplerConfig(StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _split_name(cls, given: Any) -> Any:
-        if not _names_with_options(given, "sampler"):
-            return given
-        name, options = named_options(given["sampler"], given.get("options") or {})
+    def _split_name(cls, part: Any) -> Any:
+        if not _names_with_options(part, "sampler"):
+            return part
+        name, options = named_options(part["sampler"], part.get("options") or {})
         if "scan_encoder" in options:
             scan = options["scan_encoder"]
             texts = [_encoder_text(item) for item in scan] if isinstance(scan, list) else _encoder_text(scan)
             options = {**options, "scan_encoder": texts}
-        return {**given, "sampler": name, "options": options}
+        return {**part, "sampler": name, "options": options}
 
 
-def _encoder_text(given: Any) -> Any:
-    """Return the text that says the same as the mapping of an encoder."""
-    if not isinstance(given, dict):
-        return given
-    encoder = EncoderConfig.model_validate({"name": "scan_encoder", **given})
+def _encoder_text(part: Any) -> Any:
+    """Return the mapping of an encoder as text, "clip:checkpoint=NAME"; anything else unchanged."""
+    if not isinstance(part, dict):
+        return part
+    encoder = EncoderConfig.model_validate({"name": "scan_encoder", **part})
     return named_text(encoder.encoder, encoder.options)
 
 
 class Resources(StrictModel):
     """The resources of one worker of a cluster; the last two also hold for a worker in this process.
 
-    `decode_cores` is how many cores decode videos: by default `cpus` on a cluster, and here the cores of this machine
-    by its GPUs. `frame_gigabytes` is the most memory for decoded frames: by default 4, and on a machine with GPUs an
-    eighth of the memory that falls to the worker's, up to 16.
+    `decode_cores` is the number of cores that decode videos: by default `cpus` on a cluster, and in this process the
+    machine's cores divided by its GPUs. `frame_gigabytes` limits the memory for decoded frames: by default 4, and on a
+    machine with GPUs an eighth of the worker's share of memory, from 4 to 16.
     """
 
     gpus: float = Field(default=1, ge=0)
@@ -383,7 +392,7 @@ class Resources(StrictModel):
 
 
 def worker_resources(model: ModelConfig, resources: Resources) -> Resources:
-    """Return what one worker that runs `model` takes: no GPU where the model needs none, or where workers get none."""
+    """Return the resources of one worker that runs `model`: without GPU if the model or `resources` has none."""
     # 0 in the matrix means a cluster without GPUs, whatever a model's config asks for.
     if resources.gpus == 0 or not model.needs_gpu:
         return resources.model_copy(update={"gpus": 0.0})
@@ -393,11 +402,12 @@ def worker_resources(model: ModelConfig, resources: Resources) -> Resources:
 class MatrixConfig(StrictModel):
     """All configurations of one table: the product of its lists.
 
-    `k` is a list of frame counts; empty means each model's own `frames`. `queries` lists what of a question encoders
-    are given: "question", "question_and_options", or a template with {question} and {options}. Without `models` a
+    `k` is a list of frame counts; empty means each model's own `frames`. `queries` lists the texts that encoders get:
+    "question", "question_and_options", or a template with {question} and {options}. Without `models` a
     matrix only selects. With `share_frames` a frame is embedded once for all selections, and kept; without it every
     question of every selection pays for its own frames, so that its hours may stand beside published ones. With
-    `available_only` the questions whose video is not here are not asked.
+    `available_only` only questions whose video is on this machine are asked. `store_gigabytes` is the disk space of
+    the store of embeddings and the rows; checks before a run ask for as much.
     """
 
     name: str
@@ -418,6 +428,7 @@ class MatrixConfig(StrictModel):
     allow_unparsed: StrictBool = False
     limit: int | None = Field(default=None, gt=0)
     available_only: StrictBool = False
+    store_gigabytes: float = Field(default=1.0, ge=0)
     select_resources: Resources = Resources()
     answer_resources: Resources = Resources()
 
@@ -462,15 +473,16 @@ def _check_names(matrix: MatrixConfig, file: Path) -> None:
                 raise InvalidInput(f"{file}: {kind}: two are called {name!r}; give each its own name")
     of_benchmark: dict[str, str] = {}
     for part in matrix.benchmarks:
-        other = of_benchmark.setdefault(part.benchmark, part.name)
-        if other != part.name:
+        first_name = of_benchmark.setdefault(part.benchmark, part.name)
+        if first_name != part.name:
             raise InvalidInput(
-                f"{file}: benchmarks: {other!r} and {part.name!r} are both {part.benchmark!r}, so their rows would be "
-                "taken for one benchmark's; give each a matrix of its own"
+                f"{file}: benchmarks: {first_name!r} and {part.name!r} are both {part.benchmark!r}, so their rows "
+                "would be taken for one benchmark's; give each a matrix of its own"
             )
 
 
 def _part(kind: str, model: type[StrictModel], entry: Any, matrix_file: Path) -> Any:
+    """Return an entry of `kind`: the validated part if it is a name, a mapping with its variables replaced."""
     if not isinstance(entry, str):
         return _expanded(entry, matrix_file) if isinstance(entry, dict) else entry
     file = _part_file(kind, entry, matrix_file)
@@ -483,7 +495,11 @@ def _part(kind: str, model: type[StrictModel], entry: Any, matrix_file: Path) ->
 
 
 def _part_file(kind: str, name: str, matrix_file: Path) -> Path | None:
-    """Return the file of a part, None for an encoder that is named and has none."""
+    """Return the YAML file of the part `name`; None for a registered encoder without a file.
+
+    Raises:
+        InvalidInput: no such part.
+    """
     from focus_eval.encoders.registry import ENCODERS
 
     # Beside the matrix before the package's own: a user's part replaces a shipped one of its name.
@@ -491,13 +507,14 @@ def _part_file(kind: str, name: str, matrix_file: Path) -> Path | None:
     for folder in folders:
         if (folder / f"{name}.yaml").is_file():
             return folder / f"{name}.yaml"
-    known = sorted({file.stem for folder in folders for file in folder.glob("*.yaml")})
+    known_names = sorted({file.stem for folder in folders for file in folder.glob("*.yaml")})
     if kind == "encoders":
         if parse_named(name)[0] in ENCODERS:
             return None
-        known = sorted({*known, *ENCODERS.names()})
+        known_names = sorted({*known_names, *ENCODERS.names()})
     raise InvalidInput(
-        f"{matrix_file}: {kind}: no {kind}/{name}.yaml{nearest(name, known) or ';'} known: {', '.join(known) or 'none'}"
+        f"{matrix_file}: {kind}: no {kind}/{name}.yaml{nearest(name, known_names) or ';'} known: "
+        f"{', '.join(known_names) or 'none'}"
     )
 
 

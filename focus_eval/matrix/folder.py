@@ -1,12 +1,12 @@
-"""Reads and writes the folder of a run, and says which questions of a part are done.
+"""Reads and writes the folder of a run, and finds the questions of a part that have rows.
 
-run.json                         the matrix and with what it was run, one entry per start
-recoveries-WORKER.jsonl          what an encoder recovered from, if anything
-selections/NAME/spec.json        what the part is; rows-RUN-WORKER.jsonl while it runs, Parquet when it is done
-answers/NAME/cell.json           likewise
+run.json                         the matrix, and versions and device of each start
+recoveries-WORKER.jsonl          counts of an encoder's recoveries, if any
+selections/NAME/spec.json        description of a selection; beside it rows-RUN-WORKER.jsonl, Parquet when done
+answers/NAME/cell.json           description of a cell, with its rows beside it
 .lock                            held by the run that writes
 
-The parts are links into the pool that all runs beside this one share; those of a run that was unpacked are its own.
+Parts are links into the pool that all runs beside this one share; an unpacked run has its own part folders.
 """
 
 from __future__ import annotations
@@ -27,9 +27,17 @@ from focus_eval.matrix.config import MatrixConfig
 from focus_eval.rows.identity import git_revision, identity_hash, versions
 from focus_eval.rows.locks import FolderLock, Timeout
 from focus_eval.rows.packed import object_url
-from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, cut_torn_line, naming, replace_file, write_rows
+from focus_eval.rows.records import (
+    AnswerRow,
+    RowWriter,
+    SelectionRow,
+    cut_torn_line,
+    name_file_in_errors,
+    replace_file,
+    write_rows,
+)
 from focus_eval.rows.sealed import read_sealed_json, set_aside, write_sealed_json
-from focus_eval.rows.store import FinishedQuestions, StoredRows, compact, keep_damaged_aside
+from focus_eval.rows.store import FinishedQuestions, StoredRows, compact, set_damaged_files_aside
 
 #     RESULTS/pool/selections/NAME/   one selection, whichever matrices ask for it
 #     RESULTS/pool/answers/NAME/      one cell
@@ -43,7 +51,7 @@ POOL_NAME = "pool"
 
 
 class Pool:
-    """The pool beside a run's folder, as that run sees it."""
+    """The pool of parts (selections and cells) beside a run's folder, as the run at `run` uses it."""
 
     def __init__(self, run: Path) -> None:
         self.path = run.parent / POOL_NAME
@@ -60,10 +68,10 @@ class Pool:
         return f"rows-{self.run_id}-{worker}.jsonl"
 
     def link(self, run: Path, kind: str, name: str) -> None:
-        """Show a part of the pool in the run's folder.
+        """Link a part of the pool into the run's folder, unless it is there.
 
         Raises:
-            RunError: a file system without links.
+            RunError: the link cannot be made.
         """
         link = run / kind / name
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +87,7 @@ class Pool:
             raise RunError(f"{link}: cannot be linked to {self.path} ({error.strerror or error})") from error
 
     def writing(self) -> FolderLock:
-        """Return the lock by which others see that this run is writing."""
+        """Return the lock, not yet held, that tells other runs that this one is writing."""
         (self.path / ".writers").mkdir(parents=True, exist_ok=True)
         return FolderLock(self._lock_of(self.run_id))
 
@@ -92,6 +100,7 @@ class Pool:
         return [file for run, files in by_run.items() if self._is_alive(run) for file in files]
 
     def _is_alive(self, run_id: str) -> bool:
+        """Return True if another run of this id holds its lock."""
         # A lock that can be taken belongs to nobody who lives; its files are this run's to compact.
         if run_id == self.run_id or not self._lock_of(run_id).exists():
             return False
@@ -119,6 +128,7 @@ class RunFolder:
 
         Raises:
             RunError: another run holds it.
+            InvalidInput: the folder is the pool, or lies in an object store.
         """
         if self.path.name == POOL_NAME:
             raise InvalidInput(f"{self.path}: runs share this folder for their rows; name another one with --out")
@@ -129,20 +139,20 @@ class RunFolder:
             )
         self.path.mkdir(parents=True, exist_ok=True)
         try:
-            held = FolderLock(self.path / ".lock", timeout=0).acquire()
+            lock = FolderLock(self.path / ".lock", timeout=0).acquire()
         except Timeout as error:
             raise RunError(f"{self.path}: another run is writing here; wait for it, or use another folder") from error
         # Other runs see from the second which files in the pool are still being written.
-        with held, self.pool.writing():
+        with lock, self.pool.writing():
             yield
 
     def part(self, spec: SelectionSpec | AnswerSpec) -> Path:
         """Return the folder of a selection or a cell: in the pool, or in the run's own folder where it was unpacked."""
-        own = self.path / kind_of(spec) / spec.name
-        return own if own.is_dir() and not own.is_symlink() else self.pool.part(kind_of(spec), spec.name)
+        unpacked = self.path / kind_of(spec) / spec.name
+        return unpacked if unpacked.is_dir() and not unpacked.is_symlink() else self.pool.part(kind_of(spec), spec.name)
 
     def open_part(self, spec: SelectionSpec | AnswerSpec) -> Path:
-        """Make the folder of a selection or a cell with its description, and return it."""
+        """Make the folder of a selection or a cell with its description, link it into the run, and return it."""
         folder = self.part(spec)
         folder.mkdir(parents=True, exist_ok=True)
         description = folder / _description_name(spec)
@@ -169,30 +179,30 @@ class RunFolder:
         return StoredRows(self.part(cell), AnswerRow)
 
     def unchanged(self, part: SelectionSpec | AnswerSpec) -> FolderLock:
-        """Return the lock of a part: whoever holds it may turn its lines into Parquet, and nobody else."""
+        """Return the lock of a part, not yet held; its holder alone may replace the part's files."""
         return FolderLock(self.part(part) / ".lock")
 
     def errors(self, part: SelectionSpec | AnswerSpec) -> dict[str, str | None]:
-        """Return the error of each finished row of a selection or a cell by question id; None where it went well."""
+        """Return the error of each row of a selection or a cell by question id, None for a row without one."""
         states = StoredRows(self.part(part), _rows_of(part)).states()
         return {question_id: error for (_, question_id, _), error in states}
 
     def compact(self, spec: SelectionSpec | AnswerSpec, order: list[str]) -> None:
-        """Turn the lines of a finished part into Parquet; lines that another run still writes stay."""
+        """Turn the lines of a finished part into Parquet, sorted by ids in `order`; files in use by other runs stay."""
         part = self.open_part(spec)
         # Two runs that end together must not both fold the same lines.
         with self.unchanged(spec):
             compact(part, _rows_of(spec), order, in_use=self.pool.files_in_use(part))
 
-    def keep_damaged_aside(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
-        """Rename what cannot be read of the run and its parts, so that it is written or asked again; say each file."""
+    def set_damaged_files_aside(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
+        """Rename damaged files of the run and its parts, so that they are made again; print each name."""
         descriptions = [self.path / "run.json"]
         for part in parts:
             folder = self.part(part)
             if folder.is_dir():
                 descriptions.append(folder / _description_name(part))
                 with self.unchanged(part):
-                    keep_damaged_aside(folder, _rows_of(part), in_use=self.pool.files_in_use(folder))
+                    set_damaged_files_aside(folder, _rows_of(part), in_use=self.pool.files_in_use(folder))
         for file in descriptions:
             try:
                 if file.exists():
@@ -201,7 +211,7 @@ class RunFolder:
                 set_aside(file, "it is written again")
 
     def drop(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
-        """Rename all files of rows of these parts, so that their questions are asked again.
+        """Rename all files of rows of `parts`, so that their questions are asked again.
 
         Raises:
             RunError: another run writes to one of them.
@@ -216,10 +226,10 @@ class RunFolder:
                 # The rows first: costs alone are no part, rows without costs cannot be read.
                 for file in [*sorted(folder.glob("rows*.*")), *folder.glob("costs.parquet")]:
                     if file.suffix in (".parquet", ".jsonl"):
-                        set_aside(file, "its questions are asked again", why="dropped")
+                        set_aside(file, "its questions are asked again", reason="dropped")
 
     def drop_errors(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
-        """Drop the rows that record an error, so that they are tried again.
+        """Delete the rows of `parts` that record an error, so that their questions are asked again.
 
         Raises:
             RunError: another run writes to a part that has such rows.
@@ -248,21 +258,21 @@ class RunFolder:
     def show(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
         """Link the parts of this start in the run's folder, also those that another run has made.
 
-        A part that says the same with other weights, questions or versions takes the place of the earlier one, whose
+        A part with equal settings but other weights, questions or versions replaces the link of the earlier one, whose
         rows stay in the pool.
         """
         file = self.path / "run.json"
         document = read_sealed_json(file)
-        shown = document.setdefault("parts", {})
+        name_by_key = document.setdefault("parts", {})
         for part in parts:
             # By what the matrix says, without weights and versions: this is how the part it replaces is found.
             plain_name = part.name.rpartition("-")[0]  # without its hash
             key = f"{kind_of(part)}/{identity_hash({**part.configuration, 'part': plain_name})}"
-            before = self.path / kind_of(part) / shown.get(key, part.name)
+            earlier_link = self.path / kind_of(part) / name_by_key.get(key, part.name)
             # Only the link goes: the rows of the earlier weights stay in the pool.
-            if before.name != part.name and before.is_symlink():
-                before.unlink()
-            shown[key] = part.name
+            if earlier_link.name != part.name and earlier_link.is_symlink():
+                earlier_link.unlink()
+            name_by_key[key] = part.name
             self.open_part(part)
         _write_json(document, file)
 
@@ -272,14 +282,14 @@ class RunFolder:
         *,
         engine: str,
         device: str,
-        asked: Mapping[str, Sequence[str]] | None = None,
+        question_ids: Mapping[str, Sequence[str]] | None = None,
         against: Sequence[str] = (),
     ) -> None:
-        """Record this start: matrix, versions, git revision, device, clock.
+        """Record this start in run.json: matrix, versions, git revision, engine, device, time.
 
         Args:
-            asked: ids of the questions by benchmark, where not all are asked.
-            against: what is asked otherwise than behind the published figures.
+            question_ids: ids of the questions by benchmark, for those of which only a part is asked.
+            against: differences from the published runs, as sentences.
 
         Raises:
             InvalidInput: the folder belongs to a matrix of another name.
@@ -302,7 +312,7 @@ class RunFolder:
             **earlier,
             "name": matrix.name,
             "matrix": matrix.model_dump(mode="json"),
-            "asked": {name: list(ids) for name, ids in (asked or {}).items()},
+            "asked": {name: list(ids) for name, ids in (question_ids or {}).items()},
             "against": list(against),
             # Kept from the first start on: a run that went on with other versions says so.
             "starts": [*earlier.get("starts", []), start],
@@ -313,7 +323,7 @@ class RunFolder:
         """Record the energy that this machine's GPUs used since this start, by phase, and the recoveries of all starts.
 
         Args:
-            joules: empty where no GPU could tell.
+            joules: joules by phase ("select", "answer"); empty where no GPU reports them.
         """
         file = self.path / "run.json"
         document = read_sealed_json(file)
@@ -324,16 +334,16 @@ class RunFolder:
         _write_json(document, file)
 
     def note_recoveries(self, worker: str, encoder: str, counts: dict[str, int]) -> None:
-        """Append what an encoder of `worker` recovered from; written at once, so that a kill cannot hide it."""
+        """Append counts of an encoder's recoveries, by kind, to the file of `worker`; written at once."""
         path = self.path / f"recoveries-{worker}.jsonl"
         # A kill in the middle of a line would otherwise spoil the next line too.
         if path.exists():
             cut_torn_line(path)
-        with naming(path), open(path, "a", encoding="utf-8") as file:
+        with name_file_in_errors(path), open(path, "a", encoding="utf-8") as file:
             file.write(json.dumps({"encoder": encoder, **counts}) + "\n")
 
     def recoveries(self) -> dict[str, dict[str, int]]:
-        """Return what encoders recovered from in all starts: counts by kind, by encoder."""
+        """Return the recoveries of all starts as {encoder: {kind: count}}."""
         totals: dict[str, Counter[str]] = {}
         for path in sorted(self.path.glob("recoveries-*.jsonl")):
             for line in path.read_bytes().split(b"\n")[:-1]:  # what follows the last line break is torn
@@ -343,7 +353,7 @@ class RunFolder:
 
 
 def kind_of(spec: SelectionSpec | AnswerSpec) -> str:
-    """Return the name of the folder that holds parts of this kind."""
+    """Return "answers" for a cell, "selections" for a selection."""
     return "answers" if isinstance(spec, AnswerSpec) else "selections"
 
 

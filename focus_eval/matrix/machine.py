@@ -1,7 +1,7 @@
-"""What this machine has for a run: GPUs, memory, a worker's share of both, and the energy that is used.
+"""Measures a machine for a run: GPUs, memory, a worker's share of both, and the energy used.
 
-NVML's own counter is read before and after: what the boards of this machine drew in between, other processes
-included. GPUs older than Volta have no such counter.
+Energy is the difference of NVML's counter before and after, so it includes other processes on the same boards. GPUs
+older than Volta have no such counter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.matrix.config import Resources
-from focus_eval.video.decoder import MOST_THREADS, n_cores
+from focus_eval.video.decoder import MAX_DECODERS_PER_VIDEO, n_cores
 
 # The drivers' files on Linux: of NVIDIA, of a Jetson, of AMD, of Windows' subsystem.
 _DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-gpu", "/dev/nvmap", "/dev/kfd", "/dev/dxg")
@@ -36,12 +36,12 @@ def best_device() -> str:
 
 
 def _may_have_gpu() -> bool:
-    """Return False where no driver of a GPU can be there, without loading anything."""
+    """Return False on Linux without a GPU driver's file, else True; imports nothing."""
     return not sys.platform.startswith("linux") or any(Path(file).exists() for file in _DRIVER_FILES)
 
 
 def gpu_gigabytes() -> list[float]:
-    """Return the memory of each GPU that torch finds, in gigabytes."""
+    """Return the memory of each GPU that torch finds, in gigabytes; [] without any."""
     if best_device() == "cpu":
         return []
     import torch
@@ -74,12 +74,12 @@ _HELD_BY_DECODER = 10
 
 @dataclass(frozen=True)
 class WorkerResources:
-    """What one worker may use.
+    """Cores, memory and GPUs that one worker may use.
 
     Args:
-        cores: that decode.
-        frame_bytes: most memory for decoded frames of all its videos; a single video may exceed it alone.
-        gpus: GPUs it holds, its share of one where several workers share it; 0 without.
+        cores: number of cores that decode.
+        frame_bytes: most memory for decoded frames of all its videos; a single larger video runs alone.
+        gpus: number of GPUs it holds, a fraction where workers share one; 0 without.
     """
 
     cores: int
@@ -88,17 +88,17 @@ class WorkerResources:
 
     @property
     def videos_at_once(self) -> int:
-        """Videos in work at a time: enough that the cores decode while batches are embedded and frames chosen."""
+        """Number of videos in work at a time: enough to decode while batches are embedded and frames chosen."""
         # Three more than the cores need: they wait for the encoder, choose, or have too few frames left for a batch.
         return self.cores // 2 + 3
 
     def threads_per_video(self, n_videos: int | None = None) -> int:
-        """Return the threads that decode each video where `n_videos` are in work (None: as many as there can be)."""
+        """Return the number of decoding threads per video when `n_videos` are in work (None: `videos_at_once`)."""
         n_videos = min(n_videos or self.videos_at_once, self.videos_at_once)
-        return max(1, min(self.cores, MOST_THREADS, _THREADS_PER_CORE * self.cores // n_videos))
+        return max(1, min(self.cores, MAX_DECODERS_PER_VIDEO, _THREADS_PER_CORE * self.cores // n_videos))
 
     def bytes_of_video(self, width: int, height: int, *, n_threads: int) -> int:
-        """Return the bytes of decoded frames that a video of this size holds at most."""
+        """Return the most bytes of decoded frames that a video of this size in pixels holds with `n_threads`."""
         of_decoders = _HELD_BY_DECODER * (n_threads + 1)
         return 3 * width * height * (BATCHES_HELD * BATCH_FRAMES + _HELD_BY_THREAD * n_threads + of_decoders)
 
@@ -111,13 +111,13 @@ def local_resources(resources: Resources) -> WorkerResources:
 
 
 def cluster_resources(resources: Resources) -> WorkerResources:
-    """Return the share of a worker of a cluster: the cores that it is given there."""
+    """Return the share of a worker of a cluster: `decode_cores`, else `cpus`, and the GPUs of `resources`."""
     cores = resources.decode_cores or max(1, int(resources.cpus))
     return WorkerResources(cores, frame_bytes(resources), resources.gpus)
 
 
 def frame_bytes(resources: Resources) -> int:
-    """Return the most memory for decoded frames of a worker on this machine."""
+    """Return the most bytes of decoded frames for a worker on this machine."""
     gigabytes = resources.frame_gigabytes
     if gigabytes is None:
         # A GPU resizes frames of full size, and 16 cores are kept busy by eleven 1080p videos of 0.9 GB each.
@@ -127,10 +127,10 @@ def frame_bytes(resources: Resources) -> int:
     return int(gigabytes * 1e9)
 
 
-class FrameMemory:
-    """Bounds the bytes of decoded frames over all videos in work.
+class FrameReservations:
+    """Reserves memory for the decoded frames of each video in work, within a bound over all of them.
 
-    A video takes all it may need at once and gives it back at its end, so that no two wait for each other.
+    A video reserves all it may need at once and returns it at its end, so that no two wait for each other.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -179,13 +179,13 @@ def gpu_joules() -> float | None:
 
 @contextmanager
 def measured_energy(into: dict[str, Any], part: str) -> Iterator[None]:
-    """Write the joules that the block took to `into[part]`; nothing if no GPU reports them."""
+    """Write the joules that GPUs drew during the block to `into[part]`; nothing if no GPU reports them."""
     # The counter runs since the driver was loaded: only a difference means something.
-    before = gpu_joules()
+    joules_at_start = gpu_joules()
     try:
         yield
     finally:
-        after = gpu_joules()
+        joules_at_end = gpu_joules()
         # Nothing is noted rather than a guess: 0 would read as a measured nothing.
-        if before is not None and after is not None:
-            into[part] = round(after - before, 1)
+        if joules_at_start is not None and joules_at_end is not None:
+            into[part] = round(joules_at_end - joules_at_start, 1)

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from focus_eval.matrix.answering import AnswerJob, AnswerWorker, answer_jobs
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec
 from focus_eval.matrix.config import Resources, worker_resources
 from focus_eval.matrix.folder import RunFolder
@@ -17,12 +16,16 @@ from focus_eval.matrix.machine import WorkerResources
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.matrix.selecting import SelectJob, SelectWorker, select_jobs
 
+if TYPE_CHECKING:
+    from focus_eval.matrix.answering import AnswerJob, AnswerWorker
+
 PartT = TypeVar("PartT", SelectionSpec, AnswerSpec)
-JobT = TypeVar("JobT", SelectJob, AnswerJob)
+# A matrix without models runs where lmms-eval is not installed: answering is imported by the answer phase alone.
+JobT = TypeVar("JobT", SelectJob, "AnswerJob")
 
 
 class Worker(Protocol):
-    """Does the jobs of one phase; holds encoders or a model."""
+    """Runs the jobs of one phase; holds encoders or a model."""
 
     def run(self, job: Any, *, on_row: Callable[[Any], None] | None = None) -> None:
         """Do one job; call `on_row` with each row that is written."""
@@ -40,8 +43,8 @@ class Phase(ABC, Generic[PartT, JobT]):
 
     Args:
         parts: the selections or cells that rows are written for.
-        sets: the questions, by benchmark.
-        run: where the rows go.
+        sets: questions by benchmark name.
+        run: folder that the rows go to.
     """
 
     name: ClassVar[str]
@@ -51,18 +54,18 @@ class Phase(ABC, Generic[PartT, JobT]):
 
     @abstractmethod
     def jobs(self) -> list[JobT]:
-        """Return the jobs that are left."""
+        """Return the jobs of the questions that have no row yet."""
 
     @abstractmethod
     def left(self, job: JobT) -> JobT:
-        """Return the questions of `job` that still have no row, after its worker was lost."""
+        """Return `job` with only the questions that still have no row, after its worker was lost."""
 
     @abstractmethod
     def worker(self, *, name: str, store: Path | None, share: WorkerResources) -> Worker:
-        """Return a worker that writes files of this `name`; `store` holds embeddings and relevance."""
+        """Return a worker with `name` in its files of rows; `store` is the file of embeddings, None for none."""
 
     def groups(self, jobs: list[JobT], resources: Resources) -> Iterator[tuple[Resources, list[JobT]]]:
-        """Yield the jobs that may run side by side, with what one of their workers takes."""
+        """Yield (resources of one worker, jobs that may run side by side)."""
         yield resources, jobs
 
     def jobs_at_once(self, share: WorkerResources) -> int:
@@ -71,7 +74,7 @@ class Phase(ABC, Generic[PartT, JobT]):
 
 
 class SelectPhase(Phase[SelectionSpec, SelectJob]):
-    """Frames are selected, video by video."""
+    """Selects frames, video by video."""
 
     name = "select"
 
@@ -90,12 +93,16 @@ class SelectPhase(Phase[SelectionSpec, SelectJob]):
         return share.videos_at_once
 
 
-class AnswerPhase(Phase[AnswerSpec, AnswerJob]):
-    """Models answer, each loaded once."""
+class AnswerPhase(Phase[AnswerSpec, "AnswerJob"]):
+    """Answers questions; each model is loaded once."""
 
     name = "answer"
 
     def jobs(self) -> list[AnswerJob]:
+        if not self.parts:
+            return []
+        from focus_eval.matrix.answering import answer_jobs
+
         return answer_jobs(self.parts, self.sets, self.run)
 
     def left(self, job: AnswerJob) -> AnswerJob:
@@ -103,11 +110,13 @@ class AnswerPhase(Phase[AnswerSpec, AnswerJob]):
         return job.without(self.run.finished(cell).ids())
 
     def worker(self, *, name: str, store: Path | None, share: WorkerResources) -> AnswerWorker:
+        from focus_eval.matrix.answering import AnswerWorker
+
         return AnswerWorker(self.parts, self.sets, self.run, name=name, store=store, cores=share.cores)
 
     def groups(self, jobs: list[AnswerJob], resources: Resources) -> Iterator[tuple[Resources, list[AnswerJob]]]:
         model_of = {cell.name: cell.model for cell in self.parts}
         # One model after another: workers of several would compete for the same GPUs, and a 72B worker takes a few.
         for _, group in groupby(jobs, lambda job: model_of[job.cell].name):
-            mine = list(group)
-            yield worker_resources(model_of[mine[0].cell], resources), mine
+            model_jobs = list(group)
+            yield worker_resources(model_of[model_jobs[0].cell], resources), model_jobs

@@ -1,4 +1,4 @@
-"""Plans a matrix: pulls, hours and memory before a run, and how far a run is."""
+"""Estimates the cost of a matrix before its run (pulls, frames to embed, hours), and reports a run's progress."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from pydantic import Field, ValidationError
 
-from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import FocusEvalError, InvalidInput, unknown_name
 from focus_eval.core.resources import resource_path
-from focus_eval.core.types import FloatArray, IntArray, Selection, VideoInfo
+from focus_eval.core.types import FloatArray, IntArray, Question, Selection, VideoInfo
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
 from focus_eval.matrix.config import EncoderConfig, MatrixConfig, StrictModel, check, load_yaml
 from focus_eval.matrix.folder import RunFolder, kind_of
@@ -35,17 +34,17 @@ from focus_eval.samplers.base import FlatSource, derived_rng
 from focus_eval.samplers.expected_pulls import NO_FRAMES, Draw, expected_union
 
 # A question by its number, and what is known of its video.
-_Asked = tuple[int, Question, VideoInfo | FocusEvalError]
+_NumberedQuestion = tuple[int, Question, VideoInfo | FocusEvalError]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanWarning:
-    """A problem that some questions of a selection will have, known before the run.
+    """A problem that some questions of a selection will have.
 
     Args:
-        text: what happens, why, and what to do.
-        questions: how many it concerns.
-        first: the first of them, with the length of its video.
+        text: effect, cause and fix.
+        questions: number of questions concerned.
+        first: id of the first of them and the length of its video, as text.
     """
 
     text: str
@@ -55,18 +54,18 @@ class PlanWarning:
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionPlan:
-    """What one selection will cost.
+    """Predicted cost of one selection.
 
     Args:
         pulls: frames scored, summed over questions, as the paper counts them.
         frames: frames of the videos, summed over questions (a video asked about twice counts twice).
         scanned: frames that the scan encoder is shown, summed over questions; `scanned_shared` once a video.
-        keyframes: chosen on flat relevance, summed over questions.
+        keyframes: number chosen if all frames are equally relevant, summed over questions.
         embedded_alone: frames embedded if each question pays for its own, as the published hours count.
         embedded_shared: frames embedded if the questions of a video share theirs.
-        asked: what it asks its model, as `samplers.asking.Asked`; {} where it asks none.
-        unknown: questions whose video's length is not known, with the first reason.
-        warnings: what will go wrong: no frames, or a sampler that breaks its contract.
+        model_usage: calls, images and tokens of the model that the sampler asks; {} if it asks none.
+        unknown: number of questions whose video's length is not known; `reason` is the first one's error.
+        warnings: predicted errors, for instance of a sampler that breaks its contract.
     """
 
     spec: SelectionSpec
@@ -78,44 +77,44 @@ class SelectionPlan:
     embedded_shared: int = 0
     scanned: int = 0
     scanned_shared: int = 0
-    asked: Mapping[str, int] = field(default_factory=dict)
+    model_usage: Mapping[str, int] = field(default_factory=dict)
     unknown: int = 0
     reason: str = ""
     warnings: tuple[PlanWarning, ...] = ()
 
     @property
-    def frames_scored(self) -> float:
+    def share_scored(self) -> float:
         """Share of the frames that are scored, in [0, 1]; NaN where no length is known."""
         return self.pulls / self.frames if self.frames else float("nan")
 
     def forward_equivalents(self, *, shared: bool, unit: float | None = None) -> float:
-        """Return the frames embedded and scanned, and what matching and a model take, in forwards of the encoder.
+        """Return the whole cost in forwards of the encoder: embedding, scanning, matching, tokens of a model.
 
-        NaN where the cost of a scan or of a model's token is not known.
+        The result is NaN where the cost of a scan or of a model's token is not known.
 
         Args:
-            shared: whether the questions of a video share their frames.
-            unit: as of `llm_equivalents`.
+            shared: True if the questions of a video share their frames.
+            unit: 10^9 multiply-adds of a forward, used for a selection without an encoder.
         """
         units = unit_costs(self.spec.gmacs, relative_cost=self.spec.sampler.options.get("relative_cost"))
         encoded = self.embedded_shared if shared else self.embedded_alone
         scanned = self.scanned_shared if shared else self.scanned
-        asked = {"calls": self.asked.get("calls", 0)}
-        asked |= {"input": self.asked.get("tokens_sent", 0), "output": self.asked.get("tokens_back", 0)}
+        usage = {"calls": self.model_usage.get("calls", 0)}
+        usage |= {"input": self.model_usage.get("tokens_sent", 0), "output": self.model_usage.get("tokens_back", 0)}
         frames = forward_equivalents(units, encoded=encoded, scanned=scanned, pulls=self.pulls)
-        return float(frames) + llm_equivalents(self.spec.gmacs, asked, unit=None if self.spec.encoder else unit)
+        return float(frames) + llm_equivalents(self.spec.gmacs, usage, unit=None if self.spec.encoder else unit)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a matrix will do.
+    """Predicted work of a matrix.
 
     Args:
         forwards_by_encoder: frames each encoder will embed, each distinct (video, frame) pair once with
             `share_frames`, else again for each question of each selection: exact for samplers that look at fixed
             frames, on flat relevance for the others.
-        questions: by benchmark name; those that will be asked, and all there are.
-        questions_per_video: by benchmark name; of those that will be asked.
+        questions: (number asked, number in all) by benchmark name.
+        questions_per_video: numbers of asked questions, one per video, by benchmark name.
     """
 
     matrix: MatrixConfig
@@ -127,24 +126,24 @@ class Plan:
 
     @property
     def seen_by_encoder(self) -> dict[str, tuple[int, int]]:
-        """Frames that each encoder scores and scans, summed over questions: all embedded if nothing were shared."""
+        """(frames scored, frames scanned) by encoder name, summed over questions without any sharing."""
         totals: dict[str, tuple[int, int]] = {}
         for selection in self.selections:
             # A selection has its main encoder first, then the one that scans.
-            seen = ((selection.pulls, 0), (0, selection.scanned))
-            for encoder, (pulled, scanned) in zip(selection.spec.encoders, seen, strict=False):
+            frame_counts = ((selection.pulls, 0), (0, selection.scanned))
+            for encoder, (pulled, scanned) in zip(selection.spec.encoders, frame_counts, strict=False):
                 pulls, scans = totals.get(encoder.name, (0, 0))
                 totals[encoder.name] = (pulls + pulled, scans + scanned)
         return totals
 
     @property
     def forward_gmacs(self) -> float | None:
-        """10^9 multiply-adds of a forward, for selections without an encoder; None where encoders differ."""
+        """10^9 multiply-adds of a forward, used for selections without an encoder; None if encoders differ."""
         return common_forward(selection.spec.gmacs for selection in self.selections)
 
     @property
     def scan_pairs(self) -> dict[tuple[str, str], float | None]:
-        """Relative cost by the names of a scan encoder and its main encoder; None where it is not known."""
+        """Relative cost of a scan by (scan encoder name, main encoder name); None where it is not known."""
         return {
             (spec.scan_encoder.name, spec.encoder.name): getattr(spec.sampler, "relative_cost", None) or spec.scan_cost
             for spec in (selection.spec for selection in self.selections)
@@ -152,28 +151,28 @@ class Plan:
         }
 
 
-def make_plan(matrix: MatrixConfig, *, progress: Callable[[int, int], None] = lambda done, of: None) -> Plan:
-    """Return the plan of `matrix`: counted from lengths and rates alone, on flat relevance.
+def make_plan(matrix: MatrixConfig, *, progress: Callable[[int, int], None] = lambda n_done, total: None) -> Plan:
+    """Return the plan of `matrix`, counted from lengths and rates alone, on flat relevance.
 
-    One video after another, so that memory does not grow with their number. Of samplers that draw their pulls the
-    frames are expectations over the draws.
+    Videos are counted one after another, so that memory does not grow with their number. For samplers that draw
+    their pulls, frame counts are expectations over the draws.
 
     Args:
-        progress: told how many selections are counted, and of how many.
+        progress: called as (selections counted, selections in all).
 
     Raises:
         InvalidInput: annotations or rates that are missing or damaged.
     """
     sets, specs = load_sets(matrix), selection_specs(matrix)
-    of = sum(len(sets[spec.benchmark.name].questions) for spec in specs)
+    total = sum(len(sets[spec.benchmark.name].questions) for spec in specs)
     forwards = {encoder.name: 0 for spec in specs for encoder in spec.encoders}
-    selections, done = list[SelectionPlan](), 0
+    selections, n_done = list[SelectionPlan](), 0
     for name, questions in sets.items():
-        mine = [spec for spec in specs if spec.benchmark.name == name]
-        further = partial(lambda before, now: progress(before + now, of), done)
-        counted, distinct = count_selections(mine, questions.infos(), progress=further)
-        selections += counted
-        done += len(questions.questions) * len(mine)
+        benchmark_specs = [spec for spec in specs if spec.benchmark.name == name]
+        further = partial(lambda earlier, now: progress(earlier + now, total), n_done)
+        benchmark_plans, distinct = count_selections(benchmark_specs, questions.infos(), progress=further)
+        selections += benchmark_plans
+        n_done += len(questions.questions) * len(benchmark_specs)
         for encoder, n_frames in distinct.items():
             forwards[encoder] += n_frames
     # Then every selection embeds its own frames, also those that another one has.
@@ -198,21 +197,21 @@ def make_plan(matrix: MatrixConfig, *, progress: Callable[[int, int], None] = la
 
 
 def pooled(plans: Sequence[Plan]) -> dict[str, tuple[int, int]]:
-    """Return how many selections and answers the plans ask for in all, and how many of them are distinct.
+    """Return (all, distinct) numbers of rows over several plans, by kind: "selections" and "answers".
 
-    Runs beside each other share one pool of rows: what one has answered the next one finds.
+    Runs in one folder share a pool of rows, so each distinct row is made once.
     """
     counts = {}
-    for what in ("selections", "answers"):
-        asked, distinct = 0, dict[str, int]()
+    for kind in ("selections", "answers"):
+        n_requested, distinct = 0, dict[str, int]()
         for plan in plans:
-            parts = [selection.spec for selection in plan.selections] if what == "selections" else plan.cells
+            parts = [selection.spec for selection in plan.selections] if kind == "selections" else plan.cells
             for part in parts:
                 n_questions = plan.questions[part.benchmark.name][0]
-                asked += n_questions
+                n_requested += n_questions
                 # Two matrices may ask other numbers of questions of one part; the larger covers both.
                 distinct[part.name] = max(n_questions, distinct.get(part.name, 0))
-        counts[what] = (asked, sum(distinct.values()))
+        counts[kind] = (n_requested, sum(distinct.values()))
     return counts
 
 
@@ -226,134 +225,133 @@ def load_sets(matrix: MatrixConfig) -> dict[str, QuestionSet]:
 
 def count_selections(
     specs: Sequence[SelectionSpec],
-    videos: Iterable[list[_Asked]],
+    videos: Iterable[list[_NumberedQuestion]],
     *,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] = lambda n_done: None,
 ) -> tuple[list[SelectionPlan], dict[str, int]]:
-    """Return the plan of each of `specs` for the questions of `videos`, and the distinct frames by encoder.
+    """Return the plan of each of `specs` for the questions of `videos`, and the number of distinct frames by encoder.
 
     Args:
         videos: as `QuestionSet.infos` gives them.
-        progress: told how many selections are counted so far.
+        progress: called with the number of selections counted so far.
     """
     countings = [_Counting(spec) for spec in specs]
-    distinct, done = dict[str, float](), 0
-    for asked in videos:
+    distinct, n_done = dict[str, float](), 0
+    for questions in videos:
         # Over all selections of a video: what one has embedded the next one finds.
         embedded: dict[str, list[_Frames]] = {}
         for counting in countings:
-            seen = counting.add_video(asked)
-            for encoder, frames in zip(counting.spec.encoders, seen, strict=False):
+            scored_and_scanned = counting.add_video(questions)
+            for encoder, frames in zip(counting.spec.encoders, scored_and_scanned, strict=False):
                 embedded.setdefault(encoder.name, []).append(frames)
         for name, several in embedded.items():
             distinct[name] = distinct.get(name, 0.0) + _n_distinct(several)
-        done += len(asked) * len(countings)
-        progress(done)
+        n_done += len(questions) * len(countings)
+        progress(n_done)
     return [counting.plan() for counting in countings], {name: round(n) for name, n in distinct.items()}
 
 
 @dataclass(frozen=True)
 class _Frames:
-    """Frames of one video that some questions look at.
+    """Frames of one video that some questions need.
 
     Args:
-        known: ascending, each once.
-        draws: those expected beside `known`, with how often they are made, by what makes two of them the same.
+        frames: ascending, each once.
+        draws: random draws of further frames, each with its number of repetitions; equal keys draw equal frames.
     """
 
-    known: IntArray
+    frames: IntArray
     draws: Mapping[Hashable, tuple[Draw, int]] = field(default_factory=dict)
 
 
 def _n_distinct(several: Sequence[_Frames]) -> float:
-    """Return how many distinct frames are expected among `several`."""
-    known = several[0].known
+    """Return the expected number of distinct frames in the union of `several`."""
+    frames_seen = several[0].frames
     if len(several) > 1:
-        known = np.unique(np.concatenate([frames.known for frames in several]))
+        frames_seen = np.unique(np.concatenate([frames.frames for frames in several]))
     draws = {key: draw for frames in several for key, draw in frames.draws.items()}
-    return expected_union(known, draws.values())
+    return expected_union(frames_seen, draws.values())
 
 
 class _Counting:
-    """Counts what one selection will cost."""
+    """Sums the predicted cost of one selection, video by video."""
 
     def __init__(self, spec: SelectionSpec) -> None:
         self.spec = spec
         # By the field of a `SelectionPlan`; expectations are fractions until the end.
         self._sums: dict[str, float] = defaultdict(float, questions=0, pulls=0, frames=0)
-        self._asked: Counter[str] = Counter()
+        self._model_usage: Counter[str] = Counter()
         self._reason: tuple[float, str] = (inf, "")
         self._warnings: dict[str, tuple[int, PlanWarning]] = {}
 
-    def add_video(self, asked: list[_Asked]) -> tuple[_Frames, _Frames]:
+    def add_video(self, questions: list[_NumberedQuestion]) -> tuple[_Frames, _Frames]:
         """Count the questions of one video; return the frames scored and those scanned for any of them."""
         frames: tuple[_Frames, _Frames] | None = None
-        infos = [info for _, _, info in asked]
+        infos = [info for _, _, info in questions]
         if isinstance(infos[0], VideoInfo) and infos.count(infos[0]) == len(infos):
-            frames = self._without_runs(asked, infos[0])
+            frames = self._count_expected(questions, infos[0])
         if frames is None:
-            seen = [self._seen(number, question, info) for number, question, info in asked]
-            pulled, scanned = (np.unique(np.concatenate(parts)) for parts in zip(*seen, strict=True))
+            frame_pairs = [self._count_question(number, question, info) for number, question, info in questions]
+            pulled, scanned = (np.unique(np.concatenate(parts)) for parts in zip(*frame_pairs, strict=True))
             frames = _Frames(pulled), _Frames(scanned)
-        self._add(embedded_shared=_n_distinct(frames[:1]), scanned_shared=frames[1].known.size)
+        self._add(embedded_shared=_n_distinct(frames[:1]), scanned_shared=frames[1].frames.size)
         return frames
 
     def _add(self, **counts: float) -> None:
         for name, count in counts.items():
             self._sums[name] += count
 
-    def _without_runs(self, asked: list[_Asked], info: VideoInfo) -> tuple[_Frames, _Frames] | None:
-        """Count questions that all see `info` without running each; None where only that tells."""
-        spec, n = self.spec, len(asked)
+    def _count_expected(self, questions: list[_NumberedQuestion], info: VideoInfo) -> tuple[_Frames, _Frames] | None:
+        """Count questions by the sampler's expected pulls; return (scored, scanned) frames.
+
+        Returns None, and counts nothing, if the sampler has to be run for each question.
+        """
+        spec, n = self.spec, len(questions)
         try:
             expected = spec.sampler.expected_pulls(info, k=spec.k)
         except FocusEvalError:  # each question's run says it again, and is warned of
             return None
         if expected is None:
             return None
-        self._add_questions(asked, info)
+        self._add(questions=n, frames=n * info.n_frames)
         pulls = n * expected.n_pulls
         keyframes = min(spec.k, info.n_frames) if expected.n_keyframes is None else expected.n_keyframes
         self._add(pulls=pulls, embedded_alone=pulls, keyframes=n * keyframes)
         # Selections that draw alike from one generator, for instance at another K, draw the same frames.
         draws: dict[Hashable, tuple[Draw, int]] = {
-            (spec.seed, spec.sampler.name, stage, draw.key): (draw, n) for stage, draw in enumerate(expected.more)
-        }  # fmt: skip
+            (spec.seed, spec.sampler.name, stage, draw.key): (draw, n)
+            for stage, draw in enumerate(expected.later_draws)
+        }
         if expected.coarse is not None:
             # Shared coarse pulls are drawn once a video, whichever sampler draws them.
-            who, times = ("", 1) if spec.coarse_seed == "video" else (spec.sampler.name, n)
-            draws[spec.seed, who, -1, expected.coarse.key] = expected.coarse, times
+            owner, n_draws = ("", 1) if spec.coarse_seed == "video" else (spec.sampler.name, n)
+            draws[spec.seed, owner, -1, expected.coarse.key] = expected.coarse, n_draws
         return _Frames(expected.fixed, draws), _Frames(NO_FRAMES)
 
-    def _add_questions(self, asked: list[_Asked], info: VideoInfo) -> None:
-        """Count questions about a video that is known."""
-        self._add(questions=len(asked), frames=len(asked) * info.n_frames)
-        # Said before the run: such questions become errors, and too many of them fail it.
-        if (why := self.spec.sampler.why_no_frames(info, k=self.spec.k)) is not None:
-            for number, question, _ in asked:
-                self._warn("no frames", f"may end without frames: {why}", number, question, info)
-
     def plan(self) -> SelectionPlan:
-        """Return what was counted."""
+        """Return the counts as a plan."""
         counts: dict[str, Any] = {name: round(count) for name, count in self._sums.items()}
         return SelectionPlan(
             spec=self.spec,
             **counts,
-            asked=dict(self._asked),
+            model_usage=dict(self._model_usage),
             reason=self._reason[1],
             warnings=tuple(warning for _, warning in sorted(self._warnings.values(), key=lambda item: item[0])),
         )
 
-    def _seen(self, number: int, question: Question, info: VideoInfo | FocusEvalError) -> tuple[IntArray, IntArray]:
+    def _count_question(
+        self, number: int, question: Question, info: VideoInfo | FocusEvalError
+    ) -> tuple[IntArray, IntArray]:
+        """Count one question by running its sampler; return frames scored and scanned, empty after an error."""
         nothing = NO_FRAMES, NO_FRAMES
         if isinstance(info, FocusEvalError):
             # The first by number, since videos are visited in another order than questions.
             self._reason = min(self._reason, (number, str(info)))
             self._add(questions=1, unknown=1)
             return nothing
-        self._add_questions([(number, question, info)], info)
+        self._add(questions=1, frames=info.n_frames)
         try:
-            selection = _on_flat_relevance(self.spec, question, info)
+            selection = _select_on_flat_relevance(self.spec, question, info)
         except FocusEvalError as error:  # of this question: the run records it and goes on, and so does the plan
             kind = getattr(error, "promise", "") or type(error).__name__
             self._warn(kind, f"will be errors: {error}", number, question, info)
@@ -361,20 +359,20 @@ class _Counting:
         # A frame pulled twice by one question is embedded once.
         self._add(pulls=selection.n_pulls, embedded_alone=selection.encoded_frames.size)
         self._add(keyframes=len(selection.keyframes), scanned=selection.n_scanned)
-        self._asked.update(selection.asked)
+        self._model_usage.update(selection.model_usage)
         return selection.encoded_frames, selection.scanned_frames
 
     def _warn(self, kind: str, text: str, number: int, question: Question, info: VideoInfo) -> None:
-        """Count a warning; the first question's text stands for its kind."""
+        """Count a question with the problem `kind`; keep the text of the question with the lowest number."""
         first = f"{question.id}, {info.duration_seconds:.1f} s"
-        at, known = self._warnings.get(kind, (number, PlanWarning(text=text, questions=0, first=first)))
+        at, warning = self._warnings.get(kind, (number, PlanWarning(text=text, questions=0, first=first)))
         if number < at:
-            at, known = number, replace(known, text=text, first=first)
-        self._warnings[kind] = (at, replace(known, questions=known.questions + 1))
+            at, warning = number, replace(warning, text=text, first=first)
+        self._warnings[kind] = (at, replace(warning, questions=warning.questions + 1))
 
 
-def _on_flat_relevance(spec: SelectionSpec, question: Question, info: VideoInfo) -> Selection:
-    """Return what the run would select if all frames were equally relevant, and a scan gave noise."""
+def _select_on_flat_relevance(spec: SelectionSpec, question: Question, info: VideoInfo) -> Selection:
+    """Return the selection for equally relevant frames and a scan that gives noise."""
     # The very generators of the run: samplers that draw frames then draw the same ones here.
     key = (spec.benchmark.benchmark, question.id, spec.sampler.name)
     coarse = (spec.benchmark.benchmark, question.video, "coarse")
@@ -404,12 +402,12 @@ def _noise(rng: np.random.Generator, frames: IntArray) -> FloatArray:
 
 
 class Machine(StrictModel):
-    """A machine to plan for.
+    """Cores, GPUs and measured rates of a machine to plan for.
 
-    `decode_seconds` are processor seconds of a core for each frame asked for, those decoded on the way to it included;
-    `decode_seconds_gop` the same where samplers ask for frames near sync frames (`focus_gop`). `frames_per_second` is
-    the rate of one GPU (of the whole machine without one) by encoder and precision; `is_measured` says whether the
-    rates were measured there or are estimates, and `source` who did that.
+    `decode_seconds` are seconds of one core per frame asked for, including frames decoded on the way to it.
+    `decode_seconds_gop` is that number for frames near sync frames (`focus_gop`); None for the former.
+    `frames_per_second` is the rate of one GPU (without GPU: of the machine) by encoder and precision. `is_measured` is
+    False for estimates. `source` names who measured or estimated the rates.
     """
 
     name: str
@@ -429,12 +427,12 @@ class Machine(StrictModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What choosing frames takes.
+    """Time for choosing frames.
 
     Args:
-        frames: decoded and embedded.
-        encode_hours: of one GPU.
-        decode_hours: of one core.
+        frames: number decoded and embedded.
+        encode_hours: hours of one GPU.
+        decode_hours: hours of one core.
         hours: from start to end, on all GPUs and cores of the machine.
         gpu_hours: `hours` for each GPU, since it is held while the cores decode; 0 without a GPU.
     """
@@ -448,10 +446,10 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class HoursLine(Cost):
-    """What one selection takes on a machine, as it is or with one setting changed.
+    """Time of one selection on a machine, as configured or in a faster precision.
 
     Args:
-        setting: what is changed; "" for the selection as it is.
+        setting: e.g. "precision=tf32"; "" for the selection as configured.
     """
 
     selection: SelectionPlan
@@ -460,11 +458,12 @@ class HoursLine(Cost):
 
 @dataclass(frozen=True, kw_only=True)
 class HoursTotal(Cost):
-    """What several selections take together, one after the other.
+    """Time of several selections, one after the other.
 
     Args:
-        setting: what is changed wherever it can be; "" for all as they are.
-        changed: how many selections it changes, of `selections`.
+        setting: applied to every selection with a line for it; "" for all as configured.
+        changed: number of selections that the setting applies to.
+        selections: number of selections in the total.
     """
 
     setting: str
@@ -473,7 +472,7 @@ class HoursTotal(Cost):
 
 
 def hours_totals(lines: Iterable[HoursLine]) -> list[HoursTotal]:
-    """Return a total per setting, first of all selections as they are; a selection met twice counts once."""
+    """Return a total per setting, the first as configured; a repeated selection counts once."""
     by_selection: dict[str, dict[str, HoursLine]] = {}
     settings: dict[str, None] = {}
     for line in lines:
@@ -482,22 +481,24 @@ def hours_totals(lines: Iterable[HoursLine]) -> list[HoursTotal]:
     totals = []
     for setting in settings:
         # What a setting does not apply to stays as it is: the total is that of the whole table.
-        taken = [known.get(setting, known[""]) for known in by_selection.values()]
+        selection_lines = [
+            line_by_setting.get(setting, line_by_setting[""]) for line_by_setting in by_selection.values()
+        ]
         totals.append(
             HoursTotal(
                 setting=setting,
-                changed=sum(setting in known for known in by_selection.values()) if setting else 0,
-                selections=len(taken),
-                **{entry.name: sum(getattr(line, entry.name) for line in taken) for entry in fields(Cost)},
+                changed=sum(setting in line_by_setting for line_by_setting in by_selection.values()) if setting else 0,
+                selections=len(selection_lines),
+                **{entry.name: sum(getattr(line, entry.name) for line in selection_lines) for entry in fields(Cost)},
             )
         )
     return totals
 
 
 def time_text(hours: float) -> str:
-    """Return a length of time in the unit that suits it, to three digits: "0.4 s", "12.5 min", "3.25 h", "2.1 d"."""
-    for unit, seconds, below in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 72 * 3600)):
-        if hours * 3600 < below:
+    """Return a duration in a readable unit, to three digits: "0.4 s", "12.5 min", "3.25 h", "2.1 d"."""
+    for unit, seconds, limit in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 72 * 3600)):
+        if hours * 3600 < limit:
             return f"{float(f'{hours * 3600 / seconds:.3g}'):g} {unit}"
     return f"{hours / 24:,.1f} d"
 
@@ -510,7 +511,7 @@ def load_machine(name: str | Path) -> Machine:
         InvalidInput: a key or value is invalid.
     """
     file = Path(name)
-    shipped = {found.stem: found for found in (resource_path("configs") / "machines").glob("*.yaml")}
+    shipped = {path.stem: path for path in (resource_path("configs") / "machines").glob("*.yaml")}
     if not file.exists() and not file.suffix:
         if str(name) not in shipped:
             raise unknown_name("machine", str(name), shipped)
@@ -520,12 +521,8 @@ def load_machine(name: str | Path) -> Machine:
     return check(Machine, values, file)
 
 
-def hours_lines(plan: Plan, machine: Machine, sets: dict[str, QuestionSet]) -> Iterator[HoursLine]:
-    """Yield a line for each selection with an encoder whose rate is known, and one for each cheaper setting.
-
-    Args:
-        sets: the questions, as `load_sets` gives them; shared coarse pulls are counted on them.
-    """
+def hours_lines(plan: Plan, machine: Machine) -> Iterator[HoursLine]:
+    """Yield a line for each selection with an encoder whose rate is known, and one for each faster precision."""
     for selection in plan.selections:
         encoder = selection.spec.encoder
         if encoder is None:
@@ -541,41 +538,12 @@ def hours_lines(plan: Plan, machine: Machine, sets: dict[str, QuestionSet]) -> I
         frames = selection.embedded_shared if plan.matrix.share_frames else selection.embedded_alone
         scanned = selection.scanned_shared if plan.matrix.share_frames else selection.scanned
         is_gop = selection.spec.sampler.name == "focus_gop"
-        line = partial(_line, selection, machine, n_scanned=scanned, scan_rate=scan_rate)
+        line = partial(_hours_line, selection, machine, n_scanned=scanned, scan_rate=scan_rate)
         yield line("", frames, rates[precision], near_sync=is_gop)
-        for other, rate in rates.items():
+        for faster_precision, rate in rates.items():
             # Only what saves time is worth a line.
             if rate > rates[precision]:
-                yield line(f"precision={other}", frames, rate, near_sync=is_gop)
-        # The settings below are about how FOCUS pulls; other samplers have none of them.
-        if selection.spec.sampler.name != "focus":
-            continue
-        if machine.decode_seconds_gop is not None:
-            yield line("sampler focus_gop", frames, rates[precision], near_sync=True)
-        yield line("sampler even_diverse, half the pulls", frames // 2, rates[precision], near_sync=False)
-        if plan.matrix.share_frames and selection.spec.coarse_seed != "video":
-            shared = _with_shared_coarse_pulls(selection, sets)
-            yield line("coarse_seed: video", shared, rates[precision], near_sync=False)
-
-
-def precision_hours(lines: Iterable[HoursLine], machine: Machine) -> dict[str, dict[str, float]]:
-    """Return hours of one GPU by encoder and precision, to encode what the selections of `lines` ask for as they are.
-
-    The precision an encoder has comes first; a selection met twice counts once, and frames of a scan do not.
-    """
-    frames: Counter[str] = Counter()
-    encoders: dict[str, EncoderConfig] = {}
-    for line in {line.selection.spec.name: line for line in lines if not line.setting}.values():
-        encoder = line.selection.spec.encoder
-        if encoder is not None:
-            frames[encoder.name] += line.frames
-            encoders[encoder.name] = encoder
-    hours: dict[str, dict[str, float]] = {}
-    for name, encoder in encoders.items():
-        rates, precision = _rates(machine, encoder)
-        order = dict.fromkeys([precision, *rates])
-        hours[name] = {each: frames[name] / rates[each] / 3600 for each in order}
-    return hours
+                yield line(f"precision={faster_precision}", frames, rate, near_sync=is_gop)
 
 
 def _rates(machine: Machine, encoder: EncoderConfig) -> tuple[dict[str, float], str]:
@@ -585,13 +553,7 @@ def _rates(machine: Machine, encoder: EncoderConfig) -> tuple[dict[str, float], 
     return rates, str(encoder.options.get("precision", "fp32"))
 
 
-def _with_shared_coarse_pulls(selection: SelectionPlan, sets: dict[str, QuestionSet]) -> int:
-    spec = replace(selection.spec, coarse_seed="video")
-    ((counted,), _) = count_selections([spec], sets[spec.benchmark.name].infos())
-    return counted.embedded_shared
-
-
-def _line(
+def _hours_line(
     selection: SelectionPlan,
     machine: Machine,
     setting: str,
@@ -602,6 +564,7 @@ def _line(
     n_scanned: int,
     scan_rate: float,
 ) -> HoursLine:
+    """Return the line for `frames` at `rate` and `n_scanned` at `scan_rate`, in frames a second."""
     seconds = machine.decode_seconds
     if near_sync and machine.decode_seconds_gop is not None:
         seconds = machine.decode_seconds_gop
@@ -636,7 +599,7 @@ class EncoderSpeed:
 
 
 def calibrated_seconds(encoder: EncoderConfig, *, measure: bool = False) -> EncoderSpeed | None:
-    """Return what was measured for `encoder` on this machine; None where nothing was and `measure` is False.
+    """Return the measured speed of `encoder` on this machine; None if there is none and `measure` is False.
 
     Raises:
         FocusEvalError: measuring an encoder that cannot be loaded here.
@@ -653,13 +616,12 @@ def calibrated_seconds(encoder: EncoderConfig, *, measure: bool = False) -> Enco
 
 
 def _measure(encoder: EncoderConfig) -> EncoderSpeed:
-    from focus_eval.encoders.protocol import ScoresFrames
     from focus_eval.encoders.registry import make_encoder
 
     scorer = make_encoder(encoder.encoder, **encoder.options)
-    device = device_name(getattr(scorer, "device", "cpu"))
+    device = device_name(scorer.device)
     # Recorded relevance is looked up, not computed: next to nothing, but not 0, which would divide.
-    if isinstance(scorer, ScoresFrames):
+    if not scorer.reads_frames:
         return EncoderSpeed(encoder.name, 1e-7, device)
     # Noise will do: the time of a forward does not depend on what a picture shows.
     frames = np.random.default_rng(0).integers(0, 256, (BATCH, 360, 640, 3), dtype=np.uint8)
@@ -681,9 +643,10 @@ def _cache_file(encoder: EncoderConfig) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class PartStatus:
-    """How many of a part's rows are written.
+    """Progress of one part of a run.
 
-    `rows_per_second` is over the part's life so far; None before the second row and once it is done.
+    `kind` is "selections" or "answers". `rows_per_second` is the mean since the part was made; None before the second
+    row and once the part is done.
     """
 
     name: str
@@ -695,7 +658,7 @@ class PartStatus:
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimate from the rate so far; None where there is none."""
+        """Seconds to the end at the rate so far; None without a rate."""
         return (self.questions - self.rows) / self.rows_per_second if self.rows_per_second else None
 
 
@@ -722,15 +685,15 @@ def run_status(folder: str | Path) -> list[PartStatus]:
     statuses = []
     parts: list[SelectionSpec | AnswerSpec] = [*selection_specs(matrix), *cells(matrix)]
     for part in parts:
-        asked = {question.id for question in sets[part.benchmark.name].questions}
+        question_ids = {question.id for question in sets[part.benchmark.name].questions}
         # Other runs may have put rows of more questions into the pool.
-        errors = [error for question_id, error in run.errors(part).items() if question_id in asked]
+        errors = [error for question_id, error in run.errors(part).items() if question_id in question_ids]
         statuses.append(
             PartStatus(
                 name=part.name,
                 kind=kind_of(part),
                 rows=len(errors),
-                questions=len(asked),
+                questions=len(question_ids),
                 errors=sum(error is not None for error in errors),
                 rows_per_second=_rate(run.part(part), len(errors)),
             )

@@ -1,27 +1,22 @@
-"""Checks everything a run needs before its first second of work, and names all that is missing at once."""
+"""Checks before a run that packages, weights, data, keys, devices and disk are there; lists all that is missing."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
-import math
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import FocusEvalError, MissingWeights, unknown_name
 from focus_eval.core.extras import install_command
+from focus_eval.core.resources import resource_path
 from focus_eval.core.types import VideoInfo
-from focus_eval.matrix.answering import load_arguments
-from focus_eval.matrix.cells import AnswerSpec, SelectionSpec, all_encoders, cells, selection_specs
+from focus_eval.matrix.cells import SelectionSpec, all_encoders, selection_specs
 from focus_eval.matrix.config import BenchmarkConfig, EncoderConfig, MatrixConfig, ModelConfig
-from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.machine import best_device, gpu_gigabytes, host_gigabytes
-from focus_eval.matrix.plan import SelectionPlan, count_selections
 from focus_eval.matrix.questions import (
     MissingDocuments,
     QuestionSet,
@@ -32,238 +27,59 @@ from focus_eval.matrix.questions import (
     task_source,
 )
 
-if TYPE_CHECKING:
-    from focus_eval.encoders.weights import Located
-
 
 @dataclass(frozen=True)
 class Missing:
     """One missing requirement, and how to fix it.
 
     Args:
-        gigabytes: that fetching it will take.
+        gigabytes: size of the download that fixes it; 0 for none.
     """
 
-    what: str
+    problem: str
     fix: str
     gigabytes: float = 0.0
 
 
-# Bytes of a row as a line of JSON beside its texts and options: of every row, of one that an encoder made (its
-# revision, seconds by stage), of a keyframe with its time, of a pull with its relevance and clip, of a scanned frame.
-ROW_BYTES, ENCODER_BYTES, KEYFRAME_BYTES, PULL_BYTES, SCAN_BYTES = 750, 400, 20, 32, 7
-ANSWER_BYTES, FED_BYTES = 900, 7
-# Bytes of an entry of the store beside its embedding; an embedding takes a fifth more than its numbers.
-ENTRY_BYTES, STORED_SHARE = 30, 1.2
-# SQLite's log beside the store grows to about this before it is folded in.
-LOG_BYTES = 20_000_000
-# Numbers of an embedding where the checkpoint is not here to tell: the largest of the shipped encoders.
-LARGEST_EMBEDDING = 1_152
-# Pulls are counted on so many videos of a benchmark, evenly over their lengths.
-MOST_VIDEOS = 32
-# Where neither rates nor the documents say how long a video is.
-_USUAL_VIDEO = VideoInfo(n_frames=30 * 900, fps=30.0)
-
-Asked = list[tuple[int, Question, VideoInfo | FocusEvalError]]
-
-
-@dataclass(frozen=True)
-class DiskEstimate:
-    """Most bytes that a run will have added to the disk at any moment.
-
-    Args:
-        rows: lines of JSON while it runs; the Parquet files that replace them are smaller.
-        store: embeddings and relevance of frames.
-    """
-
-    rows: float = 0.0
-    store: float = 0.0
-
-    @property
-    def gigabytes(self) -> float:
-        """All of it, in 10^9 bytes."""
-        return (self.rows + self.store) / 1e9
-
-
-def disk_estimate(
-    matrix: MatrixConfig, sets: dict[str, QuestionSet], folder: Path | None = None, *, store: Path | None = None
-) -> DiskEstimate:
-    """Return what a run of `matrix` will write.
-
-    Pulls are counted as in a plan, on flat relevance, but of a few videos only.
-
-    Args:
-        sets: the questions by "matrix/benchmark", as far as they are here.
-        folder, store: the run's folder and store; what they hold already is not counted again.
-    """
-    try:
-        specs, all_cells = selection_specs(matrix), cells(matrix)
-    except FocusEvalError:
-        return DiskEstimate()  # reported where the plan is made
-    run, parts, stored = RunFolder(folder) if folder else None, [0.0], 0.0
-    for benchmark in matrix.benchmarks:
-        questions = sets.get(f"{matrix.name}/{benchmark.name}")
-        if questions is None or not questions.questions:
-            continue
-        mine = [spec for spec in specs if spec.benchmark.name == benchmark.name]
-        sample = _sample(questions)
-        counted, distinct = count_selections(mine, sample)
-        scale = len(questions.questions) / sum(len(asked) for asked in sample)
-        n_texts = _mean_text(questions)
-        for spec, plan in zip(mine, counted, strict=True):
-            parts.append(_left(run, spec, scale * _row_bytes(spec, plan, n_texts), len(questions.questions)))
-        for cell in all_cells:
-            if cell.selection.benchmark.name == benchmark.name:
-                n_bytes = len(questions.questions) * (ANSWER_BYTES + FED_BYTES * cell.selection.k)
-                parts.append(_left(run, cell, n_bytes, len(questions.questions)))
-        if questions.config.videos:
-            stored += scale * _stored_bytes(mine, counted, distinct)
-    if stored:
-        stored = max(0.0, stored - _size(store)) + LOG_BYTES
-    # A part's lines go when its Parquet files are there, which take about a fifth: for a moment it is there twice.
-    return DiskEstimate(rows=sum(parts) + max(parts) / 4, store=stored)
-
-
-def _row_bytes(spec: SelectionSpec, plan: SelectionPlan, text_bytes: float) -> float:
-    fixed = ROW_BYTES + len(json.dumps(spec.sampler.options)) + ENCODER_BYTES * len(spec.encoders)
-    listed = KEYFRAME_BYTES * plan.keyframes + PULL_BYTES * plan.pulls + SCAN_BYTES * plan.scanned
-    return plan.questions * (fixed + text_bytes) + listed
-
-
-def _mean_text(questions: QuestionSet) -> float:
-    """Return the mean bytes of question and options; a row has both."""
-    texts = [[question.query, *question.options] for question in questions.questions]
-    return sum(len(text.encode(errors="replace")) for several in texts for text in several) / len(texts)
-
-
-def _stored_bytes(specs: list[SelectionSpec], plans: list[SelectionPlan], distinct: dict[str, int]) -> float:
-    """Return what the counted questions add to the store: nothing where each pays alone, or where no encoder runs."""
-    total, encoders = 0.0, dict[str, EncoderConfig]()
-    for spec, plan in zip(specs, plans, strict=True):
-        if spec.encoder is None or not spec.share_frames or (n_bytes := embedding_bytes(spec.encoder)) is None:
-            continue
-        encoders[spec.encoder.name] = spec.encoder
-        # Relevance is kept by question. As if no two samplers pulled one frame: too much is the safe side.
-        total += ENTRY_BYTES * plan.embedded_alone
-        if spec.scan_encoder is not None:
-            encoders[spec.scan_encoder.name] = spec.scan_encoder
-            total += ENTRY_BYTES * plan.scanned
-    for name, encoder in encoders.items():
-        if n_bytes := embedding_bytes(encoder):
-            total += distinct[name] * (STORED_SHARE * n_bytes + ENTRY_BYTES)
-    return total
-
-
-def embedding_bytes(encoder: EncoderConfig) -> int | None:
-    """Return the bytes of a frame's embedding in the store: 0 where only relevance is stored, None where nothing is.
-
-    A checkpoint tells how many numbers it has; without it they are `LARGEST_EMBEDDING`.
-    """
-    from focus_eval.encoders.registry import ENCODERS
-
-    try:
-        made = ENCODERS.load(encoder.encoder)
-    except FocusEvalError:
-        return None  # it cannot run, which is reported elsewhere
-    # As `ScoresFrames` in the scorer protocol: it is looked up by frame, and never stored.
-    if hasattr(made, "relevance_of"):
-        return None
-    if not getattr(made, "stores_embeddings", False):
-        return 0
-    return 4 * (getattr(made, "embedding_size", 0) or _checkpoint_size(made, encoder) or LARGEST_EMBEDDING)
-
-
-def _checkpoint_size(made: Any, encoder: EncoderConfig) -> int:
-    """Return the numbers of an embedding as the checkpoint's config states them; 0 where it is not here."""
-    try:
-        stated = json.loads(_located(encoder, made.model_type).config.read_text(encoding="utf-8"))
-    except (FocusEvalError, AttributeError, OSError, ValueError):
-        return 0
-    if stated.get("model_type") == "qwen3_vl":  # the language model gives the embedding
-        return int(stated["text_config"]["hidden_size"])
-    # SigLIP has no projection: its embeddings are as wide as its vision tower.
-    size = stated.get("projection_dim") or (stated.get("vision_config") or stated.get("model_cfg") or {})
-    size = size if isinstance(size, int) else size.get("hidden_size") or size.get("embed_dim")
-    return size if isinstance(size, int) else 0
-
-
-def _sample(questions: QuestionSet) -> list[Asked]:
-    """Return `MOST_VIDEOS` videos of all lengths, each with its questions and length; no video is opened."""
-    infos: dict[str, VideoInfo] = {}
-    for video, asked in questions.by_video.items():
-        infos[video] = questions.known_info(asked[0]) or _stated(asked[0].duration_seconds)
-    by_length = sorted(infos, key=lambda video: infos[video].n_frames)
-    n = min(MOST_VIDEOS, len(by_length))
-    # The middle of each of n equal parts of the videos in the order of their lengths.
-    chosen = [by_length[math.floor((at + 0.5) * len(by_length) / n)] for at in range(n)]
-    return [[(0, question, infos[video]) for question in questions.by_video[video]] for video in chosen]
-
-
-def _stated(seconds: float | None) -> VideoInfo:
-    return _USUAL_VIDEO if seconds is None else VideoInfo(n_frames=max(1, int(30 * seconds)), fps=30.0)
-
-
-def _left(run: RunFolder | None, part: SelectionSpec | AnswerSpec, n_bytes: float, n_questions: int) -> float:
-    """Return how many of `n_bytes` of a part's rows are still to be written."""
-    if run is None:
-        return n_bytes
-    folder = run.part(part)
-    lines = sum(map(_size, folder.glob("rows-*.jsonl")))
-    return max(0.0, n_bytes * (1 - min(1.0, _finished_rows(folder) / n_questions)) - lines)
-
-
-def _finished_rows(folder: Path) -> int:
-    file = folder / "rows.parquet"
-    if not file.exists():
-        return 0
-    import pyarrow.parquet
-
-    try:
-        return int(pyarrow.parquet.read_metadata(file).num_rows)
-    except (OSError, pyarrow.ArrowException):  # damaged: the run says so
-        return 0
-
-
-def _size(path: Path | None) -> int:
-    try:
-        return path.stat().st_size if path else 0
-    except OSError:  # not there, or gone between two looks
-        return 0
+# Most that rows and store of a few questions take.
+TRY_GIGABYTES = 1.0
 
 
 def questions_or_problems(
     config: BenchmarkConfig, limit: int | None, *, available_only: bool = False
 ) -> tuple[QuestionSet | None, list[Missing]]:
-    """Return the questions of a benchmark, or what keeps them from being read; the rates are read too."""
+    """Return the questions of a benchmark, or the problems of reading them or their rates."""
     try:
-        found = load_questions(config, limit=limit, available_only=available_only)
+        questions = load_questions(config, limit=limit, available_only=available_only)
         # Read here, so that a damaged file of rates is found before the run and not in the middle of it.
-        _ = found.rates
+        _ = questions.rates
     except MissingDocuments as error:
         return None, [_with_token_hint(config, error)]
     except FocusEvalError as error:
         return None, [Missing(f"questions of {config.name}", str(error))]
-    return found, []
+    return questions, []
 
 
 def documents_problems(questions: QuestionSet) -> list[Missing]:
-    """Return why the task cannot ask questions that come from a separate annotation file."""
+    """Return a problem if questions of an annotation file are not among the task's own documents; [] if none."""
     config = questions.config
     try:
         find_documents(config)
         # Without `annotations`, so that what is read is what the task itself would ask.
-        documents, where = read_questions(config.model_copy(update={"annotations": ""}))
+        documents, location = read_questions(config.model_copy(update={"annotations": ""}))
     except MissingDocuments as error:
         return [_with_token_hint(config, error)]
     except FocusEvalError as error:
         return [Missing(f"documents of task {config.task} of {config.name}", str(error))]
     # By id, not by number: another version may hold as many questions, but others.
-    known = {question.id for question in documents}
-    absent = [question.id for question in questions.questions if question.id not in known]
+    known_ids = {question.id for question in documents}
+    absent = [question.id for question in questions.questions if question.id not in known_ids]
     if not absent:
         return []
-    what = f"{len(absent)} of {len(questions.questions)} questions of {config.name} in the task's documents ({where})"
-    return [Missing(what, f"the first is {absent[0]!r}: another split or version? Leave `annotations` out")]
+    problem = (
+        f"{len(absent)} of {len(questions.questions)} questions of {config.name} in the task's documents ({location})"
+    )
+    return [Missing(problem, f"the first is {absent[0]!r}: another split or version? Leave `annotations` out")]
 
 
 def place_problems(config: BenchmarkConfig) -> Iterator[Missing]:
@@ -276,28 +92,34 @@ def place_problems(config: BenchmarkConfig) -> Iterator[Missing]:
     except FocusEvalError:
         return  # reported with the questions
     # Samplers read from `videos`, the task from HF_HOME: two copies could differ without anyone noticing.
-    looked = data_home(config) / folder
-    stated = Path(config.videos).expanduser()
-    videos = stated.resolve()
+    task_folder = data_home(config) / folder
+    config_folder = Path(config.videos).expanduser()
+    videos = config_folder.resolve()
     # Links are followed: one folder under two names is one place.
-    is_one_place = looked.resolve() in (videos, *videos.parents) or (looked / stated.name).resolve() == videos
+    is_one_place = (
+        task_folder.resolve() in (videos, *videos.parents) or (task_folder / config_folder.name).resolve() == videos
+    )
     if folder and not is_one_place:
         yield Missing(
-            f"one place for the videos of {config.name}: its task looks below {looked}, the config says {videos}",
-            f"set data_home so that {folder} lies below it, or link {looked} to the videos",
+            f"one place for the videos of {config.name}: its task looks below {task_folder}, the config says {videos}",
+            f"set data_home so that {folder} lies below it, or link {task_folder} to the videos",
         )
 
 
 def folder_problems(config: BenchmarkConfig) -> Iterator[Missing]:
-    """Yield a missing folder of videos, if the questions do not name the videos they need."""
+    """Yield a problem if the config's folder of videos does not exist; for a benchmark with unreadable questions."""
     if config.videos and not Path(config.videos).expanduser().is_dir():
         size = f" (about {config.disk_gigabytes:g} GB, {_to_fetch(config):g} GB with archives)"
-        what = f"all videos of {config.name}{size if config.disk_gigabytes else ''}: no folder {config.videos}"
-        yield Missing(what, _fetch_videos(config), gigabytes=_to_fetch(config))
+        problem = f"all videos of {config.name}{size if config.disk_gigabytes else ''}: no folder {config.videos}"
+        yield Missing(problem, _fetch_videos(config), gigabytes=_to_fetch(config))
 
 
 def video_problems(questions: QuestionSet, *, answered: bool) -> list[Missing]:
-    """Return how many videos are missing, of how many, and how large the data set is."""
+    """Return problems of the videos of `questions`: no folder configured, absent files, empty files.
+
+    Args:
+        answered: True if a model answers, which needs frames.
+    """
     config = questions.config
     if not config.videos:
         if answered:
@@ -313,22 +135,25 @@ def video_problems(questions: QuestionSet, *, answered: bool) -> list[Missing]:
     if absent:
         present = sum(file.stat().st_size for file in files.values() if file.is_file()) / 1e9
         size = f"; {present:.3g} GB of about {config.disk_gigabytes:g} GB are here" if config.disk_gigabytes else ""
-        what = f"{len(absent)} of {len(files)} videos of {config.name} ({_named(absent)}){size}"
+        problem = f"{len(absent)} of {len(files)} videos of {config.name} ({_first_names(absent)}){size}"
         # By the number of videos; their sizes are not known before they are here.
         share = _to_fetch(config) * len(absent) / len(files)
         fix = _fetch_videos(config)
         fix += "; or ask only the questions whose video is here: --available-only" if len(absent) < len(files) else ""
-        missing.append(Missing(what, fix, gigabytes=share))
+        missing.append(Missing(problem, fix, gigabytes=share))
     if empty:
-        what = f"{len(empty)} of {len(files)} videos of {config.name} are empty files ({_named(empty)})"
-        missing.append(Missing(what, f"delete them and fetch them again: {_fetch_videos(config)}"))
+        problem = f"{len(empty)} of {len(files)} videos of {config.name} are empty files ({_first_names(empty)})"
+        missing.append(Missing(problem, f"delete them, then {_fetch_videos(config)}"))
     return missing
 
 
 def _available_note(questions: QuestionSet) -> list[str]:
-    asked, of = len(questions.questions), len(questions.all_ids)
-    said = "every figure of this run is partial" if asked < of else "all of them"
-    return [f"{questions.config.name}: {asked:,} of {of:,} questions are asked, those whose video is here: {said}"]
+    n_requested, n_questions = len(questions.questions), len(questions.all_ids)
+    remark = "every figure of this run is partial" if n_requested < n_questions else "all of them"
+    return [
+        f"{questions.config.name}: {n_requested:,} of {n_questions:,} questions are asked, those whose video is here: "
+        f"{remark}"
+    ]
 
 
 def _to_fetch(config: BenchmarkConfig) -> float:
@@ -336,21 +161,35 @@ def _to_fetch(config: BenchmarkConfig) -> float:
 
 
 def _fetch_videos(config: BenchmarkConfig) -> str:
-    place = f"unpack the videos into {config.videos}"
-    return f"hf download {config.source} --repo-type dataset, then {place}" if "/" in config.source else place
+    """Return an instruction, as text, for fetching the videos: through lmms-eval if the config names a task."""
+    if not config.task:
+        if "/" not in config.source:
+            return f"put the videos into {config.videos}"
+        unpack = f"join the parts of an archive (cat NAME.tar.part.* > NAME.tar) and unpack it into {config.videos}"
+        return f"`hf download {config.source} --repo-type dataset`, {unpack}"
+    # lmms-eval's own task where there is one: it needs no include_path.
+    task = next((name for name in (*config.tasks, config.task) if not name.startswith("focus_")), config.task)
+    include = f", include_path='{resource_path('tasks')}'" if task.startswith("focus_") else ""
+    command = (
+        f'python -c "from lmms_eval.tasks import TaskManager, get_task_dict; '
+        f"get_task_dict(['{task}'], TaskManager('ERROR', model_name='default'{include}), 'simple')\""
+    )
+    if not Path(config.videos).expanduser().exists():
+        return f"let lmms-eval fetch and unpack them: `{command}`"
+    return f"put them into {config.videos}, or remove that folder and let lmms-eval fetch and unpack all: `{command}`"
 
 
 def _with_token_hint(config: BenchmarkConfig, error: MissingDocuments) -> Missing:
     if not config.gated:
-        return Missing(error.what, error.fix)
+        return Missing(error.problem, error.fix)
     # Only whether there is one: the token itself is shown nowhere.
     from huggingface_hub import get_token
 
     has_token = "a token is set" if get_token() else "no token is set on this machine"
-    return Missing(f"{error.what}; the data set is gated, {has_token}", error.fix)
+    return Missing(f"{error.problem}; the data set is gated, {has_token}", error.fix)
 
 
-def _named(videos: list[str]) -> str:
+def _first_names(videos: list[str]) -> str:
     return ", ".join(videos[:3]) + (", .." if len(videos) > 3 else "")
 
 
@@ -359,49 +198,50 @@ _TOKENIZERS = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt")
 _API_SECONDS = 10
 
 
-def argument_problems(
-    model: ModelConfig, frames: int, *, without_weights: bool, without_key: bool
-) -> Iterator[Missing]:
-    """Yield what the model's own constructor would refuse before it loads a weight: its real checks are run.
+def name_problems(model: ModelConfig) -> Iterator[Missing]:
+    """Yield a model that neither this package nor lmms-eval knows."""
+    from focus_eval.lmms.manifests import known_models
+
+    our_names = known_models()
+    if model.model in our_names:
+        return
+    if not model.model.startswith("focus_"):
+        if importlib.util.find_spec("lmms_eval") is None:
+            return  # reported as a missing package
+        from lmms_eval.models import list_available_models
+
+        if model.model in list_available_models(include_aliases=True):
+            return
+    # Only ours are named: lmms-eval has two hundred.
+    yield Missing(f"model {model.name}", str(unknown_name("lmms-eval model", model.model, our_names)))
+
+
+def argument_problems(model: ModelConfig, frames: int) -> Iterator[Missing]:
+    """Yield arguments that the model's constructor refuses; runs its own checks and loads no weights.
 
     Args:
         frames: most frames per question.
-        without_weights, without_key: these are missing, and named already.
     """
-    from lmms_eval.models import get_model, list_available_models
+    from lmms_eval.models import get_model
 
-    known = list_available_models(include_aliases=True)
-    if model.model not in known:
-        # Only ours are named: lmms-eval has two hundred.
-        ours = [name for name in known if name.startswith("focus_")]
-        yield Missing(f"model {model.name}", str(unknown_name("lmms-eval model", model.model, ours)))
-        return
-    # A missing key is reported already, and must not hide what else is wrong.
-    key, stand_in = model.api_key, without_key and bool(model.api_key)
-    if stand_in:
-        os.environ[key] = "any"
+    from focus_eval.matrix.answering import load_arguments
+
     try:
         arguments = load_arguments(model, frames=frames, device=best_device())
-        made = get_model(model.model)
+        wrapper = get_model(model.model)
         # A stock wrapper has no such check: it would have to load its weights.
-        if hasattr(made, "check_arguments"):
-            made.check_arguments(arguments)
+        if hasattr(wrapper, "check_arguments"):
+            wrapper.check_arguments(arguments)
     except MissingWeights as error:
-        if not without_weights:
-            yield Missing(f"weights of model {model.name}", str(error))
+        yield Missing(f"weights of model {model.name}", str(error))
     except FocusEvalError as error:
-        if not without_weights or "config.json" not in str(error):
-            yield Missing(f"arguments of model {model.name} ({model.model})", str(error))
+        yield Missing(f"arguments of model {model.name} ({model.model})", str(error))
     except (ImportError, ValueError, TypeError, OSError) as error:
         yield Missing(f"model {model.name} ({model.model})", f"lmms-eval cannot make it: {error}")
-    finally:
-        if stand_in:
-            # Nothing after this may take the stand-in for a key.
-            del os.environ[key]
 
 
 def weights_problems(model: ModelConfig) -> Iterator[Missing]:
-    """Yield what is missing of a model's checkpoint: all of it, shards, the right architecture, its tokenizer."""
+    """Yield problems of a model's checkpoint: absent, incomplete, of another architecture, without tokenizer."""
     from focus_eval.encoders.weights import is_path, weights_folder
     from focus_eval.lmms.weights import weights_problems as problems_of
 
@@ -411,21 +251,24 @@ def weights_problems(model: ModelConfig) -> Iterator[Missing]:
     fetch = f"hf download {pretrained}" + (f" --revision {revision}" if revision != "main" else "")
     folder = weights_folder(pretrained, revision)
     size = f", {model.disk_gigabytes:g} GB" if model.disk_gigabytes else ""
-    what = f"weights of model {model.name} ({pretrained}{size})"
+    problem_start = f"weights of model {model.name} ({pretrained}{size})"
     if folder is None and is_path(pretrained):
         yield Missing(f"weights of model {model.name}: no folder {pretrained}", "correct the path")
         return
     if folder is None:
-        yield Missing(f"{what} are not on this machine", fetch, gigabytes=model.disk_gigabytes)
+        yield Missing(f"{problem_start} are not on this machine", fetch, gigabytes=model.disk_gigabytes)
         return
     is_local = Path(pretrained).expanduser().is_dir()
     for problem in problems_of(folder, model.model):
         fix = f"put the whole checkpoint into {folder}" if is_local else f"{fetch} (fetches only what is not there)"
-        yield Missing(f"{what}: {problem}", fix)
+        yield Missing(f"{problem_start}: {problem}", fix)
 
 
 def key_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
-    """Yield what keeps an API from answering: no key, a refused key, an unknown model, an unreachable service."""
+    """Yield problems of a model's API: no key, a refused key, an unknown model, an unreachable service.
+
+    A service that lists no models only adds a line to `notes`.
+    """
     if not model.api_key:
         return
     key = os.environ.get(model.api_key)
@@ -436,13 +279,13 @@ def key_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
         import openai
     except ImportError:
         return  # reported as a missing package
-    where = str(model.args.get("base_url") or os.environ.get("OPENAI_API_BASE") or "") or None
+    base_url = str(model.args.get("base_url") or os.environ.get("OPENAI_API_BASE") or "") or None
     # No retries: a service that is down should be reported now, not after a minute.
-    client = openai.OpenAI(api_key=key, base_url=where, timeout=_API_SECONDS, max_retries=0)
+    client = openai.OpenAI(api_key=key, base_url=base_url, timeout=_API_SECONDS, max_retries=0)
     name = str(model.args.get("model_version") or model.args.get("model") or "")
     service = str(client.base_url).rstrip("/")
     try:
-        served = [item.id for item in client.models.list()]
+        served_models = [item.id for item in client.models.list()]
     except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
         yield Missing(
             f"an API key of model {model.name} that {service} accepts (it says {error.status_code})",
@@ -454,13 +297,13 @@ def key_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
         notes.append(f"{model.name}: {service} lists no models ({error.status_code}): its key could not be checked")
     else:
         # An empty list says nothing of what is served.
-        if served and name and name not in served:
-            known = ", ".join(sorted(served)[:5])
-            yield Missing(f"model {name} at {service}", f"set model_version to one it serves: {known}")
+        if served_models and name and name not in served_models:
+            model_names = ", ".join(sorted(served_models)[:5])
+            yield Missing(f"model {name} at {service}", f"set model_version to one it serves: {model_names}")
 
 
 def llm_problems(sampler: Any) -> Iterator[Missing]:
-    """Yield what keeps the model that a sampler asks from answering: no key, a service that is down."""
+    """Yield problems of the model that a sampler asks: no key, a service that is down."""
     from focus_eval.llms.registry import ready_llm
 
     try:
@@ -470,9 +313,21 @@ def llm_problems(sampler: Any) -> Iterator[Missing]:
 
 
 def encoder_problems(encoder: EncoderConfig) -> Iterator[Missing]:
-    """Yield what is missing of an encoder: its packages, weights, tokenizer; options that it does not have."""
-    from focus_eval.encoders.registry import ENCODERS, read_encoder
+    """Yield problems of an encoder: missing packages, weights, tokenizer or files, and wrong options."""
+    from focus_eval.encoders.registry import read_encoder
+    from focus_eval.encoders.weights import encoder_checkpoint
 
+    try:
+        checkpoint = encoder_checkpoint(encoder.encoder, encoder.options)
+    except FocusEvalError as error:
+        # Only what must be fetched takes room on the disk.
+        gigabytes = encoder.disk_gigabytes if isinstance(error, MissingWeights) else 0.0
+        size = f" ({encoder.disk_gigabytes:g} GB)" if encoder.disk_gigabytes else ""
+        yield Missing(f"weights of encoder {encoder.name}{size}", str(error), gigabytes=gigabytes)
+        return
+    # open_clip brings its own tokenizer, and says itself where a checkpoint must hold another.
+    if checkpoint and checkpoint.layout.has_tokenizer and not _has_tokenizer(checkpoint.folder):
+        yield Missing(f"the tokenizer of encoder {encoder.name} in {checkpoint.folder}", "fetch the checkpoint again")
     try:
         read_encoder(encoder.encoder, encoder.options)
     except FocusEvalError as error:
@@ -482,39 +337,14 @@ def encoder_problems(encoder: EncoderConfig) -> Iterator[Missing]:
     path = encoder.options.get("path")
     if isinstance(path, str) and not Path(path).expanduser().exists():
         yield Missing(f"the file {path} of encoder {encoder.name}", "record it, or correct the option path")
-    # What a checkpoint's config must state: an encoder without it has no checkpoint from the hub.
-    if model_type := ENCODERS.fact(encoder.encoder, "model_type"):
-        yield from _checkpoint_problems(encoder, model_type)
 
 
-def _located(encoder: EncoderConfig, model_type: str | tuple[str, ...]) -> Located:
-    """Return the checkpoint of `encoder`. Raises as `locate`."""
-    from focus_eval.encoders.registry import ENCODERS
-    from focus_eval.encoders.weights import locate
-
-    checkpoint, revision = encoder.options.get("checkpoint"), encoder.options.get("revision")
-    name = str(checkpoint or ENCODERS.fact(encoder.encoder, "default_checkpoint", encoder.name))
-    return locate(name, revision=str(revision) if revision else None, model_type=model_type)
-
-
-def _checkpoint_problems(encoder: EncoderConfig, model_type: str | tuple[str, ...]) -> Iterator[Missing]:
-    try:
-        found = _located(encoder, model_type)
-    except FocusEvalError as error:
-        # Only what must be fetched takes room on the disk.
-        size = encoder.disk_gigabytes if isinstance(error, MissingWeights) else 0.0
-        said = f" ({encoder.disk_gigabytes:g} GB)" if encoder.disk_gigabytes else ""
-        yield Missing(f"weights of encoder {encoder.name}{said}", str(error), gigabytes=size)
-        return
-    # open_clip brings its own tokenizer, and says itself where a checkpoint must hold another.
-    if found.layout.has_tokenizer and not any(
-        all((found.folder / name).is_file() for name in names) for names in _TOKENIZERS
-    ):
-        yield Missing(f"the tokenizer of encoder {encoder.name} in {found.folder}", "fetch the checkpoint again")
+def _has_tokenizer(folder: Path) -> bool:
+    return any(all((folder / name).is_file() for name in names) for names in _TOKENIZERS)
 
 
 def memory_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
-    """Yield too few GPUs, or too little memory for the weights; a model that will run on the CPU is a note."""
+    """Yield a lack of GPUs or of memory for a model's weights; running on the CPU only adds a line to `notes`."""
     from focus_eval.encoders.weights import weights_folder
     from focus_eval.lmms.weights import weights_gigabytes
 
@@ -522,22 +352,67 @@ def memory_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
     folder = weights_folder(str(pretrained), str(model.args.get("revision") or "main")) if pretrained else None
     if not model.needs_gpu or folder is None:
         return
-    needed, cards, wanted = weights_gigabytes(folder), gpu_gigabytes(), int(model.gpus or 1)
-    if not cards:
+    weight_gigabytes, gpu_sizes, n_gpus = weights_gigabytes(folder), gpu_gigabytes(), int(model.gpus or 1)
+    if not gpu_sizes:
         notes.append(f"{model.name} will run on the CPU: torch finds no GPU")
         # Weights only: frames and activations come on top, so a model that fails here cannot run.
         memory = host_gigabytes()
-        if memory is not None and needed > memory:
+        if memory is not None and weight_gigabytes > memory:
             yield Missing(
-                f"memory for model {model.name}: {needed:.0f} GB of weights, {memory:.0f} GB here", "use a GPU"
+                f"memory for model {model.name}: {weight_gigabytes:.0f} GB of weights, {memory:.0f} GB here",
+                "use a GPU",
             )
-    elif len(cards) < wanted:
-        yield Missing(f"GPUs for model {model.name}: it takes {wanted}, {len(cards)} are here", "use a larger node")
-    elif needed > sum(cards[:wanted]):
+    elif len(gpu_sizes) < n_gpus:
+        yield Missing(f"GPUs for model {model.name}: it takes {n_gpus}, {len(gpu_sizes)} are here", "use a larger node")
+    elif weight_gigabytes > sum(gpu_sizes[:n_gpus]):
         yield Missing(
-            f"memory for model {model.name}: {needed:.0f} GB of weights, {sum(cards[:wanted]):.0f} GB on {wanted} GPUs",
+            f"memory for model {model.name}: {weight_gigabytes:.0f} GB of weights, {sum(gpu_sizes[:n_gpus]):.0f} GB on "
+            f"{n_gpus} GPUs",
             "set gpus in the model's config, and device_map: auto",
         )
+
+
+def infeasible_problems(matrix: MatrixConfig, sets: dict[str, QuestionSet], notes: list[str]) -> Iterator[Missing]:
+    """Yield selections that may end without frames for more questions than `max_error_share` allows.
+
+    Args:
+        sets: questions by "matrix/benchmark"; benchmarks without an entry are left out.
+        notes: gets a line per such selection instead if the share is allowed.
+    """
+    n_rows = n_infeasible = 0
+    lines: dict[str, None] = {}
+    for spec in selection_specs(matrix):
+        if (questions := sets.get(f"{matrix.name}/{spec.benchmark.name}")) is None:
+            continue
+        n_rows += len(questions.questions)
+        infeasible = _infeasible_questions(spec, questions)
+        if infeasible:
+            n_infeasible += len(infeasible)
+            first, seconds, reason = infeasible[0]
+            share = f"{len(infeasible)} of {len(questions.questions)} questions"
+            line = (
+                f"{spec.label}, K {spec.k}: {share} (first: {first}, {seconds:.1f} s) may end without frames: {reason}"
+            )
+            lines.setdefault(line)
+    is_allowed = n_infeasible <= matrix.max_error_share * n_rows
+    for line in lines:
+        if is_allowed:
+            notes.append(f"{line}; such errors count, as max_error_share = {matrix.max_error_share:.0%} allows")
+        else:
+            yield Missing(f"frames of {line}", "or leave that part out with --only, or raise max_error_share")
+
+
+def _infeasible_questions(spec: SelectionSpec, questions: QuestionSet) -> list[tuple[str, float, str]]:
+    """Return (question id, video seconds, reason) where the sampler may find no frame; opens no video."""
+    infeasible = []
+    for question in questions.questions:
+        video = questions.known_info(question)
+        if video is None and question.duration_seconds:
+            # Samplers' grids are in seconds: the rate matters little.
+            video = VideoInfo(n_frames=max(1, round(30 * question.duration_seconds)), fps=30.0)
+        if video is not None and (reason := spec.sampler.infeasible_reason(video, k=spec.k)) is not None:
+            infeasible.append((question.id, video.duration_seconds, reason))
+    return infeasible
 
 
 EntryT = TypeVar("EntryT")
@@ -545,11 +420,11 @@ EntryT = TypeVar("EntryT")
 
 @dataclass(frozen=True)
 class Preflight:
-    """What was found.
+    """Result of the checks.
 
     Args:
-        missing: all without which a run would stop or record errors.
-        notes: what is worth knowing and stops nothing.
+        missing: requirements without which a run would stop or record errors.
+        notes: remarks that stop nothing.
         sets: the questions by "matrix/benchmark", as far as they are on this machine.
     """
 
@@ -565,106 +440,121 @@ def check_all(
     keys, devices and disk. Fetches nothing, loads no weights, writes nothing.
 
     Args:
-        store: file of embeddings, where it does not lie beside the runs.
+        store: file of embeddings; None for `store.sqlite` beside each run's folder.
     """
     notes: list[str] = []
-    missing = [*_packages([matrix for matrix, _ in matrices], engine)]
+    missing = [*package_problems([matrix for matrix, _ in matrices], engine)]
     sets: dict[str, QuestionSet] = {}
-    missing += _of_folder(store.parent, "--store") if store else []
+    missing += write_problems(store.parent, "--store") if store else []
     for matrix, folder in matrices:
-        missing += _of_folder(folder, "--out")
+        missing += write_problems(folder, "--out")
         for benchmark in matrix.benchmarks:
             missing += place_problems(benchmark)
-            found, problems = questions_or_problems(benchmark, matrix.limit, available_only=matrix.available_only)
+            questions, problems = questions_or_problems(benchmark, matrix.limit, available_only=matrix.available_only)
             missing += problems
-            if found is None:
+            if questions is None:
                 # Without questions it is not known which videos are needed, but the folder can be checked.
                 missing += folder_problems(benchmark)
                 continue
-            if found.questions:
-                sets[f"{matrix.name}/{benchmark.name}"] = found
-            missing += video_problems(found, answered=bool(matrix.models))
-            notes += _available_note(found) if matrix.available_only else []
+            if questions.questions:
+                sets[f"{matrix.name}/{benchmark.name}"] = questions
+            missing += video_problems(questions, answered=bool(matrix.models))
+            notes += _available_note(questions) if matrix.available_only else []
             # Only models ask the task's documents; samplers do with the annotations.
-            missing += documents_problems(found) if matrix.models and benchmark.annotations else []
+            missing += documents_problems(questions) if matrix.models and benchmark.annotations else []
+        missing += infeasible_problems(matrix, sets, notes)
     specs = [spec for matrix, _ in matrices for spec in selection_specs(matrix)]
-    for encoder in _distinct(item for matrix, _ in matrices for item in all_encoders(matrix)):
+    for encoder in _unique(item for matrix, _ in matrices for item in all_encoders(matrix)):
         missing += encoder_problems(encoder)
     for sampler in {spec.sampler.options.get("llm"): spec.sampler for spec in specs if spec.sampler.needs_llm}.values():
         missing += llm_problems(sampler)
-    for model in _distinct(item for matrix, _ in matrices for item in matrix.models):
-        missing += _of_model(model, [matrix for matrix, _ in matrices if model in matrix.models], engine, notes)
-    missing += _disk(matrices, sets, missing, store)
-    return Preflight(tuple(_distinct(missing)), tuple(_distinct(notes)), sets)
+    for model in _unique(item for matrix, _ in matrices for item in matrix.models):
+        missing += model_problems(model, [matrix for matrix, _ in matrices if model in matrix.models], engine, notes)
+    missing += disk_problems(matrices, missing, store)
+    return Preflight(tuple(_unique(missing)), tuple(_unique(notes)), sets)
 
 
-def _of_model(model: ModelConfig, matrices: list[MatrixConfig], engine: str, notes: list[str]) -> Iterator[Missing]:
-    frames = max(max(matrix.k, default=model.frames) for matrix in matrices)
-    # Checked first, so that the constructor's own complaint about them is no second line.
-    weights = list(weights_problems(model))
-    yield from weights
-    keys = list(key_problems(model, notes))
-    yield from keys
-    if importlib.util.find_spec("lmms_eval") is not None:
-        yield from argument_problems(model, frames, without_weights=bool(weights), without_key=bool(keys))
+def model_problems(
+    model: ModelConfig, matrices: list[MatrixConfig], engine: str, notes: list[str]
+) -> Iterator[Missing]:
+    """Yield problems of a model; its arguments are checked, with lmms-eval, only if weights and keys are there."""
+    if unknown := list(name_problems(model)):
+        yield from unknown
+        return
+    weights, keys = list(weights_problems(model)), list(key_problems(model, notes))
+    yield from (*weights, *keys)
+    if not weights and not keys and importlib.util.find_spec("lmms_eval") is not None:
+        frames = max(max(matrix.k, default=model.frames) for matrix in matrices)
+        yield from argument_problems(model, frames)
     # A cluster's GPUs are not those of this machine.
     if engine == "local" and not weights:
         yield from memory_problems(model, notes)
 
 
-def _packages(matrices: list[MatrixConfig], engine: str) -> Iterator[Missing]:
-    needed = [("lmms_eval", "lmms", any(matrix.models for matrix in matrices))]
-    needed += [("torch", "encoders", any(matrix.encoders for matrix in matrices)), ("ray", "ray", engine == "ray")]
-    for package, extra, is_needed in needed:
+def package_problems(matrices: list[MatrixConfig], engine: str = "local") -> Iterator[Missing]:
+    """Yield the packages that the matrices need and that are not installed."""
+    encoders = [encoder for matrix in matrices for encoder in matrix.encoders]
+    requirements = [
+        ("lmms_eval", "lmms", any(matrix.models for matrix in matrices)),
+        ("torch", "encoders", any(map(_has_checkpoint, encoders))),
+        ("ray", "ray", engine == "ray"),
+    ]
+    for package, extra, is_needed in requirements:
         if is_needed and importlib.util.find_spec(package) is None:
             yield Missing(f"the package {package.replace('_', '-')}", install_command(extra))
 
 
-def _of_folder(folder: Path, option: str) -> Iterator[Missing]:
-    there = _existing(folder)
-    if not os.access(there, os.W_OK):
-        yield Missing(f"{there}: cannot be written", f"name another folder with {option}, or change its permissions")
+def _has_checkpoint(encoder: EncoderConfig) -> bool:
+    """Return True if the encoder loads a checkpoint with torch."""
+    from focus_eval.encoders.registry import ENCODERS
+
+    return encoder.encoder in ENCODERS and bool(ENCODERS.fact(encoder.encoder, "model_type"))
 
 
-def _disk(
-    matrices: Sequence[tuple[MatrixConfig, Path]],
-    sets: dict[str, QuestionSet],
-    missing: Sequence[Missing],
-    store: Path | None,
+def write_problems(folder: Path, option: str) -> Iterator[Missing]:
+    existing = _nearest_existing(folder)
+    if not os.access(existing, os.W_OK):
+        yield Missing(f"{existing}: cannot be written", f"name another folder with {option}, or change its permissions")
+
+
+def disk_problems(
+    matrices: Sequence[tuple[MatrixConfig, Path]], missing: Sequence[Missing], store: Path | None
 ) -> Iterator[Missing]:
-    """Compare the bytes to write and to fetch with the free space."""
-    needed: list[tuple[Path, float]] = []
+    """Yield disks with less free space than the matrices write and the downloads need."""
+    demands: list[tuple[Path, float]] = []
     for matrix, folder in matrices:
-        where = store or folder.parent / "store.sqlite"
-        estimate = disk_estimate(matrix, sets, folder, store=where)
-        needed += [(folder, estimate.rows / 1e9), (where, estimate.store / 1e9)]
-    to_fetch = sum(item.gigabytes for item in _distinct(missing))
+        file = store or folder.parent / "store.sqlite"
+        stored = file.stat().st_size / 1e9 if file.is_file() else 0.0
+        # The stated size is of the whole table; a try with a limit takes less than the default.
+        size = matrix.store_gigabytes if matrix.limit is None else min(matrix.store_gigabytes, TRY_GIGABYTES)
+        demands.append((file, max(0.0, size - stored)))
+    to_fetch = sum(item.gigabytes for item in _unique(missing))
     if to_fetch:
-        needed.append((Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser(), to_fetch))
+        demands.append((Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser(), to_fetch))
     # Summed by disk: several runs, the store, and what is fetched, may share one.
     disks: dict[int, tuple[Path, float]] = {}
-    for path, gigabytes in needed:
-        there = _existing(path)
-        first, so_far = disks.get(there.stat().st_dev, (there, 0.0))
-        disks[there.stat().st_dev] = (first, so_far + gigabytes)
-    for there, gigabytes in disks.values():
-        free = shutil.disk_usage(there).free / 1e9
+    for path, gigabytes in demands:
+        existing = _nearest_existing(path)
+        first, so_far = disks.get(existing.stat().st_dev, (existing, 0.0))
+        disks[existing.stat().st_dev] = (first, so_far + gigabytes)
+    for existing, gigabytes in disks.values():
+        free = shutil.disk_usage(existing).free / 1e9
         if gigabytes > free:
             yield Missing(
-                f"disk: {gigabytes:.3g} GB needed, {free:.3g} GB free on {there}",
+                f"disk: {gigabytes:.3g} GB needed, {free:.3g} GB free on {existing}",
                 "free some, or name another disk: --out and --store for what is written, HF_HOME for what is fetched",
             )
 
 
-def _existing(folder: Path) -> Path:
+def _nearest_existing(folder: Path) -> Path:
     # A run's folder need not exist yet: the first folder above it that does tells disk and permissions.
     return next(path for path in [folder.resolve(), *folder.resolve().parents] if path.exists())
 
 
-def _distinct(entries: Iterable[EntryT]) -> list[EntryT]:
-    kept: list[EntryT] = []
+def _unique(entries: Iterable[EntryT]) -> list[EntryT]:
+    distinct: list[EntryT] = []
     for entry in entries:
         # A list, since configurations hold lists and dicts and cannot be put into a set.
-        if entry not in kept:
-            kept.append(entry)
-    return kept
+        if entry not in distinct:
+            distinct.append(entry)
+    return distinct

@@ -1,4 +1,4 @@
-"""The questions of a matrix: documents found on this machine, lengths of videos, requests of tasks."""
+"""Finds the questions of a matrix on this machine, the lengths of their videos and the requests of their tasks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 import yaml
 
 from focus_eval.benchmarks.declared import DeclaredBenchmark
-from focus_eval.benchmarks.question import Benchmark, Question
+from focus_eval.benchmarks.question import Benchmark
 from focus_eval.benchmarks.registry import VideoRate, questions_of, read_annotations, read_documents, read_rates
 from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError
 from focus_eval.core.resources import resource_path
-from focus_eval.core.types import VideoInfo
+from focus_eval.core.types import Question, VideoInfo
 from focus_eval.lmms.prompts import DEFAULT, task_values
 from focus_eval.matrix.config import BenchmarkConfig
 from focus_eval.video import open_video
@@ -34,13 +34,13 @@ class MissingDocuments(FocusEvalError):
     """Documents that are not on this machine.
 
     Args:
-        what: what is missing.
-        fix: the command that fetches it.
+        problem: names the missing documents.
+        fix: the command that fetches them.
     """
 
-    def __init__(self, what: str, fix: str) -> None:
-        super().__init__(f"{what}: {fix}")
-        self.what, self.fix = what, fix
+    def __init__(self, problem: str, fix: str) -> None:
+        super().__init__(f"{problem}: {fix}")
+        self.problem, self.fix = problem, fix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class TaskSource:
         repository: data set on the hub, or a local folder.
         subset: the data set's configuration; "" for the only one.
         split: e.g. "validation".
-        video_folder: its videos' folder below HF_HOME; "" where the task does not say.
+        video_folder: folder of its videos below HF_HOME; "" where the task names none.
     """
 
     repository: str
@@ -62,13 +62,13 @@ class TaskSource:
     @property
     def fetch_command(self) -> str:
         """The command that downloads the documents, without the videos, into the hub's cache."""
-        wanted = " ".join(f'--include "{pattern}"' for pattern in ("*.parquet", "*.json", "*.md"))
-        return f"hf download {self.repository} --repo-type dataset {wanted}"
+        patterns = " ".join(f'--include "{pattern}"' for pattern in ("*.parquet", "*.json", "*.md"))
+        return f"hf download {self.repository} --repo-type dataset {patterns}"
 
 
 @dataclass(frozen=True)
 class DocumentFiles:
-    """Files that hold all documents of a split, in order, and what format they have ("parquet", "json" or "arrow")."""
+    """Files with all documents of a split, in order, and their format ("parquet", "json" or "arrow")."""
 
     format: str
     files: tuple[Path, ...]
@@ -84,40 +84,40 @@ def find_documents(config: BenchmarkConfig) -> DocumentFiles:
     source = task_source(config.task)
     if config.dataset:
         # A stated folder is the only place: falling back to a cache could ask another version of the questions.
-        found = documents_in(Path(config.dataset), source)
-        if found is None:
+        documents = documents_in(Path(config.dataset), source)
+        if documents is None:
             raise InvalidInput(
                 f"dataset {config.dataset} of {config.name}: no documents of split {source.split!r} "
                 f"({source.split}-*.parquet, .jsonl or .json) in this folder"
             )
-        return found
+        return documents
     folder = dataset_snapshot(source.repository)
-    found = documents_in(folder, source) if folder is not None else None
-    found = found or _prepared(source)
-    if found is None:
+    documents = documents_in(folder, source) if folder is not None else None
+    documents = documents or _prepared(source)
+    if documents is None:
         is_gated = " (gated: accept its terms on its page, then `hf auth login`)" if config.gated else ""
         state = "are not complete in the hub's cache" if folder is not None else "are not on this machine"
-        what = f"documents of {config.name} ({source.repository}, split {source.split}) {state}"
-        raise MissingDocuments(what, source.fetch_command + is_gated)
-    return found
+        problem = f"documents of {config.name} ({source.repository}, split {source.split}) {state}"
+        raise MissingDocuments(problem, source.fetch_command + is_gated)
+    return documents
 
 
 def documents_in(folder: Path, source: TaskSource) -> DocumentFiles | None:
-    """Return the documents of `source` in a data set's folder; None where it has none.
+    """Return the document files of `source` in a data set's folder; None if they are absent or incomplete.
 
-    What the data set's card says of its configurations comes first; else the usual names of shards.
+    File patterns in the data set's card come first, then the usual names of shards.
     """
-    stated = _stated_patterns(folder / "README.md", source)
+    card_patterns = _stated_patterns(folder / "README.md", source)
     usual = [
         f"{place}{source.split}{name}"
         for place in ("", "data/", *([f"{source.subset}/"] if source.subset else []))
         for name in ("-*.parquet", ".parquet", ".jsonl", ".json")
     ]
     # A split may be stated as several files (VSI-Bench's is): all of them are its documents, in the card's order.
-    for patterns in [stated, *([item] for item in (*usual, f"*/{source.split}-*.parquet"))]:
+    for patterns in [card_patterns, *([item] for item in (*usual, f"*/{source.split}-*.parquet"))]:
         matches = [sorted(folder.glob(pattern)) for pattern in patterns]
         # The card names files that are not here: what is here is not the whole split.
-        if patterns is stated and any(matches) and not all(matches):
+        if patterns is card_patterns and any(matches) and not all(matches):
             return None
         files = tuple(dict.fromkeys(file for match in matches for file in match))
         in_one_place = len({file.parent for file in files}) == 1
@@ -135,12 +135,12 @@ def dataset_snapshot(repository: str) -> Path | None:
     except ImportError:
         return None
     # Not snapshot_download: it refuses a snapshot of which only the documents were fetched.
-    kept = Path(constants.HF_HUB_CACHE) / f"datasets--{repository.replace('/', '--')}"
+    repository_folder = Path(constants.HF_HUB_CACHE) / f"datasets--{repository.replace('/', '--')}"
     # A cache may hold several snapshots; this is the one that a load without a revision takes.
-    reference = kept / "refs" / "main"
+    reference = repository_folder / "refs" / "main"
     if not reference.is_file():
         return None
-    folder = kept / "snapshots" / reference.read_text(encoding="utf-8").strip()
+    folder = repository_folder / "snapshots" / reference.read_text(encoding="utf-8").strip()
     return folder if folder.is_dir() else None
 
 
@@ -166,7 +166,7 @@ def task_source(task: str) -> TaskSource:
 
 
 def _stated_patterns(card: Path, source: TaskSource) -> list[str]:
-    """Return the patterns of files that a data set's card gives for configuration and split."""
+    """Return the file patterns that the card states for the subset and split of `source`; [] if it states none."""
     if not card.is_file():
         return []
     head, *_ = card.read_text(encoding="utf-8").removeprefix("---").partition("\n---")
@@ -174,9 +174,9 @@ def _stated_patterns(card: Path, source: TaskSource) -> list[str]:
         configs = (yaml.safe_load(head) or {}).get("configs") or []
     except (yaml.YAMLError, AttributeError, ValueError, TypeError):
         return []
-    wanted = [config for config in configs if not source.subset or config.get("config_name") == source.subset]
+    matching = [config for config in configs if not source.subset or config.get("config_name") == source.subset]
     # A task without a subset means the first configuration of the card.
-    return _patterns_of(wanted[0].get("data_files"), source.split) if wanted else []
+    return _patterns_of(matching[0].get("data_files"), source.split) if matching else []
 
 
 def _patterns_of(data_files: Any, split: str) -> list[str]:
@@ -192,14 +192,14 @@ def _patterns_of(data_files: Any, split: str) -> list[str]:
 
 
 def _is_whole(files: tuple[Path, ...]) -> bool:
-    """Return False where shards named "..-00000-of-00003" are not all there."""
+    """Return False if `files` are shards named "..-00000-of-00003" and some are absent."""
     # Half a data set, from a fetch that was broken off, must not pass for a short one.
     ends = files[0].stem.rsplit("-of-", 1)
     return len(ends) == 1 or not ends[1].isdigit() or len(files) == int(ends[1])
 
 
 def _prepared(source: TaskSource) -> DocumentFiles | None:
-    """Return the documents as the `datasets` library keeps them after it has loaded a data set once."""
+    """Return the documents of `source` in the cache of the `datasets` library; None if they are not there."""
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
     places = [os.environ.get("LMMS_EVAL_DATASETS_CACHE"), os.environ.get("HF_DATASETS_CACHE"), str(home / "datasets")]
     folder_name = source.repository.replace("/", "___")
@@ -218,8 +218,8 @@ class QuestionSet:
     """The questions of one benchmark, in the annotation's order, with their videos.
 
     Args:
-        config: where they are.
-        questions: those asked, after `limit`.
+        config: states where questions and videos are.
+        questions: the questions to ask, after `limit` and `available_only`.
         all_ids: ids of all questions of the benchmark.
     """
 
@@ -242,7 +242,7 @@ class QuestionSet:
 
     @cached_property
     def rates(self) -> dict[str, VideoRate]:
-        """Length and rate by question id, where the config names a file of them."""
+        """Length and rate by question id from the config's file of rates; {} if it names none."""
         return read_rates(self.config.rates) if self.config.rates else {}
 
     def video_path(self, video: str) -> Path:
@@ -262,30 +262,30 @@ class QuestionSet:
         Raises:
             VideoError: no rates, and a video that cannot be read.
         """
-        if known := self.known_info(question):
-            return known
+        if known_info := self.known_info(question):
+            return known_info
         with open_video(self.video_path(question.video)) as reader:
             return reader.info
 
     def infos(self) -> Iterator[list[tuple[int, Question, VideoInfo | FocusEvalError]]]:
-        """Yield the questions video by video: number, question, and what is known of its video or why nothing is."""
+        """Yield one list per video of (question's index, question, its video's length and rate, or the error)."""
         # Videos are visited one by one, but whoever counts may need the annotation's order.
         numbers = {question.id: number for number, question in enumerate(self.questions)}
         for questions in self.by_video.values():
             yield [(numbers[question.id], question, info) for question, info in self._infos_of(questions)]
 
     def _infos_of(self, questions: list[Question]) -> Iterator[tuple[Question, VideoInfo | FocusEvalError]]:
-        """Yield the questions of one video with its length and rate; it is opened once at most."""
+        """Yield each question of one video with length and rate, or the error; opens the video at most once."""
         probed: VideoInfo | FocusEvalError | None = None
         for question in questions:
-            known = self.known_info(question)
+            known_info = self.known_info(question)
             # An error is kept too: a damaged file is opened once, not for each of its questions.
-            if known is None and probed is None:
+            if known_info is None and probed is None:
                 try:
                     probed = self.info(question)
                 except FocusEvalError as error:
                     probed = error
-            info = known or probed
+            info = known_info or probed
             assert info is not None
             yield question, info
 
@@ -294,31 +294,31 @@ def load_questions(config: BenchmarkConfig, *, limit: int | None = None, availab
     """Return the first `limit` questions of the benchmark (all by default).
 
     Args:
-        available_only: only those whose video is here; an empty file is not one.
+        available_only: keep only questions whose video is a file on this machine that is not empty.
 
     Raises:
         MissingDocuments: the task's documents are not on this machine.
         InvalidInput: annotations that are missing or damaged, or other in number than the config states.
     """
-    questions, where = read_questions(config)
+    questions, location = read_questions(config)
     if config.questions is not None and len(questions) != config.questions:
         raise InvalidInput(
-            f"{where}: {len(questions)} questions, {config.name} has {config.questions}; "
+            f"{location}: {len(questions)} questions, {config.name} has {config.questions}; "
             "is this another split or version?"
         )
     # All ids, also under a limit: finished rows are put into the order of the whole benchmark.
     ids = [question.id for question in questions]
     if available_only and config.videos:
         files = {question.video: Path(config.videos) / question.video for question in questions}
-        here = {video for video, file in files.items() if file.is_file() and file.stat().st_size > 0}
-        questions = [question for question in questions if question.video in here]
+        present_videos = {video for video, file in files.items() if file.is_file() and file.stat().st_size > 0}
+        questions = [question for question in questions if question.video in present_videos]
     return QuestionSet(config, tuple(questions[:limit]), ids)
 
 
 def read_questions(config: BenchmarkConfig) -> tuple[list[Question], str]:
-    """Return all questions of a benchmark, and the name of the file or folder they are from.
+    """Return all questions of a benchmark, and the file or folder they were read from.
 
-    They are those of `annotations` where the config names it, else the documents of its task.
+    The source is `annotations` where the config names it, else the documents of its task.
 
     Raises:
         MissingDocuments: the task's documents are not on this machine.
@@ -326,10 +326,10 @@ def read_questions(config: BenchmarkConfig) -> tuple[list[Question], str]:
     """
     if config.annotations:
         return read_annotations(config.make(), config.annotations), config.annotations
-    found = find_documents(config)
-    documents = [document for file in found.files for document in read_documents(file)]
-    where = str(found.files[0] if len(found.files) == 1 else found.files[0].parent)
-    return questions_of(config.make(), _with_evidence(documents, config), where=where), where
+    task_documents = find_documents(config)
+    documents = [document for file in task_documents.files for document in read_documents(file)]
+    location = str(task_documents.files[0] if len(task_documents.files) == 1 else task_documents.files[0].parent)
+    return questions_of(config.make(), _with_evidence(documents, config), location=location), location
 
 
 def _with_evidence(documents: list[Mapping[str, Any]], config: BenchmarkConfig) -> list[Mapping[str, Any]]:
@@ -352,8 +352,8 @@ def _with_evidence(documents: list[Mapping[str, Any]], config: BenchmarkConfig) 
 class TaskRequests:
     """The requests of one lmms-eval task, found by question id.
 
-    They are built once by the task itself (its prompt, its generation arguments); what makes a document our
-    question is the same code that read the annotations.
+    The task itself builds them once, with its prompt and generation arguments. The benchmark's own code reads the
+    question id from each document, as it does for annotations.
 
     Raises:
         RunError: a task lmms-eval does not know, or whose documents are not the questions of the benchmark.
@@ -386,7 +386,7 @@ class TaskRequests:
 
     @contextmanager
     def served(self, model: Any) -> Iterator[TaskRequests]:
-        """Give `model` this task's documents and videos inside the block."""
+        """Attach this task's documents and videos to `model` inside the block."""
         # Every time: the model may have been loaded since, and another benchmark's videos may lie elsewhere.
         model.task_dict[self._task.config.task] = self._task.dataset
         with _home_of_tasks(self._home):
@@ -398,36 +398,41 @@ class TaskRequests:
 
 
 def data_home(config: BenchmarkConfig) -> Path:
-    """Return the folder below which the task looks for its videos: `data_home`, else the hub's own."""
+    """Return the folder below which the task looks for its videos: `data_home`, else HF_HOME or its default."""
     return Path(config.data_home or os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser().resolve()
 
 
 @contextmanager
 def _home_of_tasks(folder: Path) -> Iterator[None]:
     """Set HF_HOME inside the block: tasks look for their videos below it."""
-    before = os.environ.get("HF_HOME")
+    earlier_home = os.environ.get("HF_HOME")
     os.environ["HF_HOME"] = str(folder)
     try:
         yield
     finally:
-        if before is None:
+        if earlier_home is None:
             del os.environ["HF_HOME"]
         else:
-            os.environ["HF_HOME"] = before
+            os.environ["HF_HOME"] = earlier_home
 
 
 def _documents(config: BenchmarkConfig) -> dict[str, Any]:
-    """Return where the task reads its documents: the very files the questions are from, without a network.
+    """Return task settings that make lmms-eval read the local files of the documents, without a network.
 
     Raises:
         MissingDocuments: they are not on this machine.
     """
-    found, split = find_documents(config), task_source(config.task).split
-    files = [str(file.resolve()) for file in found.files]
-    return {"dataset_path": found.format, "dataset_name": None, "dataset_kwargs": {"data_files": {split: files}}}
+    documents, split = find_documents(config), task_source(config.task).split
+    files = [str(file.resolve()) for file in documents.files]
+    return {"dataset_path": documents.format, "dataset_name": None, "dataset_kwargs": {"data_files": {split: files}}}
 
 
 def _load_task(config: BenchmarkConfig, kind: str, prompts: str) -> Any:
+    """Return the lmms-eval task of `config`; `kind` is "simple" or "chat".
+
+    Raises:
+        RunError: no task is named, or lmms-eval cannot load it.
+    """
     name = config.task
     if not name:
         raise RunError("a benchmark that models answer needs its lmms-eval task: set task in its config")

@@ -1,4 +1,4 @@
-"""Runs a matrix on a Ray cluster, whose workers and nodes may be lost."""
+"""Runs a matrix on a Ray cluster, and replaces lost workers and nodes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ START_SECONDS = 600
 class RayEngine:
     """Runs jobs on Ray actors, as many as the cluster has room for; each holds one encoder or model.
 
-    The run's folder and the videos must be on storage every node sees. `store` is a path on each node (a file of
-    SQLite is not shared between machines); None keeps no store. A worker that is lost is replaced, and only
-    those of its questions that have no row yet are done again.
+    The run's folder and the videos must be on storage every node sees. A worker that is lost is replaced, and its
+    questions without a row are done again.
 
     Args:
         address: "auto", a cluster's address, or None for a cluster of its own on this machine.
-        select, answer: what one worker of either phase takes.
+        store: path of the store on each node (SQLite files are not shared between machines); None keeps none.
+        select, answer: resources of one worker of that phase.
 
     Raises:
         MissingDependency: Ray is not installed.
@@ -52,39 +52,41 @@ class RayEngine:
         self._takes = {SelectPhase.name: select, AnswerPhase.name: answer}
         if not ray.is_initialized():
             # Without an address Ray would join whatever cluster was last started here, though it may be gone.
-            own = address is None
-            ray.init(address=address or "local", log_to_driver=True, include_dashboard=False if own else None)
+            is_own_cluster = address is None
+            ray.init(
+                address=address or "local", log_to_driver=True, include_dashboard=False if is_own_cluster else None
+            )
 
     @property
     def device(self) -> str:
         """The cluster's nodes, GPUs and CPUs as text."""
         import ray
 
-        held, nodes = _resources(), ray.nodes()  # type: ignore[no-untyped-call]
-        return f"ray: {len(nodes)} nodes, {held.get('GPU', 0):g} GPUs, {held.get('CPU', 0):g} CPUs"
+        resources, nodes = _resources(), ray.nodes()  # type: ignore[no-untyped-call]
+        return f"ray: {len(nodes)} nodes, {resources.get('GPU', 0):g} GPUs, {resources.get('CPU', 0):g} CPUs"
 
-    def run(self, phase: Phase[Any, Any], jobs: list[Any], done: Callable[[int, int], None]) -> None:
+    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
         """Run the jobs on as many workers as the cluster has room for."""
         phase = replace(phase, run=RunFolder(phase.run.path.resolve()))
-        for takes, group in phase.groups(jobs, self._takes[phase.name]):
-            _Pool(phase, self._store, takes).run(group, done)
+        for demand, group in phase.groups(jobs, self._takes[phase.name]):
+            _WorkerPool(phase, self._store, demand).run(group, on_done)
 
 
-class _Pool:
+class _WorkerPool:
     """The workers of one phase; each runs one or more jobs at a time, in threads."""
 
     def __init__(self, phase: Phase[Any, Any], store: Path | None, resources: Resources) -> None:
         import ray
 
-        held = _resources()
+        available = _resources()
         # Whole workers only: Ray would keep one more waiting.
-        fits = [int(held.get("CPU", 0) // resources.cpus)]
+        fits = [int(available.get("CPU", 0) // resources.cpus)]
         if resources.gpus:
-            fits.append(int(held.get("GPU", 0) // resources.gpus))
+            fits.append(int(available.get("GPU", 0) // resources.gpus))
         if min(fits) < 1:
             raise RunError(
-                f"the Ray cluster has {held.get('GPU', 0):g} GPUs and {held.get('CPU', 0):g} CPUs; one worker takes "
-                f"{resources.gpus:g} and {resources.cpus:g}: change select_resources or answer_resources"
+                f"the Ray cluster has {available.get('GPU', 0):g} GPUs and {available.get('CPU', 0):g} CPUs; one "
+                f"worker takes {resources.gpus:g} and {resources.cpus:g}: change select_resources or answer_resources"
             )
         self._size = min(fits)
         self._phase = phase
@@ -96,14 +98,14 @@ class _Pool:
         self._shared = ray.put(phase)
         self._jobs_at_once = phase.jobs_at_once(self._share)
         # One thread per job: a worker decodes several videos while one batch is on its GPU.
-        self._actor: Any = ray.remote(_Worker).options(
+        self._actor: Any = ray.remote(_PhaseActor).options(
             num_cpus=resources.cpus, num_gpus=resources.gpus, max_concurrency=self._jobs_at_once
         )
 
-    def run(self, jobs: list[Any], done: Callable[[int, int], None]) -> None:
+    def run(self, jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
         """Run all jobs; lost workers are replaced.
 
-        A worker gets its first job once it runs: after a node is lost, the cluster may not hold as many as before.
+        A worker gets its first job once it runs, since a cluster that lost a node may have no room for it.
 
         Raises:
             RunError: workers lost more often than `MAX_LOSSES`, none that could be started, or a model that cannot
@@ -136,7 +138,7 @@ class _Pool:
                 else:
                     worker, unfinished = busy.pop(ready[0])
                     # Counts only; the rows are on the shared folder by now.
-                    done(*ray.get(ready[0]))
+                    on_done(*ray.get(ready[0]))
                 free.append(worker)
             except ray.exceptions.RayTaskError as error:
                 # Our own code failed, or a model cannot be loaded: it would fail on the next worker too.
@@ -148,9 +150,9 @@ class _Pool:
                 # All its jobs are lost at once, though only one of them reported it.
                 lost = [unfinished] if unfinished is not None else []
                 lost += [busy.pop(task)[1] for task in [task for task, (of, _) in busy.items() if of is worker]]
-                waiting += [left for job in lost if (left := self._phase.left(job)).n_rows]
-                free = [other for other in free if other is not worker]
-                workers = [other for other in workers if other is not worker]
+                waiting += [remaining for job in lost if (remaining := self._phase.left(job)).n_rows]
+                free = [idle for idle in free if idle is not worker]
+                workers = [idle for idle in workers if idle is not worker]
                 # Its rows are on the shared folder, so only questions without one are done again.
                 starting.update([self._hire()])
         for closing in [worker.close.remote() for worker in workers]:
@@ -162,14 +164,14 @@ class _Pool:
             ray.kill(worker)
 
     def _hire(self) -> tuple[Any, Any]:
-        """Start a worker; return it with the reference that is ready once it runs."""
+        """Start a worker; return (reference that is ready once it runs, worker)."""
         # A new name for each: a replacement must not append to the file of a worker that may still live.
         worker = self._actor.remote(self._shared, f"ray-{uuid.uuid4().hex[:12]}", self._store, self._share)
         return worker.started.remote(), worker
 
 
-class _Worker:
-    """The worker inside an actor, with the count of the rows it wrote."""
+class _PhaseActor:
+    """Ray actor that runs one worker and counts its rows."""
 
     def __init__(self, phase: Phase[Any, Any], name: str, store: Path | None, share: WorkerResources) -> None:
         self._worker = phase.worker(name=name, store=store, share=share)
@@ -193,8 +195,8 @@ def _use_token_of_cluster(address: str | None) -> None:
     From a version on `ray start` asks for the account's token as soon as there is one (a local cluster makes one),
     but `ray.init` with an address sends it only in this mode, and is refused without it.
     """
-    stated = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
-    if address and (stated or (Path.home() / ".ray" / "auth_token").is_file()):
+    has_token = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+    if address and (has_token or (Path.home() / ".ray" / "auth_token").is_file()):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 

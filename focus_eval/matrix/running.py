@@ -1,4 +1,4 @@
-"""Runs a matrix: first selections, then answers, no question twice."""
+"""Runs a matrix: first selections, then answers, only for questions without a row."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ log = logging.getLogger(__name__)
 
 
 class Engine(Protocol):
-    """Runs jobs, here or elsewhere; the rows are in the run's folder when it returns."""
+    """Runs the jobs of a phase on some machine and writes their rows to the run's folder."""
 
     name: str
 
     @property
     def device(self) -> str:
-        """What the work runs on, as a readable name."""
+        """Readable name of the device."""
 
-    def run(self, phase: Phase[Any, Any], jobs: list[Any], done: Callable[[int, int], None]) -> None:
-        """Do all `jobs` of `phase`; call `done(rows, errors)` as rows are written.
+    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
+        """Run all `jobs` of `phase`; call `on_done(n_rows, n_errors)` with the counts of newly written rows.
 
-        Rows are not passed back: they lie in the run's folder, where a kill cannot take them.
+        Rows are not passed back: they are in the run's folder.
         """
 
 
 class LocalEngine:
-    """This process: one encoder, then one model after another."""
+    """Runs all jobs in this process: the encoders, then one model after another."""
 
     name = "local"
 
@@ -53,11 +53,11 @@ class LocalEngine:
         """The first GPU where there is one, else the processor."""
         return device_name(best_device())
 
-    def run(self, phase: Phase[Any, Any], jobs: list[Any], done: Callable[[int, int], None]) -> None:
+    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
         """Run the jobs with one worker."""
         worker = phase.worker(name="local", store=self._store, share=local_resources(self._resources))
         try:
-            worker.run_all(jobs, on_row=lambda row: done(1, int(row.error is not None)))
+            worker.run_all(jobs, on_row=lambda row: on_done(1, int(row.error is not None)))
         finally:
             # Also after an error: the rows written so far go to the disk, and the encoders free the device for models.
             worker.close()
@@ -81,13 +81,13 @@ def make_engine(name: str, *, store: Path | None, matrix: MatrixConfig, address:
 
 
 class RunProgress:
-    """Is told how far a run is, and shows nothing of it."""
+    """Progress callbacks that do nothing; subclasses show them."""
 
     def start(self, phase: str, n_rows: int) -> None:
         """Called once per phase ("select", "answer") with the rows it still has to write."""
 
     def advance(self, phase: str, n_rows: int, n_errors: int) -> None:
-        """Called as rows are written."""
+        """Called as rows are written, with the numbers of new rows and of errors among them."""
 
 
 def complete_run(
@@ -107,7 +107,7 @@ def complete_run(
         engine: where the work is done; this process by default.
         store: file of embeddings and relevance; `store.sqlite` beside the run's folder by default, shared by runs.
         retry_errors: forget rows that record an error first.
-        drop: parts whose rows are put aside first, "answers/NAME" or "selections/NAME"; NAME may hold `*`.
+        drop: parts whose files of rows are renamed first, "answers/NAME" or "selections/NAME"; NAME may hold `*`.
 
     Raises:
         InvalidInput: a part to drop that the matrix does not have.
@@ -116,19 +116,19 @@ def complete_run(
     """
     path = Path(out) if out is not None else Path("results/runs") / matrix.name
     run = RunFolder(path)
-    where = engine or LocalEngine(
+    engine = engine or LocalEngine(
         store=Path(store) if store else path.parent / "store.sqlite", resources=matrix.select_resources
     )
     progress = progress or RunProgress()
     sets = load_sets(matrix)
     specs, all_cells = selection_specs(matrix), cells(matrix)
-    dropped = _named_parts([*specs, *all_cells], drop)
+    dropped = _matching_parts([*specs, *all_cells], drop)
     # The matrix and its questions are read above, before anything is written.
     with run.locked():
-        run.keep_damaged_aside([*specs, *all_cells])
+        run.set_damaged_files_aside([*specs, *all_cells])
         # Published figures stand beside ours in its tables and plots: what is asked otherwise stands there too.
         against = [item.line for item in differences(matrix, sets, PAPER)]
-        run.describe(matrix, engine=where.name, device=where.device, asked=_asked_of(sets), against=against)
+        run.describe(matrix, engine=engine.name, device=engine.device, question_ids=_partial_ids(sets), against=against)
         # Before the work: the folder then shows also the parts that another run has made.
         run.show([*specs, *all_cells])
         run.drop(dropped)
@@ -138,11 +138,11 @@ def complete_run(
         try:
             # All selections first: encoder and model then never need the device at once.
             with measured_energy(joules, "select"):
-                _run_phase(SelectPhase(specs, sets, run), where, progress)
+                _run_phase(SelectPhase(specs, sets, run), engine, progress)
             with measured_energy(joules, "answer"):
-                _run_phase(AnswerPhase(all_cells, sets, run), where, progress)
+                _run_phase(AnswerPhase(all_cells, sets, run), engine, progress)
         finally:
-            run.note_end(joules if where.name == "local" else {})  # a cluster's GPUs are not this machine's
+            run.note_end(joules if engine.name == "local" else {})  # a cluster's GPUs are not this machine's
     # Errors are counted at the end: the rows of a run that fails are all written and can be looked at.
     _check_errors(run, matrix, sets)
     if not matrix.allow_unparsed:
@@ -150,14 +150,16 @@ def complete_run(
     return run
 
 
-def _asked_ids(sets: dict[str, QuestionSet]) -> dict[str, set[str]]:
+def _ids_by_benchmark(sets: dict[str, QuestionSet]) -> dict[str, set[str]]:
     return {name: {question.id for question in questions.questions} for name, questions in sets.items()}
 
 
-def _asked_of(sets: dict[str, QuestionSet]) -> dict[str, list[str]]:
-    """Return the questions that are asked, by benchmark, where they are not all there are."""
-    some = {name: questions for name, questions in sets.items() if len(questions.questions) < len(questions.all_ids)}
-    return {item.config.benchmark: [question.id for question in item.questions] for item in some.values()}
+def _partial_ids(sets: dict[str, QuestionSet]) -> dict[str, list[str]]:
+    """Return the asked question ids by benchmark, for benchmarks of which only a part is asked."""
+    partial_sets = {
+        name: questions for name, questions in sets.items() if len(questions.questions) < len(questions.all_ids)
+    }
+    return {item.config.benchmark: [question.id for question in item.questions] for item in partial_sets.values()}
 
 
 def _run_phase(phase: Phase[Any, Any], engine: Engine, progress: RunProgress) -> None:
@@ -172,24 +174,26 @@ def _run_phase(phase: Phase[Any, Any], engine: Engine, progress: RunProgress) ->
         phase.run.compact(part, phase.sets[part.benchmark.name].all_ids)
 
 
-def _named_parts(
+def _matching_parts(
     parts: Sequence[SelectionSpec | AnswerSpec], patterns: Sequence[str]
 ) -> list[SelectionSpec | AnswerSpec]:
-    named = {f"{kind_of(part)}/{part.name}": part for part in parts}
+    part_by_name = {f"{kind_of(part)}/{part.name}": part for part in parts}
     for pattern in patterns:
-        if not fnmatch.filter(named, pattern):
-            raise unknown_name("part", pattern, named)
-    return [part for name, part in named.items() if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+        if not fnmatch.filter(part_by_name, pattern):
+            raise unknown_name("part", pattern, part_by_name)
+    return [
+        part for name, part in part_by_name.items() if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    ]
 
 
 def _check_answers(run: RunFolder, all_cells: Sequence[AnswerSpec], sets: dict[str, QuestionSet]) -> None:
-    """Refuse a cell of which no answer could be read: a prompt, weights or a service that are broken look like this."""
-    asked = _asked_ids(sets)
+    """Raise RunError for a cell that has answers but none that could be parsed."""
+    ids_by_benchmark = _ids_by_benchmark(sets)
     for cell in all_cells:
         unread: list[str | None] = []
         with run.unchanged(cell):
             for row in run.answers(cell):
-                if row.error is None and row.question_id in asked[cell.benchmark.name]:
+                if row.error is None and row.question_id in ids_by_benchmark[cell.benchmark.name]:
                     if row.parsed is not None and row.answer and row.answer.strip():
                         unread.clear()
                         break
@@ -203,14 +207,16 @@ def _check_answers(run: RunFolder, all_cells: Sequence[AnswerSpec], sets: dict[s
 
 
 def _check_errors(run: RunFolder, matrix: MatrixConfig, sets: dict[str, QuestionSet]) -> None:
-    """Count the errors of the answers, or of the selections if no model answers."""
-    asked = _asked_ids(sets)
+    """Raise RunError if errors exceed `max_error_share` of the answers (without models, of the selections)."""
+    ids_by_benchmark = _ids_by_benchmark(sets)
     n_rows, errors = 0, list[str]()
     for part in cells(matrix) if matrix.models else selection_specs(matrix):
         with run.unchanged(part):
-            found = {key: error for key, error in run.errors(part).items() if key in asked[part.benchmark.name]}
-        n_rows += len(found)
-        errors += [error for error in found.values() if error is not None]
+            error_by_question = {
+                key: error for key, error in run.errors(part).items() if key in ids_by_benchmark[part.benchmark.name]
+            }
+        n_rows += len(error_by_question)
+        errors += [error for error in error_by_question.values() if error is not None]
     # Over all cells: one cell with few questions would pass the share by a single error.
     if len(errors) > matrix.max_error_share * n_rows:
         raise RunError(

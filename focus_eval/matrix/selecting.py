@@ -14,10 +14,10 @@ from itertools import islice
 from pathlib import Path
 from threading import Lock
 
-from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import FocusEvalError, RunError
+from focus_eval.core.types import Question
+from focus_eval.encoders.base import Encoder
 from focus_eval.encoders.cache import FeatureCache
-from focus_eval.encoders.protocol import AnyScorer, CountsRecoveries
 from focus_eval.encoders.registry import make_encoder
 from focus_eval.encoders.store import RelevanceStore
 from focus_eval.llms.protocol import Model
@@ -25,11 +25,11 @@ from focus_eval.llms.registry import llm_of
 from focus_eval.matrix.cells import SelectionSpec
 from focus_eval.matrix.config import EncoderConfig
 from focus_eval.matrix.folder import RunFolder
-from focus_eval.matrix.machine import BATCH_FRAMES, FrameMemory, WorkerResources
+from focus_eval.matrix.machine import BATCH_FRAMES, FrameReservations, WorkerResources
 from focus_eval.matrix.questions import QuestionSet
-from focus_eval.pipeline.full_batches import FullBatches
+from focus_eval.pipeline.batch_packer import BatchPacker
+from focus_eval.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.pipeline.selector import Selector
-from focus_eval.pipeline.shared_batcher import SharedBatcher
 from focus_eval.pipeline.timing import SharedClock, charged_rows
 from focus_eval.rows.records import RowWriter, SelectionRow
 from focus_eval.samplers.base import FrameSampler
@@ -38,12 +38,15 @@ from focus_eval.video.manifest_writer import note_first_sight
 from focus_eval.video.reader import VideoReader
 
 # Image states held for a video's other questions, where an encoder stores no embeddings.
-KEPT_BYTES = 2 << 30
+FEATURE_CACHE_BYTES = 2 << 30
 
 
 @dataclass(frozen=True)
 class SelectJob:
-    """Questions of one video that still lack a row, by selection; they are served together."""
+    """Questions of one video that have no row yet, served together.
+
+    `missing` holds their ids by selection name.
+    """
 
     video: str
     benchmark: str
@@ -51,37 +54,39 @@ class SelectJob:
 
     @property
     def n_rows(self) -> int:
-        """Rows this job will write."""
+        """Number of rows that this job will write."""
         return sum(len(ids) for ids in self.missing.values())
 
-    def without(self, done: Mapping[str, Collection[str]]) -> SelectJob:
-        """Return what is left of this job where `done` are the questions that have a row, by selection."""
-        left = {spec: [item for item in ids if item not in done[spec]] for spec, ids in self.missing.items()}
-        return SelectJob(self.video, self.benchmark, {spec: ids for spec, ids in left.items() if ids})
+    def without(self, finished_ids: Mapping[str, Collection[str]]) -> SelectJob:
+        """Return this job without the questions in `finished_ids`, ids by selection name."""
+        open_ids = {
+            spec: [item for item in ids if item not in finished_ids[spec]] for spec, ids in self.missing.items()
+        }
+        return SelectJob(self.video, self.benchmark, {spec: ids for spec, ids in open_ids.items() if ids})
 
 
 def select_jobs(specs: list[SelectionSpec], sets: dict[str, QuestionSet], folder: RunFolder) -> list[SelectJob]:
-    """Return the jobs that are left, in the annotations' order: one per video, or per question where each pays alone.
+    """Return jobs for the questions without a row, in the annotations' order.
 
-    What is in one job is served together; a frame is then embedded once for all who ask for it.
+    Selections with `share_frames` get one job per video, which embeds each frame once; others one job per question.
     """
-    done = {spec.name: folder.finished(spec).ids() for spec in specs}
+    finished_ids = {spec.name: folder.finished(spec).ids() for spec in specs}
     jobs = []
     for name, questions in sets.items():
-        mine = [spec for spec in specs if spec.benchmark.name == name]
+        benchmark_specs = [spec for spec in specs if spec.benchmark.name == name]
         # One job for all of a video's questions and samplers: their frames are decoded in one pass.
-        together = [spec.name for spec in mine if spec.share_frames]
-        for video, asked in questions.by_video.items():
-            ids = [question.id for question in asked]
-            jobs.append(SelectJob(video, name, dict.fromkeys(together, ids)))
-            alone = [spec.name for spec in mine if not spec.share_frames]
+        shared_specs = [spec.name for spec in benchmark_specs if spec.share_frames]
+        for video, video_questions in questions.by_video.items():
+            ids = [question.id for question in video_questions]
+            jobs.append(SelectJob(video, name, dict.fromkeys(shared_specs, ids)))
+            separate_specs = [spec.name for spec in benchmark_specs if not spec.share_frames]
             # Each pays alone, so nothing may be served with it.
-            jobs += [SelectJob(video, name, {spec: [item]}) for spec in alone for item in ids]
-    return [left for job in jobs if (left := job.without(done)).n_rows]
+            jobs += [SelectJob(video, name, {spec: [item]}) for spec in separate_specs for item in ids]
+    return [open_job for job in jobs if (open_job := job.without(finished_ids)).n_rows]
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _QuestionRequest:
     """One question for one selector, and where its row is written."""
 
     questions: QuestionSet
@@ -93,17 +98,18 @@ class _Asked:
         return self.selector.error_row(self.question, error, bucket_of=self.questions.benchmark.bucket)
 
 
-def _row(asked: _Asked, batcher: SharedBatcher | None = None) -> SelectionRow:
-    questions, question = asked.questions, asked.question
+def _row(question_request: _QuestionRequest, batcher: RendezvousBatcher | None = None) -> SelectionRow:
+    """Return the selection row of a question, or its error row; only a RunError is raised."""
+    questions, question = question_request.questions, question_request.question
     bucket_of, path = questions.benchmark.bucket, questions.video_path(question.video)
     try:
         # Without a folder of videos the stated length is all there is.
         info = None if questions.config.videos else questions.info(question)
-        return asked.selector.select(question, path, info=info, batcher=batcher, bucket_of=bucket_of)
+        return question_request.selector.select(question, path, info=info, batcher=batcher, bucket_of=bucket_of)
     except RunError:
         raise
     except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
-        return asked.error_row(error)
+        return question_request.error_row(error)
 
 
 class SelectWorker:
@@ -121,14 +127,14 @@ class SelectWorker:
     ) -> None:
         self._share = share
         self._n_threads = share.threads_per_video()
-        self._memory = FrameMemory(share.frame_bytes)
-        self._batches = FullBatches()
+        self._memory = FrameReservations(share.frame_bytes)
+        self._batches = BatchPacker()
         self._specs = {spec.name: spec for spec in specs}
         self._sets = sets
         self._folder = folder
         self._name = name
         self._store = RelevanceStore(store) if store is not None else None
-        self._scorers: dict[str, AnyScorer] = {}
+        self._scorers: dict[str, Encoder] = {}
         self._kept: dict[str, FeatureCache] = {}
         self._llms: dict[str, Model | None] = {"": None}
         self._selectors: dict[str, Selector] = {}
@@ -138,7 +144,7 @@ class SelectWorker:
         self._noted: dict[str, Counter[str]] = {}
         # Two locks: writing a row must not wait for an encoder that loads.
         self._writing, self._starting = Lock(), Lock()
-        self._underway: set[SharedBatcher] = set()
+        self._underway: set[RendezvousBatcher] = set()
         self._stopped_by: BaseException | None = None
 
     def run_all(self, jobs: list[SelectJob], *, on_row: Callable[[SelectionRow], None] | None = None) -> None:
@@ -166,7 +172,7 @@ class SelectWorker:
                 raise
 
     def run(self, job: SelectJob, *, on_row: Callable[[SelectionRow], None] | None = None) -> None:
-        """Write the missing rows of one video; a question that fails gets a row that says why.
+        """Write the rows of one job; a question that fails gets a row with the error.
 
         All questions and samplers are served together: a frame is decoded and embedded once for all that ask, and the
         time it took is shared out among their rows. May be called from several threads.
@@ -174,8 +180,8 @@ class SelectWorker:
         questions = self._sets[job.benchmark]
         by_id = {question.id: question for question in questions.by_video[job.video]}
         with self._starting:
-            asked = [
-                _Asked(questions, by_id[item], self._selector(spec), self._writer(spec))
+            question_requests = [
+                _QuestionRequest(questions, by_id[item], self._selector(spec), self._writer(spec))
                 for spec, ids in job.missing.items()
                 for item in ids
             ]
@@ -183,41 +189,43 @@ class SelectWorker:
             loading, self._load_seconds = self._load_seconds, 0.0  # of encoders loaded since the last video
         if not questions.config.videos:
             # Without a folder of videos, lengths and rates from a file stand in for them: no frame can be read.
-            for asked_question in asked:
-                self._write(asked_question, _row(asked_question), on_row)
+            for question_request in question_requests:
+                self._write(question_request, _row(question_request), on_row)
             return
         with self._clock.job() as device_seconds:
-            rows = self._rows_of_video(questions.video_path(job.video), asked)
+            rows = self._rows_of_video(questions.video_path(job.video), question_requests)
             # The threads' seconds overlap; the rows of a video must add up to the time the device was held for it.
             rows = charged_rows(rows, device_seconds(), loading=loading, gpus=self._share.gpus)
         self._note_first_sight(Path(questions.config.videos), questions.video_path(job.video))
-        for asked_question, row in zip(asked, rows, strict=True):
-            self._write(asked_question, row, on_row)
+        for question_request, row in zip(question_requests, rows, strict=True):
+            self._write(question_request, row, on_row)
         self._note_recoveries()
 
     def _note_first_sight(self, folder: Path, path: Path) -> None:
-        """Name a video in its folder's manifest, where its content was hashed for the store anyhow."""
+        """Add a video to its folder's manifest if the store already has the hash of its content."""
         if self._store is not None and path.exists() and (sha256 := self._store.known_fingerprint(path)):
             note_first_sight(folder, path, sha256=sha256)
 
-    def _rows_of_video(self, path: Path, asked: list[_Asked]) -> list[SelectionRow]:
+    def _rows_of_video(self, path: Path, question_requests: list[_QuestionRequest]) -> list[SelectionRow]:
         try:
             reader = open_video(path, n_threads=self._n_threads, kept=self._store)
         except Exception:  # noqa: BLE001 (each question opens it again and fails on its own, with its own row)
-            return [_row(asked_question) for asked_question in asked]
+            return [_row(question_request) for question_request in question_requests]
         n_bytes = self._share.bytes_of_video(reader.width, reader.height, n_threads=self._n_threads)
         # Room first, then the batcher: no frame is decoded before there is room for it.
         with reader, self._memory.reserved(n_bytes), self._batcher(reader) as batcher:
-            return batcher.run([partial(_row, asked_question, batcher) for asked_question in asked])
+            return batcher.run([partial(_row, question_request, batcher) for question_request in question_requests])
 
-    def _write(self, asked: _Asked, row: SelectionRow, on_row: Callable[[SelectionRow], None] | None) -> None:
+    def _write(
+        self, question_request: _QuestionRequest, row: SelectionRow, on_row: Callable[[SelectionRow], None] | None
+    ) -> None:
         with self._writing:
             try:
-                asked.writer.write(row)
+                question_request.writer.write(row)
             except (TypeError, ValueError) as error:  # a sampler's fact that JSON does not hold
                 # The question is still recorded; a missing row would be tried again in every start.
-                row = asked.error_row(error)
-                asked.writer.write(row)
+                row = question_request.error_row(error)
+                question_request.writer.write(row)
             if on_row is not None:
                 on_row(row)
 
@@ -225,6 +233,8 @@ class SelectWorker:
         """Close the files and release the encoders."""
         for writer in self._writers.values():
             writer.close()
+        for features in self._kept.values():  # on the GPU, which the encoders empty when they close
+            features.clear()
         for scorer in self._scorers.values():
             scorer.close()
         for llm in self._llms.values():
@@ -232,11 +242,9 @@ class SelectWorker:
                 llm.close()
 
     def _note_recoveries(self) -> None:
-        """Record what the encoders recovered from since the last video."""
+        """Record the encoders' recoveries since the last video in the run's folder."""
         with self._writing:
             for encoder, scorer in self._scorers.items():
-                if not isinstance(scorer, CountsRecoveries):
-                    continue
                 so_far, noted = Counter(scorer.recoveries), self._noted.get(encoder, Counter())
                 # Only what is new: the file is added up over all its lines.
                 if fresh := so_far - noted:
@@ -244,9 +252,9 @@ class SelectWorker:
                     self._noted[encoder] = so_far
 
     @contextmanager
-    def _batcher(self, reader: VideoReader) -> Iterator[SharedBatcher]:
+    def _batcher(self, reader: VideoReader) -> Iterator[RendezvousBatcher]:
         """Open a batcher that `_stop` can stop."""
-        batcher = SharedBatcher(reader, batch_size=BATCH_FRAMES)
+        batcher = RendezvousBatcher(reader, batch_size=BATCH_FRAMES)
         with self._starting:
             # A video that began just before the stop must not go on alone.
             if self._stopped_by is not None:
@@ -259,6 +267,7 @@ class SelectWorker:
                 self._underway.discard(batcher)
 
     def _stop(self, error: BaseException) -> None:
+        """Make the questions of all videos in work fail with `error`."""
         if isinstance(error, Exception) and not isinstance(error, RunError):
             # What went wrong elsewhere is not a question's own failure: no row may say so.
             error = RunError(f"stopped: {error}").with_traceback(error.__traceback__)
@@ -278,8 +287,8 @@ class SelectWorker:
                 k=spec.k,
                 seed=spec.seed,
                 store=self._store if spec.share_frames else None,
-                kept=self._features_of(spec.encoder, spec),
-                scan_kept=self._features_of(spec.scan_encoder, spec),
+                feature_cache=self._features_of(spec.encoder, spec),
+                scan_feature_cache=self._features_of(spec.scan_encoder, spec),
                 coarse_seed=spec.coarse_seed,
                 query=spec.query,
                 share_frames=spec.share_frames,
@@ -291,9 +300,9 @@ class SelectWorker:
         # None: such a selection pays for all its frames itself.
         if encoder is None or not spec.share_frames:
             return None
-        return self._kept.setdefault(encoder.name, FeatureCache(KEPT_BYTES))
+        return self._kept.setdefault(encoder.name, FeatureCache(FEATURE_CACHE_BYTES))
 
-    def _scorer(self, encoder: EncoderConfig) -> AnyScorer:
+    def _scorer(self, encoder: EncoderConfig) -> Encoder:
         if encoder.name not in self._scorers:
             started = time.perf_counter()
             print(f"loading encoder {encoder.name}", file=sys.stderr, flush=True)

@@ -1,1 +1,1 @@
-"""From one question and one video to one row."""
+"""Selection of keyframes: from one question and one video to one row."""

@@ -1,4 +1,4 @@
-"""Asks a model for one question: from the store what is known, and counts what the rest takes."""
+"""Asks a language model for one question, replays stored replies, and counts usage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from focus_eval.core.errors import AnswerError
 from focus_eval.core.types import FloatArray, IntArray, Picture
-from focus_eval.llms.protocol import Model, Reply, SeesTimes
+from focus_eval.llms.protocol import Model, Reply, TakesPictureTimes
 from focus_eval.pipeline.timing import Meter
 from focus_eval.samplers.asking import MAX_TOKENS
 from focus_eval.samplers.ledger import LookFn
@@ -22,12 +22,12 @@ from focus_eval.samplers.ledger import LookFn
 if TYPE_CHECKING:
     from focus_eval.encoders.store import RelevanceStore
 
-# What a row says of the model; tokens and dollars only where the model does.
+# Keys of usage that replies may state.
 USAGE = ("requests", "input", "output", "dollars")
 
 
 class ModelSession:
-    """A model as one question asks it.
+    """A language model during one question.
 
     The store keeps replies by their content: model, text, pixels and length. A question asked again, by another run
     too, is answered from there; its tokens are counted as the method's cost, and no request is made.
@@ -45,36 +45,37 @@ class ModelSession:
         self.usage: dict[str, float] = {"calls": 0, "images": 0, "replayed": 0, "requests": 0}
 
     def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = MAX_TOKENS) -> str:
-        """Return the reply's text. Raises as `Model.ask`."""
-        self._ask_about(1, images)
+        """Return the text of the model's reply to `text` and `images`. Raises the errors of `Model.ask`."""
+        self._count_images(1, images)
         key = self._key("ask", text, images, max_tokens)
-        reply = self._kept(key)
+        reply = self._stored_reply(key)
         with self._meter.stage("ask"):
-            reply = self._kept_or_asked(key, reply, partial(self._model.ask, text, images, max_tokens=max_tokens))
+            reply = self._stored_or_asked(key, reply, partial(self._model.ask, text, images, max_tokens=max_tokens))
         self._count(reply)
         return reply.text
 
     def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
-        """Return the probability of yes about each picture, `(n,)`. Raises as `Model.ask`."""
-        self._ask_about(len(images), images)
+        """Return the chance of "yes" to `text` for each picture, `(n,)`, NaN if absent. Raises as `Model.ask`."""
+        self._count_images(len(images), images)
         keys = [self._key("yes", text, [image], 1) for image in images]
-        kept = [self._kept(key) for key in keys]
+        stored = [self._stored_reply(key) for key in keys]
         with self._meter.stage("ask"), ThreadPoolExecutor(max_workers=self._model.at_once) as pool:
-            # One after the other or at once: the replies are those of the pictures, in their order.
-            asked = [
-                pool.submit(self._kept_or_asked, key, reply, partial(self._model.yes, text, image))
-                for key, reply, image in zip(keys, kept, images, strict=True)
+            # Replies are in the order of the pictures, asked in parallel or not.
+            jobs = [
+                pool.submit(self._stored_or_asked, key, reply, partial(self._model.yes, text, image))
+                for key, reply, image in zip(keys, stored, images, strict=True)
             ]
-        # All have ended: what was answered is kept and counted before the first failure is raised.
-        for done in asked:
-            if done.exception() is None:
-                self._count(done.result())
-        replies = [done.result() for done in asked]
+        # All have ended: replies are stored and counted before the first failure is raised.
+        for job in jobs:
+            if job.exception() is None:
+                self._count(job.result())
+        replies = [job.result() for job in jobs]
         return np.array([np.nan if reply.yes is None else reply.yes for reply in replies])
 
-    def _kept_or_asked(self, key: str, kept: Reply | None, ask: Callable[[], Reply]) -> Reply:
-        if kept is not None:
-            return kept
+    def _stored_or_asked(self, key: str, reply: Reply | None, ask: Callable[[], Reply]) -> Reply:
+        """Return `reply` if there is one, else the result of `ask`, which is stored under `key`."""
+        if reply is not None:
+            return reply
         try:
             reply = ask()
         except AnswerError as error:
@@ -84,20 +85,20 @@ class ModelSession:
         with self._lock:
             self.usage["requests"] += reply.usage.get("requests", 1)
         if self._store:
-            said = {"text": reply.text, "yes": reply.yes, "usage": reply.usage}
-            self._store.keep_reply(key, json.dumps(said).encode())
+            record = {"text": reply.text, "yes": reply.yes, "usage": reply.usage}
+            self._store.keep_reply(key, json.dumps(record).encode())
         return reply
 
-    def seeing(self, look: LookFn, fps: float) -> LookFn:
-        """Return `look`, of which a scripted model learns when its pictures are."""
+    def with_picture_times(self, look: LookFn, fps: float) -> LookFn:
+        """Return `look`, wrapped for a scripted model so that it is told the time of each picture."""
         model = self._model
-        if not isinstance(model, SeesTimes):
+        if not isinstance(model, TakesPictureTimes):
             return look
 
         def looked(frames: IntArray, size: int | None) -> list[Picture]:
             pictures = look(frames, size)
             for frame, picture in zip(frames.tolist(), pictures, strict=True):
-                model.saw(picture, frame / fps)
+                model.note_time(picture, frame / fps)
             return pictures
 
         return looked
@@ -106,20 +107,20 @@ class ModelSession:
         digest = hashlib.sha256()
         for image in images:
             digest.update(json.dumps(image.shape).encode() + image.tobytes())
-        asked = [self._model.model_id, self._model.revision, kind, text, digest.hexdigest(), max_tokens]
-        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+        content = [self._model.model_id, self._model.revision, kind, text, digest.hexdigest(), max_tokens]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
-    def _kept(self, key: str) -> Reply | None:
-        kept = self._store.reply(key) if self._store else None
-        if kept is None:
+    def _stored_reply(self, key: str) -> Reply | None:
+        stored = self._store.reply(key) if self._store else None
+        if stored is None:
             return None
         self.usage["replayed"] += 1
-        said: dict[str, Any] = json.loads(kept)
+        record: dict[str, Any] = json.loads(stored)
         # Paid for when it was given.
-        usage = {name: value for name, value in said["usage"].items() if name in ("input", "output")}
-        return Reply(text=said["text"], yes=said["yes"], usage=usage)
+        usage = {name: value for name, value in record["usage"].items() if name in ("input", "output")}
+        return Reply(text=record["text"], yes=record["yes"], usage=usage)
 
-    def _ask_about(self, calls: int, images: Sequence[Picture]) -> None:
+    def _count_images(self, calls: int, images: Sequence[Picture]) -> None:
         self.usage["calls"] += calls
         self.usage["images"] += len(images)
 

@@ -1,4 +1,4 @@
-"""Gives the relevance of frames: from the store where it is known, else decoded and encoded."""
+"""Computes the relevance of frames, or reads it from the store."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray, IntArray
-from focus_eval.encoders import protocol
+from focus_eval.encoders.base import Encoder
 from focus_eval.encoders.cache import FeatureCache, duplicate_cache
-from focus_eval.pipeline.full_batches import FullBatches
+from focus_eval.pipeline.batch_packer import BatchPacker
 from focus_eval.pipeline.timing import Meter
 from focus_eval.samplers.ledger import LogitSource, RelevanceFn, log_odds
 from focus_eval.video.reader import Pixels, VideoReader
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Progress(Protocol):
-    """Receives how many frames will be scored, and each batch that was."""
+    """Progress callbacks: the number of frames to score, then each scored batch."""
 
     def expect(self, n_pulls: int) -> None:
         """Called once, before the first pull."""
@@ -45,80 +44,74 @@ class FrameServer(Protocol):
     """Embeds frames of a video for several questions at once."""
 
     def serve(self, session: VideoSession, frames: IntArray, visit: Visit) -> int:
-        """Call `visit(part, features)` until all `frames` were visited; return the forwards made for this caller."""
+        """Call `visit(part, features)` until all `frames` were visited; return the number of forwards made for them."""
         ...
 
 
 @dataclass(kw_only=True)
 class VideoSession:
-    """One open video, its encoder, and what is already known of its frames.
+    """One open video with its encoder and the stored features of its frames.
 
     Args:
         key: fingerprint of the video's content; "" where there is no store.
-        kept: features of an encoder that stores none, for the next question of the video.
+        feature_cache: features of an encoder that stores none, for the next question of the video.
         batch_size: frames encoded at once; bounds the pixels held in memory.
         server: embeds frames together with other questions; None: each question alone.
-        shares: whether a picture that was embedded for someone else is not embedded again.
-        batches: fills the encoder's batches with frames of other videos, where `FillsBatches` wants that.
-        stage: what the encoder's seconds are booked as: "scan" for a scan encoder.
-        decodes: which of the video's frames are asked for: "all", "reference" or "sync".
+        shares: True reuses the features of an identical picture that was embedded before.
+        batches: fills the encoder's batches with frames of other videos, where it `fills_batches`.
+        stage: stage that the encoder's seconds are booked on, "scan" for a scan encoder.
+        decodes: decoding mode under which decoded frames are counted: "all", "reference" or "sync".
     """
 
     reader: VideoReader
-    encoder: protocol.Scorer
+    encoder: Encoder
     store: RelevanceStore | None = None
     key: str = ""
-    kept: FeatureCache | None = None
+    feature_cache: FeatureCache | None = None
     batch_size: int = 32
     meter: Meter = field(default_factory=Meter)
     server: FrameServer | None = None
     shares: bool = True
-    batches: FullBatches | None = None
+    batches: BatchPacker | None = None
     stage: str = "encode"
     decodes: str = "all"
 
     @property
     def scorer_key(self) -> str:
-        """Identity of the numbers this encoder gives."""
+        """Identity of the relevance of this encoder, a key of the store."""
         return f"{self.encoder.name} {self.encoder.revision}"
 
     @property
     def prepare(self) -> Prepare | None:
-        """The encoder's function that shrinks a frame right after decoding; None where it has none."""
-        return self.encoder.prepare if isinstance(self.encoder, protocol.PreparesFrames) else None
+        """The encoder's function that shrinks a frame right after decoding; None if it has none."""
+        return self.encoder.prepare if self.encoder.overrides("prepare") else None
 
     def known(self, frames: IntArray) -> tuple[NDArray[np.bool_], Any]:
-        """Return which of `frames` have features already, shape `(n,)`, and these features."""
-        # The store survives the process, `kept` only the video: an encoder has one or the other.
+        """Return a mask `(n,)` of the `frames` with stored features, and these features."""
+        # The store survives the process, `feature_cache` only the video: an encoder has one or the other.
         if self.store is not None and self.encoder.stores_embeddings:
             return self.store.embeddings(self.scorer_key, self.key, frames)
-        if self.kept is not None:
-            return self.kept.get(str(self.reader.path), frames)
+        if self.feature_cache is not None:
+            return self.feature_cache.get(str(self.reader.path), frames)
         return np.zeros(frames.shape, dtype=bool), None
 
     @property
-    def filled(self) -> tuple[FullBatches, protocol.FillsBatches] | None:
-        """The batch filler and its encoder; None if the encoder takes batches of any size."""
-        if (
-            self.batches is None
-            or not isinstance(self.encoder, protocol.FillsBatches)
-            or not self.encoder.fills_batches
-        ):
-            return None
-        return self.batches, self.encoder
+    def packer(self) -> BatchPacker | None:
+        """`batches`, if the encoder wants full ones; None if it takes batches of any size."""
+        return self.batches if self.encoder.fills_batches else None
 
     def embed(self, frames: IntArray, pixels: Pixels, *, meter: Meter) -> tuple[Any, NDArray[np.bool_]]:
-        """Return the features of decoded frames, and for which of them the encoder ran; keep them for who asks next.
+        """Return the features of decoded frames and a mask of those that the encoder ran on; store the features.
 
         `meter` is in the session's stage; waiting for frames of other videos is moved to "idle".
         """
-        if (filled := self.filled) is not None:
+        if self.packer is not None:
             started = time.perf_counter()
-            features, seconds = filled[0].embed(filled[1], pixels)
+            features, seconds = self.packer.embed(self.encoder, pixels)
             meter.move(self.stage, "idle", max(0.0, time.perf_counter() - started - seconds))
             # Equal pictures are not looked for here: every frame handed in is a forward.
             computed = np.ones(frames.shape, dtype=bool)
-        elif self.shares and isinstance(self.encoder, protocol.EmbedsIndependently):
+        elif self.shares and self.encoder.embeds_independently:
             # Slides and still shots repeat to the pixel.
             features, computed = duplicate_cache(self.scorer_key).embed(pixels, self.encoder.embed)
         else:
@@ -126,17 +119,17 @@ class VideoSession:
         if self.store is not None and self.encoder.stores_embeddings:
             # Another process may have been first: all go on with what the store holds.
             features = self.store.put_embeddings(self.scorer_key, self.key, frames, features)
-        elif self.kept is not None:
-            self.kept.put(str(self.reader.path), frames, features)
+        elif self.feature_cache is not None:
+            self.feature_cache.put(str(self.reader.path), frames, features)
         return features, computed
 
 
 class VideoRelevance:
-    """Relevance of one video's frames to one query, in the form a ledger pulls it.
+    """Relevance of one video's frames to one query, as the ledger pulls it.
 
     Has `logits` and `embeddings` exactly where the encoder has them. `forwards` counts the encoder forwards
     really made; frames that came from the store, that another question asked for first, or that show the very
-    pixels of a frame embedded before (`EmbedsIndependently`), are not among them.
+    pixels of a frame embedded before (`embeds_independently`), are not among them.
     """
 
     def __init__(self, session: VideoSession, query: str, *, progress: Progress | None = None) -> None:
@@ -147,15 +140,15 @@ class VideoRelevance:
         self._progress = progress
         self._advance = progress.advance if progress else _ignore
         # Set only where the encoder has them: a ledger asks with `isinstance` what it may pull.
-        if isinstance(session.encoder, protocol.GivesLogits):
+        if session.encoder.overrides("logits"):
             self.logits = self._logits
             self.relevance_and_logits = self._relevance_and_logits
-        if isinstance(session.encoder, protocol.GivesEmbeddings):
+        if session.encoder.overrides("embeddings"):
             self.embeddings = self._embeddings
             self.relevance_and_embeddings = self._relevance_and_embeddings
 
     def __call__(self, frames: IntArray) -> FloatArray:
-        """Return relevance in [0, 1], shape `(n,)`: where the store has it, no weight is loaded."""
+        """Return relevance in [0, 1], shape `(n,)`. Stored relevance needs no weights."""
         session = self._session
         if session.store is None:
             return self._from_features(frames, self._relevance)
@@ -176,16 +169,16 @@ class VideoRelevance:
         try:
             return encoder.relevance(features, self._query)
         finally:
-            for usage in encoder.last_usage() if isinstance(encoder, protocol.Spends) else ():
+            for usage in encoder.last_usage():
                 self._session.meter.spend(usage)
 
     def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
-        """Return relevance to another text in [0, 1], shape `(n,)`; what the session keeps is not embedded again."""
-        other = VideoRelevance(self._session, text, progress=self._progress)
+        """Return relevance to another text in [0, 1], shape `(n,)`; stored features are reused."""
+        source = VideoRelevance(self._session, text, progress=self._progress)
         try:
-            return other(frames)
+            return source(frames)
         finally:
-            self.forwards += other.forwards
+            self.forwards += source.forwards
 
     def _logits(self, frames: IntArray) -> FloatArray:
         encoder: Any = self._session.encoder
@@ -195,12 +188,12 @@ class VideoRelevance:
         encoder: Any = self._session.encoder
 
         def read(features: Any) -> FloatArray:
-            both = [encoder.relevance(features, self._query), encoder.logits(features, self._query)]
+            columns = [encoder.relevance(features, self._query), encoder.logits(features, self._query)]
             # One array, so that both come from a single pass over the frames.
-            return np.column_stack(both)
+            return np.column_stack(columns)
 
-        both = self._from_features(frames, read)
-        return both[:, 0], both[:, 1]
+        columns = self._from_features(frames, read)
+        return columns[:, 0], columns[:, 1]
 
     def _embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
         encoder: Any = self._session.encoder
@@ -222,34 +215,33 @@ class VideoRelevance:
             # One array, so that both come from a single pass over the frames.
             return np.column_stack([encoder.relevance(features, self._query), images])
 
-        both = self._from_features(frames, read)
-        return both[:, 0], both[:, 1:]
+        columns = self._from_features(frames, read)
+        return columns[:, 0], columns[:, 1:]
 
     def _from_features(self, frames: IntArray, read: Callable[[Any], FloatArray]) -> FloatArray:
-        """Return what `read` makes of the features of each frame, one row or number a frame, in their order."""
+        """Return `read(features)` for all frames in their order, one row or number a frame."""
         # By frame: known ones come before fresh ones, not in the order asked for.
-        found: dict[int, FloatArray] = {}
+        rows_by_frame: dict[int, FloatArray] = {}
 
         def visit(part: IntArray, features: Any) -> None:
-            found.update(zip(part.tolist(), read(features), strict=True))
+            rows_by_frame.update(zip(part.tolist(), read(features), strict=True))
 
         self._visit(frames, visit)
-        return np.asarray([found[frame] for frame in frames.tolist()], dtype=np.float64)
+        return np.asarray([rows_by_frame[frame] for frame in frames.tolist()], dtype=np.float64)
 
     def _visit(self, frames: IntArray, visit: Visit) -> None:
-        """Call `visit` with known features first, then with fresh ones, batch by batch, ascending."""
+        """Call `visit` with stored features first, then with new ones in ascending batches."""
         session = self._session
-        found, features = session.known(frames)
-        if found.any():
+        is_known, features = session.known(frames)
+        if is_known.any():
             with session.meter.stage(session.stage):
-                visit(frames[found], features)
-            self._advance(int(found.sum()))
+                visit(frames[is_known], features)
+            self._advance(int(is_known.sum()))
         # Ascending, so that the decoder goes over the video once; `_from_features` puts them back in order.
-        missing = np.sort(frames[~found])
+        missing = np.sort(frames[~is_known])
         if missing.size == 0:
             return
-        if isinstance(session.encoder, protocol.LoadsAhead):
-            session.encoder.load_ahead()
+        session.encoder.load_ahead()
         if session.server is not None:
             self.forwards += session.server.serve(session, missing, visit)
             self._advance(missing.size)
@@ -269,18 +261,16 @@ class VideoRelevance:
             self._advance(part.size)
 
 
-class Pictures:
-    """Gives frames as they are, or shrunk: what a sampler looks at itself takes the way of frames to an encoder.
+class PictureEncoder(Encoder):
+    """An encoder whose features are the pictures themselves, for samplers that look at frames.
 
     Args:
         size: longest side in pixels; larger pictures are shrunk (Lanczos). None for their own size.
     """
 
     name: ClassVar[str] = "pictures"
-    stores_embeddings: ClassVar[bool] = False
 
     def __init__(self, size: int | None) -> None:
-        self.revision = ""
         self._size = size
 
     def prepare(self, frames: Pixels) -> Pixels:
@@ -297,26 +287,20 @@ class Pictures:
     def embed(self, frames: Pixels) -> Pixels:
         return self.prepare(frames)
 
-    def relevance(self, features: Any, query: str) -> FloatArray:
-        raise InvalidInput("pictures have no relevance")
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""
-
 
 def pictures_of(session: VideoSession, frames: IntArray) -> list[Pixels]:
-    """Return what the `Pictures` of `session` give of distinct `frames`, in their order, each `(height, width, 3)`."""
-    found: dict[int, Pixels] = {}
+    """Return the pictures of distinct `frames` in their order, each `(height, width, 3)`."""
+    pixels_by_frame: dict[int, Pixels] = {}
 
     def visit(part: IntArray, pictures: Any) -> None:
-        found.update(zip(part.tolist(), pictures, strict=True))
+        pixels_by_frame.update(zip(part.tolist(), pictures, strict=True))
 
     VideoRelevance(session, "")._visit(frames, visit)
-    return [found[frame] for frame in frames.tolist()]
+    return [pixels_by_frame[frame] for frame in frames.tolist()]
 
 
 def scan_logits(relevance: RelevanceFn) -> RelevanceFn:
-    """Return what gives the scan encoder's raw logits: of its relevance the log-odds, where it has no logits."""
+    """Return a source of the scan encoder's logits; without logits, the log-odds of its relevance."""
     if isinstance(relevance, LogitSource):
         return relevance.logits
     return lambda frames: log_odds(relevance(frames))
@@ -343,27 +327,27 @@ def decoded_batches(
     stream = reader.stream(frames)
 
     def decode(part: IntArray) -> tuple[Pixels, float, float]:
-        started, preparing, kept = time.perf_counter(), 0.0, []
+        started, preparing, prepared = time.perf_counter(), 0.0, []
         for _ in range(part.size):
             # One frame at a time: a batch of 4K frames at full size would be hundreds of megabytes.
             pixels = next(stream)[1][np.newaxis]
-            before = time.perf_counter()
-            kept.append(prepare(pixels) if prepare else pixels)
-            preparing += time.perf_counter() - before
-        return np.concatenate(kept), time.perf_counter() - started - preparing, preparing
+            preparing_since = time.perf_counter()
+            prepared.append(prepare(pixels) if prepare else pixels)
+            preparing += time.perf_counter() - preparing_since
+        return np.concatenate(prepared), time.perf_counter() - started - preparing, preparing
 
     n_before = getattr(reader, "n_decoded", None)
     try:
         # One thread: the reader is not for several, and one batch ahead is enough to keep the encoder busy.
         with ThreadPoolExecutor(max_workers=1) as pool:
-            ahead = pool.submit(decode, parts[0])
+            next_batch = pool.submit(decode, parts[0])
             for part, following in zip(parts, [*parts[1:], None], strict=True):
                 with meter.stage("idle"):
-                    pixels, decoding, preparing = ahead.result()
+                    pixels, decoding, preparing = next_batch.result()
                 meter.add("decode", decoding)
                 meter.add("preprocess", preparing)
                 if following is not None:
-                    ahead = pool.submit(decode, following)
+                    next_batch = pool.submit(decode, following)
                 yield part, pixels
     finally:
         if n_before is not None:
@@ -371,4 +355,4 @@ def decoded_batches(
 
 
 def _ignore(n_pulls: int) -> None:
-    """Do nothing: no progress bar was given."""
+    """Progress callback that does nothing."""

@@ -1,40 +1,57 @@
-"""Chooses the keyframes of one question, from the video file to the row."""
+"""Chooses the keyframes of a question: opens the video, runs the sampler and returns the row."""
 
 from __future__ import annotations
 
 import logging
 from contextlib import nullcontext
-from dataclasses import astuple, replace
-from functools import partial
+from copy import copy
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from focus_eval.benchmarks.question import Question, check_query_form, query_text
 from focus_eval.benchmarks.subtitles import read_subtitles
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.types import CoarseSeed, FloatArray, IntArray, Selection, VideoInfo, whole_number
+from focus_eval.core.types import (
+    CoarseSeed,
+    FloatArray,
+    IntArray,
+    Question,
+    Selection,
+    VideoInfo,
+    check_query_form,
+    query_text,
+    whole_number,
+)
+from focus_eval.encoders.base import Encoder
 from focus_eval.encoders.cache import FeatureCache
 from focus_eval.encoders.cost import relative_cost, selection_gmacs
-from focus_eval.encoders.protocol import (
-    AnswersForPulls,
-    AnyScorer,
-    CutsQueries,
-    DrawsPictures,
-    KnowsItsFrames,
-    Scorer,
-    ScoresFrames,
-)
-from focus_eval.llms.protocol import Model, StandsIn
+from focus_eval.llms.protocol import AnswersFromEvidence, Model
 from focus_eval.llms.registry import llm_text, token_gmacs
 from focus_eval.pipeline.asking import ModelSession
-from focus_eval.pipeline.full_batches import FullBatches
-from focus_eval.pipeline.relevance import Pictures, Progress, VideoRelevance, VideoSession, pictures_of, scan_logits
-from focus_eval.pipeline.shared_batcher import SharedBatcher
+from focus_eval.pipeline.batch_packer import BatchPacker
+from focus_eval.pipeline.relevance import (
+    PictureEncoder,
+    Progress,
+    VideoRelevance,
+    VideoSession,
+    pictures_of,
+    scan_logits,
+)
+from focus_eval.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.pipeline.timing import Meter, device_name
 from focus_eval.rows.identity import identity_hash, selection_identity
-from focus_eval.rows.records import BucketOf, Chooser, SelectionRow, failed_selection_row, selection_row
+from focus_eval.rows.records import (
+    BucketOf,
+    Origin,
+    SelectionCost,
+    SelectionRow,
+    failed_selection_row,
+    selection_fields,
+    selection_row,
+)
 from focus_eval.samplers.base import FrameSampler, QuestionTexts, derived_rng
 from focus_eval.samplers.ledger import LookFn, RelevanceFn
 from focus_eval.samplers.scanning import ScanningSampler, cheap_frames
@@ -50,7 +67,7 @@ QUESTION_BYTES = 1 << 30
 
 
 class Selector:
-    """Chooses keyframes for one question after another, the same whatever their order.
+    """Chooses keyframes of questions; the order of the questions changes nothing.
 
     Args:
         sampler: the algorithm.
@@ -62,13 +79,13 @@ class Selector:
         store: keeps embeddings or relevance between runs; None keeps nothing.
         backend: video reader.
         coarse_seed: "video" lets the questions of one video share their coarse pulls.
-        query: what of a question the encoder is given (see `benchmarks.question.query_text`).
+        query: form of the question that the encoder gets (see `core.types.query_text`).
         batch_size: frames encoded at once.
-        kept: features of an encoder that stores no embeddings, bounded, for the other questions of a video; may be
-            shared by selectors with the same encoder.
-        scan_kept: the same of the scan encoder.
+        feature_cache: keeps features of an encoder that stores no embeddings for other questions of a video;
+            selectors with the same encoder may share it. None keeps none.
+        scan_feature_cache: `feature_cache` of the scan encoder.
         keep_pulls: False writes only how many frames were scored, not which: simulations make too many.
-        batches: fills the encoder's batches with frames of other videos that are served at the same time.
+        batches: fills batches of the encoder with frames of other videos that are processed at the same time.
         share_frames: False embeds every frame again, whatever other selectors of this process embedded.
 
     Raises:
@@ -80,8 +97,8 @@ class Selector:
         self,
         *,
         sampler: FrameSampler,
-        encoder: AnyScorer | None,
-        scan_encoder: AnyScorer | None = None,
+        encoder: Encoder | None,
+        scan_encoder: Encoder | None = None,
         llm: Model | None = None,
         k: int,
         seed: int = 0,
@@ -90,11 +107,11 @@ class Selector:
         coarse_seed: CoarseSeed = "question",
         query: str = "question",
         batch_size: int = 32,
-        kept: FeatureCache | None = None,
-        scan_kept: FeatureCache | None = None,
+        feature_cache: FeatureCache | None = None,
+        scan_feature_cache: FeatureCache | None = None,
         share_frames: bool = True,
         keep_pulls: bool = True,
-        batches: FullBatches | None = None,
+        batches: BatchPacker | None = None,
     ) -> None:
         if sampler.needs_encoder and encoder is None:
             raise InvalidInput(f"sampler {sampler.name!r} needs an encoder")
@@ -119,15 +136,15 @@ class Selector:
         # Without an encoder or a model nothing reads it: all forms are one selection.
         self._query = query if self.encoder or self.llm else "question"
         self._batch_size = batch_size
-        self._kept = kept
-        self._scan_kept = scan_kept
+        self._feature_cache = feature_cache
+        self._scan_feature_cache = scan_feature_cache
         self._share_frames = share_frames
         self._keep_pulls = keep_pulls
         self._batches = batches
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Everything that can change a selection, JSON values only."""
+        """Everything that can change a selection, as JSON values."""
         return selection_identity(
             self.sampler,
             k=self.k,
@@ -146,7 +163,14 @@ class Selector:
     @property
     def selection_id(self) -> str:
         """Hash of `identity`, 16 hexadecimal digits."""
-        return identity_hash(self.identity)
+        return self.origin.selection_id
+
+    def with_sampler(self, sampler: FrameSampler) -> Selector:
+        """Return a copy of this selector with another sampler, which must need the same encoders."""
+        changed = copy(self)
+        changed.sampler = sampler
+        changed.__dict__.pop("origin", None)
+        return changed
 
     def select(
         self,
@@ -154,7 +178,7 @@ class Selector:
         video_path: Path,
         *,
         info: VideoInfo | None = None,
-        batcher: SharedBatcher | None = None,
+        batcher: RendezvousBatcher | None = None,
         bucket_of: BucketOf | None = None,
         progress: Progress | None = None,
     ) -> SelectionRow:
@@ -165,7 +189,7 @@ class Selector:
                 the file is then never opened.
             batcher: serves this question together with others of the same video; its reader is used, and stays open.
             bucket_of: length bucket of a duration in seconds, for questions that do not state their own.
-            progress: is told of the pulls as they are made.
+            progress: called with the number of pulls expected, then as they are made.
 
         Raises:
             FocusEvalError: the video, a frame or the encoder's output is invalid.
@@ -173,8 +197,11 @@ class Selector:
         meter = Meter()
         session = self._session(question, meter)
         if info is not None:
-            pull, scan = (self._unread(encoder, question, video_path) for encoder in (self.encoder, self.scan_encoder))
-            look = self._given.pictures_of if isinstance(self._given, DrawsPictures) else None
+            pull, scan = (
+                self._source_without_frames(encoder, question, video_path)
+                for encoder in (self.encoder, self.scan_encoder)
+            )
+            look = self._given.pictures_of if self._given and self._given.overrides("pictures_of") else None
             selection = self._run(question, info, (pull, scan, look, session), meter, video_path)
             # Without the file there are no presentation times; at a constant rate they are these.
             times = np.asarray(selection.keyframes) / info.fps
@@ -196,42 +223,42 @@ class Selector:
                 look = partial(self._look, reader=reader, meter=meter, batcher=batcher)
                 selection = self._run(question, info, (pull, scan, look, session), meter, video_path)
                 times = reader.frame_times(np.asarray(selection.keyframes, dtype=np.int64))
-        return self._row(question, selection, times, _spent(meter, session, pull, scan), bucket_of)
+        return self._row(question, selection, times, self._cost(meter, session, pull, scan), bucket_of)
 
     def _session(self, question: Question, meter: Meter) -> ModelSession | None:
         if self.llm is None:
             return None
         model = self.llm
-        if isinstance(model, StandsIn):
+        if isinstance(model, AnswersFromEvidence):
             model = model.for_question(question.query, question.evidence_seconds, reply=self.sampler.example_reply)
         return ModelSession(model, store=self.store, meter=meter)
 
     def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
         log.warning("%s %s: no selection by %s: %s", question.benchmark, question.id, self.sampler.name, error)
-        spent = getattr(error, _SPENT, {})
+        cost = getattr(error, _COST, None)
         query = self._query_of(question)
-        return failed_selection_row(question, self._chooser, error, bucket_of=bucket_of, query=query, **spent)
+        return failed_selection_row(question, self.origin, error, bucket_of=bucket_of, query=query, cost=cost)
 
     @property
     def changed_options(self) -> dict[str, Any]:
-        """The sampler's options that are not at their defaults; the scan encoder, which has none, stands in the row."""
+        """Options of the sampler that are not at their defaults, without the scan encoder, which has no default."""
         default = {**type(self.sampler)().options, "scan_encoder": self.sampler.options.get("scan_encoder")}
         return {name: value for name, value in self._options.items() if value != default[name]}
 
     @property
     def _options(self) -> dict[str, Any]:
-        """The sampler's options as a row says them: of the model's, those that can change a reply."""
+        """Options of the sampler as rows state them: of the model's options only those that can change a reply."""
         options = self.sampler.options
         return {**options, "llm": llm_text(options["llm"])} if self.llm else options
 
     @property
     def scan_cost(self) -> float | None:
-        """A forward of the scan encoder over one of the main encoder; None where there is none or it is not known."""
-        return relative_cost(self.scan_encoder, self.encoder)
+        """Cost of a scan forward in forwards of the main encoder; None without a scan encoder or if unknown."""
+        return relative_cost(self.scan_encoder, self.encoder) if self.scan_encoder else None
 
     @property
     def device(self) -> str:
-        return device_name(getattr(self.encoder, "device", "cpu") if self.encoder else "cpu")
+        return device_name(self.encoder.device if self.encoder else "cpu")
 
     def _run(
         self,
@@ -258,15 +285,15 @@ class Selector:
                     rng=rng,
                     coarse_rng=coarse_rng,
                     evidence_seconds=question.evidence_seconds,
-                    scan=scan_logits(scan),
+                    scan=scan_logits(scan) if self.scan_encoder else scan,
                     scan_cost=self.scan_cost,
                     texts=self._texts(question, video_path),
-                    look=session.seeing(look, info.fps) if session and look else look,
+                    look=session.with_picture_times(look, info.fps) if session and look else look,
                     llm=session,
                 )
         except Exception as error:
             if session is not None or meter.asked:  # what was spent is spent: the row of the error says it
-                setattr(error, _SPENT, {**_spent(meter, session, pull, scan), "gmacs": self._gmacs})
+                setattr(error, _COST, self._cost(meter, session, pull, scan))
             raise
         meter.add("select", selection.seconds_apart)
         return selection
@@ -280,12 +307,18 @@ class Selector:
         return replace(texts, subtitles=read_subtitles(videos.parent / question.subtitles, offset_seconds=offset))
 
     def _look(
-        self, frames: IntArray, size: int | None, *, reader: VideoReader, meter: Meter, batcher: SharedBatcher | None
+        self,
+        frames: IntArray,
+        size: int | None,
+        *,
+        reader: VideoReader,
+        meter: Meter,
+        batcher: RendezvousBatcher | None,
     ) -> list[Pixels]:
-        """Return pictures of `frames`, decoded together with what other questions of the video ask for."""
+        """Return pictures of `frames`, decoded together with the frames for other questions of the video."""
         session = VideoSession(
             reader=reader,
-            encoder=Pictures(size),
+            encoder=PictureEncoder(size),
             batch_size=self._batch_size,
             meter=meter,
             server=batcher,
@@ -298,13 +331,13 @@ class Selector:
         return str(self.sampler.options.get("scan_decode", "all")) if self.scan_encoder else "all"
 
     def _info(self, reader: VideoReader) -> VideoInfo:
-        """Return what a sampler knows of the video."""
+        """Return the information on the video that the sampler gets."""
         if self._scan_decode != "reference" or not isinstance(reader, TellsReferences):
             return reader.info
         return replace(reader.info, reference_frames=reader.reference_frames)
 
     def _n_frames_to_see(self, info: VideoInfo) -> int:
-        """Return how many frames a question takes, about, for a bar."""
+        """Return the approximate number of frames pulled and scanned for a question, for a progress bar."""
         planned = self.sampler.at_cost(self.scan_cost)
         return planned.count_pulls(info, k=self.k) + planned.count_scans(info, k=self.k)
 
@@ -315,19 +348,21 @@ class Selector:
         reader: VideoReader,
         meter: Meter,
         progress: Progress | None,
-        batcher: SharedBatcher | None,
+        batcher: RendezvousBatcher | None,
         is_scan: bool = False,
     ) -> RelevanceFn:
-        """Return what gives the relevance of the frames of `reader` to `question`."""
-        encoder, kept = (self.scan_encoder, self._scan_kept) if is_scan else (self.encoder, self._kept)
-        if encoder is None or isinstance(encoder, ScoresFrames):
-            return self._unread(encoder, question, reader.path)
+        """Return the source of relevance of the frames of `reader` to `question`."""
+        encoder, cache = (
+            (self.scan_encoder, self._scan_feature_cache) if is_scan else (self.encoder, self._feature_cache)
+        )
+        if encoder is None or not encoder.reads_frames:
+            return self._source_without_frames(encoder, question, reader.path)
         session = VideoSession(
             reader=reader,
             encoder=encoder,
             store=self.store,
             key=self._video_key(self.store, reader, batcher) if self.store else "",
-            kept=self._kept_for(encoder, kept),
+            feature_cache=self._cache_for(encoder, cache),
             batch_size=self._batch_size,
             meter=meter,
             server=batcher,
@@ -339,34 +374,35 @@ class Selector:
         )
         return VideoRelevance(session, self._query_of(question), progress=progress)
 
-    def _kept_for(self, encoder: Scorer, kept: FeatureCache | None) -> FeatureCache | None:
+    def _cache_for(self, encoder: Encoder, cache: FeatureCache | None) -> FeatureCache | None:
         # Only for an encoder whose features never go into the store.
-        kept = None if encoder.stores_embeddings else kept
+        cache = None if encoder.stores_embeddings else cache
         # Several texts are compared with a frame: its features are kept for the question where nothing else keeps them.
-        return FeatureCache(QUESTION_BYTES) if kept is None and self.sampler.needs_texts else kept
+        return FeatureCache(QUESTION_BYTES) if cache is None and self.sampler.needs_texts else cache
 
-    def _video_key(self, store: RelevanceStore, reader: VideoReader, batcher: SharedBatcher | None) -> str:
+    def _video_key(self, store: RelevanceStore, reader: VideoReader, batcher: RendezvousBatcher | None) -> str:
+        """Return the store's key of the open video: its fingerprint, and the reader where its pixels are not exact."""
         # Once for all questions of an open video: even a file that is known takes a look at the disk and the store.
         fingerprint = batcher.fingerprint(store) if batcher else store.video_fingerprint(reader.path)
         return " ".join([fingerprint, *self._inexact_backend.values()])
 
-    def _unread(self, encoder: AnyScorer | None, question: Question, video_path: Path) -> RelevanceFn:
-        """Return what gives the relevance of frames without reading them."""
+    def _source_without_frames(self, encoder: Encoder | None, question: Question, video_path: Path) -> RelevanceFn:
+        """Return a source of relevance that reads no frames."""
         if encoder is None:
-            return _nothing_pulled
-        if not isinstance(encoder, ScoresFrames):
+            return _refuse_pulls
+        if encoder.reads_frames:
             raise InvalidInput(f"encoder {encoder.name!r} needs the frames of {video_path}, not only its length")
         query = self._query_of(question)
-        if isinstance(encoder, AnswersForPulls) and (self.sampler.needs_logits or self.sampler.needs_embeddings):
-            return encoder.features_of(video_path, query)
-        return _ByIndex(encoder, video_path, query)
+        needs_features = self.sampler.needs_logits or self.sampler.needs_embeddings
+        features: RelevanceFn | None = encoder.features_of(video_path, query) if needs_features else None
+        return features or _ByIndex(encoder, video_path, query)
 
     def _query_of(self, question: Question) -> str:
         return query_text(question, self._query)
 
     @property
     def _inexact_backend(self) -> dict[str, str]:
-        """The reader, where its pixels are not the exact ones: the row says so, and the store keeps them apart."""
+        """The video backend if its pixels are not exact, for the row and for keys of the store."""
         return {} if gives_exact_pixels(self._backend) else {"video_backend": self._backend}
 
     def _facts_about_encoders(self, query: str, selection: Selection) -> dict[str, Any]:
@@ -374,22 +410,22 @@ class Selector:
         facts: dict[str, Any] = {
             "query_cut": _is_cut(self.encoder, query),
             "scan_query_cut": _is_cut(self.scan_encoder, query),
-            "llm_is_scripted": isinstance(self.llm, StandsIn),
-            "texts_cut": [other.text for other in selection.text_pulls if _is_cut(self.encoder, other.text)],
+            "llm_is_scripted": isinstance(self.llm, AnswersFromEvidence),
+            "texts_cut": [pulls.text for pulls in selection.text_pulls if _is_cut(self.encoder, pulls.text)],
         }
         if self.encoder is not None and self.scan_encoder is not None:
-            same = (self.encoder.name, self.encoder.revision) == (self.scan_encoder.name, self.scan_encoder.revision)
-            facts["scan_encoder_is_encoder"] = same
+            is_same = (self.encoder.name, self.encoder.revision) == (self.scan_encoder.name, self.scan_encoder.revision)
+            facts["scan_encoder_is_encoder"] = is_same
         if self._scan_decode != "all":
             facts["scan_decoded_all"] = cheap_frames(selection.video, self._scan_decode) is None
-        return {name: said for name, said in facts.items() if said}
+        return {name: fact for name, fact in facts.items() if fact}
 
     def _off_grid(self, selection: Selection) -> dict[str, int]:
-        """Return how many frames took the relevance of the nearest known one, where there are such."""
+        """Return numbers of frames with the relevance of another recorded frame: "pulls_off_grid", "scans_off_grid"."""
         counts: dict[str, int] = {}
-        if isinstance(self.encoder, KnowsItsFrames):
+        if self.encoder is not None:
             counts["pulls_off_grid"] = self.encoder.n_unknown(selection.pulled_frames)
-        if isinstance(self.scan_encoder, KnowsItsFrames):
+        if self.scan_encoder is not None:
             counts["scans_off_grid"] = self.scan_encoder.n_unknown(selection.scanned_frames)
         return {fact: n for fact, n in counts.items() if n}
 
@@ -398,81 +434,68 @@ class Selector:
         question: Question,
         selection: Selection,
         times: FloatArray,
-        spent: dict[str, Any],
+        cost: SelectionCost,
         bucket_of: BucketOf | None,
     ) -> SelectionRow:
         query = self._query_of(question)
+        flat = selection_fields(selection, keep_pulls=self._keep_pulls)
+        flat["facts"] |= {
+            **self._inexact_backend,
+            **self._facts_about_encoders(query, selection),
+            **self._off_grid(selection),
+        }
         return selection_row(
             question,
-            self._chooser,
-            video=selection.video,
-            keyframes=selection.keyframes,
-            times_seconds=[round(float(time), 6) for time in times],
+            self.origin,
+            **flat,
+            times_seconds=[round(time, 6) for time in times.tolist()],
             bucket_of=bucket_of,
             query=query,
-            scales=None if selection.scales is None else list(selection.scales),
-            **(self._pulls_of(selection) if self._keep_pulls else self._n_pulls_of(selection)),
-            looked_frames=selection.looked_frames.tolist(),
-            facts={
-                **selection.facts,
-                **self._inexact_backend,
-                **self._facts_about_encoders(query, selection),
-                **self._off_grid(selection),
-            },
-            **spent,
-            gmacs=self._gmacs,
+            cost=cost,
             device=self.device,
+        )
+
+    def _cost(self, meter: Meter, session: ModelSession | None, pull: RelevanceFn, scan: RelevanceFn) -> SelectionCost:
+        usage = {} if session is None else dict(session.usage)
+        for name, value in meter.asked.items():
+            usage[name] = usage.get(name, 0) + value
+        return SelectionCost(
+            forwards=_forwards(pull),
+            scan_forwards=_forwards(scan),
+            seconds=meter.rounded(),
+            decoded=meter.decoded,
+            asked=usage,
+            gmacs=self._gmacs,
         )
 
     @property
     def _gmacs(self) -> dict[str, float]:
-        """What a row says of the cost of its encoders and its model, whose unit is an image of the encoder at hand."""
+        """Cost of the encoders and the model, for the row."""
         if self.llm is None:
-            return selection_gmacs(self.encoder, self.scan_encoder)
+            return selection_gmacs(self.encoder, self.scan_encoder) if self.encoder or self.scan_encoder else {}
         gmacs = selection_gmacs(self._given, self.scan_encoder)
         return {**gmacs, **token_gmacs(self.llm, gmacs)}
 
-    def _pulls_of(self, selection: Selection) -> dict[str, Any]:
-        return {
-            "pulled_frames": selection.pulled_frames.tolist(),
-            # JSON has no NaN.
-            "pulled_relevance": [None if np.isnan(value) else value for value in selection.pulled_relevance.tolist()],
-            "text_pulls": [[o.text, o.frames.tolist(), o.relevance.tolist()] for o in selection.text_pulls],
-            "clips": [list(astuple(clip)) for clip in selection.clips],
-            "scanned_frames": selection.scanned_frames.tolist(),
-        }
-
-    def _n_pulls_of(self, selection: Selection) -> dict[str, Any]:
-        counts: dict[str, Any] = {"n_pulls": selection.n_pulls}
-        if self.scan_encoder:
-            counts["n_scanned"] = selection.n_scanned
-        if selection.text_pulls:  # a frame that was compared with several texts was encoded once
-            counts["encoded"] = {"main": float(selection.encoded_frames.size), "scan": float(selection.n_scanned)}
-        return counts
-
-    @property
-    def _chooser(self) -> Chooser:
-        who = self.identity
-        query = {"query": who["query"]} if "query" in who else {}
-        return Chooser(
-            selection_id=identity_hash(who),
-            sampler=who["sampler"],
+    @cached_property
+    def origin(self) -> Origin:
+        """Sampler, encoders, options and identity, the same for every question."""
+        identity = self.identity
+        query = {"query": identity["query"]} if "query" in identity else {}
+        names = ("encoder", "encoder_revision", "scan_encoder", "scan_encoder_revision", "llm", "llm_revision")
+        return Origin(
+            selection_id=identity_hash(identity),
+            sampler=self.sampler.name,
             k=self.k,
             seed=self.seed,
-            options={**{name: self._options[name] for name in who["options"]}, **query},
+            options={**{name: self._options[name] for name in identity["options"]}, **query},
             changed_options={**self.changed_options, **query},
-            encoder=who["encoder"],
-            encoder_revision=who["encoder_revision"],
-            scan_encoder=who.get("scan_encoder", ""),
-            scan_encoder_revision=who.get("scan_encoder_revision", ""),
-            llm=who.get("llm", ""),
-            llm_revision=who.get("llm_revision", ""),
+            **{name: identity.get(name, "") for name in names},
             role=self.sampler.role,
         )
 
 
 def texts_of(question: Question, query: str) -> QuestionTexts:
-    """Return what a sampler is told of `question`, of which the encoder is given the form `query`."""
+    """Return the texts of `question` for a sampler, with its query in the form `query`."""
     return QuestionTexts(
         query=query_text(question, query),
         question=question.query,
@@ -482,30 +505,22 @@ def texts_of(question: Question, query: str) -> QuestionTexts:
 
 log = logging.getLogger(__name__)
 
-# Where an error of a question keeps what was spent on it.
-_SPENT = "focus_eval_spent"
-
-
-def _spent(meter: Meter, session: ModelSession | None, pull: RelevanceFn, scan: RelevanceFn) -> dict[str, Any]:
-    forwards = {"forwards": _forwards(pull), "scan_forwards": _forwards(scan)}
-    asked = {} if session is None else dict(session.usage)
-    for name, value in meter.asked.items():
-        asked[name] = asked.get(name, 0) + value
-    return {**forwards, "seconds": meter.rounded(), "decoded": meter.decoded, **({"asked": asked} if asked else {})}
+# Attribute of an error of a question with the `SelectionCost` until then.
+_COST = "focus_eval_cost"
 
 
 def _forwards(source: RelevanceFn) -> int:
     return source.forwards if isinstance(source, VideoRelevance) else 0
 
 
-def _is_cut(encoder: AnyScorer | None, query: str) -> bool:
-    return isinstance(encoder, CutsQueries) and encoder.is_cut(query)
+def _is_cut(encoder: Encoder | None, query: str) -> bool:
+    return encoder is not None and encoder.is_cut(query)
 
 
 class _ByIndex:
-    """Relevance of frames that need not be read."""
+    """Relevance of frames by their index, from an encoder that reads no frames."""
 
-    def __init__(self, encoder: ScoresFrames, video: Path, query: str) -> None:
+    def __init__(self, encoder: Encoder, video: Path, query: str) -> None:
         self.name = encoder.name
         self._encoder, self._video, self._query = encoder, video, query
 
@@ -516,5 +531,5 @@ class _ByIndex:
         return self._encoder.relevance_of(self._video, frames, text)
 
 
-def _nothing_pulled(frames: IntArray) -> FloatArray:
+def _refuse_pulls(frames: IntArray) -> FloatArray:
     raise InvalidInput(f"{frames.size} frames pulled, but there is no encoder")

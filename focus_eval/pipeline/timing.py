@@ -1,4 +1,4 @@
-"""Measures seconds by stage, and shares them out among questions served together."""
+"""Measures seconds by stage, and divides them among questions that are processed together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from threading import Lock
 
-from focus_eval.rows.records import HELD_STAGES, SelectionRow
+from focus_eval.rows.records import BLOCKING_STAGES, SelectionRow
 
 STAGES = ("open", "decode", "preprocess", "scan", "encode", "ask", "select", "idle", "generate")
 
@@ -26,7 +26,7 @@ class Meter:
 
     Attributes:
         seconds: by stage.
-        decoded: frames that decoders gave out, by what of the video was decoded: "all", "reference", "sync".
+        decoded: number of frames that decoders gave out, by decoding mode: "all", "reference", "sync".
         asked: "requests" and "dollars" of an encoder that asks a service; its tokens are work of the encoder.
     """
 
@@ -54,7 +54,7 @@ class Meter:
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     def move(self, source: str, target: str, seconds: float) -> None:
-        """Move `seconds` from one stage to another, for a part that only the callee could time."""
+        """Move `seconds` from one stage to another, for time that only the callee can measure."""
         self.add(source, -seconds)
         self.add(target, seconds)
 
@@ -62,14 +62,14 @@ class Meter:
         self.decoded[mode] = self.decoded.get(mode, 0) + n_frames
 
     def spend(self, usage: Mapping[str, float]) -> None:
-        """Add what a reply took."""
+        """Add the "requests" and "dollars" of a reply's usage to `asked`."""
         for name in usage.keys() & {"requests", "dollars"}:
             self.asked[name] = self.asked.get(name, 0) + usage[name]
 
     def rounded(self) -> dict[str, float]:
         """Return seconds by stage, to the microsecond, in the order of `STAGES`."""
-        known = [stage for stage in STAGES if stage in self.seconds]
-        return {stage: round(self.seconds[stage], 6) for stage in known + sorted(set(self.seconds) - set(known))}
+        ordered = [stage for stage in STAGES if stage in self.seconds]
+        return {stage: round(self.seconds[stage], 6) for stage in ordered + sorted(set(self.seconds) - set(ordered))}
 
     def _book(self) -> None:
         now, cpu = time.perf_counter(), time.thread_time()
@@ -90,23 +90,23 @@ class SharedClock:
 
     @contextmanager
     def job(self) -> Iterator[Callable[[], float]]:
-        """Charge the block; yields a function that returns the seconds so far."""
-        mine = object()
+        """Charge time to the block; yield a function that returns the seconds charged so far."""
+        job = object()
 
         def charged() -> float:
             with self._lock:
                 self._charge()
-                return self._charged[mine]
+                return self._charged[job]
 
         with self._lock:
             self._charge()
-            self._charged[mine] = 0.0
+            self._charged[job] = 0.0
         try:
             yield charged
         finally:
             with self._lock:
                 self._charge()
-                del self._charged[mine]
+                del self._charged[job]
 
     def _charge(self) -> None:
         now = time.perf_counter()
@@ -119,24 +119,23 @@ class SharedClock:
 def charged_rows(
     rows: Sequence[SelectionRow], device_seconds: float, *, loading: float = 0.0, gpus: float = 1.0
 ) -> list[SelectionRow]:
-    """Return the rows of questions served together with seconds that add up to the time the device was held for them.
+    """Return rows of questions processed together, with seconds that add up to the time the device was held.
 
     Their threads wait for one another, so what each measured overlaps; the proportions are kept.
 
     Args:
-        device_seconds: wall-clock seconds of the whole.
+        device_seconds: wall-clock seconds for which the device was held for all rows.
         loading: seconds the encoder took to load before, booked as `open` on the rows that use one.
-        gpus: what of a GPU was held, or how many: a worker with half a GPU pays half its seconds. 0, a worker without
-            a GPU, pays for its machine.
+        gpus: number of GPUs held, a factor of the seconds: half a GPU costs half. 0, no GPU, counts as 1.
     """
     device_seconds, loading = device_seconds * (gpus or 1.0), loading * (gpus or 1.0)
-    measured = sum(row.seconds.get(stage, 0.0) for row in rows for stage in HELD_STAGES)
+    measured = sum(row.seconds.get(stage, 0.0) for row in rows for stage in BLOCKING_STAGES)
     users = sum(bool(row.encoder and row.seconds) for row in rows)
     # What the threads measured overlaps and adds up to more than was held; only its proportions count.
     factor = device_seconds / measured if measured else 0.0
 
     def charged(row: SelectionRow) -> SelectionRow:
-        seconds = {stage: value * (factor if stage in HELD_STAGES else 1.0) for stage, value in row.seconds.items()}
+        seconds = {stage: value * (factor if stage in BLOCKING_STAGES else 1.0) for stage, value in row.seconds.items()}
         if row.encoder and row.seconds:
             # Loading is paid by those who use the encoder: a baseline without one costs nothing.
             seconds["open"] = seconds.get("open", 0.0) + loading / users

@@ -11,25 +11,24 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.core.errors import InvalidInput, unknown_name
-from focus_eval.core.resources import opened, resource_path
+from focus_eval.core.resources import open_unpacked, resource_path
 from focus_eval.matrix.config import check, load_yaml
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.registry import make_sampler, sampler_class
 
-# Where a figure comes from; every figure of the registry states one of these.
+# The sources of figures; every figure of the registry states one of these.
 DERIVED = "derived from rows here"
 REPLAYED = "replayed from published frames"
 COMPUTED = "computed from published answers"
-CLAIMED = "claimed by the paper"
 CARD_FILE = "card.yaml"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
 
 
-class _Part(BaseModel):
+class _CardPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class PublishedFile(_Part):
+class PublishedFile(_CardPart):
     """A file that somebody published: the frames chosen for a benchmark's questions, a model's answers, or both.
 
     Args:
@@ -62,23 +61,8 @@ class PublishedFile(_Part):
         return self
 
 
-class Claim(_Part):
-    """A figure that only the paper states.
-
-    Args:
-        accuracy: in percent.
-        place: where it stands, e.g. "table 2".
-    """
-
-    benchmark: str
-    k: int = Field(ge=1)
-    model: str
-    accuracy: float = Field(ge=0, le=100)
-    place: str = Field(min_length=1)
-
-
-class Card(_Part):
-    """What the registry knows of one sampler.
+class Card(_CardPart):
+    """The card of one sampler in the registry.
 
     Args:
         title: how tables call it.
@@ -101,19 +85,18 @@ class Card(_Part):
     version: int = Field(default=1, ge=1)
     selections: tuple[PublishedFile, ...] = Field(default=(), strict=False)
     answers: tuple[PublishedFile, ...] = Field(default=(), strict=False)
-    claims: tuple[Claim, ...] = Field(default=(), strict=False)
     folder: Path = Field(default=Path(), exclude=True)
 
     @model_validator(mode="after")
     def _has_figures(self) -> Card:
         if not (self.sampler or self.selections or self.answers):
             raise ValueError("names neither a sampler nor a file of selections or answers")
-        named = [(self.label(item), item.benchmark, item.k) for item in self.selections]
-        if len(set(named)) < len(named):
+        rows = [(self.label(item), item.benchmark, item.k) for item in self.selections]
+        if len(set(rows)) < len(rows):
             raise ValueError("two selections have one name, benchmark and K; give the second a `name`")
-        silent = next((item.file for item in self.answers if not item.model), None)
-        if silent is not None:
-            raise ValueError(f"{silent}: answers need `model`, whose they are")
+        nameless = next((item.file for item in self.answers if not item.model), None)
+        if nameless is not None:
+            raise ValueError(f"{nameless}: answers need `model`, whose they are")
         return self
 
     @property
@@ -122,14 +105,14 @@ class Card(_Part):
 
     @property
     def sampler_text(self) -> str:
-        """What `make_sampler` takes: a file's name with the card's folder before it."""
+        """The sampler as `make_sampler` takes it: a file's name with the card's folder before it."""
         return str(self.folder / self.sampler) if ".py:" in self.sampler else self.sampler
 
     def label(self, item: PublishedFile) -> str:
-        """Return how the rows of one of its files are called."""
+        """Return the name of the rows of `item`, one of the card's files."""
         return item.name or self.title
 
-    def made(self) -> FrameSampler:
+    def make_sampler(self) -> FrameSampler:
         """Return the sampler at the published setting. Raises as `make_sampler`."""
         return make_sampler(self.sampler_text, **self.options)
 
@@ -137,12 +120,14 @@ class Card(_Part):
     def needs_text(self) -> str:
         """E.g. "embeddings, encoder": what the sampler's class declares (`needs_encoder`), then what the card adds."""
         kind = sampler_class(self.sampler_text) if self.sampler else None
-        said = [name.removeprefix("needs_") for name in dir(kind) if name.startswith("needs_") and getattr(kind, name)]
-        return ", ".join([*said, *self.needs]) or ("nothing" if kind is not None else "not stated")
+        declared = [
+            name.removeprefix("needs_") for name in dir(kind) if name.startswith("needs_") and getattr(kind, name)
+        ]
+        return ", ".join([*declared, *self.needs]) or ("nothing" if kind is not None else "not stated")
 
     @property
     def role(self) -> str:
-        """As the sampler's class says, "sampler" for files alone."""
+        """Role that the sampler's class declares; "sampler" for a card with files alone."""
         return sampler_class(self.sampler_text).role if self.sampler else "sampler"
 
 
@@ -172,15 +157,14 @@ def read_registry(folder: Path | None = None) -> dict[str, Card]:
     cards = {file.parent.name: read_card(file) for file in files}
     owners: dict[tuple[object, ...], str] = {}
     for name, card in cards.items():
-        claimed: list[tuple[object, ...]] = [("the title", card.title)]
+        names: list[tuple[object, ...]] = [("the title", card.title)]
         if card.sampler and ".py" not in card.sampler:
-            claimed.append(("the sampler", card.sampler, str(card.options)))
-        claimed += [("the rows of", card.label(item), item.benchmark, item.k) for item in card.selections]
-        for what in claimed:
-            if owners.setdefault(what, name) != name:
-                raise InvalidInput(
-                    f"{card.folder / CARD_FILE}: {what[0]} {what[1]!r} is taken by {owners[what]}; change one of them"
-                )
+            names.append(("the sampler", card.sampler, str(card.options)))
+        names += [("the rows of", card.label(item), item.benchmark, item.k) for item in card.selections]
+        for subject in names:
+            if (owner := owners.setdefault(subject, name)) != name:
+                place = card.folder / CARD_FILE
+                raise InvalidInput(f"{place}: {subject[0]} {subject[1]!r} is taken by {owner}; change one of them")
     return cards
 
 
@@ -199,16 +183,16 @@ def find_file(item: PublishedFile, *folders: Path) -> Path | None:
     """Return the file in one of `folders` or below it, gzipped or not; None where it is not there."""
     names = (item.file, f"{item.file}.gz")
     for folder in folders:
-        beside = next((folder / name for name in names if (folder / name).is_file()), None)
-        found = beside or next((path for name in names for path in sorted(folder.rglob(name)) if path.is_file()), None)
-        if found is not None:
-            return found
+        nested = (path for name in names for path in sorted(folder.rglob(name)))
+        for path in (*(folder / name for name in names), *nested):
+            if path.is_file():
+                return path
     return None
 
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file's content, not gzipped."""
-    with opened(path) as file:
+    with open_unpacked(path) as file:
         return hashlib.sha256(file.read()).hexdigest()
 
 
@@ -218,6 +202,6 @@ def check_file(item: PublishedFile, path: Path) -> None:
     Raises:
         InvalidInput: another hash, or a card without one.
     """
-    found = file_digest(path)
-    if found != item.sha256:
-        raise InvalidInput(f"{path}: sha256 is {found}, the card (K = {item.k}) has {item.sha256!r}")
+    digest = file_digest(path)
+    if digest != item.sha256:
+        raise InvalidInput(f"{path}: sha256 is {digest}, the card (K = {item.k}) has {item.sha256!r}")

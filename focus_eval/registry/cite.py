@@ -1,148 +1,164 @@
-"""Writes what a paper says of a run: a paragraph of methods, the table in LaTeX, and BibTeX of all that was used."""
+"""Writes `methods.md` and `references.bib` of a run: its settings in a paragraph, and BibTeX of all that it used.
+
+write_methods(load_run(folder), folder / "report")
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from focus_eval.core.resources import read_yaml, resource_path
-from focus_eval.registry.cards import Card
+from focus_eval.registry.cards import read_registry
 from focus_eval.report.run import Run
-from focus_eval.report.table import latex_escaped, to_latex
-from focus_eval.report.tables import results_table
-from focus_eval.rows.records import SelectionRow
+from focus_eval.rows.records import SelectionRow, write_text
 
-OURS = "focus_eval"
+OUR_KEY = "focus_eval"
+
+
+def write_methods(run: Run, folder: Path) -> list[Path]:
+    """Write `methods.md` and `references.bib` of `run` into `folder`, and return both paths.
+
+    Citations are pandoc's, `[@focus]`; what has no reference on file is named at the end of `methods.md`.
+    """
+    methods, references = methods_texts(run)
+    return [write_text(folder / "methods.md", methods), write_text(folder / "references.bib", references)]
+
+
+def methods_texts(run: Run) -> tuple[str, str]:
+    """Return the text of `methods.md` and of `references.bib`."""
+    writer = _MethodsWriter(run, read_references(), papers_of_samplers())
+    purposes = writer.purpose_by_key()
+    known_keys = [key for key in purposes if key in writer.references]
+    methods = ["# Methods", "", *writer.sentences()]
+    missing = [
+        purpose if purpose.endswith(key) else f"{purpose} ({key})"
+        for key, purpose in purposes.items()
+        if key not in writer.references
+    ]
+    methods += ["", f"No reference on file: {'; '.join(missing)}."] if missing else []
+    entries = [*(_bibtex(key, writer.references[key]) for key in known_keys), _our_entry()]
+    return "\n".join(methods) + "\n", "\n".join(entries) + "\n"
 
 
 def read_references() -> dict[str, dict[str, Any]]:
-    """Return what is known of each paper, by key."""
-    found: dict[str, dict[str, Any]] = read_yaml(resource_path("registry") / "references.yaml")
-    return found
+    """Return author, title, year and place of each paper, by key."""
+    references: dict[str, dict[str, Any]] = read_yaml(resource_path("registry") / "references.yaml")
+    return references
 
 
-def reference_text(about: Mapping[str, Any]) -> str:
+def papers_of_samplers() -> dict[str, str]:
+    """Return the key or address of the paper of each sampler that a card names; "" for this project's own."""
+    return {card.sampler: card.paper for card in read_registry().values() if card.sampler}
+
+
+def reference_text(reference: Mapping[str, Any]) -> str:
     """Return a paper in one line, e.g. "TITLE, CVPR 2025, arXiv:2502.21271"."""
-    arxiv = [f"arXiv:{about['arxiv']}"] if "arxiv" in about else []
-    return ", ".join([about["title"], f"{about.get('venue', '')} {about['year']}".strip(), *arxiv])
+    arxiv = [f"arXiv:{reference['arxiv']}"] if "arxiv" in reference else []
+    return ", ".join([reference["title"], f"{reference.get('venue', '')} {reference['year']}".strip(), *arxiv])
 
 
-def cited(run: Run, cards: Mapping[str, Card]) -> str:
-    """Return the paragraph, the table and the BibTeX of `run`, as LaTeX; comments say what has no reference on file."""
-    references, used = read_references(), _used(run, cards)
-    known = [key for key in used if key in references]
-    lacking = [f"{what} ({key})" if what != key else what for key, what in used.items() if key not in references]
-    parts = [_paragraph(run, cards, references), "", to_latex(results_table(run, None))]
-    parts += [_bibtex(key, references[key]) for key in known]
-    parts.append(_ours())
-    parts += [f"% no reference on file: {what}" for what in lacking]
-    return "\n".join(parts) + "\n"
+@dataclass(frozen=True)
+class _MethodsWriter:
+    run: Run
+    references: Mapping[str, Mapping[str, Any]]
+    papers: Mapping[str, str]
+
+    def purpose_by_key(self) -> dict[str, str]:
+        """Return what each reference of the run is for, e.g. "sampler focus"; a key may have no reference on file."""
+        purposes: dict[str, str] = {}
+        for row in self.run.variants:
+            purposes.setdefault(self._paper(row.sampler), f"sampler {row.sampler}")
+            for encoder in filter(None, (row.encoder, row.scan_encoder)):
+                purposes.setdefault(_encoder_family(encoder), f"encoder {encoder}")
+        for row in self.run.variants:
+            purposes.setdefault(row.benchmark, f"benchmark {row.benchmark}")
+        for model, identity in self._cells():
+            purposes.setdefault(str(identity.get("model", model)), f"model {model}")
+        if self.run.answers:
+            purposes.setdefault("lmms-eval", "lmms-eval")
+        purposes.pop("", None)
+        return purposes
+
+    def sentences(self) -> list[str]:
+        run, start = self.run, (self.run.provenance.get("starts") or [{}])[-1]
+        revision = f", revision {str(start['git'])[:10]}" if start.get("git") else ""
+        our_version = start.get("versions", {}).get("focus-eval") or version("focus-eval")
+        sentences = [f"Frames were chosen by focus-eval {our_version}{revision} [@{OUR_KEY}]."]
+        sentences.append(f"Samplers: {'; '.join(self._samplers())}.")
+        encoders = _unique(self._encoder(row) for row in run.variants if row.encoder)
+        sentences += [f"Relevance: {'; '.join(encoders)}."] if encoders else []
+        ks, seeds = ({str(getattr(row, name)) for row in run.variants} for name in ("k", "seed"))
+        sentences.append(f"K = {', '.join(sorted(ks, key=int))}; seeds {', '.join(sorted(seeds, key=int))}.")
+        sentences.append(f"Benchmarks: {'; '.join(self._benchmarks())}.")
+        models = _unique(self._model(model, identity) for model, identity in self._cells())
+        sentences += (
+            [f"Answers: {'; '.join(models)}, scored with lmms-eval{self._cite('lmms-eval')}."] if models else []
+        )
+        versions = [f"{name} {text}" for name, text in start.get("versions", {}).items() if name != "focus-eval"]
+        sentences += [f"Versions: {', '.join(versions)}."] if versions else []
+        sentences += run.mixed_versions
+        deviations = [str(text) for text in run.provenance.get("against", [])]
+        sentences += [f"Asked otherwise than in the paper: {'; '.join(deviations)}."] if deviations else []
+        return sentences
+
+    def _paper(self, sampler: str) -> str:
+        """Return the key of a sampler's paper; its own name where no card knows it."""
+        return self.papers.get(sampler, sampler)
+
+    def _samplers(self) -> list[str]:
+        selections = [identity.get("selection", {}) for _, identity in self._cells()]
+        versions = {str(selection.get("sampler", "")): selection.get("sampler_version") for selection in selections}
+        texts = []
+        for row in self.run.variants:
+            options = ", ".join(f"{name}={value}" for name, value in row.changed_options.items()) or "default options"
+            details = [f"version {versions[row.sampler]}"] if versions.get(row.sampler) else []
+            texts.append(f"{row.sampler}{self._cite(self._paper(row.sampler))} ({', '.join([*details, options])})")
+        return _unique(texts)
+
+    def _encoder(self, row: SelectionRow) -> str:
+        revision = f" ({row.encoder_revision})" if row.encoder_revision else ""
+        scan = f", scan by {row.scan_encoder}" if row.scan_encoder else ""
+        return f"{row.encoder}{self._cite(_encoder_family(row.encoder))}{revision}{scan}"
+
+    def _benchmarks(self) -> list[str]:
+        counts = self.run.selection_frame.groupby("benchmark", sort=False)["question_id"].nunique()
+        return [f"{name}{self._cite(str(name))} ({count:,} questions)" for name, count in counts.items()]
+
+    def _model(self, model: str, identity: Mapping[str, Any]) -> str:
+        weights = f" ({identity['weights']})" if identity.get("weights") else ""
+        frames = f", {identity['frames']} frames" if identity.get("frames") else ""
+        return f"{model}{self._cite(str(identity.get('model', model)))}{weights}{frames}"
+
+    def _cells(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return model and identity of each cell."""
+        return [(model, self.run.made_with.get(cell, {})) for *_, cell, model in self.run.cells]
+
+    def _cite(self, key: str) -> str:
+        return f" [@{key}]" if key in self.references else ""
 
 
-def _used(run: Run, cards: Mapping[str, Card]) -> dict[str, str]:
-    """Return the key of each reference that the run needs, with what it is for."""
-    used: dict[str, str] = {}
-    for row in run.variants:
-        used.setdefault(_paper(row.sampler, cards), f"sampler {row.sampler}")
-        for encoder in filter(None, (row.encoder, row.scan_encoder)):
-            used.setdefault(_plain(encoder), f"encoder {encoder}")
-    for row in run.variants:
-        used.setdefault(row.benchmark, f"benchmark {row.benchmark}")
-    for model, made in _cells(run):
-        used.setdefault(str(made.get("model", model)), f"model {model}")
-    if run.answers:
-        used.setdefault("lmms-eval", "lmms-eval")
-    used.pop("", None)
-    return used
-
-
-def _paper(sampler: str, cards: Mapping[str, Card]) -> str:
-    """Return the key of a sampler's paper; "" for ours, its own name where no card knows it."""
-    card = next((card for card in cards.values() if card.sampler == sampler), None)
-    return sampler if card is None else card.paper
-
-
-def _plain(encoder: str) -> str:
+def _encoder_family(encoder: str) -> str:
     return encoder.partition(":")[0].partition("_size")[0]
-
-
-def _paragraph(run: Run, cards: Mapping[str, Card], references: Mapping[str, Any]) -> str:
-    last = (run.provenance.get("starts") or [{}])[-1]
-    revision = f", revision {str(last['git'])[:10]}" if last.get("git") else ""
-    sentences = [f"Frames were chosen by focus-eval {_version(last)}{revision}~\\cite{{{OURS}}}."]
-    sentences.append(f"Samplers: {'; '.join(_samplers(run, cards, references))}.")
-    encoders = [_encoder(row, references) for row in run.variants if row.encoder]
-    sentences += [f"Relevance: {'; '.join(_unique(encoders))}."] if encoders else []
-    ks, seeds = ({str(getattr(row, name)) for row in run.variants} for name in ("k", "seed"))
-    sentences.append(f"K = {', '.join(sorted(ks, key=int))}; seeds {', '.join(sorted(seeds, key=int))}.")
-    sentences.append(f"Benchmarks: {'; '.join(_benchmarks(run, references))}.")
-    models = _unique(_model(model, made, references) for model, made in _cells(run))
-    sentences += [f"Answers: {'; '.join(models)}, scored with lmms-eval~\\cite{{lmms-eval}}."] if models else []
-    versions = ", ".join(f"{name} {text}" for name, text in last.get("versions", {}).items() if name != "focus-eval")
-    sentences += [f"Versions: {latex_escaped(versions)}."] if versions else []
-    sentences += [latex_escaped(text) for text in run.mixed_versions]
-    against = [latex_escaped(str(text)) for text in run.provenance.get("against", [])]
-    sentences += [f"Asked otherwise than in the paper: {'; '.join(against)}."] if against else []
-    return "\n".join(sentences)
-
-
-def _version(last: Mapping[str, Any]) -> str:
-    return str(last.get("versions", {}).get("focus-eval") or version("focus-eval"))
-
-
-def _samplers(run: Run, cards: Mapping[str, Card], references: Mapping[str, Any]) -> list[str]:
-    chosen = [made.get("selection", {}) for _, made in _cells(run)]
-    versions = {str(how.get("sampler", "")): how.get("sampler_version") for how in chosen}
-    texts = []
-    for row in run.variants:
-        changed = ", ".join(f"{name}={value}" for name, value in row.changed_options.items())
-        said = latex_escaped(row.sampler) + _cite(_paper(row.sampler, cards), references)
-        about = [f"version {versions[row.sampler]}"] if versions.get(row.sampler) else []
-        texts.append(f"{said} ({', '.join([*about, latex_escaped(changed) or 'default options'])})")
-    return _unique(texts)
-
-
-def _encoder(row: SelectionRow, references: Mapping[str, Any]) -> str:
-    revision = f" ({latex_escaped(row.encoder_revision)})" if row.encoder_revision else ""
-    scan = f", scan by {latex_escaped(row.scan_encoder)}" if row.scan_encoder else ""
-    return latex_escaped(row.encoder) + _cite(_plain(row.encoder), references) + revision + scan
-
-
-def _benchmarks(run: Run, references: Mapping[str, Any]) -> list[str]:
-    counts = run.selection_frame.groupby("benchmark", sort=False)["question_id"].nunique()
-    return [f"{latex_escaped(str(name))}{_cite(str(name), references)} ({n:,} questions)" for name, n in counts.items()]
-
-
-def _model(model: str, made: Mapping[str, Any], references: Mapping[str, Any]) -> str:
-    weights = f" ({latex_escaped(str(made['weights']))})" if made.get("weights") else ""
-    frames = f", {made['frames']} frames" if made.get("frames") else ""
-    return latex_escaped(model) + _cite(str(made.get("model", model)), references) + weights + frames
-
-
-def _cells(run: Run) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return model and identity of each cell."""
-    return [(model, run.made_with.get(cell, {})) for *_, cell, model in run.cells]
-
-
-def _cite(key: str, references: Mapping[str, Any]) -> str:
-    return f"~\\cite{{{key}}}" if key in references else ""
 
 
 def _unique(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def _bibtex(key: str, about: Mapping[str, Any]) -> str:
-    fields = {"title": f"{{{about['title']}}}", "author": about["author"], "year": str(about["year"])}
-    fields |= {"booktitle": about["venue"]} if "venue" in about else {}
-    fields |= {"eprint": about["arxiv"], "archivePrefix": "arXiv"} if "arxiv" in about else {}
-    return _entry("inproceedings" if "venue" in about else "misc", key, fields)
+def _bibtex(key: str, reference: Mapping[str, Any]) -> str:
+    fields = {"title": f"{{{reference['title']}}}", "author": reference["author"], "year": str(reference["year"])}
+    fields |= {"booktitle": reference["venue"]} if "venue" in reference else {}
+    fields |= {"eprint": reference["arxiv"], "archivePrefix": "arXiv"} if "arxiv" in reference else {}
+    return _entry("inproceedings" if "venue" in reference else "misc", key, fields)
 
 
-def _ours() -> str:
+def _our_entry() -> str:
     fields = {"title": "{focus-eval}", "author": "{The focus-eval authors}", "note": f"Version {version('focus-eval')}"}
-    return _entry("software", OURS, fields)
+    return _entry("software", OUR_KEY, fields)
 
 
 def _entry(kind: str, key: str, fields: Mapping[str, str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import combinations
@@ -13,28 +12,26 @@ from numpy.typing import ArrayLike
 
 from focus_eval.benchmarks.evidence import NEAR_SECONDS
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.resources import resource_path
-from focus_eval.registry.cards import CLAIMED, COMPUTED, DERIVED, REPLAYED, Card, PublishedFile
-from focus_eval.registry.replayed import LONG_SECONDS, Group, Material, read_csv, write_csv
-from focus_eval.report.audit_reading import AuditSource, read_log
+from focus_eval.imports import load_selections
+from focus_eval.registry.cards import COMPUTED, DERIVED, REPLAYED, Card, PublishedFile
+from focus_eval.registry.leaderboard import RecordFile
+from focus_eval.registry.replayed import LONG_SECONDS, Group, Material
+from focus_eval.report.reading import ReadingOptions, read_runs
 from focus_eval.report.sign_flips import sign_flip_p
 from focus_eval.report.statistics import Estimate, holm, mean_estimate, video_sums
 from focus_eval.report.table import SIGNIFICANT
-from focus_eval.selections import load_selections
-from focus_eval.selections.lmms_logs import find_logs
 
-NEAR = f"within {NEAR_SECONDS:g} s"
-FIGURES_FILE = "figures.csv"
-# What tells two figures apart; the others are what was found.
-_KEYS = ("status", "sampler", "name", "version", "benchmark", "k", "measure", "month")
+NEAR_MEASURE = f"within {NEAR_SECONDS:g} s"
+# The fields that tell two figures apart; the others hold the result.
+KEYS = ("status", "sampler", "name", "version", "benchmark", "k", "measure", "month")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One figure, as texts, for it is compared with what a file says.
+    """One figure of the registry; all fields are text, as in its CSV file.
 
     Args:
-        status: where it comes from: `DERIVED`, `REPLAYED`, `COMPUTED` or `CLAIMED`.
+        status: where it comes from: `DERIVED`, `REPLAYED` or `COMPUTED`.
         sampler: its folder; "" for a baseline that stands beside published files.
         name: how its row is called.
         version: of the sampler's class, with its file's digest, or of the card.
@@ -61,10 +58,15 @@ class Figure:
 
     @property
     def key(self) -> tuple[str, ...]:
-        return tuple(getattr(self, name) for name in _KEYS)
+        return tuple(getattr(self, name) for name in KEYS)
 
 
-COLUMNS = tuple(item.name for item in fields(Figure))
+FIGURES = RecordFile(
+    "figures.csv",
+    tuple(item.name for item in fields(Figure)),
+    KEYS,
+    order=lambda record: (record["name"], *(record[key] for key in KEYS)),
+)
 
 
 def read_figures(folder: Path) -> list[Figure]:
@@ -73,15 +75,12 @@ def read_figures(folder: Path) -> list[Figure]:
     Raises:
         InvalidInput: other columns.
     """
-    return [Figure(**dict(zip(COLUMNS, row, strict=True))) for row in read_csv(folder / FIGURES_FILE, COLUMNS)]
+    return [Figure(**record) for record in FIGURES.read(folder)]
 
 
-def write_figures(folder: Path, old: Iterable[Figure], new: Iterable[Figure]) -> list[Figure]:
-    """Write `old` with `new` in place of those of the same key, and return them; earlier versions and months stay."""
-    by_key = {item.key: item for item in old} | {item.key: item for item in new}
-    ordered = sorted(by_key.values(), key=lambda item: (item.benchmark, int(item.k), item.name, item.key))
-    write_csv(folder / FIGURES_FILE, COLUMNS, [[getattr(item, name) for name in COLUMNS] for item in ordered])
-    return ordered
+def write_figures(folder: Path, figures: Iterable[Figure]) -> list[Figure]:
+    """Put `figures` in place of those of the same keys, and return all; earlier versions and months stay."""
+    return [Figure(**record) for record in FIGURES.update(folder, [vars(item) for item in figures])]
 
 
 def tiers_of(values: Mapping[str, ArrayLike], videos: Sequence[object]) -> dict[str, int]:
@@ -94,10 +93,10 @@ def tiers_of(values: Mapping[str, ArrayLike], videos: Sequence[object]) -> dict[
         values: per question in [0, 1], shape `(n,)`, the same questions for all.
         videos: of each question, shape `(n,)`.
     """
-    found = {name: np.asarray(values[name], dtype=np.float64) for name in values}
-    order = sorted(found, key=lambda name: (-float(found[name].mean()), name))
+    arrays = {name: np.asarray(values[name], dtype=np.float64) for name in values}
+    order = sorted(arrays, key=lambda name: (-float(arrays[name].mean()), name))
     pairs, shares = list(combinations(order, 2)), video_sums(np.ones(len(videos)), videos)
-    p_values = [sign_flip_p(video_sums(found[a] - found[b], videos), weights=shares)[0] for a, b in pairs]
+    p_values = [sign_flip_p(video_sums(arrays[a] - arrays[b], videos), weights=shares)[0] for a, b in pairs]
     p_of = dict(zip(pairs, holm(p_values), strict=True))
     tiers, best = dict.fromkeys(order[:1], 1), order[0] if order else ""
     for name in order[1:]:
@@ -107,18 +106,17 @@ def tiers_of(values: Mapping[str, ArrayLike], videos: Sequence[object]) -> dict[
     return tiers
 
 
-def measured(
-    values: Mapping[str, ArrayLike], videos: Sequence[object], about: Mapping[str, Figure], measure: str
+def measured_figures(
+    values: Mapping[str, ArrayLike], videos: Sequence[object], templates: Mapping[str, Figure], measure: str
 ) -> Iterator[Figure]:
     """Yield the figure of each name of `values`: its mean with its interval and its tier among them.
 
     Args:
-        about: what else is said of each, with any measure and value.
+        templates: the other fields of each name's figure.
     """
     tiers = tiers_of(values, videos)
-    for name, found in values.items():
-        mean = mean_estimate(found, videos)
-        yield replace(about[name], measure=measure, tier=str(tiers[name]), **_texts(mean))
+    for name, array in values.items():
+        yield replace(templates[name], measure=measure, tier=str(tiers[name]), **_texts(mean_estimate(array, videos)))
 
 
 def _texts(mean: Estimate) -> dict[str, str]:
@@ -132,12 +130,14 @@ def replayed_figures(group: Group, cards: Mapping[str, Card]) -> list[Figure]:
     Moments are judged in videos of `LONG_SECONDS` and more: in shorter ones they are nearly always in view.
     """
     ground = group.ground
-    is_judged = np.array([not ground.are_moments or case.duration_seconds >= LONG_SECONDS for case in ground.cases])
-    videos = [ground.videos[case.question_id] for case, kept in zip(ground.cases, is_judged, strict=True) if kept]
-    about = {}
+    is_judged = np.array(
+        [not ground.are_moments or (case.duration_seconds or 0) >= LONG_SECONDS for case in ground.cases]
+    )
+    videos = ground.videos_of(is_judged)
+    templates = {}
     for name in group.tested:
         owner = group.owners.get(name, "")
-        about[name] = Figure(
+        templates[name] = Figure(
             status=REPLAYED if owner else DERIVED,
             sampler=owner,
             name=name,
@@ -145,13 +145,11 @@ def replayed_figures(group: Group, cards: Mapping[str, Card]) -> list[Figure]:
             benchmark=ground.benchmark,
             k=str(group.k),
         )
-    return [
-        item
-        for measure in ground.measures
-        for item in measured(
-            {name: group.figures[name][measure].to_numpy()[is_judged] for name in about}, videos, about, measure
-        )
-    ]
+    figures: list[Figure] = []
+    for measure in ground.measures:
+        values = {name: group.figures[name][measure].to_numpy()[is_judged] for name in templates}
+        figures += measured_figures(values, videos, templates, measure)
+    return figures
 
 
 def computed_figures(card: Card, material: Material) -> Iterator[Figure]:
@@ -174,76 +172,53 @@ def computed_figures(card: Card, material: Material) -> Iterator[Figure]:
 
 
 def _scores(item: PublishedFile, path: Path, material: Material) -> dict[str, float]:
-    """Return whether each question was answered right, from a log of lmms-eval or a file of selections with answers."""
+    """Return the score of each scored question by id, from a log of lmms-eval or a file of selections with answers."""
+    questions = material.questions(item.benchmark)
+    score_by_question: dict[str, float | None]
     if item.format.startswith("lmms"):
-        log = read_log(find_logs(path)[0], AuditSource(), [])
-        found = {key: answer.score for key, answer in log.answers.items()}
+        runs, _ = read_runs([path], ReadingOptions(questions=questions))
+        score_by_question = {answer.question_id: answer.score for answer in runs[0].answers}
     else:
-        questions = material.questions(item.benchmark)
         loaded = load_selections(path, format=item.format, questions=questions, left_out=[])
-        found = {key: chosen.answered.is_correct if chosen.answered else None for key, chosen in loaded.items()}
-    scores = {key: float(score) for key, score in found.items() if score is not None}
-    if len(scores) < len(found) or not scores:
-        raise InvalidInput(f"{path}: {len(scores)} of {len(found)} questions say whether the answer is right")
+        score_by_question = {
+            key: selection.answered.is_correct if selection.answered else None for key, selection in loaded.items()
+        }
+    scores = {key: float(score) for key, score in score_by_question.items() if score is not None}
+    if len(scores) < len(score_by_question) or not scores:
+        raise InvalidInput(f"{path}: {len(scores)} of {len(score_by_question)} questions have a scored answer")
     return scores
 
 
-def claimed_figures(cards: Mapping[str, Card]) -> list[Figure]:
-    """Return what papers claim of the registry's samplers: the cards' own claims, and the tables of `results/paper`."""
-    made = []
-    for card in cards.values():
-        for claim in card.claims:
-            model = f"{claim.model} ({claim.place})"
-            made.append(_claimed(card, claim.benchmark, str(claim.k), model, str(claim.accuracy)))
-    for name in ("main_results", "more_benchmarks"):
-        with open(resource_path("paper") / f"{name}.csv", newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                for benchmark in [key for key in row if key not in _NO_BENCHMARKS and row[key]]:
-                    if row["sampler"] in cards:
-                        place = row["table"] if row["table"] == "appendix" else f"table {row['table']}"
-                        model = f"{row['model']} ({row['source']}, {place})"
-                        made.append(_claimed(cards[row["sampler"]], benchmark, row["frames"], model, row[benchmark]))
-    return made
-
-
-_NO_BENCHMARKS = ("model", "frames", "llm", "sampler", "table", "source")
-
-
-def _claimed(card: Card, benchmark: str, k: str, model: str, percent: str) -> Figure:
-    said = {"benchmark": benchmark, "k": k, "measure": f"accuracy, {model}", "value": f"{float(percent) / 100:.4f}"}
-    return Figure(status=CLAIMED, sampler=card.name, name=card.title, version="", **said)
-
-
 @dataclass
-class Verified:
-    """What deriving figures again showed.
+class Verification:
+    """The result of deriving figures again.
 
     Args:
         n_same: figures that came out as recorded.
-        differing: a sentence for each that did not, or that is not recorded.
-        not_derived: why the others were not derived.
+        differences: a sentence for each that did not, or that is not recorded.
+        skipped: why the others were not derived.
     """
 
     n_same: int = 0
-    differing: list[str] = field(default_factory=list)
-    not_derived: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
 
     def compare(
-        self, recorded: Mapping[tuple[str, ...], Figure], again: Iterable[Figure], *, with_tiers: bool = True
+        self, recorded: Mapping[tuple[str, ...], Figure], derived: Iterable[Figure], *, with_tiers: bool = True
     ) -> None:
-        """Count what was derived `again` against what is recorded."""
-        for item in again:
-            stated = recorded.get(item.key)
-            if stated is not None and not with_tiers:
-                item = replace(item, tier=stated.tier)
-            if stated == item:
+        """Compare figures that were `derived` again with those recorded."""
+        for item in derived:
+            old = recorded.get(item.key)
+            if old is not None and not with_tiers:
+                item = replace(item, tier=old.tier)
+            if old == item:
                 self.n_same += 1
                 continue
-            what = f"{item.name}, {item.benchmark}, K = {item.k}, {item.measure}"
-            said = "is not recorded" if stated is None else f"is recorded as {_shown(stated)}"
-            self.differing.append(f"{what}: {said}, derived again: {_shown(item)}")
+            subject = f"{item.name}, {item.benchmark}, K = {item.k}, {item.measure}"
+            record = "is not recorded" if old is None else f"is recorded as {_figure_text(old)}"
+            self.differences.append(f"{subject}: {record}, derived again: {_figure_text(item)}")
 
 
-def _shown(item: Figure) -> str:
+def _figure_text(item: Figure) -> str:
     interval = f" [{item.low}, {item.high}]" if item.low else ""
     return f"{item.value}{interval}" + (f", tier {item.tier}" if item.tier else "")

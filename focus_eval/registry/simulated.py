@@ -1,20 +1,19 @@
-"""Runs the registry's samplers on the realistic world, whose seed changes by month, and derives their figures."""
+"""Runs the registry's samplers on simulated videos of the realistic world, and derives their figures."""
 
 from __future__ import annotations
 
-import re
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import cast
 
 import pandas as pd
 
 from focus_eval.benchmarks.evidence import NEAR_SECONDS
 from focus_eval.core.errors import InvalidInput
 from focus_eval.registry.cards import DERIVED, Card
-from focus_eval.registry.figures import NEAR, Figure, measured
+from focus_eval.registry.figures import NEAR_MEASURE, Figure, measured_figures
 from focus_eval.report.lab import lab_frame
 from focus_eval.report.measures import forwards_percent
 from focus_eval.report.recall import recall_column
@@ -29,42 +28,33 @@ COST = "cost"
 _RANKED = ("sampler", "control")
 
 
-def this_month() -> str:
-    """Return e.g. "2026-11"."""
-    return f"{datetime.now(timezone.utc):%Y-%m}"
-
-
-def seed_of(month: str, figures: Sequence[Figure], *, seed: int | None = None) -> int:
-    """Return the seed of a month's videos: as recorded, else `seed`, else one drawn now.
-
-    A sampler cannot be fitted to videos that are drawn after it was written.
+def videos_of(figures: Sequence[Figure], seed: int | None = None) -> tuple[str, int]:
+    """Return month and seed of the simulated videos: those recorded last, or this month and a new `seed`.
 
     Raises:
-        InvalidInput: no month, or another `seed` than is recorded for it.
+        InvalidInput: none are recorded, and no seed is given.
     """
-    if not re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", month):
-        raise InvalidInput(f"--month {month}: not a month, e.g. 2026-11")
-    recorded = {int(item.seed) for item in figures if item.month == month and item.seed}
-    if recorded and seed not in (None, *recorded):
-        raise InvalidInput(f"--seed {seed}: the figures of {month} have seed {min(recorded)}; name another --month")
-    if recorded:
-        return min(recorded)
-    return secrets.randbelow(2**31) if seed is None else seed
+    recorded = max(((item.month, int(item.seed)) for item in figures if item.month and item.seed), default=None)
+    if seed is None and recorded is None:
+        raise InvalidInput("no figures of simulated videos are recorded; give their --seed, e.g. of a commit on main")
+    if recorded is not None and seed in (None, recorded[1]):
+        return recorded
+    return f"{datetime.now(timezone.utc):%Y-%m}", cast(int, seed)
 
 
 def ranked(cards: Mapping[str, Card]) -> list[Card]:
     """Return the cards that name code to run; ceilings and floors are left out, and samplers that ask a model.
 
-    In simulated videos a model's replies are scripted: they say nothing of one that looks.
+    Replies of a model are scripted in simulated videos, so they do not measure a real one.
     """
-    found = [card for card in cards.values() if card.sampler and card.role in _RANKED]
-    return [card for card in found if not sampler_class(card.sampler_text).needs_llm]
+    with_code = [card for card in cards.values() if card.sampler and card.role in _RANKED]
+    return [card for card in with_code if not sampler_class(card.sampler_text).needs_llm]
 
 
 def version_of(card: Card) -> str:
-    """Return the version of a card's sampler, with the hash of its file where nobody installed it."""
-    made = card.made()
-    return f"{made.version}-{made.file_digest[:8]}" if made.file_digest else str(made.version)
+    """Return the version of a card's sampler, with its file's hash if the sampler is a plugin file."""
+    sampler = card.make_sampler()
+    return f"{sampler.version}-{sampler.file_digest[:8]}" if sampler.file_digest else str(sampler.version)
 
 
 def simulated_figures(
@@ -74,7 +64,7 @@ def simulated_figures(
     seed: int,
     month: str,
     videos: int = LOOKS[0],
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    progress: Callable[[int, int], None] = lambda n_done, of: None,
 ) -> list[Figure]:
     """Run `cards` on the videos of `seed`, and return evidence recall with tiers, and cost, at each K.
 
@@ -96,17 +86,17 @@ def _config(cards: Sequence[Card], *, seed: int, videos: int) -> SimulationConfi
 
 
 def _at_k(cards: Sequence[Card], config: SimulationConfig, frame: pd.DataFrame, k: int, month: str) -> Iterator[Figure]:
-    about, values, costs = {}, {}, {}
+    templates, values, costs = {}, {}, {}
     questions: list[str] = []
     for card, entry in zip(cards, config.samplers, strict=True):
         ids = selection_ids(config.model_copy(update={"samplers": [entry], "k": [k]}))
-        mine = frame[frame["selection_id"].isin(ids)].sort_values("question_id")
-        questions = questions or mine["question_id"].tolist()
-        if mine["question_id"].tolist() != questions or not questions:
-            raise InvalidInput(f"{card.name}: {len(mine)} rows at K = {k}, the others have {len(questions)}")
-        values[card.name] = mine[recall_column(NEAR_SECONDS)].to_numpy(dtype=float)
-        costs[card.name] = forwards_percent(mine[mine["error"].isna()])
-        about[card.name] = Figure(
+        rows = frame[frame["selection_id"].isin(ids)].sort_values("question_id")
+        questions = questions or rows["question_id"].tolist()
+        if rows["question_id"].tolist() != questions or not questions:
+            raise InvalidInput(f"{card.name}: {len(rows)} rows at K = {k}, the others have {len(questions)}")
+        values[card.name] = rows[recall_column(NEAR_SECONDS)].to_numpy(dtype=float)
+        costs[card.name] = forwards_percent(rows[rows["error"].isna()])
+        templates[card.name] = Figure(
             status=DERIVED,
             sampler=card.name,
             name=card.title,
@@ -117,7 +107,7 @@ def _at_k(cards: Sequence[Card], config: SimulationConfig, frame: pd.DataFrame, 
             seed=str(config.seed),
             month=month,
         )
-    yield from measured(values, questions, about, NEAR)
+    yield from measured_figures(values, questions, templates, NEAR_MEASURE)
     for name, cost in costs.items():
         text = "" if cost is None else f"{cost / 100:.6f}"
-        yield replace(about[name], value=text, questions=str(len(questions)))
+        yield replace(templates[name], value=text, questions=str(len(questions)))

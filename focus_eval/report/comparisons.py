@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,16 +18,18 @@ from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.statistics import PairedComparison, compare_paired
 from focus_eval.report.table import TOO_FEW_NOTE, Cells, Table, Value, difference_table
+from focus_eval.rows.matching import Matches, QuestionKey, match_questions, with_answer
 
 BASELINES = ("uniform", "uniform_1fps")
-TABLE_NAMES = ("against_baseline", "recall_against_baseline", "recall_pairs", "comparison")
+# The third was written by the version before.
+TABLE_NAMES = ("against_baseline", "recall_against_baseline", "recall_pairs")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two series of a comparison on the questions both answered; `where` says of which benchmark, model and K."""
+    """Comparison of series `a` and `b` on shared questions; `group` holds its benchmark, K and the like."""
 
-    where: tuple[str, ...]
+    group: tuple[str, ...]
     a: str
     b: str
     compared: PairedComparison
@@ -49,95 +51,178 @@ def baseline_table(run: Run, *, baseline: str | None = None) -> Table | None:
     if not run.answers:
         return None
     pairs = []
-    for where, part, first, others in _against(run.answer_frame, ["benchmark", "model", "k"], run, baseline):
-        pairs += _pairs(part, "score", [(first, other) for other in others if first], where)
-    return comparison_table(pairs, name="against_baseline", title="Samplers on the same questions") if pairs else None
+    for group, part, first, rivals in _baseline_groups(run.answer_frame, ["benchmark", "model", "k"], run, baseline):
+        pairs += _pairs(part, "score", [(first, rival) for rival in rivals if first], group)
+    title = f"Accuracy difference to {_baseline_text(pairs)}"
+    return comparison_table(pairs, name="against_baseline", title=title) if pairs else None
 
 
 def not_compared(run: Run, *, baseline: str | None = None) -> tuple[str, ...]:
-    """Return notes on the samplers that `baseline_table` leaves out: without a baseline, or without common questions.
+    """Return notes on samplers that `baseline_table` leaves out for lack of a baseline or of common questions.
 
     Raises:
         UnknownName: no sampler of the run is called `baseline`.
     """
-    without: list[str] = []
-    apart: list[str] = []
-    for where, part, first, others in _against(run.answer_frame, ["benchmark", "model", "k"], run, baseline):
-        place = f"{where[0]}, {where[1]}, K {where[2]}"
+    missing_baseline: list[str] = []
+    without_overlap: list[str] = []
+    for group, part, first, rivals in _baseline_groups(run.answer_frame, ["benchmark", "model", "k"], run, baseline):
+        place = f"{group[0]}, {group[1]}, K {group[2]}"
         if not first:
-            without += [place] if len(others) > 1 else []
+            missing_baseline += [place] if len(rivals) > 1 else []
             continue
-        asked = {label: set(question_means(rows, "score").keys) for label, rows in part.groupby("label")}
-        alone = [label for label in others if not asked[first] & asked[label]]
-        apart += [f"{', '.join(alone)} ({place})"] if alone else []
+        questions_by_label = {label: set(question_means(rows, "score").keys) for label, rows in part.groupby("label")}
+        unmatched = [label for label in rivals if not questions_by_label[first] & questions_by_label[label]]
+        without_overlap += [f"{', '.join(unmatched)} ({place})"] if unmatched else []
     notes = []
-    if without:
+    if missing_baseline:
         name = baseline or BASELINES[0]
-        notes.append(f"Not compared, because {name} was not run: {'; '.join(without)}. --baseline names another.")
-    if apart:
-        notes.append(f"Not compared, because no question has a score of it and of the baseline: {'; '.join(apart)}.")
+        notes.append(
+            f"Not compared, because {name} was not run: {'; '.join(missing_baseline)}. --baseline names another."
+        )
+    if without_overlap:
+        notes.append(
+            f"Not compared, because no question has a score of it and of the baseline: {'; '.join(without_overlap)}."
+        )
     return tuple(notes)
 
 
-def recall_tables(run: Run, *, baseline: str | None = None) -> list[Table]:
-    """Return paired evidence recall: every sampler against the baseline, and all other pairs of samplers.
+def recall_table(run: Run, *, baseline: str | None = None) -> Table | None:
+    """Return the paired evidence recall of every sampler against the baseline, one line per benchmark, K and distance.
 
-    One line per benchmark, K and distance. Selections only: a difference of recall shows before any model answers.
+    Uses selections only, so no model needs to have answered.
+
+    Returns:
+        None where the run has no evidence, or no baseline and none was named.
 
     Raises:
         UnknownName: no sampler of the run is called `baseline`.
     """
-    against: list[Pair] = []
-    between: list[Pair] = []
-    for place, part, first, others in _against(run.selection_frame, ["benchmark", "k"], run, baseline):
-        for distance in RECALL_SECONDS:
-            column, where = recall_column(distance), (*place, f"{distance:g} s")
-            against += _pairs(part, column, [(first, label) for label in others if first], where)
-            between += _pairs(part, column, list(itertools.combinations(others, 2)), where)
-    made = []
-    for pairs, name, title in (
-        (against, "recall_against_baseline", "Evidence recall on the same questions"),
-        (between, "recall_pairs", "Evidence recall, every other two samplers"),
-    ):
-        if pairs:
-            made.append(comparison_table(pairs, name=name, title=title, keys=("Benchmark", "K", "Within"), of="recall"))
-    return made
+    pairs: list[Pair] = []
+    for place, part, first, rivals in _baseline_groups(run.selection_frame, ["benchmark", "k"], run, baseline):
+        for distance in RECALL_SECONDS if first else ():
+            names = [(first, label) for label in rivals]
+            pairs += _pairs(part, recall_column(distance), names, (*place, f"{distance:g} s"))
+    if not pairs:
+        return None
+    title, keys = f"Evidence recall difference to {_baseline_text(pairs)}", ("Benchmark", "K", "Within")
+    return comparison_table(pairs, name="recall_against_baseline", title=title, keys=keys, of="recall")
 
 
 def run_comparison(a: Run, b: Run) -> Table:
     """Return how the answers of run `b` differ from those of run `a`, cell by cell, on the same questions.
 
-    Cells are matched by benchmark, model, K and sampler; where each run has one cell of a benchmark, these two are
-    compared whatever they are.
+    Cells are matched by benchmark, model, K and sampler. Where each run has one unmatched cell of a benchmark, or one
+    cell in all, these two are compared despite other keys. Questions are paired by content (see `rows.matching`), and
+    the notes count those that are not.
 
     Raises:
-        InvalidInput: no question answered in both.
+        InvalidInput: no question answered in both, or several cells that could be meant; names them.
     """
-    keys = ["benchmark", "model", "k", "label"]
     if not a.answers or not b.answers:
         raise InvalidInput(f"{a.name if not a.answers else b.name}: has no answers to compare")
+    keys = ["benchmark", "model", "k", "label"]
     cells_a, cells_b = (
-        {tuple(map(str, where)): part for where, part in run.answer_frame.groupby(keys, sort=False)} for run in (a, b)
+        {tuple(map(str, key)): part for key, part in run.answer_frame.groupby(keys, sort=False)} for run in (a, b)
     )
-    matched = [(where, where) for where in cells_a if where in cells_b]
-    if not matched and len(cells_a) == len(cells_b) == 1:
-        matched = [(where, other) for where in cells_a for other in cells_b if where[0] == other[0]]
-    pairs = []
-    for item, other in matched:
-        part_a, part_b = cells_a[item], cells_b[other]
+    cell_pairs = _matched_cells(list(cells_a), list(cells_b))
+    pairs, notes = [], []
+    summaries: list[str] = []
+    for key_a, key_b in cell_pairs:
+        part_a, part_b = cells_a[key_a], cells_b[key_b]
+        matches = match_questions([*question_keys(part_a).values()], [*question_keys(part_b).values()])
+        summaries.append(matches.summary(a.name, b.name))
         name_a, name_b = _names(part_a, part_b)
-        pair = _pair(question_means(part_a, "score"), question_means(part_b, "score"), name_a, name_b, item[:3])
-        pairs += [pair] if pair else []
+        paired_part = _with_ids_of(part_a, part_b, matches)
+        pair = _pair(question_means(part_a, "score"), question_means(paired_part, "score"), name_a, name_b, key_a[:3])
+        if pair is not None:
+            pairs.append(pair)
+            notes += [*_pairing_notes(key_a, key_b, a.name, b.name, matches), *_prompt_notes(part_a, paired_part)]
+            notes += _prompt_differences(a, part_a, b, part_b)
     if not pairs:
-        raise InvalidInput(f"{a.name} and {b.name} have no cell and question in common")
-    title = f"{b.name} against {a.name} on the same questions"
+        reason = _uncompared_reason(a, list(cells_a), b, list(cells_b))
+        raise InvalidInput(f"{reason} ({'; '.join(summaries)})" if summaries else reason)
+    notes += _unmatched_notes(a, set(cells_a) - {key for key, _ in cell_pairs})
+    notes += _unmatched_notes(b, set(cells_b) - {key for _, key in cell_pairs})
+    title = f"Accuracy difference of {b.name} to {a.name}"
     table = comparison_table(pairs, name="comparison", title=title)
-    asked = [line for item, other in matched for line in _asked_otherwise(a, cells_a[item], b, cells_b[other])]
-    return replace(table, notes=(*table.notes, *dict.fromkeys(asked)))
+    return replace(table, notes=(*table.notes, *dict.fromkeys(notes)))
 
 
-def _asked_otherwise(a: Run, part_a: pd.DataFrame, b: Run, part_b: pd.DataFrame) -> Iterator[str]:
-    """Say where what a model was sent first differs between two cells in more than the question."""
+def question_keys(part: pd.DataFrame) -> dict[str, QuestionKey]:
+    """Return the identity of each question of a cell's answers, by its id."""
+    lines = part.drop_duplicates("question_id")
+    columns = (lines[name] for name in ("question_id", "benchmark", "content", "correct_answer", "has_row_id"))
+    return {
+        question_id: QuestionKey(benchmark, question_id, with_answer(content, answer), is_row=bool(is_row))
+        for question_id, benchmark, content, answer, is_row in zip(*columns, strict=True)
+    }
+
+
+def _matched_cells(cells_a: Sequence[tuple[str, ...]], cells_b: Sequence[tuple[str, ...]]) -> list[tuple[Any, Any]]:
+    """Return pairs (key in a, key in b) of cells to compare; see `run_comparison`."""
+    matched = [(key, key) for key in cells_a if key in cells_b]
+    other_a, other_b = ([key for key in cells if (key, key) not in matched] for cells in (cells_a, cells_b))
+    for benchmark in dict.fromkeys(key[0] for key in other_a):
+        of_a, of_b = ([key for key in cells if key[0] == benchmark] for cells in (other_a, other_b))
+        if len(of_a) == len(of_b) == 1:
+            matched.append((of_a[0], of_b[0]))
+    if not matched and len(cells_a) == len(cells_b) == 1:  # the same questions under another task's name
+        matched = [(cells_a[0], cells_b[0])]
+    return matched
+
+
+def _with_ids_of(part_a: pd.DataFrame, part_b: pd.DataFrame, matches: Matches) -> pd.DataFrame:
+    """Return the lines of `part_b` that have a pair, under the ids and the benchmark of `part_a`."""
+    ids_a, ids_b = (part["question_id"].drop_duplicates().tolist() for part in (part_a, part_b))
+    id_of = {ids_b[to]: ids_a[at] for at, to in matches.pairs}
+    paired_part = part_b[part_b["question_id"].isin(id_of)]
+    return paired_part.assign(question_id=paired_part["question_id"].map(id_of), benchmark=part_a["benchmark"].iloc[0])
+
+
+def _pairing_notes(
+    key_a: tuple[str, ...], key_b: tuple[str, ...], name_a: str, name_b: str, matches: Matches
+) -> Iterator[str]:
+    if key_a[0] != key_b[0]:
+        yield f"{name_a} calls these questions {key_a[0]}, {name_b} {key_b[0]}: paired by content."
+    yield f"{key_a[0]}, {key_a[1]}, K {key_a[2]}: {matches.summary(name_a, name_b)}."
+
+
+def _prompt_notes(part_a: pd.DataFrame, part_b: pd.DataFrame) -> Iterator[str]:
+    """Yield the number of questions for which two imported logs state different prompts."""
+    prompts = part_a[["question_id", "prompt"]].merge(part_b[["question_id", "prompt"]], on="question_id")
+    prompts = prompts[(prompts["prompt_x"] != "") & (prompts["prompt_y"] != "")]
+    differing = prompts[prompts["prompt_x"] != prompts["prompt_y"]]
+    if len(differing):
+        first = differing["question_id"].iloc[0]
+        yield f"The prompts of {len(differing):,} of {len(prompts):,} paired questions differ; the first is {first!r}."
+
+
+def _unmatched_notes(run: Run, cells: Collection[tuple[str, ...]]) -> Iterator[str]:
+    if cells:
+        yield f"Not compared, for the other run has no such cell: {_cells_text(cells)} ({run.name})."
+
+
+def _uncompared_reason(a: Run, cells_a: Sequence[tuple[str, ...]], b: Run, cells_b: Sequence[tuple[str, ...]]) -> str:
+    benchmarks = {key[0] for key in cells_a} & {key[0] for key in cells_b}
+    for run, cells in ((a, cells_a), (b, cells_b)):
+        alike = [key for key in cells if key[0] in benchmarks or not benchmarks]
+        if len(alike) > 1:
+            return f"{run.name}: {len(alike)} cells could be meant, name the file of one log: {_cells_text(alike)}"
+    return f"{a.name} and {b.name} have no cell and question in common"
+
+
+def _cells_text(cells: Collection[tuple[str, ...]]) -> str:
+    return "; ".join(f"{label} ({benchmark}, {model}, K {k})" for benchmark, model, k, label in sorted(cells))
+
+
+def _baseline_text(pairs: Sequence[Pair]) -> str:
+    """Return the label `a` shared by all pairs, else "the baseline"."""
+    labels = {pair.a for pair in pairs}
+    return labels.pop() if len(labels) == 1 else "the baseline"
+
+
+def _prompt_differences(a: Run, part_a: pd.DataFrame, b: Run, part_b: pd.DataFrame) -> Iterator[str]:
+    """Yield a sentence for each field in which the first prompts of two cells differ, but for the question."""
     first, second = (run.prompts.get(part["cell"].iloc[0], {}) for run, part in ((a, part_a), (b, part_b)))
     if not first or not second:
         return
@@ -145,16 +230,16 @@ def _asked_otherwise(a: Run, part_a: pd.DataFrame, b: Run, part_b: pd.DataFrame)
     skipped = {"question_id"} | ({"text"} if first["question_id"] != second["question_id"] else set())
     for name in [name for name in {**first, **second} if name not in skipped]:
         if first.get(name) != second.get(name):
-            said = f"{a.name} {_short(name, first, second)}; {b.name} {_short(name, second, first)}"
-            yield f"{part_a['model'].iloc[0]} was asked otherwise, {name}: {said}."
+            difference = f"{a.name} {_short(name, first, second)}; {b.name} {_short(name, second, first)}"
+            yield f"{part_a['model'].iloc[0]} was asked otherwise, {name}: {difference}."
 
 
-def _short(name: str, record: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Return the value of a field of a prompt's record; of a mapping what differs from `other`'s, of a text its end."""
+def _short(name: str, record: Mapping[str, Any], counterpart: Mapping[str, Any]) -> str:
+    """Return field `name` of `record` as text: of a mapping the entries unlike `counterpart`, of "text" its end."""
     value = record.get(name, "nothing")
     if isinstance(value, Mapping):
-        theirs = other.get(name) or {}
-        value = {key: item for key, item in value.items() if theirs.get(key) != item}
+        other_value = counterpart.get(name) or {}
+        value = {key: item for key, item in value.items() if other_value.get(key) != item}
     return repr(value[-120:]) if name == "text" else str(value)
 
 
@@ -164,19 +249,19 @@ def run_discordance(run: Run) -> Discordance:
     Raises:
         InvalidInput: no two samplers that answered the same questions differently.
     """
-    found = []
+    discordances = []
     for _, part in run.answer_frame.groupby(["benchmark", "model", "k"]) if run.answers else ():
-        means = {label: question_means(rows, "score") for label, rows in part.groupby("label")}
-        for a, b in itertools.combinations(means.values(), 2):
+        means_by_label = {label: question_means(rows, "score") for label, rows in part.groupby("label")}
+        for a, b in itertools.combinations(means_by_label.values(), 2):
             first, second = paired(a, b)
-            seen = seen_discordance(second.values - first.values, first.videos) if first.keys else None
-            found += [seen] if seen is not None else []
-    if not found:
+            discordance = seen_discordance(second.values - first.values, first.videos) if first.keys else None
+            discordances += [discordance] if discordance is not None else []
+    if not discordances:
         raise InvalidInput(f"{run.name}: no two samplers whose answers differ; state a share (--discordance 0.2)")
     return Discordance(
-        share=float(np.median([seen.share for seen in found])),
-        video_correlation=float(np.median([seen.video_correlation for seen in found])),
-        source=f"{len(found)} pairs of samplers in {run.name}",
+        share=float(np.median([discordance.share for discordance in discordances])),
+        video_correlation=float(np.median([discordance.video_correlation for discordance in discordances])),
+        source=f"{len(discordances)} pairs of samplers in {run.name}",
     )
 
 
@@ -192,7 +277,7 @@ def comparison_table(
     has_mcnemar = of == "accuracy" and any(pair.compared.mcnemar is not None for pair in pairs)
     last = ("McNemar p", "Detectable") if has_mcnemar else ("Detectable",)
     return difference_table(
-        [((*pair.where, pair.a, pair.b), _cells(pair.compared)) for pair in pairs],
+        [((*pair.group, pair.a, pair.b), _cells(pair.compared)) for pair in pairs],
         name=name,
         title=title,
         key_titles=(*keys, "A", "B"),
@@ -211,21 +296,21 @@ def baseline_labels(run: Run, baseline: str | None) -> tuple[str, ...]:
         return BASELINES
     frame = run.selection_frame
     samplers = {} if frame.empty else dict(zip(frame["label"], frame["sampler"], strict=True))
-    named = [label for label, sampler in samplers.items() if baseline in (label, sampler)]
-    if not named:
+    matching_labels = [label for label, sampler in samplers.items() if baseline in (label, sampler)]
+    if not matching_labels:
         raise unknown_name("baseline", baseline, sorted({*samplers, *samplers.values()}))
-    return tuple(sorted(named, key=sampler_order))
+    return tuple(sorted(matching_labels, key=sampler_order))
 
 
-def _against(
+def _baseline_groups(
     frame: pd.DataFrame, keys: list[str], run: Run, baseline: str | None
 ) -> Iterator[tuple[tuple[str, ...], pd.DataFrame, str, list[str]]]:
     """Yield each group of lines with the label of its baseline, "" where it has none, and all other labels in order."""
-    wanted = baseline_labels(run, baseline)
-    for where, part in () if frame.empty else frame.groupby(keys):
+    preferred = baseline_labels(run, baseline)
+    for group, part in () if frame.empty else frame.groupby(keys):
         labels = set(part["label"])
-        first = next((name for name in wanted if name in labels), "")
-        yield tuple(map(str, where)), part, first, sorted(labels - {first}, key=sampler_order)
+        first = next((name for name in preferred if name in labels), "")
+        yield tuple(map(str, group)), part, first, sorted(labels - {first}, key=sampler_order)
 
 
 def _cells(compared: PairedComparison) -> Cells:
@@ -243,46 +328,46 @@ def _notes(pairs: Sequence[Pair], of: str, has_mcnemar: bool) -> Iterable[str]:
         f"B − A: difference of {of} in points on the questions both have, each question its mean over seeds; 95 % "
         "interval: sign flips over videos."
     )
-    over_types = sorted({pair.where[0] for pair in pairs if pair.is_over_types})
+    over_types = sorted({pair.group[0] for pair in pairs if pair.is_over_types})
     if over_types:
         yield f"{' and '.join(over_types)}: the difference of the means over task types."
     if has_mcnemar:
         yield "McNemar p: where every score is 0 or 1 from one seed; it takes questions of one video for independent."
-    yield "Better A / B: questions on which that sampler has the higher score, undivided."
+    yield "Better A / B: questions on which that sampler has the higher score."
     yield (
         "Detectable: minimum detectable difference (80 % power) in points, from the spread over videos seen here, "
         "before Holm."
     )
-    shown = [pair.compared for pair in pairs if pair.compared.detectable is not None]
-    worst = max(shown, key=lambda compared: compared.detectable or 0.0, default=None)
+    detectable_pairs = [pair.compared for pair in pairs if pair.compared.detectable is not None]
+    worst = max(detectable_pairs, key=lambda compared: compared.detectable or 0.0, default=None)
     if worst is not None and worst.detectable is not None:
-        more = more_videos_text(worst.detectable, worst.difference.videos)
-        yield f"Power (80 %): in the line with the largest spread, {more}."
+        power_text = more_videos_text(worst.detectable, worst.difference.videos)
+        yield f"Power (80 %): in the line with the largest spread, {power_text}."
     if any(pair.compared.difference.low is None for pair in pairs):
         yield TOO_FEW_NOTE
 
 
-def _pairs(part: pd.DataFrame, column: str, names: Sequence[tuple[str, str]], where: tuple[str, ...]) -> list[Pair]:
-    means = {label: question_means(rows, column) for label, rows in part.groupby("label")}
-    found = (_pair(means[a], means[b], a, b, where) for a, b in names)
-    return [pair for pair in found if pair is not None]
+def _pairs(part: pd.DataFrame, column: str, names: Sequence[tuple[str, str]], group: tuple[str, ...]) -> list[Pair]:
+    means_by_label = {label: question_means(rows, column) for label, rows in part.groupby("label")}
+    compared_pairs = (_pair(means_by_label[a], means_by_label[b], a, b, group) for a, b in names)
+    return [pair for pair in compared_pairs if pair is not None]
 
 
-def _pair(a: QuestionMeans, b: QuestionMeans, name_a: str, name_b: str, where: tuple[str, ...]) -> Pair | None:
-    """The comparison on the questions that both have; None where there is none."""
+def _pair(a: QuestionMeans, b: QuestionMeans, name_a: str, name_b: str, group: tuple[str, ...]) -> Pair | None:
+    """Return the comparison on the questions that both have; None where they share none."""
     first, second = paired(a, b)
     if not first.keys:
         return None
     seeds = max(a.seeds, b.seeds)
     compared = compare_paired(first.values, second.values, first.videos, strata=first.strata, seeds=seeds)
-    return Pair(where=where, a=name_a, b=name_b, compared=compared, is_over_types=first.strata is not None)
+    return Pair(group=group, a=name_a, b=name_b, compared=compared, is_over_types=first.strata is not None)
 
 
 def _names(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:
-    """The labels of two cells, with their encoders where these differ: within each run there may be but one."""
+    """Return the labels of two cells, with their encoders where these differ."""
     labels = [str(part["label"].iloc[0]) for part in (a, b)]
     encoders = [str(part["encoder"].iloc[0]) for part in (a, b)]
     if encoders[0] == encoders[1]:
         return labels
-    named = zip(labels, encoders, strict=True)
-    return [f"{label} ({item})" if item and f"({item})" not in label else label for label, item in named]
+    labelled = zip(labels, encoders, strict=True)
+    return [f"{label} ({item})" if item and f"({item})" not in label else label for label, item in labelled]

@@ -1,7 +1,7 @@
-"""Counts what choosing frames costs, in one way for every table and figure.
+"""The cost of choosing frames, counted in one way for every table and figure.
 
-A frame that several questions of a video ask for is encoded once. Each of the q questions that ask for it counts 1/q of
-it, so that the shares of all rows of a selection add up to the distinct frames.
+A frame that several questions of a video ask for is encoded once. Each of the q questions that ask for it counts
+1/q of the frame, so that the shares of all rows of a selection add up to the distinct frames.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORWARDS_NOTE = (
-    "Forward equivalents: images through the main encoder, a frame that several questions of a video ask for once, and "
-    "scanned frames, matching with text and the tokens of a model that was asked by their multiply-adds."
+    "Forward equivalents: all compute spent choosing frames (encoder images, scans, text matching, language-model "
+    "tokens), converted to encoder images by multiply-adds. A frame shared by several questions counts once."
 )
 COLUMNS = ("n_encoded", "n_scanned_encoded", "forward_equivalents")
 
@@ -31,8 +31,8 @@ def frame_shares(groups: Sequence[Hashable], frames: Sequence[IntArray]) -> Floa
     """Return each row's share of the distinct frames of its group, shape `(n_rows,)`.
 
     Args:
-        groups: what shares its frames, by row: one selection of one video of one benchmark.
-        frames: what each row asked for, any order.
+        groups: group of each row, such as (benchmark, video, selection id). Rows of a group share frames.
+        frames: frame numbers that each row asked for, any order.
     """
     shares = np.zeros(len(groups))
     members: dict[Hashable, list[int]] = {}
@@ -42,13 +42,13 @@ def frame_shares(groups: Sequence[Hashable], frames: Sequence[IntArray]) -> Floa
     for numbers in members.values():
         distinct = [np.unique(frames[number]) for number in numbers]
         _, place, n_asking = np.unique(np.concatenate(distinct), return_inverse=True, return_counts=True)
-        asking = np.repeat(np.arange(len(numbers)), [mine.size for mine in distinct])
+        asking = np.repeat(np.arange(len(numbers)), [frames_of_row.size for frames_of_row in distinct])
         shares[numbers] = np.bincount(asking, weights=1 / n_asking[place])
     return shares
 
 
 class CostColumns:
-    """Collects what the rows of a run say of their cost, one after the other; NaN where a row does not say enough."""
+    """The cost columns of a run, collected row by row; NaN where a row does not say enough."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}  # of each group, by benchmark, video and selection
@@ -57,27 +57,27 @@ class CostColumns:
         self._stated: dict[str, list[tuple[float, float | None] | None]] = {"main": [], "scan": []}
         self._units = array("d")  # three numbers a row
         self._n_pulls: list[int] = []
-        # What the forwards of the run cost: each distinct statement once, most rows make the same.
+        # Each distinct statement of what a forward costs, once: most rows make the same one.
         self._stating: dict[float | None, Mapping[str, float]] = {}
-        # By number of the row: its multiply-adds, what it asked, and whether it has no encoder.
+        # By number of the row: its multiply-adds, its use of a model, and whether it has no encoder.
         self._asked: dict[int, tuple[Mapping[str, float], Mapping[str, float], bool]] = {}
 
     def add(self, row: SelectionRow, *, has_cost: bool = True) -> None:
-        """Count one row.
+        """Add one row to the columns.
 
         Args:
-            has_cost: False for a row that does not know its pulls.
+            has_cost: False for a row whose pulls are not recorded.
         """
         self._groups.append(self._numbers.setdefault((row.benchmark, row.video, row.selection_id), len(self._numbers)))
         lists = {
             "main": (sorted(row.encoded_frames), row.n_pulls if has_cost else np.nan),
             "scan": (row.scanned_frames, row.n_scanned if has_cost else np.nan),
         }
-        for what, (frames, count) in lists.items():
-            self._frames[what].append(np.asarray(frames, dtype=np.int32))
-            self._stated[what].append(None if count is None else (count, row.encoded.get(what)))
+        for kind, (frames, count) in lists.items():
+            self._frames[kind].append(np.asarray(frames, dtype=np.int32))
+            self._stated[kind].append(None if count is None else (count, row.encoded.get(kind)))
         self._units.extend(unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost")))
-        self._n_pulls.append(row.frames_scored)
+        self._n_pulls.append(row.n_scored)
         self._stating.setdefault(forward_gmacs(row.gmacs), row.gmacs)
         if row.asked.get("calls"):
             self._asked[len(self._n_pulls) - 1] = (row.gmacs, row.asked, row.encoder == "")
@@ -86,37 +86,37 @@ class CostColumns:
         """Return `COLUMNS`, each of shape `(n_rows,)`, in the order of the rows.
 
         n_encoded, n_scanned_encoded: the row's share of the distinct frames that the main and the scan encoder saw.
-        forward_equivalents: these, matching the pulled frames with the texts, and the tokens of a model that was
-            asked, over the multiply-adds of one image.
+        forward_equivalents: all encoded frames, text matching and language-model tokens, in multiply-adds of one
+            image.
         """
         encoded, scanned = self._encoded("main"), self._encoded("scan")
         main, scan, pair = np.asarray(self._units, dtype=np.float64).reshape(-1, 3).T
         equivalents = forward_equivalents((main, scan, pair), encoded=encoded, scanned=scanned, pulls=self._n_pulls)
         unit = common_forward(self._stating.values())
-        for number, (gmacs, asked, is_alone) in self._asked.items():
-            equivalents[number] += llm_equivalents(gmacs, asked, unit=unit if is_alone else None)
+        for number, (gmacs, usage, is_alone) in self._asked.items():
+            equivalents[number] += llm_equivalents(gmacs, usage, unit=unit if is_alone else None)
         return dict(zip(COLUMNS, (encoded, scanned, equivalents), strict=True))
 
-    def _encoded(self, what: str) -> FloatArray:
-        shares = frame_shares(self._groups, self._frames[what])
+    def _encoded(self, kind: str) -> FloatArray:
+        shares = frame_shares(self._groups, self._frames[kind])
         n_questions = Counter(self._groups)
-        for number, (group, stated) in enumerate(zip(self._groups, self._stated[what], strict=True)):
-            if stated is not None:
-                count, share = stated
+        for number, (group, statement) in enumerate(zip(self._groups, self._stated[kind], strict=True)):
+            if statement is not None:
+                count, share = statement
                 # A question that is alone with its video has its frames to itself; the others must say.
-                alone = count if count == 0 or n_questions[group] == 1 else np.nan
-                shares[number] = alone if share is None else share
+                own_count = count if count == 0 or n_questions[group] == 1 else np.nan
+                shares[number] = own_count if share is None else share
         return shares
 
 
 def unit_costs(gmacs: Mapping[str, float], *, relative_cost: float | None = None) -> tuple[float, float, float]:
-    """Return what a main frame, a scanned frame and a (frame, question) pair cost, in forwards of the main encoder.
+    """Return the cost of a main frame, a scanned frame and a (frame, question) pair, in forwards of the main encoder.
 
-    An encoder that does not say its cost counts its forwards alone; a scan of unknown cost is NaN.
+    An encoder without stated costs counts 1 per main frame and 0 per pair; a scan of unknown cost is NaN.
 
     Args:
-        gmacs: as in a `SelectionRow`.
-        relative_cost: a scanned frame over a main one, where the user said it.
+        gmacs: 10^9 multiply-adds by kind, as in a `SelectionRow`.
+        relative_cost: cost of a scanned frame over that of a main one, where the user states it.
     """
     unit = forward_gmacs(gmacs) or np.nan
     scan = gmacs.get("scan_image", np.nan) / unit if relative_cost is None else float(relative_cost)
@@ -126,64 +126,65 @@ def unit_costs(gmacs: Mapping[str, float], *, relative_cost: float | None = None
 
 
 def common_forward(rows: Iterable[Mapping[str, float]]) -> float | None:
-    """Return what a forward costs in all of `rows` that say it, their `gmacs`; None where they differ, or none says it.
+    """Return the 10^9 multiply-adds of a forward if all `rows` (`gmacs` mappings) that state them agree, else None.
 
-    It is the unit of rows without an encoder, whose sampler asked a model.
+    Rows without an encoder, whose sampler asked a model, are counted in this unit.
     """
-    found = {unit for unit in map(forward_gmacs, rows) if unit}
-    return found.pop() if len(found) == 1 else None
+    units = {unit for unit in map(forward_gmacs, rows) if unit}
+    return units.pop() if len(units) == 1 else None
 
 
-def llm_equivalents(gmacs: Mapping[str, float], asked: Mapping[str, float], *, unit: float | None = None) -> float:
-    """Return what asking a model cost, in forwards of the main encoder; NaN where tokens or their cost are not known.
+def llm_equivalents(gmacs: Mapping[str, float], usage: Mapping[str, float], *, unit: float | None = None) -> float:
+    """Return the cost of asking a model, in forwards of the main encoder; NaN where tokens or their cost are not known.
 
-    A token takes one multiply-add per parameter, so two operations, whether it is read or written.
+    A token takes one multiply-add per parameter, whether it is read or written.
 
     Args:
-        gmacs, asked: as in a `SelectionRow`.
+        gmacs: 10^9 multiply-adds by kind, as in a `SelectionRow`.
+        usage: `asked` of a `SelectionRow`: numbers of calls, input and output tokens. Without calls the cost is 0.
         unit: 10^9 multiply-adds of a forward where the row has no encoder.
     """
-    if not asked.get("calls"):
+    if not usage.get("calls"):
         return 0.0
-    tokens = asked.get("input", np.nan) + asked.get("output", np.nan)
+    tokens = usage.get("input", np.nan) + usage.get("output", np.nan)
     return float(tokens * gmacs.get("llm_token", np.nan) / (forward_gmacs(gmacs) or unit or np.nan))
 
 
 def forward_equivalents(
     units: tuple[Any, Any, Any], *, encoded: ArrayLike, scanned: ArrayLike, pulls: ArrayLike
 ) -> FloatArray:
-    """Return what so many frames and pairs cost together, numbers or arrays; `units` as of `unit_costs`."""
+    """Return the total cost in forwards of main frames, scanned frames and pulled pairs; `units` from `unit_costs`."""
     main, scan, pair = units
-    # What costs nobody knows how much costs nothing where it was not used.
+    # A scan of unknown cost costs nothing where no frame was scanned.
     scans = np.where(np.asarray(scanned) == 0, 0.0, np.asarray(scanned) * scan)
     return np.asarray(np.asarray(encoded) * main + scans + np.asarray(pulls) * pair, dtype=np.float64)
 
 
 def charged_seconds(frame: pd.DataFrame) -> pd.Series:
-    """Return what each row of `Run.selection_frame` would have taken had no other selection been there.
+    """Return the seconds that each row of `Run.selection_frame` would have taken alone, without other selections.
 
-    As measured where the selection made all its forwards itself. Else opening and choosing as measured, and each frame
-    of its share at the seconds that a forward of its encoder, and the wait for a decoded frame, took on its device in
-    this run; NaN where no such forward was measured.
+    Where the selection made all its forwards itself, these are the measured seconds. Else they are the measured
+    seconds of opening and choosing, plus for each frame of the row's share the mean seconds of a forward and of
+    waiting for a decoded frame on that device. NaN where no such forward was measured.
     """
-    made = frame.groupby(["benchmark", "selection_id"])[
+    sums = frame.groupby(["benchmark", "selection_id"])[
         ["forwards", "n_encoded", "scan_forwards", "n_scanned_encoded"]
     ].transform("sum")
     # Shares of a frame add up to 1 but for rounding.
-    pays = (made["forwards"] >= made["n_encoded"] - 1e-6) & (made["scan_forwards"] >= made["n_scanned_encoded"] - 1e-6)
+    pays = (sums["forwards"] >= sums["n_encoded"] - 1e-6) & (sums["scan_forwards"] >= sums["n_scanned_encoded"] - 1e-6)
     decoded = frame["forwards"] + frame["scan_forwards"]
     wait = _mean_seconds(frame, "idle", decoded, [])
-    alone = frame["seconds_open"] + frame["seconds_select"]
-    for what, stage, encoder in (("forwards", "encode", "encoder"), ("scan_forwards", "scan", "scan_encoder")):
-        frames = frame["n_encoded" if what == "forwards" else "n_scanned_encoded"]
-        one = _mean_seconds(frame, stage, frame[what], [encoder]) + wait
-        alone = alone + (frames * one).where(frames != 0, 0.0)
-    seconds: pd.Series = frame["select_seconds"].where(pays, alone)
+    seconds_alone = frame["seconds_open"] + frame["seconds_select"]
+    for count_column, stage, encoder in (("forwards", "encode", "encoder"), ("scan_forwards", "scan", "scan_encoder")):
+        frames = frame["n_encoded" if count_column == "forwards" else "n_scanned_encoded"]
+        seconds_per_frame = _mean_seconds(frame, stage, frame[count_column], [encoder]) + wait
+        seconds_alone = seconds_alone + (frames * seconds_per_frame).where(frames != 0, 0.0)
+    seconds: pd.Series = frame["select_seconds"].where(pays, seconds_alone)
     return seconds
 
 
 def _mean_seconds(frame: pd.DataFrame, stage: str, counts: pd.Series, by: list[str]) -> pd.Series:
-    """Return for each row the seconds of `stage` over `counts` among the rows of its device and of `by`."""
+    """Return for each row the mean seconds of `stage` per count, over all rows with its device and columns `by`."""
     sums = frame[["select_device", *by]].assign(seconds=frame[f"seconds_{stage}"], count=counts)
     sums = sums.groupby(["select_device", *by])[["seconds", "count"]].transform("sum")
     seconds: pd.Series = sums["seconds"] / sums["count"].where(sums["count"] > 0)

@@ -1,4 +1,4 @@
-"""How samplers meet the events of a simulation: hit inside, covered, and KFS-Bench's score, beside the moments."""
+"""Measures of samplers on simulated events: frames inside, events hit, time covered, and KFS-Bench's score."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from focus_eval.benchmarks.evidence import NEAR_SECONDS
-from focus_eval.report import scenes
+from focus_eval.report import recall
 from focus_eval.report.measures import recall_figure
-from focus_eval.report.recall import Times
 from focus_eval.report.run import Run, sampler_order
+from focus_eval.report.scenes import Interval, scene_score
 from focus_eval.report.table import Table, TableRow
 
 HIT = "events hit"
@@ -23,33 +23,35 @@ def with_events(frame: pd.DataFrame, run: Run, traces: pd.DataFrame) -> pd.DataF
 
     Args:
         frame: from `lab_frame(run)`.
-        traces: what each trace is (see `read_traces`); a recorded one does not say where its events lie.
+        traces: from `read_traces`; recorded traces have no "events", and their questions are left out.
     """
     if "events" not in traces:
         return frame.iloc[:0].assign(**dict.fromkeys(MEASURES, np.nan))
     events = traces.dropna(subset="events").set_index(["benchmark", "question_id"])["events"].to_dict()
-    wanted, lines = set(frame["selection_id"]), []
+    selection_ids, lines = set(frame["selection_id"]), []
     for row in run.selections:
         intervals = events.get((row.benchmark, row.question_id))
-        if intervals and row.error is None and row.selection_id in wanted:
+        if intervals and row.error is None and row.times_seconds is not None and row.selection_id in selection_ids:
             keys = {"benchmark": row.benchmark, "question_id": row.question_id, "selection_id": row.selection_id}
             lines.append({**keys, **event_figures([(a, b) for a, b in intervals], row.times_seconds)})
     measured = pd.DataFrame(lines, columns=["benchmark", "question_id", "selection_id", *MEASURES])
-    return frame.merge(measured, on=["benchmark", "question_id", "selection_id"], validate="many_to_one")
+    # A run's own columns of these names are of annotated intervals.
+    unmeasured = frame.drop(columns=[name for name in MEASURES if name in frame])
+    return unmeasured.merge(measured, on=["benchmark", "question_id", "selection_id"], validate="many_to_one")
 
 
-def event_figures(intervals: Sequence[scenes.Interval], times: Times) -> dict[str, float]:
-    """Return the measures of one question, each in [0, 1]."""
+def event_figures(intervals: Sequence[Interval], times: recall.Times) -> dict[str, float]:
+    """Return `MEASURES` of one question by name, each in [0, 1]; all 0 without `times` (seconds of the keyframes)."""
     if not len(times):
         return dict.fromkeys(MEASURES, 0.0)
-    met = scenes.interval_figures(intervals, times)
-    score = scenes.scene_score([[interval] for interval in intervals], times)
-    figures = (met["frames inside"], met["hit@0"], scenes.covered_share(intervals, times, NEAR_SECONDS), score.ukss)
-    return dict(zip(MEASURES, figures, strict=True))
+    hit = float(recall.recall_within(intervals, times, (0.0,))[0])
+    ukss = scene_score([[interval] for interval in intervals], times).ukss
+    covered = recall.covered_share(intervals, times, NEAR_SECONDS)
+    return dict(zip(MEASURES, (recall.frames_inside(intervals, times), hit, covered, ukss), strict=True))
 
 
 def event_table(frame: pd.DataFrame) -> Table:
-    """Return the measures of every sampler and K; `frame` is from `with_events`."""
+    """Return the table of `MEASURES` per benchmark, K and sampler; `frame` is from `with_events`."""
     groups = frame.groupby(["benchmark", "k", "label"], sort=False)
     order = sorted(groups, key=lambda entry: (entry[0][0], entry[0][1], sampler_order(entry[0][2])))
     rows = [
@@ -58,7 +60,7 @@ def event_table(frame: pd.DataFrame) -> Table:
     ]
     return Table(
         name="events",
-        title="Events: what is met of them (%)",
+        title="Measures of the simulated events (%)",
         key_titles=("Benchmark", "K", "Sampler"),
         columns=MEASURES,
         rows=tuple(rows),

@@ -32,10 +32,10 @@ class ViewAccuracy:
     """Accuracy of one series by how much of the evidence is in view.
 
     Args:
-        by_view: accuracy where all, some, none is in view; None where no question is.
-        overall: of all questions with evidence.
+        by_view: accuracy by "all", "some" and "none" in view; None for a view without questions.
+        overall: accuracy of all questions with evidence.
         difference: all in view minus none, with its interval; None where one of the two has no question.
-        p_value: of the t test of that difference; None likewise.
+        p_value: p of the t test of `difference`; None without an interval.
         same_kind: the difference among questions of the same category, length and number of moments; None where no
             kind of question has both, or the difference has no interval.
     """
@@ -76,17 +76,23 @@ def evidence_answers(run: Run, *, min_seconds: float = 0.0) -> pd.DataFrame:
         raise InvalidInput(f"{run.name}: has no answers")
     frame = run.answer_frame
     frame = frame[frame["is_answered"] & frame["score"].notna() & frame[recall_column(RECALL_SECONDS[0])].notna()]
-    frame = frame.assign(duration=frame["duration_seconds"])
-    kept: pd.DataFrame = frame[frame["duration"] >= min_seconds]
-    if kept.empty:
+    if frame.empty:
+        raise InvalidInput(f"{run.name}: no answer to a question with annotated evidence and times of its frames")
+    frame = frame.assign(duration=frame["duration_seconds"].astype(float))
+    # A length that is not known is in no bound, and leaves out no answer where none is set.
+    answers: pd.DataFrame = frame[frame["duration"] >= min_seconds] if min_seconds > 0 else frame
+    if answers.empty:
+        n_unknown = int(frame["duration"].isna().sum())
+        unknown = f"; {n_unknown:,} lengths are not known (--min-seconds 0)" if n_unknown else ""
         raise InvalidInput(
             f"{run.name}: no answer to a question with annotated evidence about a video of {min_seconds:g} s or more"
+            f"{unknown}"
         )
-    return kept
+    return answers
 
 
 def lengths_text(min_seconds: float) -> str:
-    """Return which videos a table is about, for its title."""
+    """Return text for a table's title on the lengths of its videos."""
     return f"videos of {min_seconds:g} s and more" if min_seconds > 0 else "videos of every length"
 
 
@@ -96,9 +102,14 @@ def view_of(shares: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.str_]
     return np.where(values >= 1.0, "all", np.where(values <= 0.0, "none", "some"))
 
 
+def view_column(distance: float) -> str:
+    """Return the column of `evidence_answers` with the share in view at `distance` seconds; 0 is inside intervals."""
+    return "hit" if distance == 0 else recall_column(distance, any_size=True)
+
+
 def accuracy_by_view(part: pd.DataFrame, *, distance: float) -> ViewAccuracy:
     """Return the accuracy of one series (lines of `evidence_answers`) by view at `distance` seconds."""
-    views = view_of(part[recall_column(distance, any_size=True)].to_list())
+    views = view_of(part[view_column(distance)].to_list())
     scores, videos = part["score"].to_numpy(dtype=np.float64), part["video"].to_numpy()
     by_view = {
         view: statistics.mean_estimate(scores[views == view], videos[views == view].tolist())
@@ -112,14 +123,14 @@ def accuracy_by_view(part: pd.DataFrame, *, distance: float) -> ViewAccuracy:
     judged = views != "some"
     groups = scores[judged], (views == "all")[judged], videos[judged].tolist()
     difference, p_value = group_difference(*groups)
-    kinds = part.loc[judged, ["category", "bucket", "moments"]].astype(str).agg(" | ".join, axis=1)
-    same_kind = stratified_difference(*groups, kinds.to_list()) if difference.low is not None else None
+    kinds = list(zip(*(part.loc[judged, name] for name in ("category", "bucket", "moments")), strict=True))
+    same_kind = stratified_difference(*groups, kinds) if difference.low is not None else None
     return ViewAccuracy(
         by_view=by_view,
         overall=overall,
         difference=difference,
         p_value=p_value,
-        same_kind=None if same_kind is None else same_kind.estimate(within=(-1.0, 1.0)),
+        same_kind=None if same_kind is None else same_kind.estimate(limits=(-1.0, 1.0)),
     )
 
 
@@ -140,10 +151,10 @@ def group_difference(
     value = float(values[first].mean() - values[~first].mean())
     names = np.asarray(videos, dtype=str)
     n_videos = len(set(names))
-    if min(len(set(names[first])), len(set(names[~first]))) < statistics.FEWEST_VIDEOS:
+    if min(len(set(names[first])), len(set(names[~first]))) < statistics.MIN_VIDEOS:
         return statistics.Estimate(value, None, None, values.size, n_videos), None
-    fitted = clustered_fit(values, first[:, np.newaxis].astype(np.float64), videos)[0]
-    return fitted.estimate(within=(-1.0, 1.0)), fitted.p_value
+    coefficient = clustered_fit(values, first[:, np.newaxis].astype(np.float64), videos)[0]
+    return coefficient.estimate(limits=(-1.0, 1.0)), coefficient.p_value
 
 
 def stratified_difference(
@@ -158,14 +169,14 @@ def stratified_difference(
     with one group alone add nothing.
 
     Args:
-        strata: kind of each question: its category, length and number of moments.
+        is_in_first: True for scores of the first group.
+        strata: stratum of each score.
     """
     first = np.asarray(is_in_first, dtype=np.float64)
     stratum = np.unique([str(item) for item in strata], return_inverse=True)[1]
     if not (np.abs(deviations(first, stratum)) > 1e-12).any():
         return None
-    columns = np.column_stack([first, indicators(stratum.tolist())])
-    return clustered_fit(scores, columns, videos)[0]
+    return clustered_fit(scores, first[:, np.newaxis], videos, controls=indicators(stratum.tolist()))[0]
 
 
 def within_question(part_a: pd.DataFrame, part_b: pd.DataFrame, *, distance: float) -> list[WithinQuestion]:
@@ -186,32 +197,36 @@ def within_question(part_a: pd.DataFrame, part_b: pd.DataFrame, *, distance: flo
     keys = ["benchmark", "question_id"]
     if set(part_a["seed"]) == set(part_b["seed"]):
         keys.append("seed")
-    both = part_a.merge(part_b, on=keys, suffixes=("_a", "_b"))
-    if both.empty:
+    paired_answers = part_a.merge(part_b, on=keys, suffixes=("_a", "_b"))
+    if paired_answers.empty:
         raise InvalidInput("two selections without a question in common")
-    column = recall_column(distance, any_size=True)
-    a, b = view_of(both[f"{column}_a"].to_list()), view_of(both[f"{column}_b"].to_list())
-    changes = np.full(len(both), "in part", dtype=object)
+    column = view_column(distance)
+    a, b = view_of(paired_answers[f"{column}_a"].to_list()), view_of(paired_answers[f"{column}_b"].to_list())
+    changes = np.full(len(paired_answers), "in part", dtype=object)
     changes[(a == "none") & (b == "all")] = "gained"
     changes[(a == "all") & (b == "none")] = "lost"
     changes[(a == "all") & (b == "all")] = "all both times"
     changes[(a == "none") & (b == "none")] = "none both times"
-    made = [_compared(change, both[changes == change]) for change in CHANGES if (changes == change).any()]
-    scores = both[["score_a", "score_b"]].to_numpy(dtype=np.float64)
-    beside = _gained_less_unchanged(scores[:, 1] - scores[:, 0], changes, both["video_a"].tolist())
-    return [*made, _compared("all questions", both), *beside]
+    comparisons = [
+        _compared(change, paired_answers[changes == change]) for change in CHANGES if (changes == change).any()
+    ]
+    scores = paired_answers[["score_a", "score_b"]].to_numpy(dtype=np.float64)
+    gained_beyond_frames = _gained_less_unchanged(
+        scores[:, 1] - scores[:, 0], changes, paired_answers["video_a"].tolist()
+    )
+    return [*comparisons, _compared("all questions", paired_answers), *gained_beyond_frames]
 
 
 def _gained_less_unchanged(
     differences: np.ndarray[tuple[int], np.dtype[np.float64]], changes: np.ndarray, videos: Sequence[object]
 ) -> list[WithinQuestion]:
-    """What gained evidence adds beyond more frames alone: they help where none is in view both times, too."""
+    """Return the mean change of "gained" minus that of "none both times", at most one item; [] if not testable."""
     is_judged = np.isin(changes, ["gained", "none both times"])
     gained = changes[is_judged] == "gained"
     if gained.all() or not gained.any():
         return []
-    named = [video for video, judged in zip(videos, is_judged, strict=True) if judged]
-    difference, p_value = group_difference(differences[is_judged], gained, named)
+    judged_videos = [video for video, judged in zip(videos, is_judged, strict=True) if judged]
+    difference, p_value = group_difference(differences[is_judged], gained, judged_videos)
     if p_value is None:
         return []
     compared = statistics.PairedComparison(
@@ -220,9 +235,9 @@ def _gained_less_unchanged(
     return [WithinQuestion(change=GAINED_LESS_UNCHANGED, accuracy_a=None, accuracy_b=None, compared=compared)]
 
 
-def _compared(change: str, both: pd.DataFrame) -> WithinQuestion:
-    a, b = both["score_a"].to_numpy(dtype=np.float64), both["score_b"].to_numpy(dtype=np.float64)
-    compared = statistics.compare_paired(a, b, both["video_a"].tolist())
+def _compared(change: str, paired_answers: pd.DataFrame) -> WithinQuestion:
+    a, b = paired_answers["score_a"].to_numpy(dtype=np.float64), paired_answers["score_b"].to_numpy(dtype=np.float64)
+    compared = statistics.compare_paired(a, b, paired_answers["video_a"].tolist())
     return WithinQuestion(change=change, accuracy_a=float(a.mean()), accuracy_b=float(b.mean()), compared=compared)
 
 
@@ -236,7 +251,10 @@ _SAME_KIND = (
     "Same kind: all minus none among questions of the same category, length and number of moments; where evidence is "
     "found, questions may be easier."
 )
-_IN_VIEW = "All in view: every annotated moment has a keyframe within d seconds; none in view: no moment has one."
+_IN_VIEW = (
+    "All in view: every annotated moment or interval has a keyframe within d seconds; none in view: none has one. "
+    "d = 0: inside the interval."
+)
 
 
 def evidence_tables(run: Run, *, distance: float = IN_VIEW_SECONDS, min_seconds: float = 180.0) -> list[Table]:
@@ -248,24 +266,30 @@ def evidence_tables(run: Run, *, distance: float = IN_VIEW_SECONDS, min_seconds:
             view.
 
     Raises:
-        InvalidInput: no answers with evidence, or a distance that rows are not measured at.
+        InvalidInput: no answers with evidence, or distance 0 with evidence that are moments, not intervals.
     """
     answers = evidence_answers(run, min_seconds=min_seconds)
+    if distance == 0 and answers["hit"].isna().any():
+        raise InvalidInput(f"{run.name}: nothing lies inside a moment; --distance 0 is for annotated intervals")
     every_length = evidence_answers(run)
-    parts, who = _series(answers), lengths_text(min_seconds)
+    parts, lengths = _series(answers), lengths_text(min_seconds)
     tables = [
         _view_table(
-            [((*key, f"{d:g}"), accuracy_by_view(part, distance=d)) for key, part in parts for d in RECALL_SECONDS],
+            [
+                ((*key, f"{d:g}"), accuracy_by_view(part, distance=d))
+                for key, part in parts
+                for d in ((0.0, *RECALL_SECONDS) if part["hit"].notna().all() else RECALL_SECONDS)
+            ],
             keys=(*_KEYS, "d (s)"),
             name="evidence",
-            title=f"Accuracy by evidence in view, {who}",
+            title=f"Accuracy by evidence in view, {lengths}",
         ),
         _view_table(
             [
-                ((*key, bucket), accuracy_by_view(chosen, distance=distance))
+                ((*key, bucket), accuracy_by_view(selected_lines, distance=distance))
                 for key, part in _series(every_length)
                 for bucket in in_order(part["bucket"])
-                if len(chosen := part[part["bucket"] == bucket])
+                if len(selected_lines := part[part["bucket"] == bucket])
             ],
             keys=(*_KEYS, "Length"),
             name="evidence_by_length",
@@ -273,20 +297,20 @@ def evidence_tables(run: Run, *, distance: float = IN_VIEW_SECONDS, min_seconds:
         ),
     ]
     by_category = [
-        ((*key, str(category)), accuracy_by_view(chosen, distance=distance))
+        ((*key, str(category)), accuracy_by_view(selected_lines, distance=distance))
         for key, part in parts
-        for category, chosen in part.groupby("category")
+        for category, selected_lines in part.groupby("category")
         if category
     ]
     if by_category:
-        title = f"Accuracy by evidence in view within {distance:g} s and category, {who}"
+        title = f"Accuracy by evidence in view within {distance:g} s and category, {lengths}"
         tables.append(_view_table(by_category, keys=(*_KEYS, "Category"), name="evidence_by_category", title=title))
-    within = _within_table(parts, distance=distance, who=who)
-    return [*tables, within] if within is not None else tables
+    within_table = _within_table(parts, distance=distance, lengths=lengths)
+    return [*tables, within_table] if within_table is not None else tables
 
 
 def _series(answers: pd.DataFrame) -> list[tuple[tuple[str, ...], pd.DataFrame]]:
-    """Lines of each benchmark, model, selection and K: fewer frames first, then as samplers are ordered."""
+    """Return (key, lines) per benchmark, model, selection and K; sorted by K, then by `sampler_order`."""
     parts = list(answers.groupby(SERIES, sort=False))
     parts.sort(key=lambda item: (item[0][0], item[0][1], item[0][3], sampler_order(item[0][2])))
     return [(tuple(str(value) for value in key), part) for key, part in parts]
@@ -296,7 +320,7 @@ def _view_table(
     lines: Sequence[tuple[tuple[str, ...], ViewAccuracy]], *, keys: tuple[str, ...], name: str, title: str
 ) -> Table:
     return difference_table(
-        [(key, _view_cells(made)) for key, made in lines],
+        [(key, _view_cells(accuracy)) for key, accuracy in lines],
         name=name,
         title=title,
         key_titles=keys,
@@ -305,19 +329,21 @@ def _view_table(
     )
 
 
-def _view_cells(made: ViewAccuracy) -> Cells:
-    found = {"All in view": made.by_view["all"], "None in view": made.by_view["none"]}
-    found |= {"Some in view": made.by_view["some"], "Overall": made.overall}
-    cells: Cells = {column: _accuracy(estimate) for column, estimate in found.items()}
-    if made.difference is not None:
-        cells["All − none"] = statistics.Tested(difference=made.difference, p_value=made.p_value)
-    if made.same_kind is not None:
-        cells["Same kind"] = Value.of(made.same_kind, is_difference=True)
+def _view_cells(accuracy: ViewAccuracy) -> Cells:
+    estimates = {"All in view": accuracy.by_view["all"], "None in view": accuracy.by_view["none"]}
+    estimates |= {"Some in view": accuracy.by_view["some"], "Overall": accuracy.overall}
+    cells: Cells = {column: _accuracy(estimate) for column, estimate in estimates.items()}
+    if accuracy.difference is not None:
+        cells["All − none"] = statistics.Tested(difference=accuracy.difference, p_value=accuracy.p_value)
+    if accuracy.same_kind is not None:
+        cells["Same kind"] = Value.of(accuracy.same_kind, is_difference=True)
     return cells
 
 
-def _within_table(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], *, distance: float, who: str) -> Table | None:
-    """The first selection of each benchmark and model against its others; None where there is just one."""
+def _within_table(
+    parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], *, distance: float, lengths: str
+) -> Table | None:
+    """Return the table of the first selection per benchmark and model against the others; None without others."""
     lines: list[tuple[tuple[str, ...], Cells]] = []
     first: dict[tuple[str, ...], tuple[tuple[str, ...], pd.DataFrame]] = {}
     for key, part in parts:
@@ -334,7 +360,7 @@ def _within_table(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], *, dist
     return difference_table(
         lines,
         name="evidence_within",
-        title=f"The same questions from two selections, evidence within {distance:g} s, {who}",
+        title=f"The same questions from two selections, evidence within {distance:g} s, {lengths}",
         key_titles=("Benchmark", "Model", "A", "B", "Evidence"),
         columns=("Pairs", "A", "B", "B − A", "p", "p (Holm)"),
         notes=(
@@ -345,6 +371,6 @@ def _within_table(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], *, dist
     )
 
 
-def _accuracy(made: statistics.Estimate | None) -> Value:
-    value = Value.of(made)
-    return value if made is None else replace(value, text=f"{value.ours_text} ({made.questions})")
+def _accuracy(estimate: statistics.Estimate | None) -> Value:
+    value = Value.of(estimate)
+    return value if estimate is None else replace(value, text=f"{value.ours_text} ({estimate.questions})")

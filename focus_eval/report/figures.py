@@ -1,11 +1,11 @@
-"""Draws figures with matplotlib: the palette, autocorrelation, timelines, contact sheets, accuracy against cost."""
+"""Draws figures with matplotlib: the palette, timelines, contact sheets, accuracy against cost."""
 
 from __future__ import annotations
 
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -17,7 +17,6 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.types import FloatArray
 from focus_eval.rows.records import SelectionRow
 
 if TYPE_CHECKING:
@@ -32,12 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Style:
-    """How a sampler is drawn.
+    """Colours and mark of a sampler.
 
     Args:
-        light, dark: its colour on a light and on a dark ground; plots on paper take the light one.
+        light, dark: colour on a light and on a dark ground; plots on paper take the light one.
         marker: matplotlib's name of its mark.
-        colour: its colour's class on the page.
+        colour: CSS class of the colour on the page.
     """
 
     light: str
@@ -47,7 +46,7 @@ class Style:
 
     @property
     def css(self) -> str:
-        """Its classes on the page: of its colour and of its mark."""
+        """CSS classes of the colour and of the mark, as text."""
         return f"{self.colour} m{list(_OUTLINES).index(self.marker)}"
 
     @property
@@ -89,7 +88,7 @@ _OUTLINES = {
     "*": "polygon(50% 0, 63% 35%, 100% 38%, 71% 61%, 81% 98%, 50% 77%, 19% 98%, 29% 61%, 0 38%, 37% 35%)",
     "p": "polygon(50% 0, 100% 38%, 81% 100%, 19% 100%, 0 38%)",
 }
-# What is not a sampler, by its name on the page: light, dark.
+# Colours of the page other than samplers', by name: light, dark.
 THEME = {
     "page": ("#fbfbf9", "#14171b"),
     "card": ("#ffffff", "#1b1f25"),
@@ -104,21 +103,21 @@ THEME = {
     "evidence": ("#9a6b00", "#f0c060"),
 }
 EVIDENCE, INK, FAINT = THEME["evidence"][0], THEME["ink"][0], BASELINE.light
-_OWN = {"focus": 0, "topk": 1, "aks": 2, "focus_released": 3, "random": 4, "uniform_1fps": 8}
+_STYLE_INDEX = {"focus": 0, "topk": 1, "aks": 2, "focus_released": 3, "random": 4, "uniform_1fps": 8}
 
 
 def styles_of(labels: Sequence[str]) -> dict[str, Style]:
-    """Return the style of each label: known samplers always have their own, uniform frames are grey."""
-    taken = {_OWN[label] for label in labels if label in _OWN}
-    free = (style for i, style in enumerate(_every_style()) if i not in taken)
+    """Return the style of each label: well-known samplers have a fixed one, uniform frames are grey."""
+    taken_indices = {_STYLE_INDEX[label] for label in labels if label in _STYLE_INDEX}
+    free = (style for i, style in enumerate(_every_style()) if i not in taken_indices)
     return {
-        label: BASELINE if label == "uniform" else STYLES[_OWN[label]] if label in _OWN else next(free)
+        label: BASELINE if label == "uniform" else STYLES[_STYLE_INDEX[label]] if label in _STYLE_INDEX else next(free)
         for label in labels
     }
 
 
 def _every_style() -> Iterator[Style]:
-    """Yield the styles, then each colour with the mark of the next one, and so on round."""
+    """Yield `STYLES`, then endlessly the same colours with marks shifted by one more each round."""
     for turn in count():
         for at, style in enumerate(STYLES):
             yield replace(style, marker=STYLES[(at + turn) % len(STYLES)].marker)
@@ -132,7 +131,7 @@ def css_variables() -> str:
     light, dark = (
         " ".join(
             [
-                *(f"--{name}: {both[is_dark]};" for name, both in THEME.items()),
+                *(f"--{name}: {light_and_dark[is_dark]};" for name, light_and_dark in THEME.items()),
                 *(f"--{style.colour}: {style.dark if is_dark else style.light};" for style in (*STYLES, BASELINE)),
             ]
         )
@@ -147,99 +146,6 @@ def css_variables() -> str:
         f':root[data-theme="dark"] {{ color-scheme: dark; {dark} }}\n'
         f"{classes}\n"
     )
-
-
-@dataclass(frozen=True)
-class Autocorrelation:
-    """Autocorrelation of relevance over lag, summed up over videos.
-
-    Args:
-        lags_seconds: shape `(n,)`, from 0.
-        low, median, high: quartiles over videos at each lag, shape `(n,)`.
-        videos, questions: how many it rests on.
-        flat: questions left out because their relevance never changes.
-        half_life_seconds: first lag at which the median falls to 0.5, interpolated; None where it never does.
-    """
-
-    lags_seconds: FloatArray
-    low: FloatArray
-    median: FloatArray
-    high: FloatArray
-    videos: int
-    questions: int
-    flat: int
-    half_life_seconds: float | None
-
-
-def relevance_autocorrelation(rows: Iterable[SelectionRow], *, max_lag_seconds: float = 60.0) -> Autocorrelation:
-    """Return the autocorrelation of relevance of rows whose sampler pulled a regular grid (topk, aks, aks_dense).
-
-    Per question `sum (r_t - m)(r_{t+lag} - m) / sum (r_t - m)^2`, the usual biased estimate; the mean over a video's
-    questions; quartiles over videos. Lags are in steps of one second. A video counts at lags up to half its length.
-
-    Raises:
-        InvalidInput: no row with a regular grid of pulls at about one a second or denser.
-    """
-    lags = np.arange(0.0, max_lag_seconds + 0.5)
-    by_video: dict[str, list[FloatArray]] = {}
-    flat = questions = 0
-    for row in rows:
-        series = _series(row)
-        if series is None:
-            continue
-        values, step_seconds = series
-        if np.ptp(values) < 1e-9:
-            flat += 1
-            continue
-        questions += 1
-        by_video.setdefault(row.video, []).append(_at_lags(values, step_seconds, lags))
-    if not by_video:
-        raise InvalidInput(
-            "autocorrelation needs rows whose pulls are a regular grid (topk, aks, aks_dense); there is none"
-        )
-    # Masked: a mean over the questions that are long enough for the lag, NaN where none is.
-    curves = np.array([np.ma.masked_invalid(item).mean(axis=0).filled(np.nan) for item in by_video.values()])
-    known = ~np.isnan(curves).all(axis=0)
-    low, median, high = np.nanquantile(curves[:, known], [0.25, 0.5, 0.75], axis=0)
-    lags = lags[known]
-    return Autocorrelation(lags, low, median, high, len(by_video), questions, flat, half_life(lags, median))
-
-
-def half_life(lags_seconds: FloatArray, curve: FloatArray) -> float | None:
-    """Return the first lag at which `curve` falls to 0.5, between two lags by straight line; None if it never does."""
-    below = np.flatnonzero(curve <= 0.5)
-    if below.size == 0 or below[0] == 0:
-        return None
-    i = int(below[0])
-    share = (curve[i - 1] - 0.5) / (curve[i - 1] - curve[i])
-    return float(lags_seconds[i - 1] + share * (lags_seconds[i] - lags_seconds[i - 1]))
-
-
-def autocorrelation(values: FloatArray) -> FloatArray:
-    """Return the biased autocorrelation of `values`, shape `(n,)`, at all lags from 0; 1 at lag 0."""
-    from statsmodels.tsa.stattools import acf
-
-    # By Fourier transform: a dense row has 10^5 values.
-    return np.asarray(acf(values, nlags=values.size - 1, fft=True))
-
-
-def _series(row: SelectionRow) -> tuple[FloatArray, float] | None:
-    """Relevance in time order and its step in seconds, None where the pulls are not a regular grid."""
-    if row.error is not None or row.fps <= 0 or len(row.pulled_frames) < 8:
-        return None
-    if any(value is None for value in row.pulled_relevance):
-        return None
-    order = np.argsort(row.pulled_frames)
-    steps = np.diff(np.asarray(row.pulled_frames)[order])
-    if (steps != steps[0]).any() or steps[0] / row.fps > 1.5:
-        return None
-    return np.asarray(row.pulled_relevance, dtype=np.float64)[order], float(steps[0] / row.fps)
-
-
-def _at_lags(values: FloatArray, step_seconds: float, lags: FloatArray) -> FloatArray:
-    curve = autocorrelation(values)
-    usable = curve[: max(2, values.size // 2)]
-    return np.interp(lags, np.arange(usable.size) * step_seconds, usable, right=np.nan)
 
 
 def draw_timeline(axes: Axes, row: SelectionRow, *, colour: str) -> None:
@@ -281,10 +187,10 @@ def draw_clip_means(axes: Axes, row: SelectionRow, *, colour: str) -> None:
 
 
 def add_legend(axes: Axes, row: SelectionRow, *, colour: str) -> None:
-    """Name above the axis what `draw_timeline` and `draw_clip_means` drew."""
+    """Add a legend above the axis for what `draw_timeline` and `draw_clip_means` drew."""
     from matplotlib.lines import Line2D
 
-    entries = [Line2D([], [], marker="^", color=colour, ls="", label=f"keyframes ({len(row.keyframes)})")]
+    entries = [Line2D([], [], marker="^", color=colour, ls="", label=f"keyframes ({len(row.keyframes or ())})")]
     if row.pulled_frames:
         entries.append(Line2D([], [], marker="|", color=FAINT, ls="", label=f"pulled ({len(row.pulled_frames)})"))
     if row.clips:
@@ -296,7 +202,7 @@ def add_legend(axes: Axes, row: SelectionRow, *, colour: str) -> None:
 
 
 def new_figure(width_inches: float, height_inches: float) -> Figure:
-    """Return an empty figure whose parts make room for each other."""
+    """Return an empty figure with a constrained layout."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width_inches, height_inches), layout="constrained")
@@ -327,16 +233,18 @@ def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]]) -> Figure
 
 
 def _caption(row: SelectionRow, number: int) -> str:
-    minutes, seconds = divmod(round(row.times_seconds[number], 2), 60)
-    return f"{int(minutes)}:{seconds:05.2f}  #{row.keyframes[number]}"
+    frames, times = row.keyframes or [], row.times_seconds or []
+    minutes, seconds = divmod(round(times[number], 2), 60)
+    return f"{int(minutes)}:{seconds:05.2f}  #{frames[number]}"
 
 
 def _headline(row: SelectionRow) -> str:
-    seen = f"{row.frames_scored} of {row.n_frames} frames scored ({row.frames_scored / row.n_frames:.2%})"
+    assert row.n_frames is not None  # its pictures were read
+    scored_text = f"{row.n_scored} of {row.n_frames} frames scored ({row.n_scored / row.n_frames:.2%})"
     query = row.query if len(row.query) <= 90 else row.query[:87] + "..."
     sampler = " ".join([row.sampler, *(f"{name}={value}" for name, value in row.changed_options.items())])
     # A dollar sign would start mathematics.
-    return f"{query!r}   {sampler}, k = {row.k}, {seen}".replace("$", r"\$")
+    return f"{query!r}   {sampler}, k = {row.k}, {scored_text}".replace("$", r"\$")
 
 
 COLUMN_INCHES = 3.35
@@ -361,32 +269,13 @@ _STYLE: Any = {
 }
 
 
-def draw_acf(curve: Autocorrelation) -> Figure:
-    """Return the paper's figure 1: median and quartiles over videos, and the half-life."""
-    with figure_style():
-        figure = new_figure(COLUMN_INCHES, 2.2)
-        axes, (first, second, *_) = figure.subplots(), STYLES
-        lags, half = curve.lags_seconds, curve.half_life_seconds
-        axes.fill_between(lags, curve.low, curve.high, color=first.light, alpha=0.2, lw=0, label="quartiles")
-        axes.plot(lags, curve.median, color=first.light, lw=1.4, label=f"median of {curve.videos} videos")
-        axes.axhline(0.5, color=FAINT, lw=0.7, ls=(0, (4, 3)))
-        if half is not None:
-            axes.plot([half] * 2, [0, 0.5], color=second.light, lw=0.9)
-            axes.plot(half, 0.5, "o", color=second.light, ms=3.5)
-            axes.annotate(f"half-life {half:.1f} s", (half, 0.5), (5, 5), textcoords="offset points", fontsize=7)
-        axes.set(xlabel="Lag (s)", ylabel="Autocorrelation", xlim=(0, lags[-1]))
-        axes.set_ylim(min(0.0, float(curve.low.min())) - 0.02, 1.02)
-        axes.legend(frameon=False, loc="upper right")
-    return figure
-
-
 def draw_timelines(rows: Sequence[SelectionRow], *, names: Mapping[str, str] | None = None) -> Figure:
     """Return the selections of one question over one timeline each, as the paper's figure 3.
 
     Pulled relevance is drawn as bars, final arms as bands, evidence as vertical lines, keyframes as triangles below.
 
     Args:
-        names: what a row is called, by selection id; its sampler otherwise.
+        names: label by selection id; a row without one is labelled with its sampler.
 
     Raises:
         InvalidInput: no rows, or rows of several questions.
@@ -396,9 +285,9 @@ def draw_timelines(rows: Sequence[SelectionRow], *, names: Mapping[str, str] | N
     with figure_style():
         figure = new_figure(PAGE_INCHES, 0.62 * len(rows) + 0.75)
         grid = figure.subplots(len(rows), 1, sharex=True, squeeze=False)[:, 0]
-        called = [(names or {}).get(row.selection_id, row.sampler) for row in rows]
-        styles = styles_of(called)
-        for axes, row, name in zip(grid, rows, called, strict=True):
+        row_names = [(names or {}).get(row.selection_id, row.sampler) for row in rows]
+        styles = styles_of(row_names)
+        for axes, row, name in zip(grid, rows, row_names, strict=True):
             draw_timeline(axes, row, colour=styles[name].light)
             axes.set_ylabel(name, rotation=0, ha="right", va="center")
         grid[-1].set_xlabel("Time (s)")
@@ -419,7 +308,7 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
     return [vector, path.with_suffix(".png")]
 
 
-# Begins the gid of what `page_svg` gives a title.
+# Prefix of the gid of elements that `page_svg` gives a title.
 MARK = "mark:"
 _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 
@@ -427,11 +316,11 @@ _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 def page_svg(figure: Figure, title: str) -> Markup:
     """Return `figure` as SVG to stand in a page: in the page's font and the colours of its theme.
 
-    A policy against foreign styles forbids style attributes: what they say becomes attributes of its own. What has a
-    gid of `MARK` and a text is named so where the reader points at it, and the first of them is a tab stop.
+    The page's policy forbids style attributes, so each declaration becomes an attribute of its own. An element with a
+    gid of `MARK` and a text gets the text as its tooltip, and the first of them is a tab stop.
 
     Args:
-        title: what is drawn, for those who do not see it.
+        title: description of the drawing for screen readers.
     """
     from xml.etree import ElementTree
 
@@ -458,11 +347,11 @@ def page_svg(figure: Figure, title: str) -> Markup:
         for name in {"d", "x", "y", "transform"} & set(element.attrib):  # six decimals of a point say no more than two
             element.set(name, re.sub(r"(\.\d\d)\d+", r"\1", element.attrib[name]))
         if element.get("id", "").startswith(MARK):
-            told = ElementTree.Element(f"{{{_SVG}}}title")
-            told.text = element.attrib["id"].removeprefix(MARK)
-            element.insert(0, told)
+            title_element = ElementTree.Element(f"{{{_SVG}}}title")
+            title_element.text = element.attrib["id"].removeprefix(MARK)
+            element.insert(0, title_element)
             stop, has_points = "-1" if has_points else "0", True
-            element.attrib.update({"class": "point", "role": "img", "aria-label": told.text, "tabindex": stop})
+            element.attrib.update({"class": "point", "role": "img", "aria-label": title_element.text, "tabindex": stop})
         if element.get("id") not in referenced:
             element.attrib.pop("id", None)
     for name in ("width", "height", "version"):
@@ -473,22 +362,22 @@ def page_svg(figure: Figure, title: str) -> Markup:
 
 
 def add_shared_legend(figure: Figure) -> None:
-    """Name below all panels what they draw: a sampler may stand in one of them only."""
-    named: dict[str, Artist] = {}
+    """Add one legend below all panels: a sampler may be in one of them only."""
+    handles: dict[str, Artist] = {}
     for axes in figure.axes:
-        named |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    figure.legend(list(named.values()), list(named), frameon=False, ncols=4, loc="outside lower center")
+        handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    figure.legend(list(handles.values()), list(handles), frameon=False, ncols=4, loc="outside lower center")
 
 
 def figure_style() -> AbstractContextManager[None]:
-    """Return the style of every figure, to be drawn or saved in."""
+    """Return the context with the style of every figure, for drawing and saving."""
     from matplotlib import rc_context
 
     return rc_context(_STYLE)
 
 
 def log_if_wide(axes: Axes, costs: Sequence[float]) -> None:
-    """A cost axis over more than a factor of 20 is logarithmic near its far end; 0 (uniform frames) stays on it."""
+    """Make a cost axis over more than a factor of 20 logarithmic; 0 (uniform frames) stays on it."""
     from matplotlib.ticker import FuncFormatter
 
     positive = [cost for cost in costs if cost > 0]

@@ -1,4 +1,4 @@
-"""Evidence recall without a model: tables and figures."""
+"""Tables and figures of evidence recall and cost, for simulations, the demo and `compare-samplers`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 # "Near recall" below: within `NEAR_SECONDS`.
 RECALL = recall_column(NEAR_SECONDS)
-WITHIN = f"within {NEAR_SECONDS:g} s"
+WITHIN_NEAR = f"within {NEAR_SECONDS:g} s"
 _KEYS = ["benchmark", "k"]
 # Costs no further apart than this share count as equal.
 EQUAL = 0.02
@@ -60,25 +60,25 @@ _Split = Callable[[pd.DataFrame], pd.Series]
 
 
 def read_traces(folder: Path) -> pd.DataFrame:
-    """Return what each trace of a simulation is, one line per question; empty where the folder holds none."""
+    """Return the properties of each trace of a simulation, one line per question; empty where the folder holds none."""
     files = sorted((folder / "traces").glob("*.jsonl"))
     lines = [json.loads(line) for file in files for line in lines_of(read_text(file))]
     return pd.DataFrame(lines)
 
 
 def lab_frame(run: Run, *, only: Collection[str] | None = None) -> pd.DataFrame:
-    """Return `run.selection_frame` with each label the sampler and the options that are not its defaults.
+    """Return `run.selection_frame` with "label" set to the sampler and its options that differ from the defaults.
 
     Args:
-        only: selection ids to keep, where the folder may hold those of an older sampler file too.
+        only: selection ids to keep; None keeps all.
     """
     variants = {row.selection_id: row for row in run.variants if only is None or row.selection_id in only}
     names = {key: _lab_name(row) for key, row in variants.items()}
     frame: pd.DataFrame = run.selection_frame[run.selection_frame["selection_id"].isin(list(variants))].copy()
     # Benchmark by benchmark: in each simulated world a sampler has another id.
     for _, ids in frame.groupby("benchmark")["selection_id"]:
-        here = {key: variants[key] for key in ids.unique()}
-        frame.loc[ids.index, "label"] = ids.map(unique_labels({key: names[key] for key in here}, here))
+        of_benchmark = {key: variants[key] for key in ids.unique()}
+        frame.loc[ids.index, "label"] = ids.map(unique_labels({key: names[key] for key in of_benchmark}, of_benchmark))
     return frame
 
 
@@ -90,23 +90,32 @@ def _lab_name(row: SelectionRow) -> str:
 
 def recall_overview(frame: pd.DataFrame) -> Table:
     """Return evidence recall within each distance, frames scored and milliseconds of every sampler and K."""
-    first, others = RECALL_SECONDS[0], [f"{seconds:g} s" for seconds in RECALL_SECONDS[1:]]
+    first, distances = RECALL_SECONDS[0], [f"{seconds:g} s" for seconds in RECALL_SECONDS[1:]]
     any_size = _at_any_size(frame, frame)
     rows = []
     for (benchmark, k, label), part in _groups(frame, [*_KEYS, "label"]):
-        chosen = part[part["error"].isna()]
-        recalls = [recall_figure(chosen, recall_column(seconds)) for seconds in RECALL_SECONDS]
-        taken = Value(ours=1000 * float(chosen["select_seconds"].mean()), digits=1)
-        counts = (str(len(chosen)), str(int(part["error"].notna().sum()) or ""))
-        sizes = _at_any_size(frame, chosen)
-        near = Value(ours=float(chosen["near_frames"].astype(float).mean()), digits=2)
-        figures = (*_costs(chosen), *recalls, near, *sizes.values(), taken, *counts)
+        successful = part[part["error"].isna()]
+        recalls = [recall_figure(successful, recall_column(seconds)) for seconds in RECALL_SECONDS]
+        milliseconds = Value(ours=1000 * float(successful["select_seconds"].mean()), digits=1)
+        counts = (str(len(successful)), str(int(part["error"].notna().sum()) or ""))
+        sizes = _at_any_size(frame, successful)
+        mean_near_frames = Value(ours=float(successful["near_frames"].astype(float).mean()), digits=2)
+        figures = (*_costs(successful), *recalls, mean_near_frames, *sizes.values(), milliseconds, *counts)
         rows.append(TableRow((benchmark, str(k), label), figures))
     return Table(
         name="recall",
         title="Evidence recall",
         key_titles=("Benchmark", "K", "Sampler"),
-        columns=(*COSTS, f"within {first:g} s (%)", *others, "near frames", *any_size, "ms", "questions", "errors"),
+        columns=(
+            *COSTS,
+            f"within {first:g} s (%)",
+            *distances,
+            "near frames",
+            *any_size,
+            "ms",
+            "questions",
+            "errors",
+        ),
         rows=tuple(rows),
         notes=(
             "Recall: share of a question's evidence moments with a keyframe that near, then the mean over questions, "
@@ -122,7 +131,7 @@ def recall_overview(frame: pd.DataFrame) -> Table:
 
 
 def _at_any_size(frame: pd.DataFrame, part: pd.DataFrame) -> dict[str, Value | str]:
-    """Return near recall of `part` if small frames counted like whole ones, and its pixels; {} where none is small."""
+    """Return cells by column: near recall with small frames counted as whole, and pixels fed; {} if none is small."""
     if not has_sizes(frame):
         return {}
     recall = recall_figure(part, recall_column(NEAR_SECONDS, any_size=True))
@@ -130,23 +139,23 @@ def _at_any_size(frame: pd.DataFrame, part: pd.DataFrame) -> dict[str, Value | s
 
 
 def _sizes_note(frame: pd.DataFrame) -> list[str]:
-    said = f"{PIXELS_NOTE} Any size, {WITHIN}: as if a small frame were a whole one. Pixels: the mean fed."
-    return [said] if has_sizes(frame) else []
+    note = f"{PIXELS_NOTE} Any size, {WITHIN_NEAR}: as if a small frame were a whole one. Pixels: the mean fed."
+    return [note] if has_sizes(frame) else []
 
 
 def off_grid_lines(run: Run) -> list[str]:
-    """Return how many pulls and scans of each sampler fell between recorded frames; [] where none did."""
+    """Return a sentence on the pulls, and one on the scans, that fell between recorded frames; [] where none did."""
     lines = []
-    for what, fact, counted in (
-        ("Pulls", "pulls_off_grid", "frames_scored"),
+    for kind, fact, count_field in (
+        ("Pulls", "pulls_off_grid", "n_scored"),
         ("Scans", "scans_off_grid", "frames_scanned"),
     ):
         off, of = Counter[str](), Counter[str]()
         for row in run.selections:
             off[row.sampler] += int(row.facts.get(fact, 0))
-            of[row.sampler] += getattr(row, counted)
-        said = ", ".join(f"{name} {n:,} of {of[name]:,}" for name, n in sorted(off.items()) if n)
-        lines += [f"{what} between recorded frames, which took the relevance of the nearest: {said}."] if said else []
+            of[row.sampler] += getattr(row, count_field)
+        texts = ", ".join(f"{name} {n:,} of {of[name]:,}" for name, n in sorted(off.items()) if n)
+        lines += [f"{kind} between recorded frames, which took the relevance of the nearest: {texts}."] if texts else []
     return lines
 
 
@@ -157,16 +166,16 @@ def differences_by_length(frame: pd.DataFrame, baseline: str) -> Table:
 
 
 def differences_by_event(frame: pd.DataFrame, traces: pd.DataFrame, baseline: str) -> list[Table]:
-    """Return the differences by mean event length and by how far the events rise; [] where that is not known."""
+    """Return tables of near recall differences to `baseline` by length and by height of events; [] if not known."""
     if "strength" not in traces:
         return []
     frame = frame.merge(traces, on=["benchmark", "question_id"], how="left", validate="many_to_one")
     lengths = ("< 1 s", "1-2 s", "2-4 s", "4-8 s", "8-30 s", "30-100 s", "100-300 s", "> 300 s")
     heights, edges = ("< 1", "1-2", "2-3", "> 3"), (1, 2, 4, 8, 30, 100, 300)
-    there = set(_binned(frame["event_seconds"], edges, lengths))
+    present_lengths = set(_binned(frame["event_seconds"], edges, lengths))
     by_length = _differences(
         frame, baseline, lambda part: _binned(part["event_seconds"], edges, lengths),
-        [name for name in lengths if name in there],
+        [name for name in lengths if name in present_lengths],
         name="by_event_length", title="by mean length of the events",
     )  # fmt: skip
     by_height = _differences(
@@ -177,7 +186,7 @@ def differences_by_event(frame: pd.DataFrame, traces: pd.DataFrame, baseline: st
 
 
 def demo_tables(run: Run, baseline: str) -> list[Table]:
-    """Return what the demo shows first: recall and cost at the K that was answered, and recall at every K."""
+    """Return the demo's tables: recall and cost at each answered K, recall at every K, and differences by length."""
     frame = lab_frame(run)
     answered = sorted(set(run.answer_frame["k"])) if run.answers else []
     lead = [_lead_table(run, frame, int(k), baseline) for k in answered]
@@ -185,7 +194,7 @@ def demo_tables(run: Run, baseline: str) -> list[Table]:
 
 
 def recall_by_k(frame: pd.DataFrame) -> Table:
-    """Return near recall of every sampler, one column per K, and the frames it scored at the largest."""
+    """Return near recall of every sampler, one column per K, and its costs at its largest K."""
     ks = sorted(set(frame["k"]))
     rows = []
     for (benchmark, label), part in _groups(frame, ["benchmark", "label"]):
@@ -194,7 +203,7 @@ def recall_by_k(frame: pd.DataFrame) -> Table:
         rows.append(TableRow((benchmark, label), (*_costs(largest), *figures)))
     return Table(
         name="recall_by_k",
-        title=f"Evidence recall {WITHIN} (%)",
+        title=f"Evidence recall {WITHIN_NEAR} (%)",
         key_titles=("Benchmark", "Sampler"),
         columns=(*COSTS, *(f"K = {k}" for k in ks)),
         rows=tuple(rows),
@@ -206,19 +215,19 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
     part, answers = frame[frame["k"] == k], run.answer_frame
     failed = _failed_note(part, answers[answers["k"] == k])
     answers = answers[(answers["k"] == k) & answers["error"].isna()]
-    seen = _answered_by_ceiling(answers)
+    solvable = _answered_by_ceiling(answers)
     base, labels = baseline_label(part, baseline), sorted(set(part["label"]), key=sampler_order)
     lines = []
     for label in labels:
-        mine = part[part["label"] == label]
-        scores = answers[answers["selection_id"].isin(set(mine["selection_id"]))]
-        known = scores[scores["question_id"].isin(seen)]
+        selections = part[part["label"] == label]
+        scores = answers[answers["selection_id"].isin(set(selections["selection_id"]))]
+        answerable_scores = scores[scores["question_id"].isin(solvable)]
         cells: Cells = {
-            f"recall {WITHIN} (%)": recall_figure(mine, RECALL),
-            **dict(zip(COSTS, _costs(mine), strict=True)),
-            **_at_any_size(part, mine),
+            f"recall {WITHIN_NEAR} (%)": recall_figure(selections, RECALL),
+            **dict(zip(COSTS, _costs(selections), strict=True)),
+            **_at_any_size(part, selections),
             "accuracy (%)": recall_figure(scores, "score"),
-            "answerable only (%)": recall_figure(known, "score"),
+            "answerable only (%)": recall_figure(answerable_scores, "score"),
         }
         if label != base:
             cells[f"minus {base}"] = _compared(*paired_by_question(part, base, label))
@@ -227,15 +236,22 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
     return difference_table(
         lines,
         name=f"demo_k{k}",
-        title=f"What finds the evidence, at what cost (K = {k})",
+        title=f"Evidence recall and cost, K = {k}",
         key_titles=("Sampler",),
-        columns=(f"recall {WITHIN} (%)", *any_size, *COSTS, f"minus {base}", "accuracy (%)", "answerable only (%)"),
+        columns=(
+            f"recall {WITHIN_NEAR} (%)",
+            *any_size,
+            *COSTS,
+            f"minus {base}",
+            "accuracy (%)",
+            "answerable only (%)",
+        ),
         notes=(
             *forwards_notes(part),
             *_equal_costs(part, base, labels),
             f"minus {base}: recall, paired by question, in points; 95 % interval: sign flips over videos.",
-            f"Answerable: the {len(seen)} of {n_questions} questions that are answered from the frames at the evidence "
-            "(oracle). The others are beyond this encoder, whatever is shown.",
+            f"Answerable: the {len(solvable)} of {n_questions} questions that are answered from the frames at the "
+            "evidence (oracle). The others are beyond this encoder, whatever is shown.",
             *_effect_note(part, answers),
             *_sizes_note(part),
             *failed,
@@ -245,32 +261,34 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
 
 def _failed_note(part: pd.DataFrame, answers: pd.DataFrame | None = None) -> list[str]:
     counts = {"selections": part, **({} if answers is None else {"answers": answers})}
-    failed = {what: int(rows["error"].notna().sum()) for what, rows in counts.items()}
-    said = ", ".join(f"{n} of {len(counts[what])} {what}" for what, n in failed.items() if n)
-    return [f"Left out because they failed: {said}."] if said else []
+    failures = {kind: int(rows["error"].notna().sum()) for kind, rows in counts.items()}
+    text = ", ".join(f"{n} of {len(counts[kind])} {kind}" for kind, n in failures.items() if n)
+    return [f"Left out because they failed: {text}."] if text else []
 
 
 def _answered_by_ceiling(answers: pd.DataFrame) -> set[str]:
-    """Questions that are answered from the frames at the evidence; all of them where no ceiling ran."""
+    """Return ids of the questions that the oracle answered correctly; of all answered ones where no oracle ran."""
     ceiling = answers[answers["sampler"] == "oracle"]
     right = ceiling[ceiling["score"] >= 0.5] if len(ceiling) else answers
     return set(right["question_id"])
 
 
 def _effect_note(part: pd.DataFrame, answers: pd.DataFrame) -> list[str]:
-    """The effect of evidence in view within a question; pooled over questions it would mix in how easy they are."""
+    """Return a note on how accuracy changes with evidence in view within the same questions; [] if none vary."""
     fair = part[~part["sampler"].isin(["oracle", "blind"])]
     keys = ["benchmark", "question_id", "selection_id"]
     joined = answers[[*keys, "video", "score"]].merge(fair[[*keys, RECALL]], on=keys)
     joined["in_view"] = joined[RECALL] > 0
-    means = joined.groupby(["question_id", "in_view"])["score"].mean().unstack().dropna()
-    if means.empty:
+    scores = joined.groupby(["question_id", "in_view"])["score"].mean().unstack().dropna()
+    if scores.empty:
         return []
-    videos = joined.drop_duplicates("question_id").set_index("question_id")["video"].loc[means.index].tolist()
-    said = Value.of(statistics.difference_estimate(means[True] - means[False], videos), is_difference=True).ours_text
+    videos = joined.drop_duplicates("question_id").set_index("question_id")["video"].loc[scores.index].tolist()
+    effect = Value.of(
+        statistics.difference_estimate(scores[True] - scores[False], videos), is_difference=True
+    ).ours_text
     return [
-        f"On the {len(means)} questions where some samplers found the evidence and others did not, finding it changed "
-        f"accuracy by {said} points."
+        f"On the {len(scores)} questions where some samplers found the evidence and others did not, finding it changed "
+        f"accuracy by {effect} points."
     ]
 
 
@@ -283,7 +301,7 @@ def baseline_label(frame: pd.DataFrame, baseline: str) -> str:
     """Return the label of sampler `baseline` at its defaults.
 
     Raises:
-        InvalidInput: it did not run, or in several versions.
+        InvalidInput: the sampler did not run, or ran in several versions.
     """
     if any(label.startswith(f"{baseline} #") for label in frame["label"]):
         raise InvalidInput(
@@ -303,10 +321,10 @@ def _differences(
     for (benchmark, k), part in _groups(frame, _KEYS):
         kind = split(part)
         for label in sorted(set(part["label"]) - {base}, key=sampler_order):
-            both = paired_by_question(part, base, label)
-            if not both[0].keys:
+            pair = paired_by_question(part, base, label)
+            if not pair[0].keys:
                 continue
-            cells: Cells = {"all (points)": _compared(*both)}
+            cells: Cells = {"all (points)": _compared(*pair)}
             for column in names:
                 first, second = paired_by_question(part[kind == column], base, label)
                 if first.keys:
@@ -316,7 +334,7 @@ def _differences(
     return difference_table(
         lines,
         name=name,
-        title=f"Evidence recall {WITHIN} minus that of {base}, {title}",
+        title=f"Evidence recall difference to {base} {WITHIN_NEAR}, {title}",
         key_titles=("Benchmark", "K", "Sampler"),
         columns=("all (points)", "p (Holm)", *names),
         notes=(
@@ -331,7 +349,7 @@ def _compared(a: QuestionMeans, b: QuestionMeans) -> statistics.PairedComparison
 
 
 def _groups(frame: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """Groups by `keys`: benchmark and K ascending, samplers in the order of every table."""
+    """Return (key, lines) of each group by `keys`: benchmark and K ascending, samplers by `sampler_order`."""
 
     def order(entry: tuple[tuple[Any, ...], pd.DataFrame]) -> list[Any]:
         return [sampler_order(value) if key == "label" else value for key, value in zip(keys, entry[0], strict=True)]
@@ -340,23 +358,24 @@ def _groups(frame: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[Any, ...],
 
 
 def _costs(part: pd.DataFrame) -> list[Value]:
-    """Return the figures of `COSTS`, over the frames of the videos."""
+    """Return the values of `COSTS` for `part`, in percent of the frames of the videos."""
     return [Value(ours=count(part), digits=2) for count in COSTS.values()]
 
 
 def _equal_costs(part: pd.DataFrame, base: str, labels: Sequence[str]) -> list[str]:
-    """Say which lines cost as much as `base`, and by which count: the two are rarely equal at once."""
-    said = []
+    """Return a note on the samplers whose cost is within `EQUAL` of that of `base`, by each of `COSTS`."""
+    parts = []
     for title, count in COSTS.items():
         costs = {label: count(part[part["label"] == label]) or 0.0 for label in labels}
         equal = [label for label in labels if label != base and abs(costs[label] - costs[base]) < EQUAL * costs[base]]
-        said.append(f"in {title.removesuffix(' (%)')} {', '.join(equal) or 'none'}")
-    return [f"Cost within {100 * EQUAL:g} % of {base}: {'; '.join(said)}."]
+        parts.append(f"in {title.removesuffix(' (%)')} {', '.join(equal) or 'none'}")
+    return [f"Cost within {100 * EQUAL:g} % of {base}: {'; '.join(parts)}."]
 
 
 def _binned(values: pd.Series, edges: Sequence[float], names: Sequence[str]) -> pd.Series:
-    found = np.array(names)[np.searchsorted(edges, values.to_numpy(), side="right")]
-    return pd.Series(found, values.index)
+    """Return the name of the bin of each value; `names` has one more than `edges`."""
+    bins = np.array(names)[np.searchsorted(edges, values.to_numpy(), side="right")]
+    return pd.Series(bins, values.index)
 
 
 # A series whose label has one of these is a budget of the frontier, not a sampler of its own.
@@ -364,7 +383,7 @@ BUDGETS = "every_seconds=|clip_seconds=|share="
 
 
 def save_frontiers(frame: pd.DataFrame, folder: Path, *, replayed: pd.DataFrame | None = None) -> list[Path]:
-    """Write recall against forward equivalents, and against frames scored beside it; return the files."""
+    """Draw recall against forward equivalents and against frames scored; return the written files."""
     written = []
     for name, cost in (("frontier", FORWARDS), ("frontier_pulls", FRAMES_SCORED)):
         written += save_figure(draw_frontier(frame, replayed=replayed, cost=cost), folder / f"{name}.pdf")
@@ -377,8 +396,8 @@ def draw_frontier(frame: pd.DataFrame, *, replayed: pd.DataFrame | None = None, 
     Args:
         frame: `Run.selection_frame`; several benchmarks are pooled.
         cost: one of `COSTS`; a sampler of unknown cost is not drawn.
-        replayed: the same samplers at several budgets on relevance that was stored; the lines are then theirs, with
-            hollow marks, and `frame` gives filled marks alone.
+        replayed: the same samplers at several budgets on stored relevance, drawn as lines with hollow marks; `frame`
+            then gives filled marks alone.
     """
     ks = sorted(set(frame["k"]))
     samplers = set(frame["sampler"]) | (set() if replayed is None else set(replayed["sampler"]))
@@ -401,11 +420,11 @@ def draw_frontier(frame: pd.DataFrame, *, replayed: pd.DataFrame | None = None, 
 def _draw_budgets(
     axes: Axes, part: pd.DataFrame, styles: Mapping[str, Style], cost: str, *, lw: float = 1, hollow: bool = False
 ) -> list[float]:
-    """Draw recall over cost of each sampler in `part`; return the percentages of frames."""
+    """Draw recall over cost of each sampler in `part`; return the costs in percent."""
     costs: list[float] = []
     for sampler, rows in part[part["error"].isna()].groupby("sampler"):
-        found = [(COSTS[cost](same), 100 * same[RECALL].mean()) for _, same in rows.groupby("label")]
-        points = sorted((spent, recall) for spent, recall in found if spent is not None)
+        budgets = [(COSTS[cost](line), 100 * line[RECALL].mean()) for _, line in rows.groupby("label")]
+        points = sorted((spent, recall) for spent, recall in budgets if spent is not None)
         if not points:
             continue
         spent, recall = np.array(points).T
@@ -418,19 +437,19 @@ def _draw_budgets(
 
 
 def draw_against(frame: pd.DataFrame, column: str, edges: Sequence[float], *, label: str) -> Figure:
-    """Return near recall against `column` in bins between `edges`, one panel per K, defaults of every sampler."""
-    shown = frame[~frame["label"].str.contains(BUDGETS)]
-    ks = sorted(set(shown["k"]))
+    """Return near recall against `column` in bins between `edges`, one panel per K, without budget variants."""
+    default_rows = frame[~frame["label"].str.contains(BUDGETS)]
+    ks = sorted(set(default_rows["k"]))
     with figure_style():
         figure, panels = _panels(len(ks))
-        styles = styles_of(sorted(set(shown["label"])))
+        styles = styles_of(sorted(set(default_rows["label"])))
         middles = np.sqrt(np.asarray(edges[:-1]) * np.asarray(edges[1:]))
         for axes, k in zip(panels, ks, strict=True):
-            for sampler, rows in shown[shown["k"] == k].groupby("label"):
+            for sampler, rows in default_rows[default_rows["k"] == k].groupby("label"):
                 bins = pd.cut(rows[column], list(edges), labels=middles, include_lowest=True)
-                means = 100 * rows.groupby(bins, observed=True)[RECALL].mean()
+                recalls = 100 * rows.groupby(bins, observed=True)[RECALL].mean()
                 style = styles[str(sampler)]
-                axes.plot(means.index.astype(float), means, **style.filled, ms=4, lw=1, label=str(sampler))
+                axes.plot(recalls.index.astype(float), recalls, **style.filled, ms=4, lw=1, label=str(sampler))
             axes.set(xlabel=label, title=f"K = {k}", xscale="log")
         _finish(figure, panels)
         return figure
@@ -442,5 +461,5 @@ def _panels(n: int) -> tuple[Figure, list[Axes]]:
 
 
 def _finish(figure: Figure, panels: Sequence[Axes]) -> None:
-    panels[0].set_ylabel(f"Evidence recall {WITHIN} (%)")
+    panels[0].set_ylabel(f"Evidence recall {WITHIN_NEAR} (%)")
     add_shared_legend(figure)

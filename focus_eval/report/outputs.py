@@ -1,4 +1,4 @@
-"""Keeps what a command wrote as long as rows, options, videos and code are those it was written from."""
+"""Keeps the outputs of a command while the rows, options, videos and code that they were made from stay the same."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from focus_eval.rows.records import replace_file
 from focus_eval.rows.sealed import read_sealed_json, write_sealed_json
 
 _CODE = Path(__file__).resolve().parents[1]
-# What counts, draws and writes, besides our own code.
+# Libraries that compute, draw and write the outputs.
 _DRAWN_WITH = ("numpy", "scipy", "pandas", "pyarrow", "matplotlib", "jinja2", "pillow", "av", "rich")
 
 
 class KeptOutputs:
-    """The outputs of one command, described in a file beside them.
+    """The outputs of one command, and a record file in their folder that tells whether they are current.
 
-    They count as current only if that file names the same inputs, and every output still has the size and the time of
-    change that it had. The file goes before the first output changes and comes back after the last is written, so a
-    command that was killed has left nothing that counts as current.
+    Outputs are current if the record has the same inputs digest, and every output still has its recorded size and
+    modification time. The record is removed before the first output changes and written after the last one, so the
+    outputs of a killed command never count as current.
 
     Args:
-        record: the describing file.
+        record: path of the record file.
         inputs: digest of everything that the outputs depend on; see `inputs_digest`.
     """
 
@@ -39,22 +39,23 @@ class KeptOutputs:
         self._inputs = inputs
 
     def printed(self) -> str | None:
-        """Return what the command printed, if all it wrote is here and current; else None."""
+        """Return the text that the command printed if all its outputs are current, else None."""
         try:
-            known = read_sealed_json(self._record)
-        except InvalidInput:  # none, or a damaged one: the outputs are made anew
+            record = read_sealed_json(self._record)
+        except InvalidInput:  # missing or damaged: the outputs are made anew
             return None
-        if known.get("inputs") != self._inputs:
+        if record.get("inputs") != self._inputs:
             return None
         folder = self._record.parent
-        is_current = all(_state(folder / name) == state for name, state in known["outputs"].items())
-        return str(known["printed"]) if is_current else None
+        is_current = all(_state(folder / name) == state for name, state in record["outputs"].items())
+        return str(record["printed"]) if is_current else None
 
     @contextmanager
     def writing(self) -> Iterator[list[Path]]:
-        """Yield a list for the paths that are written inside the block; record them, and what was printed, at its end.
+        """Yield an empty list, to which the block adds the path of every file that it writes.
 
-        Without paths nothing is recorded.
+        At the end of the block these paths and the text printed in it are recorded. If the list is empty, or the block
+        raises an error, nothing is recorded.
         """
         self._record.unlink(missing_ok=True)
         written: list[Path] = []
@@ -69,16 +70,19 @@ class KeptOutputs:
 
 
 def inputs_digest(run: Path, *, options: Mapping[str, Any], videos: Path | None = None) -> str:
-    """Return the digest of what a report of the run in `run` depends on.
+    """Return the hexadecimal digest of everything that a report of the run in `run` depends on.
 
-    That is every byte of its rows and its description, all code and shipped data, the versions of the libraries, the
-    terminal's width, and of each video size and time of change. A run's starts are not in it: one that found nothing to
-    do changes no more than the clock.
+    The digest covers every byte of the rows and of the run's description, all code and shipped data, the versions of
+    the libraries, the terminal's width, and the size and modification time of each video. The recorded starts of the
+    run are left out, because a start that found nothing to do changes no row.
 
     Args:
         run: a run's folder, or a packed run.
-        options: of the command, as JSON.
-        videos: the folder whose files are shown.
+        options: options of the command by name.
+        videos: folder of the videos that the report shows; None where it shows none.
+
+    Raises:
+        RowsChanged: a file was removed while it was read.
     """
     digest = hashlib.sha256()
     described = [run] if run.is_file() else [*(run / name for name in ("selections", "answers")), run / "cell.json"]
@@ -92,25 +96,26 @@ def inputs_digest(run: Path, *, options: Mapping[str, Any], videos: Path | None 
                         digest.update(block)
             except FileNotFoundError as error:
                 raise RowsChanged(f"{file}: removed") from error
-    about = read_sealed_json(run / "run.json") if (run / "run.json").is_file() else {}
-    about.pop("starts", None)
-    shown = [(str(file), _state(file)) for file in _files(videos)] if videos else []
+    description = read_sealed_json(run / "run.json") if (run / "run.json").is_file() else {}
+    description.pop("starts", None)
+    video_states = [(str(file), _state(file)) for file in _files(videos)] if videos else []
     columns, is_terminal = os.environ.get("COLUMNS", ""), sys.stdout.isatty()
     width = os.get_terminal_size(sys.stdout.fileno()).columns if is_terminal else 0
-    rest = [about, dict(options), shown, columns, width, is_terminal, _versions()]
-    digest.update(json.dumps(rest, sort_keys=True, default=str).encode(errors="surrogateescape"))
+    settings = [description, dict(options), video_states, columns, width, is_terminal, _versions()]
+    digest.update(json.dumps(settings, sort_keys=True, default=str).encode(errors="surrogateescape"))
     return digest.hexdigest()
 
 
 def _files(place: Path) -> Iterable[Path]:
-    """Return `place` if it is a file, else all files below it, in the order of their names; a run links its parts."""
+    """Return `[place]` if it is a file, else all files below it, sorted by path. Links to folders are followed."""
     if place.is_file():
         return [place]
-    found = (Path(folder) / name for folder, _, names in os.walk(place, followlinks=True) for name in names)
-    return sorted(file for file in found if file.is_file())
+    paths = (Path(folder) / name for folder, _, names in os.walk(place, followlinks=True) for name in names)
+    return sorted(file for file in paths if file.is_file())
 
 
 def _state(path: Path) -> list[int] | None:
+    """Return the size in bytes and the modification time in nanoseconds; None if there is no such file."""
     try:
         stat = path.stat()
     except OSError:
@@ -119,17 +124,18 @@ def _state(path: Path) -> list[int] | None:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": sys.version}
+    """Return the version by name of Python and of each installed package in `_DRAWN_WITH`."""
+    versions = {"python": sys.version}
     for package in _DRAWN_WITH:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 class _Copied:
-    """The stream `to`, whose texts are kept."""
+    """A stream that writes every text to the stream `to` and keeps it in `parts`."""
 
     def __init__(self, to: TextIO) -> None:
         self._to = to

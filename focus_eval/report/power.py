@@ -1,4 +1,4 @@
-"""How small a difference between two samplers can a number of questions show, and how many videos would it take?"""
+"""How small a difference between two samplers can be detected, and how many videos does a difference need?"""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from numpy.typing import ArrayLike
 from focus_eval.core.errors import InvalidInput
 from focus_eval.report.statistics import power_reach, standard_error
 
-# What a reader will want to know: published gains are mostly 1 to 3 points.
-WANTED_POINTS = (2.0, 1.0)
+# Differences that a reader asks about: published gains are mostly 1 to 3 points.
+TARGET_POINTS = (2.0, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Discordance:
-    """How far two samplers' answers differ, before their accuracies do.
+    """How often two samplers' scores of a question differ, and how alike the differences of one video are.
 
     Args:
-        share: variance of the difference of two scores of one question; of right and wrong answers, about the share
-            of questions that one sampler alone has right. Above 0, at most 1.
-        video_correlation: of the differences of two questions about one video.
-        source: where both are from.
+        share: variance over questions of the difference of the two scores, above 0, at most 1. With right and wrong
+            answers it is about the share of questions that only one of the samplers has right.
+        video_correlation: correlation of the differences of two questions about one video, in [-1, 1].
+        source: samplers, model and benchmark that both numbers were measured on.
     """
 
     share: float
@@ -45,11 +45,13 @@ PUBLISHED = Discordance(
 
 
 def seen_discordance(differences: ArrayLike, videos: Sequence[object]) -> Discordance | None:
-    """Return how far two series differ; None where nothing does.
+    """Return the discordance observed in paired differences.
+
+    None if all differences are equal, or if there are fewer than two videos.
 
     Args:
-        differences: `b - a` per question, shape `(n,)`.
-        videos: shape `(n,)`.
+        differences: score of sampler b minus that of sampler a per question, shape `(n,)`.
+        videos: video of each question, shape `(n,)`.
     """
     values = np.asarray(differences, dtype=np.float64)
     variance = float(values.var())
@@ -62,10 +64,13 @@ def seen_discordance(differences: ArrayLike, videos: Sequence[object]) -> Discor
 
 
 def least_difference(questions_per_video: Sequence[int], discordance: Discordance) -> float:
-    """Return the difference that a two-sided test at 5 % finds with 80 % power (Bloom 1995), as a share.
+    """Return the smallest difference in [0, 1] that a two-sided test at 5 % finds with 80 % power (Bloom 1995).
 
     Args:
-        questions_per_video: at least two videos with a question.
+        questions_per_video: number of questions of each video, above 0; at least two videos.
+
+    Raises:
+        InvalidInput: fewer than two videos, or a video without a question.
     """
     counts = np.asarray(questions_per_video, dtype=np.float64)
     if counts.size < 2 or not (counts > 0).all():
@@ -74,15 +79,17 @@ def least_difference(questions_per_video: Sequence[int], discordance: Discordanc
     return power_reach(counts.size) * float(np.sqrt(discordance.share * effect / counts.sum()))
 
 
-def videos_needed(least: float, videos: int, difference: float) -> int:
-    """Return how many videos it takes to show `difference`, where `videos` like them can show `least`.
+def videos_needed(detectable: float, videos: int, difference: float) -> int:
+    """Return the number of videos needed to detect `difference`, if `videos` videos of the kind detect `detectable`.
 
     Raises:
         InvalidInput: a difference that is not above 0, or fewer than two videos.
     """
-    if not (difference > 0 and least > 0 and videos >= 2):
-        raise InvalidInput(f"power needs differences above 0 and two videos, got {difference:g}, {least:g}, {videos}")
-    spread = least / power_reach(videos) * np.sqrt(videos)
+    if not (difference > 0 and detectable > 0 and videos >= 2):
+        raise InvalidInput(
+            f"power needs differences above 0 and two videos, got {difference:g}, {detectable:g}, {videos}"
+        )
+    spread = detectable / power_reach(videos) * np.sqrt(videos)
 
     def shows(number: int) -> bool:
         return bool(power_reach(number) * spread / np.sqrt(number) <= difference * (1 + 1e-12))
@@ -96,15 +103,19 @@ def videos_needed(least: float, videos: int, difference: float) -> int:
     return high
 
 
-def more_videos_text(least: float, videos: int) -> str:
-    """Return e.g. "2 points take 1,716 more videos like these, 1 point 9,117", where `videos` can show `least`."""
-    needed = [max(0, videos_needed(least, videos, wanted / 100) - videos) for wanted in WANTED_POINTS]
-    first, *rest = (f"{count:,}" if count else "no" for count in needed)
-    others = [f", {wanted:g} point {count}" for wanted, count in zip(WANTED_POINTS[1:], rest, strict=True)]
-    return f"{WANTED_POINTS[0]:g} points take {first} more videos like these{''.join(others)}"
+def more_videos_text(detectable: float, videos: int) -> str:
+    """Return e.g. "2 points take 1,716 more videos like these, 1 point 9,117".
+
+    Args:
+        detectable: difference in [0, 1] that the present `videos` videos can detect.
+    """
+    more_videos = [max(0, videos_needed(detectable, videos, points / 100) - videos) for points in TARGET_POINTS]
+    first, *later_counts = (f"{count:,}" if count else "no" for count in more_videos)
+    later_texts = [f", {points:g} point {count}" for points, count in zip(TARGET_POINTS[1:], later_counts, strict=True)]
+    return f"{TARGET_POINTS[0]:g} points take {first} more videos like these{''.join(later_texts)}"
 
 
 def _weighted_size(counts: ArrayLike) -> float:
-    """Questions that share the video of a question, itself counted, averaged over questions."""
+    """Return the mean over questions of the number of questions about the same video, itself counted."""
     sizes = np.asarray(counts, dtype=np.float64)
     return float((sizes**2).sum() / sizes.sum())

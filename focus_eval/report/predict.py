@@ -1,8 +1,8 @@
 """What accuracy is a model expected to reach from a selection, judging by its answers from other selections?
 
-A question's expected score is its mean over the runs, moved by how much nearer to the evidence the selection comes
-than those runs did. How far that can be wrong is measured by leaving out whole families of runs: the variants of one
-method resemble each other, and leaving out one of them alone flatters.
+A question's expected score is its mean score over the runs, adjusted by how much nearer to the evidence the selection
+is than those runs were. The error is measured by leaving out whole families of runs: the variants of one method
+resemble each other, so leaving out a single one would make the error look too small.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ RANGE_SLACK = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionError:
-    """How far the expected accuracies of known runs were from the true ones, each family left out in turn.
+    """Distance of expected and true accuracy of known runs, with each family of runs left out in turn.
 
     Args:
-        measures: the set that the expectation rests on.
-        by_family: mean distance over the family's runs, in [0, 1].
-        root_mean_square: over runs, families weighing alike; the interval rests on it.
-        one_run: mean distance where just the run itself is left out and all runs weigh alike; it flatters.
+        measures: names of the measures of a selection that the expected accuracy is computed from.
+        by_family: mean absolute distance over the runs of each family, in [0, 1], by family.
+        root_mean_square: root mean square distance over runs, with equal weight for each family. `predict` makes the
+            interval from it.
+        one_run: mean absolute distance if only the run itself is left out, with equal weight for each run. It is
+            smaller than the error to expect.
     """
 
     measures: tuple[str, ...]
@@ -52,22 +54,23 @@ class PredictionError:
 
     @property
     def name(self) -> str:
-        """Return the measures as text."""
+        """Return the names of the measures, joined by " + "."""
         return " + ".join(self.measures)
 
     @property
     def mean(self) -> float:
-        """Return the mean of the families' errors: what sets of measures are compared by."""
+        """Return the mean of `by_family`, by which sets of measures are ranked."""
         return float(np.mean(list(self.by_family.values())))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """The accuracy expected from one selection, on the questions that it and the logs share.
+    """The accuracy expected from one selection, on the questions that the selection and the logs share.
 
     Args:
-        value, low, high: with a 95 % interval; None where the selection lies outside what the logs cover.
-        outside: why it does; "" where it does not.
+        questions: number of these questions.
+        value, low, high: expected accuracy in [0, 1] and its 95 % interval; None if `outside` is not "".
+        outside: why no accuracy can be expected, e.g. a K that no run of the logs has; "" if one can.
     """
 
     questions: int
@@ -78,7 +81,7 @@ class Prediction:
 
 
 def prediction_errors(answers: pd.DataFrame) -> list[PredictionError]:
-    """Return the error of each of `COMBINATIONS`, the least first.
+    """Return the error of each set of measures in `COMBINATIONS`, the smallest mean error first.
 
     Args:
         answers: one line per question and run of one model on one benchmark: columns question_id, run, family, score
@@ -97,25 +100,26 @@ def prediction_errors(answers: pd.DataFrame) -> list[PredictionError]:
 
 
 def predict(answers: pd.DataFrame, selection: pd.DataFrame, error: PredictionError) -> Prediction:
-    """Return the accuracy expected from `selection`.
+    """Return the accuracy expected from `selection`, judging by the answers to its questions.
 
-    The interval is the expected accuracy plus and minus t times the root mean square error between families, with as
-    many degrees of freedom as families.
+    The interval is the expected accuracy plus and minus t times the root mean square error over families. t has as
+    many degrees of freedom as there are families.
 
     Args:
-        answers: as in `prediction_errors`.
+        answers: as in `prediction_errors`, with the column k.
         selection: a line per question: question_id, k and the measures.
+        error: error of the set of measures to use.
     """
     from scipy.special import stdtrit
 
     shared = selection[selection["question_id"].isin(set(answers["question_id"]))]
-    known = answers[answers["question_id"].isin(set(shared["question_id"]))]
+    shared_answers = answers[answers["question_id"].isin(set(shared["question_id"]))]
     if shared.empty:
         return Prediction(questions=0, outside="no question in common with the logs")
-    outside = _outside(known, shared, error.measures)
+    outside = _outside(shared_answers, shared, error.measures)
     if outside:
         return Prediction(questions=len(shared), outside=outside)
-    value = float(expected_scores(known, shared, error.measures).mean())
+    value = float(expected_scores(shared_answers, shared, error.measures).mean())
     reach = float(stdtrit(len(error.by_family), 0.975)) * error.root_mean_square
     low, high = max(0.0, value - reach), min(1.0, value + reach)
     return Prediction(questions=len(shared), value=value, low=low, high=high)
@@ -124,71 +128,86 @@ def predict(answers: pd.DataFrame, selection: pd.DataFrame, error: PredictionErr
 def expected_scores(answers: pd.DataFrame, selection: pd.DataFrame, measures: Sequence[str]) -> FloatArray:
     """Return the expected score of each line of `selection`, shape `(n,)`.
 
-    The question's mean score over the runs, plus slope times (measure - the question's mean measure). The slopes are
-    least-squares ones of deviations from the question's means, families weighing alike.
+    The score is the question's mean score over the runs, plus slope times (measure - the question's mean measure) for
+    each of `measures`. The slopes are fitted by least squares to deviations from the question's means, with equal
+    weight for each family.
     """
     columns = ["score", *measures]
-    means = answers.groupby("question_id")[columns].mean()
-    moved = answers[columns].to_numpy(dtype=np.float64) - means.loc[answers["question_id"]].to_numpy()
+    question_means = answers.groupby("question_id")[columns].mean()
+    moved = answers[columns].to_numpy(dtype=np.float64) - question_means.loc[answers["question_id"]].to_numpy()
     runs_of_family = answers.groupby("family")["run"].transform("nunique").to_numpy(dtype=np.float64)
     weight = 1 / np.sqrt(runs_of_family)
     slopes = np.linalg.lstsq(moved[:, 1:] * weight[:, np.newaxis], moved[:, 0] * weight, rcond=None)[0]
-    mean_of = means.loc[selection["question_id"]].to_numpy(dtype=np.float64)
+    mean_of = question_means.loc[selection["question_id"]].to_numpy(dtype=np.float64)
     return np.asarray(mean_of[:, 0] + (selection[list(measures)].to_numpy(dtype=np.float64) - mean_of[:, 1:]) @ slopes)
 
 
 def _error(answers: pd.DataFrame, families: Sequence[str], measures: tuple[str, ...]) -> PredictionError:
+    """Return the error of one set of measures, with each of `families` left out in turn."""
     by_family, squares = {}, []
     for family in families:
         distances = _distances(answers, answers["family"] == family, measures)
         by_family[family] = float(np.abs(distances).mean())
         squares.append(float((distances**2).mean()))
     unweighted = answers.assign(family=answers["run"])
-    alone = [_distances(unweighted, answers["run"] == run, measures) for run in dict.fromkeys(answers["run"])]
+    single_distances = [
+        _distances(unweighted, answers["run"] == run, measures) for run in dict.fromkeys(answers["run"])
+    ]
     return PredictionError(
         measures=measures,
         by_family=by_family,
         root_mean_square=float(np.sqrt(np.mean(squares))),
-        one_run=float(np.abs(np.concatenate(alone)).mean()),
+        one_run=float(np.abs(np.concatenate(single_distances)).mean()),
     )
 
 
 def _distances(answers: pd.DataFrame, is_left_out: pd.Series, measures: Sequence[str]) -> FloatArray:
-    """Expected minus true accuracy of each run that is left out, shape `(runs,)`."""
+    """Return expected minus true accuracy of each run that is left out, shape `(n_runs,)`.
+
+    Args:
+        is_left_out: a mask over the lines of `answers`.
+    """
     left_out = answers[is_left_out]
     off = expected_scores(answers[~is_left_out], left_out, measures) - left_out["score"].to_numpy(dtype=np.float64)
     return np.asarray(pd.Series(off).groupby(left_out["run"].to_numpy()).mean(), dtype=np.float64)
 
 
 def _outside(answers: pd.DataFrame, selection: pd.DataFrame, measures: Sequence[str]) -> str:
-    """Say where the selection lies outside of what the logs cover: its K, or the mean of a measure."""
+    """Return why the logs do not cover the selection: its K, or its mean of a measure; "" if they do."""
     ks, k = sorted(set(answers["k"])), int(selection["k"].max())
     if not ks[0] <= k <= ks[-1]:
-        return f"K = {k}, the logs have {_range(ks[0], ks[-1], 'd')}"
+        return f"K = {k}, the logs have {_range(f'{ks[0]}', f'{ks[-1]}')}"
     for measure in measures:
         of_runs = answers.groupby("run")[measure].mean()
         mean, slack = float(selection[measure].mean()), RANGE_SLACK * float(of_runs.max() - of_runs.min())
         if not of_runs.min() - slack <= mean <= of_runs.max() + slack:
-            return f"its mean {measure} is {mean:.3f}, the logs have {_range(of_runs.min(), of_runs.max(), '.3f')}"
+            low, high = (_measure_text(measure, float(end)) for end in (of_runs.min(), of_runs.max()))
+            return f"its mean {measure} is {_measure_text(measure, mean)}, the logs have {_range(low, high)}"
     return ""
 
 
-def _range(low: float, high: float, form: str) -> str:
-    return f"{low:{form}}" if low == high else f"{low:{form}} to {high:{form}}"
+def _range(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
+
+
+def _measure_text(measure: str, value: float) -> str:
+    return f"{100 * value:.1f} %" if measure.startswith("recall@") else f"{value:.3f}"
 
 
 def common_questions(answers: pd.DataFrame) -> pd.DataFrame:
-    """Return the lines of the questions that every run answered."""
+    """Return the lines of `answers` whose question every run answered."""
     runs = answers.groupby("question_id")["run"].transform("nunique")
-    kept: pd.DataFrame = answers[runs == answers["run"].nunique()]
-    return kept
+    shared_answers: pd.DataFrame = answers[runs == answers["run"].nunique()]
+    return shared_answers
 
 
 def named_families(answers: pd.DataFrame, patterns: Mapping[str, str]) -> pd.DataFrame:
-    """Return `answers` with the family of each run: the first name whose pattern fits the run, else its sampler.
+    """Return `answers` with the column family replaced by the first name in `patterns` whose pattern fits the run.
+
+    A run that no pattern fits keeps its family.
 
     Args:
-        patterns: name -> pattern of runs' names, as a shell matches files ("*n_scenes*").
+        patterns: family name -> pattern of names of runs, as a shell matches files ("*n_scenes*").
 
     Raises:
         InvalidInput: a pattern that fits no run.
@@ -197,50 +216,52 @@ def named_families(answers: pd.DataFrame, patterns: Mapping[str, str]) -> pd.Dat
     for name, pattern in patterns.items():
         if not any(fnmatchcase(run, pattern) for run in runs):
             raise InvalidInput(f"--family {name}={pattern} fits no run; the runs are {', '.join(runs)}")
-    named = {run: [name for name, pattern in patterns.items() if fnmatchcase(run, pattern)] for run in runs}
+    names_by_run = {run: [name for name, pattern in patterns.items() if fnmatchcase(run, pattern)] for run in runs}
     families = [*zip(answers["run"], answers["family"], strict=True)]
-    return answers.assign(family=[[*named[run], own][0] for run, own in families])
+    return answers.assign(family=[[*names_by_run[run], sampler][0] for run, sampler in families])
 
 
 def predict_tables(
     logs: Run, selections: Run, *, families: Mapping[str, str] | None = None, min_seconds: float = 0.0
 ) -> list[Table]:
-    """Return the accuracy expected from each selection, by model of the logs, and the error of each set of measures.
+    """Return two tables: the accuracy expected from each selection, and the error of each set of measures.
 
     Args:
-        selections: rows of selections of the same benchmark.
-        families: see `named_families`.
+        logs: answers of one or more models.
+        selections: selections for questions of the same benchmarks, which need no answers.
+        families: patterns of `named_families`; None groups the runs by sampler.
+        min_seconds: shortest video that counts.
 
     Raises:
         InvalidInput: a benchmark and model with fewer than three families of runs.
     """
     answers = within_answers(logs, min_seconds=min_seconds)
     frame = selections.selection_frame
-    chosen = frame[frame[NEAR_RECALL].notna()]
+    measured = frame[frame[NEAR_RECALL].notna()]
     expected: list[TableRow] = []
     errors: list[TableRow] = []
     for (benchmark, model), part in answers.groupby(["benchmark", "model"], sort=False):
-        known = common_questions(named_families(part, families or {}))
+        common = common_questions(named_families(part, families or {}))
         try:
-            found = prediction_errors(known)
+            errors_by_measures = prediction_errors(common)
         except InvalidInput as error:
             raise InvalidInput(
                 f"{logs.name}, {model}: {error} (--family NAME=PATTERN says which belong together)"
             ) from error
-        errors += _error_rows((str(benchmark), str(model)), found)
-        for (label, k), lines in chosen[chosen["benchmark"] == benchmark].groupby(["label", "k"], sort=False):
-            made = predict(known, lines, found[0])
+        errors += _error_rows((str(benchmark), str(model)), errors_by_measures)
+        for (label, k), lines in measured[measured["benchmark"] == benchmark].groupby(["label", "k"], sort=False):
+            prediction = predict(common, lines, errors_by_measures[0])
             keys = (str(benchmark), str(model), f"{label}, K = {k}")
-            same = known[known["question_id"].isin(lines["question_id"])]
-            expected.append(TableRow(keys, tuple(_prediction_values(made, same))))
-    who = lengths_text(min_seconds)
-    return [_expected_table(expected, who), _error_table(errors, who)]
+            shared_answers = common[common["question_id"].isin(lines["question_id"])]
+            expected.append(TableRow(keys, tuple(_prediction_values(prediction, shared_answers))))
+    lengths = lengths_text(min_seconds)
+    return [_expected_table(expected, lengths), _error_table(errors, lengths)]
 
 
-def _expected_table(rows: Sequence[TableRow], who: str) -> Table:
+def _expected_table(rows: Sequence[TableRow], lengths: str) -> Table:
     return Table(
         name="predicted",
-        title=f"Expected accuracy (no model was run), {who}",
+        title=f"Expected accuracy (no model was run), {lengths}",
         key_titles=("Benchmark", "Model", "Selection"),
         columns=("Expected", "Questions", "Runs' accuracies", "Why not"),
         rows=tuple(rows),
@@ -254,10 +275,10 @@ def _expected_table(rows: Sequence[TableRow], who: str) -> Table:
     )
 
 
-def _error_table(rows: Sequence[TableRow], who: str) -> Table:
+def _error_table(rows: Sequence[TableRow], lengths: str) -> Table:
     return Table(
         name="prediction_error",
-        title=f"Error of the expected accuracy (points), {who}",
+        title=f"Error of the expected accuracy (points), {lengths}",
         key_titles=("Benchmark", "Model", "Measures"),
         columns=("Families left out", "By family", "One run left out"),
         rows=tuple(rows),
@@ -269,17 +290,19 @@ def _error_table(rows: Sequence[TableRow], who: str) -> Table:
 
 
 def _error_rows(keys: tuple[str, str], errors: Sequence[PredictionError]) -> Iterator[TableRow]:
+    """Yield a row per error; `keys` are the benchmark and the model."""
     for error in errors:
         by_family = ", ".join(f"{family} {100 * value:.1f}" for family, value in error.by_family.items())
         yield TableRow((*keys, error.name), (Value(ours=100 * error.mean), by_family, Value(ours=100 * error.one_run)))
 
 
-def _prediction_values(made: Prediction, known: pd.DataFrame) -> Iterator[Value | str]:
-    if made.value is None or made.low is None or made.high is None:
+def _prediction_values(prediction: Prediction, answers: pd.DataFrame) -> Iterator[Value | str]:
+    """Yield the cells of one selection: expected accuracy, questions, range of the runs' accuracies, why not."""
+    if prediction.value is None or prediction.low is None or prediction.high is None:
         yield Value()
     else:
-        yield Value(ours=100 * made.value, low=100 * made.low, high=100 * made.high)
-    yield str(made.questions)
-    of_runs = 100 * known.groupby("run")["score"].mean()
+        yield Value(ours=100 * prediction.value, low=100 * prediction.low, high=100 * prediction.high)
+    yield str(prediction.questions)
+    of_runs = 100 * answers.groupby("run")["score"].mean()
     yield f"{of_runs.min():.1f} to {of_runs.max():.1f}" if of_runs.size else ""
-    yield made.outside
+    yield prediction.outside

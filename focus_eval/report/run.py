@@ -6,7 +6,8 @@ import heapq
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -20,16 +21,17 @@ from focus_eval.benchmarks.evidence import RECALL_SECONDS
 from focus_eval.benchmarks.question import BenchmarkFacts
 from focus_eval.benchmarks.registry import facts_of
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.types import frozen_floats, usable_path
+from focus_eval.core.types import usable_path
 from focus_eval.report.cost import CostColumns, charged_seconds
-from focus_eval.report.nearness import near_frames, nearness, spread
-from focus_eval.report.recall import recall_column, recall_within
+from focus_eval.report.recall import MEASURES, recall_column, row_measures
+from focus_eval.report.scenes import INTERVAL_MEASURES, interval_measures
+from focus_eval.rows.matching import changed_ids, has_row_id, row_key
 from focus_eval.rows.packed import check_links, run_folder
 from focus_eval.rows.records import (
-    ASKED,
-    BESIDE_STAGES,
-    DECODED,
-    HELD_STAGES,
+    BLOCKING_STAGES,
+    CONCURRENT_STAGES,
+    DECODE_MODES,
+    LLM_USAGE,
     AnswerRow,
     RowT,
     SelectionRow,
@@ -41,13 +43,14 @@ from focus_eval.rows.store import PROMPT_FILE, Key, StoredRows
 _ORDER = ("blind", "uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
 _LAST = ("oracle",)  # the ceiling, below all that it bounds
 _ROWS_AT_ONCE = 64
+_UNKNOWN = float("nan")
 
 
 def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
-    """Return a short name per selection id: the sampler, options that are not default, what distinguishes variants.
+    """Return a short unique name by selection id: the sampler, and options that are not default or differ.
 
-    "focus" alone; "aks max_depth=3"; "focus alpha=0.25" and "focus alpha=0.5" where both are there; "focus (clip)"
-    among encoders; "oracle [ceiling]" for what is no ordinary sampler.
+    E.g. "focus"; "aks max_depth=3"; "focus alpha=0.25" beside "focus alpha=0.5"; "focus (clip)" if the sampler has
+    several encoders; "oracle [ceiling]" for a control, ceiling or floor.
     """
     variants: dict[str, SelectionRow] = {}
     for row in rows:
@@ -57,12 +60,12 @@ def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
     for row in variants.values():
         by_sampler.setdefault(row.sampler, []).append(row)
     labels = {}
-    for same in by_sampler.values():
-        every = [{**row.options, **row.changed_options} for row in same]
-        names = dict.fromkeys(name for options in every for name in options)
-        differing = {name for name in names if len({str(options.get(name)) for options in every}) > 1}
-        several_encoders = len({row.encoder for row in same}) > 1
-        for row in same:
+    for rows_of_sampler in by_sampler.values():
+        all_options = [{**row.options, **row.changed_options} for row in rows_of_sampler]
+        names = dict.fromkeys(name for options in all_options for name in options)
+        differing = {name for name in names if len({str(options.get(name)) for options in all_options}) > 1}
+        several_encoders = len({row.encoder for row in rows_of_sampler}) > 1
+        for row in rows_of_sampler:
             text = _with_options(row, differing)
             text += f" ({row.encoder})" if several_encoders and row.encoder else ""
             labels[row.selection_id] = text + role_mark(row)
@@ -70,21 +73,21 @@ def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
 
 
 def series_text(row: SelectionRow, *, hidden: Iterable[str] = ()) -> str:
-    """Return the sampler's name with its options that are not default, without the `hidden` ones, and its role."""
+    """Return the sampler's name, its options that are not default and not named in `hidden`, and its `role_mark`."""
     return _with_options(row, (), hidden) + role_mark(row)
 
 
 def _with_options(row: SelectionRow, differing: Iterable[str], hidden: Iterable[str] = ()) -> str:
-    """Return the sampler's name with its options that are not default or in `differing`, without the `hidden` ones."""
+    """Return the sampler's name with its options that are not default or in `differing`, less those in `hidden`."""
     options = {**row.options, **row.changed_options}
     # An option that is none is left out beside one that has a value: "even_cover" and "even_cover budget_of=focus".
-    stated = [name for name in options if name in row.changed_options or name in set(differing)]
-    shown = [name for name in stated if options[name] is not None]
-    return " ".join([row.sampler, *(f"{name}={options[name]}" for name in shown if name not in hidden)])
+    option_names = [name for name in options if name in row.changed_options or name in set(differing)]
+    visible_names = [name for name in option_names if options[name] is not None]
+    return " ".join([row.sampler, *(f"{name}={options[name]}" for name in visible_names if name not in hidden)])
 
 
 def role_mark(row: SelectionRow) -> str:
-    """Return " [control]" and the like behind the name of a control, ceiling or floor, else nothing."""
+    """Return " [control]", " [ceiling]" or " [floor]" for such a sampler, "" for an ordinary one."""
     return "" if row.role == "sampler" else _ROLE_MARK.format(row.role)
 
 
@@ -93,10 +96,14 @@ CEILING_MARK = _ROLE_MARK.format("ceiling")
 
 
 def unique_labels(labels: dict[str, str], variants: Mapping[str, SelectionRow]) -> dict[str, str]:
-    """Mark selections that a table would take for one: the same label, k and seed, but chosen in another way.
+    """Return `labels` with the start of the selection id added where several selections share label, k and seed.
 
-    A folder holds such rows when a matrix was changed and run there again (another `coarse_seed`, a sampler's
-    newer version, an edited sampler file). Pooled, they would pass for seeds of one configuration.
+    A folder holds such selections if a matrix was changed and run there again, e.g. with a newer version of a sampler.
+    Under one label they would be pooled like seeds of one configuration.
+
+    Args:
+        labels: selection id -> label.
+        variants: selection id -> one of its rows.
     """
     alike = Counter((labels[key], row.k, row.seed) for key, row in variants.items())
     return {
@@ -106,29 +113,39 @@ def unique_labels(labels: dict[str, str], variants: Mapping[str, SelectionRow]) 
 
 
 def sampler_order(label: str) -> tuple[int, str]:
-    """Return a sorting key of sampler labels: the floor and baselines, those of the paper, the rest, the ceiling."""
+    """Return a sorting key for labels: floor and baselines first, then samplers of the paper, others, the ceiling."""
     sampler = label.split(" ")[0]
     return (_ORDER.index(sampler) if sampler in _ORDER else len(_ORDER) + (sampler in _LAST), label)
 
 
 class RunRows(Collection[RowT]):
-    """The rows of all parts of a run that were asked for, read as they are iterated over.
+    """The rows in all parts of a run, read from disk at every iteration.
 
     Args:
         parts: folders of rows.
-        asked: ids of the questions by benchmark; all of a benchmark that is not named.
+        kind: `SelectionRow` or `AnswerRow`.
+        question_ids: benchmark -> ids of the questions whose rows count; all rows of a benchmark that is no key.
+        shared_ids: row key -> question id that replaces the row's own (see `rows.matching`); None replaces none.
     """
 
-    def __init__(self, parts: Sequence[Path], kind: type[RowT], asked: Mapping[str, set[str]]) -> None:
+    def __init__(
+        self,
+        parts: Sequence[Path],
+        kind: type[RowT],
+        question_ids: Mapping[str, set[str]],
+        shared_ids: Mapping[Key, str] | None = None,
+    ) -> None:
         self._parts = [StoredRows(part, kind) for part in parts]
-        self._asked = asked
+        self._asked = question_ids
+        self._shared_ids = shared_ids or {}
 
     def __iter__(self) -> Iterator[RowT]:
-        return (row for part in self._parts for row in part if self._is_asked(row.key))
+        return (self._renamed(row) for part in self._parts for row in part if self._is_asked(row.key))
 
     def without(self, *names: str) -> Iterator[RowT]:
-        """Yield the rows without these fields (see `StoredRows.without`)."""
-        return (row for part in self._parts for row in part.without(*names) if self._is_asked(row.key))
+        """Yield the rows with the fields `names` left empty (see `StoredRows.without`)."""
+        parts = (row for part in self._parts for row in part.without(*names))
+        return (self._renamed(row) for row in parts if self._is_asked(row.key))
 
     def __len__(self) -> int:
         return sum(self._is_asked(key) for part in self._parts for key, _ in part.states())
@@ -140,22 +157,40 @@ class RunRows(Collection[RowT]):
         return any(stored == row for stored in self)
 
     def in_order(self, keys: Sequence[Key]) -> list[Iterator[RowT]]:
-        """Return the rows of each part whose keys are among `keys`, in their order."""
+        """Return an iterator per part over its rows whose keys are among `keys`, in the order of `keys`."""
         place = {key: number for number, key in enumerate(keys)}
-        found = []
+        own_keys = {self._shared_key(key): key for key in self._shared_ids}
+        place = {own_keys.get(key, key): number for key, number in place.items()}
+        ordered: list[Iterator[RowT]] = []
         for part in self._parts:
-            mine = sorted((key for key, _ in part.states() if key in place), key=lambda key: place[key])
-            if mine:
-                found.append(part.in_order(mine))
-        return found
+            part_keys = sorted((key for key, _ in part.states() if key in place), key=lambda key: place[key])
+            if part_keys:
+                ordered.append(map(self._renamed, part.in_order(part_keys)))
+        return ordered
+
+    def with_shared_ids(self, shared_ids: Mapping[Key, str]) -> RunRows[RowT]:
+        """Return these rows with other question ids, by row key."""
+        renamed = copy(self)
+        renamed._shared_ids = shared_ids
+        return renamed
+
+    def _shared_key(self, key: Key) -> Key:
+        return (key[0], self._shared_ids[key], key[2])
+
+    def _renamed(self, row: RowT) -> RowT:
+        shared_id = self._shared_ids.get(row.key) if self._shared_ids else None
+        return row if shared_id is None else replace(row, question_id=shared_id)
 
     def _is_asked(self, key: Key) -> bool:
-        """Return False for a row of a question that only another run beside this one has asked."""
+        """Return True if the key's question is one of `question_ids`, or its benchmark is no key of it."""
         return key[0] not in self._asked or key[1] in self._asked[key[0]]
 
 
 def rows_in_order(rows: Collection[RowT], keys: Sequence[Key]) -> Iterator[tuple[tuple[str, str], dict[Key, RowT]]]:
-    """Yield the rows of `keys` by benchmark and question; several keys of a question stand together."""
+    """Yield each (benchmark, question id) in the order of `keys`, with its rows by key.
+
+    Keys of one question must be neighbours in `keys`. A key without a row is left out.
+    """
     place = {key: number for number, key in enumerate(keys)}
     if isinstance(rows, RunRows):
         parts = rows.in_order(list(place))
@@ -174,9 +209,9 @@ _SHOWN_IN: Mapping[str, tuple[str, ...]] = {"": (), "alpha": _ALPHA, "clip_secon
 
 
 def _columns_of(rows: Iterable[RowT], line: Callable[[RowT], dict[str, Any]]) -> dict[str, Any]:
-    """Return what `line` says of each row, column by column.
+    """Return the columns of a table whose lines `line` makes from the rows: column name -> values.
 
-    A run may have a million rows: equal texts are one object, most are the same few, and floats take eight bytes.
+    A run may have a million rows, so equal texts are one object and a column of floats is an array.
     """
     columns: dict[str, Any] = {}
     waiting: dict[str, list[Any]] = {}
@@ -191,6 +226,7 @@ def _columns_of(rows: Iterable[RowT], line: Callable[[RowT], dict[str, Any]]) ->
 
 
 def _extended(column: array[float] | list[Any] | None, values: list[Any]) -> array[float] | list[Any]:
+    """Return `column` with `values` appended: an array while all are floats, else a list."""
     are_floats = all(type(value) is float for value in values)
     if column is None:
         column = array("d") if are_floats else []
@@ -200,18 +236,30 @@ def _extended(column: array[float] | list[Any] | None, values: list[Any]) -> arr
     return column
 
 
+_MEASURE_COLUMNS = (
+    *(recall_column(seconds, any_size=any_size) for any_size in (False, True) for seconds in RECALL_SECONDS),
+    *MEASURES,
+    *INTERVAL_MEASURES,
+)
+
+
 def _selection_line(row: SelectionRow) -> dict[str, Any]:
-    evidence = frozen_floats(row.evidence_seconds)
-    has_recall = evidence.size > 0 and row.error is None and row.has_times
-    none = [None] * len(RECALL_SECONDS)
-    at_any_size = recall_within(evidence, row.times_seconds, RECALL_SECONDS) if has_recall else none
-    recalls = at_any_size
-    if has_recall and row.scales is not None:
-        recalls = recall_within(evidence, row.times_seconds, RECALL_SECONDS, scales=row.scales)
-    none_asked = float("nan") if row.asked.get("calls") else 0
+    intervals = row.evidence_intervals
+    evidence = [interval[:2] for interval in intervals] if intervals else row.evidence_seconds
+    times = row.times_seconds if row.error is None and evidence else None
+    length = row.duration_seconds
+    measures: dict[str, float | None] = dict.fromkeys(_MEASURE_COLUMNS)
+    if times is not None:
+        measures |= row_measures(evidence, times, duration_seconds=length, scales=row.scales)
+        measures |= interval_measures(intervals, times) if intervals else {}
+    n_keyframes = _UNKNOWN if row.keyframes is None else len(row.keyframes)
+    none_asked = _UNKNOWN if row.asked.get("calls") else 0
     return {
         "benchmark": row.benchmark,
         "question_id": row.question_id,
+        "content": row_key(row).content,
+        "has_row_id": has_row_id(row),
+        "prompt": row.facts.get("prompt", ""),
         "video": row.video,
         "bucket": row.bucket,
         "selection_id": row.selection_id,
@@ -223,12 +271,12 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
         "seed": row.seed,
         "alpha": _option(row, _ALPHA),
         "clip_seconds": _option(row, _CLIP_SECONDS),
-        "n_keyframes": len(row.keyframes),
+        "n_keyframes": n_keyframes,
         # Pixels fed, in full frames.
-        "full_frames": len(row.keyframes) if row.scales is None else sum(scale**2 for scale in row.scales),
-        "n_frames": row.n_frames,
-        "duration_seconds": row.duration_seconds,
-        "n_pulls": row.frames_scored,
+        "full_frames": n_keyframes if row.scales is None else sum(scale**2 for scale in row.scales),
+        "n_frames": _UNKNOWN if row.n_frames is None else row.n_frames,
+        "duration_seconds": _UNKNOWN if length is None else length,
+        "n_pulls": row.n_scored,
         "n_distinct_pulls": len(row.encoded_frames),
         "query_cut": bool(row.facts.get("query_cut")),
         "scan_rho": row.facts.get("rho_measured"),
@@ -240,17 +288,13 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
         "scan_forwards": row.scan_forwards,
         "llm": row.llm,
         "n_looked": len(row.looked_frames),
-        **{f"llm_{what}": row.asked.get(what, none_asked) for what in ASKED},
-        **{f"decoded_{mode}": _decoded(row, mode) for mode in DECODED},
+        **{f"llm_{usage}": row.asked.get(usage, none_asked) for usage in LLM_USAGE},
+        **{f"decoded_{mode}": _decoded(row, mode) for mode in DECODE_MODES},
         "select_device": row.device,
-        "select_seconds": sum(row.seconds.get(stage, 0.0) for stage in HELD_STAGES),
-        **{f"seconds_{stage}": row.seconds.get(stage, 0.0) for stage in (*HELD_STAGES, *BESIDE_STAGES)},
-        **{recall_column(d): value for d, value in zip(RECALL_SECONDS, recalls, strict=True)},
-        **{recall_column(d, any_size=True): value for d, value in zip(RECALL_SECONDS, at_any_size, strict=True)},
-        "moments": evidence.size,
-        "nearness": nearness(evidence, row.times_seconds) if has_recall else None,
-        "near_frames": near_frames(evidence, row.times_seconds) if has_recall else None,
-        "spread": spread(row.times_seconds, duration_seconds=row.duration_seconds) if has_recall else None,
+        "select_seconds": sum(row.seconds.get(stage, 0.0) for stage in BLOCKING_STAGES),
+        **{f"seconds_{stage}": row.seconds.get(stage, 0.0) for stage in (*BLOCKING_STAGES, *CONCURRENT_STAGES)},
+        **measures,
+        "moments": len(evidence),
         "error": row.error,
     }
 
@@ -264,6 +308,7 @@ def _answer_line(row: AnswerRow) -> dict[str, Any]:
         "selection_id": row.selection_id,
         "cell_id": row.cell_id,
         "cell": row.cell,
+        "correct_answer": row.correct_answer,
         "model": row.model,
         "score": float("nan") if row.score is None or row.error is not None else row.score,
         "category": row.category,
@@ -281,30 +326,32 @@ def _answer_line(row: AnswerRow) -> dict[str, Any]:
 
 
 def _decoded(row: SelectionRow, mode: str) -> float:
-    """Frames decoded, NaN where the row does not say; a question that failed is not counted."""
+    """Return the number of frames decoded in `mode`: 0 for a failed question, NaN if the row does not say."""
     return row.decoded.get(mode, 0) if row.decoded or row.error is not None else float("nan")
 
 
 def _has_cost(row: SelectionRow) -> bool:
-    """Whether the row knows what choosing cost: a file of frames alone, read from elsewhere, does not say."""
+    """Return True if the row states what choosing cost; an imported file that holds only frames does not."""
     came_as_a_file = row.facts.get("published") or row.facts.get("replayed_from")
-    return row.frames_scored > 0 or not came_as_a_file
+    return row.n_scored > 0 or not came_as_a_file
 
 
 def _option(row: SelectionRow, names: Iterable[str]) -> Any:
+    """Return the value of the first of `names` that is an option of the row; None if none is."""
     return next((row.options[name] for name in names if name in row.options), None)
 
 
 @dataclass(frozen=True)
 class Run:
-    """All rows of one run's folder.
+    """The rows of one run, and the files that describe it.
 
     Args:
-        name: of the matrix, else of the folder.
+        name: name of the matrix, else of the folder.
         selections, answers: rows; those of a folder are read again at every iteration.
-        provenance: `run.json`, empty where there is none.
-        made_with: versions and exact weights by cell, as far as they were written down.
-        prompts: what the model was sent first by cell, likewise.
+        provenance: content of `run.json`; empty if there is none.
+        made_with: cell -> library versions and exact weights; only cells that recorded them.
+        prompts: cell -> first prompt that the model was sent; only cells that recorded it.
+        logs: cell -> fields of an imported log's `imports.log_import.LogOrigin`.
     """
 
     name: str
@@ -313,19 +360,20 @@ class Run:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     made_with: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     prompts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    logs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @cached_property
     def mixed_versions(self) -> tuple[str, ...]:
-        """Sentences about rows of several versions or weights in this run; none where all are of one."""
+        """A sentence for each mixture of library versions or of weights of one model; empty if there is none."""
         by_versions: dict[str, set[str]] = {}
         by_model: dict[str, set[str]] = {}
         for model, cell in {(model, cell) for *_, cell, model in self.cells}:
-            made = self.made_with.get(cell, {})
-            versions = ", ".join(f"{name} {version}" for name, version in sorted(made.get("versions", {}).items()))
+            identity = self.made_with.get(cell, {})
+            versions = ", ".join(f"{name} {version}" for name, version in sorted(identity.get("versions", {}).items()))
             if versions:
                 by_versions.setdefault(versions, set()).add(model)
-            if made.get("weights"):
-                by_model.setdefault(model, set()).add(str(made["weights"]))
+            if identity.get("weights"):
+                by_model.setdefault(model, set()).add(str(identity["weights"]))
         parts = [f"{', '.join(sorted(models))} with {versions}" for versions, models in sorted(by_versions.items())]
         mixed = ["Answers of several versions: " + "; ".join(parts) + "."] if len(parts) > 1 else []
         mixed += [
@@ -337,11 +385,11 @@ class Run:
 
     @property
     def anchors(self) -> str:
-        """Name of the published table that this run stands beside; "" where there is none."""
+        """Name of the published table that this run is compared with; "" if its matrix names none."""
         return str(self.provenance.get("matrix", {}).get("anchors", ""))
 
     def facts_of(self, benchmark: str) -> BenchmarkFacts:
-        """Return what is true of a benchmark: as its run stated it, else as its own file says."""
+        """Return the facts of a benchmark as `run.json` states them, else from the benchmark's own file."""
         if benchmark not in self._facts:
             self._facts[benchmark] = facts_of(benchmark, self._stated.get(benchmark))
         return self._facts[benchmark]
@@ -356,24 +404,27 @@ class Run:
 
     @property
     def cut_queries(self) -> dict[str, tuple[int, int]]:
-        """Questions of which an encoder read only the start, and all it was asked; by encoder, where any was cut."""
+        """By encoder: the number of questions of which it read only the start, and of all that it read.
+
+        Only encoders that cut a question are keys.
+        """
         frame = self.selection_frame
         if frame.empty:
             return {}
-        asked = frame[(frame["encoder"] != "") & frame["error"].isna()]
-        asked = asked.drop_duplicates(["encoder", "benchmark", "question_id"], keep="last")
+        question_ids = frame[(frame["encoder"] != "") & frame["error"].isna()]
+        question_ids = question_ids.drop_duplicates(["encoder", "benchmark", "question_id"], keep="last")
         return {
             str(encoder): (int(cut.sum()), len(cut))
-            for encoder, cut in asked.groupby("encoder", sort=False)["query_cut"]
+            for encoder, cut in question_ids.groupby("encoder", sort=False)["query_cut"]
             if cut.any()
         }
 
     @cached_property
     def pays_its_own(self) -> dict[tuple[str, str], bool]:
-        """Whether each selection made all the forwards that it needed, so that its hours are its own.
+        """By (benchmark, selection id): True if the selection made a forward for every frame that it needed.
 
-        By benchmark and selection id. Every question needs each of its frames once, as the published hours count:
-        where the questions of a video shared theirs, the hours are another figure.
+        Only then are its measured hours comparable with the published ones, which count each frame of each question.
+        False if questions of a video shared forwards.
         """
         if self.selection_frame.empty:
             return {}
@@ -382,7 +433,7 @@ class Run:
 
     @property
     def variants(self) -> tuple[SelectionRow, ...]:
-        """One row of each selection id, without what was scored: who chose, and how."""
+        """One row of each selection id, without its scored frames: sampler, options, encoder, k and seed."""
         return tuple(self._read_selections[0].values())
 
     @cached_property
@@ -402,7 +453,7 @@ class Run:
 
     @cached_property
     def selection_frame(self) -> pd.DataFrame:
-        """One line per selection: who chose, what it cost, and what of the evidence it shows."""
+        """One line per question and selection: sampler and options, cost, and measures of evidence."""
         frame = self._read_selections[1]
         if not frame.empty:
             frame["label"] = frame["selection_id"].map(self.labels)
@@ -411,7 +462,11 @@ class Run:
 
     @cached_property
     def answer_frame(self) -> pd.DataFrame:
-        """One line per answer with its selection's columns, joined on benchmark, question and selection."""
+        """One line per answer with the columns of its selection.
+
+        Raises:
+            InvalidInput: an answer without its selection, or answers of a model in two cells from the same frames.
+        """
         lines: pd.DataFrame = pd.DataFrame(self._answer_columns)
         _refuse_two_cells(self.name, lines)
         if lines.empty:
@@ -420,8 +475,8 @@ class Run:
         if self.selection_frame.empty:
             return lines
         keys = ["benchmark", "question_id", "selection_id"]
-        chosen = self.selection_frame.drop(columns=["video", "bucket", "error"])
-        joined: pd.DataFrame = lines.merge(chosen, on=keys, how="left", validate="many_to_one")
+        selection_columns = self.selection_frame.drop(columns=["video", "bucket", "error"])
+        joined: pd.DataFrame = lines.merge(selection_columns, on=keys, how="left", validate="many_to_one")
         missing = joined[joined["label"].isna()]
         if len(missing):
             first = missing.iloc[0]
@@ -431,19 +486,18 @@ class Run:
         return joined
 
     def _types(self, lines: pd.DataFrame) -> list[str]:
-        """The question type of each line, "" where its benchmark is reported as the mean over questions."""
+        """Return the question type of each line; "" if its benchmark is reported as the mean over questions."""
         pairs = list(zip(lines["benchmark"], lines["category"], strict=True))
         types = {(name, category): self.facts_of(name).strata([category]) or [""] for name, category in set(pairs)}
         return [types[pair][0] for pair in pairs]
 
     @cached_property
     def _read_selections(self) -> tuple[dict[str, SelectionRow], pd.DataFrame]:
-        """The variants and the columns of all selections, in one pass: reading them again takes long."""
+        """One row by selection id, and the frame of all selections, from a single pass over the rows."""
         variants: dict[str, SelectionRow] = {}
         costs = CostColumns()
         # Tables count what was pulled and show none of it: these two are most of a row.
-        shown = self.selections
-        rows = shown.without("pulled_relevance", "clips") if isinstance(shown, RunRows) else shown
+        rows = _without_pulls(self.selections)
 
         def line(row: SelectionRow) -> dict[str, Any]:
             if row.sampler or row.selection_id not in variants:  # a failed row may not say who was to choose
@@ -460,52 +514,104 @@ class Run:
 
 
 def load_run(folder: str | Path) -> Run:
-    """Return the rows of `selections/` and `answers/` in a run's folder, or in a packed run (`focus-eval pack`).
+    """Return the run in a folder with `selections/` and `answers/`, or in a packed run (`focus-eval pack`).
 
-    They may be JSON lines and Parquet, one part or many.
+    Its rows may be JSON lines or Parquet, in one part or many.
 
     Raises:
         InvalidInput: no such folder, no rows, a part that is a link to nowhere, or a damaged file; names it.
     """
-    path = run_folder(usable_path(folder, "a run"))
-    if not path.is_dir():
-        raise InvalidInput(f"{path}: no such folder; a run is a folder with selections/ and answers/")
-    check_links(path)
-    file = path / "run.json"
-    provenance = read_sealed_json(file) if file.exists() else {}
-    asked = {name: set(ids) for name, ids in provenance.get("asked", {}).items()}
-    selections = RunRows(_parts(path / "selections"), SelectionRow, asked)
-    answers = RunRows(_parts(path / "answers"), AnswerRow, asked)
-    if not selections and not answers:
-        raise InvalidInput(f"{path}: no rows under selections/ or answers/; {_where_rows_may_be(path)}")
-    name = str(provenance.get("name") or path.resolve().name)
-    return Run(name, selections, answers, provenance, made_with=_made_with(path), prompts=_prompts(path))
+    return _with_shared_ids(_stored_run(_checked_folder(folder)))
 
 
 def load_runs(folders: Sequence[str | Path]) -> Run:
-    """Return the rows of several runs' folders as one run; a row that several hold counts once.
+    """Return the runs in `folders` as one run; a row that several of them hold counts once.
 
     Raises:
         InvalidInput: as `load_run`.
     """
-    runs = [load_run(folder) for folder in folders]
-    if len(runs) == 1:
-        return runs[0]
-    made_with = {cell: made for run in runs for cell, made in run.made_with.items()}
-    selections = {row.key: row for run in runs for row in run.selections}
-    answers = {row.key: row for run in runs for row in run.answers}
-    name = ", ".join(run.name for run in runs)
-    return Run(name, list(selections.values()), list(answers.values()), made_with=made_with)
+    if len(folders) == 1:
+        return load_run(folders[0])
+    return joined_run([_stored_run(_checked_folder(folder)) for folder in folders])
 
 
-def _where_rows_may_be(folder: Path) -> str:
-    """Runs of lmms-eval, and a folder of several runs, have the rows one folder below."""
-    below = sorted({found.parent.name for kind in ("answers", "selections") for found in folder.glob(f"*/{kind}")})
-    return f"its folders hold runs, name one: {', '.join(below)}" if below else "has the run begun?"
+def joined_run(runs: Sequence[Run], name: str = "") -> Run:
+    """Return the rows of several runs as one run; without `name` it has the names of all, joined by commas."""
+    return _with_shared_ids(
+        Run(
+            name or ", ".join(run.name for run in runs),
+            list({row.key: row for run in runs for row in run.selections}.values()),
+            list({row.key: row for run in runs for row in run.answers}.values()),
+            made_with={cell: identity for run in runs for cell, identity in run.made_with.items()},
+            logs={cell: log for run in runs for cell, log in run.logs.items()},
+        )
+    )
+
+
+def _checked_folder(folder: str | Path) -> Path:
+    """Return the folder of a run, unpacked if need be; refuse one that does not exist or has broken links."""
+    path = run_folder(usable_path(folder, "a run"))
+    if not path.is_dir():
+        raise InvalidInput(f"{path}: no such folder; a run is a folder with selections/ and answers/")
+    check_links(path)
+    return path
+
+
+def _stored_run(path: Path) -> Run:
+    """Return the run in the folder `path`, with the question ids that its rows have on disk."""
+    file = path / "run.json"
+    provenance = read_sealed_json(file) if file.exists() else {}
+    question_ids = {name: set(ids) for name, ids in provenance.get("asked", {}).items()}
+    selections = RunRows(_parts(path / "selections"), SelectionRow, question_ids)
+    answers = RunRows(_parts(path / "answers"), AnswerRow, question_ids)
+    if not selections and not answers:
+        raise InvalidInput(f"{path}: no rows under selections/ or answers/; {_row_folders_hint(path)}")
+    name = str(provenance.get("name") or path.resolve().name)
+    identities, logs = _cell_documents(path)
+    return Run(name, selections, answers, provenance, made_with=identities, prompts=_prompts(path), logs=logs)
+
+
+def _with_shared_ids(run: Run) -> Run:
+    """Return `run` with question ids changed so that imported logs share an id exactly for the same question."""
+    if len(run.logs) < 2 or not any(map(has_row_id, _without_pulls(run.selections))):
+        return run
+    changed = changed_ids(run.selections, run.answers)
+    if not changed:
+        return run
+    answers = {
+        row.key: changed[row_id]
+        for row in run.answers
+        if (row_id := (row.benchmark, row.question_id, row.selection_id)) in changed
+    }
+    return replace(run, selections=_renamed(run.selections, changed), answers=_renamed(run.answers, answers))
+
+
+def _without_pulls(rows: Collection[SelectionRow]) -> Iterable[SelectionRow]:
+    """Return `rows` without relevance of pulls and clips where they are read from files; others as they are."""
+    return rows.without("pulled_relevance", "clips") if isinstance(rows, RunRows) else rows
+
+
+def _renamed(rows: Collection[RowT], shared_ids: Mapping[Key, str]) -> Collection[RowT]:
+    """Return `rows` with the question ids in `shared_ids`, by row key."""
+    if isinstance(rows, RunRows):
+        return rows.with_shared_ids(shared_ids)
+    return [replace(row, question_id=shared_ids[row.key]) if row.key in shared_ids else row for row in rows]
+
+
+def _row_folders_hint(folder: Path) -> str:
+    """Return a hint for a folder without rows: the names of the runs one folder below, if there are any."""
+    run_folders = sorted(
+        {rows_folder.parent.name for kind in ("answers", "selections") for rows_folder in folder.glob(f"*/{kind}")}
+    )
+    return f"its folders hold runs, name one: {', '.join(run_folders)}" if run_folders else "has the run begun?"
 
 
 def _refuse_two_cells(name: str, answers: pd.DataFrame) -> None:
-    """Refuse answers of one model to one question from one selection from other settings."""
+    """Raise InvalidInput if a model answered a question from one selection in two cells.
+
+    Args:
+        name: name of the run, for the message.
+    """
     if answers.empty or answers["cell_id"].nunique() < 2:
         return
     keys = ["benchmark", "question_id", "model", "selection_id"]
@@ -517,23 +623,32 @@ def _refuse_two_cells(name: str, answers: pd.DataFrame) -> None:
         )
 
 
-def _made_with(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """Return the identity of each cell by its name: of a run's parts, or of the one cell that `folder` is."""
-    found = {}
+def _cell_documents(folder: Path) -> tuple[dict[str, Mapping[str, Any]], dict[str, Mapping[str, Any]]]:
+    """Return the identity by cell, and the `LogOrigin` fields of imported logs by cell, from files `cell.json`.
+
+    Args:
+        folder: a run, or the folder of a single cell.
+    """
+    identities: dict[str, Mapping[str, Any]] = {}
+    logs: dict[str, Mapping[str, Any]] = {}
     for file in [folder / "cell.json", *sorted((folder / "answers").glob("*/cell.json"))]:
         if file.is_file():
             document = read_sealed_json(file)
-            found[str(document.get("name") or file.parent.resolve().name)] = document.get("identity", {})
-    return found
+            name = str(document.get("name") or file.parent.resolve().name)
+            identities[name] = document.get("identity", {})
+            if "log" in document:
+                logs[str(document.get("cell") or name)] = document["log"]
+    return identities, logs
 
 
 def _prompts(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """Return what was sent first by the cell's name, as `_made_with` names the cells."""
+    """Return the first prompt by cell, named after its folder; only cells that recorded it."""
     cells = [folder.resolve(), *sorted((folder / "answers").glob("*"))]
     return {cell.name: read_sealed_json(file) for cell in cells if (file := cell / PROMPT_FILE).is_file()}
 
 
 def _parts(folder: Path) -> list[Path]:
+    """Return `folder` and the folders in it, which may each hold rows; empty if it does not exist."""
     if not folder.is_dir():
         return []
     return [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]

@@ -1,4 +1,4 @@
-"""The sign-flip test over videos, corrected for skew, and the means that it does not reject."""
+"""Computes the sign-flip test over videos, corrected for skew, and the interval of means that it does not reject."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from focus_eval.core.types import FloatArray
 # Up to this many videos with a difference every assignment of signs is counted; 2**14 are 16,384.
 EXACT_UP_TO_VIDEOS = 14
 DRAWS = 20_000
-# An interval's ends need no third digit.
+# Draws for an interval, whose ends are printed with one decimal.
 INTERVAL_DRAWS = 4_000
 SEED = 20260101
 _VIDEOS_AT_ONCE = 64
@@ -20,17 +20,18 @@ _HALVINGS = 16
 def sign_flip_p(
     sums: ArrayLike, *, weights: ArrayLike | None = None, draws: int = DRAWS, seed: int = SEED
 ) -> tuple[float, bool]:
-    """Return the two-sided p-value of the sign-flip test over videos that the mean is 0, and whether it is exact.
+    """Return the two-sided p-value of the sign-flip test over videos that the mean is 0, and True if it is exact.
 
-    The share of sign assignments whose statistic is at least as far from 0 as the one seen: all of them up to 14
-    videos with a difference, else random ones and the one seen (Phipson and Smyth 2010). Exact where every video's
-    difference is as likely to have the other sign. Equal means do not imply that, so the statistic is studentised and
-    freed of its skew (Hall 1992): where differences are skewed, or a few videos have most of the questions, the test
-    holds its level as videos grow, and nearly so with few (docs/statistics.md).
+    The p-value is the share of sign assignments whose statistic is at least as far from 0 as the observed one. Up to
+    14 videos with a difference all assignments count, else random ones and the observed one (Phipson and Smyth 2010).
+    The test is valid if each video's difference is as likely to have the other sign. Equal means do not imply that, so
+    the statistic is studentised and corrected for skew (Hall 1992). With skewed differences, or if a few videos have
+    most of the questions, the test holds its level for many videos, and nearly so for few (docs/statistics.md).
 
     Args:
         sums: each video's part of the mean difference, shape `(n_videos,)`.
-        weights: each video's share of the questions, sum 1, shape `(n_videos,)`; None: all alike.
+        weights: each video's share of the questions, sum 1, shape `(n_videos,)`; None for equal shares.
+        draws: number of random assignments where not all are counted.
     """
     values = np.asarray(sums, dtype=np.float64)
     shares = np.full(values.size, 1 / values.size) if weights is None else np.asarray(weights, dtype=np.float64)
@@ -42,11 +43,12 @@ def sign_flip_p(
 
 
 class SignFlips:
-    """The test's statistic under every drawn assignment of signs, for any mean that is to be tested.
+    """The sign-flip test of any mean, with the same assignments of signs for all means.
 
     Args:
-        sums, weights: as in `sign_flip_p`; the part that video v has in a mean `m` is `sums[v] - m * weights[v]`.
-        draws: None counts every assignment to the videos with a difference, for the mean 0 only.
+        sums, weights: as in `sign_flip_p`. The test of the mean `m` flips the signs of `sums[v] - m * weights[v]`.
+        draws: number of random assignments. None takes every assignment to the videos with a difference, and then only
+            the mean 0 can be tested.
     """
 
     def __init__(self, sums: FloatArray, weights: FloatArray, *, draws: int | None, seed: int = SEED) -> None:
@@ -59,7 +61,7 @@ class SignFlips:
         self._sums, self._weights = s, w
 
     def statistics(self, mean: float = 0.0) -> FloatArray:
-        """Return the statistic of the test of `mean` under each assignment, the one seen first, shape `(draws + 1,)`.
+        """Return the statistic for `mean` under each assignment, the observed one first, shape `(draws + 1,)`.
 
         `t` is the total over its cluster-robust error; Hall's (1992) monotone cubic of it has no skew to first order.
         """
@@ -77,22 +79,28 @@ class SignFlips:
         return np.asarray(t + skew * t**2 / 3 + skew**2 * t**3 / 27 + skew / 6)
 
     def p_value(self, mean: float = 0.0) -> float:
-        """Return the two-sided p of the test of `mean`."""
+        """Return the two-sided p-value of the test that the mean is `mean`."""
         return _share_as_far(np.abs(self.statistics(mean)))
 
     def p_above(self, mean: float) -> float:
-        """Return the p of the one-sided test against a mean of at most `mean`: small where it is clearly above."""
+        """Return the one-sided p-value of the hypothesis that the mean is at most `mean`; small if it is above."""
         return _share_as_far(self.statistics(mean))
 
     def p_below(self, mean: float) -> float:
-        """Return the p of the one-sided test against a mean of at least `mean`."""
+        """Return the one-sided p-value of the hypothesis that the mean is at least `mean`; small if it is below."""
         return _share_as_far(-self.statistics(mean))
 
     def interval(self, value: float, *, level: float) -> tuple[float, float]:
-        """Return the ends, within [-1, 1], of the means around `value` that are not rejected."""
+        """Return low and high end, within [-1, 1], of the means that are not rejected.
+
+        Args:
+            value: a mean that is not rejected, as the observed one.
+            level: level of the interval, e.g. 0.95.
+        """
         return self._end(value, -1.0, 1 - level), self._end(value, 1.0, 1 - level)
 
     def _end(self, inside: float, outside: float, alpha: float) -> float:
+        """Return the end of the interval between a mean inside it and one outside, found by bisection."""
         if self.p_value(outside) > alpha:
             return outside
         for _ in range(_HALVINGS):
@@ -101,13 +109,16 @@ class SignFlips:
         return outside
 
 
-def _share_as_far(found: FloatArray) -> float:
-    """The share of statistics at least as large as the first; equal ones differ by rounding."""
-    return float((found >= found[0] - 1e-9 * (1 + abs(found[0]))).mean())
+def _share_as_far(statistics: FloatArray) -> float:
+    """Return the share of `statistics` that are at least as large as the first, up to rounding errors."""
+    return float((statistics >= statistics[0] - 1e-9 * (1 + abs(statistics[0]))).mean())
 
 
 def _all_flips(columns: FloatArray) -> FloatArray:
-    """The totals of each column under every assignment of signs to its lines, `(2**n, n_columns)`; as seen first."""
+    """Return each column's total under every assignment of signs to the n lines, `(2**n, n_columns)`.
+
+    The first row has no sign flipped.
+    """
     totals = np.zeros((1, columns.shape[1]))
     for line in columns:
         totals = np.concatenate([totals + line, totals - line])
@@ -115,11 +126,15 @@ def _all_flips(columns: FloatArray) -> FloatArray:
 
 
 def _random_flips(columns: FloatArray, draws: int, seed: int) -> FloatArray:
-    """The totals of each column under `draws` random assignments of signs to its lines, `(draws, n_columns)`."""
+    """Return each column's total under `draws` random assignments of signs to the lines, `(draws, n_columns)`."""
     rng = np.random.default_rng(seed)
     totals = np.zeros((draws, columns.shape[1]))
     for at in range(0, len(columns), _VIDEOS_AT_ONCE):
         lines = columns[at : at + _VIDEOS_AT_ONCE]
-        bits = np.unpackbits(rng.integers(0, 256, (draws, -(-len(lines) // 8)), dtype=np.uint8), axis=1)
-        totals += (1.0 - 2.0 * bits[:, : len(lines)]) @ lines
+        octets = rng.integers(0, 256, (draws, -(-len(lines) // 8)), dtype=np.uint8)
+        for place, octet in enumerate(octets.T):
+            # The signs of eight lines are a number: one look-up in all their totals. The first line is its highest bit.
+            eight = np.zeros((8, columns.shape[1]))
+            eight[: len(lines) - 8 * place] = lines[8 * place : 8 * place + 8]
+            totals += _all_flips(eight[::-1]).take(octet, axis=0)
     return totals

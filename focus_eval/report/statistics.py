@@ -1,4 +1,4 @@
-"""Means and paired differences with 95 % intervals clustered by video, and their tests (docs/statistics.md)."""
+"""Estimates and tests means and paired differences, with intervals clustered by video (docs/statistics.md)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray, IntArray
 from focus_eval.report.sign_flips import INTERVAL_DRAWS, SignFlips, sign_flip_p
 
-# No interval rests on fewer videos; where fewer differ, a difference's is that of how many do.
-FEWEST_VIDEOS = 5
-# Of every interval.
+# No interval rests on fewer videos. Where fewer videos differ, a difference has the interval of their number.
+MIN_VIDEOS = 5
+# Level of every interval.
 LEVEL = 0.95
-# Weight of an imagined video, in videos of average size.
-IMAGINED_VIDEO = 0.5
+# Weight of an added video in videos of average size.
+ADDED_VIDEO_WEIGHT = 0.5
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its 95 % interval, all in the unit of the scores (0-1), and what it rests on.
+    """A mean with its 95 % interval, in the unit of the scores (0-1), and its numbers of questions and videos.
 
     Args:
-        low, high: None where too few videos allow no interval.
+        low, high: ends of the interval; both None if there are too few videos for one.
     """
 
     value: float
@@ -38,16 +38,16 @@ class Estimate:
         if (self.low is None) != (self.high is None):
             raise InvalidInput("an interval has two ends")
         if self.low is not None and self.high is not None and not self.low < self.high:
-            raise InvalidInput(f"an interval of width {self.high - self.low:g} says nothing")
+            raise InvalidInput(f"an interval of width {self.high - self.low:g} has no extent")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tested:
-    """A difference and the p of the test that it is 0, not adjusted.
+    """A difference and the p-value of the test that it is 0, not adjusted for other tests.
 
     Args:
-        p_value: None where nothing could be tested.
-        is_exact: False where the p rests on random draws.
+        p_value: None if nothing could be tested.
+        is_exact: False if the p-value was computed from random draws.
     """
 
     difference: Estimate
@@ -58,36 +58,34 @@ class Tested:
 def mean_estimate(scores: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None) -> Estimate:
     """Return the mean of `scores` in [0, 1] with a t interval on the logit scale, clustered by video.
 
-    The standard error is the delete-one-video jackknife's (CR3), within each task type where the mean is that of types,
-    carried to the logit scale by the delta method (Korn and Graubard 1998, compared there with others). The degrees of
-    freedom are those of the effective number of videos. It is too small where hardly any video is wrong, so the ends
-    are the outer ones of this interval and of the same one with half an imagined video at one half added (the idea of
-    Agresti and Coull 1998). Where all videos have the same mean no spread is seen: Wilson's interval for as many trials
-    as there are videos.
+    The standard error is the delete-one-video jackknife's (CR3), within each task type if `strata` are given. The delta
+    method carries it to the logit scale (Korn and Graubard 1998, compared there with others). The degrees of freedom
+    are those of the effective number of videos. This interval is too narrow if hardly any video has a wrong answer. So
+    it is computed a second time with half a video of mean 0.5 added (the idea of Agresti and Coull 1998), and the outer
+    ends of the two are returned. If all videos have the same mean, the interval is Wilson's for one trial per video.
 
     Args:
         scores: shape `(n,)`, n >= 1.
         videos: the video of each score, shape `(n,)`.
-        strata: the task type of each score, shape `(n,)`: the mean is that of the types' means (see `stratum_weights`).
+        strata: the task type of each score, shape `(n,)`; the result is then the mean of the types' means (see
+            `stratum_weights`). None for the mean over questions.
 
     Returns:
-        Without an interval where there are fewer than 5 videos.
+        The estimate, without an interval if there are fewer than 5 videos.
 
     Raises:
-        InvalidInput: no scores, other lengths, scores outside [0, 1].
+        InvalidInput: no scores, numbers of scores and videos that differ, or scores outside [0, 1].
     """
     values = _checked(scores, videos, low=0.0)
     weights = stratum_weights(strata if strata is not None else [""] * values.size)
     value = min(1.0, max(0.0, float(weights @ values)))
     parts = _by_video(values, videos, weights, strata)
     n_videos = parts.residuals.size
-    if n_videos < FEWEST_VIDEOS:
+    if n_videos < MIN_VIDEOS:
         return Estimate(value, None, None, values.size, n_videos)
     if parts.error < 1e-12:
-        from statsmodels.stats.proportion import proportion_confint
-
-        low, high = proportion_confint(value * n_videos, n_videos, alpha=1 - LEVEL, method="wilson")
-        return Estimate(value, float(low), float(high), values.size, n_videos)
+        low, high = _wilson_ends(value, n_videos)
+        return Estimate(value, low, high, values.size, n_videos)
     ends = [_logit_ends(value, parts.error, parts.freedom), _shrunk_ends(value, parts)]
     return Estimate(value, min(low for low, _ in ends), max(high for _, high in ends), values.size, n_videos)
 
@@ -95,18 +93,19 @@ def mean_estimate(scores: ArrayLike, videos: Sequence[object], *, strata: Sequen
 def difference_estimate(
     differences: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None, level: float = LEVEL
 ) -> Estimate:
-    """Return the mean of paired `differences` in [-1, 1] with the means that the sign-flip test does not reject.
+    """Return the mean of paired `differences`; its interval holds the means that the sign-flip test does not reject.
 
-    Two imagined half videos are added, at plus and minus half of the largest video's part: with few videos that
-    differ, what is seen of the spread is too little (Agresti and Min 2005 add half a pair to each kind). Where fewer
-    than 5 videos differ, the interval is that of how many do (Clopper and Pearson 1934).
+    If few videos differ, their spread is underestimated. So the test has two more videos, each with half the weight of
+    an average one, at plus and minus half of the largest video's part (Agresti and Min 2005 add half a pair to each
+    kind). If fewer than 5 videos differ, the interval is computed from their number (Clopper and Pearson 1934).
 
     Args:
-        differences: `b - a` per question, shape `(n,)`.
+        differences: score of sampler b minus that of sampler a per question, in [-1, 1], shape `(n,)`.
         videos, strata: as in `mean_estimate`.
+        level: level of the interval.
 
     Returns:
-        Without an interval where there are fewer than 5 videos.
+        The estimate, without an interval if there are fewer than 5 videos.
 
     Raises:
         InvalidInput: as `mean_estimate`.
@@ -114,24 +113,26 @@ def difference_estimate(
     values = _checked(differences, videos, low=-1.0)
     sums, shares = _parts_of_difference(values, videos, strata)
     value = float(sums.sum())
-    if sums.size < FEWEST_VIDEOS:
+    if sums.size < MIN_VIDEOS:
         return Estimate(value, None, None, values.size, sums.size)
-    if _n_differing(sums) < FEWEST_VIDEOS:
-        from statsmodels.stats.proportion import proportion_confint
+    if _n_differing(sums) < MIN_VIDEOS:
+        from scipy.special import betaincinv
 
+        # The upper end of Clopper and Pearson's interval; fewer videos differ than there are.
         gained, lost = (
-            proportion_confint(count, sums.size, alpha=1 - level, method="beta")[1] * shares.max() * sums.size
+            float(betaincinv(count + 1, sums.size - count, (1 + level) / 2) * shares.max() * sums.size)
             for count in _gained_and_lost(sums)
         )
-        return Estimate(value, max(-1.0, -float(lost)), min(1.0, float(gained)), values.size, sums.size)
+        return Estimate(value, max(-1.0, -lost), min(1.0, gained), values.size, sums.size)
     low, high = _flips(sums, shares).interval(value, level=level)
     return Estimate(value, low, high, values.size, sums.size)
 
 
 def equivalence_p(differences: ArrayLike, videos: Sequence[object], *, margin: float) -> float:
-    """Return the p of two one-sided tests that the mean difference lies beyond `margin` (Schuirmann 1987).
+    """Return the larger p-value of two one-sided tests that the mean difference is beyond `margin` (Schuirmann 1987).
 
-    Below 0.05 where the 90 % interval lies within the margin; made in the same way as the interval.
+    The p-value is below 0.05 if the 90 % interval of `difference_estimate` lies within plus and minus `margin`. It is 1
+    with fewer than 5 videos.
 
     Raises:
         InvalidInput: a margin that is not above 0, or as `mean_estimate`.
@@ -140,9 +141,9 @@ def equivalence_p(differences: ArrayLike, videos: Sequence[object], *, margin: f
         raise InvalidInput(f"an equivalence margin must be above 0, got {margin:g}")
     values = _checked(differences, videos, low=-1.0)
     sums, shares = _parts_of_difference(values, videos, None)
-    if sums.size < FEWEST_VIDEOS:
+    if sums.size < MIN_VIDEOS:
         return 1.0
-    if _n_differing(sums) < FEWEST_VIDEOS:
+    if _n_differing(sums) < MIN_VIDEOS:
         from scipy.special import bdtr
 
         chance = min(1.0, margin / (float(shares.max()) * sums.size))
@@ -154,8 +155,8 @@ def equivalence_p(differences: ArrayLike, videos: Sequence[object], *, margin: f
 def stratum_weights(strata: Sequence[str]) -> FloatArray:
     """Return the weight of each question in the mean of task types, shape `(n,)`, sum 1.
 
-    A stratum "a/b" is a part of "a": the parts of one type are averaged first, as VSI-Bench does with its three
-    relative directions. With a single stratum every question weighs the same.
+    A stratum "a/b" is part b of type a. The parts of a type are averaged first, as VSI-Bench does with its three
+    relative directions. With a single stratum all questions have the same weight.
     """
     names = np.asarray(strata, dtype=str)
     whole = np.array([name.split("/")[0] for name in strata], dtype=str)
@@ -170,20 +171,21 @@ def stratum_weights(strata: Sequence[str]) -> FloatArray:
 
 
 def video_sums(differences: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None) -> FloatArray:
-    """Return each video's part of the mean difference, shape `(n_videos,)`, videos in the order of their names."""
+    """Return each video's part of the mean difference, shape `(n_videos,)`, sorted by the video's name."""
     values = np.asarray(differences, dtype=np.float64)
     weights = stratum_weights(strata if strata is not None else [""] * values.size)
     return np.asarray(np.bincount(_clusters(videos), weights=weights * values), dtype=np.float64)
 
 
 def standard_error(differences: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None) -> float:
-    """Return the standard error of the mean of `differences` (CR3, clustered by video); 0 where nothing varies."""
+    """Return the standard error of the mean of `differences` (CR3, clustered by video); 0 if all are equal."""
     values = _checked(differences, videos, low=-1.0)
     weights = stratum_weights(strata if strata is not None else [""] * values.size)
     return _by_video(values, videos, weights, strata).error
 
 
 def _checked(scores: ArrayLike, videos: Sequence[object], *, low: float) -> FloatArray:
+    """Return `scores` as an array; refuse none, another number than videos, or a score outside [low, 1]."""
     values = np.asarray(scores, dtype=np.float64)
     if values.ndim != 1 or values.size == 0 or values.size != len(videos):
         raise InvalidInput(f"an estimate needs scores and as many videos, got {values.shape} and {len(videos)}")
@@ -193,17 +195,18 @@ def _checked(scores: ArrayLike, videos: Sequence[object], *, low: float) -> Floa
 
 
 def _clusters(videos: Sequence[object]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """Return the number of each question's video, from 0 on in the order of their names, shape `(n,)`."""
     return np.unique([str(video) for video in videos], return_inverse=True)[1]
 
 
 @dataclass(frozen=True)
 class _VideoParts:
-    """What each video has in a mean.
+    """The contribution of each video to a mean.
 
     Args:
-        residuals: summed deviation from the mean (of its task type), over what the mean took of it, `(n_videos,)`.
-        shares: of the weight, sum 1, `(n_videos,)`.
-        freedom: degrees of freedom of the spread.
+        residuals: weighted sum of deviations from the mean (of the task type) over 1 - leverage, `(n_videos,)`.
+        shares: share of the questions' weight, sum 1, `(n_videos,)`.
+        freedom: degrees of freedom of the standard error.
     """
 
     residuals: FloatArray
@@ -222,13 +225,13 @@ def _by_video(
     kinds = np.unique(np.asarray(strata if strata is not None else [""] * values.size), return_inverse=True)[1]
     stratum = _joined(kinds, clusters)
     total = np.bincount(stratum, weights=weights)
-    means = np.bincount(stratum, weights=weights * values) / total
-    # A cell: what a video has of one task type.
+    stratum_means = np.bincount(stratum, weights=weights * values) / total
+    # A cell: the questions of one task type about one video.
     cells, cell = np.unique(clusters * total.size + stratum, return_inverse=True)
     of_video, of_stratum = np.divmod(cells, total.size)
     share = np.bincount(cell, weights=weights) / total[of_stratum]
     n_cells = np.bincount(of_stratum)[of_stratum]
-    deviations = np.bincount(cell, weights=weights * (values - means[stratum]))
+    deviations = np.bincount(cell, weights=weights * (values - stratum_means[stratum]))
     scaled = deviations * np.sqrt((n_cells - 1) / n_cells) / np.maximum(1 - share, 1e-12)
     effective = 1 / np.bincount(of_stratum, weights=share**2)
     spread = total**2 / effective
@@ -239,20 +242,23 @@ def _by_video(
 
 
 def _joined(stratum: IntArray, clusters: IntArray) -> IntArray:
-    """Return the strata with those of a single video put together: alone they would show no spread (Cochran 1977)."""
+    """Return stratum numbers with the strata of a single video merged, which would have no spread (Cochran 1977).
+
+    A lone stratum of that kind is merged with the next smallest.
+    """
     cells = np.unique(np.stack([stratum, clusters]), axis=1)
     n_videos = np.bincount(cells[0])
-    alone = np.flatnonzero(n_videos == 1)
-    if alone.size == 0 or n_videos.size == 1:
+    single_video = np.flatnonzero(n_videos == 1)
+    if single_video.size == 0 or n_videos.size == 1:
         return stratum
-    few = alone if alone.size > 1 else np.argsort(n_videos, kind="stable")[:2]
-    return np.unique(np.where(np.isin(stratum, few), few[0], stratum), return_inverse=True)[1]
+    joined_strata = single_video if single_video.size > 1 else np.argsort(n_videos, kind="stable")[:2]
+    return np.unique(np.where(np.isin(stratum, joined_strata), joined_strata[0], stratum), return_inverse=True)[1]
 
 
 def _parts_of_difference(
     values: FloatArray, videos: Sequence[object], strata: Sequence[str] | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return each video's part of the mean, and its share of the questions' weight, `(n_videos,)`."""
+    """Return each video's part of the mean, and its share of the questions' weight, shape `(n_videos,)` each."""
     return video_sums(values, videos, strata=strata), video_sums(np.ones(values.size), videos, strata=strata)
 
 
@@ -261,17 +267,33 @@ def _n_differing(sums: FloatArray) -> int:
 
 
 def _gained_and_lost(sums: FloatArray) -> tuple[int, int]:
+    """Return the number of videos with a positive sum, and of those with a negative one."""
     return int((sums > 1e-12).sum()), int((sums < -1e-12).sum())
 
 
 def _flips(sums: FloatArray, shares: FloatArray) -> SignFlips:
-    """The sign-flip test with two imagined half videos."""
-    imagined = IMAGINED_VIDEO * np.abs(sums).max()
-    added = IMAGINED_VIDEO / sums.size
-    return SignFlips(np.append(sums, [imagined, -imagined]), np.append(shares, [added, added]), draws=INTERVAL_DRAWS)
+    """Return the sign-flip test with the two added half videos of `difference_estimate`."""
+    imagined = ADDED_VIDEO_WEIGHT * np.abs(sums).max()
+    share = ADDED_VIDEO_WEIGHT / sums.size
+    return SignFlips(
+        np.append(sums, [imagined, -imagined]),
+        np.append(shares, [share, share]),
+        draws=INTERVAL_DRAWS,
+    )
+
+
+def _wilson_ends(share: float, n: int) -> tuple[float, float]:
+    """Return the ends of Wilson's 95 % interval of a share of `n` trials."""
+    from scipy.special import ndtri
+
+    reach = float(ndtri((1 + LEVEL) / 2))
+    centre, square = share + reach**2 / (2 * n), 1 + reach**2 / n
+    distance = reach * np.sqrt(share * (1 - share) / n + reach**2 / (4 * n**2))
+    return max(0.0, float((centre - distance) / square)), min(1.0, float((centre + distance) / square))
 
 
 def _logit_ends(value: float, error: float, freedom: float) -> tuple[float, float]:
+    """Return the ends of the 95 % t interval of a mean `value` with standard error `error`, on the logit scale."""
     from scipy.special import expit, logit, stdtrit
 
     reach = stdtrit(freedom, (1 + LEVEL) / 2) * error / (value * (1 - value))
@@ -279,12 +301,13 @@ def _logit_ends(value: float, error: float, freedom: float) -> tuple[float, floa
 
 
 def _shrunk_ends(value: float, parts: _VideoParts) -> tuple[float, float]:
+    """Return `_logit_ends` with half a video of mean 0.5 added, widened to hold `value`."""
     n_videos = parts.residuals.size
-    added = IMAGINED_VIDEO / n_videos
-    centre = (value + 0.5 * added) / (1 + added)
-    imagined = (0.5 - centre) * added * np.sqrt(n_videos / (n_videos - 1))
+    imagined_share = ADDED_VIDEO_WEIGHT / n_videos
+    centre = (value + 0.5 * imagined_share) / (1 + imagined_share)
+    imagined = (0.5 - centre) * imagined_share * np.sqrt(n_videos / (n_videos - 1))
     moved = np.array([*(parts.residuals + (value - centre) * parts.shares), imagined])
-    error = float(np.sqrt(moved @ moved)) / (1 + added)
+    error = float(np.sqrt(moved @ moved)) / (1 + imagined_share)
     low, high = _logit_ends(centre, error, parts.freedom)
     return min(low, value), max(high, value)
 
@@ -295,12 +318,12 @@ MCNEMAR_EXACT_UP_TO = 25
 
 @dataclass(frozen=True, kw_only=True)
 class PairedComparison(Tested):
-    """Two samplers on the same questions: the mean of `b - a`, tested.
+    """Two samplers on the same questions: the tested mean of `b - a`.
 
     Args:
-        better_a, better_b: questions on which one of the two has the higher score.
-        mcnemar: McNemar's p-value; None where a score is neither 0 nor 1, or is a mean over seeds.
-        detectable: the smallest difference found with 80 % power; None where no spread is seen.
+        better_a, better_b: number of questions on which a, or b, has the higher score.
+        mcnemar: McNemar's p-value; None if a score is neither 0 nor 1, or is a mean over seeds.
+        detectable: smallest difference detected with 80 % power; None if nothing varies or there is no interval.
     """
 
     p_value: float
@@ -313,13 +336,13 @@ class PairedComparison(Tested):
 def compare_paired(
     a: ArrayLike, b: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None, seeds: int = 1
 ) -> PairedComparison:
-    """Return how sampler `b` differs from `a` on the same questions, in the same order.
+    """Return the tested mean of `b - a`, for two samplers' scores on the same questions.
 
     Args:
-        a, b: score per question in [0, 1], the mean over its seeds, shape `(n,)`.
+        a, b: score per question in [0, 1], the mean over its seeds, shape `(n,)`, in the same order.
         videos: the video of each question, shape `(n,)`.
-        strata: task types, where the mean is that of the types' means.
-        seeds: how many seeds the scores are means of; McNemar's test needs a single one.
+        strata: as in `mean_estimate`.
+        seeds: number of seeds that the scores are means over; McNemar's test needs a single one.
 
     Raises:
         InvalidInput: different numbers of scores, or scores outside [0, 1].
@@ -327,14 +350,14 @@ def compare_paired(
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape != second.shape:
         raise InvalidInput(f"a paired comparison needs the same questions, got {first.size} and {second.size}")
-    both = np.concatenate([first, second])
-    if not ((both >= 0) & (both <= 1)).all():
+    all_scores = np.concatenate([first, second])
+    if not ((all_scores >= 0) & (all_scores <= 1)).all():
         raise InvalidInput("scores must be finite and in [0, 1]")
     differences = second - first
     sums, shares = _parts_of_difference(differences, videos, strata)
     p_value, is_exact = sign_flip_p(sums, weights=shares)
     better_a, better_b = int((differences < -1e-12).sum()), int((differences > 1e-12).sum())
-    is_right_or_wrong = seeds == 1 and bool(((both == 0) | (both == 1)).all())
+    is_right_or_wrong = seeds == 1 and bool(((all_scores == 0) | (all_scores == 1)).all())
     difference = difference_estimate(differences, videos, strata=strata)
     return PairedComparison(
         difference=difference,
@@ -348,23 +371,23 @@ def compare_paired(
 
 
 def mcnemar_p(only_a: int, only_b: int) -> float:
-    """Return McNemar's two-sided p-value for the questions that only one sampler has right.
+    """Return McNemar's two-sided p-value from the numbers of questions that only one sampler has right.
 
-    Exact binomial up to 25 disagreements, else chi-square with continuity correction. It takes questions for
-    independent, which those of one video are not.
+    The test is the exact binomial one up to 25 disagreements, else chi-square with continuity correction. It treats
+    questions as independent, which those about one video are not.
     """
-    if only_a + only_b == 0:
+    n = only_a + only_b
+    if n == 0:
         return 1.0
-    from statsmodels.stats.contingency_tables import mcnemar
+    from scipy.special import bdtr, chdtrc
 
-    is_exact = only_a + only_b <= MCNEMAR_EXACT_UP_TO
-    result = mcnemar([[0, only_a], [only_b, 0]], exact=is_exact, correction=not is_exact)
-    return float(min(1.0, result.pvalue))
+    if n <= MCNEMAR_EXACT_UP_TO:
+        return min(1.0, 2 * float(bdtr(min(only_a, only_b), n, 0.5)))
+    return float(chdtrc(1, (abs(only_a - only_b) - 1) ** 2 / n))
 
 
 def holm(p_values: Sequence[float]) -> FloatArray:
-    """Return Holm's adjusted p-values for the comparisons of one table, shape and order of `p_values`."""
-    # Not statsmodels' multipletests: each call collects the garbage of the whole process, seconds beside a large run.
+    """Return the p-values of one table's comparisons adjusted by Holm's method, in the order of `p_values`."""
     p = np.asarray(p_values, dtype=np.float64)
     order = p.argsort(kind="stable")
     adjusted = np.empty(p.size)
@@ -375,20 +398,18 @@ def holm(p_values: Sequence[float]) -> FloatArray:
 def detectable_difference(
     differences: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None
 ) -> float | None:
-    """Return the minimum detectable difference: what a test at 5 % finds with 80 % power, given the spread seen.
+    """Return the smallest difference above 0 that a test at 5 % detects with 80 % power; None if nothing varies.
 
-    `power_reach` times the standard error clustered by video (Bloom 1995). At the level of one comparison, before Holm.
-
-    Returns:
-        A difference above 0; None where nothing varies.
+    The result is `power_reach` times the standard error clustered by video (Bloom 1995). It holds for one comparison,
+    before Holm's adjustment.
     """
     error = standard_error(differences, videos, strata=strata)
-    found = power_reach(len(set(map(str, videos)))) * error
-    return found if found > 0 else None
+    difference = power_reach(len(set(map(str, videos)))) * error
+    return difference if difference > 0 else None
 
 
 def power_reach(videos: int) -> float:
-    """Return how many standard errors from 0 a difference lies that a t test at 5 % finds with 80 % power."""
+    """Return the difference, in standard errors, that a t test over `videos` at 5 % detects with 80 % power."""
     from scipy.special import stdtrit
 
     return float(stdtrit(videos - 1, 1 - 0.05 / 2) + stdtrit(videos - 1, 0.8))

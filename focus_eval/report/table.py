@@ -1,4 +1,4 @@
-"""A table and its values, printed to a terminal, Markdown, LaTeX and CSV."""
+"""A table and its values, written to a terminal, Markdown, LaTeX and CSV."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """Ours with its interval, the published one, and the difference, all in the unit of the column.
+    """One figure of a table, in the unit of its column: measured value, 95 % interval and published value.
 
     Args:
-        ours, low, high: None where we have no rows; an interval only where the figure is a mean of questions.
-        published: None where nobody published one, or where it must not be compared.
+        ours: measured value; None without rows.
+        low, high: ends of the interval; None unless the value is a mean over questions of enough videos.
+        published: published value; None if there is none, or if it must not be compared.
         digits, published_digits: decimals shown.
-        spread, seeds: standard deviation over seeds, where there are several.
-        has_too_few_videos: a mean of questions of so few videos that there is no interval.
-        is_difference: shown with its sign.
-        p_adjusted: of the test that the figure is 0, adjusted over its table; None where nothing was tested.
-        text: shown in place of the number, e.g. "<0.001".
-        suffix: shown behind it, e.g. "(120)".
+        spread, seeds: standard deviation over seeds (None for one seed), and their number.
+        has_too_few_videos: True if too few videos allow no interval.
+        is_difference: True to print the value with its sign.
+        p_adjusted: p-value of the test that the value is 0, adjusted over its table; None if nothing was tested.
+        text: text printed in place of the number, e.g. "<0.001".
+        suffix: text printed behind it, e.g. "(120)".
     """
 
     ours: float | None = None
@@ -52,42 +53,42 @@ class Value:
     suffix: str = ""
 
     @classmethod
-    def of(cls, estimate: Estimate | None, **said: Any) -> Value:
+    def of(cls, estimate: Estimate | None, **fields: Any) -> Value:
         """Return an estimate of a share, or of a difference of shares, in percent; an empty value for None.
 
         Args:
-            said: other fields: is_difference, p_adjusted, suffix.
+            fields: further fields of the value: is_difference, p_adjusted, suffix.
         """
         if estimate is None:
             return cls()
         low, high = (None if end is None else 100 * end for end in (estimate.low, estimate.high))
-        return cls(ours=100 * estimate.value, low=low, high=high, has_too_few_videos=low is None, **said)
+        return cls(ours=100 * estimate.value, low=low, high=high, has_too_few_videos=low is None, **fields)
 
     @classmethod
     def of_p(cls, p_value: float | None, *, is_exact: bool = True) -> Value:
-        """Return a p-value: three decimals or "<0.001", starred where it rests on random draws; empty for None."""
+        """Return a p-value as text: three decimals or "<0.001", with a "*" unless exact; empty for None."""
         if p_value is None:
             return cls()
         return cls(ours=p_value, text=p_text(p_value) + ("" if is_exact else "*"))
 
     @property
     def difference(self) -> float | None:
-        """Ours minus the published figure; None where one of them is missing."""
+        """`ours` minus `published`; None if one of them is missing."""
         return None if self.ours is None or self.published is None else self.ours - self.published
 
     @property
     def plotted(self) -> float:
-        """Ours as a plot takes it: NaN, which is not drawn, where there is none."""
+        """`ours` for a plot; NaN, which is not drawn, if there is none."""
         return float("nan") if self.ours is None else self.ours
 
     @property
     def is_clear(self) -> bool:
-        """Whether a test says that the figure is not 0: its adjusted p is below 0.05. Never said from an interval."""
+        """True if the adjusted p-value of the test that the figure is 0 is below 0.05. The interval does not count."""
         return self.p_adjusted is not None and self.p_adjusted < SIGNIFICANT
 
     @property
     def ours_text(self) -> str:
-        """E.g. "63.1 ±0.4 [60.4, 65.8]", "+2.3 ↑ [0.4, 4.1]", "33.3 [too few videos]"."""
+        """The measured value as text, e.g. "63.1 ±0.4 [60.4, 65.8]", "+2.3 ↑ [0.4, 4.1]", "33.3 [too few videos]"."""
         if self.text or self.ours is None:
             return self.text or NOTHING
         text = number(self.ours, self.digits, signed=self.is_difference)
@@ -108,26 +109,28 @@ class Value:
 
     @property
     def published_text(self) -> str:
-        """E.g. "63.5"."""
+        """The published value, e.g. "63.5"; "–" if there is none."""
         return NOTHING if self.published is None else number(self.published, self.published_digits)
 
     @property
     def difference_text(self) -> str:
-        """E.g. "+0.4"; empty where there is none."""
+        """The signed `difference`, e.g. "+0.4"; "" if there is none."""
         return "" if self.difference is None else number(self.difference, self.digits, signed=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """What the figures of a row rest on.
+    """The numbers of questions and answers behind the figures of a row.
 
     Args:
-        questions, asked: distinct questions with a result, and all that were tried; `expected` are those of the split.
-        unparsed, errors, fallbacks, below_k: (question, seed) pairs, undivided.
+        questions: number of distinct questions with a result.
+        attempted: number of distinct questions that were asked.
+        expected: number of questions of the split; None if unknown.
+        unparsed, errors, fallbacks, below_k: numbers of (question, seed) pairs, not divided by the number of seeds.
     """
 
     questions: int = 0
-    asked: int = 0
+    attempted: int = 0
     expected: int | None = None
     unparsed: int = 0
     errors: int = 0
@@ -136,19 +139,19 @@ class Counts:
 
     @property
     def questions_text(self) -> str:
-        """E.g. "1337", or "50 of 1337" for a partial run."""
-        total = self.expected if self.is_partial else self.asked
+        """The number of questions, e.g. "1337", or "50 of 1337" for a partial run."""
+        total = self.expected if self.is_partial else self.attempted
         return f"{self.questions} of {total}" if total != self.questions else str(self.questions)
 
     @property
     def is_partial(self) -> bool:
-        """Whether questions of the split are missing."""
-        return self.expected is not None and self.asked < self.expected
+        """True if some questions of the split were not asked."""
+        return self.expected is not None and self.attempted < self.expected
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """One line: its names, its figures in the order of the columns, and its counts (None: a published line)."""
+    """One line: its keys, its figures in the order of the columns, and its counts (None for a published line)."""
 
     keys: tuple[str, ...]
     figures: tuple[Value | str, ...]
@@ -157,11 +160,12 @@ class TableRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table before it is printed anywhere.
+    """A table in no output format yet.
 
     Args:
-        name: for file names.
-        key_titles, columns: headings; the figures of every row follow `columns`.
+        name: name used in file names and labels.
+        key_titles: headings of the rows' keys.
+        columns: headings of the rows' figures.
         notes: sentences below the table.
     """
 
@@ -174,12 +178,12 @@ class Table:
 
     @property
     def has_published(self) -> bool:
-        """Whether a published figure stands in the table."""
+        """True if the table has a published figure."""
         return any(_published(figure) for row in self.rows for figure in row.figures)
 
     @property
     def has_counts(self) -> bool:
-        """Whether any row says what it rests on."""
+        """True if any row has counts."""
         return any(row.counts is not None for row in self.rows)
 
 
@@ -200,28 +204,28 @@ def difference_table(
     columns: tuple[str, ...],
     notes: Sequence[str] = (),
 ) -> Table:
-    """Return a table of differences, the p of all its `Tested` cells adjusted together by Holm's method.
+    """Return a table of differences, with the p-values of all its `Tested` cells adjusted together by Holm's method.
 
     Args:
-        lines: names and cells by column; a cell that is not there is empty. The columns "p" and "p (Holm)" hold those
-            of the line's `Tested` cell.
-        notes: the table says itself how p was made.
+        lines: pairs of a row's keys and its cells by column; a missing cell is empty. The columns "p" and "p (Holm)"
+            are filled from the row's `Tested` cell.
+        notes: sentences below the table. Notes on how p was computed are added.
     """
     p_values = [cell.p_value for _, cells in lines for cell in cells.values() if isinstance(cell, Tested)]
     adjusted = iter(holm([p_value for p_value in p_values if p_value is not None]))
     rows, is_starred = [], False
     for keys, cells in lines:
-        made: dict[str, Value | str] = {}
+        figures: dict[str, Value | str] = {}
         for column, cell in cells.items():
             if not isinstance(cell, Tested):
-                made[column] = cell
+                figures[column] = cell
                 continue
             p_adjusted = None if cell.p_value is None else float(next(adjusted))
             value = Value.of(cell.difference, is_difference=True, p_adjusted=p_adjusted)
-            made |= {column: value, "p": Value.of_p(cell.p_value, is_exact=cell.is_exact)}
-            made["p (Holm)"] = Value.of_p(p_adjusted)
+            figures |= {column: value, "p": Value.of_p(cell.p_value, is_exact=cell.is_exact)}
+            figures["p (Holm)"] = Value.of_p(p_adjusted)
             is_starred = is_starred or ("p" in columns and not cell.is_exact)
-        rows.append(TableRow(keys, tuple(made.get(column, Value()) for column in columns)))
+        rows.append(TableRow(keys, tuple(figures.get(column, Value()) for column in columns)))
     return Table(
         name=name,
         title=title,
@@ -232,44 +236,51 @@ def difference_table(
     )
 
 
-def narrowed(table: Table) -> Table:
-    """Return `table` for a screen: what every row shares is said once.
+# How a key that all rows share stands in the title; the others by their value alone.
+_KEY_TEXTS = {"K": "K = {}", "seed": "seed {}", "Within": "within {}", "d (s)": "d = {} s"}
 
-    Names stand in the title instead of in columns, and a note says which columns have no interval.
+
+def narrowed(table: Table) -> Table:
+    """Return `table` with keys that all rows share moved into the title, and missing intervals into a note.
+
+    The last key always stays a column.
     """
-    table = _few_said_once(table)
+    table = _note_for_few_videos(table)
     if len(table.rows) < 2:
         return table
     last = len(table.key_titles) - 1
     shared = [at for at in range(last) if len({row.keys[at] for row in table.rows}) == 1]
-    names = [f"{table.key_titles[at]} {table.rows[0].keys[at]}" for at in shared if table.rows[0].keys[at]]
-    kept = [at for at in range(last + 1) if at not in shared]
+    values = {table.key_titles[at]: table.rows[0].keys[at] for at in shared}
+    if values.get("A", "") in table.title:  # a difference to this sampler
+        values.pop("A", None)
+    names = [_KEY_TEXTS.get(key, "{}").format(value) for key, value in values.items() if value]
+    places = [at for at in range(last + 1) if at not in shared]
     return replace(
         table,
-        title=f"{table.title} ({', '.join(names)})" if names else table.title,
-        key_titles=tuple(table.key_titles[at] for at in kept),
-        rows=tuple(replace(row, keys=tuple(row.keys[at] for at in kept)) for row in table.rows),
+        title=", ".join([table.title, *names]),
+        key_titles=tuple(table.key_titles[at] for at in places),
+        rows=tuple(replace(row, keys=tuple(row.keys[at] for at in places)) for row in table.rows),
     )
 
 
-def _few_said_once(table: Table) -> Table:
-    """Return `table` with a note in place of "[too few videos]" in columns that have no interval at all."""
+def _note_for_few_videos(table: Table) -> Table:
+    """Return `table` with a note instead of "[too few videos]" in every cell of a column without any interval."""
     cells = [
         [cell for cell in column if isinstance(cell, Value)]
         for column in zip(*(row.figures for row in table.rows), strict=True)
     ]
-    few = [at for at, column in enumerate(cells) if any(cell.has_too_few_videos for cell in column)]
-    bare = {at for at in few if all(cell.low is None for cell in cells[at])}
+    columns_with_few = [at for at, column in enumerate(cells) if any(cell.has_too_few_videos for cell in column)]
+    bare = {at for at in columns_with_few if all(cell.low is None for cell in cells[at])}
     if not bare:
         return table
     rows = tuple(
         replace(row, figures=tuple(_without_few(cell) if at in bare else cell for at, cell in enumerate(row.figures)))
         for row in table.rows
     )
-    notes = tuple(note for note in table.notes if note != TOO_FEW_NOTE or len(bare) < len(few))
+    notes = tuple(note for note in table.notes if note != TOO_FEW_NOTE or len(bare) < len(columns_with_few))
     has_others = any(cell.low is not None for column in cells for cell in column)
-    where = f" in {', '.join(table.columns[at] for at in sorted(bare))}" if has_others else ""
-    return replace(table, rows=rows, notes=(*notes, f"No interval{where}: that takes 5 videos or more."))
+    columns_text = f" in {', '.join(table.columns[at] for at in sorted(bare))}" if has_others else ""
+    return replace(table, rows=rows, notes=(*notes, f"No interval{columns_text}: that takes 5 videos or more."))
 
 
 def _without_few(cell: Value | str) -> Value | str:
@@ -277,29 +288,29 @@ def _without_few(cell: Value | str) -> Value | str:
 
 
 def notes_once(tables: Sequence[Table]) -> list[Table]:
-    """Return `tables`, shown one below the other, without the notes that an earlier one carries."""
-    said: set[str] = set()
-    kept = []
+    """Return `tables` without the notes that an earlier table of the sequence has."""
+    printed_notes: set[str] = set()
+    shortened = []
     for table in tables:
-        kept.append(replace(table, notes=tuple(note for note in table.notes if note not in said)))
-        said.update(table.notes)
-    return kept
+        shortened.append(replace(table, notes=tuple(note for note in table.notes if note not in printed_notes)))
+        printed_notes.update(table.notes)
+    return shortened
 
 
 COUNT_TITLES = ("questions", "unparsed", "errors", "fallbacks", "below K")
 
 
 def count_texts(counts: Counts | None) -> tuple[str, ...]:
-    """Return the texts under `COUNT_TITLES`; empty for a published line."""
+    """Return the texts under `COUNT_TITLES`; empty texts for a published line."""
     if counts is None:
         return ("",) * len(COUNT_TITLES)
-    others = (counts.unparsed, counts.errors, counts.fallbacks, counts.below_k)
-    return (counts.questions_text, *(str(other) for other in others))
+    counters = (counts.unparsed, counts.errors, counts.fallbacks, counts.below_k)
+    return (counts.questions_text, *(str(counter) for counter in counters))
 
 
 def number(value: float, digits: int, *, signed: bool = False) -> str:
-    """Return `value` with `digits` decimals and a true minus sign; `signed` puts a plus before the rest."""
-    # A mean of 73.75 may come out as 73.74999999999999: the order of a sum must not decide the last digit.
+    """Return `value` with `digits` decimals and a true minus sign; `signed` adds "+" if positive, "±" if 0."""
+    # A mean of 73.75 may be computed as 73.74999999999999: the order of a sum must not decide the last digit.
     text = f"{round(abs(value), 9):.{digits}f}"
     if float(text) == 0:
         return f"±{text}" if signed else text
@@ -312,20 +323,20 @@ def p_text(value: float) -> str:
 
 
 def to_terminal(table: Table, width: int) -> list[RichTable]:
-    """Return rich tables that fit `width` characters and shorten nothing: one where all fits, else several.
+    """Return one rich table if it fits `width` characters, else several that do; no text is cut.
 
-    Where the columns do not fit side by side, the first tables hold the figures without their intervals (ours over the
-    published figure and the difference), and those after them the intervals. Counts that are 0 in every row are said in
-    a note instead of a column. The last table has the notes as its caption.
+    Of several tables the first hold the figures without their intervals (the measured value above the published one and
+    the difference), the others the intervals. Counts that are 0 in every row are named in a note. The last table has
+    the notes as its caption.
     """
-    keys = [_Column(title, [row.keys[at] for row in table.rows]) for at, title in enumerate(table.key_titles)]
+    keys = [_TerminalColumn(title, [row.keys[at] for row in table.rows]) for at, title in enumerate(table.key_titles)]
     counts, notes = _counts_in_terminal(table)
     whole = [*_figure_columns(table, _terminal_text), *counts]
     if _taken(keys) + _taken(whole) <= width:
         return [_rich_table(keys, whole, notes, width)]
     figures = [*_figure_columns(table, _without_interval), *counts]
-    # Names longer than half the screen fold, between words as long as two thirds of it hold them.
-    words = [_Column(key.title, [word for text in key.texts for word in text.split()]) for key in keys]
+    # Names longer than half the screen are folded, between words if two thirds of the screen hold the longest word.
+    words = [_TerminalColumn(key.title, [word for text in key.texts for word in text.split()]) for key in keys]
     room = width - max(min(_taken(keys), width // 2), min(_taken(words), 2 * width // 3))
     intervals = _figure_columns(table, _interval_text)
     groups = [*_side_by_side(figures, room), *_side_by_side(intervals, room)]
@@ -334,26 +345,30 @@ def to_terminal(table: Table, width: int) -> list[RichTable]:
 
 
 def to_markdown(table: Table) -> str:
-    """Return a GitHub table with title and notes."""
-    shown = COUNT_TITLES if table.has_counts else ()
-    aligned = ["---"] * len(table.key_titles) + ["---:"] * (len(table.columns) + len(shown))
+    """Return `table` as GitHub Markdown, with its title as a heading and its notes below."""
+    counters = COUNT_TITLES if table.has_counts else ()
+    aligned = ["---"] * len(table.key_titles) + ["---:"] * (len(table.columns) + len(counters))
     rows = [
-        [*map(_markdown_text, row.keys), *map(_markdown_cell, row.figures), *(count_texts(row.counts) if shown else ())]
+        [
+            *map(_markdown_text, row.keys),
+            *map(_markdown_cell, row.figures),
+            *(count_texts(row.counts) if counters else ()),
+        ]
         for row in table.rows
     ]
-    lines = [f"| {' | '.join(cells)} |" for cells in ([*table.key_titles, *table.columns, *shown], aligned, *rows)]
+    lines = [f"| {' | '.join(cells)} |" for cells in ([*table.key_titles, *table.columns, *counters], aligned, *rows)]
     notes = [f"{note}  " for note in table.notes]
     return "\n".join([f"### {table.title}", "", *lines, "", *notes]).rstrip() + "\n"
 
 
 def to_latex(table: Table) -> str:
-    """Return a `table*` with booktabs rules; needs the packages booktabs and graphicx.
+    """Return `table` as a LaTeX `table*`; it needs the packages booktabs and graphicx.
 
     A column with published figures becomes three: ours, published, difference.
     """
     import pandas as pd
 
-    shown = COUNT_TITLES if table.has_counts else ()
+    count_titles = COUNT_TITLES if table.has_counts else ()
     parts = [
         ("ours", "paper", "diff.") if any(_published(row.figures[i]) for row in table.rows) else ("",)
         for i in range(len(table.columns))
@@ -361,11 +376,11 @@ def to_latex(table: Table) -> str:
     titles = [(latex_escaped(title), "") for title in table.key_titles]
     for title, under in zip(table.columns, parts, strict=True):
         titles += [(latex_escaped(title), part) for part in under]
-    titles += [(latex_escaped(title), "") for title in shown]
+    titles += [(latex_escaped(title), "") for title in count_titles]
     lines = []
     for row in table.rows:
         cells = [text for figure, under in zip(row.figures, parts, strict=True) for text in _latex_cell(figure, under)]
-        lines.append([*row.keys, *cells, *(count_texts(row.counts) if shown else ())])
+        lines.append([*row.keys, *cells, *(count_texts(row.counts) if count_titles else ())])
     has_parts = any(part for _, part in titles)
     columns = pd.MultiIndex.from_tuples(titles) if has_parts else [title for title, _ in titles]
     frame = pd.DataFrame([map(latex_escaped, line) for line in lines], columns=columns)
@@ -385,7 +400,7 @@ def to_latex(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Return one line per row with every number in a column of its own, to ten significant digits."""
+    """Return `table` as CSV: a line per row, and a column per number (value, low, high, ...) to ten digits."""
     import pandas as pd
 
     titles = [*table.key_titles]
@@ -402,7 +417,7 @@ def to_csv(table: Table) -> str:
 
 
 def latex_escaped(text: str) -> str:
-    """Return `text` with LaTeX's special characters made plain."""
+    """Return `text` with LaTeX's special characters escaped."""
     plain = {
         "\\": r"\textbackslash{}",
         "~": r"\textasciitilde{}",
@@ -420,22 +435,25 @@ def latex_escaped(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Column:
-    """One column of figures for a terminal: its title and its texts, a line each where they have several."""
+class _TerminalColumn:
+    """One column for a terminal: its title and a text per row, which may have several lines."""
 
     title: str
     texts: list[str]
 
     @property
     def width(self) -> int:
-        """The narrowest it can be: a title folds between words, a figure or a name does not."""
+        """The smallest width in characters. A title folds between words, other texts do not fold."""
         return max(len(part) for part in [*self.title.split(), *"\n".join(self.texts).split("\n"), "-"])
 
 
-def _figure_columns(table: Table, text_of: Callable[[Value | str], str]) -> list[_Column]:
-    """Return the columns in which `text_of` has something to say."""
-    made = [_Column(title, [text_of(row.figures[at]) for row in table.rows]) for at, title in enumerate(table.columns)]
-    return [column for column in made if any(column.texts)]
+def _figure_columns(table: Table, text_of: Callable[[Value | str], str]) -> list[_TerminalColumn]:
+    """Return the figure columns with the texts that `text_of` makes of cells; a column without any text is left out."""
+    candidates = [
+        _TerminalColumn(title, [text_of(row.figures[at]) for row in table.rows])
+        for at, title in enumerate(table.columns)
+    ]
+    return [column for column in candidates if any(column.texts)]
 
 
 def _terminal_text(cell: Value | str) -> str:
@@ -453,25 +471,26 @@ def _without_interval(cell: Value | str) -> str:
 
 def _interval_text(cell: Value | str) -> str:
     """Return e.g. "[60.4, 65.8]"; empty for a cell without an interval."""
-    found = re.search(r"\[[^\]]*\]", "" if isinstance(cell, str) else cell.ours_text)
-    return found[0] if found else ""
+    match = re.search(r"\[[^\]]*\]", "" if isinstance(cell, str) else cell.ours_text)
+    return match[0] if match else ""
 
 
-def _counts_in_terminal(table: Table) -> tuple[list[_Column], tuple[str, ...]]:
-    """Return the counts worth a column, and the notes with one that names those that are 0 everywhere."""
+def _counts_in_terminal(table: Table) -> tuple[list[_TerminalColumn], tuple[str, ...]]:
+    """Return the columns of counts that are not 0 in every row, and the notes with one that names the others."""
     if not table.has_counts:
         return [], table.notes
-    made = [
-        _Column(title, [count_texts(row.counts)[at] for row in table.rows]) for at, title in enumerate(COUNT_TITLES)
+    count_columns = [
+        _TerminalColumn(title, [count_texts(row.counts)[at] for row in table.rows])
+        for at, title in enumerate(COUNT_TITLES)
     ]
-    zero = [column.title for column in made if set(column.texts) <= {"0", ""}]
+    zero = [column.title for column in count_columns if set(column.texts) <= {"0", ""}]
     notes = (*table.notes, f"In every row 0: {', '.join(zero)}.") if zero else table.notes
-    return [column for column in made if column.title not in zero], notes
+    return [column for column in count_columns if column.title not in zero], notes
 
 
-def _side_by_side(columns: list[_Column], room: int) -> list[list[_Column]]:
-    """Return `columns` in groups that fit `room` characters; a group has one column at the least."""
-    groups: list[list[_Column]] = []
+def _side_by_side(columns: list[_TerminalColumn], room: int) -> list[list[_TerminalColumn]]:
+    """Return `columns` in groups that fit `room` characters, at least one column each."""
+    groups: list[list[_TerminalColumn]] = []
     for column in columns:
         if not groups or _taken([*groups[-1], column]) > room:
             groups.append([])
@@ -479,27 +498,29 @@ def _side_by_side(columns: list[_Column], room: int) -> list[list[_Column]]:
     return groups
 
 
-def _taken(columns: Sequence[_Column]) -> int:
-    """Return the characters that columns take side by side: each has a blank on both sides and one after it."""
+def _taken(columns: Sequence[_TerminalColumn]) -> int:
+    """Return the width in characters of columns side by side, with 3 blanks for each."""
     return sum(column.width + 3 for column in columns)
 
 
-def _key_widths(keys: Sequence[_Column], room: int) -> list[int]:
-    """Return the widths of the names' columns: their own, or less from the widest where there is less room."""
+def _key_widths(keys: Sequence[_TerminalColumn], room: int) -> list[int]:
+    """Return the widths of the key columns, the widest reduced (to no less than 8) until all fit `room`."""
     widths = [column.width for column in keys]
     while sum(widths) + 3 * len(widths) > room and max(widths) > 8:
         widths[widths.index(max(widths))] -= 1
     return widths
 
 
-def _rich_table(keys: list[_Column], columns: list[_Column], notes: Sequence[str], width: int) -> RichTable:
+def _rich_table(
+    keys: list[_TerminalColumn], columns: list[_TerminalColumn], notes: Sequence[str], width: int
+) -> RichTable:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
     from rich.text import Text
 
     drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, caption=Text("\n".join(notes)), caption_justify="left")
-    for column, most in zip(keys, _key_widths(keys, width - _taken(columns)), strict=True):
-        drawn.add_column(column.title, overflow="fold", width=most)
+    for column, max_width in zip(keys, _key_widths(keys, width - _taken(columns)), strict=True):
+        drawn.add_column(column.title, overflow="fold", width=max_width)
     for column in columns:
         drawn.add_column(column.title, justify="right", overflow="fold", width=column.width)
     for texts in zip(*(column.texts for column in [*keys, *columns]), strict=True):
@@ -527,6 +548,7 @@ def _published(figure: Value | str) -> bool:
 
 
 def _latex_cell(figure: Value | str, parts: tuple[str, ...]) -> list[str]:
+    """Return a text for each of `parts`: measured value, published value, difference."""
     texts = [figure] if isinstance(figure, str) else [figure.ours_text, figure.published_text, figure.difference_text]
     return [*texts, "", ""][: len(parts)]
 
@@ -535,10 +557,11 @@ _CSV_PARTS = ("", " low", " high", " published", " difference", " spread over se
 
 
 def _csv_cell(figure: Value | str) -> list[object]:
+    """Return the text alone, or a value for each of `_CSV_PARTS`."""
     if isinstance(figure, str):
         return [figure]
-    ours = figure.text if figure.ours is None and figure.text else figure.ours  # "not scored here"
-    values = (ours, figure.low, figure.high, figure.published, figure.difference, figure.spread)
+    number_or_text = figure.text if figure.ours is None and figure.text else figure.ours  # "not scored here"
+    values = (number_or_text, figure.low, figure.high, figure.published, figure.difference, figure.spread)
     return [value if value is None or isinstance(value, str) else float(f"{value:.10g}") for value in values]
 
 
@@ -550,7 +573,7 @@ def _csv_counts(row: TableRow) -> list[object]:
 
 
 def spreadsheet_cell(text: str) -> str:
-    """Return `text` with an apostrophe before it where a spreadsheet would take it for a formula."""
+    """Return `text` with an apostrophe before it if a spreadsheet would read it as a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(text) else text
 
 

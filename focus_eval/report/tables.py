@@ -1,4 +1,7 @@
-"""Makes tables of a run's rows."""
+"""The tables of a run's results, in the paper's layouts or as an overview.
+
+print(to_markdown(results_table(load_run("results/runs/demo"))))
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,8 @@ def read_anchors(name: str) -> tuple[Mapping[str, str], ...]:
     """
     path = resource_path("paper") / f"{name}.csv"
     if not path.is_file():
-        known = ", ".join(sorted(item.stem for item in resource_path("paper").glob("*.csv")))
-        raise InvalidInput(f"no published table {name!r}; there are: {known}")
+        table_names = ", ".join(sorted(item.stem for item in resource_path("paper").glob("*.csv")))
+        raise InvalidInput(f"no published table {name!r}; there are: {table_names}")
     with open(path, newline="", encoding="utf-8") as file:
         return tuple(csv.DictReader(file))
 
@@ -45,12 +48,12 @@ def read_anchors(name: str) -> tuple[Mapping[str, str], ...]:
 def _source(lines: Sequence[Mapping[str, str]]) -> str:
     """Return e.g. "FOCUS, ICLR 2026, table 2"."""
     numbers = sorted({line["table"] for line in lines}, key=lambda entry: (entry == "appendix", entry))
-    named = [number if number == "appendix" else f"table {number}" for number in numbers]
-    return f"{lines[0]['source']}, {' and '.join(named)}"
+    table_texts = [number if number == "appendix" else f"table {number}" for number in numbers]
+    return f"{lines[0]['source']}, {' and '.join(table_texts)}"
 
 
 def published_value(line: Mapping[str, str] | None, column: str) -> float | None:
-    """Return the figure in `column` of a published line, None where it has none."""
+    """Return the figure in `column` of a published line; None if the line is None or has no such figure."""
     text = line.get(column, "") if line else ""
     return float(text) if text else None
 
@@ -69,18 +72,18 @@ _OTHER_ENCODERS = {"qframe": "longclip"}
 _AT_ANY_SIZE = recall_column(NEAR_SECONDS, any_size=True)
 # Options with which the paper ran a sampler that are not our defaults.
 _PUBLISHED_OPTIONS: Mapping[str, Mapping[str, Any]] = {"qframe": {"fixed_frames": True}}
-# What the lines of a table differ in; a published line is found by it.
+# The options that the lines of a table differ in.
 _OPTIONS_OF_LINES = {"alpha": ("alpha", "zoom_ratio"), "clip_length": ("clip_seconds", "coarse_every_sec")}
 
 
 def has_published_settings(
     table: str, line: Mapping[str, str], part: pd.DataFrame, variants: Iterable[SelectionRow]
 ) -> bool:
-    """Return whether rows have the model, K, encoder and options of the published `line` that they would stand beside.
+    """Return True if all rows have the model, K, encoder and options of a published line.
 
     Args:
         table: name of the published table.
-        line: of that table.
+        line: line of that table.
         part: rows of one figure, with `k`, `encoder`, `selection_id` and, where models answered, `model`.
         variants: one selection row for every selection id.
     """
@@ -88,8 +91,8 @@ def has_published_settings(
         return False
     if set(part["k"]) != {_published_k(line)}:
         return False
-    mine = set(part["selection_id"])
-    return all(_is_as_published(table, row) for row in variants if row.selection_id in mine)
+    selection_ids = set(part["selection_id"])
+    return all(_is_as_published(table, row) for row in variants if row.selection_id in selection_ids)
 
 
 def _published_k(line: Mapping[str, str]) -> int:
@@ -100,8 +103,8 @@ def _published_k(line: Mapping[str, str]) -> int:
 
 
 def _is_as_published(table: str, row: SelectionRow) -> bool:
-    own = _OPTIONS_OF_LINES.get(table, ())
-    changed = {name: value for name, value in row.changed_options.items() if name not in own}
+    line_options = _OPTIONS_OF_LINES.get(table, ())
+    changed = {name: value for name, value in row.changed_options.items() if name not in line_options}
     if changed != _PUBLISHED_OPTIONS.get(row.sampler, {}):
         return False
     return table == "encoder" or row.encoder in ("", _OTHER_ENCODERS.get(row.sampler, _ENCODER))
@@ -113,23 +116,28 @@ AnchorKey = Callable[[Values], dict[str, str]]
 
 @dataclass(frozen=True)
 class Column:
-    """One column: a metric over the rows where all of `where` holds; `published` is its column among the anchors."""
+    """One column: a metric over the rows that meet the conditions.
+
+    Args:
+        conditions: column of the rows -> value that it must have.
+        published: column of the published table; "" for none.
+    """
 
     title: str
     metric: str = "accuracy"
-    where: Mapping[str, str] = field(default_factory=dict)
+    conditions: Mapping[str, str] = field(default_factory=dict)
     published: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """One table's shape.
+    """The layout of one table.
 
     Args:
         keys: columns of the answer frame that name a line.
-        anchor_key: the line of the published table of this name that a line of ours stands beside; None without one.
-        published_keys: texts for `keys` of a published line that we have no rows for.
-        benchmark: where the whole table is about one.
+        anchor_key: fields that find the published line for a line of ours; None without a published table.
+        published_keys: texts for `keys` of a published line without rows of ours.
+        benchmark: of the whole table; "" for several.
     """
 
     name: str
@@ -156,7 +164,7 @@ KEY_TITLES = {
     "clip_seconds": "Clip (s)",
     "k": "K",
 }
-_LENGTHS = tuple(Column(name.capitalize(), where={"bucket": name}, published=name) for name in BUCKETS)
+_LENGTHS = tuple(Column(name.capitalize(), conditions={"bucket": name}, published=name) for name in BUCKETS)
 _OVERALL = Column("Overall", published="overall")
 
 
@@ -165,7 +173,10 @@ def _beside_sampler(name: str) -> AnchorKey:
 
 
 def _variant(column: str, of: str) -> AnchorKey:
-    """The published line goes by one option, and says "uniform" where the baseline stands."""
+    """Return a function from a row's values to its key in a published table of one option.
+
+    The key is `column`, with the value of field `of`, or "uniform" for the baseline.
+    """
 
     def key(values: Values) -> dict[str, str]:
         if published_sampler(values["sampler"]) == "uniform":
@@ -176,12 +187,13 @@ def _variant(column: str, of: str) -> AnchorKey:
     return key
 
 
-def _pivot(name: str, title: str, samplers: tuple[str, ...]) -> Layout:
+def _by_sampler_layout(name: str, title: str, samplers: tuple[str, ...]) -> Layout:
+    """Return a LongVideoBench layout: a line per model, a column per sampler."""
     return Layout(
         name=name,
         title=title,
         keys=("model",),
-        columns=tuple(Column(sampler, where={"sampler": sampler}, published=sampler) for sampler in samplers),
+        columns=tuple(Column(sampler, conditions={"sampler": sampler}, published=sampler) for sampler in samplers),
         anchor_key=lambda values: {"model": str(values["model"])},
         published_keys=lambda line: (line["model"],),
         benchmark="longvideobench",
@@ -196,8 +208,8 @@ LAYOUTS = {
             title="Accuracy of models with uniform frames and with FOCUS",
             keys=("model", "sampler"),
             columns=(
-                Column("LongVideoBench", where={"benchmark": "longvideobench"}, published="longvideobench"),
-                Column("Video-MME", where={"benchmark": "videomme"}, published="videomme"),
+                Column("LongVideoBench", conditions={"benchmark": "longvideobench"}, published="longvideobench"),
+                Column("Video-MME", conditions={"benchmark": "videomme"}, published="videomme"),
             ),
             anchor_key=_beside_sampler("model"),
             published_keys=lambda line: (line["model"], line["sampler"]),
@@ -225,7 +237,7 @@ LAYOUTS = {
         ),
         Layout(
             name="alpha",
-            title="Share of clips looked at closely",
+            title="Share of clips in the second stage (alpha)",
             keys=("sampler", "alpha"),
             columns=(
                 Column("Accuracy", published="accuracy"),
@@ -241,16 +253,16 @@ LAYOUTS = {
             title="Accuracy on MLVU and VSI-Bench",
             keys=("model", "sampler"),
             columns=(
-                Column("MLVU", "task_mean", where={"benchmark": "mlvu"}, published="mlvu"),
-                Column("MLVU, over questions", where={"benchmark": "mlvu"}),
-                Column("VSI-Bench", "task_mean", where={"benchmark": "vsibench"}, published="vsibench"),
-                Column("VSI-Bench, over questions", where={"benchmark": "vsibench"}),
+                Column("MLVU", "task_mean", conditions={"benchmark": "mlvu"}, published="mlvu"),
+                Column("MLVU, over questions", conditions={"benchmark": "mlvu"}),
+                Column("VSI-Bench", "task_mean", conditions={"benchmark": "vsibench"}, published="vsibench"),
+                Column("VSI-Bench, over questions", conditions={"benchmark": "vsibench"}),
             ),
             anchor_key=_beside_sampler("model"),
             published_keys=lambda line: (line["model"], line["sampler"]),
         ),
-        _pivot("two_stage", "Coarse only, fine only, both", ("uniform", "focus_c", "focus_f", "focus")),
-        _pivot("bernstein", "With and without the confidence radius", ("uniform", "focus_m", "focus")),
+        _by_sampler_layout("two_stage", "Coarse only, fine only, both", ("uniform", "focus_c", "focus_f", "focus")),
+        _by_sampler_layout("bernstein", "With and without the confidence radius", ("uniform", "focus_m", "focus")),
         Layout(
             name="clip_length",
             title="Seconds per clip",
@@ -264,7 +276,7 @@ LAYOUTS = {
         ),
         Layout(
             name="encoder",
-            title="Which network gives relevance",
+            title="Encoder that gives relevance",
             keys=("sampler", "encoder"),
             columns=(Column("Accuracy", published="accuracy"),),
             anchor_key=_variant("encoder", "encoder"),
@@ -276,7 +288,7 @@ LAYOUTS = {
             title="Accuracy by length, evidence recall and cost",
             keys=("benchmark", "model", "label"),
             columns=(
-                *(Column(item.title, where=item.where) for item in _LENGTHS),
+                *(Column(item.title, conditions=item.conditions) for item in _LENGTHS),
                 Column("Overall"),
                 Column("Mean of task types", "task_mean"),
                 *(Column(f"Recall@{seconds:g} s (%)", recall_column(seconds)) for seconds in RECALL_SECONDS),
@@ -301,7 +313,7 @@ def layout_named(name: str) -> Layout:
     return LAYOUTS[name]
 
 
-# What may differ between lines although the layout does not name it; it is then named.
+# Fields that become keys of a line where lines differ in them.
 _HIDDEN_KEYS = ("model", "k", "label", "encoder")
 _NO_ENCODER = "none"
 
@@ -309,8 +321,8 @@ _NO_ENCODER = "none"
 def results_table(run: Run, layout: str | None = None) -> Table:
     """Return the table of `run`: the paper's layout that its matrix names, or the overview.
 
-    Every figure stands with its 95 % interval, the published one and the difference; published lines that the run
-    has no rows for are kept, so that the table has the paper's shape.
+    Every figure has its 95 % interval, the published figure and the difference. Published lines without rows of the run
+    stay, so that the table has the paper's shape.
 
     Raises:
         UnknownName: no such layout.
@@ -352,7 +364,7 @@ def _in_any_column(shape: Layout, lines: pd.DataFrame) -> NDArray[np.bool_]:
     inside = np.zeros(len(lines), dtype=bool)
     for column in shape.columns:
         matches = np.ones(len(lines), dtype=bool)
-        for name, value in column.where.items():
+        for name, value in column.conditions.items():
             matches &= (lines[name] == value).to_numpy(dtype=bool)
         inside |= matches
     return inside
@@ -365,8 +377,8 @@ def _line_order(part: pd.DataFrame) -> tuple[Any, ...]:
 
 def _keys(shape: Layout, lines: pd.DataFrame) -> tuple[str, ...]:
     keys = tuple(key for key in shape.keys if lines.empty or key in lines)
-    where = {name for column in shape.columns for name in column.where}
-    fixed = [*keys, *(name for name in (*where, "sampler") if name not in keys and name in lines)]
+    condition_columns = {name for column in shape.columns for name in column.conditions}
+    fixed = [*keys, *(name for name in (*condition_columns, "sampler") if name not in keys and name in lines)]
     for hidden in _HIDDEN_KEYS:
         if lines.empty or hidden in keys or hidden not in lines:
             continue
@@ -379,71 +391,71 @@ def _keys(shape: Layout, lines: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _row(run: Run, shape: Layout, values: dict[str, Any], part: pd.DataFrame) -> tuple[float, TableRow]:
-    """Return a line of ours and its place: that of the published line it stands beside, else after them all.
+    """Return a measured line and its place among the published lines, after them all if none matches.
 
-    Where the settings differ from the published ones no published figure stands beside ours: the place is just before
-    the published line.
+    If its settings differ from the published ones, the line has no published figure, and its place is just before the
+    published line.
     """
-    named = {**{name: part[name].iloc[0] for name in ("sampler", "benchmark") if name in part}, **values}
+    key_values = {**{name: part[name].iloc[0] for name in ("sampler", "benchmark") if name in part}, **values}
     published = read_anchors(shape.anchors) if shape.anchors else ()
-    wanted = shape.anchor_key(named) if shape.anchor_key else {}
-    place = next((i for i, line in enumerate(published) if wanted.items() <= line.items()), len(published))
+    anchor = shape.anchor_key(key_values) if shape.anchor_key else {}
+    place = next((i for i, line in enumerate(published) if anchor.items() <= line.items()), len(published))
     line = published[place] if place < len(published) else None
     figures, is_beside = [], False
-    wheres = {tuple(column.where.items()): column.where for column in shape.columns}
-    parts = {key: _where(part, where) for key, where in wheres.items()}
-    chosen = {key: measures.selections_of(run, here) for key, here in parts.items()}
+    all_conditions = {tuple(column.conditions.items()): column.conditions for column in shape.columns}
+    parts = {key: _rows_meeting(part, condition) for key, condition in all_conditions.items()}
+    selections = {key: measures.selections_of(run, rows) for key, rows in parts.items()}
     for column in shape.columns:
-        key = tuple(column.where.items())
+        key = tuple(column.conditions.items())
         value = published_value(line, column.published) if column.published else None
-        here = part if parts[key].empty else parts[key]
-        if line and value is not None and not has_published_settings(shape.anchors, line, here, run.variants):
+        rows = part if parts[key].empty else parts[key]
+        if line and value is not None and not has_published_settings(shape.anchors, line, rows, run.variants):
             value = None
         is_beside = is_beside or value is not None
-        figures.append(_figure(run, column, parts[key], chosen[key], value))
+        figures.append(_figure(run, column, parts[key], selections[key], value))
     texts = {**values, "sampler": _sampler_text(part, values)} if "sampler" in values else values
     row = TableRow(tuple(map(_key_text, texts.values())), tuple(figures), measures.counts_of(run, part))
     return place if is_beside or line is None else place - 0.5, row
 
 
 def _sampler_text(part: pd.DataFrame, keys: Iterable[str]) -> str:
-    """The sampler with its options that are not default and have no column among `keys`."""
+    """Return the sampler with its options that are not default and have no column among `keys`."""
     column = next((key for key in keys if key in ("alpha", "clip_seconds")), "")
     return " / ".join(sorted(set(part[f"sampler_text {column}"])))
 
 
-def _figure(run: Run, column: Column, part: pd.DataFrame, chosen: pd.DataFrame, published: float | None) -> Value:
+def _figure(run: Run, column: Column, part: pd.DataFrame, selections: pd.DataFrame, published: float | None) -> Value:
     if column.metric in ("accuracy", "task_mean"):
         if "is_answered" not in part:
             return Value(published=published)
         return measures.accuracy_figure(part, published=published, over_types=column.metric == "task_mean")
-    if chosen.empty:
+    if selections.empty:
         return Value(published=published)
     if column.metric == "frames_scored":
-        return Value(ours=measures.frames_scored_percent(chosen), published=published, digits=2)
+        return Value(ours=measures.frames_scored_percent(selections), published=published, digits=2)
     if column.metric == "forwards":
-        return Value(ours=measures.forwards_percent(chosen), digits=2)
+        return Value(ours=measures.forwards_percent(selections), digits=2)
     if column.metric == "hours":
-        hours = measures.hours_per_seed(chosen)
+        hours = measures.hours_per_seed(selections)
         if hours is None:
             return Value(published=None)
-        paid = (run.pays_its_own[key] for key in zip(chosen["benchmark"], chosen["selection_id"], strict=True))
-        comparable = measures.runs_on_gpu(chosen) and all(paid)
+        paid = (run.pays_its_own[key] for key in zip(selections["benchmark"], selections["selection_id"], strict=True))
+        comparable = measures.runs_on_gpu(selections) and all(paid)
         digits = 1 if hours >= 10 else 2 if hours >= 0.1 else 4
         return Value(ours=hours, published=published if comparable else None, digits=digits)
-    if column.metric == _AT_ANY_SIZE and not measures.has_sizes(chosen):
+    if column.metric == _AT_ANY_SIZE and not measures.has_sizes(selections):
         return Value()  # what stands in the other columns
-    return measures.recall_figure(chosen, column.metric)
+    return measures.recall_figure(selections, column.metric)
 
 
-def _where(part: pd.DataFrame, where: Mapping[str, str]) -> pd.DataFrame:
-    for name, value in where.items():
+def _rows_meeting(part: pd.DataFrame, conditions: Mapping[str, str]) -> pd.DataFrame:
+    for name, value in conditions.items():
         part = part[part[name] == value]
     return part
 
 
 def _kept_columns(shape: Layout, rows: Sequence[TableRow]) -> list[tuple[int, str]]:
-    """A layout of the paper whole; of the overview the columns with figures (no recall without evidence)."""
+    """Return index and title of the columns to show: all for a layout of the paper, else those with a figure."""
     if shape.anchors:
         return [(i, column.title) for i, column in enumerate(shape.columns)]
     has_ours = [
@@ -459,11 +471,11 @@ def _with_device(columns: list[tuple[int, str]], run: Run) -> list[tuple[int, st
     return [(i, hours if title == "Hours" else title) for i, title in columns]
 
 
-def _published_only(shape: Layout, keys: Sequence[str], taken: set[float]) -> list[tuple[float, TableRow]]:
-    """The published lines that no line of ours stands beside, each with its place."""
+def _published_only(shape: Layout, keys: Sequence[str], taken_places: set[float]) -> list[tuple[float, TableRow]]:
+    """Return the published lines whose place is not in `taken_places`, each with its place."""
     rows: list[tuple[float, TableRow]] = []
     for place, line in enumerate(read_anchors(shape.anchors) if shape.anchors else ()):
-        if place in taken:
+        if place in taken_places:
             continue
         texts = dict(zip(shape.keys, shape.published_keys(line), strict=True))
         texts["label"] = texts.get("sampler", "")
@@ -474,8 +486,8 @@ def _published_only(shape: Layout, keys: Sequence[str], taken: set[float]) -> li
 
 def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]:
     counts = [row.counts for row in rows if row.counts is not None]
-    asked = dict.fromkeys(count.questions_text for count in counts if count.is_partial)
-    notes = [f"Partial run: {', '.join(asked)} questions."] if asked else []
+    partial_counts = dict.fromkeys(count.questions_text for count in counts if count.is_partial)
+    notes = [f"Partial run: {', '.join(partial_counts)} questions."] if partial_counts else []
     figures = [figure for row in rows for figure in row.figures if isinstance(figure, Value)]
     if any(figure.low is not None for figure in figures):
         notes.append("Brackets: 95 % interval, t on the logit scale, clustered by video.")
@@ -486,7 +498,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
             f"Published: {_source(read_anchors(shape.anchors))}. No test says whether ours differs: the answers behind "
             "a published figure are not published with it."
         )
-        notes.append("A published figure stands beside lines of its own model, K, encoder and options only.")
+        notes.append("A published figure is printed only beside lines with its model, K, encoder and options.")
         notes += asked_otherwise(run)
     notes += _pivoted_options(run, shape)
     if any(column.metric == "task_mean" for column in shape.columns) and _reports_task_means(run):
@@ -511,8 +523,8 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
         notes.append(f"{PIXELS_NOTE} Any size: as if a small frame were a whole one.")
     notes += run.mixed_versions
     if cuts := run.cut_queries:
-        said = ", ".join(f"{encoder} cut {cut} of {asked}" for encoder, (cut, asked) in cuts.items())
-        notes.append(f"The encoder reads only the start of long questions: {said}.")
+        cut_texts = ", ".join(f"{encoder} cut {n_cut} of {n}" for encoder, (n_cut, n) in cuts.items())
+        notes.append(f"The encoder reads only the start of long questions: {cut_texts}.")
     notes += measures.scan_notes(run.selection_frame) + measures.llm_notes(run.selection_frame)
     if any(figure.seeds > 1 for figure in figures):
         notes.append("±: standard deviation over seeds; the interval is that of the mean over seeds.")
@@ -527,18 +539,18 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
 
 
 def asked_otherwise(run: Run) -> list[str]:
-    """Return what `run` asks otherwise than the runs behind published figures, a sentence each."""
+    """Return a sentence for each difference between the settings of `run` and those of the published runs."""
     if "against" not in run.provenance:
-        return ["What is asked otherwise than there was not recorded: focus-eval run does so."]
-    return [f"Asked otherwise than there: {line}" for line in run.provenance["against"]]
+        return ["Differences to the published runs are not recorded; focus-eval run records them."]
+    return [f"Differs from the published runs: {line}" for line in run.provenance["against"]]
 
 
 def _hours_notes(run: Run) -> list[str]:
-    """What the hours of lines are that gained from one another's frames."""
+    """Return notes on the hours of lines that share frames with others."""
     frame = run.selection_frame
     notes = [
-        "Hours: what a line would have taken alone. Opening and choosing as measured, and each of its frames at the "
-        "mean seconds of a forward of its encoder, and of the wait for decoding, on that device in this run."
+        "Hours: of each line alone. Opening and choosing as measured; each of its frames at the mean seconds of a "
+        "forward of its encoder, and of the wait for decoding, on that device in this run."
     ]
     if unmeasured := sorted(set(frame.loc[frame["charged_seconds"].isna() & frame["has_cost"], "encoder"])):
         notes.append(f"No hours: every frame of {', '.join(unmeasured)} came from the store, no forward was measured.")
@@ -546,7 +558,7 @@ def _hours_notes(run: Run) -> list[str]:
 
 
 def _unparsed_note(run: Run) -> str:
-    """What an answer that could not be read counts as: lmms-eval's own rules may guess, and a guess may be right."""
+    """Return a note on how answers that could not be parsed count: a rule of lmms-eval may guess, and may be right."""
     frame = run.answer_frame
     n_scored = int((frame["is_unparsed"] & (frame["score"] > 0)).sum())
     guessed = f", but {n_scored} of this run got points from a rule of lmms-eval's, which may guess" if n_scored else ""
@@ -554,13 +566,13 @@ def _unparsed_note(run: Run) -> str:
 
 
 def _pivoted_options(run: Run, shape: Layout) -> list[str]:
-    """Notes where a column headed by a sampler's name holds it with other options than the default ones."""
-    named = {column.where["sampler"] for column in shape.columns if "sampler" in column.where}
+    """Return notes on columns headed by a sampler's name that hold it with options that are not default."""
+    column_samplers = {column.conditions["sampler"] for column in shape.columns if "sampler" in column.conditions}
     frame = run.selection_frame
-    if frame.empty or not named:
+    if frame.empty or not column_samplers:
         return []
-    shown = frame[frame["sampler"].isin(named) & (frame["label"] != frame["sampler"])]
-    pairs = sorted(set(zip(shown["sampler"], shown["label"], strict=True)))
+    other_options = frame[frame["sampler"].isin(column_samplers) & (frame["label"] != frame["sampler"])]
+    pairs = sorted(set(zip(other_options["sampler"], other_options["label"], strict=True)))
     return [f"{sampler} here: {label}." for sampler, label in pairs]
 
 

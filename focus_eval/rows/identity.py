@@ -1,4 +1,4 @@
-"""Says what makes two results the same: the one identity of a selection and of an answer, and its hash."""
+"""Identities of selections and answers: what can change a result, and the hash over it."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from focus_eval.core.resources import resource_path
 
 # What a model's wrapper may be told without any answer changing: such arguments are part of no identity, so that a run
 # goes on with another device, batch size or limit on cost and finds its rows.
-WITHOUT_EFFECT = (
+ARGUMENTS_WITHOUT_EFFECT = (
     "device", "device_map", "batch_size", "num_concurrent", "timeout", "max_retries", "retry_backoff_s",
     "decode_gigabytes", "max_cost", "price_input", "price_output",
 )  # fmt: skip
 
 
-# Raised whenever our code may turn the same answer into another row.
+# Increased whenever the same answer may become another row.
 ANSWER_VERSION = 1
 
 
-def with_effect(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def effective_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a wrapper that can change an answer."""
-    return {name: value for name, value in arguments.items() if name not in WITHOUT_EFFECT}
+    return {name: value for name, value in arguments.items() if name not in ARGUMENTS_WITHOUT_EFFECT}
 
 
-class IdentifiedSampler(Protocol):
-    """What an identity says of a sampler; see `FrameSampler` for what each member means."""
+class HasIdentity(Protocol):
+    """The part of a `FrameSampler` that identifies it."""
 
     @property
     def name(self) -> str: ...
@@ -46,7 +46,7 @@ class IdentifiedSampler(Protocol):
 
 
 def selection_identity(
-    sampler: IdentifiedSampler,
+    sampler: HasIdentity,
     *,
     k: int,
     seed: int,
@@ -60,18 +60,18 @@ def selection_identity(
     query: str = "question",
     inexact_backend: str = "",
 ) -> dict[str, Any]:
-    """Return everything that can change the frames chosen for a question, JSON values only.
+    """Return everything that can change the frames chosen for a question, as JSON values.
 
-    A run of one question, a part of a matrix and a simulation all say it through here; a matrix adds its questions.
+    Used alike by single selections, matrices (which add their questions) and simulations.
 
     Args:
         encoder, encoder_revision: what gives relevance, to the byte of its weights or file; "" where nothing is pulled.
         scan_encoder, scan_encoder_revision: likewise of what scans, whatever name the sampler's option gives it.
         llm, llm_revision: likewise of the model that the sampler asks.
-        query: what of a question the encoder is given.
+        query: form of the encoder's text, as in `query_text`.
         inexact_backend: the video reader, where its pixels are not the exact ones.
     """
-    # What is as usual is left out, so that ids made before there was a choice stay the same.
+    # Defaults are left out, so that ids from before an option existed stay the same.
     unusual = {
         "scan_encoder": scan_encoder,
         "scan_encoder_revision": scan_encoder_revision,
@@ -109,9 +109,9 @@ def answer_identity(
     frame_policy: str,
     answer_parsing: str,
     packages: Sequence[str] = (),
-    **more: Any,
+    **fields: Any,
 ) -> dict[str, Any]:
-    """Return everything that can change a model's answer, JSON values only.
+    """Return everything that can change a model's answer, as JSON values.
 
     Args:
         arguments: of the model's wrapper; those without effect on an answer are left out.
@@ -119,11 +119,11 @@ def answer_identity(
         selection: identity or id of the selection that is shown.
         task: the lmms-eval task; the prompt it is asked with is part of the identity.
         packages: of the model, whose versions can change an answer beside those of every model.
-        more: what only some roads have, e.g. split and generation arguments.
+        fields: further parts that only some runs have, e.g. split and generation arguments.
     """
     return {
         "model": model,
-        "arguments": with_effect(arguments),
+        "arguments": effective_arguments(arguments),
         "weights": weights,
         "selection": selection,
         "task": task,
@@ -133,12 +133,12 @@ def answer_identity(
         "answer_parsing": answer_parsing,
         "answer_version": ANSWER_VERSION,
         "versions": answering_versions(*packages),
-        **more,
+        **fields,
     }
 
 
 def task_digest(task: str) -> str:
-    """Return a hash over the YAML of a task of ours, prompts included; "" for a task that lmms-eval's version fixes."""
+    """Return a hash over the YAML of a task of this package, with prompts; "" for a task of lmms-eval itself."""
     digest, name = hashlib.sha256(), f"{task}.yaml"
     while name and (file := resource_path("tasks") / name).is_file():
         text = file.read_text(encoding="utf-8")
@@ -162,8 +162,8 @@ PACKAGES = (
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the installed packages that can change a number."""
-    found = {package: stated for package in PACKAGES if (stated := _version(package))}
-    return {"python": platform.python_version(), **found}
+    installed = {package: number for package in PACKAGES if (number := _version(package))}
+    return {"python": platform.python_version(), **installed}
 
 
 @cache  # asked several times a question, and a look at the disk each
@@ -176,8 +176,8 @@ def _version(package: str) -> str:
 
 def answering_versions(*packages: str) -> dict[str, str]:
     """Return the versions that are part of an answer's identity: of transformers, lmms-eval and `packages`."""
-    found = versions()
-    return {package: found[package] for package in ("transformers", "lmms-eval", *packages) if package in found}
+    installed = versions()
+    return {package: installed[package] for package in ("transformers", "lmms-eval", *packages) if package in installed}
 
 
 def git_revision() -> str | None:

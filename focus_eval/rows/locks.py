@@ -1,4 +1,4 @@
-"""Locks files among processes, and says which folder gives no locks and what to do."""
+"""Lock files among processes, with an error that names a folder whose file system has no locks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["FolderLock", "Timeout"]
 
 
 class FolderLock(FileLock):
-    """A lock of the operating system on a file: it is gone with the process, also after a kill.
+    """A lock of the operating system on a file, which ends with the process, also after a kill.
 
     Raises:
         Timeout: another process holds it for longer than `timeout` seconds.

@@ -1,4 +1,4 @@
-"""Packs a run's folder into one zip file with checksums, and unpacks it without trusting what is in it."""
+"""Packs a run's folder into a zip file with checksums, and unpacks such files without trusting them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SUMS_FILE = "SHA256SUMS"
 # Links to parts are followed, one level below `selections/` and `answers/`; `*/*` goes through a link, `**` does not.
 _PARTS = ("selections", "answers")
 _ROWS = ("*.json", "*.jsonl", "*.parquet")
-_KEPT = (
-    "*.json", "*.jsonl", "report*.*", "traces/*.jsonl",
-    *(f"{kind}/{below}{name}" for kind in _PARTS for below in ("", "*/") for name in _ROWS),
+_PACKED_FILES = (
+    "*.json", "*.jsonl", "report*.*", "methods.md", "references.bib", "traces/*.jsonl",
+    *(f"{kind}/{subfolder}{name}" for kind in _PARTS for subfolder in ("", "*/") for name in _ROWS),
 )  # fmt: skip
 _PICTURES = ("figures/*", "report_thumbnails/*")
 _PACKED_ALREADY = {".parquet", ".png", ".jpg", ".pdf"}
@@ -53,34 +53,34 @@ def pack_run(folder: Path, out: Path, *, pictures: bool = False) -> list[str]:
         raise InvalidInput(f"{out}: a packed run is a .zip file")
     url = object_url(out)
     if url is not None:
-        with tempfile.TemporaryDirectory(prefix="focus-eval-") as made:
-            kept = pack_run(folder, Path(made) / out.name, pictures=pictures)
+        with tempfile.TemporaryDirectory(prefix="focus-eval-") as scratch:
+            packed_names = pack_run(folder, Path(scratch) / out.name, pictures=pictures)
             # One object, whole or not at all: nothing of it needs links, locks or renaming there.
-            with _at_url(url) as (files, place):
-                files.put_file(str(Path(made) / out.name), place)
-        return kept
-    found = {path for pattern in (*_KEPT, *(_PICTURES if pictures else ())) for path in folder.glob(pattern)}
-    names = {path.relative_to(folder).as_posix(): path for path in found if path.is_file()}
-    kept = sorted(name for name in names if not any(part.startswith(".") for part in name.split("/")))
-    if not any(name.split("/")[0] in _PARTS for name in kept):
+            with _open_store(url) as (files, place):
+                files.put_file(str(Path(scratch) / out.name), place)
+        return packed_names
+    paths = {path for pattern in (*_PACKED_FILES, *(_PICTURES if pictures else ())) for path in folder.glob(pattern)}
+    names = {path.relative_to(folder).as_posix(): path for path in paths if path.is_file()}
+    packed_names = sorted(name for name in names if not any(part.startswith(".") for part in name.split("/")))
+    if not any(name.split("/")[0] in _PARTS for name in packed_names):
         raise InvalidInput(f"{folder}: no rows under selections/ or answers/ to pack")
     run = folder.resolve().name
     out.parent.mkdir(parents=True, exist_ok=True)
-    with _not_running(folder), replace_file(out) as part, zipfile.ZipFile(part, "w") as file:
-        sums = [f"{_add(file, f'{run}/{name}', names[name])}  {name}\n" for name in kept]
+    with _hold_lock(folder), replace_file(out) as part, zipfile.ZipFile(part, "w") as file:
+        sums = [f"{_add(file, f'{run}/{name}', names[name])}  {name}\n" for name in packed_names]
         file.writestr(_entry(f"{run}/{SUMS_FILE}"), "".join(sums))
-    return kept
+    return packed_names
 
 
 def object_url(path: Path) -> str | None:
-    """Return the URL of an object store that `path` was meant as ("s3://..."), of which a path keeps one slash."""
-    found = _URL.match(str(path))
-    return f"{found[1]}://{str(path)[found.end() :]}" if found and not path.exists() else None
+    """Return the URL ("s3://...") that `path` stands for; None if it is a local path."""
+    match = _URL.match(str(path))
+    return f"{match[1]}://{str(path)[match.end() :]}" if match and not path.exists() else None
 
 
 @contextmanager
-def _at_url(url: str) -> Iterator[tuple[Any, str]]:
-    """Give the file system of `url`, and the place in it.
+def _open_store(url: str) -> Iterator[tuple[Any, str]]:
+    """Yield the file system of `url` and the path in it.
 
     Raises:
         MissingDependency: no fsspec, or no package for this kind of store.
@@ -98,14 +98,14 @@ def _at_url(url: str) -> Iterator[tuple[Any, str]]:
 
 @contextmanager
 def _local(file: Path) -> Iterator[Path]:
-    """Give `file`, or a copy of it for as long as the block where it lies in an object store."""
+    """Yield `file`, or a local copy of an object that exists during the block."""
     url = object_url(file)
     if url is None:
         yield file
         return
     with tempfile.TemporaryDirectory(prefix="focus-eval-") as folder:
         copy = Path(folder) / file.name
-        with _at_url(url) as (files, place):
+        with _open_store(url) as (files, place):
             files.get_file(place, str(copy))
         yield copy
 
@@ -113,7 +113,7 @@ def _local(file: Path) -> Iterator[Path]:
 def unpack_run(file: Path, out: Path | None = None) -> Path:
     """Write the run packed in `file` to the new folder `out`, by default the run's name here, and return it.
 
-    Nothing is left where it fails.
+    A failure leaves no files behind.
 
     Raises:
         DamagedFile: not a zip file, or content that does not match its checksums.
@@ -127,17 +127,17 @@ def unpack_run(file: Path, out: Path | None = None) -> Path:
             raise InvalidInput(f"{target}: is there already; name another folder with --out")
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as unfinished:
-            made = Path(unfinished) / "run"
-            made.mkdir()
-            _extract(packed, entries, made, file)
+            unpacked = Path(unfinished) / "run"
+            unpacked.mkdir()
+            _extract(packed, entries, unpacked, file)
             if target.exists():
                 target.rmdir()
-            made.rename(target)
+            unpacked.rename(target)
     return target
 
 
 def run_folder(path: Path) -> Path:
-    """Return `path`, or for a packed run the folder that it was unpacked to, which lives as long as this process.
+    """Return `path`; for a packed run, the folder it was unpacked to, which this process removes when it ends.
 
     Raises:
         InvalidInput: as `unpack_run`.
@@ -151,14 +151,14 @@ def run_folder(path: Path) -> Path:
         with _local(path) as copy:
             with _opened(copy) as packed:
                 run, _ = _checked(packed, copy)
-            made = tempfile.TemporaryDirectory(prefix="focus-eval-")
-            unpack_run(copy, Path(made.name) / run)
-        _UNPACKED[key] = made
+            temporary = tempfile.TemporaryDirectory(prefix="focus-eval-")
+            unpack_run(copy, Path(temporary.name) / run)
+        _UNPACKED[key] = temporary
     return next(Path(_UNPACKED[key].name).iterdir())
 
 
 def check_links(folder: Path) -> None:
-    """Refuse a run whose parts are links that lead nowhere.
+    """Refuse a run with broken links among its parts.
 
     Raises:
         InvalidInput: no such folder, or such a link; names the first and says how to move a run.
@@ -170,13 +170,13 @@ def check_links(folder: Path) -> None:
     if lost:
         raise InvalidInput(
             f"{lost[0]}: its rows are not here, it is a link to {lost[0].readlink()} ({len(lost)} of {len(parts)} "
-            "parts); copy a run with focus-eval pack and unpack, or together with the folder that its links name"
+            "parts); copy a run with focus-eval pack, or together with the folder that its links name"
         )
 
 
 @contextmanager
-def _not_running(folder: Path) -> Iterator[None]:
-    """Hold the run's lock, where it ever had one: its last lines may be half written."""
+def _hold_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of the run in `folder`, if it has one, so that no run writes during the block."""
     if not (folder / ".lock").exists():
         yield
         return
@@ -196,7 +196,7 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 
 def _add(file: zipfile.ZipFile, name: str, path: Path) -> str:
-    """Add a file and return its SHA-256."""
+    """Add the file at `path` to the zip file as entry `name` and return its SHA-256."""
     if reason := _bad_name(name):
         raise InvalidInput(f"{path}: cannot be packed, its name {reason}")
     entry = _entry(name)
@@ -206,6 +206,7 @@ def _add(file: zipfile.ZipFile, name: str, path: Path) -> str:
 
 
 def _copy(source: IO[bytes], target: IO[bytes]) -> str:
+    """Copy `source` to `target` and return the content's SHA-256."""
     digest = hashlib.sha256()
     while block := source.read(_BLOCK_BYTES):
         digest.update(block)
@@ -223,12 +224,12 @@ def _opened(file: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _checked(packed: zipfile.ZipFile, file: Path) -> tuple[str, dict[str, zipfile.ZipInfo]]:
-    """Return the run's name and its entries by the path below it, before anything is written."""
+    """Return the run's name and its entries by relative path, checked before anything is written."""
     entries = [entry for entry in packed.infolist() if not entry.is_dir()]
     names: set[str] = set()
     for entry in entries:
-        twice = "is there twice" if entry.filename in names else ""
-        if reason := twice or _bad_name(entry.filename) or _bad_kind(entry):
+        repeat = "is there twice" if entry.filename in names else ""
+        if reason := repeat or _bad_name(entry.filename) or _bad_kind(entry):
             raise InvalidInput(f"{file}: {entry.filename!r} {reason}; not a packed run")
         names.add(entry.filename)
     size, grown = file.stat().st_size, sum(entry.file_size for entry in entries)
@@ -242,13 +243,14 @@ def _checked(packed: zipfile.ZipFile, file: Path) -> tuple[str, dict[str, zipfil
 
 
 def _bad_name(name: str) -> str:
-    """Return what is wrong with the path of an entry, "" where nothing is."""
+    """Return the problem with the path of an entry; "" if there is none."""
     if any(part in ("", ".", "..") for part in name.split("/")):
         return "leads out of its folder"
     return "has a character that no path of a run has" if re.search(r"[\x00-\x1f\\]", name) else ""
 
 
 def _bad_kind(entry: zipfile.ZipInfo) -> str:
+    """Return the problem with the type or compression of an entry; "" if there is none."""
     mode = entry.external_attr >> 16
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
         return "is a link or a device"
@@ -256,22 +258,23 @@ def _bad_kind(entry: zipfile.ZipInfo) -> str:
     return "" if is_plain else "is compressed or encrypted in a way that a packed run is not"
 
 
-def _extract(packed: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo], made: Path, file: Path) -> None:
+def _extract(packed: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo], folder: Path, file: Path) -> None:
     sums = _sums(packed.read(entries.pop(SUMS_FILE)).decode().splitlines())
     if differing := sorted(sums.keys() ^ entries.keys()):
         raise DamagedFile(f"{file}: {differing[0]!r} is not both in it and in its {SUMS_FILE}; copy it again")
     for name, entry in entries.items():
-        target = made / name
+        target = folder / name
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             # At most the stated size is read, and another one is an error.
             with packed.open(entry) as source, open(target, "xb") as written:
-                found = _copy(source, written)
+                digest = _copy(source, written)
         except (FileExistsError, NotADirectoryError) as error:
             raise InvalidInput(f"{file}: {name!r} is both a file and a folder; not a packed run") from error
-        if found != sums[name]:
+        if digest != sums[name]:
             raise DamagedFile(f"{file}: {name} does not match its SHA-256; copy the file again")
 
 
 def _sums(lines: Sequence[str]) -> dict[str, str]:
+    """Return SHA-256 by file name, from lines `DIGEST  NAME`."""
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}

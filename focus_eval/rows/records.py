@@ -1,4 +1,4 @@
-"""The rows: what is recorded about one question, safe against a kill.
+"""Rows: the record of one question, written so that a kill loses at most the row being written.
 
 Two kinds of rows, both append-only JSON lines: a `SelectionRow` says which frames were chosen and what that
 cost; an `AnswerRow` says what one model answered from them. They are joined on (benchmark, question_id,
@@ -12,49 +12,53 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from focus_eval.core.errors import DamagedFile, FocusEvalError, InvalidInput, RunError, printable
 from focus_eval.core.resources import HALF_ESCAPED, whole_text, whole_texts
-from focus_eval.core.types import VideoInfo
+from focus_eval.core.types import ClipReport, Question, Selection, TextPulls, VideoInfo, frozen_floats, frozen_ints
 
 RowT = TypeVar("RowT", bound="SelectionRow | AnswerRow")
+_NAN = float("nan")
 
-# Stages of selecting. Those one after the other add up to the time a device is held; the rest runs beside them.
-HELD_STAGES = ("open", "scan", "encode", "ask", "select", "idle")
-BESIDE_STAGES = ("decode", "preprocess")
-# What a row says of the model that was asked: calls, images in them, tokens, and what was paid.
-ASKED = ("calls", "images", "input", "output", "dollars")
-# What of a video's frames was asked for when it was decoded.
-DECODED = ("all", "reference", "sync")
+# Stages of selecting: blocking ones add up to the time that a device is held; concurrent ones run in other threads.
+BLOCKING_STAGES = ("open", "scan", "encode", "ask", "select", "idle")
+CONCURRENT_STAGES = ("decode", "preprocess")
+# Usage of the model that a sampler asked: calls, images in them, tokens, and dollars paid.
+LLM_USAGE = ("calls", "images", "input", "output", "dollars")
+# Which frames of a video the decoder was asked for.
+DECODE_MODES = ("all", "reference", "sync")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionRow:
-    """One question's selection, or the error that prevented it.
+    """The selection of one question, or the error that prevented it.
 
     Args:
         selection_id: hash over all that can change the selection (sampler and options, encoder and revision, k, seed).
         bucket: length bucket of the benchmark, e.g. "short".
-        duration_seconds: the benchmark's own length where it states one, else the probed one.
-        keyframes, times_seconds: ascending frames and their presentation times.
+        duration_seconds: the benchmark's own length where it states one, else the probed one; None if unknown.
+        n_frames, fps: length and rate of the video; None if unknown.
+        keyframes, times_seconds: ascending frames and their presentation times; None if a log does not state them.
         scales: shrink factor per keyframe or None.
         pulled_frames, pulled_relevance: in pull order; relevance None where only logits were pulled.
         text_pulls: `[text, frames, relevance]` of each other text that frames were scored for, in pull order.
         looked_frames: frames whose pictures the sampler looked at itself, in that order; not pulls.
         clips: `[start, stop, n_pulls, mean, radius, is_final]` per arm.
         forwards: encoder forwards on frames really made for this question (the rest came from the store or from
-            another question of the video); `frames_scored` is the paper's count.
-        seconds: by stage. `HELD_STAGES` add up to the wall-clock time that the device was held for this question
-            (its share, where several were served at once), `BESIDE_STAGES` ran beside them in other threads.
+            another question of the video); `n_scored` is the paper's count.
+        seconds: by stage. `BLOCKING_STAGES` add up to the wall-clock time that the device was held for this question
+            (its share, where several were served at once), `CONCURRENT_STAGES` ran beside them in other threads.
         gmacs: 10^9 multiply-adds by what is counted (see `encoders.cost`): "image", "keys" and "scan_image" once a
             frame, "fusion" once a frame and question; {} where the encoder does not say.
         decoded: frames that the decoder gave out for this question, those passed through included, by the option
             that chose them: "all", "reference", "sync"; {} where the reader does not say.
         encoded: share of the distinct "main" and "scan" frames, where those lists are not kept (see `report.cost`).
         evidence_seconds: times of the annotated evidence; empty where the benchmark has none.
+        evidence_intervals: annotated evidence as `[start, stop]` in seconds, or `[start, stop, scene]` where several
+            intervals are one scene.
         option_texts: the question's options in order (A, B, ..); empty for open questions.
         changed_options: those of `options` that are not the sampler's defaults.
         n_pulls: how many frames were scored, where `pulled_frames` is not kept (simulations); else None.
@@ -82,11 +86,11 @@ class SelectionRow:
     k: int
     seed: int
     bucket: str
-    duration_seconds: float
-    n_frames: int = 0
-    fps: float = 0.0
-    keyframes: list[int] = field(default_factory=list)
-    times_seconds: list[float] = field(default_factory=list)
+    duration_seconds: float | None
+    n_frames: int | None = None
+    fps: float | None = None
+    keyframes: list[int] | None = field(default_factory=list)
+    times_seconds: list[float] | None = field(default_factory=list)
     scales: list[float] | None = None
     pulled_frames: list[int] = field(default_factory=list)
     pulled_relevance: list[float | None] = field(default_factory=list)
@@ -99,6 +103,7 @@ class SelectionRow:
     decoded: dict[str, int] = field(default_factory=dict)
     encoded: dict[str, float] = field(default_factory=dict)
     evidence_seconds: list[float] = field(default_factory=list)
+    evidence_intervals: list[list[float]] = field(default_factory=list)
     option_texts: list[str] = field(default_factory=list)
     changed_options: dict[str, Any] = field(default_factory=dict)
     n_pulls: int | None = None
@@ -117,41 +122,70 @@ class SelectionRow:
 
     @property
     def frames_scanned(self) -> int:
-        """How many frames the scan encoder was shown for this question."""
+        """Number of frames that the scan encoder saw for this question."""
         return len(self.scanned_frames) if self.n_scanned is None else self.n_scanned
 
     @property
-    def frames_scored(self) -> int:
-        """How many frames were scored for this question; one that was scored for two texts counts twice."""
+    def n_scored(self) -> int:
+        """Number of frames scored for this question; a frame scored for two texts counts twice."""
         if self.n_pulls is not None:
             return self.n_pulls
         return len(self.pulled_frames) + sum(len(frames) for _, frames, _ in self.text_pulls)
 
     @property
     def encoded_frames(self) -> set[int]:
-        """The distinct frames that were scored for any text, where the lists are kept."""
+        """Distinct frames scored for any text; empty if the row only counts them."""
         return {*self.pulled_frames}.union(*(frames for _, frames, _ in self.text_pulls))
 
     @property
-    def has_times(self) -> bool:
-        """False where a file or log does not say which frames were fed, or not when they are."""
-        return bool(self.times_seconds) or not (self.keyframes or self.facts.get("frames_unknown"))
+    def info(self) -> VideoInfo | None:
+        """Length and rate of the video; None if unknown."""
+        return None if self.n_frames is None or self.fps is None else VideoInfo(self.n_frames, self.fps)
+
+    @property
+    def selection(self) -> Selection | None:
+        """The selection that `selection_fields` flattened; None if choosing failed or the frames are unknown.
+
+        Also None for a row that counts its pulls without listing them.
+
+        Raises:
+            InvalidInput: frames that no sampler may choose, such as one past the end, in rows of other programs.
+        """
+        is_counted = bool(self.n_pulls or self.n_scanned)
+        if self.error is not None or self.keyframes is None or self.info is None or is_counted:
+            return None
+        return Selection(
+            keyframes=tuple(self.keyframes),
+            video=self.info,
+            k=self.k,
+            sampler=self.sampler,
+            options=self.options,
+            pulled_frames=frozen_ints(self.pulled_frames),
+            pulled_relevance=frozen_floats([_NAN if value is None else value for value in self.pulled_relevance]),
+            text_pulls=tuple(
+                TextPulls(text, frozen_ints(frames), frozen_floats(relevance))
+                for text, frames, relevance in self.text_pulls
+            ),
+            looked_frames=frozen_ints(self.looked_frames),
+            scanned_frames=frozen_ints(self.scanned_frames),
+            scales=None if self.scales is None else tuple(self.scales),
+            clips=tuple(ClipReport(*clip) for clip in self.clips),
+            facts=self.facts,
+        )
 
     @property
     def key(self) -> tuple[str, str, str]:
         return (self.benchmark, self.question_id, self.selection_id)
 
     def without_pulls(self) -> SelectionRow:
-        """Return the row without the long lists of what was scored, which take most of its memory."""
-        pulled = replace(
-            self, n_pulls=self.frames_scored, pulled_frames=[], pulled_relevance=[], text_pulls=[], clips=[]
-        )
+        """Return the row without its lists of pulls, which take most of the memory."""
+        pulled = replace(self, n_pulls=self.n_scored, pulled_frames=[], pulled_relevance=[], text_pulls=[], clips=[])
         return replace(pulled, n_scanned=self.frames_scanned or None, scanned_frames=[])
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerRow:
-    """What one model answered to one question from the frames it was fed, or the error that prevented it.
+    """The answer of one model to one question from the frames it was fed, or the error that prevented it.
 
     Args:
         cell_id: hash over all that can change the answer (selection, model and revision, policies, prompt).
@@ -197,12 +231,12 @@ class AnswerRow:
 
     @property
     def is_unparsed(self) -> bool:
-        """True for an answer from which no option could be read: counted, and wrong but where lmms-eval guessed."""
+        """True if no option could be read from the answer; it counts as wrong unless lmms-eval guessed."""
         return self.error is None and self.parsed is None
 
 
 class RowWriter:
-    """Appends rows to one JSON-lines file, one writer per file; a line is complete or is not a row.
+    """Appends rows to one JSON-lines file, one writer per file; an incomplete line is not a row.
 
     A torn last line (the writer was killed) is cut off when the file is opened again.
     """
@@ -215,21 +249,22 @@ class RowWriter:
         self._file = open(path, "ab")  # noqa: SIM115 (closed by close)
 
     def write(self, row: SelectionRow | AnswerRow) -> None:
-        """Append `row` and hand it to the operating system."""
-        line = json.dumps(vars(row), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        with naming(self.path):
+        """Append `row` and flush it to the operating system."""
+        values = {name: value for name, value in vars(row).items() if value or name != "evidence_intervals"}
+        line = json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        with name_file_in_errors(self.path):
             self._file.write(whole_text(line).encode() + b"\n")
             self._file.flush()
 
     def close(self) -> None:
-        """Write through to the disk and close."""
+        """Sync to the disk and close."""
         if not self._file.closed:
-            with naming(self.path), closing(self._file):
+            with name_file_in_errors(self.path), closing(self._file):
                 os.fsync(self._file.fileno())
 
 
 def write_rows(path: Path, rows: Iterable[SelectionRow | AnswerRow]) -> Path:
-    """Write a JSON-lines file of `rows`, completely or not at all, make its folder first, and return `path`."""
+    """Write `rows` to a JSON-lines file atomically, create its folder if needed, and return `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as part:
         part.unlink(missing_ok=True)  # of a process of the same number that was killed
@@ -240,8 +275,8 @@ def write_rows(path: Path, rows: Iterable[SelectionRow | AnswerRow]) -> Path:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Name the file in an error of writing: the system does not say which one it was."""
+def name_file_in_errors(path: Path) -> Iterator[None]:
+    """Turn an `OSError` of the `with` block into a `RunError` that names `path`."""
     try:
         yield
     except OSError as error:
@@ -257,26 +292,45 @@ def read_rows(path: Path, kind: type[RowT]) -> Iterator[RowT]:
         InvalidInput: a broken line that is not the last, or one with other fields; names file and line.
     """
     for number, values in read_lines(path):
-        yield _row(values, kind, where=f"{path}:{number}")
+        yield _row(values, kind, location=f"{path}:{number}")
 
 
-def is_row(line: bytes, kind: type[RowT], *, where: str) -> bool:
-    """Whether one line of a JSON-lines file is a row of this kind."""
+def is_row(line: bytes, kind: type[RowT], *, location: str) -> bool:
+    """Return True if one line of a JSON-lines file is a row of this kind."""
     try:
-        _row(parse_line(line, where=where), kind, where=where)
+        _row(parse_line(line, location=location), kind, location=location)
     except InvalidInput:
         return False
     return True
 
 
-def _row(values: dict[str, Any], kind: type[RowT], *, where: str) -> RowT:
-    known = {declared.name for declared in fields(kind)}
-    if unknown := set(values) - known:
-        raise InvalidInput(f"{where}: not a {kind.__name__}; it has no field {min(unknown)!r}")
+def _row(values: dict[str, Any], kind: type[RowT], *, location: str) -> RowT:
+    field_names = {declared.name for declared in fields(kind)}
+    if unknown := set(values) - field_names:
+        raise InvalidInput(f"{location}: not a {kind.__name__}; it has no field {min(unknown)!r}")
     try:
-        return kind(**values)
+        return restore_row(values, kind)
     except TypeError as error:
-        raise InvalidInput(f"{where}: not a {kind.__name__} ({error})") from error
+        raise InvalidInput(f"{location}: not a {kind.__name__} ({error})") from error
+
+
+def restore_row(values: dict[str, Any], kind: type[RowT]) -> RowT:
+    """Return the row with fields `values`; unknown values become None.
+
+    Rows of version 0.2 state an unknown length or rate as 0, and unknown frames or times as empty lists.
+    """
+    if kind is SelectionRow:
+        values = {**values, **{name: values.get(name) or None for name in ("n_frames", "fps", "duration_seconds")}}
+        frames, times = values.get("keyframes"), values.get("times_seconds")
+        facts = values.get("facts") or {}
+        if facts.get("frames_unknown"):
+            values |= {"keyframes": None, "times_seconds": None}
+            values["facts"] = {name: fact for name, fact in facts.items() if name != "frames_unknown"}
+        elif frames and times == []:
+            values["times_seconds"] = None
+        elif times and frames == []:
+            values["keyframes"] = None
+    return kind(**values)
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -291,28 +345,28 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return
-            yield number, parse_line(line, where=f"{path}:{number}")
+            yield number, parse_line(line, location=f"{path}:{number}")
 
 
-def parse_line(line: bytes, *, where: str) -> dict[str, Any]:
+def parse_line(line: bytes, *, location: str) -> dict[str, Any]:
     """Return the fields of one line of a JSON-lines file.
 
     Raises:
-        InvalidInput: a line that is not a JSON object; names `where`.
+        InvalidInput: a line that is not a JSON object; names `location`.
     """
     try:
         values = json.loads(text := line.decode())
         values = whole_texts(values) if HALF_ESCAPED.search(text) else values
     except (ValueError, RecursionError) as error:
-        raise DamagedFile(f"{where}: not a JSON row ({error}); the file was edited or damaged") from error
+        raise DamagedFile(f"{location}: not a JSON row ({error}); the file was edited or damaged") from error
     if not isinstance(values, dict):
-        raise DamagedFile(f"{where}: not a row but {type(values).__name__}")
+        raise DamagedFile(f"{location}: not a row but {type(values).__name__}")
     return values
 
 
 @contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """Yield a path beside `path` to write to; it replaces `path` when the block ends well, else nothing is left.
+    """Yield a temporary path that replaces `path` if the block succeeds, and is removed if it fails.
 
     Raises:
         InvalidInput: the folder does not exist or cannot be written.
@@ -331,7 +385,7 @@ def replace_file(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write a UTF-8 file, completely or not at all, make its folder first, and return `path`."""
+    """Write a UTF-8 file atomically, create its folder if needed, and return `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as part:
         part.write_text(text, encoding="utf-8")
@@ -339,13 +393,13 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def error_line(error: BaseException) -> str:
-    """Return one line for an error row: our errors as they are, others with their type."""
+    """Return the message for an error row in one line, with the type for errors of other packages."""
     text = printable(" ".join(str(error).split()))
     return text if isinstance(error, FocusEvalError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
 
 
 def cut_torn_line(path: Path) -> None:
-    """Cut off what follows the last line break: its writer was killed."""
+    """Remove the incomplete last line that a killed writer left in the file."""
     with open(path, "rb+") as file:
         end = file.seek(0, os.SEEK_END)
         keep = end
@@ -361,45 +415,18 @@ def cut_torn_line(path: Path) -> None:
             file.truncate(keep)
 
 
-# Selections come from a sampler, a file, published frames or rows made before; answers from a model or a published
-# file. All of them say the same about the question and about who chose, whether or not a selection came of it.
+# Every row is built below, whether the selection comes from a sampler, a file or a log.
 
 BucketOf = Callable[[float], str]
 
 
-class AskedQuestion(Protocol):
-    """The part of a benchmark's `Question` that names it."""
-
-    @property
-    def benchmark(self) -> str: ...
-    @property
-    def id(self) -> str: ...
-    @property
-    def query(self) -> str: ...
-    @property
-    def video(self) -> str: ...
-    @property
-    def duration_seconds(self) -> float | None: ...
-
-
-class RowQuestion(AskedQuestion, Protocol):
-    """The part of a benchmark's `Question` that goes into rows."""
-
-    @property
-    def options(self) -> tuple[str, ...]: ...
-    @property
-    def answer(self) -> str | None: ...
-    @property
-    def bucket(self) -> str | None: ...
-    @property
-    def evidence_seconds(self) -> tuple[float, ...]: ...
-    @property
-    def category(self) -> str: ...
-
-
 @dataclass(frozen=True, kw_only=True)
-class Chooser:
-    """Who chose the frames: what a row says of it whatever the question. The fields are those of a `SelectionRow`."""
+class Origin:
+    """Who chose the frames: the fields of a `SelectionRow` that are the same for every question of a run.
+
+    Args:
+        selection_id: hash over all that can change a selection (`rows.identity.selection_identity`).
+    """
 
     selection_id: str
     sampler: str
@@ -418,76 +445,125 @@ class Chooser:
 
 @dataclass(frozen=True, kw_only=True)
 class CellNames:
-    """How a run's answers are called: a hash over all that can change them, and a readable name."""
+    """Id and readable name of a cell; the id is a hash over all that can change its answers."""
 
     cell_id: str
     cell: str
 
 
 def forward_gmacs(gmacs: Mapping[str, float]) -> float | None:
-    """Return what a forward of a row's main encoder costs; None where it does not say.
+    """Return the cost of a forward of a row's main encoder; None if the row does not state it.
 
     An image; a pair of image and text where the encoder reads both together.
     """
     return gmacs.get("image") or gmacs.get("fusion")
 
 
+@dataclass(frozen=True, kw_only=True)
+class SelectionCost:
+    """Cost of choosing the frames of one question; the fields are those of a `SelectionRow`."""
+
+    forwards: int = 0
+    scan_forwards: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    decoded: Mapping[str, int] = field(default_factory=dict)
+    asked: Mapping[str, float] = field(default_factory=dict)
+    gmacs: Mapping[str, float] = field(default_factory=dict)
+
+
+def selection_fields(selection: Selection, *, keep_pulls: bool = True) -> dict[str, Any]:
+    """Return `selection` as keywords of `selection_row`; `SelectionRow.selection` restores it.
+
+    Args:
+        keep_pulls: False to store the numbers of scored and scanned frames instead of the lists.
+    """
+    flat: dict[str, Any] = {
+        "video": selection.video,
+        "keyframes": selection.keyframes,
+        "scales": None if selection.scales is None else list(selection.scales),
+        "looked_frames": selection.looked_frames.tolist(),
+        "facts": dict(selection.facts),
+    }
+    if not keep_pulls:
+        flat |= {"n_pulls": selection.n_pulls, "n_scanned": selection.n_scanned or None}
+        if selection.text_pulls:  # a frame that was compared with several texts was encoded once
+            flat["encoded"] = {"main": float(selection.encoded_frames.size), "scan": float(selection.n_scanned)}
+        return flat
+    return flat | {
+        "pulled_frames": selection.pulled_frames.tolist(),
+        # JSON has no NaN.
+        "pulled_relevance": [None if value != value else value for value in selection.pulled_relevance.tolist()],
+        "text_pulls": [[pulls.text, pulls.frames.tolist(), pulls.relevance.tolist()] for pulls in selection.text_pulls],
+        "clips": [list(astuple(clip)) for clip in selection.clips],
+        "scanned_frames": selection.scanned_frames.tolist(),
+    }
+
+
 def selection_row(
-    question: RowQuestion,
-    chooser: Chooser,
+    question: Question,
+    origin: Origin,
     *,
-    video: VideoInfo,
-    keyframes: Sequence[int],
-    times_seconds: Sequence[float],
+    video: VideoInfo | None,
+    keyframes: Sequence[int] | None,
+    times_seconds: Sequence[float] | None,
     measured_seconds: float | None = None,
     bucket_of: BucketOf | None = None,
-    **found: Any,
+    cost: SelectionCost | None = None,
+    **fields: Any,
 ) -> SelectionRow:
     """Return the row of a question that has a selection.
 
     Args:
+        video, keyframes, times_seconds: None if unknown.
         measured_seconds: length of the video where the benchmark states none; by default that of `video`.
         bucket_of: length bucket of a duration in seconds, for questions that do not state their own.
-        found: any other fields of a `SelectionRow`: query, scales, pulled_frames, clips, facts, seconds, ...
+        fields: others of a `SelectionRow`: query, scales, pulled_frames, clips, facts, ...
     """
-    measured = video.duration_seconds if measured_seconds is None else measured_seconds
+    measured = video.duration_seconds if measured_seconds is None and video is not None else measured_seconds
     duration = measured if question.duration_seconds is None else question.duration_seconds
     return SelectionRow(
         **{
-            **_of_question(question, chooser, duration, bucket_of),
-            **found,
-            "n_frames": video.n_frames,
-            "fps": video.fps,
-            "keyframes": list(keyframes),
-            "times_seconds": list(times_seconds),
+            **_shared_fields(question, origin, duration, bucket_of),
+            **(vars(cost) if cost else {}),
+            **fields,
+            "n_frames": None if video is None else video.n_frames,
+            "fps": None if video is None else video.fps,
+            "keyframes": None if keyframes is None else list(keyframes),
+            "times_seconds": None if times_seconds is None else list(times_seconds),
         }
     )
 
 
 def failed_selection_row(
-    question: RowQuestion, chooser: Chooser, error: BaseException, *, bucket_of: BucketOf | None = None, **found: Any
+    question: Question,
+    origin: Origin,
+    error: BaseException,
+    *,
+    bucket_of: BucketOf | None = None,
+    cost: SelectionCost | None = None,
+    **fields: Any,
 ) -> SelectionRow:
-    """Return the row that records why a question has no selection; `found` as in `selection_row`."""
-    fixed = _of_question(question, chooser, question.duration_seconds, bucket_of)
-    return SelectionRow(**{**fixed, **found, "error": error_line(error)})
+    """Return the row that records why a question has no selection; `cost` and `fields` as in `selection_row`."""
+    shared = _shared_fields(question, origin, question.duration_seconds, bucket_of)
+    return SelectionRow(**{**shared, **(vars(cost) if cost else {}), **fields, "error": error_line(error)})
 
 
 def answer_row(
-    question: RowQuestion,
+    question: Question,
     names: CellNames,
     *,
     model: str,
     frames_asked: int,
     selection: SelectionRow | None,
     fed_frames: Sequence[int],
-    **said: Any,
+    **fields: Any,
 ) -> AnswerRow:
     """Return the row of one model's answer, or of the error that prevented it.
 
     Args:
-        selection: None where the wrapper sampled by itself; `said` then has its selection_id and frames_fed.
+        selection: None where the wrapper sampled by itself; `fields` then have its selection_id and frames_fed.
         fed_frames: indices of the frames that the model was given, in order.
-        said: any other fields of an `AnswerRow`: answer, parsed, score, metric, seconds, error, ...
+        fields: others of an `AnswerRow`: answer, parsed, score, metric, seconds, error, ...
     """
     return AnswerRow(
         **{
@@ -499,30 +575,39 @@ def answer_row(
             "model": model,
             "bucket": (question.bucket if selection is None else selection.bucket) or "",
             "frames_asked": frames_asked,
-            "frames_chosen": 0 if selection is None else len(selection.keyframes),
+            "frames_chosen": 0 if selection is None else len(selection.keyframes or ()),
             "frames_fed": len(fed_frames),
             "fed_frames": list(fed_frames),
             "correct_answer": question.answer,
             "category": question.category,
             **({} if selection is None else {"selection_id": selection.selection_id}),
-            **said,
+            **fields,
         }
     )
 
 
-def _of_question(
-    question: RowQuestion, chooser: Chooser, duration_seconds: float | None, bucket_of: BucketOf | None
+def _interval_columns(question: Question) -> list[tuple[Any, ...]]:
+    """Return the evidence intervals, followed by their scene numbers if the question has any."""
+    scenes = question.evidence_scenes
+    return [question.evidence_intervals, scenes] if scenes else [question.evidence_intervals]
+
+
+def _shared_fields(
+    question: Question, origin: Origin, duration_seconds: float | None, bucket_of: BucketOf | None
 ) -> dict[str, Any]:
-    """Return the fields that a row has whether or not a selection came of it."""
+    """Return the fields that a row has with or without a selection."""
     bucket = bucket_of(duration_seconds) if bucket_of and duration_seconds else ""
     return {
-        **asdict(chooser),
+        **vars(origin),
         "benchmark": question.benchmark,
         "question_id": question.id,
         "video": question.video,
         "query": question.query,
         "bucket": question.bucket or bucket,
-        "duration_seconds": duration_seconds or 0.0,
+        "duration_seconds": duration_seconds,
         "evidence_seconds": list(question.evidence_seconds),
+        "evidence_intervals": [
+            [*interval, *scene] for interval, *scene in zip(*_interval_columns(question), strict=True)
+        ],
         "option_texts": list(question.options),
     }

@@ -1,4 +1,4 @@
-"""Says whether a stored file is still what was written: its SHA-256 stands in the file itself.
+"""Detects damaged files: each file contains its own SHA-256.
 
 A digest inside the file takes its place together with it, whenever the writer is killed. Files without one are older,
 and are read as they are.
@@ -29,7 +29,7 @@ _sound: dict[Path, tuple[int, ...]] = {}
 
 
 def seal_parquet(path: Path) -> None:
-    """Write the digest of a Parquet file in the place that its metadata keep for it (`DIGEST_KEY`: `NO_DIGEST`)."""
+    """Write the digest of a Parquet file into its metadata, in place of `NO_DIGEST` at `DIGEST_KEY`."""
     with open(path, "rb+") as file:
         at = _place_of_digest(file)
         if at is None:
@@ -78,8 +78,8 @@ def read_sealed_json(path: Path) -> dict[str, Any]:
         document = read_json_object(path)
     except InvalidInput as error:
         raise DamagedFile(f"{error}; {_FIX}") from error
-    stated = document.pop("sha256", None)
-    if stated is not None and stated != _document_digest(document):
+    digest = document.pop("sha256", None)
+    if digest is not None and digest != _document_digest(document):
         raise DamagedFile(
             f"{path}: edited or damaged, its content does not match its SHA-256; {_FIX} "
             '(if you edited it, remove its key "sha256")'
@@ -87,24 +87,24 @@ def read_sealed_json(path: Path) -> dict[str, Any]:
     return document
 
 
-def set_aside(path: Path, what_follows: str, *, why: str = "damaged") -> None:
-    """Rename a file that is damaged or no longer wanted and say so; nothing that was kept before is replaced."""
-    kept = aside_path(path, why=why)
-    os.replace(path, kept)
-    print(f"{path}: {why}, kept as {kept.name}; {what_follows}", file=sys.stderr, flush=True)
+def set_aside(path: Path, consequence: str, *, reason: str = "damaged") -> None:
+    """Rename a damaged or dropped file and report it; earlier renamed files are not replaced."""
+    new_path = aside_path(path, reason=reason)
+    os.replace(path, new_path)
+    print(f"{path}: {reason}, kept as {new_path.name}; {consequence}", file=sys.stderr, flush=True)
 
 
-def aside_path(path: Path, *, why: str = "damaged") -> Path:
-    """Return a free name beside `path` under which it is kept."""
-    number, kept = 1, path.with_name(f"{path.name}.{why}")
-    while kept.exists():
+def aside_path(path: Path, *, reason: str = "damaged") -> Path:
+    """Return a free name next to `path` for the renamed file."""
+    number, new_path = 1, path.with_name(f"{path.name}.{reason}")
+    while new_path.exists():
         number += 1
-        kept = path.with_name(f"{path.name}.{why}{number}")
-    return kept
+        new_path = path.with_name(f"{path.name}.{reason}{number}")
+    return new_path
 
 
 def _place_of_digest(file: BinaryIO) -> int | None:
-    """Return where the digest begins; None for a file without one."""
+    """Return the offset of the digest in the file; None for a file without one."""
     start = max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES)
     file.seek(start)
     tail = file.read()
@@ -120,11 +120,11 @@ def _digest_around(file: BinaryIO, at: int) -> str:
     """Return the SHA-256 of a file without the 64 bytes at `at`."""
     digest = hashlib.sha256()
     file.seek(0)
-    left = at
-    while left:
-        block = file.read(min(left, _BLOCK_BYTES))
+    n_bytes = at
+    while n_bytes:
+        block = file.read(min(n_bytes, _BLOCK_BYTES))
         digest.update(block)
-        left -= len(block)
+        n_bytes -= len(block)
     file.seek(at + 64)
     while block := file.read(_BLOCK_BYTES):
         digest.update(block)

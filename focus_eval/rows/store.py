@@ -1,4 +1,4 @@
-"""Stores rows: JSON lines while a run goes on, Parquet once a part is done.
+"""Stores rows as JSON lines during a run, and as Parquet once a part is finished.
 
 A finished part is two Parquet files. `rows.parquet` holds what depends on the configuration alone: two runs of the
 same matrix, or the same run killed and resumed, or on another number of workers, write the same bytes.
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from focus_eval.core.errors import DamagedFile, InvalidInput, RowsChanged
-from focus_eval.rows.records import RowT, is_row, parse_line, read_rows, replace_file
+from focus_eval.rows.records import RowT, is_row, parse_line, read_rows, replace_file, restore_row
 from focus_eval.rows.sealed import DIGEST_KEY, NO_DIGEST, aside_path, check_parquet, seal_parquet, set_aside
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ PROMPT_FILE = "prompt.json"
 # Columns whose shape varies from row to row are kept as JSON text.
 JSON_COLUMNS = (
     "options", "changed_options", "facts", "clips", "seconds", "tokens", "gmacs", "decoded", "encoded",
-    "text_pulls", "asked",
+    "text_pulls", "asked", "evidence_intervals",
 )  # fmt: skip
 # Rows that are Python objects at once, and rows that are compressed together: with its pulls a row takes up to 100 KB.
 BATCH_ROWS, GROUP_ROWS = 64, 256
 
 
 def parquet_records(path: Path, *, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file; what is kept as JSON text is decoded.
+    """Yield the rows of a Parquet file, with JSON columns decoded.
 
     Args:
         columns: only these; the others are not read.
@@ -98,9 +98,9 @@ def parquet_writer(path: Path, kind: type[Any], names: Sequence[str]) -> Iterato
 
 
 class RowsByKey(Generic[ItemT]):
-    """Finds rows by key in a stream that has about the same order as they are asked for.
+    """Finds rows by key in a stream that is roughly in the order of the requests.
 
-    What lies before the row that is asked for is kept until it is asked for itself.
+    Rows passed on the way to a requested row are kept in memory until they are requested.
     """
 
     def __init__(self, rows: Iterable[ItemT], *, key: Callable[[ItemT], Hashable]) -> None:
@@ -109,7 +109,7 @@ class RowsByKey(Generic[ItemT]):
         self._kept: dict[Hashable, ItemT] = {}
 
     def take(self, key: Hashable) -> ItemT | None:
-        """Return the row of `key`, once; None where there is none (all rows are then held)."""
+        """Return the row of `key`, once; None if there is none, after reading the whole stream."""
         while key not in self._kept:
             try:
                 row = next(self._rows)
@@ -136,6 +136,7 @@ def _readable(path: Path) -> Iterator[Any]:
 
 
 def _next(batches: Iterator[Any], path: Path) -> Any:
+    """Return the next batch, None at the end; read errors become `DamagedFile` for `path`."""
     import pyarrow as pa
 
     try:
@@ -161,6 +162,7 @@ def _unreadable(path: Path, error: Exception) -> DamagedFile:
 
 
 def _cell(name: str, value: Any) -> Any:
+    """Return the value to store in Parquet column `name`: JSON text for the columns in `JSON_COLUMNS`."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")) if name in JSON_COLUMNS else value
 
 
@@ -181,7 +183,7 @@ _PARQUET = ("rows.parquet", "costs.parquet")
 
 
 class StoredRows(Collection[RowT]):
-    """The rows of one part: its Parquet files where it is done, and its JSON lines; each key once.
+    """The rows of one part, from its Parquet files and its JSON lines; each key once.
 
     Of several rows of one key the first without an error counts: a question that failed was asked again. Rows are
     read again at every iteration, so memory does not grow with their number; of JSON lines the keys are held.
@@ -211,7 +213,7 @@ class StoredRows(Collection[RowT]):
             yield from self._counting_rows(source)
 
     def without(self, *names: str) -> Iterator[RowT]:
-        """Yield the rows with these fields at their defaults where they lie in Parquet, which is then not decoded."""
+        """Yield the rows with these fields at their defaults; their Parquet columns are not decoded."""
         slim = copy(self)
         slim._left_out = names
         yield from slim
@@ -223,7 +225,7 @@ class StoredRows(Collection[RowT]):
         return any(stored == row for stored in self)
 
     def states(self) -> Iterator[tuple[Key, str | None]]:
-        """Yield the key and the error (None: it went well) of every row; of Parquet rows nothing else is read."""
+        """Yield the key and error (None for success) of every row; no other Parquet columns are read."""
         if self._lines:
             yield from ((key, error) for key, (_, _, error) in self._counting.items())
         else:
@@ -248,8 +250,8 @@ class StoredRows(Collection[RowT]):
 
     @cached_property
     def _counting(self) -> dict[Key, tuple[int, int, str | None]]:
-        """File, number in it and error of the row that counts, by key."""
-        found: dict[Key, tuple[int, int, str | None]] = {}
+        """File, number in the file and error of the row that counts, by key."""
+        counting: dict[Key, tuple[int, int, str | None]] = {}
         finished = ((0, number, key, error) for number, (key, error) in enumerate(self._parquet_states()))
         lines = (
             (source, number, row.key, row.error)
@@ -258,9 +260,9 @@ class StoredRows(Collection[RowT]):
         )
         for part in (finished, lines):
             for source, number, key, error in part:
-                if key not in found or (found[key][2] is not None and error is None):
-                    found[key] = (source, number, error)
-        return found
+                if key not in counting or (counting[key][2] is not None and error is None):
+                    counting[key] = (source, number, error)
+        return counting
 
     def _counting_rows(self, source: int) -> Iterator[RowT]:
         """Yield the rows of one file that count: of Parquet (0), or of the n-th file of JSON lines."""
@@ -297,10 +299,10 @@ class StoredRows(Collection[RowT]):
                 raise InvalidInput(
                     f"{self._folder}: costs.parquet lacks {row['question_id']!r}; delete the folder to redo it"
                 )
-            yield self._kind(**{**cost, **row})
+            yield restore_row({**cost, **row}, self._kind)
 
     def _checked_keys(self) -> list[str]:
-        """Return the columns that rows and costs have in common, where both files hold rows of this kind."""
+        """Return the key columns of rows and costs, after checking that both files hold rows of this kind."""
         rows, costs = (parquet_columns(path) for path in self._parquet)
         unknown = {*rows, *costs} - {declared.name for declared in fields(self._kind)}
         if unknown:
@@ -311,11 +313,13 @@ class StoredRows(Collection[RowT]):
         return [name for name in KEY_COLUMNS if name in costs]
 
     def _check_unchanged(self) -> None:
+        """Raise `RowsChanged` if a file of the part was replaced or removed since it was opened."""
         now = self._inodes_now()
         if now is None or now != self._inodes:
             raise RowsChanged(f"{self._folder}: changed")
 
     def _inodes_now(self) -> list[int] | None:
+        """Return the inodes of the part's files; None if one is missing."""
         try:
             return [os.stat(path).st_ino for path in (*self._parquet, *self._lines)]
         except FileNotFoundError:
@@ -344,7 +348,7 @@ def finished_questions(folder: Path, kind: type[RowT]) -> set[str]:
 
 
 class FinishedQuestions:
-    """The questions of one part that have a row, also while runs write there: only what was added is read again."""
+    """Questions of one part that have a row; a later call reads only what was added since."""
 
     def __init__(self, folder: Path, kind: type[Any]) -> None:
         self._folder = folder
@@ -377,7 +381,7 @@ class FinishedQuestions:
                 if not line.endswith(b"\n"):  # still being written
                     break
                 n_bytes, n_lines = n_bytes + len(line), n_lines + 1
-                values = parse_line(line, where=f"{path}:{n_lines}")
+                values = parse_line(line, location=f"{path}:{n_lines}")
                 if not set(values) <= self._known or "question_id" not in values:
                     raise InvalidInput(f"{path}:{n_lines}: not a {self._kind}")
                 self._ids.add(values["question_id"])
@@ -416,8 +420,8 @@ def compact(folder: Path, kind: type[RowT], order: list[str], *, in_use: Collect
         path.unlink()
 
 
-def keep_damaged_aside(folder: Path, kind: type[RowT], *, in_use: Collection[Path] = ()) -> None:
-    """Rename what cannot be read of a part, and say so; its questions have no row then and are asked again.
+def set_damaged_files_aside(folder: Path, kind: type[RowT], *, in_use: Collection[Path] = ()) -> None:
+    """Rename the unreadable files of a part and report them; their questions are asked again.
 
     Of a file of JSON lines the whole rows stay. Files in `in_use` are still being written by others.
     """
@@ -442,15 +446,17 @@ def _keep_whole_lines(path: Path, kind: type[RowT]) -> None:
             pass
     except InvalidInput as error:
         lines = path.read_bytes().split(b"\n")[:-1]
-        whole = [line for line in lines if is_row(line, kind, where=str(path))]
+        whole = [line for line in lines if is_row(line, kind, location=str(path))]
         if not (whole or isinstance(error, DamagedFile)):
             return  # of another version of focus-eval: the error says so where the rows are read
-        kept = aside_path(path)
-        os.link(path, kept)  # under both names, until the whole lines take its place
+        damaged_path = aside_path(path)
+        os.link(path, damaged_path)  # under both names, until the whole lines take its place
         with replace_file(path) as part:
             part.write_bytes(b"".join(line + b"\n" for line in whole))
         n_broken = len(lines) - len(whole)
-        print(f"{path}: {n_broken} damaged lines, kept as {kept.name}; asked again", file=sys.stderr, flush=True)
+        print(
+            f"{path}: {n_broken} damaged lines, kept as {damaged_path.name}; asked again", file=sys.stderr, flush=True
+        )
 
 
 def write_parquet(folder: Path, kind: type[RowT], rows: Iterator[RowT]) -> None:

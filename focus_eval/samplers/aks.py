@@ -12,7 +12,7 @@ from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import best_first, min_max
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.coverage import every, why_no_candidates
+from focus_eval.samplers.coverage import candidate_grid, empty_grid_reason
 from focus_eval.samplers.expected_pulls import ExpectedPulls
 
 
@@ -41,9 +41,9 @@ class SplitAndJudge(FrameSampler):
         facts = {"candidates": int(candidates.size)}
         if candidates.size < request.k:
             return Choice(keyframes=candidates, facts=facts)
-        kept = self._kept_segments(min_max(relevance), request.k)
-        best = [start + best_first(values)[: int(request.k / 2**depth)] for start, depth, values in kept]
-        return Choice(keyframes=candidates[np.concatenate(best)], facts={**facts, "segments": len(kept)})
+        segments = self._kept_segments(min_max(relevance), request.k)
+        best = [start + best_first(values)[: int(request.k / 2**depth)] for start, depth, values in segments]
+        return Choice(keyframes=candidates[np.concatenate(best)], facts={**facts, "segments": len(segments)})
 
     @abstractmethod
     def candidates(self, video: VideoInfo) -> IntArray:
@@ -52,7 +52,7 @@ class SplitAndJudge(FrameSampler):
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
         return ExpectedPulls(fixed=self.candidates(video))
 
-    def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
+    def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
         """Return that a segment at `max_depth` gives no frame, where it is so, or that the grid is empty."""
         n = int(self.candidates(video).size)
         if n >= k and k < 2**self.max_depth:
@@ -61,21 +61,21 @@ class SplitAndJudge(FrameSampler):
                 f"a segment at max_depth={self.max_depth} gives int({k} / {2**self.max_depth}) = 0 frames; set "
                 f"max_depth={deepest} or less, or k={2**self.max_depth} or more"
             )
-        return why_no_candidates(self.candidates(video))
+        return empty_grid_reason(self.candidates(video))
 
     def _kept_segments(self, scores: FloatArray, k: int) -> list[tuple[int, int, FloatArray]]:
         """Return (start, depth, scores) of every kept segment; an empty half can give nothing and is dropped."""
-        kept: list[tuple[int, int, FloatArray]] = []
+        segments: list[tuple[int, int, FloatArray]] = []
         waiting = [(0, 0, scores)]
         while waiting:
             start, depth, values = waiting.pop()
             if depth == self.max_depth or self._stands_out(values, k):
-                kept.append((start, depth, values))
+                segments.append((start, depth, values))
                 continue
             half = values.size // 2
             halves = ((start, values[:half]), (start + half, values[half:]))
             waiting += [(first, depth + 1, part) for first, part in halves if part.size]
-        return kept
+        return segments
 
     def _stands_out(self, values: FloatArray, k: int) -> bool:
         first = max(0, values.size - k)
@@ -99,7 +99,7 @@ class Aks(SplitAndJudge):
     every_seconds: float | None = option(None, above=0)
 
     def candidates(self, video: VideoInfo) -> IntArray:
-        return every(video, self.every_seconds)
+        return candidate_grid(video, self.every_seconds)
 
 
 @dataclass(frozen=True, kw_only=True)

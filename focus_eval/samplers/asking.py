@@ -1,4 +1,4 @@
-"""Lets a sampler ask a language or vision-language model, and counts what it asks."""
+"""Lets a sampler ask a language or vision-language model, and counts calls, pictures and tokens."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class LanguageModel(Protocol):
 
 
 @dataclass
-class Asked:
-    """How often a sampler asked, with how many pictures, and about how many tokens that is.
+class ModelUsage:
+    """A sampler's use of its model: calls, pictures and estimated tokens.
 
     Args:
         calls: texts sent, one per picture where each was asked about alone.
@@ -42,7 +42,7 @@ class Asked:
     tokens_back: int = 0
 
     def add(self, text: str, images: Sequence[Picture], *, max_tokens: int, calls: int = 1) -> None:
-        """Count one `ask`, or `calls` of one picture each."""
+        """Add the usage of one `ask`, or of `calls` questions about one picture each."""
         self.calls += calls
         self.images += len(images)
         self.tokens_sent += calls * -(-len(text) // CHARACTERS_A_TOKEN)
@@ -55,10 +55,10 @@ class Asked:
 
 @dataclass
 class CountedModel:
-    """A model as a sampler sees it: what is asked is checked and counted, and so is what comes back."""
+    """The model that a sampler gets: checks and counts every question and its answer."""
 
     model: LanguageModel
-    asked: Asked = field(default_factory=Asked)
+    usage: ModelUsage = field(default_factory=ModelUsage)
 
     def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = MAX_TOKENS) -> str:
         """Return the model's answer to `text` and all `images` together.
@@ -73,7 +73,7 @@ class CountedModel:
         """
         text, images = checked_question(text, images)
         max_tokens = whole_number(max_tokens, "max_tokens")
-        self.asked.add(text, images, max_tokens=max_tokens)
+        self.usage.add(text, images, max_tokens=max_tokens)
         answer = self.model.ask(text, images, max_tokens=max_tokens)
         if not isinstance(answer, str) or not answer.strip():
             raise AnswerError(f"the model answered nothing to {text[:80]!r}")
@@ -86,7 +86,7 @@ class CountedModel:
             BrokenContract, AnswerError: as `ask`; or it would say neither yes nor no.
         """
         text, images = checked_question(text, images)
-        self.asked.add(text, images, max_tokens=1, calls=len(images))
+        self.usage.add(text, images, max_tokens=1, calls=len(images))
         values = np.asarray(self.model.yes(text, images), dtype=np.float64)
         if values.shape != (len(images),) or not ((values >= 0) & (values <= 1)).all():
             raise AnswerError(f"{len(images)} probabilities of yes asked, got {values[:8].tolist()}")
@@ -94,7 +94,7 @@ class CountedModel:
 
 
 def checked_question(text: str, images: Sequence[Picture]) -> tuple[str, list[Picture]]:
-    """Return what a model is asked, the images as arrays.
+    """Return the text and the images of a question, the images as arrays.
 
     Raises:
         BrokenContract: a text that is empty, or pictures that are not RGB uint8 `(height, width, 3)`.
@@ -110,7 +110,7 @@ def checked_question(text: str, images: Sequence[Picture]) -> tuple[str, list[Pi
 
 @dataclass(frozen=True)
 class NoModel:
-    """Stands in for the model of a sampler that declares that it asks none."""
+    """Stand-in model for a sampler that declares `needs_llm = False`; any use raises BrokenContract."""
 
     sampler: str
 

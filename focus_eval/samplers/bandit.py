@@ -36,7 +36,7 @@ class Clips:
         return self.stops - self.starts
 
     def arm_of(self, frames: IntArray) -> IntArray:
-        """Return the clip that holds each frame, shape `(n,)`; -1 where none does."""
+        """Return the index of the clip that holds each frame, shape `(n,)`; -1 for a frame in no clip."""
         arm = np.searchsorted(self.starts, frames, side="right") - 1
         is_inside = (arm >= 0) & (frames < self.stops[np.maximum(arm, 0)])
         return np.where(is_inside, arm, -1)
@@ -70,10 +70,10 @@ def nearest_pulled(frames: IntArray, pulled: IntArray, rewards: FloatArray) -> F
     """
     order = np.argsort(pulled, kind="stable")
     pulled, rewards = pulled[order], rewards[order]
-    right = np.clip(np.searchsorted(pulled, frames), 0, pulled.size - 1)
-    left = np.maximum(right - 1, 0)
-    is_left = np.abs(frames - pulled[left]) <= np.abs(pulled[right] - frames)
-    return rewards[np.where(is_left, left, right)]
+    later = np.clip(np.searchsorted(pulled, frames), 0, pulled.size - 1)
+    earlier = np.maximum(later - 1, 0)
+    is_left = np.abs(frames - pulled[earlier]) <= np.abs(pulled[later] - frames)
+    return rewards[np.where(is_left, earlier, later)]
 
 
 def bernstein_radius(variance: FloatArray, n_pulls: IntArray, n_total: int) -> FloatArray:
@@ -126,7 +126,7 @@ class Arms:
         return cls(clips, np.zeros(len(clips), dtype=np.int64), np.zeros(len(clips)), np.zeros(len(clips)))
 
     def with_pulls(self, frames: IntArray, rewards: FloatArray) -> Arms:
-        """Return the arms after `rewards` of `frames` too, both `(n,)`; every frame must lie in a clip."""
+        """Return the arms with `rewards` of further `frames` added, both `(n,)`; every frame must lie in a clip."""
         arm = self.clips.arm_of(frames)
         n_new = np.bincount(arm, minlength=len(self.clips))
         count = np.maximum(1, n_new)
@@ -150,8 +150,8 @@ class Arms:
         is_final[final] = True
         columns = (self.clips.starts, self.clips.stops, self.n_pulls, self.mean, radius, is_final)
         return tuple(
-            ClipReport(start, stop, n, mean if n else None, r if n else None, chosen)
-            for start, stop, n, mean, r, chosen in zip(*(column.tolist() for column in columns), strict=True)
+            ClipReport(start, stop, n, mean if n else None, r if n else None, is_final_arm)
+            for start, stop, n, mean, r, is_final_arm in zip(*(column.tolist() for column in columns), strict=True)
         )
 
 
@@ -161,7 +161,7 @@ def best_first(values: FloatArray) -> IntArray:
 
 
 def top_set(values: FloatArray, n: int) -> NDArray[np.bool_]:
-    """Return which are the `n` largest of `values`, a mask `(n_arms,)`; the earlier of equal ones wins."""
+    """Return a mask of the `n` largest `values`, `(n_arms,)`; the earlier of equal ones wins."""
     if not 0 < n < values.size:
         return np.full(values.shape, n > 0)
     # Without sorting all: a bandit asks after every pull.
@@ -176,12 +176,12 @@ def even_shares(k: int, n: int) -> IntArray:
 
     That is `round(k / n)` everywhere, adjusted by one from the best arm down (or the worst up) until the sum is `k`.
     """
-    share, rest = divmod(k, n)
-    return np.full(n, share, dtype=np.int64) + (np.arange(n) < rest)
+    share, remainder = divmod(k, n)
+    return np.full(n, share, dtype=np.int64) + (np.arange(n) < remainder)
 
 
 def within_capacity(shares: IntArray, capacities: IntArray) -> IntArray:
-    """Return shares that no arm's capacity limits, `(n_arms,)`; the excess goes to the next best arm.
+    """Return `shares` cut to each arm's capacity, `(n_arms,)`; the excess goes to the next best arm.
 
     Args:
         shares: asked of the arms in order of rank, `(n_shares,)`; arms of rank `n_shares` and beyond are asked none.
@@ -190,19 +190,19 @@ def within_capacity(shares: IntArray, capacities: IntArray) -> IntArray:
     Walks down the ranks; what is left at the last arm goes round to the best arm again. The sum is
     `min(sum(shares), sum(capacities))`.
     """
-    given = np.zeros_like(capacities)
-    left = 0
+    granted = np.zeros_like(capacities)
+    excess = 0
     for rank in range(capacities.size):
-        asked = int(shares[rank]) if rank < shares.size else 0
-        if rank >= shares.size and left == 0:
+        share = int(shares[rank]) if rank < shares.size else 0
+        if rank >= shares.size and excess == 0:
             break
-        given[rank] = min(asked + left, int(capacities[rank]))
-        left += asked - int(given[rank])
+        granted[rank] = min(share + excess, int(capacities[rank]))
+        excess += share - int(granted[rank])
     for rank in range(capacities.size):
-        more = min(left, int(capacities[rank] - given[rank]))
-        given[rank] += more
-        left -= more
-    return given
+        extra = min(excess, int(capacities[rank] - granted[rank]))
+        granted[rank] += extra
+        excess -= extra
+    return granted
 
 
 def draw_in_clips(clips: Clips, free: IntArray, n_each: int, rng: np.random.Generator) -> IntArray:

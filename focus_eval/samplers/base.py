@@ -30,7 +30,7 @@ from focus_eval.samplers.ledger import Ledger, LookFn, RelevanceFn, broken
 
 
 def derived_rng(seed: int, *parts: str) -> np.random.Generator:
-    """Return the generator of (seed, *parts), the same on every machine and in any order of questions.
+    """Return a generator seeded with a hash of `seed` and `parts`, the same on every machine.
 
     Called with (seed, benchmark, question id, sampler) for a question and with (seed, benchmark, video, "coarse")
     for coarse pulls shared by the questions of a video.
@@ -43,8 +43,8 @@ def derived_rng(seed: int, *parts: str) -> np.random.Generator:
 Role = Literal["sampler", "control", "ceiling", "floor"]
 
 
-class Declares(Protocol):
-    """What a sampler says of itself; see `FrameSampler`."""
+class HasDeclarations(Protocol):
+    """The declarations of a sampler class that its choices are checked against; see `FrameSampler`."""
 
     name: ClassVar[str]
     may_return_fewer: ClassVar[bool]
@@ -53,10 +53,13 @@ class Declares(Protocol):
 
 
 def check_class(kind: type[Any], label: str) -> None:
-    """Refuse a sampler class whose `choose` cannot be called with one request, or whose role does not exist.
+    """Check the role, the declarations and the signature of `choose` of a sampler class.
+
+    Args:
+        label: names the class in the error message.
 
     Raises:
-        BrokenContract: with what was found and what is needed.
+        BrokenContract: an unknown role, a contradictory declaration, or a `choose` that does not take one request.
     """
     if kind.role not in get_args(Role):
         raise broken("class", f"{label}: role must be {' or '.join(get_args(Role))}, got {kind.role!r}")
@@ -78,13 +81,16 @@ def check_class(kind: type[Any], label: str) -> None:
 
 
 def checked_keyframes(
-    sampler: Declares, choice: Any, *, video: VideoInfo, asked: int
+    sampler: HasDeclarations, choice: Any, *, video: VideoInfo, n_requested: int
 ) -> tuple[IntArray, dict[str, int]]:
-    """Return the keyframes of `choice` in its order, int64 `(n,)`, and the facts about a count that was not asked.
+    """Check the keyframes of `choice` and return them in its order, int64 `(n,)`, with facts about their count.
+
+    The facts may have "unique_keyframes", "returned_fewer" and "returned_more", each a number of keyframes; {} for
+    exactly `n_requested` distinct keyframes.
 
     Raises:
-        BrokenContract: not a `Choice`, no integers, outside the video, repeated, or more or fewer than asked without
-            the class saying that it may; the message names the video's length and what to do.
+        BrokenContract: not a `Choice`, or keyframes that are no integers or lie outside the video; also repeated ones
+            or another number than requested, unless the class declares that.
     """
     name = sampler.name
     of_video = f"of a video of {video.n_frames} frames ({video.duration_seconds:.1f} s)"
@@ -103,37 +109,37 @@ def checked_keyframes(
                 "choose each once, or declare may_repeat = True if that is meant",
             )
         facts["unique_keyframes"] = n_unique
-    if frames.size != asked:
-        may, fewer_or_more = _may(sampler, frames.size < asked)
+    if frames.size != n_requested:
+        may, fewer_or_more = _may(sampler, frames.size < n_requested)
         if not may:
             raise broken(
                 "count",
-                f"{name} chose {frames.size} keyframes, {asked} were asked, {of_video}; "
+                f"{name} chose {frames.size} keyframes, {n_requested} were requested, {of_video}; "
                 f"return request.n_wanted of them, or declare may_return_{fewer_or_more} = True if that is meant",
             )
         facts[f"returned_{fewer_or_more}"] = int(frames.size)
-    if frames.size > asked:
-        _check_pixels(name, choice.scales, n_chosen=frames.size, asked=asked)
+    if frames.size > n_requested:
+        _check_pixels(name, choice.scales, n_chosen=frames.size, n_requested=n_requested)
     return frames, facts
 
 
-def _check_pixels(name: str, scales: Any, *, n_chosen: int, asked: int) -> None:
-    """Refuse extra keyframes at full size: more pixels than K frames would not be comparable."""
+def _check_pixels(name: str, scales: Any, *, n_chosen: int, n_requested: int) -> None:
+    """Raise BrokenContract if the scaled keyframes have more pixels than `n_requested` frames at full size."""
     pixels = float(n_chosen) if scales is None else float(np.square(np.asarray(scales, dtype=float)).sum())
-    if pixels > asked * (1 + 1e-9):
+    if pixels > n_requested * (1 + 1e-9):
         raise broken(
             "count",
-            f"{name} chose {n_chosen} keyframes with the pixels of {pixels:.6g} full frames, {asked} were asked; "
-            "more frames may be shown only if their `scales` make them smaller: sum(scales ** 2) is at most K",
+            f"{name} chose {n_chosen} keyframes with the pixels of {pixels:.6g} full frames, {n_requested} were "
+            "requested; more frames may be shown only if `scales` make them smaller: sum(scales ** 2) is at most K",
         )
 
 
-def _may(sampler: Declares, is_fewer: bool) -> tuple[bool, str]:
+def _may(sampler: HasDeclarations, is_fewer: bool) -> tuple[bool, str]:
     return (sampler.may_return_fewer, "fewer") if is_fewer else (sampler.may_return_more, "more")
 
 
 def _as_frames(keyframes: Any, sampler: str) -> IntArray:
-    """Return `keyframes` as int64, `(n,)`; 0.9 is not frame 0."""
+    """Return `keyframes` as int64, `(n,)`; raise BrokenContract for other types than integers, such as 0.9."""
     try:
         frames = np.asarray(keyframes)
     except ValueError as error:
@@ -149,9 +155,9 @@ def _as_frames(keyframes: Any, sampler: str) -> IntArray:
     return frames.astype(np.int64)
 
 
-def _check_kind(value: Any, kind: type[Any], name: str, wanted: str) -> None:
+def _check_kind(value: Any, kind: type[Any], name: str, expected: str) -> None:
     if not isinstance(value, kind):
-        raise InvalidInput(f"{name} must be {wanted}, got {_shown(value)}")
+        raise InvalidInput(f"{name} must be {expected}, got {_shown(value)}")
 
 
 def _check_sources(pull: Any, scan: Any, look: Any, scan_cost: Any, *, needs_pull: bool) -> None:
@@ -172,13 +178,13 @@ def _described(value: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionTexts:
-    """What of a question is text: no sampler is told its answer.
+    """The texts of a question, without its answer.
 
     Args:
         query: what the encoder compares frames with.
         question: the bare question.
         options: texts of the options in order; empty for an open question.
-        subtitles: what is said, by time, where the task has it and the sampler declares `needs_subtitles`.
+        subtitles: spoken lines by time, where the task has them and the sampler declares `needs_subtitles`.
     """
 
     query: str = ""
@@ -189,19 +195,18 @@ class QuestionTexts:
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionRequest(QuestionTexts):
-    """What a sampler is asked, and what it may use to answer; the texts are those of `QuestionTexts`.
+    """One question to a sampler with everything the sampler may use; the texts are those of `QuestionTexts`.
 
     Args:
         video: length, rate and, where known, sync frames.
         k: keyframes wanted, at least 1; may be more than the video has frames.
         ledger: the only way to relevance, embeddings and pictures; counts every pull and look.
-        llm: the model to ask, of a sampler that declares `needs_llm`; counts what it is asked.
+        llm: the model to ask, of a sampler that declares `needs_llm`; counts calls, pictures and tokens.
         rng: source of every random draw.
-        coarse_rng: source of the first draws of a sampler that looks coarsely first, which the questions of a video
-            may share; `rng` itself by default.
-        evidence_seconds: times of the annotated evidence; empty but for a ceiling that declares `needs_evidence`.
-        scan_cost: a forward of the scan encoder over one of the main encoder; None where there is no scan encoder or
-            it is not known.
+        coarse_rng: source of a sampler's coarse draws, which the questions of a video may share; may be `rng` itself.
+        evidence_seconds: times of the annotated evidence; empty unless the sampler declares `needs_evidence`.
+        scan_cost: cost of a forward of the scan encoder divided by that of the main encoder; None without a scan
+            encoder or if unknown.
     """
 
     video: VideoInfo
@@ -221,7 +226,7 @@ class SelectionRequest(QuestionTexts):
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What an algorithm chose; `FrameSampler.select` turns it into a `Selection`.
+    """The keyframes that an algorithm chose; `FrameSampler.select` makes a `Selection` of them.
 
     Args:
         keyframes: any order, shape `(n,)`.
@@ -238,14 +243,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class _NoGenerator:
-    """Stands in for the generator of a sampler that declares that it draws nothing."""
+    """Stand-in generator for a sampler that declares `draws = False`; any draw raises BrokenContract."""
 
     sampler: str
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)  # pickle asks, on the way to the sampler's own process
-        raise broken("draws", f"{self.sampler} draws from request.rng and declares draws = False; declare draws = True")
+        raise broken("declares", f"{self.sampler} draws from request.rng; declare draws = True, not False")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,9 +336,9 @@ class FrameSampler(ABC):
             budget: most pulls allowed; None for no limit.
             evidence_seconds: times of the annotated evidence; reach only a sampler that declares `needs_evidence`.
             scan: raw logits of the scan encoder, shape `(n,)`; reaches only a sampler that declares `needs_scan`.
-            scan_cost: a forward of the scan encoder over one of the main encoder, where it is known.
-            texts: of the question.
-            look: pictures of such an array of frames, at most so many pixels wide and high.
+            scan_cost: cost of a forward of the scan encoder divided by that of the main encoder; None if unknown.
+            texts: the question's texts.
+            look: pictures of an array of frames, given a longest side in pixels or None for full size.
             llm: the model to ask; reaches only a sampler that declares `needs_llm`.
 
         Raises:
@@ -365,9 +370,9 @@ class FrameSampler(ABC):
         return self._selection(request, self.choose(request))
 
     def _selection(self, request: SelectionRequest, choice: Choice) -> Selection:
-        """Return `choice`, checked, with all that was asked to make it."""
+        """Check `choice` and return it as a `Selection` with its pulls, scans, looks and model usage."""
         ledger, video = request.ledger, request.video
-        keyframes, facts_of_count = checked_keyframes(self, choice, video=video, asked=request.n_wanted)
+        keyframes, facts_of_count = checked_keyframes(self, choice, video=video, n_requested=request.n_wanted)
         order = np.argsort(keyframes, kind="stable")
         return Selection(
             keyframes=tuple(keyframes[order].tolist()),
@@ -380,7 +385,7 @@ class FrameSampler(ABC):
             text_pulls=ledger.text_pulls,
             scanned_frames=ledger.scanned_frames,
             looked_frames=ledger.looked_frames,
-            asked=request.llm.asked.as_dict() if isinstance(request.llm, CountedModel) else {},
+            model_usage=request.llm.usage.as_dict() if isinstance(request.llm, CountedModel) else {},
             scales=None if choice.scales is None else tuple(np.asarray(choice.scales, dtype=float)[order].tolist()),
             clips=choice.clips,
             facts={**choice.facts, **facts_of_count},
@@ -409,21 +414,21 @@ class FrameSampler(ABC):
         return self._on_flat(video, k=k, seed=seed).n_pulls if self.needs_encoder else 0
 
     def count_scans(self, video: VideoInfo, *, k: int) -> int:
-        """Return how many frames of such a video the algorithm shows to its scan encoder; 0 without one."""
+        """Return how many frames the algorithm scans of a video of the same relevance everywhere; 0 without any."""
         return self._on_flat(video, k=k).n_scanned if self.needs_scan else 0
 
-    def count_asked(self, video: VideoInfo, *, k: int) -> dict[str, int]:
-        """Return how often the algorithm asks its model about such a video, as `asking.Asked`; {} without one.
+    def count_model_usage(self, video: VideoInfo, *, k: int) -> dict[str, int]:
+        """Return the model usage on a video with the same relevance everywhere, keyed like `asking.ModelUsage`.
 
-        Pictures are reckoned at the size of an HD video, shrunk to the size that is asked for.
+        {} for a sampler without a model. Pictures count at 1920 x 1080, shrunk to the size that the sampler asks for.
         """
-        return dict(self._on_flat(video, k=k).asked) if self.needs_llm else {}
+        return dict(self._on_flat(video, k=k).model_usage) if self.needs_llm else {}
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
-        """Return what any question pulls of a video with the same relevance everywhere.
+        """Return the expected pulls of any question on a video with the same relevance everywhere.
 
-        A plan asks once a video. None where questions of one video differ in a way that only a run tells: then each is
-        run. A subclass that draws other frames than its parent overrides this too.
+        A plan calls this once a video. None if only running each question shows its pulls. A subclass that draws other
+        frames than its parent overrides this too.
         """
         reads_more = self.needs_evidence or self.needs_scan or self.needs_texts or self.needs_llm
         if self.draws or reads_more or self.may_return_more:
@@ -436,7 +441,7 @@ class FrameSampler(ABC):
         )
 
     def at_cost(self, scan_cost: float | None) -> FrameSampler:
-        """Return the sampler to ask for counts where the scan encoder costs so much; itself where it has none."""
+        """Return a sampler to count pulls and scans with at `scan_cost`; itself if it has no scan encoder."""
         return self
 
     def _on_flat(self, video: VideoInfo, *, k: int, seed: int = 0) -> Selection:
@@ -445,21 +450,21 @@ class FrameSampler(ABC):
         texts = QuestionTexts(query="?", question="?")
         return self.select(video, k=k, pull=flat, rng=rng, scan=flat.logits, texts=texts, look=flat.look, llm=flat)
 
-    def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
+    def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
         """Return why the sampler may choose no frame of `video`, and what to do; None if it will choose some.
 
-        A plan asks before the run, so it is answered from the length alone.
+        A plan calls this before the run, so the answer depends on length and rate alone.
         """
         return None
 
     @property
     def options(self) -> dict[str, Any]:
-        """Every option with its value."""
+        """Values of all options by name."""
         return {option.name: getattr(self, option.name) for option in fields(self)}
 
     @property
     def identifying_options(self) -> dict[str, Any]:
-        """The options that tell two selections apart: without those added later, where they are at their defaults."""
+        """Values by name of the options that identify a selection: all but later `added` ones at their defaults."""
         later = {option.name: option.default for option in fields(self) if "added" in option.metadata}
         return {name: value for name, value in self.options.items() if name not in later or value != later[name]}
 
@@ -477,15 +482,15 @@ class AskingSampler(FrameSampler):
     llm: str = option("")
 
 
-# What a scripted model answers where a sampler does not say what its prompts ask for.
+# The answer of a scripted model to a sampler without an `example_reply`.
 EXAMPLE_REPLY = "a person\na car\na dog\na sign"
 
 
 class FlatSource:
-    """A pull that sees the same in every frame: relevance 0.5, logits 0 and one embedding and picture for all.
+    """A source with the same relevance (0.5), logits (0), embedding and picture for every frame.
 
     Args:
-        reply: what it answers as a model.
+        reply: the answer of `ask` to every text; "" for `EXAMPLE_REPLY`.
     """
 
     def __init__(self, reply: str = "") -> None:

@@ -11,7 +11,7 @@ from focus_eval.core.options import option
 from focus_eval.core.types import VideoInfo
 from focus_eval.samplers.bandit import min_max
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.coverage import one_fps, why_no_candidates
+from focus_eval.samplers.coverage import empty_grid_reason, one_fps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,5 +48,5 @@ class Bolt(FrameSampler):
         reached = np.searchsorted(share, np.linspace(1 / n, 1 - 1 / n, n))
         return Choice(keyframes=candidates[np.minimum(reached, candidates.size - 1)], facts=facts)
 
-    def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
-        return why_no_candidates(one_fps(video))
+    def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
+        return empty_grid_reason(one_fps(video))

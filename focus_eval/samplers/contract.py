@@ -1,4 +1,11 @@
-"""Runs the contract suite on one sampler and tells the smallest case of each broken promise."""
+"""Check a sampler against the sampler contract, and reduce each broken promise to its smallest case.
+
+    verdict = check_sampler("peaks.py:Peaks")
+    print([broken.promise for broken in verdict.broken])
+
+The checks find mistakes: state between questions, uncounted pulls, draws from a global generator. They do not stop
+code that means to cheat.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +23,21 @@ import numpy as np
 from focus_eval.core.errors import AnswerError, BrokenContract, EncoderError, FocusEvalError, SamplerError
 from focus_eval.core.options import field_types, read_options
 from focus_eval.core.types import FloatArray, IntArray, Picture, Selection, TimedText, VideoInfo
-from focus_eval.samplers.apart import Apart, described
 from focus_eval.samplers.base import EXAMPLE_REPLY, FlatSource, FrameSampler, QuestionTexts
 from focus_eval.samplers.ledger import RelevanceFn
-from focus_eval.samplers.registry import make_apart, make_sampler
+from focus_eval.samplers.registry import make_in_subprocess, make_sampler
+from focus_eval.samplers.subprocess_sampler import SubprocessSampler, error_line
 
 _DIMENSIONS = 8
 Pattern = Literal["events", "ties", "flat 0", "flat 0.5", "flat 1", "not a number"]
 
 
-class World:
-    """A pull answered from arrays, that remembers its calls.
+class ArraySource:
+    """A source of relevance, embeddings and pictures from arrays that records its calls.
 
     Args:
         relevance: of every frame, `(n_frames,)`.
-        seed: of the embeddings, which are random.
+        seed: seeds the random embeddings and noise.
     """
 
     name = "world"
@@ -86,12 +93,12 @@ class World:
         return self.reply or EXAMPLE_REPLY
 
     def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
-        """Return what follows from the pictures' colours, `(n,)`."""
+        """Return probabilities that follow from the pictures' colours, `(n,)`."""
         self.ask(text)
         return np.array([image.mean() / 255 for image in images])
 
     def scan(self, frames: IntArray) -> FloatArray:
-        """Return what a cheap encoder gives: logits that follow relevance through noise, `(n,)`."""
+        """Return logits of a cheap encoder, which follow relevance through noise, `(n,)`."""
         self.scans.append(frames)
         return 4.0 * self.values[frames] + np.random.default_rng(self._seed).normal(size=self.values.size)[frames]
 
@@ -105,8 +112,12 @@ class Case:
     """One question about one video.
 
     Args:
-        pattern: how relevance looks: four events in noise, four levels only, or the same everywhere.
-        has_sync_frames: whether the video says where it can be decoded from.
+        n_frames, fps: length and rate of the video.
+        k: keyframes wanted.
+        pattern: relevance over time: "events" for four in noise, "ties" for four levels, "flat" for one value
+            everywhere, "not a number" for NaN.
+        seed: seeds the relevance and the sampler's generator.
+        has_sync_frames: True if the video lists its sync frames.
     """
 
     n_frames: int
@@ -124,7 +135,7 @@ class Case:
 
     @property
     def video(self) -> VideoInfo:
-        """The video; sync frames lie at most 50 frames apart."""
+        """Length and rate of the video, with sync frames at most 50 frames apart if `has_sync_frames`."""
         if not self.has_sync_frames:
             return VideoInfo(self.n_frames, self.fps)
         sync = np.unique(np.concatenate([np.arange(0, self.n_frames, 50), np.arange(0, self.n_frames, 130)]))
@@ -135,16 +146,18 @@ class Case:
         """Moments for a ceiling: two of one frame, one where no grid has a frame, one at the end."""
         return (0.0, 0.2 / self.fps, int(0.618 * self.n_frames) / self.fps, (self.n_frames - 1) / self.fps)
 
-    def world(self) -> World:
-        """Return what a sampler may see."""
+    def source(self) -> ArraySource:
+        """Return the relevance, embeddings and pictures that a sampler may use."""
         if self.pattern == "events":
-            return World(bumpy(self.n_frames, seed=self.seed), seed=self.seed)
+            return ArraySource(bumpy(self.n_frames, seed=self.seed), seed=self.seed)
         if self.pattern == "ties":
-            return World(np.random.default_rng(self.seed).integers(0, 4, self.n_frames) / 3, seed=self.seed)
-        world = World(np.full(self.n_frames, np.nan if self.pattern == "not a number" else float(self.pattern[5:])))
+            return ArraySource(np.random.default_rng(self.seed).integers(0, 4, self.n_frames) / 3, seed=self.seed)
+        source = ArraySource(
+            np.full(self.n_frames, np.nan if self.pattern == "not a number" else float(self.pattern[5:]))
+        )
         if self.pattern == "not a number":
-            world.vectors[:] = np.nan
-        return world
+            source.vectors[:] = np.nan
+        return source
 
 
 def bumpy(n_frames: int, *, seed: int = 0) -> FloatArray:
@@ -184,15 +197,22 @@ TEXTS = QuestionTexts(
 SCAN_COST = 1 / 43
 
 
-def select(sampler: FrameSampler, case: Case, *, world: World | None = None, budget: int | None = None) -> Selection:
-    """Return what `sampler` selects for `case`, its generator seeded alike every time."""
-    world = case.world() if world is None else world
-    world.reply = sampler.example_reply
-    return _selected(sampler, case, world, world.scan, budget)
+def select(
+    sampler: FrameSampler, case: Case, *, source: ArraySource | None = None, budget: int | None = None
+) -> Selection:
+    """Run `sampler` on `case` with a generator seeded from the case, and return the selection.
+
+    Args:
+        source: relevance, embeddings and pictures, recorded; None for a new `case.source()`.
+        budget: most pulls allowed; None for no limit.
+    """
+    source = case.source() if source is None else source
+    source.reply = sampler.example_reply
+    return _select(sampler, case, source, source.scan, budget)
 
 
-def _selected(
-    sampler: FrameSampler, case: Case, source: World | FlatSource, scan: RelevanceFn, budget: int | None = None
+def _select(
+    sampler: FrameSampler, case: Case, source: ArraySource | FlatSource, scan: RelevanceFn, budget: int | None = None
 ) -> Selection:
     return sampler.select(
         case.video,
@@ -210,48 +230,54 @@ def _selected(
 
 
 def broken_promises(sampler: FrameSampler, case: Case) -> dict[str, str]:
-    """Return what `sampler` breaks on `case`: one word for each broken promise, and what happened."""
-    return _asked(sampler, case)[0]
+    """Return the promises that `sampler` breaks on `case`: messages by the promise's name; {} for none."""
+    return _try_case(sampler, case)[0]
 
 
-def _asked(sampler: FrameSampler, case: Case) -> tuple[dict[str, str], bool]:
-    """Return `broken_promises`, and whether there was a selection to look at."""
-    before, world = _global_generators(), case.world()
+def _try_case(sampler: FrameSampler, case: Case) -> tuple[dict[str, str], bool]:
+    """Return `broken_promises`, and True if the sampler made a selection that could be checked."""
+    generators, source = _global_generators(), case.source()
     try:
-        first = select(sampler, case, world=world)
-        after = _global_generators()
+        first = select(sampler, case, source=source)
+        is_generator_used = _global_generators() != generators
         second = select(sampler, case)
     except BrokenContract as error:
         return {error.promise: str(error)}, False
-    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a sampler raises is what is to be told)
-        return {"runs": described(error)}, False
-    found = {}
-    if before != after:
-        found["generator"] = "uses a global generator (np.random, random or torch); draw from request.rng"
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a sampler raises is reported)
+        return {"runs": error_line(error)}, False
+    messages = {}
+    if is_generator_used:
+        messages["generator"] = "uses a global generator (np.random, random or torch); draw from request.rng"
     if fingerprint(first) != fingerprint(second):
-        found["determinism"] = "the same question twice gives other frames; draw from request.rng and nothing else"
-    pulled = np.concatenate(world.calls) if world.calls else np.empty(0, dtype=np.int64)
-    if not np.array_equal(pulled, first.pulled_frames) or pulled.size + world.other_pulls != first.n_pulls:
-        n_scored = pulled.size + world.other_pulls
-        found["ledger"] = f"{n_scored} frames were scored, the ledger knows {first.n_pulls}; pull through it alone"
-    scanned = np.sort(np.concatenate(world.scans)) if world.scans else np.empty(0, dtype=np.int64)
-    if not np.array_equal(scanned, first.scanned_frames):
-        found["ledger"] = (
-            f"{scanned.size} frames were scanned, the ledger knows {first.n_scanned}; scan through it alone"
-        )
+        messages["determinism"] = "the same question twice gives other frames; draw from request.rng and nothing else"
+    messages |= _broken_ledger(first, source)
     if first.n_pulls and not sampler.needs_encoder:
-        found["declares"] = f"{first.n_pulls} pulls by a sampler that declares needs_encoder = False"
-    for kind in sorted(world.kinds):
+        messages["declares"] = f"{first.n_pulls} pulls by a sampler that declares needs_encoder = False"
+    for kind in sorted(source.kinds):
         if not getattr(sampler, f"needs_{kind}"):
-            found["declares"] = f"pulls {kind}, which not every encoder has; declare needs_{kind} = True"
-    return {**found, **_broken_facts(first)}, True
+            messages["declares"] = f"pulls {kind}, which not every encoder has; declare needs_{kind} = True"
+    return {**messages, **_broken_facts(first)}, True
+
+
+def _broken_ledger(selection: Selection, source: ArraySource) -> dict[str, str]:
+    """Return {"ledger": message} if the frames asked of `source` differ from those the selection records; else {}."""
+    pulled = np.concatenate(source.calls) if source.calls else np.empty(0, dtype=np.int64)
+    n_scored = pulled.size + source.other_pulls
+    if not np.array_equal(pulled, selection.pulled_frames) or n_scored != selection.n_pulls:
+        message = f"{n_scored} frames were scored, the ledger has {selection.n_pulls}; pull through it alone"
+        return {"ledger": message}
+    scanned = np.sort(np.concatenate(source.scans)) if source.scans else np.empty(0, dtype=np.int64)
+    if not np.array_equal(scanned, selection.scanned_frames):
+        message = f"{scanned.size} frames were scanned, the ledger has {selection.n_scanned}; scan through it alone"
+        return {"ledger": message}
+    return {}
 
 
 def fingerprint(selection: Selection) -> str:
-    """Return all that must be the same when a question is asked again, as text."""
-    looked_at = [selection.pulled_frames.tolist(), selection.scanned_frames.tolist(), selection.looked_frames.tolist()]
-    others = [[other.text, other.frames.tolist()] for other in selection.text_pulls]
-    return json.dumps([selection.keyframes, *looked_at, others, selection.asked, selection.scales])
+    """Return as JSON the parts of a selection that must be the same when the question is asked again."""
+    frames = [selection.pulled_frames.tolist(), selection.scanned_frames.tolist(), selection.looked_frames.tolist()]
+    text_pulls = [[pulls.text, pulls.frames.tolist()] for pulls in selection.text_pulls]
+    return json.dumps([selection.keyframes, *frames, text_pulls, selection.model_usage, selection.scales])
 
 
 def _broken_facts(selection: Selection) -> dict[str, str]:
@@ -267,10 +293,10 @@ def _broken_facts(selection: Selection) -> dict[str, str]:
 
 
 def _global_generators() -> tuple[Any, ...]:
-    name, keys, position, *rest = np.random.get_state()  # noqa: NPY002 (to see whether it was used)
+    name, keys, *position = np.random.get_state()  # noqa: NPY002 (to see whether it was used)
     torch = sys.modules.get("torch")  # a sampler that has not imported it does not draw from it
-    of_torch = None if torch is None else torch.get_rng_state().numpy().tobytes()
-    return name, np.asarray(keys).tobytes(), position, *rest, random.getstate(), of_torch
+    torch_state = None if torch is None else torch.get_rng_state().numpy().tobytes()
+    return name, np.asarray(keys).tobytes(), *position, random.getstate(), torch_state
 
 
 PROMISES = {
@@ -283,26 +309,26 @@ PROMISES = {
     "count": "min(k, n_frames) keyframes",
     "ledger": "every frame is scored through the ledger, and once",
     "budget": "a spent budget ends the question",
-    "planned": "count_pulls is what is pulled of a flat video, or more; count_scans what is scanned, count_asked asked",
-    "declares": "what is pulled or asked was declared",
+    "planned": "the counts of pulls, scans and model usage that a plan asks for hold for a flat video",
+    "declares": "what is pulled, asked or drawn was declared",
     "asks": "a model is asked with text and RGB pictures",
     "facts": "facts and clips can be written down",
     "errors": "relevance that is not a number, or a model that does not answer, is an error",
     "generator": "no global random generator",
     "determinism": "the same question gives the same frames",
     "order": "the order of questions changes nothing",
-    "process": "a process that knows the request alone gives the same frames, at another time and in another order",
-    "alone": "choosing writes nothing, starts nothing and reads only what is installed or beside the file",
+    "process": "a second process, started anew and asked in another order, gives the same frames",
     "options": "options survive being written as text",
     "time": "ten hours take seconds",
 }
-ELSEWHERE = tuple(case for case in CASES if case.n_frames in (31, 500, 7201))
+# Asked again in the second process, the longest video first.
+SECOND_START_CASES = tuple(case for case in CASES if case.n_frames in (31, 500, 7201))
 SECONDS_ALLOWED = 30.0
 
 
 @dataclass(frozen=True)
-class Broken:
-    """A broken promise: which, on what smallest case (None where no case is to blame), and what happened."""
+class BrokenPromise:
+    """A broken promise: its name, the smallest case that shows it (None if none does), a message."""
 
     promise: str
     case: Case | None
@@ -310,17 +336,17 @@ class Broken:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What the suite found.
+class CheckResult:
+    """The result of the contract suite.
 
     Args:
         broken: one entry per broken promise, in the order of `PROMISES`.
         n_cases: questions asked.
-        not_tried: promises that could not be tried, because of what is broken.
-        ten_hours_seconds, ten_hours_pulls: of a video of ten hours; None where that did not end well.
+        not_tried: promises that could not be tried because others are broken.
+        ten_hours_seconds, ten_hours_pulls: processor seconds and pulls on a video of ten hours; None if that failed.
     """
 
-    broken: tuple[Broken, ...]
+    broken: tuple[BrokenPromise, ...]
     n_cases: int
     not_tried: tuple[str, ...] = ()
     ten_hours_seconds: float | None = None
@@ -331,14 +357,14 @@ def check_sampler(
     name: str,
     options: Mapping[str, Any] | None = None,
     *,
-    elsewhere: bool = True,
+    with_second_start: bool = True,
     seconds_allowed: float = SECONDS_ALLOWED,
-) -> Verdict:
-    """Return what the sampler `name` (registered, or `FILE.py:Class`) breaks with `options`.
+) -> CheckResult:
+    """Run all contract checks on the sampler `name` (registered, or `FILE.py:Class`) with `options`.
 
     Args:
-        elsewhere: also ask a fresh process, which takes about a second.
-        seconds_allowed: for ten hours of video.
+        with_second_start: also compare with a newly started process, which takes about a second.
+        seconds_allowed: most processor seconds for a video of ten hours.
 
     Raises:
         FocusEvalError: there is no such sampler, or it cannot be made for another reason than its class.
@@ -348,82 +374,89 @@ def check_sampler(
     except SamplerError as error:
         if getattr(error, "promise", "") != "class":
             raise
-        return Verdict((Broken("class", None, str(error)),), 0, not_tried=tuple(PROMISES)[1:])
-    verdict, here = (
-        _suite_apart(sampler, seconds_allowed)
-        if isinstance(sampler, Apart)
+        return CheckResult((BrokenPromise("class", None, str(error)),), 0, not_tried=tuple(PROMISES)[1:])
+    verdict, first_fingerprints = (
+        _suite_in_subprocess(sampler, seconds_allowed)
+        if isinstance(sampler, SubprocessSampler)
         else suite(sampler, seconds_allowed=seconds_allowed)
     )
-    if not elsewhere or not here:
+    if not with_second_start or not first_fingerprints:
         return verdict
-    broken = differing(make_apart(name, moves_clock=True, **sampler.options), here)
-    left = set(verdict.not_tried) - {"process", "alone"}
-    found = {item.promise: item for item in [*([broken] if broken else []), *verdict.broken]}
-    return replace(verdict, broken=_in_order(found), not_tried=tuple(word for word in PROMISES if word in left))
+    second = make_in_subprocess(name, is_second_start=True, **sampler.options)
+    difference = first_difference(second, first_fingerprints)
+    broken = {item.promise: item for item in [*([difference] if difference else []), *verdict.broken]}
+    not_tried = tuple(promise for promise in verdict.not_tried if promise != "process")
+    return replace(verdict, broken=_in_order(broken), not_tried=not_tried)
 
 
-def suite(sampler: FrameSampler, *, seconds_allowed: float) -> tuple[Verdict, list[str]]:
-    """Return what `sampler` breaks in this process, and its fingerprints: [] where these can decide nothing more."""
-    found: dict[str, Broken] = {}
+def suite(sampler: FrameSampler, *, seconds_allowed: float) -> tuple[CheckResult, list[str]]:
+    """Run the checks in this process; return their result and the sampler's `fingerprints`.
+
+    The fingerprints are [] if the sampler fails or does not repeat its choices, so that another process says nothing.
+    """
+    broken: dict[str, BrokenPromise] = {}
     tried = {"class", "runs", "options", "time"}
     for case in CASES:
-        broken, is_finished = _asked(sampler, case)
-        tried |= set(_SEEN_IN_A_SELECTION) if is_finished else _seen_until(*broken)
-        for promise, message in broken.items():
-            found.setdefault(promise, Broken(promise, case, message))
-    found = {promise: _smallest(sampler, match) for promise, match in found.items()}
-    runs = not found.keys() & {"runs", "ledger", *_CHECKED_IN_ORDER}
-    for promise, check in _MORE.items() if runs else ():
+        messages, is_finished = _try_case(sampler, case)
+        tried |= set(_PROMISES_OF_A_SELECTION) if is_finished else _promises_tried_until(*messages)
+        for promise, message in messages.items():
+            broken.setdefault(promise, BrokenPromise(promise, case, message))
+    broken = {promise: _smallest(sampler, item) for promise, item in broken.items()}
+    runs = not broken.keys() & {"runs", "ledger", *_PROMISES_OF_A_CHOICE}
+    for promise, check in _LATER_CHECKS.items() if runs else ():
         tried.add(promise)
-        if (match := check(sampler)) is not None:
-            found.setdefault(match.promise, match)
-    if (match := _options(sampler)) is not None:
-        found["options"] = match
-    seconds, pulls, match = _ten_hours(sampler, seconds_allowed)
-    if match is not None:
-        found.setdefault(match.promise, match)
+        if (item := check(sampler)) is not None:
+            broken.setdefault(item.promise, item)
+    if (item := _check_options(sampler)) is not None:
+        broken["options"] = item
+    seconds, pulls, item = _check_ten_hours(sampler, seconds_allowed)
+    if item is not None:
+        broken.setdefault(item.promise, item)
     if seconds is None:
         tried -= {"time"}
-    decides = runs and not found.keys() & {"determinism", "order"}
-    left = tuple(promise for promise in PROMISES if promise not in tried | found.keys())
-    verdict = Verdict(_in_order(found), len(CASES) + 1, left, seconds, pulls)
-    return verdict, fingerprints(sampler) if decides else []
+    not_tried = tuple(promise for promise in PROMISES if promise not in tried | broken.keys())
+    verdict = CheckResult(_in_order(broken), len(CASES) + 1, not_tried, seconds, pulls)
+    is_repeatable = runs and not broken.keys() & {"determinism", "order"}
+    return verdict, fingerprints(sampler) if is_repeatable else []
 
 
-def _suite_apart(sampler: Apart, seconds_allowed: float) -> tuple[Verdict, list[str]]:
-    """Return what `suite` returns in the process of a file: what the file does on import stays there."""
+def _suite_in_subprocess(sampler: SubprocessSampler, seconds_allowed: float) -> tuple[CheckResult, list[str]]:
+    """Run `suite` in the process of the sampler's file and return its result."""
     try:
         answer = sampler.suite(seconds_allowed)
     except SamplerError as error:
-        found = Broken(getattr(error, "promise", "") or "runs", None, str(error))
-        return Verdict(
-            (found,), 0, not_tried=tuple(word for word in PROMISES if word not in ("class", found.promise))
-        ), []
-    said = answer["verdict"]
-    broken = [
-        Broken(item["promise"], item["case"] and Case(**item["case"]), item["message"]) for item in said.pop("broken")
-    ]
-    return Verdict(**{**said, "broken": tuple(broken), "not_tried": tuple(said["not_tried"])}), answer["fingerprints"]
+        item = BrokenPromise(getattr(error, "promise", "") or "runs", None, str(error))
+        not_tried = tuple(promise for promise in PROMISES if promise not in ("class", item.promise))
+        return CheckResult((item,), 0, not_tried=not_tried), []
+    values = answer["verdict"]
+    values["broken"] = tuple(
+        BrokenPromise(item["promise"], item["case"] and Case(**item["case"]), item["message"])
+        for item in values["broken"]
+    )
+    values["not_tried"] = tuple(values["not_tried"])
+    return CheckResult(**values), answer["fingerprints"]
 
 
-# In the order in which a choice is checked: what breaks one of them was found to keep those before.
-_CHECKED_IN_ORDER = ("choice", "integers", "range", "repeats", "count")
-_SEEN_IN_A_SELECTION = (*_CHECKED_IN_ORDER, "ledger", "declares", "asks", "facts", "generator", "determinism")
+# In the order in which a choice is checked: a choice that breaks one of them keeps those before it.
+_PROMISES_OF_A_CHOICE = ("choice", "integers", "range", "repeats", "count")
+_PROMISES_OF_A_SELECTION = (
+    *_PROMISES_OF_A_CHOICE, "ledger", "declares", "asks", "facts", "generator", "determinism",
+)  # fmt: skip
 
 
-def _seen_until(promise: str) -> set[str]:
-    """Return the promises that were looked at when a question ended with `promise` broken."""
-    if promise not in _CHECKED_IN_ORDER:
+def _promises_tried_until(promise: str) -> set[str]:
+    """Return the promises that were tried when a question ended with `promise` broken."""
+    if promise not in _PROMISES_OF_A_CHOICE:
         return {promise}
-    return set(_CHECKED_IN_ORDER[: _CHECKED_IN_ORDER.index(promise) + 1])
+    return set(_PROMISES_OF_A_CHOICE[: _PROMISES_OF_A_CHOICE.index(promise) + 1])
 
 
-def _in_order(found: Mapping[str, Broken]) -> tuple[Broken, ...]:
-    return tuple(found[promise] for promise in PROMISES if promise in found)
+def _in_order(broken: Mapping[str, BrokenPromise]) -> tuple[BrokenPromise, ...]:
+    return tuple(broken[promise] for promise in PROMISES if promise in broken)
 
 
-def _smallest(sampler: FrameSampler, broken: Broken) -> Broken:
-    """Return `broken` on a case that is as small as halving and counting down find."""
+def _smallest(sampler: FrameSampler, broken: BrokenPromise) -> BrokenPromise:
+    """Return `broken` with the smallest case found by halving and decrementing `n_frames` and `k`."""
     case = broken.case
     while case is not None:
         smaller = [replace(case, n_frames=n) for n in (case.n_frames // 2, case.n_frames - 1) if n > 0]
@@ -431,37 +464,38 @@ def _smallest(sampler: FrameSampler, broken: Broken) -> Broken:
         for candidate in smaller:
             message = broken_promises(sampler, candidate).get(broken.promise)
             if message is not None:
-                broken, case = Broken(broken.promise, candidate, message), candidate
+                broken, case = BrokenPromise(broken.promise, candidate, message), candidate
                 break
         else:
             break
     return broken
 
 
-def _order(sampler: FrameSampler) -> Broken | None:
+def _check_order(sampler: FrameSampler) -> BrokenPromise | None:
     for case in (Case(30, 4), Case(2000, 8)):
-        alone = fingerprint(select(sampler, case))
+        first = fingerprint(select(sampler, case))
         select(sampler, replace(case, seed=5, n_frames=20_000))  # longer than any before
-        if fingerprint(select(sampler, case)) != alone:
+        if fingerprint(select(sampler, case)) != first:
             message = "asked again after another question it gives other frames; keep nothing between questions"
-            return Broken("order", case, message)
+            return BrokenPromise("order", case, message)
     return None
 
 
-def _budget(sampler: FrameSampler) -> Broken | None:
+def _check_budget(sampler: FrameSampler) -> BrokenPromise | None:
     for case in (Case(30, 4), Case(2000, 8)):
-        spent = select(sampler, case).n_pulls
-        if spent == 0:
+        n_pulls = select(sampler, case).n_pulls
+        if n_pulls == 0:
             continue
         try:
-            select(sampler, case, budget=spent - 1)
+            select(sampler, case, budget=n_pulls - 1)
         except SamplerError:
             continue
-        return Broken("budget", case, f"{spent} pulls are made, and a budget of {spent - 1} is no error: is it caught?")
+        message = f"{n_pulls} pulls are made, and a budget of {n_pulls - 1} is no error: is it caught?"
+        return BrokenPromise("budget", case, message)
     return None
 
 
-def _errors(sampler: FrameSampler) -> Broken | None:
+def _check_errors(sampler: FrameSampler) -> BrokenPromise | None:
     case = Case(3000, 8, pattern="not a number")
     if not (sampler.needs_encoder or sampler.needs_llm):
         return None
@@ -469,89 +503,99 @@ def _errors(sampler: FrameSampler) -> Broken | None:
         selection = select(sampler, case)
     except (EncoderError, AnswerError):
         return None
-    except Exception as error:  # noqa: BLE001 (whatever a sampler raises is what is to be told)
-        return Broken("errors", case, f"the encoder's or the model's error became {described(error)}")
-    if selection.asked.get("calls"):
-        return Broken("errors", case, "goes on when the model does not answer: is its error caught?")
+    except Exception as error:  # noqa: BLE001 (whatever a sampler raises is reported)
+        return BrokenPromise("errors", case, f"the encoder's or the model's error became {error_line(error)}")
+    if selection.model_usage.get("calls"):
+        return BrokenPromise("errors", case, "goes on when the model does not answer: is its error caught?")
     if selection.n_pulls == 0:
         return None
-    return Broken("errors", case, "goes on when relevance is not a number: is the ledger's error caught?")
+    return BrokenPromise("errors", case, "goes on when relevance is not a number: is the ledger's error caught?")
 
 
-def _planned(sampler: FrameSampler) -> Broken | None:
+def _check_plan(sampler: FrameSampler) -> BrokenPromise | None:
     if not (sampler.needs_encoder or sampler.needs_llm):
         return None
     for case in (Case(40, 16, 10.0), Case(1000, 16, 24.0), Case(7201, 16, 29.97)):
         try:
-            counted = sampler.at_cost(SCAN_COST)
-            planned = counted.count_pulls(case.video, k=case.k)
-            planned_scans = counted.count_scans(case.video, k=case.k)
-            planned_asked = counted.count_asked(case.video, k=case.k)
+            planned = sampler.at_cost(SCAN_COST)
+            n_pulls = planned.count_pulls(case.video, k=case.k)
+            n_scans = planned.count_scans(case.video, k=case.k)
+            usage = planned.count_model_usage(case.video, k=case.k)
         except FocusEvalError as error:
-            return Broken("planned", case, f"count_pulls: {error}")
-        flat_source = FlatSource(sampler.example_reply)
-        selection = _selected(sampler, case, flat_source, flat_source.logits)
-        flat, scans = selection.n_pulls, selection.n_scanned
-        if any(planned_asked.get(what, 0) != selection.asked.get(what, 0) for what in ("calls", "images")):
-            return Broken("planned", case, f"count_asked says {planned_asked}, {dict(selection.asked)} is asked")
-        if planned_scans != scans:
-            return Broken("planned", case, f"count_scans says {planned_scans}, {scans} frames are scanned")
+            return BrokenPromise("planned", case, f"count_pulls: {error}")
+        source = FlatSource(sampler.example_reply)
+        flat = _select(sampler, case, source, source.logits)
+        if any(usage.get(name, 0) != flat.model_usage.get(name, 0) for name in ("calls", "images")):
+            message = f"count_model_usage says {usage}, a flat video takes {dict(flat.model_usage)}"
+            return BrokenPromise("planned", case, message)
+        if n_scans != flat.n_scanned:
+            message = f"count_scans says {n_scans}, {flat.n_scanned} frames are scanned"
+            return BrokenPromise("planned", case, message)
         # What depends on draws may differ by a few; a plan must not be far too low.
-        if planned > max(case.n_frames, flat) or planned < 0.9 * flat:
-            return Broken("planned", case, f"count_pulls says {planned}, {flat} frames are pulled of a flat video")
+        if n_pulls > max(case.n_frames, flat.n_pulls) or n_pulls < 0.9 * flat.n_pulls:
+            message = f"count_pulls says {n_pulls}, {flat.n_pulls} frames are pulled of a flat video"
+            return BrokenPromise("planned", case, message)
     return None
 
 
-def _options(sampler: FrameSampler) -> Broken | None:
+def _check_options(sampler: FrameSampler) -> BrokenPromise | None:
     texts = {
         option: value if isinstance(value, str) else str(value).lower() for option, value in sampler.options.items()
     }
     try:
-        read = read_options(f"sampler {sampler.name!r}", field_types(type(sampler)), texts)
+        parsed = read_options(f"sampler {sampler.name!r}", field_types(type(sampler)), texts)
     except FocusEvalError as error:
-        return Broken("options", None, str(error))
+        return BrokenPromise("options", None, str(error))
     for option, value in sampler.options.items():
-        if read[option] != value:
-            said = f"{option}={texts[option]} is read as {read[option]!r}, not as {value!r}: declare another type"
-            return Broken("options", None, said)
+        if parsed[option] != value:
+            message = f"{option}={texts[option]} is read as {parsed[option]!r}, not as {value!r}: declare another type"
+            return BrokenPromise("options", None, message)
     return None
 
 
-def _ten_hours(sampler: FrameSampler, allowed: float) -> tuple[float | None, int | None, Broken | None]:
-    world = TEN_HOURS.world()
+def _check_ten_hours(
+    sampler: FrameSampler, seconds_allowed: float
+) -> tuple[float | None, int | None, BrokenPromise | None]:
+    source = TEN_HOURS.source()
     # Processor time: a machine that is busy with other things does not make a sampler slow.
-    started = time.process_time()
+    start = time.process_time()
     try:
-        n_pulls = select(sampler, TEN_HOURS, world=world).n_pulls
-    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a sampler raises is what is to be told)
-        return None, None, Broken(getattr(error, "promise", "") or "runs", TEN_HOURS, described(error))
-    seconds = time.process_time() - started
-    if seconds > allowed:
-        message = f"{seconds:.0f} s, {allowed:g} are allowed: is there a loop over all frames?"
-        return seconds, n_pulls, Broken("time", TEN_HOURS, message)
+        n_pulls = select(sampler, TEN_HOURS, source=source).n_pulls
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a sampler raises is reported)
+        return None, None, BrokenPromise(getattr(error, "promise", "") or "runs", TEN_HOURS, error_line(error))
+    seconds = time.process_time() - start
+    if seconds > seconds_allowed:
+        message = f"{seconds:.0f} s, {seconds_allowed:g} are allowed: is there a loop over all frames?"
+        return seconds, n_pulls, BrokenPromise("time", TEN_HOURS, message)
     return seconds, n_pulls, None
 
 
 def fingerprints(sampler: FrameSampler) -> list[str]:
-    """Return the fingerprint of every case that is also asked elsewhere."""
-    return [fingerprint(select(sampler, case)) for case in ELSEWHERE]
+    """Return the fingerprint of the selection for each of `SECOND_START_CASES`, in their order."""
+    return [fingerprint(select(sampler, case)) for case in SECOND_START_CASES]
 
 
-def differing(there: FrameSampler, here: Sequence[str]) -> Broken | None:
-    """Return the first case that `there`, which runs in a process of its own, answers otherwise than `here` says."""
-    for case, chosen in reversed([*zip(ELSEWHERE, here, strict=True)]):
+def first_difference(second: FrameSampler, first_fingerprints: Sequence[str]) -> BrokenPromise | None:
+    """Return the broken promise of the first case whose fingerprint differs or that fails, None if all agree.
+
+    Args:
+        second: the sampler in a newly started process; asked the cases in reverse order.
+        first_fingerprints: result of `fingerprints` in the first process.
+    """
+    for case, expected in reversed([*zip(SECOND_START_CASES, first_fingerprints, strict=True)]):
         try:
-            is_same = fingerprint(select(there, case)) == chosen
+            is_same = fingerprint(select(second, case)) == expected
         except SamplerError as error:
-            return Broken(getattr(error, "promise", "") or "process", case, f"in a process of its own: {error}")
+            message = f"in a process of its own: {error}"
+            return BrokenPromise(getattr(error, "promise", "") or "process", case, message)
         if not is_same:
             message = (
-                "a process that knows the request alone gives other frames: does the clock, the order of a set, "
-                "hash(), the environment, an earlier question or what the caller holds decide?"
+                "a second process gives other frames: does hash(), the order of a set, something drawn on import, the "
+                "environment, an earlier question or what the caller holds decide?"
             )
-            return Broken("process", case, message)
+            return BrokenPromise("process", case, message)
     return None
 
 
-# What is tried once every question was answered.
-_MORE = {"order": _order, "budget": _budget, "errors": _errors, "planned": _planned}
+# Checks of several questions, which need a sampler that runs.
+_LATER_CHECKS = {"order": _check_order, "budget": _check_budget, "errors": _check_errors, "planned": _check_plan}

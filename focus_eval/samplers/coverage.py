@@ -7,6 +7,7 @@ its mass that lies within `d` of a keyframe, so the best `k` keyframes are those
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Literal
@@ -31,31 +32,31 @@ def one_fps(video: VideoInfo) -> IntArray:
     return np.arange(int(video.n_frames / stride), dtype=np.int64) * stride
 
 
-def every(video: VideoInfo, seconds: float | None) -> IntArray:
+def candidate_grid(video: VideoInfo, seconds: float | None) -> IntArray:
     """Return frames `round(j * seconds * fps)`, or `one_fps` where `seconds` is None, ascending."""
     return one_fps(video) if seconds is None else video.frames_every(seconds)
 
 
-def why_no_candidates(candidates: IntArray) -> str | None:
-    """Return why a sampler without candidates chooses nothing; None where it has some."""
+def empty_grid_reason(candidates: IntArray) -> str | None:
+    """Return why a sampler chooses nothing if `candidates` is empty; None if there are any."""
     if candidates.size:
         return None
     return "the video is shorter than a second, so the grid of one frame a second is empty; use uniform for it"
 
 
-def evenly(video: VideoInfo, n: int) -> IntArray:
+def even_frames(video: VideoInfo, n: int) -> IntArray:
     """Return `linspace(0, n_frames - 1, n)` truncated to integers, each frame once, shape `(min(n, n_frames),)`."""
     return np.unique(np.linspace(0, video.n_frames - 1, min(n, video.n_frames)).astype(np.int64))
 
 
 def at_most_one_fps(video: VideoInfo, n: int) -> IntArray:
-    """Return `n` frames evenly, or `one_fps` where that gives fewer."""
+    """Return the frames of `one_fps` if they are fewer than `n`, else `n` evenly spaced frames; ascending."""
     candidates = one_fps(video)
-    return candidates if candidates.size < n else evenly(video, n)
+    return candidates if candidates.size < n else even_frames(video, n)
 
 
 def unit_rows(embeddings: FloatArray) -> FloatArray:
-    """Return `embeddings` with rows of length 1, shape `(n, d)`.
+    """Return `embeddings` with each row scaled to length 1, shape `(n, d)`.
 
     Raises:
         EncoderError: an embedding of length 0.
@@ -73,8 +74,8 @@ class EvenPulls(FrameSampler):
 
     Args:
         budget_of: a sampler, with options or without ("focus:alpha=0.5"): as many pulls as it plans for the video.
-        pulls: so many instead.
-        every_seconds: one in so many seconds instead.
+        pulls: number of pulls, instead of `budget_of`.
+        every_seconds: seconds of video per pull, instead of `budget_of`.
     """
 
     budget_of: str | None = option("focus")
@@ -83,14 +84,14 @@ class EvenPulls(FrameSampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        says = ("budget_of", "pulls", "every_seconds")
-        given = [
+        pull_options = ("budget_of", "pulls", "every_seconds")
+        set_options = [
             declared.name
             for declared in fields(self)
-            if declared.name in says and getattr(self, declared.name) != declared.default
+            if declared.name in pull_options and getattr(self, declared.name) != declared.default
         ]
-        if len(given) > 1:
-            raise InvalidInput(f"sampler {self.name!r}: give {' or '.join(given)}, not both")
+        if len(set_options) > 1:
+            raise InvalidInput(f"sampler {self.name!r}: give {' or '.join(set_options)}, not both")
         if self.budget_of is not None:
             _budget_of(self.budget_of)
 
@@ -107,7 +108,7 @@ class EvenPulls(FrameSampler):
         return min(video.n_frames, max(1, n))
 
     def default_pulls(self, video: VideoInfo, *, k: int) -> int:
-        """Return the number of pulls where no option says it: every frame."""
+        """Return the number of pulls if no option sets it: the number of frames."""
         return video.n_frames
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
@@ -140,26 +141,29 @@ def diverse_best(
     """
     value = min_max(relevance)
     penalty = np.zeros(frames.size)
-    chosen = np.empty(n, dtype=np.int64)
+    picked_frames = np.empty(n, dtype=np.int64)
     for step in range(n):
         best = int(np.argmax(value - penalty))
-        chosen[step] = frames[best]
+        picked_frames[step] = frames[best]
         value[best] = -np.inf
-        near = weight * np.exp(-np.abs(frames - frames[best]) / (fading_seconds * fps))
-        np.maximum(penalty, near, out=penalty)
-    return chosen
+        neighbourhood = weight * np.exp(-np.abs(frames - frames[best]) / (fading_seconds * fps))
+        np.maximum(penalty, neighbourhood, out=penalty)
+    return picked_frames
 
 
-def filled(chosen: IntArray, request: SelectionRequest) -> Choice:
-    """Return `chosen`, filled up in the widest gaps where they are fewer than wanted; the facts count these."""
-    n_missing = request.n_wanted - chosen.size
+def fill_gaps(keyframes: IntArray, request: SelectionRequest) -> Choice:
+    """Return a choice of `keyframes`, plus middles of the widest gaps up to `request.n_wanted`.
+
+    The fact "from_widest_gaps" counts the added frames; without any, there are no facts.
+    """
+    n_missing = request.n_wanted - keyframes.size
     if n_missing == 0:
-        return Choice(keyframes=chosen)
-    frames = with_gaps_halved(chosen, request.n_wanted, request.video.n_frames)
+        return Choice(keyframes=keyframes)
+    frames = halve_widest_gaps(keyframes, request.n_wanted, request.video.n_frames)
     return Choice(keyframes=frames, facts={"from_widest_gaps": n_missing})
 
 
-def with_gaps_halved(frames: IntArray, n: int, n_frames: int) -> IntArray:
+def halve_widest_gaps(frames: IntArray, n: int, n_frames: int) -> IntArray:
     """Return `frames` and the middles of the widest gaps, one after the other, until there are `n`, ascending.
 
     A gap is a run of frames of `[0, n_frames)` without a chosen one; the earlier of equally wide ones is halved first.
@@ -167,13 +171,13 @@ def with_gaps_halved(frames: IntArray, n: int, n_frames: int) -> IntArray:
     Args:
         frames: distinct, at most `n`; `n` is at most `n_frames`.
     """
-    chosen = np.sort(frames)
-    while chosen.size < n:
-        edges = np.concatenate([[-1], chosen, [n_frames]])
+    grid = np.sort(frames)
+    while grid.size < n:
+        edges = np.concatenate([[-1], grid, [n_frames]])
         widest = int(np.argmax(np.diff(edges)))
         middle = (edges[widest] + edges[widest + 1]) // 2
-        chosen = np.insert(chosen, widest, middle)
-    return chosen
+        grid = np.insert(grid, widest, middle)
+    return grid
 
 
 def shots_of(video: VideoInfo) -> Clips:
@@ -214,8 +218,8 @@ def shares_by_length(sizes: IntArray, n: int) -> IntArray:
     one_more[order] = within_capacity(
         (np.arange(sizes.size) < n - int(shares.sum())).astype(np.int64), (sizes - shares)[order]
     )
-    given: IntArray = shares + one_more
-    return given
+    all_shares: IntArray = shares + one_more
+    return all_shares
 
 
 def share_between_shots(frames: IntArray, relevance: FloatArray, shots: Clips) -> float:
@@ -235,21 +239,22 @@ def share_between_shots(frames: IntArray, relevance: FloatArray, shots: Clips) -
     n, n_shots = logits.size, n_in.size
     if n_shots < 2 or n <= n_shots:
         return 0.0
-    means = np.bincount(shot, logits) / n_in
-    within = float(((logits - means[shot]) ** 2).sum()) / (n - n_shots)
-    between = float((n_in * (means - logits.mean()) ** 2).sum()) / (n_shots - 1)
+    shot_means = np.bincount(shot, logits) / n_in
+    residual_variance = float(((logits - shot_means[shot]) ** 2).sum()) / (n - n_shots)
+    between = float((n_in * (shot_means - logits.mean()) ** 2).sum()) / (n_shots - 1)
     usual_size = (n - float((n_in**2).sum()) / n) / (n_shots - 1)
-    of_shots = max(0.0, (between - within) / usual_size)
-    return of_shots / (of_shots + within) if of_shots > 0 else 0.0
+    of_shots = max(0.0, (between - residual_variance) / usual_size)
+    return of_shots / (of_shots + residual_variance) if of_shots > 0 else 0.0
 
 
 def shot_weights(at: FloatArray, starts: FloatArray, stops: FloatArray) -> FloatArray:
-    """Return what a moment's density is multiplied with for its place in its shot, above 0, shape like `at`.
+    """Return the factor on the density of each moment for its place in its shot, above 0, shape like `at`.
 
     Long shots count less a second, `max(1, length / 4 s)^-.5`, and the middle of a shot twice as much as its ends.
 
     Args:
-        at: seconds, each within `[start, stop]` of its own shot.
+        at: seconds of the moments.
+        starts, stops: seconds at which the shot of each moment starts and stops.
     """
     length = stops - starts
     place = (at - starts) / length
@@ -261,14 +266,14 @@ GRID_HZ = 5.0
 LEAST_WEIGHT = 0.01
 CONTRAST_SECONDS = 8.0
 # Half of the value is evidence within one second of a keyframe, half within two.
-WINDOW_SECONDS = (1.0, 2.0)
+WINDOW_WEIGHTS = {1.0: 0.5, 2.0: 0.5}
 # What a choice is worth: evidence with a keyframe near it, or log(1 + keyframes within five seconds) of it.
 Value = Literal["recall", "count"]
 COUNT_SECONDS = 5.0
 
 
 def evidence_weights(times: FloatArray, relevance: FloatArray) -> FloatArray:
-    """Return how much each pull speaks for evidence, above 0, `(n_pulls,)`.
+    """Return the weight of each pull as a sign of evidence, above 0, `(n_pulls,)`.
 
     `.01 + r^2` with relevance `r` scaled to [0, 1] over the pulls, times the root of its ratio to the mean over the
     pulls within 8 seconds: what stands out from its surroundings counts for more.
@@ -277,10 +282,10 @@ def evidence_weights(times: FloatArray, relevance: FloatArray) -> FloatArray:
         times: seconds, ascending, `(n_pulls,)`.
     """
     weights = LEAST_WEIGHT + min_max(relevance) ** 2
-    before = np.searchsorted(times, times - CONTRAST_SECONDS, side="left")
-    after = np.searchsorted(times, times + CONTRAST_SECONDS, side="right")
+    window_starts = np.searchsorted(times, times - CONTRAST_SECONDS, side="left")
+    window_stops = np.searchsorted(times, times + CONTRAST_SECONDS, side="right")
     total = np.concatenate([[0.0], np.cumsum(weights)])
-    around = (total[after] - total[before]) / (after - before)
+    around = (total[window_stops] - total[window_starts]) / (window_stops - window_starts)
     contrast: FloatArray = weights * np.sqrt(weights / around)
     return contrast
 
@@ -309,7 +314,7 @@ def bridge_mean(at: FloatArray, times: FloatArray, values: FloatArray, *, base: 
 
 
 def bridge_variance(at: FloatArray, times: FloatArray, *, seconds: float) -> FloatArray:
-    """Return the share of the variance at `at` that knowing such a process at `times` leaves, in [0, 1].
+    """Return the share of variance at `at` that stays unknown once such a process is known at `times`, in [0, 1].
 
     Args:
         at, times, seconds: as in `bridge_mean`.
@@ -321,7 +326,11 @@ def bridge_variance(at: FloatArray, times: FloatArray, *, seconds: float) -> Flo
 
 
 def _since_and_until(at: FloatArray, times: FloatArray, right: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return the seconds from the last of `times` before `at`, and to the first from there on; infinite at the ends."""
+    """Return the seconds from each of `at` back to the last of `times` before it, and on to the first at or after it.
+
+    Args:
+        right: `np.searchsorted(times, at)`. Beyond the ends of `times` the seconds are infinite.
+    """
     edges = np.concatenate([[-np.inf], times, [np.inf]])
     return at - edges[right], edges[right + 1] - at
 
@@ -338,50 +347,61 @@ def middles(video: VideoInfo, n: int) -> IntArray:
     return (clips.starts + clips.stops - 1) // 2
 
 
-def best_cover(density: FloatArray, n: int, *, rate: float, value: Value = "recall") -> IntArray:
-    """Return up to `n` positions whose windows cover the most of `density`, in order of choice; fewer cover it all.
+def best_cover(
+    density: FloatArray,
+    n: int,
+    *,
+    rate: float,
+    value: Value = "recall",
+    window_weights: Mapping[float, float] = WINDOW_WEIGHTS,
+    tolerance: float = 1e-12,
+) -> IntArray:
+    """Return up to `n` indices into `density` whose windows cover the most of it, in order of choice.
 
-    Greedy, the first of equal ones. "recall": the position with the most mass not yet covered, half of it counted
-    within one second and half within two. "count": the one that adds most to the density times log(1 + positions
-    within five seconds).
+    There are fewer than `n` if no further one adds anything.
+
+    Greedy, the first of equal ones. "recall": the position with the most mass not yet covered, summed over the windows
+    by weight. "count": the one that adds most to the density times log(1 + positions within five seconds).
 
     Args:
         density: at least 0, `(n_grid,)`.
         rate: grid points a second.
+        window_weights: for "recall", the weight of mass by the seconds to either side of a position, ascending.
+        tolerance: relative difference up to which two sums count as equal.
     """
-    windows = WINDOW_SECONDS if value == "recall" else (COUNT_SECONDS,)
-    halves = [min(density.size, int(seconds * rate + 1e-9)) for seconds in windows]
-    kernels = [np.full(2 * half + 1, 1.0 / len(halves)) for half in halves]
+    window_weights = window_weights if value == "recall" else {COUNT_SECONDS: 1.0}
+    halves = [min(density.size, int(seconds * rate + 1e-9)) for seconds in window_weights]
+    kernels = [np.full(2 * half + 1, weight) for half, weight in zip(halves, window_weights.values(), strict=True)]
     # Zeros on both sides, so that a window at an end needs no care.
     first, last = 3 * halves[-1], 3 * halves[-1] + density.size
     whole = np.pad(density, first)
     # What a further position near a moment is worth, by how many there are: of "recall" the first alone.
     worth = np.array([1.0, *[0.0] * n]) if value == "recall" else np.log1p(1.0 / np.arange(1.0, n + 2.0))
-    left = [whole * worth[0] for _ in halves]
+    masses = [whole * worth[0] for _ in halves]
     n_near = np.zeros((len(halves), whole.size), dtype=np.int64)
     gains = np.zeros(density.size + 2 * first)
-    for mass, kernel in zip(left, kernels, strict=True):
+    for mass, kernel in zip(masses, kernels, strict=True):
         gains[first:last] += np.convolve(mass, kernel, "same")[first:last]
-    chosen: list[int] = []
-    while len(chosen) < n and (most := gains.max()) > 0.0:
+    picked_points: list[int] = []
+    while len(picked_points) < n and (top_gain := gains.max()) > 0.0:
         # Windows that cover the same rest differ in the last bits, which depend on the machine.
-        best = int(np.argmax(gains >= most * (1.0 - 1e-12)))
-        chosen.append(best - first)
+        best = int(np.argmax(gains >= top_gain * (1.0 - tolerance)))
+        picked_points.append(best - first)
         # Only windows that reach into what is covered now change.
         start, stop = max(first, best - 2 * halves[-1]), min(last, best + 2 * halves[-1] + 1)
         gains[start:stop] = 0.0
-        for mass, count, kernel, half in zip(left, n_near, kernels, halves, strict=True):
-            near = slice(best - half, best + half + 1)
-            count[near] += 1
-            mass[near] = whole[near] * worth[count[near]]
+        for mass, count, kernel, half in zip(masses, n_near, kernels, halves, strict=True):
+            window = slice(best - half, best + half + 1)
+            count[window] += 1
+            mass[window] = whole[window] * worth[count[window]]
             gains[start:stop] += np.convolve(mass[start - half : stop + half], kernel, "valid")
-        gains[np.array(chosen) + first] = 0.0  # no position twice
-    return np.array(chosen, dtype=np.int64)
+        gains[np.array(picked_points) + first] = 0.0  # no position twice
+    return np.array(picked_points, dtype=np.int64)
 
 
 def covering_frames(
     grid: IntArray, density: FloatArray, n: int, video: VideoInfo, *, value: Value = "recall"
 ) -> IntArray:
-    """Return the `n` frames of `grid` that `best_cover` finds, and the widest gaps halved once all is covered."""
-    chosen = grid[best_cover(density, min(n, grid.size), rate=grid.size / video.duration_seconds, value=value)]
-    return with_gaps_halved(chosen, n, video.n_frames)
+    """Return the frames of `grid` that `best_cover` chooses, plus middles of the widest gaps up to `n`, ascending."""
+    frames = grid[best_cover(density, min(n, grid.size), rate=grid.size / video.duration_seconds, value=value)]
+    return halve_widest_gaps(frames, n, video.n_frames)

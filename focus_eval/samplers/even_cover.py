@@ -120,7 +120,7 @@ def covering_choice(
     """
     video, n = request.video, request.n_wanted
     if np.ptp(relevance) == 0:
-        return Choice(keyframes=coverage.evenly(video, n), facts={**facts, **FLAT})
+        return Choice(keyframes=coverage.even_frames(video, n), facts={**facts, **FLAT})
     grid = coverage.grid_frames(video)
     at, times = grid / video.fps, frames / video.fps
     density = evidence_density(at, times, relevance, shots, video)
@@ -135,7 +135,7 @@ def likely_choice(frames: IntArray, request: SelectionRequest, value: coverage.V
     video, n = request.video, request.n_wanted
     relevance, logits = request.ledger.relevance_and_logits(frames)
     if np.ptp(relevance) == 0:
-        return Choice(keyframes=coverage.evenly(video, n), facts=FLAT)
+        return Choice(keyframes=coverage.even_frames(video, n), facts=FLAT)
     grid = coverage.grid_frames(video)
     density = fusion.likelihood_ratio(grid / video.fps, frames / video.fps, logits)
     return Choice(keyframes=coverage.covering_frames(grid, density, n, video, value=value))
@@ -158,8 +158,8 @@ def evidence_density(
     first_pull, first_at = np.searchsorted(times, edges), np.searchsorted(at, edges)
     density = np.empty(at.shape)
     for shot in range(len(shots)):
-        here, pulled = slice(*first_at[shot : shot + 2]), slice(*first_pull[shot : shot + 2])
-        density[here] = coverage.bridge_mean(
-            at[here], times[pulled], weights[pulled], base=base, seconds=FADING_SECONDS_IN_SHOT
-        ) * coverage.shot_weights(at[here], edges[shot], edges[shot + 1])
+        shot_grid, pulled = slice(*first_at[shot : shot + 2]), slice(*first_pull[shot : shot + 2])
+        density[shot_grid] = coverage.bridge_mean(
+            at[shot_grid], times[pulled], weights[pulled], base=base, seconds=FADING_SECONDS_IN_SHOT
+        ) * coverage.shot_weights(at[shot_grid], edges[shot], edges[shot + 1])
     return density

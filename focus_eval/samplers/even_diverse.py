@@ -16,8 +16,8 @@ class EvenDiverse(EvenTopK):
     """The pulls of `even_topk`, and a greedy choice that a frame near a chosen one loses value in.
 
     Args:
-        diversity: what relevance, scaled to [0, 1] over the pulls, loses right beside a chosen frame.
-        fading_seconds: the distance over which that falls to 1 / e.
+        diversity: penalty right beside a chosen frame on relevance, which is scaled to [0, 1] over the pulls.
+        fading_seconds: distance over which the penalty falls to 1 / e.
     """
 
     name: ClassVar[str] = "even_diverse"

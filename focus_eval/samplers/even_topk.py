@@ -8,7 +8,7 @@ from typing import ClassVar
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import best_first
 from focus_eval.samplers.base import Choice, Role, SelectionRequest
-from focus_eval.samplers.coverage import EvenPulls, filled, one_in_each_stratum
+from focus_eval.samplers.coverage import EvenPulls, fill_gaps, one_in_each_stratum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class EvenTopK(EvenPulls):
         video = request.video
         frames = one_in_each_stratum(video, self.n_pulls(video, k=request.k), request.coarse_rng)
         relevance = request.ledger.relevance(frames)
-        return filled(self.best(frames, relevance, min(request.k, frames.size), video), request)
+        return fill_gaps(self.best(frames, relevance, min(request.k, frames.size), video), request)
 
     def best(self, frames: IntArray, relevance: FloatArray, n: int, video: VideoInfo) -> IntArray:
         """Return the `n` most relevant frames, the earlier of equal ones."""

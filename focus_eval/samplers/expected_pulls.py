@@ -26,7 +26,7 @@ class Draw:
 
     @property
     def key(self) -> tuple[bytes, bytes]:
-        """Equal for two draws that give the same frames from the same generator."""
+        """Bytes of edges and rates, equal for two draws that give the same frames from the same generator."""
         return self.edges.tobytes(), self.rates.tobytes()
 
     def rates_at(self, edges: IntArray) -> FloatArray:
@@ -54,18 +54,18 @@ class ExpectedPulls:
         n_keyframes: keyframes that every question gets; None: as many as are asked for, at most.
         coarse: what `coarse_rng` draws among the other frames, which the questions of a video may share; None if
             nothing.
-        more: what `rng` draws among the frames that are left after that.
+        later_draws: what `rng` draws among the frames that are left after that.
     """
 
     fixed: IntArray = field(default_factory=NO_FRAMES.copy)
     n_keyframes: int | None = None
     coarse: Draw | None = None
-    more: tuple[Draw, ...] = ()
+    later_draws: tuple[Draw, ...] = ()
 
     @property
     def n_pulls(self) -> float:
         """Pulls of one question; a fraction where the draws may meet fixed frames."""
-        return expected_union(self.fixed, [(draw, 1) for draw in (self.coarse, *self.more) if draw is not None])
+        return expected_union(self.fixed, [(draw, 1) for draw in (self.coarse, *self.later_draws) if draw is not None])
 
 
 def expected_union(fixed: IntArray, draws: Iterable[tuple[Draw, int]]) -> float:
@@ -75,7 +75,7 @@ def expected_union(fixed: IntArray, draws: Iterable[tuple[Draw, int]]) -> float:
 
     Args:
         fixed: frames, ascending, each once.
-        draws: each with how many times it is made.
+        draws: pairs of a draw and the number of times it is made.
     """
     draws = list(draws)
     if not draws:

@@ -33,7 +33,7 @@ class Focus(TwoStageSampler):
 
     def choose(self, request: SelectionRequest) -> Choice:
         """Run Algorithm 2."""
-        arms, promising = self.looked_at(request)
+        arms, promising = self.pull_arms(request)
         n_final = self.n_final_arms(len(arms.clips))
         choice = choice_of_best_arms(arms, n_final, request, temperature=self.temperature)
         return replace(choice, facts={"promising_arms": promising.tolist(), **choice.facts})
@@ -57,12 +57,12 @@ def choice_of_best_arms(arms: bandit.Arms, n_final: int, request: SelectionReque
     return Choice(keyframes=frames[drawn], clips=arms.reports(arms.radius, final=ranked[:n_final]), facts=facts)
 
 
-def _interpolated(clips: bandit.Clips, chosen: IntArray, ledger: Ledger) -> FloatArray:
-    """Return the relevance of every frame of the `chosen` arms, one arm after the other, from the arm's own pulls."""
+def _interpolated(clips: bandit.Clips, arms: IntArray, ledger: Ledger) -> FloatArray:
+    """Return the relevance of every frame of `arms`, one arm after the other, from the arm's own pulls."""
     frames, relevance = ledger.frames, ledger.relevances
     arm_of_pull = clips.arm_of(frames)
     parts = []
-    for arm in chosen:
+    for arm in arms:
         is_here = arm_of_pull == arm
         inside = np.arange(clips.starts[arm], clips.stops[arm])
         parts.append(bandit.nearest_pulled(inside, frames[is_here], relevance[is_here]))

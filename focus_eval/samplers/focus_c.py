@@ -27,13 +27,13 @@ class FocusC(ArmSampler):
         arms = self.coarse(request)
         ranked = best_first(arms.mean)
         n_final = self.n_final_arms(len(arms.clips))
-        final, others = ranked[:n_final], ranked[n_final:]
+        final, other_arms = ranked[:n_final], ranked[n_final:]
         inside, _ = arms.clips.frames_of(final)
         drawn = [request.rng.choice(inside, min(request.k, inside.size), replace=False)]
-        more = within_capacity(np.array([request.k - drawn[0].size]), arms.clips.sizes[others])
-        for arm, n in zip(others[more > 0], more[more > 0], strict=True):
+        extra_frames = within_capacity(np.array([request.k - drawn[0].size]), arms.clips.sizes[other_arms])
+        for arm, n in zip(other_arms[extra_frames > 0], extra_frames[extra_frames > 0], strict=True):
             drawn.append(request.rng.choice(np.arange(arms.clips.starts[arm], arms.clips.stops[arm]), n, replace=False))
-        facts = {"overflow_arms": int((more > 0).sum())} if more.any() else {}
+        facts = {"overflow_arms": int((extra_frames > 0).sum())} if extra_frames.any() else {}
         return Choice(keyframes=np.concatenate(drawn), clips=arms.reports(arms.radius, final=final), facts=facts)
 
     def planned_pulls(self, video: VideoInfo) -> int:

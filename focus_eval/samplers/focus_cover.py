@@ -20,7 +20,7 @@ class FocusCover(TwoStageSampler):
     role: ClassVar[Role] = "control"
 
     def choose(self, request: SelectionRequest) -> Choice:
-        arms, promising = self.looked_at(request)
+        arms, promising = self.pull_arms(request)
         frames, relevance = request.ledger.pulls_in_time()
         choice = covering_choice(frames, relevance, equal_clips(request.video.n_frames, 1), request, {})
         return self.with_arms(choice, arms, promising)

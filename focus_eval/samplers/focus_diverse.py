@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from focus_eval.core.options import option
 from focus_eval.samplers.base import Choice, Role, SelectionRequest
-from focus_eval.samplers.coverage import diverse_best, filled
+from focus_eval.samplers.coverage import diverse_best, fill_gaps
 from focus_eval.samplers.two_stage import TwoStageSampler
 
 
@@ -27,9 +27,9 @@ class FocusDiverse(TwoStageSampler):
     fading_seconds: float = option(2.0, above=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        arms, promising = self.looked_at(request)
+        arms, promising = self.pull_arms(request)
         frames, relevance = request.ledger.pulls_in_time()
-        chosen = diverse_best(
+        keyframes = diverse_best(
             frames,
             relevance,
             min(request.k, frames.size),
@@ -37,4 +37,4 @@ class FocusDiverse(TwoStageSampler):
             weight=self.diversity,
             fading_seconds=self.fading_seconds,
         )
-        return self.with_arms(filled(chosen, request), arms, promising)
+        return self.with_arms(fill_gaps(keyframes, request), arms, promising)

@@ -10,7 +10,7 @@ import numpy as np
 from focus_eval.core.types import VideoInfo
 from focus_eval.samplers.bandit import min_max, nearest_pulled, softmax_draw
 from focus_eval.samplers.base import Choice, SelectionRequest
-from focus_eval.samplers.coverage import evenly
+from focus_eval.samplers.coverage import even_frames
 from focus_eval.samplers.expected_pulls import ExpectedPulls
 from focus_eval.samplers.focus import Focus
 
@@ -26,7 +26,7 @@ class FocusF(Focus):
     source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), ablation with the fine stage alone"
 
     def choose(self, request: SelectionRequest) -> Choice:
-        pulled = evenly(request.video, self.planned_pulls(request.video))
+        pulled = even_frames(request.video, self.planned_pulls(request.video))
         frames = np.arange(request.video.n_frames)
         relevance = min_max(nearest_pulled(frames, pulled, request.ledger.relevance(pulled)))
         whole_video = np.zeros(frames.size, dtype=np.int64)
@@ -36,4 +36,4 @@ class FocusF(Focus):
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
         """Return the pulls, which no draw changes."""
-        return ExpectedPulls(fixed=evenly(video, self.planned_pulls(video)))
+        return ExpectedPulls(fixed=even_frames(video, self.planned_pulls(video)))

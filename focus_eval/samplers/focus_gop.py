@@ -55,8 +55,8 @@ class FocusGop(Focus):
         end_of_arm = clips.stops[clips.arm_of(sync)]
         n_left = np.minimum(np.append(sync[1:], request.video.n_frames), end_of_arm) - sync
         n_cheap = np.minimum(n_left, 1 + self.frames_after_sync)
-        chosen: IntArray = sync + request.coarse_rng.integers(0, n_cheap)
-        return chosen
+        frames: IntArray = sync + request.coarse_rng.integers(0, n_cheap)
+        return frames
 
     def _lacks_groups(self, video: VideoInfo, clips: Clips) -> NDArray[np.bool_]:
         sync = _sync_frames(video)

@@ -14,7 +14,7 @@ from focus_eval.samplers.bandit import Arms, best_first, top_set
 from focus_eval.samplers.base import Choice, SelectionRequest
 from focus_eval.samplers.expected_pulls import ExpectedPulls
 from focus_eval.samplers.focus import Focus, choice_of_best_arms
-from focus_eval.samplers.two_stage import pulled
+from focus_eval.samplers.two_stage import pull_into_arms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class FocusIterative(Focus):
     def _pull_arm(self, arms: Arms, arm: int, n: int, request: SelectionRequest) -> Arms:
         frames = np.arange(arms.clips.starts[arm], arms.clips.stops[arm])
         free = frames[~request.ledger.is_pulled(frames)]
-        return pulled(arms, request.rng.choice(free, min(n, free.size), replace=False), request.ledger)
+        return pull_into_arms(arms, request.rng.choice(free, min(n, free.size), replace=False), request.ledger)
 
 
 def _disputed(arms: Arms, n: int, radius: FloatArray) -> NDArray[np.bool_]:

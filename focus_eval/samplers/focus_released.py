@@ -122,8 +122,8 @@ class FocusReleased(FrameSampler):
         is_chosen[self.top_frames(ledger, k)] = True
         final = ranked[: self.n_final(len(clips))]
         gap_seconds = self.gap_seconds(video, k)
-        left = max(0, k - int(is_chosen.sum()))
-        for arm, share in zip(final, even_shares(left, final.size), strict=True):
+        n_open = max(0, k - int(is_chosen.sum()))
+        for arm, share in zip(final, even_shares(n_open, final.size), strict=True):
             inside = np.arange(clips.starts[arm], clips.stops[arm])
             drawn = self.draw(
                 inside, is_chosen, coarse[arm], rewards[arm], int(share), gap=round(gap_seconds * video.fps), rng=rng
@@ -135,7 +135,7 @@ class FocusReleased(FrameSampler):
 
     def clips(self, video: VideoInfo) -> Clips:
         """Return arms of one size from frame 0 on; a remainder at the end belongs to none."""
-        stride = max(1, video.n_frames // self._n_desired(video))
+        stride = max(1, video.n_frames // self._n_coarse_segments(video))
         n_arms = max(1, video.n_frames // stride)
         size = max(1, video.n_frames // n_arms)
         starts = np.arange(n_arms) * size
@@ -149,8 +149,8 @@ class FocusReleased(FrameSampler):
         if n_extra == 0:
             return centres[:, None]
         drawn = np.stack([rng.choice(n_others, size=n_extra, replace=False) for _ in range(len(clips))])
-        others = clips.starts[:, None] + drawn
-        return np.column_stack([centres, others + (others >= centres[:, None])])
+        other_frames = clips.starts[:, None] + drawn
+        return np.column_stack([centres, other_frames + (other_frames >= centres[:, None])])
 
     def scores(self, arms: Arms) -> FloatArray:
         """Return the optimistic mean of every arm, `(n_arms,)`; after a single pull in all that is its mean."""
@@ -192,7 +192,7 @@ class FocusReleased(FrameSampler):
         starts, stops, n_wanted, n_even = np.array(windows).T
         free = (stops - starts - np.searchsorted(fixed, stops) + np.searchsorted(fixed, starts)) * (1.0 - rate)
         fine = independent_ranges(starts, stops, np.minimum(1.0, (n_wanted - n_even) / np.maximum(1.0, free)))
-        return ExpectedPulls(fixed=fixed, more=(coarse, fine))
+        return ExpectedPulls(fixed=fixed, later_draws=(coarse, fine))
 
     def top_frames(self, ledger: Ledger, k: int) -> IntArray:
         """Return the most relevant pulled frames, the first pulled of equal ones."""
@@ -217,14 +217,14 @@ class FocusReleased(FrameSampler):
         is_apart = _distance(candidates, np.flatnonzero(is_chosen)) >= gap
         if not is_apart.any():
             is_apart[:] = True
-        apart = candidates[is_apart]
-        n_drawn = min(n, apart.size)
+        distant_frames = candidates[is_apart]
+        n_drawn = min(n, distant_frames.size)
         if self.interpolation_method == "uniform":
-            return apart[rng.choice(apart.size, size=n_drawn, replace=False)]
+            return distant_frames[rng.choice(distant_frames.size, size=n_drawn, replace=False)]
         # Interpolated before the gap is applied: on unsorted pulls `numpy.interp` depends on its neighbours' results.
         relevance = interpolated(candidates, pulled, rewards, self.interpolation_method)[is_apart]
         probabilities = softmax_probabilities(relevance, self.temperature)
-        return apart[rng.choice(apart.size, size=n_drawn, p=probabilities, replace=False)]
+        return distant_frames[rng.choice(distant_frames.size, size=n_drawn, p=probabilities, replace=False)]
 
     def gap_seconds(self, video: VideoInfo, k: int) -> float:
         """Return `min_gap_sec`, or the public driver's rule for "auto"."""
@@ -242,17 +242,17 @@ class FocusReleased(FrameSampler):
             windows.append((start, stop, n_wanted, round(n_wanted * self.fine_uniform_ratio)))
         return windows
 
-    def _n_desired(self, video: VideoInfo) -> int:
+    def _n_coarse_segments(self, video: VideoInfo) -> int:
         return max(self.min_coarse_segments, math.ceil(_seconds(video) / self.coarse_every_sec))
 
     def _fine_stride(self, video: VideoInfo) -> int:
-        coarse_stride = max(1, video.n_frames // self._n_desired(video))
+        coarse_stride = max(1, video.n_frames // self._n_coarse_segments(video))
         return min(max(1, round(self.fine_every_sec * video.fps)), coarse_stride)
 
     def _half_window(self, video: VideoInfo) -> int:
         seconds = self.region_half_window_sec
         if seconds is None:
-            seconds = max(1.0 / video.fps, _seconds(video) / self._n_desired(video) / 2.0)
+            seconds = max(1.0 / video.fps, _seconds(video) / self._n_coarse_segments(video) / 2.0)
         return max(1, round(seconds * video.fps))
 
 
@@ -276,9 +276,9 @@ def evenly_inside(start: int, stop: int, n: int) -> IntArray:
     return np.minimum(start + (np.arange(n) * part + part / 2).astype(np.int64), stop - 1)
 
 
-def _distance(frames: IntArray, chosen: IntArray) -> FloatArray:
-    """Return the distance of each frame to the nearest of ascending `chosen`, infinite where there is none."""
-    around = np.concatenate([[-np.inf], chosen, [np.inf]])
+def _distance(frames: IntArray, keyframes: IntArray) -> FloatArray:
+    """Return the distance of each frame to the nearest of ascending `keyframes`, infinite where there is none."""
+    around = np.concatenate([[-np.inf], keyframes, [np.inf]])
     right = np.searchsorted(around, frames)
     distance: FloatArray = np.minimum(frames - around[right - 1], around[right] - frames)
     return distance

@@ -17,7 +17,7 @@ from focus_eval.samplers.coverage import CONTRAST_SECONDS, bridge_mean, bridge_v
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """What is assumed before a video is seen.
+    """Assumptions about events and encoders before a video is seen.
 
     Args:
         h: height of an event.
@@ -41,7 +41,8 @@ class Regression:
 
     Args:
         slope: logits per standard deviation of the scan.
-        residuals: what the scan does not explain, `(n_pulls,)`; `residual_variance` is their variance, for few pulls.
+        residuals: logits less their mean and the scan's part, `(n_pulls,)`.
+        residual_variance: variance of the residuals, corrected for two fitted values, at least 1e-4.
     """
 
     slope: float
@@ -60,7 +61,7 @@ class Regression:
 
     @property
     def q(self) -> float:
-        """Height of an event in the scan over its height in the logits: more than the correlation of backgrounds."""
+        """Height of an event in the scan over its height in the logits, assumed: twice `rho`, at most .9."""
         return max(self.rho, min(0.9, 2.0 * self.rho))
 
 
@@ -72,7 +73,7 @@ def standardised_scan(times: FloatArray, at: FloatArray, scan_times: FloatArray,
 
 
 def regression(scan: FloatArray, logits: FloatArray, prior: Prior) -> Regression:
-    """Return the regression of `logits` on the standardised `scan` at the pulls, drawn to the prior correlation."""
+    """Fit `logits` on the standardised `scan`, both at the pulls, with the slope shrunk to the prior correlation."""
     n = logits.size
     trust_in_prior = prior.prior_pulls / (prior.prior_pulls + n)
     variance = max(float(scan.var()), 0.05)
@@ -102,8 +103,8 @@ def density_of(
 def likelihood_ratio(times: FloatArray, pull_times: FloatArray, logits: FloatArray) -> FloatArray:
     """Return the density of evidence at `times` from the logits of pulls alone: `density_of` without a scan."""
     surprise = logits - logits.mean()
-    alone = Regression(0.0, surprise, max(float(surprise.var()), 1e-4))
-    return density_of(times, np.zeros(times.shape), pull_times, alone, Prior())
+    scan_alone = Regression(0.0, surprise, max(float(surprise.var()), 1e-4))
+    return density_of(times, np.zeros(times.shape), pull_times, scan_alone, Prior())
 
 
 def scan_density(times: FloatArray, scan: FloatArray, prior: Prior) -> FloatArray:

@@ -10,7 +10,7 @@ import numpy as np
 from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.coverage import at_most_one_fps, unit_rows, with_gaps_halved
+from focus_eval.samplers.coverage import at_most_one_fps, halve_widest_gaps, unit_rows
 
 # Rounds go on while the mean distance to the nearest centre falls by more.
 LEAST_GAIN = 1e-6
@@ -42,7 +42,7 @@ class Ktv(FrameSampler):
         if candidates.size > n:
             images, _ = request.ledger.embeddings(candidates)
             candidates = candidates[nearest_to_centres(unit_rows(images), n)]
-        keyframes = with_gaps_halved(candidates, n, request.video.n_frames)
+        keyframes = halve_widest_gaps(candidates, n, request.video.n_frames)
         return Choice(keyframes=keyframes, facts={**facts, "from_widest_gaps": n - int(candidates.size)})
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:

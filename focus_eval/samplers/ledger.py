@@ -1,4 +1,4 @@
-"""The ledger: the only way from a sampler to what is known of a video; checks and counts all that is asked."""
+"""The ledger gives a sampler relevance, embeddings and pictures, and checks and counts every pull."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from focus_eval.core.types import (
 
 
 def broken(promise: str, message: str) -> BrokenContract:
-    """Return the error for a broken `promise`, one word that says which."""
+    """Return a `BrokenContract` with `message`; its attribute `promise` names the broken promise, e.g. "budget"."""
     error = BrokenContract(message)
     error.promise = promise
     return error
@@ -33,7 +33,7 @@ RelevanceFn = Callable[[IntArray], Any]
 
 @runtime_checkable
 class LogitSource(Protocol):
-    """A pull that also gives an encoder's raw image-text logits."""
+    """A source of an encoder's raw image-text logits beside relevance."""
 
     def logits(self, frames: IntArray, /) -> FloatArray:
         """Return raw logits, shape `(n,)`."""
@@ -42,7 +42,7 @@ class LogitSource(Protocol):
 
 @runtime_checkable
 class EmbeddingSource(Protocol):
-    """A pull that also gives an encoder's embeddings of frames and of the query."""
+    """A source of an encoder's embeddings of frames and of the query beside relevance."""
 
     def embeddings(self, frames: IntArray, /) -> tuple[NDArray[np.float64], FloatArray]:
         """Return frame embeddings `(n, d)` and the query's embedding `(d,)`."""
@@ -51,7 +51,7 @@ class EmbeddingSource(Protocol):
 
 @runtime_checkable
 class RelevanceAndEmbeddingSource(EmbeddingSource, Protocol):
-    """A pull that gives relevance and embeddings in one look at the frames."""
+    """A source of relevance and embeddings in one pass over the frames."""
 
     def relevance_and_embeddings(self, frames: IntArray, /) -> tuple[FloatArray, NDArray[np.float64]]:
         """Return relevance `(n,)` and frame embeddings `(n, d)`."""
@@ -60,7 +60,7 @@ class RelevanceAndEmbeddingSource(EmbeddingSource, Protocol):
 
 @runtime_checkable
 class RelevanceAndLogitSource(LogitSource, Protocol):
-    """A pull that gives relevance and logits in one look at the frames."""
+    """A source of relevance and logits in one pass over the frames."""
 
     def relevance_and_logits(self, frames: IntArray, /) -> tuple[FloatArray, FloatArray]:
         """Return relevance and raw logits, both `(n,)`."""
@@ -69,7 +69,7 @@ class RelevanceAndLogitSource(LogitSource, Protocol):
 
 @runtime_checkable
 class TextSource(Protocol):
-    """A pull that also gives relevance to other texts than the question's."""
+    """A source of relevance of frames to any text, not only to the question."""
 
     def relevance_to(self, frames: IntArray, text: str, /) -> FloatArray:
         """Return relevance to `text` in [0, 1], shape `(n,)`."""
@@ -83,25 +83,25 @@ _LEAST_RELEVANCE = 1e-6
 
 def log_odds(relevance: FloatArray) -> FloatArray:
     """Return the log-odds of `relevance`, clipped to [1e-6, 1 - 1e-6] first, shape like `relevance`."""
-    known = np.clip(relevance, _LEAST_RELEVANCE, 1 - _LEAST_RELEVANCE)
-    odds: FloatArray = np.log(known / (1 - known))
+    clipped = np.clip(relevance, _LEAST_RELEVANCE, 1 - _LEAST_RELEVANCE)
+    odds: FloatArray = np.log(clipped / (1 - clipped))
     return odds
 
 
 class Ledger:
-    """The only way from a sampler to relevance: checks and records every pull.
+    """Give a sampler relevance, logits, embeddings and pictures of frames, and check and record every request.
 
-    A frame is pulled at most once for a text; asking twice is the sampler's mistake. Relevance must be finite and in
-    [0, 1]. Each of `relevance`, `logits` and `embeddings` counts one pull per frame. What the scan encoder sees and
-    what the sampler looks at itself is recorded apart: such frames may be pulled as well.
+    Pulling a frame twice for one text raises `BrokenContract`. Relevance must be finite and in [0, 1]. Each of
+    `relevance`, `logits` and `embeddings` counts one pull per frame. Scanned frames and frames looked at are recorded
+    apart from pulls, and may be pulled as well.
 
     Args:
         pull: gives relevance of an int64 array of frames, shape `(n,)`; may also have `logits`, `embeddings` and
             `relevance_to`.
         video: bounds of the frame indices.
-        budget: most pulls allowed, scans and looks left aside; None for no limit.
-        scan: gives the scan encoder's raw logits of such an array, shape `(n,)`; None where there is no such encoder.
-        look: gives the pictures of such an array, at most so many pixels wide and high; None where there are none.
+        budget: most pulls allowed, scans and looks not counted; None for no limit.
+        scan: gives the scan encoder's raw logits of an array of frames, shape `(n,)`; None without such an encoder.
+        look: gives the pictures of frames, given a longest side in pixels or None for full size; None without pictures.
         query: the text that `pull` compares frames with.
     """
 
@@ -161,7 +161,7 @@ class Ledger:
 
     @property
     def text_pulls(self) -> tuple[TextPulls, ...]:
-        """What was pulled for other texts than the question's, in the order in which these came up."""
+        """Pulls for other texts than the question's, in the order of their first use."""
         return tuple(
             TextPulls(
                 text,
@@ -173,7 +173,7 @@ class Ledger:
 
     @property
     def looked_frames(self) -> IntArray:
-        """Frames looked at in that order, shape `(n,)`, read-only; a frame looked at again stands there again."""
+        """Frames in the order they were looked at, repeats included, shape `(n,)`, read-only."""
         return frozen_ints(np.concatenate(self._looked) if self._looked else [])
 
     @property
@@ -182,14 +182,14 @@ class Ledger:
         return np.flatnonzero(~self._is_pulled)
 
     def is_pulled(self, frames: IntArray) -> NDArray[np.bool_]:
-        """Return which of `frames` were pulled already, shape like `frames`."""
+        """Return True for each of `frames` that was pulled for the question already, shape like `frames`."""
         return self._is_pulled[frames]
 
     def relevance(self, frames: IntArray, query: str | None = None) -> FloatArray:
         """Pull `frames` in one batch and return their relevance in [0, 1], shape `(n,)`.
 
         Args:
-            query: another text than the question's; every (frame, text) is a pull of its own.
+            query: text to compare the frames with, None for the question; every (frame, text) is a pull of its own.
 
         Raises:
             SamplerError: a frame out of range, repeated, or above the budget.
@@ -209,10 +209,10 @@ class Ledger:
             raise broken("ledger", f"a query is text that says what to look for, got {text!r}")
         if not isinstance(self._pull, TextSource):
             raise EncoderError(f"{_name_of(self._pull)} gives relevance to the question alone, not to {text[:80]!r}")
-        known = np.zeros(self._video.n_frames, dtype=bool)
+        is_pulled = np.zeros(self._video.n_frames, dtype=bool)
         for pulled, _ in self._of_texts.get(text, ()):
-            known[pulled] = True
-        frames = self._within_budget(self._checked(frames, known, f"pulled for {text[:80]!r}"))
+            is_pulled[pulled] = True
+        frames = self._within_budget(self._checked(frames, is_pulled, f"pulled for {text[:80]!r}"))
         if frames.size == 0:
             return frozen_floats([])
         values = _checked_values(self._pull.relevance_to(frames, text), frames, low=0.0, high=1.0)
@@ -227,12 +227,12 @@ class Ledger:
         """Return the pictures of `frames` in their order, RGB uint8 `(height, width, 3)`; no pulls.
 
         Args:
-            frames: may have been pulled or looked at before; each is counted as a look and as decoded.
+            frames: distinct; may have been pulled or looked at before. Each call records them as looked at again.
             size: longest side in pixels, from 1; larger pictures are shrunk. None for their own size.
 
         Raises:
             BrokenContract: a frame out of range or repeated.
-            InvalidInput: there are no pictures: the video's length is all that is known of it, or `size` is below 1.
+            InvalidInput: the ledger has no pictures because only the video's length is known, or `size` is below 1.
         """
         if size is not None:
             size = whole_number(size, "the size of a picture")
@@ -275,7 +275,7 @@ class Ledger:
         return images, query
 
     def check_embeddings(self) -> EmbeddingSource:
-        """Return what gives embeddings.
+        """Return the source of embeddings.
 
         Raises:
             EncoderError: the encoder has none.
@@ -285,9 +285,9 @@ class Ledger:
         return self._pull
 
     def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64] | None]:
-        """Pull `frames`, at least one, in one batch; return their relevance `(n,)` and, where there are, embeddings.
+        """Pull `frames`, at least one, in one batch; return their relevance `(n,)` and their embeddings `(n, d)`.
 
-        One pull per frame. The embeddings `(n, d)` are None where the encoder has none.
+        One pull per frame. The embeddings are None if the encoder has none.
 
         Raises:
             SamplerError, EncoderError: as `relevance` and `embeddings`.
@@ -306,9 +306,9 @@ class Ledger:
         return values, images
 
     def relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Pull `frames` in one batch; return their relevance and raw logits, log-odds where there are none, `(n,)`.
+        """Pull `frames` in one batch; return their relevance and raw logits, both `(n,)`.
 
-        One pull per frame.
+        One pull per frame. An encoder without logits gives the log-odds of relevance instead.
 
         Raises:
             SamplerError, EncoderError: as `relevance` and `logits`.
@@ -318,11 +318,11 @@ class Ledger:
             return relevance, log_odds(relevance)
         frames = self._pullable(frames)
         if isinstance(self._pull, RelevanceAndLogitSource):
-            given, logits = self._pull.relevance_and_logits(frames)
+            raw_relevance, logits = self._pull.relevance_and_logits(frames)
         else:
-            given, logits = self._pull(frames), self._pull.logits(frames)
-        relevance = _checked_values(given, frames, low=0.0, high=1.0)
-        logits = _checked_values(logits, frames, low=-np.inf, high=np.inf, what="logit")
+            raw_relevance, logits = self._pull(frames), self._pull.logits(frames)
+        relevance = _checked_values(raw_relevance, frames, low=0.0, high=1.0)
+        logits = _checked_values(logits, frames, low=-np.inf, high=np.inf, quantity="logit")
         self._record(frames, relevance)
         return relevance, logits
 
@@ -341,7 +341,7 @@ class Ledger:
         frames = self._checked(frames, self._is_scanned, "scanned")
         if frames.size == 0:
             return frozen_floats([])
-        values = _checked_values(self._scan(frames), frames, low=-np.inf, high=np.inf, what="scan logit")
+        values = _checked_values(self._scan(frames), frames, low=-np.inf, high=np.inf, quantity="scan logit")
         self._is_scanned[frames] = True
         return values
 
@@ -371,16 +371,20 @@ class Ledger:
         self._relevance.append(frozen_floats(relevance))
 
 
-def _checked_values(given: Any, frames: IntArray, *, low: float, high: float, what: str = "relevance") -> FloatArray:
+def _checked_values(
+    raw_values: Any, frames: IntArray, *, low: float, high: float, quantity: str = "relevance"
+) -> FloatArray:
     try:
-        values = np.asarray(given, dtype=np.float64)
+        values = np.asarray(raw_values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise EncoderError(f"{what} must be an array of numbers, got {given!r:.80}") from error
+        raise EncoderError(f"{quantity} must be an array of numbers, got {raw_values!r:.80}") from error
     if values.shape != frames.shape:
-        raise EncoderError(f"{frames.size} frames asked, {what} came with shape {values.shape}")
+        raise EncoderError(f"{frames.size} frames asked, {quantity} came with shape {values.shape}")
     bad = ~np.isfinite(values) | (values < low) | (values > high)
     if bad.any():
-        raise EncoderError(f"frame {frames[bad][0]}: {what} {values[bad][0]} is not a finite number in [{low}, {high}]")
+        raise EncoderError(
+            f"frame {frames[bad][0]}: {quantity} {values[bad][0]} is not a finite number in [{low}, {high}]"
+        )
     return values
 
 

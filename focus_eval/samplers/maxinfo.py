@@ -10,7 +10,7 @@ import numpy as np
 from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.coverage import evenly
+from focus_eval.samplers.coverage import even_frames
 
 LEAST_GROWTH, MOST_SWAPS = 1.02, 200
 
@@ -39,13 +39,13 @@ class MaxInfo(FrameSampler):
     energy: float = option(0.99, above=0, at_most=1)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        candidates = evenly(request.video, self.n_candidates)
+        candidates = even_frames(request.video, self.n_candidates)
         images, _ = request.ledger.embeddings(candidates)
-        left, singular, _ = np.linalg.svd(images, full_matrices=False)
+        left_vectors, singular, _ = np.linalg.svd(images, full_matrices=False)
         kept_energy = np.cumsum(singular**2) / max(float((singular**2).sum()), np.finfo(float).tiny)
         rank = int(min(np.searchsorted(kept_energy, self.energy) + 1, request.k, singular.size))
-        chosen = largest_volume_rows(left[:, :rank], min(request.k, candidates.size))
-        return Choice(keyframes=candidates[chosen], facts={"candidates": int(candidates.size), "rank": rank})
+        rows = largest_volume_rows(left_vectors[:, :rank], min(request.k, candidates.size))
+        return Choice(keyframes=candidates[rows], facts={"candidates": int(candidates.size), "rank": rank})
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
         return min(self.n_candidates, video.n_frames)
@@ -68,9 +68,9 @@ def largest_volume_rows(matrix: FloatArray, n: int) -> IntArray:
         change = coefficients[i] - np.eye(rows.size)[j]
         coefficients -= np.outer(coefficients[:, j] / coefficients[i, j], change)
     while rows.size < n:
-        chosen = matrix[rows]
+        square = matrix[rows]
         # Adding row x multiplies the squared volume by 1 + x (A^T A)^-1 x^T.
-        growth = np.einsum("ij,ij->i", matrix @ np.linalg.inv(chosen.T @ chosen), matrix)
+        growth = np.einsum("ij,ij->i", matrix @ np.linalg.inv(square.T @ square), matrix)
         growth[rows] = -np.inf
         rows = np.append(rows, int(growth.argmax()))
     return rows
@@ -78,10 +78,10 @@ def largest_volume_rows(matrix: FloatArray, n: int) -> IntArray:
 
 def _pivot_rows(matrix: FloatArray) -> IntArray:
     """Return the rows that Gaussian elimination with row pivoting takes first, shape `(rank,)`."""
-    rest = matrix.copy()
+    residual = matrix.copy()
     rows = np.empty(matrix.shape[1], dtype=np.int64)
     for column in range(matrix.shape[1]):
-        rows[column] = pivot = int(np.abs(rest[:, column]).argmax())
-        rest -= np.outer(rest[:, column] / rest[pivot, column], rest[pivot])
-        rest[rows[: column + 1]] = 0.0
+        rows[column] = pivot = int(np.abs(residual[:, column]).argmax())
+        residual -= np.outer(residual[:, column] / residual[pivot, column], residual[pivot])
+        residual[rows[: column + 1]] = 0.0
     return rows

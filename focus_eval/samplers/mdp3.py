@@ -10,7 +10,7 @@ import numpy as np
 from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.coverage import evenly, unit_rows
+from focus_eval.samplers.coverage import even_frames, unit_rows
 
 # A frame that adds nothing to those chosen has a residual of 0, whose logarithm is floored here.
 LEAST_RESIDUAL = 1e-10
@@ -44,23 +44,23 @@ class Mdp3(FrameSampler):
     segment_size: int = option(32, at_least=1)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        candidates = evenly(request.video, self.n_candidates)
+        candidates = even_frames(request.video, self.n_candidates)
         images, query = request.ledger.embeddings(candidates)
         images, query = unit_rows(images), unit_rows(query[None])
         gain = (2.0 / self.balance) * np.log(multi_gaussian(images, query)[:, 0])
         kernel = multi_gaussian(images, images)
         size = self.segment_size if request.k <= self.segment_size else candidates.size
         segments = [np.arange(start, min(start + size, candidates.size)) for start in range(0, candidates.size, size)]
-        chosen = best_list(kernel, gain, segments, min(request.k, candidates.size))
-        return Choice(keyframes=candidates[chosen], facts={"candidates": int(candidates.size)})
+        positions = best_list(kernel, gain, segments, min(request.k, candidates.size))
+        return Choice(keyframes=candidates[positions], facts={"candidates": int(candidates.size)})
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
         return min(self.n_candidates, video.n_frames)
 
 
-def multi_gaussian(left: FloatArray, right: FloatArray) -> FloatArray:
+def multi_gaussian(first: FloatArray, second: FloatArray) -> FloatArray:
     """Return the sum over `a` in 2^-3 .. 2^1 of `exp(-|x - y|^2 / (2 a))`, shape `(n_left, n_right)`, in (0, 5]."""
-    squared = (left**2).sum(1)[:, None] + (right**2).sum(1) - 2.0 * left @ right.T
+    squared = (first**2).sum(1)[:, None] + (second**2).sum(1) - 2.0 * first @ second.T
     widths = 2.0 ** np.arange(-3, 2)
     kernel: FloatArray = np.exp(-np.maximum(squared, 0.0)[..., None] / (2.0 * widths)).sum(axis=-1)
     return kernel
@@ -77,12 +77,12 @@ def best_list(kernel: FloatArray, gain: FloatArray, segments: list[IntArray], k:
     best: dict[int, tuple[float, IntArray]] = {0: (0.0, np.empty(0, dtype=np.int64))}
     for segment in segments:
         longer = dict(best)
-        for n_before, (value, chosen) in best.items():
+        for n_before, (value, selected) in best.items():
             # Chosen lists ascend, so the last entry is the last frame before this segment.
-            order, added = greedy(kernel, gain, segment, chosen[-1:], min(segment.size, k - n_before))
-            for n_more, total in enumerate(value + np.cumsum(added), start=1):
+            order, gains = greedy(kernel, gain, segment, selected[-1:], min(segment.size, k - n_before))
+            for n_more, total in enumerate(value + np.cumsum(gains), start=1):
                 if n_before + n_more not in longer or total > longer[n_before + n_more][0]:
-                    longer[n_before + n_more] = (float(total), np.concatenate([chosen, np.sort(order[:n_more])]))
+                    longer[n_before + n_more] = (float(total), np.concatenate([selected, np.sort(order[:n_more])]))
         best = longer
     return best[k][1]
 
@@ -102,14 +102,14 @@ def greedy(
     for frame in last:
         columns[:, 0] = kernel[segment, frame] / np.sqrt(kernel[frame, frame])
         residual -= columns[:, 0] ** 2
-    order, added = np.empty(n, dtype=np.int64), np.empty(n)
+    order, gains = np.empty(n, dtype=np.int64), np.empty(n)
     is_free = np.ones(segment.size, dtype=bool)
     for step in range(n):
         value = gain[segment] + np.log(np.maximum(residual, LEAST_RESIDUAL))
         best = int(np.argmax(np.where(is_free, value, -np.inf)))
-        order[step], added[step], is_free[best] = segment[best], value[best], False
+        order[step], gains[step], is_free[best] = segment[best], value[best], False
         filled = step + last.size
         projection = kernel[segment, segment[best]] - columns[:, :filled] @ columns[best, :filled]
         columns[:, filled] = projection / np.sqrt(max(residual[best], LEAST_RESIDUAL))
         residual = residual - columns[:, filled] ** 2
-    return order, added
+    return order, gains

@@ -32,5 +32,5 @@ class Oracle(FrameSampler):
         if moments.size == 0:
             raise InvalidInput("oracle needs annotated evidence, and this question has none; leave oracle out here")
         frames = np.unique(np.clip(np.rint(moments * video.fps).astype(np.int64), 0, video.n_frames - 1))
-        taken = np.linspace(0, frames.size - 1, min(request.k, frames.size)).astype(np.int64)
-        return Choice(keyframes=frames[taken], facts={"evidence_frames": int(frames.size)})
+        positions = np.linspace(0, frames.size - 1, min(request.k, frames.size)).astype(np.int64)
+        return Choice(keyframes=frames[positions], facts={"evidence_frames": int(frames.size)})

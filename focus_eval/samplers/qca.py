@@ -12,7 +12,7 @@ from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import best_first
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.coverage import one_fps, why_no_candidates
+from focus_eval.samplers.coverage import empty_grid_reason, one_fps
 
 CONTENT_TEMPERATURE = 0.5
 LEAST_THRESHOLD = 1e-6
@@ -62,21 +62,21 @@ class Qca(FrameSampler):
         weights = self.beta * content_weights(unit, edges)
         weights = weights + (1 - self.beta) * query_weights(relevance, edges, self.temperature)
         budgets = segment_budgets(weights, np.diff(edges), k)
-        chosen = [
+        parts = [
             start + relevant_and_far(relevance[start:stop], unit[start:stop], budget, self.gamma)
             for start, stop, budget in zip(edges[:-1].tolist(), edges[1:].tolist(), budgets.tolist(), strict=True)
         ]
-        return Choice(keyframes=candidates[np.concatenate(chosen)], facts={**facts, "budgets": budgets.tolist()})
+        return Choice(keyframes=candidates[np.concatenate(parts)], facts={**facts, "budgets": budgets.tolist()})
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
         return int(one_fps(video).size)
 
-    def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
-        return why_no_candidates(one_fps(video))
+    def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
+        return empty_grid_reason(one_fps(video))
 
 
 def segment_edges(n: int, segments: int) -> IntArray:
-    """Return where `segments` parts of `n` candidates begin, and `n`; the first `n % segments` are one longer."""
+    """Return the starts of `segments` parts of `n` candidates, then `n`; the first `n % segments` are one longer."""
     sizes = np.full(segments, n // segments, dtype=np.int64) + (np.arange(segments) < n % segments)
     return np.concatenate([[0], np.cumsum(sizes)])
 
@@ -89,9 +89,9 @@ def content_weights(images: Embeddings, edges: IntArray) -> FloatArray:
         edges: see `segment_edges`.
     """
     parts = np.split(images.astype(np.float64), edges[1:-1])
-    apart = np.array([((part.mean(axis=0) - images.mean(axis=0, dtype=np.float64)) ** 2).sum() for part in parts])
+    distances = np.array([((part.mean(axis=0) - images.mean(axis=0, dtype=np.float64)) ** 2).sum() for part in parts])
     varied = np.array([part.var(axis=0, ddof=1).sum() if len(part) > 1 else 0.0 for part in parts])
-    return softmax(softmax(apart, CONTENT_TEMPERATURE) + softmax(varied, CONTENT_TEMPERATURE), CONTENT_TEMPERATURE)
+    return softmax(softmax(distances, CONTENT_TEMPERATURE) + softmax(varied, CONTENT_TEMPERATURE), CONTENT_TEMPERATURE)
 
 
 def query_weights(relevance: FloatArray, edges: IntArray, temperature: float) -> FloatArray:
@@ -111,14 +111,14 @@ def segment_budgets(weights: FloatArray, sizes: IntArray, k: int) -> IntArray:
 
     Largest remainders first, as if all segments had the smallest size; what the sizes then leave is taken up by weight.
     """
-    least, n = int(sizes.min()), weights.size
-    asked = min(k, least * n)
-    exact = weights / weights.sum() * asked
+    smallest, n = int(sizes.min()), weights.size
+    guaranteed = min(k, smallest * n)
+    exact = weights / weights.sum() * guaranteed
     budgets: IntArray = np.floor(exact).astype(np.int64)
     by_weight = best_first(weights)
-    for order in (best_first(exact - budgets), *([by_weight] * least)):
-        below = order[budgets[order] < least]
-        budgets[below[: max(0, asked - int(budgets.sum()))]] += 1
+    for order in (best_first(exact - budgets), *([by_weight] * smallest)):
+        deficient = order[budgets[order] < smallest]
+        budgets[deficient[: max(0, guaranteed - int(budgets.sum()))]] += 1
     budgets = np.minimum(budgets, sizes)
     for at in by_weight:
         budgets[at] += min(int(sizes[at] - budgets[at]), min(k, int(sizes.sum())) - int(budgets.sum()))
@@ -145,13 +145,13 @@ def relevant_and_far(relevance: FloatArray, images: Embeddings, n: int, gamma: f
         return enough
     points = images[enough]
     squared = (points**2).sum(axis=1)
-    chosen = [int(np.searchsorted(enough, anchor))]
+    positions = [int(np.searchsorted(enough, anchor))]
     nearest = np.full(enough.size, np.inf, dtype=np.float32)
-    while len(chosen) < n:
-        last = chosen[-1]
+    while len(positions) < n:
+        last = positions[-1]
         nearest = np.minimum(nearest, squared + squared[last] - 2 * (points @ points[last]))
-        nearest[chosen] = -1
+        nearest[positions] = -1
         if nearest.max() < 0:
             break
-        chosen.append(int(nearest.argmax()))
-    return np.sort(enough[chosen])
+        positions.append(int(nearest.argmax()))
+    return np.sort(enough[positions])

@@ -11,7 +11,7 @@ from focus_eval.core.options import option
 from focus_eval.core.types import VideoInfo
 from focus_eval.samplers.bandit import best_first
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.coverage import at_most_one_fps, why_no_candidates
+from focus_eval.samplers.coverage import at_most_one_fps, empty_grid_reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,5 +49,5 @@ class QFrame(FrameSampler):
         scales = np.repeat([1 / 2, 1 / 4, 1 / 8], [request.k // 2, request.k, 4 * request.k])[: ranked.size]
         return Choice(keyframes=ranked[: scales.size], scales=scales, facts=facts)
 
-    def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
-        return why_no_candidates(at_most_one_fps(video, self.n_candidates))
+    def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
+        return empty_grid_reason(at_most_one_fps(video, self.n_candidates))

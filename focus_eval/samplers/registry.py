@@ -1,8 +1,8 @@
-"""Lists the samplers and makes one by name.
+"""List the samplers and make one by name.
 
-Ours are the classes in the files of this package. Other packages add theirs through the entry-point group
-`focus_eval.samplers`; `path/to/file.py:Class` names a class in a file nobody installed, which runs in a process of its
-own (see `apart`).
+The built-in samplers are the classes in the files of this package. Other packages add theirs through the entry-point
+group `focus_eval.samplers`; `path/to/file.py:Class` names a class in a file nobody installed, which runs in a process
+of its own (see `subprocess_sampler`).
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ def sampler_class(name: str) -> type[FrameSampler]:
 
 
 def _kind(name: str) -> type[FrameSampler]:
-    return _stand_in(name) if ".py:" in name else SAMPLERS.load(name)
+    return _subprocess_class(name) if ".py:" in name else SAMPLERS.load(name)
 
 
-def _stand_in(name: str, *, moves_clock: bool = False) -> type[FrameSampler]:
-    from focus_eval.samplers.apart import stand_in
+def _subprocess_class(name: str, *, is_second_start: bool = False) -> type[FrameSampler]:
+    from focus_eval.samplers.subprocess_sampler import subprocess_class
 
     # The other process stays in the folder that it was started in.
-    return stand_in(os.path.abspath(name) if ".py:" in name else name, moves_clock=moves_clock)
+    return subprocess_class(os.path.abspath(name) if ".py:" in name else name, is_second_start=is_second_start)
 
 
 def sampler_name(name: str) -> str:
-    """Return what rows and tables call the sampler `name`: of `path/to/peaks.py:Peaks` the name its class gives.
+    """Return the name of a sampler in rows and tables, without options; for `FILE.py:Class` the class attribute `name`.
 
     Raises:
         PluginError: a file that cannot be used, with the reason.
@@ -91,20 +91,20 @@ def make_sampler(name: str, **options: Any) -> FrameSampler:
         MissingDependency: a package it needs is not installed; the message names the install command.
     """
     name, values = named_options(name, options)
-    return _made(_kind(name), name, values)
+    return _make(_kind(name), name, values)
 
 
-def make_apart(name: str, *, moves_clock: bool = False, **options: Any) -> FrameSampler:
-    """Return the sampler `name` with `options`, to run in a process of its own, where the clock may be another."""
-    return _made(_stand_in(name, moves_clock=moves_clock), name, options)
+def make_in_subprocess(name: str, *, is_second_start: bool = False, **options: Any) -> FrameSampler:
+    """Return the sampler `name` with `options`, to run in a process of its own, or in a second one started anew."""
+    return _make(_subprocess_class(name, is_second_start=is_second_start), name, options)
 
 
-def make_here(name: str, **options: Any) -> FrameSampler:
+def make_in_this_process(name: str, **options: Any) -> FrameSampler:
     """Return the sampler `name` with `options` as `make_sampler` does, that of a file in this process too."""
     name, values = named_options(name, options)
-    return _made(SAMPLERS.load(name), name, values)
+    return _make(SAMPLERS.load(name), name, values)
 
 
-def _made(kind: type[FrameSampler], name: str, values: Mapping[str, Any]) -> FrameSampler:
-    with SAMPLERS.naming_extras(name):
+def _make(kind: type[FrameSampler], name: str, values: Mapping[str, Any]) -> FrameSampler:
+    with SAMPLERS.name_missing_extra(name):
         return make(f"sampler {kind.name!r}", kind, values)

@@ -24,7 +24,7 @@ class ScanCover(ScanningSampler):
     """Scan the whole video with a cheap encoder, pull where it promises most and a few evenly, cover what both expect.
 
     Args:
-        share: what may be spent, in forwards of the main encoder, as a share of the frames of the video at 25 fps.
+        share: the budget in forwards of the main encoder, as a share of the frames of the video at 25 fps.
         shared_by: questions a video has on average; they share the scan, so that each pays that part of it.
         scan_hz: most frames scanned a second.
         scan_budget_share: most of the budget that the scan may take.
@@ -69,8 +69,8 @@ class ScanCover(ScanningSampler):
             return view.fused(pulls, request, self.prior, self.value)
         pulls = Pulls.of(ledger, even)
         is_weak = (rho := view.measured(pulls)) < WEAKEST_RHO
-        rest = evenly_pulled(video, n_pulls - n_even, request.coarse_rng) if is_weak else promising
-        pulls = pulls.joined(Pulls.of(ledger, np.setdiff1d(rest, even)))
+        fine_frames = evenly_pulled(video, n_pulls - n_even, request.coarse_rng) if is_weak else promising
+        pulls = pulls.merge(Pulls.of(ledger, np.setdiff1d(fine_frames, even)))
         if not is_weak:
             return view.fused(pulls, request, self.prior, self.value)
         whole, facts = equal_clips(video.n_frames, 1), {"fallback": "even_cover", "rho_measured": rho}
@@ -96,14 +96,14 @@ class ScanCover(ScanningSampler):
         return frames, min(video.n_frames, max(0, int(budget - cost * frames.size + 1e-9)))
 
     def promising(self, view: ScanView, n: int) -> IntArray:
-        """Return up to `n` frames of the grid, ascending: of the best cells the point that looks best."""
+        """Return the grid frame of highest expected density in each of the `n` best cells, ascending."""
         # A mean of five points: what one frame alone shows is more often chance.
         expected = fusion.moving_mean(fusion.scan_density(view.times, view.scan, self.prior), 2)
         cell = (view.times / self.cell_seconds).astype(np.int64)
         best_first = np.lexsort((-expected, cell))
         of_cells = best_first[np.unique(cell[best_first], return_index=True)[1]]
-        chosen: IntArray = np.sort(view.grid[of_cells[np.argsort(-expected[of_cells], kind="stable")[:n]]])
-        return chosen
+        frames: IntArray = np.sort(view.grid[of_cells[np.argsort(-expected[of_cells], kind="stable")[:n]]])
+        return frames
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,17 +118,17 @@ class Pulls:
     def of(cls, ledger: Ledger, frames: IntArray) -> Pulls:
         return cls(frames, *ledger.relevance_and_logits(frames))
 
-    def joined(self, other: Pulls) -> Pulls:
-        frames = np.concatenate([self.frames, other.frames])
-        relevance = np.concatenate([self.relevance, other.relevance])
-        logits = np.concatenate([self.logits, other.logits])
+    def merge(self, later_pulls: Pulls) -> Pulls:
+        frames = np.concatenate([self.frames, later_pulls.frames])
+        relevance = np.concatenate([self.relevance, later_pulls.relevance])
+        logits = np.concatenate([self.logits, later_pulls.logits])
         order = np.argsort(frames)
         return Pulls(frames[order], relevance[order], logits[order])
 
 
 @dataclass(frozen=True, eq=False)
 class ScanView:
-    """What a scan shows of a video.
+    """A scan of a video, with the grid on which the density of evidence is estimated.
 
     Args:
         grid, times: frames at which density is estimated, and their seconds, `(n_grid,)`.
@@ -157,12 +157,12 @@ class ScanView:
         return fusion.regression(at_pulls, pulls.logits, prior)
 
     def measured(self, pulls: Pulls) -> float:
-        """Return the correlation of both encoders over the video as the pulls alone say it, in [-1, 1]."""
+        """Return the correlation of both encoders estimated from the pulls without the prior, in [-1, 1]."""
         fit = self.regression(pulls, replace(fusion.Prior(), prior_pulls=0.0))
         return fit.slope / fit.sigma
 
     def fused(self, pulls: Pulls, request: SelectionRequest, prior: fusion.Prior, value: coverage.Value) -> Choice:
-        """Return the keyframes that cover the most of what scan and pulls say together."""
+        """Return the keyframes that cover the most evidence density estimated from scan and pulls together."""
         fit = self.regression(pulls, prior)
         density = fusion.density_of(self.times, self.scan, pulls.frames / self.video.fps, fit, prior)
         facts = {"rho": fit.rho, "q": fit.q, "slope": fit.slope, "rho_measured": self.measured(pulls)}
@@ -180,13 +180,13 @@ class ScanView:
         """Return the keyframes that cover the most of `density`, spread evenly where nothing differs.
 
         Args:
-            is_flat: whether nothing but the scan could differ.
+            is_flat: True if the pulls are all equal or there are none.
         """
         if is_flat and np.ptp(self.values) == 0:
-            even = coverage.evenly(self.video, request.n_wanted)
+            even = coverage.even_frames(self.video, request.n_wanted)
             return Choice(keyframes=even, facts={**(facts or {}), "fallback": "uniform: both encoders are flat"})
-        chosen = coverage.covering_frames(self.grid, density, request.n_wanted, self.video, value=value)
-        return Choice(keyframes=chosen, facts=facts or {})
+        frames = coverage.covering_frames(self.grid, density, request.n_wanted, self.video, value=value)
+        return Choice(keyframes=frames, facts=facts or {})
 
 
 def evenly_pulled(video: VideoInfo, n: int, rng: np.random.Generator) -> IntArray:

@@ -36,11 +36,11 @@ class ScanningSampler(FrameSampler):
     scan_decode: ScanDecode = option("all")
 
     def at_cost(self, scan_cost: float | None) -> ScanningSampler:
-        """Return the sampler with `relative_cost`, where it is not given; for counting, not for selecting."""
+        """Return the sampler with `relative_cost` set to `scan_cost` if it is None, else itself; only for counting."""
         return self if self.relative_cost is not None else replace(self, relative_cost=scan_cost)
 
     def cost_of_scan(self, scan_cost: float | None) -> float:
-        """Return `relative_cost`, or `scan_cost` where it is not given.
+        """Return a scan encoder forward's cost divided by the main encoder's: `relative_cost`, else `scan_cost`.
 
         Raises:
             InvalidInput: neither is known.
@@ -54,7 +54,7 @@ class ScanningSampler(FrameSampler):
         return cost
 
     def scannable(self, video: VideoInfo, frames: IntArray) -> IntArray:
-        """Return the frames that are scanned for ascending `frames`: the nearest that may be, each once, ascending."""
+        """Return the nearest frames to ascending `frames` that `scan_decode` allows, each once, ascending."""
         cheap = cheap_frames(video, self.scan_decode)
         if cheap is None:
             return frames
@@ -63,6 +63,6 @@ class ScanningSampler(FrameSampler):
 
 
 def cheap_frames(video: VideoInfo, scan_decode: str) -> IntArray | None:
-    """Return the frames of `video` that may be scanned, ascending; None for all of them."""
-    known = {"sync": video.sync_frames, "reference": video.reference_frames}.get(scan_decode)
-    return None if known is None or known.size == 0 else known
+    """Return the frames that `scan_decode` ("sync", "reference" or "all") allows, ascending; None for all frames."""
+    decodable_frames = {"sync": video.sync_frames, "reference": video.reference_frames}.get(scan_decode)
+    return None if decodable_frames is None or decodable_frames.size == 0 else decodable_frames

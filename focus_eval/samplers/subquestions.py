@@ -11,7 +11,7 @@ import numpy as np
 from focus_eval.core.errors import AnswerError
 from focus_eval.core.options import option
 from focus_eval.samplers.base import AskingSampler, Choice, SelectionRequest
-from focus_eval.samplers.coverage import diverse_best, evenly, filled
+from focus_eval.samplers.coverage import diverse_best, even_frames, fill_gaps
 
 PROMPT = """A question is asked about a video. Name what must be seen to answer it: the objects, people and scenes it \
 is about, and cues that are near them. Write at most {n} short descriptions, one a line, and nothing else.
@@ -52,14 +52,14 @@ class SubQuestions(AskingSampler):
 
     def choose(self, request: SelectionRequest) -> Choice:
         texts, video = self._texts(request), request.video
-        frames = evenly(video, max(self.pulls, request.k))
+        frames = even_frames(video, max(self.pulls, request.k))
         best = request.ledger.relevance(frames)
         for text in texts:
             best = np.maximum(best, request.ledger.relevance(frames, text))
-        chosen = diverse_best(
+        best_frames = diverse_best(
             frames, best, request.n_wanted, fps=video.fps, weight=self.diversity, fading_seconds=self.fading_seconds
         )
-        choice = filled(chosen, request)
+        choice = fill_gaps(best_frames, request)
         return Choice(keyframes=choice.keyframes, facts={**choice.facts, "texts": texts})
 
     def _texts(self, request: SelectionRequest) -> list[str]:
@@ -69,12 +69,12 @@ class SubQuestions(AskingSampler):
             AnswerError: nothing, a refusal, or something else than a list.
         """
         options = "Options: " + "; ".join(request.options) if request.options else ""
-        asked = PROMPT.format(n=self.texts, question=request.question, options=options).rstrip()
-        reply = request.llm.ask(asked, max_tokens=32 * self.texts)
+        prompt = PROMPT.format(n=self.texts, question=request.question, options=options).rstrip()
+        reply = request.llm.ask(prompt, max_tokens=32 * self.texts)
         lines = [line.strip(" \t-*•0123456789.)") for line in reply.splitlines()]
         # A line that ends in a colon announces the list.
-        named = [line for line in lines if line and line[-1] != ":" and line != request.query]
-        texts = list(dict.fromkeys(named))[: self.texts]
+        items = [line for line in lines if line and line[-1] != ":" and line != request.query]
+        texts = list(dict.fromkeys(items))[: self.texts]
         if not texts or REFUSAL.match(reply) or max(map(len, texts)) > MOST_CHARACTERS:
             raise AnswerError(f"{self.name}: the model named nothing to look for but said {reply[:80]!r}")
         return texts

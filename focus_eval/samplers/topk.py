@@ -9,7 +9,7 @@ from focus_eval.core.options import option
 from focus_eval.core.types import VideoInfo
 from focus_eval.samplers.bandit import best_first
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.coverage import every, why_no_candidates
+from focus_eval.samplers.coverage import candidate_grid, empty_grid_reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +28,10 @@ class TopK(FrameSampler):
     every_seconds: float | None = option(None, above=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        candidates = every(request.video, self.every_seconds)
+        candidates = candidate_grid(request.video, self.every_seconds)
         relevance = request.ledger.relevance(candidates)
         best = candidates[best_first(relevance)[: request.k]]
         return Choice(keyframes=best, facts={"candidates": int(candidates.size)})
 
-    def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
-        return why_no_candidates(every(video, self.every_seconds))
+    def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
+        return empty_grid_reason(candidate_grid(video, self.every_seconds))

@@ -44,7 +44,7 @@ class ArmSampler(FrameSampler):
         clips = self.clips(request.video)
         candidates = self.coarse_candidates(request, clips)
         frames = draw_in_clips(clips, candidates, self.pulls_per_arm, request.coarse_rng)
-        return pulled(Arms.unpulled(clips), frames, request.ledger)
+        return pull_into_arms(Arms.unpulled(clips), frames, request.ledger)
 
     def coarse_candidates(self, request: SelectionRequest, clips: Clips) -> IntArray:
         """Return the frames that coarse pulls are drawn from, ascending: all."""
@@ -75,7 +75,7 @@ class ArmSampler(FrameSampler):
         return int(np.minimum(self.pulls_per_arm, clips.sizes).sum())
 
 
-def pulled(arms: Arms, frames: IntArray, ledger: Ledger) -> Arms:
+def pull_into_arms(arms: Arms, frames: IntArray, ledger: Ledger) -> Arms:
     """Pull `frames` in one batch and return the arms that know their relevance."""
     return arms.with_pulls(frames, ledger.relevance(frames))
 
@@ -95,19 +95,19 @@ class TwoStageSampler(ArmSampler):
 
     seconds_per_fine_pull: float = option(1.0, above=0)
 
-    def looked_at(self, request: SelectionRequest) -> tuple[Arms, IntArray]:
+    def pull_arms(self, request: SelectionRequest) -> tuple[Arms, IntArray]:
         """Return the arms after coarse and fine pulls, and which arms were pulled closer, ascending."""
         arms = self.coarse(request)
         promising = np.sort(best_first(arms.mean + self.exploration(arms))[: self.n_chosen_arms(len(arms.clips))])
         return self.fine(arms, promising, request), promising
 
     def with_arms(self, choice: Choice, arms: Arms, promising: IntArray) -> Choice:
-        """Return `choice`, made of all pulls together, with what these say of the arms, of which none is final."""
+        """Return `choice` with one report per arm, none marked final, and the fact "promising_arms"."""
         clips = arms.reports(arms.radius, final=NO_FRAMES)
         return replace(choice, clips=clips, facts={"promising_arms": promising.tolist(), **choice.facts})
 
     def exploration(self, arms: Arms) -> FloatArray:
-        """Return what is added to the means to choose the promising arms, `(n_arms,)` (step 2)."""
+        """Return the bonus added to each arm's mean to choose the promising arms, `(n_arms,)` (step 2)."""
         return arms.radius
 
     def fine(self, arms: Arms, promising: IntArray, request: SelectionRequest) -> Arms:
@@ -115,7 +115,7 @@ class TwoStageSampler(ArmSampler):
         closer = Clips(arms.clips.starts[promising], arms.clips.stops[promising])
         n_each = self.fine_pulls_per_arm(request.video, arms.clips)
         frames = draw_in_clips(closer, request.ledger.unpulled, n_each, request.rng)
-        return pulled(arms, frames, request.ledger)
+        return pull_into_arms(arms, frames, request.ledger)
 
     def fine_pulls_per_arm(self, video: VideoInfo, clips: Clips) -> int:
         """Return `z`: the mean length of an arm in seconds over `seconds_per_fine_pull`, rounded, at least 1.
@@ -133,14 +133,16 @@ class TwoStageSampler(ArmSampler):
         n_coarse = np.minimum(self.pulls_per_arm, clips.sizes)
         arms = replace(Arms.unpulled(clips), n_pulls=n_coarse, mean=np.full(len(clips), 0.5))
         promising = best_first(arms.mean + self.exploration(arms))[: self.n_chosen_arms(len(clips))]
-        left, rates = clips.sizes - n_coarse, np.zeros(len(clips))
-        n_fine = np.minimum(self.fine_pulls_per_arm(video, clips), left)
-        rates[promising] = (n_fine / np.maximum(1, left))[promising]
-        return replace(first, more=(Draw(first.coarse.edges, rates),))
+        n_unpulled, rates = clips.sizes - n_coarse, np.zeros(len(clips))
+        n_fine = np.minimum(self.fine_pulls_per_arm(video, clips), n_unpulled)
+        rates[promising] = (n_fine / np.maximum(1, n_unpulled))[promising]
+        return replace(first, later_draws=(Draw(first.coarse.edges, rates),))
 
     def planned_pulls(self, video: VideoInfo) -> int:
         """Return coarse and fine pulls; fewer are made only where promising arms run out of frames."""
         clips = self.clips(video)
-        left = np.maximum(0, clips.sizes - self.pulls_per_arm)
-        fine = np.minimum(self.fine_pulls_per_arm(video, clips), np.sort(left)[::-1][: self.n_chosen_arms(len(clips))])
+        n_unpulled = np.maximum(0, clips.sizes - self.pulls_per_arm)
+        fine = np.minimum(
+            self.fine_pulls_per_arm(video, clips), np.sort(n_unpulled)[::-1][: self.n_chosen_arms(len(clips))]
+        )
         return self.planned_coarse_pulls(clips) + int(fine.sum())

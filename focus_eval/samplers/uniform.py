@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from focus_eval.core.types import VideoInfo
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.coverage import evenly, one_fps, why_no_candidates
+from focus_eval.samplers.coverage import empty_grid_reason, even_frames, one_fps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class Uniform(FrameSampler):
     needs_encoder: ClassVar[bool] = False
 
     def choose(self, request: SelectionRequest) -> Choice:
-        return Choice(keyframes=evenly(request.video, request.k))
+        return Choice(keyframes=even_frames(request.video, request.k))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class UniformOneFps(FrameSampler):
         if candidates.size <= request.k:
             return Choice(keyframes=candidates, facts={"candidates": int(candidates.size)})
         facts = {"candidates": int(candidates.size), "fallback": "uniform"}
-        return Choice(keyframes=evenly(request.video, request.k), facts=facts)
+        return Choice(keyframes=even_frames(request.video, request.k), facts=facts)
 
-    def why_no_frames(self, video: VideoInfo, *, k: int) -> str | None:
-        return why_no_candidates(one_fps(video))
+    def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
+        return empty_grid_reason(one_fps(video))

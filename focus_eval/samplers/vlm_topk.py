@@ -11,7 +11,7 @@ from focus_eval.core.options import option
 from focus_eval.core.types import IntArray
 from focus_eval.samplers.bandit import best_first
 from focus_eval.samplers.base import AskingSampler, Choice, SelectionRequest
-from focus_eval.samplers.coverage import evenly
+from focus_eval.samplers.coverage import even_frames
 
 PROMPT = """{question}
 {options}
@@ -39,13 +39,13 @@ class VlmTopK(AskingSampler):
     size: int = option(336, at_least=16)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        frames = evenly(request.video, max(self.frames, request.k))
+        frames = even_frames(request.video, max(self.frames, request.k))
         options = "\n".join(request.options)
-        asked = PROMPT.format(question=request.question, options=options).replace("\n\n", "\n")
+        prompt = PROMPT.format(question=request.question, options=options).replace("\n\n", "\n")
         # A few at a time: the pictures of an hour of video need not be in memory at once.
-        yes = [p for at in range(0, frames.size, 64) for p in self._yes(request, asked, frames[at : at + 64])]
+        yes = [p for at in range(0, frames.size, 64) for p in self._yes(request, prompt, frames[at : at + 64])]
         return Choice(keyframes=frames[best_first(np.array(yes))[: request.n_wanted]])
 
-    def _yes(self, request: SelectionRequest, asked: str, frames: IntArray) -> list[float]:
-        values: list[float] = request.llm.yes(asked, request.ledger.look(frames, size=self.size)).tolist()
+    def _yes(self, request: SelectionRequest, prompt: str, frames: IntArray) -> list[float]:
+        values: list[float] = request.llm.yes(prompt, request.ledger.look(frames, size=self.size)).tolist()
         return values

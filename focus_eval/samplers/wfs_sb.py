@@ -15,7 +15,7 @@ from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import best_first
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.coverage import evenly, one_fps, unit_rows
+from focus_eval.samplers.coverage import even_frames, one_fps, unit_rows
 from focus_eval.samplers.expected_pulls import ExpectedPulls
 
 # Constants of the authors' benchmark configuration.
@@ -50,7 +50,7 @@ class WfsSb(FrameSampler):
         n, k = int(candidates.size), request.k
         if n < k:
             facts = {"candidates": n, "fallback": "uniform"}
-            return Choice(keyframes=evenly(request.video, k), facts=facts)
+            return Choice(keyframes=even_frames(request.video, k), facts=facts)
         relevance, images = request.ledger.relevance_and_embeddings(candidates)
         images = None if images is None else unit_rows(images)
         peaks = boundaries(relevance)
@@ -59,69 +59,69 @@ class WfsSb(FrameSampler):
         edges = np.concatenate([[0], peaks, [n]])
         segments = np.stack([edges[:-1], edges[1:]], axis=1)
         importance = segment_importance(segments, relevance)
-        kept = important(importance)
-        budgets = segment_budgets(importance[kept], k)
-        chosen = self.chosen_inside(segments[kept], budgets, relevance, images)
-        chosen = self.exactly(k, chosen, relevance, images)
-        facts = {"candidates": n, "peaks": int(peaks.size), "segments": int(kept.sum())}
-        return Choice(keyframes=candidates[chosen], facts=facts)
+        is_kept = important(importance)
+        budgets = segment_budgets(importance[is_kept], k)
+        positions = self.choose_in_segments(segments[is_kept], budgets, relevance, images)
+        positions = self.trim_or_grow(k, positions, relevance, images)
+        facts = {"candidates": n, "peaks": int(peaks.size), "segments": int(is_kept.sum())}
+        return Choice(keyframes=candidates[positions], facts=facts)
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
         """Return the number of candidates, or 0 where they are fewer than `k`."""
         n = int(one_fps(video).size)
         return n if n >= k else 0
 
-    def chosen_inside(
+    def choose_in_segments(
         self, segments: IntArray, budgets: IntArray, relevance: FloatArray, images: FloatArray | None
     ) -> IntArray:
         """Return the candidates chosen in each segment by itself, `budget` of each, ascending."""
-        chosen = [np.empty(0, dtype=np.int64)]
+        parts = [np.empty(0, dtype=np.int64)]
         for (start, stop), budget in zip(segments.tolist(), budgets.tolist(), strict=True):
             inside = slice(start, stop)
             first = np.array([start + int(relevance[inside].argmax())])
             if budget > 0:
-                chosen.append(self.grown(first, min(budget, stop - start), inside, relevance, images))
-        return np.sort(np.concatenate(chosen))
+                parts.append(self.grow_selection(first, min(budget, stop - start), inside, relevance, images))
+        return np.sort(np.concatenate(parts))
 
-    def grown(
-        self, chosen: IntArray, n: int, candidates: slice, relevance: FloatArray, images: FloatArray | None
+    def grow_selection(
+        self, selected: IntArray, n: int, candidates: slice, relevance: FloatArray, images: FloatArray | None
     ) -> IntArray:
-        """Return `chosen`, all among `candidates`, with the best of these added one by one until there are `n`."""
+        """Return `selected`, all among `candidates`, with the best of these added one by one until there are `n`."""
         value = self.balance * (2.0 * relevance[candidates] - 1.0)
-        likeness = similarity(images, candidates, chosen).max(axis=1)
+        likeness = similarity(images, candidates, selected).max(axis=1)
         is_free = np.ones(value.shape, dtype=bool)
-        is_free[chosen - candidates.start] = False
-        for _ in range(n - chosen.size):
+        is_free[selected - candidates.start] = False
+        for _ in range(n - selected.size):
             gain = np.where(is_free, value - (1.0 - self.balance) * likeness, -np.inf)
             best = int(gain.argmax())
             is_free[best] = False
-            chosen = np.append(chosen, candidates.start + best)
-            likeness = np.maximum(likeness, similarity(images, candidates, chosen[-1:])[:, 0])
-        return chosen
+            selected = np.append(selected, candidates.start + best)
+            likeness = np.maximum(likeness, similarity(images, candidates, selected[-1:])[:, 0])
+        return selected
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
         """Return the candidates, or nothing where they are fewer than `k`."""
         return ExpectedPulls(fixed=one_fps(video)[: self.count_pulls(video, k=k)])
 
-    def exactly(self, k: int, chosen: IntArray, relevance: FloatArray, images: FloatArray | None) -> IntArray:
-        """Return `k` candidates: those `chosen`, filled up from all, or the most relevant of them; ascending."""
-        if chosen.size > k:
-            chosen = chosen[best_first(2.0 * relevance[chosen] - 1.0)[:k]]
-        elif chosen.size < k:
-            chosen = self.grown(chosen, k, slice(0, relevance.size), relevance, images)
-        return np.sort(chosen)
+    def trim_or_grow(self, k: int, selected: IntArray, relevance: FloatArray, images: FloatArray | None) -> IntArray:
+        """Return `k` candidates: those of `selected`, filled up from all, or the most relevant of them; ascending."""
+        if selected.size > k:
+            selected = selected[best_first(2.0 * relevance[selected] - 1.0)[:k]]
+        elif selected.size < k:
+            selected = self.grow_selection(selected, k, slice(0, relevance.size), relevance, images)
+        return np.sort(selected)
 
 
-def similarity(images: FloatArray | None, left: slice, right: IntArray) -> FloatArray:
-    """Return how alike each candidate of the range `left` is to each of `right`, `(n_left, n_right)`.
+def similarity(images: FloatArray | None, first: slice, second: IntArray) -> FloatArray:
+    """Return how alike each candidate of the range `first` is to each of `second`, `(n_first, n_second)`.
 
     The cosine of their unit embeddings `images` `(n, d)`, or `exp(-distance / 10)` without any.
     """
     if images is None:
-        alike: FloatArray = np.exp(-np.abs(np.arange(left.start, left.stop)[:, None] - right) / FORGETTING_FRAMES)
+        alike: FloatArray = np.exp(-np.abs(np.arange(first.start, first.stop)[:, None] - second) / FORGETTING_FRAMES)
         return alike
     # A range is a view; picking its rows one by one would copy every embedding for each keyframe.
-    cosines: FloatArray = images[left] @ images[right].T
+    cosines: FloatArray = images[first] @ images[second].T
     return cosines
 
 
@@ -172,8 +172,8 @@ def half_even_half_best(relevance: FloatArray, k: int) -> IntArray:
     """Return `k // 2` candidates at equal distances and the most relevant of the others, the later of equal ones."""
     even = np.linspace(0, relevance.size - 1, k // 2).astype(np.int64)
     best = np.argsort(relevance, kind="stable")[::-1]
-    chosen = np.concatenate([np.unique(even), best[~np.isin(best, even)]])
-    return np.sort(chosen[:k])
+    positions = np.concatenate([np.unique(even), best[~np.isin(best, even)]])
+    return np.sort(positions[:k])
 
 
 def segment_importance(segments: IntArray, relevance: FloatArray) -> FloatArray:
@@ -194,11 +194,11 @@ def segment_importance(segments: IntArray, relevance: FloatArray) -> FloatArray:
 
 
 def important(importance: FloatArray) -> NDArray[np.bool_]:
-    """Return which segments are kept, `(n_segments,)`: more than three lose those far below the mean."""
+    """Return a mask of the segments to keep, `(n_segments,)`: of more than three, those far below the mean go."""
     if importance.size <= 3:
         return np.ones(importance.shape, dtype=bool)
-    kept = importance >= max(LEAST_IMPORTANCE, importance.mean() - 1.2 * importance.std())
-    return kept if kept.any() else np.ones(importance.shape, dtype=bool)
+    is_important = importance >= max(LEAST_IMPORTANCE, importance.mean() - 1.2 * importance.std())
+    return is_important if is_important.any() else np.ones(importance.shape, dtype=bool)
 
 
 def segment_budgets(importance: FloatArray, k: int) -> IntArray:

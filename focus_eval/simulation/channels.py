@@ -1,4 +1,4 @@
-"""What a simulated scan encoder sees: how much of it is what the main encoder sees, and what a frame costs."""
+"""Simulated scan encoders: their correlation with the main encoder and their cost per frame."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLIP_B32_OVER_BLIP_L = 1 / 43
 
 @dataclass(frozen=True, kw_only=True)
 class Channel:
-    """A scan encoder beside a simulated main encoder.
+    """A simulated scan encoder.
 
     Args:
         rho: correlation of the two backgrounds, in [0, 1].

@@ -1,4 +1,4 @@
-"""Controls at the cost of another sampler: how many frames they score is set so that the mean cost is the same."""
+"""Control samplers at the mean cost of another sampler, by the number of frames they score."""
 
 from __future__ import annotations
 

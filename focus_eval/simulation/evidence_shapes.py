@@ -1,4 +1,4 @@
-"""How long real evidence is, how much of it a question has and how close it lies: quantiles, and draws from them."""
+"""Number, length and distance of the evidence in real benchmarks: quantiles, and draws from them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class EvidenceShape:
     Args:
         counts: share of the questions with 1, 2, 3 and 4 or more moments (or intervals).
         seconds: quantiles of the length of an interval.
-        spans: quantiles of the seconds from a question's first moment to its last, by length of the video: each pair
-            holds for videos below so many seconds.
+        spans: pairs of a limit and quantiles of the seconds from a question's first moment to its last; a pair holds
+            for videos shorter than its limit in seconds.
     """
 
     counts: tuple[float, ...]
@@ -33,7 +33,7 @@ class EvidenceShape:
 
     def span_quantiles(self, video_seconds: float) -> Quantiles:
         """Return the quantiles of the span in a video of that length."""
-        return next(quantiles for below, quantiles in self.spans if video_seconds < below)
+        return next(quantiles for limit_seconds, quantiles in self.spans if video_seconds < limit_seconds)
 
 
 # Computed from the annotations that docs/simulation.md names. LongVideoBench annotates moments: the lengths are those
@@ -64,7 +64,7 @@ EVIDENCE_SHAPES = {
 
 @dataclass(frozen=True, eq=False)
 class PlacedEvidence:
-    """Where the evidence of one question lies.
+    """Times of the evidence of one question.
 
     Args:
         starts, lengths: seconds, `(n,)`; events may overlap.

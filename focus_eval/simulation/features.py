@@ -1,4 +1,4 @@
-"""Logits and embeddings of traces, for samplers that need them: the query's part is the trace's, the rest is drawn."""
+"""Logits and embeddings of traces: their relevance to the query is the trace, the rest is random."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ PICTURE_SIDE, GREYS = 16, 40
 MEAN_COSINE, COSINE_SPREAD, LARGEST_COSINE = 0.25, 0.04, 0.9
 # CLIP's logits are so many times its cosines.
 CLIP_LOGIT_SCALE = 100.0
-_LEAST = 1e-9
+_SMALLEST = 1e-9
 
 
 class TraceFeatures:
-    """What the ledger pulls from where a sampler needs logits or embeddings.
+    """Source of relevance for samplers that need logits or embeddings.
 
     A frame's embedding has the query's direction for its relevance, and `DIMENSIONS` others for what it shows: a
     background like that of relevance, smooth within a shot, with a jump at each cut and the same again where a video
@@ -49,15 +49,15 @@ class TraceFeatures:
         relevance = self.trace.relevance(frames)
         if self._is_cosine:
             return CLIP_LOGIT_SCALE * (2.0 * relevance - 1.0)
-        inside = np.clip(relevance, _LEAST, 1 - _LEAST)
+        inside = np.clip(relevance, _SMALLEST, 1 - _SMALLEST)
         return np.asarray(np.log(inside / (1 - inside)))
 
     def embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
         """Return unit vectors of the frames `(n, 1 + DIMENSIONS)` and of the query `(1 + DIMENSIONS,)`."""
         cosine = self._cosine(frames)[:, None]
-        shown = self._shown(frames)
-        shown /= np.linalg.norm(shown, axis=1, keepdims=True)
-        return np.hstack([cosine, np.sqrt(1 - cosine**2) * shown]), np.eye(1 + DIMENSIONS)[0]
+        vectors = self._vectors_of(frames)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.hstack([cosine, np.sqrt(1 - cosine**2) * vectors]), np.eye(1 + DIMENSIONS)[0]
 
     def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
         """Return relevance to another text, shape `(n,)`: that to the question, through noise of the text's own.
@@ -71,15 +71,15 @@ class TraceFeatures:
             raise InvalidInput(f"{self.trace.question_id}: relevance to other texts was not recorded, asked {text!r}")
         n, world = self.trace.latent.size, self.trace.world
         rng = derived_rng(0, "text", str(self.trace.key), text)
-        own = autoregression(0.5 ** (1.0 / (world.half_life_seconds * GRID_HZ)), n, rng)
+        noise = autoregression(0.5 ** (1.0 / (world.half_life_seconds * GRID_HZ)), n, rng)
         cell = np.minimum((frames * (GRID_HZ / self.trace.info.fps)).astype(np.int64), n - 1)
-        relevance: FloatArray = 1 / (1 + np.exp(-(self.logits(frames) + world.scale * own[cell])))
+        relevance: FloatArray = 1 / (1 + np.exp(-(self.logits(frames) + world.scale * noise[cell])))
         return relevance
 
     def pictures(self, frames: IntArray) -> list[Picture]:
         """Return a picture of each frame, `PICTURE_SIDE` pixels wide and high: a field of grey for each dimension."""
         side = round(DIMENSIONS**0.5)
-        grey = np.clip(128 + GREYS * self._shown(frames), 0, 255).astype(np.uint8).reshape(-1, side, side, 1)
+        grey = np.clip(128 + GREYS * self._vectors_of(frames), 0, 255).astype(np.uint8).reshape(-1, side, side, 1)
         fields = grey.repeat(PICTURE_SIDE // side, axis=1).repeat(PICTURE_SIDE // side, axis=2).repeat(3, axis=3)
         return list(fields)
 
@@ -96,13 +96,13 @@ class TraceFeatures:
 
     @cached_property
     def _scale(self) -> tuple[float, float]:
-        """Where the background's logits lie, and how far they spread."""
+        """Location and scale of the background's logits."""
         if isinstance(self.trace, SimulatedTrace):
             return self.trace.world.location, self.trace.world.scale
-        known = self.logits(self.trace.frames)
-        return float(known.mean()), max(float(known.std()), _LEAST)
+        logits = self.logits(self.trace.frames)
+        return float(logits.mean()), max(float(logits.std()), _SMALLEST)
 
-    def _shown(self, frames: IntArray) -> FloatArray:
+    def _vectors_of(self, frames: IntArray) -> FloatArray:
         cell = np.minimum((frames * (GRID_HZ / self.trace.info.fps)).astype(np.int64), len(self._pictures) - 1)
         noise = [frame_noise(frames, self._key + at) for at in range(DIMENSIONS)]
         return self._pictures[cell] + self._world.noise * np.stack(noise, axis=1)
@@ -121,7 +121,7 @@ class TraceFeatures:
 
     @cached_property
     def _pictures(self) -> NDArray[np.float64]:
-        """What is shown, ten times a second, `(n_grid, DIMENSIONS)`."""
+        """Appearance of the video, ten times a second, `(n_grid, DIMENSIONS)`."""
         n, world, rng = int(np.ceil(self.trace.info.duration_seconds * GRID_HZ)) + 1, self._world, self._rng("shown")
         keep = 0.5 ** (1.0 / (world.half_life_seconds * GRID_HZ))
         smooth = np.stack([autoregression(keep, n, rng) for _ in range(DIMENSIONS)], axis=1).astype(np.float64)

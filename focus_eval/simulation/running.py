@@ -17,10 +17,11 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from focus_eval.benchmarks.question import LengthEdges, Question
+from focus_eval.benchmarks.question import LengthEdges
 from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.core.resources import lines_of, read_text
-from focus_eval.core.types import CoarseSeed, FloatArray, IntArray, Picture
+from focus_eval.core.types import CoarseSeed, FloatArray, IntArray, Picture, Question, VideoInfo
+from focus_eval.encoders.base import Encoder
 from focus_eval.llms.protocol import Model
 from focus_eval.llms.registry import make_llm
 from focus_eval.pipeline.selector import Selector
@@ -40,6 +41,7 @@ from focus_eval.simulation.worlds import (
     make_trace,
     recorded_traces,
     scanned_traces,
+    trace_video,
     world_of,
 )
 
@@ -70,7 +72,7 @@ class SimulationConfig(BaseModel):
     Args:
         minutes: shortest and longest video.
         budgets: percent of the frames scored, of 25 frames a second.
-        recorded: folder of a run whose relevance is used instead of simulated worlds.
+        recorded: folder of a run whose relevance is used instead of simulated worlds; "" for none.
         scan_recorded: folder of a run whose relevance a scan encoder sees, of the same questions.
         budget_k: the K at which budgets are compared; every K where it is empty.
     """
@@ -92,7 +94,7 @@ class SimulationConfig(BaseModel):
     baseline: str = "focus"
 
     @property
-    def made_worlds(self) -> list[World]:
+    def parsed_worlds(self) -> list[World]:
         """The worlds; their names are unique."""
         worlds = [world_of(entry) for entry in self.worlds]
         if len({world.name for world in worlds}) < len(worlds):
@@ -102,7 +104,7 @@ class SimulationConfig(BaseModel):
         return worlds
 
     def check_baseline(self) -> None:
-        """Refuse a baseline that no sampler of the file, at its default options, can be compared with.
+        """Refuse a baseline that is not among the samplers at its default options.
 
         Raises:
             InvalidInput: with the samplers that there are.
@@ -123,8 +125,8 @@ class SimulationConfig(BaseModel):
             sampler = make_sampler(item.sampler, **item.options)
             pairs.update({(sampler, k): None for k in item.k or self.k})
             for percent in self.budgets if item.budgets else []:
-                made = make_sampler(item.sampler, **{**item.options, **options_at(item.sampler, percent)})
-                pairs.update({(made, k): None for k in self.budget_k or self.k})
+                instance = make_sampler(item.sampler, **{**item.options, **options_at(item.sampler, percent)})
+                pairs.update({(instance, k): None for k in self.budget_k or self.k})
         return list(pairs)
 
     def seeded_series(self) -> list[tuple[FrameSampler, int, int]]:
@@ -140,12 +142,12 @@ def options_at(name: str, percent: float) -> dict[str, Any]:
         InvalidInput: a sampler whose number of pulls no option sets.
     """
     rate = NOMINAL_FPS * percent / 100
-    known = sampler_class(name).__dataclass_fields__
-    if "share" in known:
+    option_names = sampler_class(name).__dataclass_fields__
+    if "share" in option_names:
         return {"share": percent / 100}
-    if "every_seconds" in known:
+    if "every_seconds" in option_names:
         return {"every_seconds": 1 / rate}
-    if "seconds_per_fine_pull" in known:
+    if "seconds_per_fine_pull" in option_names:
         factor = _FOCUS_RATE / rate
         return {"clip_seconds": 16 * factor, "seconds_per_fine_pull": factor}
     raise InvalidInput(f"sampler {name!r} has no option for its number of pulls; leave `budgets` out")
@@ -160,18 +162,19 @@ VIDEOS_AT_ONCE = 25
 AnyTrace = SimulatedTrace | RecordedTrace
 
 
-# What a simulated question asks for.
+# The query of simulated questions.
 QUERY = "the planted evidence"
 
 
-class TraceEncoder:
-    """An encoder that gives the relevance of the trace it was last shown; a frame is its unit of cost."""
+class TraceEncoder(Encoder):
+    """An encoder that returns the relevance of its current `trace`; its cost is 1 per frame."""
 
     name: ClassVar[str] = "simulated"
-    gmacs: ClassVar[Mapping[str, float]] = {"image": 1.0}
+    reads_frames: ClassVar[bool] = False
 
     def __init__(self, revision: str) -> None:
         self.revision = revision
+        self.gmacs = {"image": 1.0}
         self.trace: AnyTrace | None = None
         self._drawn: TraceFeatures | None = None
 
@@ -198,15 +201,14 @@ class TraceEncoder:
     def n_unknown(self, frames: IntArray) -> int:
         return _n_unknown(self.trace, frames)
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""
 
+class ChannelEncoder(Encoder):
+    """The scan encoder of a simulation: another channel of video `number`."""
 
-class ChannelEncoder:
-    """The scan encoder of a simulation: another view of the video that was last shown."""
+    reads_frames: ClassVar[bool] = False
 
-    def __init__(self, text: str, source: Source, config: SimulationConfig) -> None:
-        self.name = channel_name(text)
+    def __init__(self, text: str, source: TraceSource, config: SimulationConfig) -> None:
+        self.name = channel_name(text)  # type: ignore[misc]
         channel = channel_of(self.name)
         self.revision = identity_hash({"channel": asdict(channel), "source": source.revision})
         self.gmacs = {"image": channel.cost}
@@ -214,15 +216,12 @@ class ChannelEncoder:
         self.number = 0
 
     def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
-        """Return the relevance of `frames` in the scan's eyes, shape `(n,)`."""
+        """Return the relevance of `frames` in this channel, shape `(n,)`."""
         values: FloatArray = self._made(self.number).relevance(frames)
         return values
 
     def n_unknown(self, frames: IntArray) -> int:
         return _n_unknown(self._made(self.number), frames)
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to release."""
 
 
 def _n_unknown(trace: AnyTrace | None, frames: IntArray) -> int:
@@ -230,7 +229,7 @@ def _n_unknown(trace: AnyTrace | None, frames: IntArray) -> int:
 
 
 @dataclass(frozen=True)
-class Source:
+class TraceSource:
     """Traces of one benchmark: a world's, or those of a recorded run.
 
     Args:
@@ -245,17 +244,17 @@ class Source:
 
     @property
     def coarse_seed(self) -> CoarseSeed:
-        """Whether questions share coarse draws: those of a recorded video do, as they would share its frames."""
+        """ "video" for recorded traces, whose questions share coarse draws as they share frames."""
         return "question" if self.world else "video"
 
     def number(self, question_id: str) -> int:
-        """Return which of the traces is that of a question."""
+        """Return the number of the trace of question `question_id`."""
         if self.world is None:
             return [trace.question_id for trace in self.traces].index(question_id)
         return int(question_id.rpartition("-")[2])
 
     def numbers(self, config: SimulationConfig, limit: int | None) -> Sequence[int]:
-        """Return which traces are asked: those of the first `limit` videos, each with all its questions.
+        """Return the numbers of the traces of the first `limit` videos, with all their questions.
 
         Questions of a video share its frames: with some of them left out, the others would pay for more.
         """
@@ -264,13 +263,19 @@ class Source:
         videos = {*list(dict.fromkeys(trace.video for trace in self.traces))[:limit]}
         return [number for number, trace in enumerate(self.traces) if trace.video in videos]
 
+    def video(self, number: int, config: SimulationConfig) -> VideoInfo:
+        """Return length and rate of a trace's video, without making the trace."""
+        if self.world is None:
+            return self.traces[number].info
+        return trace_video(self.world, number, seed=config.seed, minutes=config.minutes)
+
     def trace(self, number: int, config: SimulationConfig) -> AnyTrace:
         if self.world is None:
             return self.traces[number]
         return make_trace(self.world, number, seed=config.seed, minutes=config.minutes)
 
     def scan(self, number: int, config: SimulationConfig, channel: Channel) -> AnyTrace:
-        """Return what a scan encoder sees of a video; of a recorded one what was recorded, at `channel`'s cost."""
+        """Return the trace of a video in `channel`; for a recorded video, its recorded scan."""
         if self.world is None:
             scan = self.traces[number].scan
             if scan is None:
@@ -289,11 +294,11 @@ class Source:
 
 
 def scripted_llm(sampler: FrameSampler) -> Model | None:
-    """Return the scripted model of a sampler that asks one: what its option `llm` says of it, else the usual one."""
+    """Return the scripted model that a sampler asks: that of its option `llm`, or the default one."""
     if not sampler.needs_llm:
         return None
-    named = str(sampler.options["llm"])
-    return make_llm(named if named.partition(":")[0] == "scripted" else "scripted")
+    name = str(sampler.options["llm"])
+    return make_llm(name if name.partition(":")[0] == "scripted" else "scripted")
 
 
 def run_simulation(
@@ -302,9 +307,9 @@ def run_simulation(
     *,
     limit: int | None = None,
     n_workers: int = 2,
-    progress: Callable[[int, int], None] = lambda done, of: None,
+    progress: Callable[[int, int], None] = lambda n_done, n_rows: None,
 ) -> None:
-    """Write the rows of every sampler, K and trace below `out`, and what each trace is in `traces.jsonl`.
+    """Write the rows of every sampler, K and trace below `out`, and a description of each trace to `traces/`.
 
     Args:
         limit: only the first videos of each world.
@@ -327,14 +332,31 @@ def run_simulation(
         raise RunError(f"{out}: another run writes here; wait for it, or name another folder") from error
 
 
+def infeasible_lines(config: SimulationConfig, limit: int | None = None) -> list[str]:
+    """Return a line with the reason for each sampler and K that cannot choose frames of some videos.
+
+    Args:
+        limit: only the first videos of each world.
+    """
+    lines = []
+    for source in sources(config):
+        videos = [source.video(number, config) for number in source.numbers(config, limit)]
+        for sampler, k in config.series():
+            reasons = [reason for video in videos if (reason := sampler.infeasible_reason(video, k=k)) is not None]
+            if reasons:
+                count = f"{len(reasons)} of {len(videos)} questions may end without frames, which counts as recall 0"
+                lines.append(f"{sampler.name}, K = {k}, {source.name}: {count}: {reasons[0]}")
+    return lines
+
+
 # Few enough digits to type, too many to try: the seed of a trial is found by making videos and comparing.
 SEED_BITS = 48
 
 
 def with_fresh_seed(config: SimulationConfig, out: Path) -> SimulationConfig:
-    """Return `config` with a seed drawn now, where samplers of files are tried and it states none.
+    """Return `config` with a new random seed if it sets none and runs samplers from files.
 
-    What such a file could know when it was written are the videos of other seeds. `out` keeps the seed for these files.
+    The author of such a file may have seen the videos of a known seed. A later run in `out` has the same seed.
 
     Raises:
         InvalidInput: `out` has the seed of another state of the files.
@@ -344,52 +366,52 @@ def with_fresh_seed(config: SimulationConfig, out: Path) -> SimulationConfig:
         return config
     if not file.exists():
         return config.model_copy(update={"seed": secrets.randbits(SEED_BITS)})
-    kept = read_sealed_json(file)
-    if kept.get("tried") != tried:
+    document = read_sealed_json(file)
+    if document.get("tried") != tried:
         raise InvalidInput(
             f"{out}: its seed was drawn before the sampler's file was changed; name another folder (--out)"
         )
-    return config.model_copy(update={"seed": kept["simulation"]["seed"]})
+    return config.model_copy(update={"seed": document["simulation"]["seed"]})
 
 
 def tried_files(config: SimulationConfig) -> list[str]:
-    """Return the hashes of the files of the samplers that nobody installed."""
+    """Return the hashes of the sampler files that `config` names by path, sorted; empty if there are none."""
     return sorted({sampler.file_digest for sampler, _ in config.series()} - {""})
 
 
-def sources(config: SimulationConfig) -> list[Source]:
+def sources(config: SimulationConfig) -> list[TraceSource]:
     """Return the worlds of `config`, or its recorded run."""
     if not config.recorded:
-        return [Source(world.name, _revision(world.values, config), world) for world in config.made_worlds]
+        return [TraceSource(world.name, _revision(world.values, config), world) for world in config.parsed_worlds]
     traces = recorded_traces(Path(config.recorded))
-    known = {trace.question_id: [trace.frames.tolist(), trace.values.tolist()] for trace in traces}
+    recorded = {trace.question_id: [trace.frames.tolist(), trace.values.tolist()] for trace in traces}
     if config.scan_recorded:
         traces = scanned_traces(traces, Path(config.scan_recorded))
-        known |= {f"{trace.question_id} scan": trace.scan.values.tolist() for trace in traces if trace.scan}
-    digest = identity_hash(known)
+        recorded |= {f"{trace.question_id} scan": trace.scan.values.tolist() for trace in traces if trace.scan}
+    digest = identity_hash(recorded)
     name = traces[0].benchmark if traces[0].is_published else f"recorded {traces[0].benchmark}"
-    return [Source(name, digest, traces=tuple(traces))]
+    return [TraceSource(name, digest, traces=tuple(traces))]
 
 
 def selection_ids(config: SimulationConfig) -> set[str]:
-    """Return the ids of the selections that `config` asks for, as the code of its samplers is now."""
+    """Return the selection ids of `config` with the current code of its samplers."""
     series = config.seeded_series()
     return {
-        _selector(source, each, TraceEncoder(source.revision), source.scan_encoder(each[0], config)).selection_id
+        _selector(source, entry, TraceEncoder(source.revision), source.scan_encoder(entry[0], config)).selection_id
         for source in sources(config)
-        for each in series
+        for entry in series
     }
 
 
 def _selector(
-    source: Source,
+    source: TraceSource,
     series: tuple[FrameSampler, int, int],
     encoder: TraceEncoder,
     scan: ChannelEncoder | None,
     *,
     keep_pulls: bool = True,
 ) -> Selector:
-    """Return the selector of a sampler, K and seed on the traces that `encoder` and `scan` are shown."""
+    """Return the selector of a sampler, K and seed for traces of `encoder` and `scan`."""
     sampler, k, seed = series
     return Selector(
         sampler=sampler,
@@ -403,8 +425,10 @@ def _selector(
     )
 
 
-def select_on(source: Source, config: SimulationConfig, sampler: FrameSampler, k: int, number: int) -> SelectionRow:
-    """Return one row with everything that was scored, for a timeline: the same selection as in the run."""
+def select_on(
+    source: TraceSource, config: SimulationConfig, sampler: FrameSampler, k: int, number: int
+) -> SelectionRow:
+    """Return the row of a sampler at `k` on trace `number`, with all its pulls, for a timeline."""
     encoder = TraceEncoder(source.revision)
     trace = encoder.trace = source.trace(number, config)
     scan = source.scan_encoder(sampler, config)
@@ -415,7 +439,7 @@ def select_on(source: Source, config: SimulationConfig, sampler: FrameSampler, k
 
 
 def _run_source(
-    source: Source, config: SimulationConfig, out: Path, *, limit: int | None, n_workers: int, progress: Any
+    source: TraceSource, config: SimulationConfig, out: Path, *, limit: int | None, n_workers: int, progress: Any
 ) -> None:
     numbers = source.numbers(config, limit)
     series = config.seeded_series()
@@ -425,31 +449,31 @@ def _run_source(
     # Read once, before any worker writes: reading at every chunk would take the square of the videos.
     finished = {folder: finished_questions(folder, SelectionRow) for folder in folders}
     chunks = list(_chunks(source, numbers))
-    done, about = 0, []
+    n_done, descriptions = 0, []
     # Processes, because samplers are Python; forked, so that a sampler of a file needs no second import.
     with ProcessPoolExecutor(max(1, n_workers), mp_context=get_context("fork")) as pool:
         jobs = [pool.submit(_run_chunk, source, config, finished, list(chunk)) for chunk in chunks]
         try:
             for chunk, job in zip(chunks, jobs, strict=True):
-                about += job.result()
-                done += len(chunk) * len(series)
-                progress(done, len(numbers) * len(series))
+                descriptions += job.result()
+                n_done += len(chunk) * len(series)
+                progress(n_done, len(numbers) * len(series))
         finally:
             # After Ctrl-C the pool would do all chunks that wait, and only then end.
             pool.shutdown(cancel_futures=True)
-    order = _write_traces(source, out, about)
+    order = _write_traces(source, out, descriptions)
     for folder in folders:
         compact(folder, SelectionRow, order)
 
 
-def _chunks(source: Source, numbers: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the traces that a process takes at once: the questions of a video together, since they share frames."""
+def _chunks(source: TraceSource, numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the traces of each job of a process; questions of a video stay together, since they share frames."""
     videos: dict[Any, list[int]] = {}
     for number in numbers:
         videos.setdefault(number if source.world else source.traces[number].video, []).append(number)
     chunk: list[int] = []
-    for asked in videos.values():
-        chunk += asked
+    for video_numbers in videos.values():
+        chunk += video_numbers
         if len(chunk) >= VIDEOS_AT_ONCE:
             yield chunk
             chunk = []
@@ -458,7 +482,7 @@ def _chunks(source: Source, numbers: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _with_shares(rows: Sequence[SelectionRow]) -> list[SelectionRow]:
-    """Return the rows of one selection with how many frames were scored for them, and their share of each video's."""
+    """Return the rows of one selection with counts in place of pulls, and their share of each video's frames."""
     videos = [row.video for row in rows]
     main, scan = (
         frame_shares(videos, [np.array(frames, dtype=np.int64) for frames in lists])
@@ -471,7 +495,7 @@ def _with_shares(rows: Sequence[SelectionRow]) -> list[SelectionRow]:
 
 
 def _shared_by(sampler: FrameSampler, rows: Sequence[SelectionRow]) -> list[SelectionRow]:
-    """Return simulated rows with the part of a video's frames that each pays for, where the sampler says who shares.
+    """Return simulated rows with their share of the frames that a sampler with `shared_by` would share.
 
     A simulated video has one question; `shared_by` says how many more would have asked for the same frames: the scanned
     ones, or the pulls of a sampler without a scan.
@@ -479,9 +503,7 @@ def _shared_by(sampler: FrameSampler, rows: Sequence[SelectionRow]) -> list[Sele
     questions, shared = sampler.options.get("shared_by", 1.0), "scan" if sampler.needs_scan else "main"
     if questions == 1:
         return list(rows)
-    parts = [
-        {"main": row.encoded.get("main", float(row.frames_scored)), "scan": float(row.frames_scanned)} for row in rows
-    ]
+    parts = [{"main": row.encoded.get("main", float(row.n_scored)), "scan": float(row.frames_scanned)} for row in rows]
     return [
         replace(row, encoded={**part, shared: round(part[shared] / questions, 6)})
         for row, part in zip(rows, parts, strict=True)
@@ -489,9 +511,9 @@ def _shared_by(sampler: FrameSampler, rows: Sequence[SelectionRow]) -> list[Sele
 
 
 def _run_chunk(
-    source: Source, config: SimulationConfig, finished: Mapping[Path, Set[str]], numbers: Sequence[int]
+    source: TraceSource, config: SimulationConfig, finished: Mapping[Path, Set[str]], numbers: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Write the rows of some traces to files of their own, which no other process writes; say what each trace is.
+    """Write the rows of some traces to separate files, and return descriptions of the traces.
 
     Args:
         finished: ids of the questions that have a row, by the folder of each series, in the order of the series.
@@ -502,29 +524,32 @@ def _run_chunk(
     scans = {sampler.options["scan_encoder"]: source.scan_encoder(sampler, config)
              for sampler, _, _ in series if sampler.needs_scan}  # fmt: skip
     parts = []
-    for each, (folder, known) in zip(series, finished.items(), strict=True):
-        scan = scans.get(each[0].options.get("scan_encoder"))
-        parts.append((_selector(source, each, encoder, scan, keep_pulls=not source.world), known, folder))
+    for entry, (folder, finished_ids) in zip(series, finished.items(), strict=True):
+        scan = scans.get(entry[0].options.get("scan_encoder"))
+        parts.append((_selector(source, entry, encoder, scan, keep_pulls=not source.world), finished_ids, folder))
     videos: dict[str, set[str]] = {}
     for number in () if source.world else numbers:
         videos.setdefault(source.traces[number].video, set()).add(source.traces[number].question_id)
-    about = []
+    descriptions = []
     rows: list[list[SelectionRow]] = [[] for _ in parts]
     for number in numbers:
         trace = encoder.trace = source.trace(number, config)
         for scan in scans.values():
             if scan is not None:
                 scan.number = number
-        about.append(_about(source, trace, number))
+        descriptions.append(_describe_trace(source, trace, number))
         question, path = _question(source, trace), Path(_video(trace))
-        for (selector, known, _), mine in zip(parts, rows, strict=True):
+        for (selector, finished_ids, _), selector_rows in zip(parts, rows, strict=True):
             # A video's questions together, or their shares of its frames would not add up.
-            if not videos.get(question.video, {question.id}) <= known:
-                mine.append(_row(selector, question, path, trace))
-    for (selector, known, folder), mine in zip(parts, rows, strict=True):
-        made = _shared_by(selector.sampler, mine) if source.world else _with_shares(mine)
-        _append(folder / f"rows-{numbers[0]:06d}.jsonl", [row for row in made if row.question_id not in known])
-    return about
+            if not videos.get(question.video, {question.id}) <= finished_ids:
+                selector_rows.append(_row(selector, question, path, trace))
+    for (selector, finished_ids, folder), selector_rows in zip(parts, rows, strict=True):
+        written_rows = _shared_by(selector.sampler, selector_rows) if source.world else _with_shares(selector_rows)
+        _append(
+            folder / f"rows-{numbers[0]:06d}.jsonl",
+            [row for row in written_rows if row.question_id not in finished_ids],
+        )
+    return descriptions
 
 
 def _row(selector: Selector, question: Question, path: Path, trace: AnyTrace) -> SelectionRow:
@@ -544,7 +569,7 @@ def _append(path: Path, rows: Sequence[SelectionRow]) -> None:
             writer.write(row)
 
 
-def _question(source: Source, trace: AnyTrace) -> Question:
+def _question(source: TraceSource, trace: AnyTrace) -> Question:
     seconds = trace.info.duration_seconds
     return Question(
         benchmark=source.name,
@@ -572,7 +597,7 @@ def _revision(values: dict[str, Any], config: SimulationConfig) -> str:
     return identity_hash({"version": VERSION, "world": values, "seed": config.seed, "minutes": list(config.minutes)})
 
 
-def _part(out: Path, source: Source, config: SimulationConfig, sampler: FrameSampler, k: int, seed: int) -> Path:
+def _part(out: Path, source: TraceSource, config: SimulationConfig, sampler: FrameSampler, k: int, seed: int) -> Path:
     default = type(sampler)().options
     changed = [f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
                for name, value in sampler.options.items() if value != default[name]]  # fmt: skip
@@ -593,18 +618,18 @@ def _part(out: Path, source: Source, config: SimulationConfig, sampler: FrameSam
     return out / "selections" / f"{readable}-{identity_hash(identity)[:8]}"
 
 
-def _about(source: Source, trace: AnyTrace, number: int) -> dict[str, Any]:
-    about = {"benchmark": source.name, "question_id": trace.question_id, "number": number}
-    about |= {"seconds": trace.info.duration_seconds, "n_events": len(trace.evidence_seconds)}
+def _describe_trace(source: TraceSource, trace: AnyTrace, number: int) -> dict[str, Any]:
+    description = {"benchmark": source.name, "question_id": trace.question_id, "number": number}
+    description |= {"seconds": trace.info.duration_seconds, "n_events": len(trace.evidence_seconds)}
     if isinstance(trace, SimulatedTrace):
-        about |= {"event_seconds": float(np.mean(trace.event_lengths)), "strength": trace.strength}
-        about |= {"events": trace.events, "likeness": trace.likeness}
-    return about
+        description |= {"event_seconds": float(np.mean(trace.event_lengths)), "strength": trace.strength}
+        description |= {"events": trace.events, "likeness": trace.likeness}
+    return description
 
 
-def _write_traces(source: Source, out: Path, about: Sequence[dict[str, Any]]) -> list[str]:
-    """Write a line about each trace; return the ids of all questions that may have rows, in order."""
-    lines, order = [json.dumps(line) for line in about], [line["question_id"] for line in about]
+def _write_traces(source: TraceSource, out: Path, descriptions: Sequence[dict[str, Any]]) -> list[str]:
+    """Write the descriptions of traces; return the ids of all questions that may have rows, in order."""
+    lines, order = [json.dumps(line) for line in descriptions], [line["question_id"] for line in descriptions]
     path = out / "traces" / (re.sub(r"[^\w.-]+", "_", source.name) + ".jsonl")
     path.parent.mkdir(exist_ok=True)
     now = set(order)
@@ -623,9 +648,9 @@ def _describe(config: SimulationConfig, out: Path) -> None:
     document: dict[str, Any] = {"name": config.name, "simulation": config.model_dump(mode="json")}
     document |= {"git": git_revision(), "versions": versions(), "tried": tried_files(config)}
     if file.exists():
-        mine = (document["simulation"], read_sealed_json(file).get("simulation", {}))
+        stored = read_sealed_json(file).get("simulation", {})
         for key in ("seed", "minutes", "worlds", "recorded", "scan_recorded"):
-            if mine[0][key] != mine[1].get(key, ""):  # a key of later versions was not set
+            if document["simulation"][key] != stored.get(key, ""):  # a key of later versions was not set
                 raise InvalidInput(
                     f"{out}: holds a simulation with another value of {key!r}; name another folder with --out"
                 )

@@ -1,4 +1,4 @@
-"""What simulated videos are like: background, events, and what the encoder sees of them."""
+"""Simulated videos: relevance with a background and events, as an encoder sees it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo, frozen_floats, frozen_ints
+from focus_eval.imports.relevance import SCORED
 from focus_eval.rows.records import SelectionRow
 from focus_eval.rows.store import load_rows
 from focus_eval.samplers.bandit import nearest_pulled
 from focus_eval.samplers.base import derived_rng
-from focus_eval.selections.relevance import SCORED
 from focus_eval.simulation.channels import Channel
 from focus_eval.simulation.evidence_shapes import EVIDENCE_SHAPES, PlacedEvidence, check_shapes, place_evidence
 
@@ -43,7 +43,7 @@ class World:
         strength, strength_spread: mean height of a question's events, and its spread over questions.
         event_spread: spread of the events of one question around its mean.
         distractors_per_minute: moments as high as events that are no evidence.
-        related_height, related_seconds: the event lies somewhere in a stretch of so many seconds raised by so much.
+        related_height, related_seconds: height of a raised stretch around each event, and range of its length.
         noise: standard deviation of what changes from frame to frame.
         evidence_at: "middle" of the event, or "anywhere" in it.
         cluster_seconds: all events of a question lie in one stretch of so many seconds, log-uniform, which takes the
@@ -91,14 +91,14 @@ class World:
 
     @property
     def least_seen_seconds(self) -> float:
-        """Annotations in whole seconds hold events of 0 s: what they show is seen for about a second."""
+        """Shortest visible length of an event, since annotations in whole seconds have events of 0 s."""
         return 1.0 if self.evidence else 0.0
 
     @property
     def values(self) -> dict[str, Any]:
-        """Every parameter that is not None, JSON values only: worlds made before there was a choice keep their ids."""
-        given = {key: value for key, value in asdict(self).items() if value is not None}
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}
+        """Every parameter that is not None, as JSON values, so that ids do not change with new parameters."""
+        values = {key: value for key, value in asdict(self).items() if value is not None}
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
 _SMOOTH = World(name="smooth")
@@ -195,13 +195,13 @@ class SimulatedTrace:
 
     @property
     def events(self) -> list[tuple[float, float]]:
-        """Start and stop of what is seen of each event, in the order of `evidence_seconds`."""
-        least = self.world.least_seen_seconds
+        """Start and stop of the visible part of each event, in the order of `evidence_seconds`."""
+        visible_seconds = self.world.least_seen_seconds
         placed = zip(self.event_starts, self.event_lengths, strict=True)
-        return [(start, start + max(length, least)) for start, length in placed]
+        return [(start, start + max(length, visible_seconds)) for start, length in placed]
 
     def relevance(self, frames: IntArray) -> FloatArray:
-        """Return the relevance of `frames`, in (0, 1), shape `(n,)`; the same in whatever order they are asked."""
+        """Return the relevance of `frames`, in (0, 1), shape `(n,)`, independent of their order."""
         cell = np.minimum((frames * (GRID_HZ / self.info.fps)).astype(np.int64), self.latent.size - 1)
         latent = self.latent[cell] + self.world.noise * frame_noise(frames, self.key)
         skew = self.world.skew
@@ -225,6 +225,20 @@ def frame_noise(frames: IntArray, key: int) -> FloatArray:
     return noise
 
 
+def trace_video(world: World, number: int, *, seed: int, minutes: tuple[float, float]) -> VideoInfo:
+    """Return length and rate of video `number` of `world`, without its sync frames and without making its trace."""
+    _, n_frames, fps = _length(number, minutes, derived_rng(seed, "simulation", world.name, str(number)))
+    return VideoInfo(n_frames, fps)
+
+
+def _length(number: int, minutes: tuple[float, float], rng: np.random.Generator) -> tuple[float, int, float]:
+    """Return seconds, frames and rate of a video; the first draw of its generator."""
+    place = (0.5 + number * _GOLDEN) % 1.0
+    seconds = 60.0 * minutes[0] * (minutes[1] / minutes[0]) ** place
+    fps = float(rng.choice(FRAME_RATES))
+    return seconds, max(1, round(seconds * fps)), fps
+
+
 def make_trace(
     world: World, number: int, *, seed: int, minutes: tuple[float, float], channel: Channel | None = None
 ) -> SimulatedTrace:
@@ -233,10 +247,7 @@ def make_trace(
     Lengths are log-uniform in `minutes` and spread by the golden ratio, so that the first videos cover the range too.
     """
     rng = derived_rng(seed, "simulation", world.name, str(number))
-    place = (0.5 + number * _GOLDEN) % 1.0
-    seconds = 60.0 * minutes[0] * (minutes[1] / minutes[0]) ** place
-    fps = float(rng.choice(FRAME_RATES))
-    n_frames = max(1, round(seconds * fps))
+    seconds, n_frames, fps = _length(number, minutes, rng)
     n_grid = math.ceil(n_frames / fps * GRID_HZ) + 1
     strength = world.encoder_quality * rng.normal(world.strength, world.strength_spread)
     likeness = str(rng.choice(world.evidence)) if world.evidence else ""
@@ -246,8 +257,8 @@ def make_trace(
     if channel is not None:
         # From a generator of its own: what the main encoder sees stays the same.
         rng_of_scan = derived_rng(seed, "simulation", world.name, str(number), "scan")
-        own, _, _ = _background(world, n_grid, rng_of_scan)
-        latent = np.float32(channel.rho) * latent + np.float32(math.sqrt(1 - channel.rho**2)) * own
+        background, _, _ = _background(world, n_grid, rng_of_scan)
+        latent = np.float32(channel.rho) * latent + np.float32(math.sqrt(1 - channel.rho**2)) * background
         world, strength = replace(world, encoder_quality=channel.q * world.encoder_quality), channel.q * strength
     _add_related(latent, world, placed, rng)
     heights = strength + world.encoder_quality * world.event_spread * rng.standard_normal(starts.size)
@@ -294,7 +305,7 @@ def autoregression(keep: float, n: int, rng: np.random.Generator) -> NDArray[np.
 
 
 def _placed(world: World, likeness: str, seconds: float, rng: np.random.Generator) -> PlacedEvidence:
-    """Return where the events lie: as in a benchmark, in one stretch, or anywhere."""
+    """Return the events' places: as in a benchmark, in one stretch, or anywhere."""
     if likeness:
         return place_evidence(EVIDENCE_SHAPES[likeness], seconds, rng)
     if world.cluster_seconds is None:
@@ -340,11 +351,11 @@ def _background(world: World, n: int, rng: np.random.Generator) -> tuple[NDArray
 def _add_events(
     latent: NDArray[np.float32], starts: FloatArray, lengths: FloatArray, heights: FloatArray, world: World
 ) -> None:
-    """Raise each event by its height; where events overlap the highest counts."""
+    """Add each event to `latent` at its height; where events overlap, the highest counts."""
     background = latent.copy()
     for at in np.argsort(heights, kind="stable"):
-        here = _cells(starts[at], starts[at] + max(lengths[at], world.least_seen_seconds), latent.size)
-        latent[here] = heights[at] + (0.3 if world.event_is_shot else 1.0) * background[here]
+        cells = _cells(starts[at], starts[at] + max(lengths[at], world.least_seen_seconds), latent.size)
+        latent[cells] = heights[at] + (0.3 if world.event_is_shot else 1.0) * background[cells]
 
 
 def _add_related(latent: NDArray[np.float32], world: World, placed: PlacedEvidence, rng: np.random.Generator) -> None:
@@ -367,8 +378,8 @@ def _add_distractors(latent: NDArray[np.float32], world: World, seconds: float, 
     lengths = _log_uniform(world.event_seconds, n, rng)
     heights = world.encoder_quality * rng.normal(world.strength, world.strength_spread, n)
     for start, length, height in zip(starts, lengths, heights, strict=True):
-        here = _cells(start, start + length, latent.size)
-        latent[here] = np.maximum(latent[here], height + 0.3 * latent[here])
+        cells = _cells(start, start + length, latent.size)
+        latent[cells] = np.maximum(latent[cells], height + 0.3 * latent[cells])
 
 
 def _cells(start: float, stop: float, n: int) -> slice:
@@ -377,10 +388,11 @@ def _cells(start: float, stop: float, n: int) -> slice:
 
 
 def _sync_frames(cuts: FloatArray, n_frames: int, fps: float, rng: np.random.Generator) -> IntArray:
-    """Return where an encoder would start its groups: at most cuts, and every 250 frames after the last start."""
-    seen = np.unique((cuts * fps).astype(np.int64))
-    seen = seen[(rng.uniform(size=seen.size) < SHARE_OF_CUTS_SEEN) & (seen > 0) & (seen < n_frames)]
-    edges = np.concatenate([[0], seen, [n_frames]])
+    """Return sync frames as a codec would place them: at most cuts, and every 250 frames after the last one."""
+    frames = np.unique((cuts * fps).astype(np.int64))
+    is_seen = rng.uniform(size=frames.size) < SHARE_OF_CUTS_SEEN
+    cut_frames = frames[is_seen & (frames > 0) & (frames < n_frames)]
+    edges = np.concatenate([[0], cut_frames, [n_frames]])
     return np.concatenate([np.arange(a, b, LONGEST_GROUP) for a, b in itertools.pairwise(edges)])
 
 
@@ -390,10 +402,10 @@ WIDEST_MEAN_GAP_SECONDS = 1.1
 
 @dataclass(frozen=True, eq=False)
 class RecordedTrace:
-    """One question of a run; a frame has the relevance of the nearest frame that was scored.
+    """Recorded relevance of one question; a frame has the relevance of the nearest scored frame.
 
     Args:
-        frames, values: what was scored, ascending, `(n,)`.
+        frames, values: scored frames, ascending, and their relevance, `(n,)`.
         is_cosine: relevance is `(1 + cosine) / 2`, and no probability.
         is_published: imported relevance of a benchmark's own questions; rows of it may be compared with its answers.
         scan: the same question as a scan encoder sees it; None where there is none.
@@ -440,7 +452,7 @@ def recorded_traces(folder: Path) -> list[RecordedTrace]:
 
 
 def scanned_traces(traces: Sequence[RecordedTrace], folder: Path) -> list[RecordedTrace]:
-    """Return `traces` with the relevance that the run in `folder` recorded as what a scan encoder sees.
+    """Return `traces` with the relevance of the run in `folder` as their scan.
 
     Raises:
         InvalidInput: as `recorded_traces`, or a question that `folder` does not have.
@@ -453,26 +465,29 @@ def scanned_traces(traces: Sequence[RecordedTrace], folder: Path) -> list[Record
 
 
 def _trace(rows: Sequence[SelectionRow], folder: Path) -> RecordedTrace:
-    known: dict[int, float] = {}
+    relevance_at: dict[int, float] = {}
     if len({row.query for row in rows}) > 1:
         raise InvalidInput(f"{folder}: {rows[0].question_id} was scored for several queries; narrow the run to one")
     for row in rows:
-        known.update({f: r for f, r in zip(row.pulled_frames, row.pulled_relevance, strict=True) if r is not None})
-    if len(known) * WIDEST_MEAN_GAP_SECONDS < row.n_frames / row.fps:
+        pulls = zip(row.pulled_frames, row.pulled_relevance, strict=True)
+        relevance_at.update({frame: relevance for frame, relevance in pulls if relevance is not None})
+    if row.info is None:
+        raise InvalidInput(f"{folder}: the length of {row.video} is not known; a trace needs rows of a read video")
+    if len(relevance_at) * WIDEST_MEAN_GAP_SECONDS < row.info.duration_seconds:
         raise InvalidInput(
-            f"{folder}: {row.question_id} has {len(known)} scored frames in {row.n_frames / row.fps:.0f} s; a trace "
-            "needs one a second: run topk with every_seconds=0.5 first"
+            f"{folder}: {row.question_id} has {len(relevance_at)} scored frames in {row.info.duration_seconds:.0f} s; "
+            "a trace needs one a second: run topk with every_seconds=0.5 first"
         )
-    frames = sorted(known)
+    frames = sorted(relevance_at)
     return RecordedTrace(
         benchmark=row.benchmark,
         question_id=row.question_id,
         video=row.video,
         bucket=row.bucket,
-        info=VideoInfo(row.n_frames, row.fps),
+        info=row.info,
         evidence_seconds=tuple(row.evidence_seconds),
         frames=frozen_ints(frames),
-        values=frozen_floats([known[frame] for frame in frames]),
+        values=frozen_floats([relevance_at[frame] for frame in frames]),
         is_cosine=bool(row.facts.get("is_cosine")),
         is_published=row.sampler == SCORED,
     )

@@ -41,9 +41,9 @@ def open_video(
         backend: "pyav" (the default, always installed), "torchcodec" or "decord" (extras); "torchcodec_cuda" decodes on
             a GPU and refuses a file where that gives other frames, "torchcodec_cuda_near" accepts other rounding; or a
             plugin's name. With its options: "pyav:n_threads=2".
-        n_threads: threads to decode with; None: what the backend takes for the cores there are. Set 1 where several
-            videos are decoded at a time.
-        kept: where what opening learns of a file is kept for other processes (a `RelevanceStore`); None: nowhere.
+        n_threads: threads to decode with; None: the backend chooses by the number of cores. Set 1 to decode several
+            videos at a time.
+        kept: store of file scans shared between processes (a `RelevanceStore`); None: keep none.
 
     Raises:
         VideoError: the file is not there, is not a video, or is damaged; the message starts with its path.
@@ -60,19 +60,19 @@ def open_video(
         from focus_eval.video.scan_cache import scan_video
 
         if issubclass(kind, ScannedReader):
-            scan_video(file, kept=kept)
-    known = {option: hint for option, hint in declared_types(kind).items() if option != "path"}
-    given = read_options(f"video reader {name!r}", known, options)
-    threads = given.get("n_threads")
+            scan_video(file, store=kept)
+    hints = {option: hint for option, hint in declared_types(kind).items() if option not in ("path", "scan")}
+    reader_options = read_options(f"video reader {name!r}", hints, options)
+    threads = reader_options.get("n_threads")
     if threads is not None and threads < 1:
         raise InvalidInput(f"n_threads must be at least 1, got {threads}")
-    reader: VideoReader = kind(file, **given)
+    reader: VideoReader = kind(file, **reader_options)
     return reader
 
 
 def gives_exact_pixels(backend: str) -> bool:
-    """Return whether all files that `backend` opens give the same pixels as with the default one, as far as known.
+    """Return True if `backend` declares that it gives the same pixels as the default backend for every file it opens.
 
-    What was computed from other pixels must not be taken for what the exact ones give.
+    Results computed from other pixels must not be reused as results of the exact ones.
     """
     return bool(READERS.fact(named_options(backend, {})[0], "gives_exact_pixels", False))

@@ -1,4 +1,4 @@
-"""What the readers share: a file's length, rate and times by its scan, and its frames in the order asked."""
+"""Base class of the readers: takes length, rate and times from a file's scan, and returns frames in the order asked."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from threading import Lock
+from threading import Lock, RLock
 from types import TracebackType
 from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from focus_eval.core.errors import VideoError
 from focus_eval.core.types import FloatArray, IntArray
 from focus_eval.video.decoder import Decoder
 from focus_eval.video.manifest import FileState, file_state
 from focus_eval.video.reader import Pixels, checked_file, checked_frames
+from focus_eval.video.scan import Scan
 from focus_eval.video.scan_cache import scan_video
+from focus_eval.video.verdicts import verdict_on
 
 ReaderT = TypeVar("ReaderT", bound="ScannedReader")
 
@@ -27,6 +30,7 @@ _reading = Lock()
 
 @lru_cache(maxsize=64)
 def _reference_frames(path: Path, state: FileState) -> IntArray | None:
+    """Return the frames that others may refer to, ascending; None if the file has no frame index."""
     index = scan_video(path).index
     if index is None:
         return None
@@ -45,14 +49,13 @@ class ScannedReader(ABC):
 
     Class attributes:
         name: how a reader is registered.
-        gives_exact_pixels: whether all files that it opens give the same pixels as with the default reader.
-        package: the distribution that decodes, by which `focus-eval doctor` knows its version.
+        gives_exact_pixels: True if every file it opens gives the same pixels as the default reader.
+        package: the distribution that decodes; `focus-eval doctor` shows its version.
         extra: the extra of this package that brings what the reader imports.
-        needs_gpu: whether it opens nothing without a GPU.
+        needs_gpu: True if it opens no file without a GPU.
 
     Attributes:
-        checked: how far damage within its pictures would have been noticed, as `integrity.kind_of_check` says.
-        notes: what is unusual about the file and does no harm.
+        notes: harmless peculiarities of the file, one sentence each.
     """
 
     name: ClassVar[str]
@@ -61,13 +64,15 @@ class ScannedReader(ABC):
     extra: ClassVar[str] = ""
     needs_gpu: ClassVar[bool] = False
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, scan: Scan | None = None) -> None:
         self.path = Path(path)
+        self._lock = RLock()
         self._state = file_state(checked_file(self.path))
-        self._scan = scan_video(self.path)
+        self._scan = scan or scan_video(self.path)
         self.info = self._scan.info
         self.width, self.height = self._scan.size
-        self.checked, self.notes = self._scan.checked, self._scan.notes
+        self.notes = self._scan.notes
+        self._verdict = None if scan else verdict_on(self.path)
 
     @abstractmethod
     def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
@@ -79,25 +84,37 @@ class ScannedReader(ABC):
 
     @property
     def reference_frames(self) -> IntArray | None:
-        """Frames that others may refer to, ascending: all where packets do not show it; None for counted files."""
+        """Frames that others may refer to, ascending; all if packets do not show it, None without a frame index."""
         # Read when they are asked for: it takes as long as opening does.
         with _reading:
             return _reference_frames(self.path, self._state)
 
     def frame_times(self, frames: ArrayLike) -> FloatArray:
-        """Return times in seconds since the first frame, shape `(n,)`; `frame / fps` where the file says none."""
+        """Return times in seconds since the first frame, shape `(n,)`; `frames / fps` if the file states no times."""
         return self._scan.frame_times(self._checked(frames))
 
     def read(self, frames: ArrayLike) -> Pixels:
         """Return RGB uint8 `(n, height, width, 3)` of `frames`, in their order; repeats are allowed."""
-        asked = self._checked(frames)
-        pixels = np.empty((asked.size, self.height, self.width, 3), dtype=np.uint8)
-        for number, picture in self.stream(asked):
-            pixels[asked == number] = picture
+        numbers = self._checked(frames)
+        pixels = np.empty((numbers.size, self.height, self.width, 3), dtype=np.uint8)
+        with self._lock:
+            for number, picture in self.stream(numbers):
+                pixels[numbers == number] = picture
         return pixels
 
     def _checked(self, frames: ArrayLike) -> IntArray:
         return checked_frames(self.path, frames, n_frames=self.info.n_frames)
+
+    def _readable(self, frames: ArrayLike) -> IntArray:
+        """Return the distinct frames, ascending; raise VideoError if the file's verdict lists one as damaged."""
+        distinct = np.unique(self._checked(frames))
+        damaged = self._verdict.refused_among(distinct) if self._verdict is not None else distinct[:0]
+        if damaged.size:
+            raise VideoError(
+                f"{self.path}: frame {damaged[0]} asked, but it cannot be decoded: the file is damaged, by its "
+                "verdict of `videos verify`; download it again"
+            )
+        return distinct
 
     def __enter__(self: ReaderT) -> ReaderT:
         return self

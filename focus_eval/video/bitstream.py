@@ -20,8 +20,8 @@ _ZEROS_IN_UNIT = re.compile(rb"\x00\x00(?:\x00[^\x01]|\x02)", re.DOTALL)
 _STARTS = re.compile(rb"\x00\x00+\x01")
 _HEAD_BYTES = 9  # a shorter packet may be a mark that nothing is coded
 _ZEROS_IN_MPEG = re.compile(rb"\x00\x00\x00+[^\x00\x01]", re.DOTALL)
-_MOST_PADDING = 3  # bytes: what fills a unit up to a multiple of four
-_MOST_TAIL = 256
+_MAX_PADDING_BYTES = 3  # bytes: what fills a unit up to a multiple of four
+_MAX_TAIL_BYTES = 256
 # Bytes of a packet that are looked through for the first slice; parameter sets and messages come before it.
 _HEAD = 4096
 _MPEG = ("mpeg1video", "mpeg2video", "mpeg4")
@@ -34,10 +34,10 @@ _MPEG2_PICTURE, _MPEG2_B = 0x00, 3
 
 
 def reference_test(codec: str, extradata: bytes | None) -> Callable[[Any], bool] | None:
-    """Return a function that says whether other pictures may refer to a packet; None where packets do not show it.
+    """Return a test of a packet, True if other pictures may refer to it; None if packets of `codec` do not show it.
 
-    It answers as FFmpeg's decoder does when it is told to drop pictures nobody refers to; what cannot be read counts
-    as referred to.
+    The test agrees with FFmpeg's decoder when told to drop pictures nobody refers to. It returns True for a packet that
+    it cannot read.
     """
     if codec == "h264":
         length_bytes = nal_length_bytes(extradata)
@@ -54,7 +54,7 @@ def _is_h264_reference(packet: Any, length_bytes: int) -> bool:
 
 
 def _picture_kind(packet: Any, code: int) -> int | None:
-    """Return the coding type of an MPEG-2 or MPEG-4 picture: MPEG-4 0 I, 1 P, 2 B; MPEG-2 1 I, 2 P, 3 B."""
+    """Return a picture's coding type, None if not found: MPEG-4 (`code` 0xB6) 0 I, 1 P, 2 B; MPEG-2 1 I, 2 P, 3 B."""
     head = bytes(memoryview(packet)[:_HEAD])
     at = head.find(_START + bytes([code]))
     if at < 0 or at + 6 > len(head):
@@ -63,15 +63,15 @@ def _picture_kind(packet: Any, code: int) -> int | None:
 
 
 def is_invisible(codec: str, packet: Any) -> bool:
-    """Tell whether a VP8 packet is an alternate reference frame: `show_frame`, bit 4, is 0 (RFC 6386, 9.1)."""
+    """Return True for a VP8 packet that is never shown: `show_frame`, bit 4, is 0 (RFC 6386, 9.1)."""
     return codec in ("vp8", "libvpx") and not memoryview(packet)[0] >> 4 & 1
 
 
 def can_start(codec: str, packet: Any, length_bytes: int) -> bool:
-    """Tell whether decoding can start at a packet that its container marks as a sync packet; some mark all.
+    """Return True if decoding can start at a packet that its container marks as a sync packet; some mark all.
 
     Args:
-        length_bytes: of H.264's NAL units, as `nal_length_bytes` says.
+        length_bytes: size of H.264's NAL length field, from `nal_length_bytes`.
     """
     if codec == "h264":
         return starts_h264(packet, length_bytes)
@@ -85,7 +85,7 @@ def can_start(codec: str, packet: Any, length_bytes: int) -> bool:
 
 
 def starts_h264(packet: Any, length_bytes: int) -> bool:
-    """Tell whether an H.264 decoder that starts at this packet gives it and all that is shown after it exactly.
+    """Return True if an H.264 decoder started at this packet gives exactly its picture and all pictures shown after it.
 
     True for an IDR picture and for a recovery point that needs no further frame (ITU-T H.264, D.2.8). A gradual
     refresh, or an I picture that promises nothing, is not a start.
@@ -99,13 +99,13 @@ def starts_h264(packet: Any, length_bytes: int) -> bool:
 
 
 def nal_length_bytes(extradata: bytes | None, codec: str = "h264") -> int:
-    """Return the bytes of a NAL unit's length in MP4's form (ISO 14496-15, 5.3.3 and 8.3.3), 0 for start codes."""
+    """Return the size in bytes of MP4's NAL length field (ISO 14496-15, 5.3.3 and 8.3.3), 0 if start codes are used."""
     at = 4 if codec == "h264" else 21
     return (extradata[at] & 3) + 1 if extradata and len(extradata) > at and extradata[0] == 1 else 0
 
 
 def nal_units(packet: Any, length_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (header byte, first bytes after it) of the NAL units of a packet; with start codes, near its start.
+    """Yield (header byte, up to 300 bytes after it) of a packet's NAL units; with start codes, of its first 4 KiB only.
 
     As FFmpeg reads it, a unit with a length may hold more units behind start codes: so Samsung's cameras put a picture
     behind its prefix unit.
@@ -140,27 +140,27 @@ def may_be_padded(codec: str) -> bool:
 
 
 def trailing_zeros(packet: Any) -> int:
-    """Return how many zeros a packet ends with; 0 where its last `_MOST_TAIL` bytes are nothing else."""
-    tail = bytes(memoryview(packet)[-_MOST_TAIL:])
-    rest = tail.rstrip(b"\0")
-    return len(tail) - len(rest) if rest else 0
+    """Return how many zeros a packet ends with; 0 where its last `_MAX_TAIL_BYTES` bytes are nothing else."""
+    tail = bytes(memoryview(packet)[-_MAX_TAIL_BYTES:])
+    content = tail.rstrip(b"\0")
+    return len(tail) - len(content) if content else 0
 
 
 def usual_padding(tails: IntArray) -> int:
-    """Return the zeros that may stand behind a coded picture, from those that the pictures of a file end with, `(n,)`.
+    """Return how many zeros may stand behind a coded picture of a file; `tails`, `(n,)`, holds the zeros at each end.
 
     Tools that cut units out of a stream leave up to three. Encoders in cameras fill up to a multiple of 16 bytes or
     more, and do it in picture after picture: where three do, or half of a short file, zeros at the end are no sign of
     damage, up to twice the third largest number.
     """
-    padded = np.sort(tails[tails > _MOST_PADDING])[::-1]
+    padded = np.sort(tails[tails > _MAX_PADDING_BYTES])[::-1]
     n_needed = min(3, -(-tails.size // 2))
-    return max(15, 2 * int(padded[n_needed - 1])) if 0 < n_needed <= padded.size else _MOST_PADDING
+    return max(15, 2 * int(padded[n_needed - 1])) if 0 < n_needed <= padded.size else _MAX_PADDING_BYTES
 
 
 def blank_test(codec: str, extradata: bytes | None) -> Callable[[Any, int], bool] | None:
-    """Return a function of a packet and the zeros that may stand behind a picture, which says whether its picture
-    holds zeros as no encoder writes them; None for codecs that may hold any.
+    """Return a test `(packet, padding)`, True if the packet holds zeros that no encoder writes; None for codecs that
+    may hold any. `padding` is the number of zeros that may stand behind a picture.
 
     So a blanked stretch is noticed that would decode without an error. H.264 and HEVC never hold 00 00 00 or 00 00 02
     (ITU-T H.264, 7.4.1), MPEG-1, -2 and -4 no 23 zero bits but in a start code (ISO 14496-2, 5.2.3). For the zeros at
@@ -175,10 +175,10 @@ def blank_test(codec: str, extradata: bytes | None) -> Callable[[Any, int], bool
 
 
 def form_test(codec: str, extradata: bytes | None) -> Callable[[Any], bool]:
-    """Return a function that says whether a packet begins and is divided as packets of this codec are.
+    """Return a test of a packet, True if it is framed (start code, lengths or header) as `codec` prescribes.
 
-    Where it is not, it was written over, and the picture before it in the file, perhaps, too: at its end, where not
-    every decoder notices.
+    A packet that fails was written over. The end of the packet before it may be damaged too, which not every decoder
+    notices.
     """
     length_bytes = nal_length_bytes(extradata, codec)
     if codec in ("h264", "hevc") and length_bytes:
@@ -191,7 +191,7 @@ def form_test(codec: str, extradata: bytes | None) -> Callable[[Any], bool]:
 
 
 def _is_divided(data: memoryview, length_bytes: int) -> bool:
-    """Tell whether NAL units with lengths fill a packet, up to zeros behind them; so does FFmpeg."""
+    """Return True if NAL units with lengths fill a packet, up to zeros behind them, as FFmpeg accepts."""
     stop = 0
     for start, stop in _sized_units(data, length_bytes):
         if stop > len(data) or (stop > start and data[start] >> 7):
@@ -200,7 +200,7 @@ def _is_divided(data: memoryview, length_bytes: int) -> bool:
 
 
 def _is_vp8(data: memoryview) -> bool:
-    """Tell whether a frame's first partition fits in it, and a key frame has its code (RFC 6386, 9.1)."""
+    """Return True if a frame's first partition fits in it, and a key frame has its start code (RFC 6386, 9.1)."""
     if len(data) < 3:
         return False
     head = int.from_bytes(data[:3], "little")
@@ -208,12 +208,12 @@ def _is_vp8(data: memoryview) -> bool:
 
 
 def _is_vp9(data: memoryview) -> bool:
-    """Tell whether a frame begins with its marker, the bits 10 (VP9 bitstream, 6.2)."""
+    """Return True if a frame begins with its marker, the bits 10 (VP9 bitstream, 6.2)."""
     return data[0] >> 6 == 2
 
 
 def _is_av1(data: memoryview) -> bool:
-    """Tell whether open bitstream units fill a packet (AV1 bitstream, 5.3); the last need not state its size."""
+    """Return True if open bitstream units fill a packet (AV1 bitstream, 5.3); the last need not state its size."""
     at = 0
     while at < len(data):
         header, at = data[at], at + 1 + (data[at] >> 2 & 1)
@@ -242,16 +242,17 @@ def _has_blanked_part(codec: str, packet: Any, length_bytes: int, padding: int) 
     for start, stop in _sized_units(memoryview(data), length_bytes):
         kind = data[start] & 31 if codec == "h264" else data[start] >> 1 & 63
         first = start if kind in slices else data.find(_START, start, stop)
-        if first >= 0 and _holds_zeros(data[first:stop], padding):
+        if first >= 0 and _has_forbidden_zeros(data[first:stop], padding):
             return True
     return False
 
 
-def _holds_zeros(unit: bytes, padding: int) -> bool:
+def _has_forbidden_zeros(unit: bytes, padding: int) -> bool:
+    """Return True for a unit with bytes that escaping forbids, or more than `padding` zeros at its end."""
     if b"\0\0\0" not in unit and b"\0\0\2" not in unit:
         return False
-    rest = unit.rstrip(b"\0")
-    return len(unit) - len(rest) > padding or _ZEROS_IN_UNIT.search(rest) is not None
+    content = unit.rstrip(b"\0")
+    return len(unit) - len(content) > padding or _ZEROS_IN_UNIT.search(content) is not None
 
 
 def _recovery_frames(sei: bytes) -> int | None:

@@ -28,7 +28,7 @@ class ClipWriter:
         path: file to write; its suffix names the container (.mp4, .mkv, .webm, .avi, .mov, .ts).
         width, height: size in pixels; 4:2:0 formats of H.264 need both even.
         fps: frame rate; ignored for a frame that is written with its own `ticks`.
-        gop: most frames between two sync frames (x264's own default is 250).
+        gop: maximum number of frames between two sync frames (x264's own default is 250).
         crf: constant quality of the encoders that have it, lower is better; None: the encoder's default.
         codec, preset, pixel_format: as FFmpeg names them.
         options: further encoder options, as FFmpeg names them.
@@ -83,7 +83,7 @@ class ClipWriter:
 
         Args:
             ticks: presentation time in the time base (default: one after the last).
-            n_times: how many frames show it, one tick apart; it is converted once.
+            n_times: number of frames to write with these pixels, one tick apart.
         """
         if pixels.shape != (self.height, self.width, 3):
             raise InvalidInput(f"{self.path}: a frame of {self.height} x {self.width} x 3 expected, got {pixels.shape}")

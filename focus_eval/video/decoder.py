@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import zlib
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ _PLAYLISTS = (b"#EXTM3U", b"ffconcat", b"<MPD", b"<?xml", b"v=0", b"[playlist]",
 
 
 def open_container(path: Path, options: dict[str, str]) -> Any:
-    """Return the open FFmpeg container of `path`; tags that are not UTF-8 are read with replacement characters.
+    """Open `path` as an FFmpeg container; tags that are not UTF-8 are read with replacement characters.
 
     Args:
         options: further options of the demuxer, as FFmpeg names them.
@@ -52,40 +53,35 @@ def open_container(path: Path, options: dict[str, str]) -> Any:
 
 
 def is_playlist(path: Path) -> bool:
-    """Tell whether a file begins as a playlist or a concat script does."""
+    """Return True if a file begins like a playlist or a concat script."""
     with path.open("rb") as file:
         head = file.read(512).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return any(head.startswith(mark.lower()) for mark in _PLAYLISTS)
 
 
-# Decoders that say in each frame, or by an error, what they could not decode. The others only log it, so they are
-# decoded in the thread that listens.
-_REPORT_DAMAGE = {
-    "h264", "hevc", "mpeg4", "mpeg1video", "mpeg2video", "vp8", "libvpx", "vp9", "libvpx-vp9", "av1", "libdav1d",
-    "libaom-av1", "prores", "dnxhd",
-}  # fmt: skip
-# Options of decoders that hide damage unless told not to.
-_STRICT = {
-    "hevc": {"err_detect": "crccheck+explode"},
-    "ffv1": {"err_detect": "crccheck"},
-    **{name: {"err_detect": "bitstream+buffer"} for name in ("wmv1", "wmv2", "msmpeg4v1", "msmpeg4v2", "msmpeg4")},
-}
-# Decoders that hide damage and mark the frame instead. Decoding several frames at a time, they may give a frame out
-# before the thread that finds it damaged has marked it; so they may share out one picture's slices only.
-_SLICE_THREADS_ONLY = {"h264", "mpeg4"}
-MOST_THREADS = 8
+# What makes decoders refuse damage that they would hide. `explode` finds units that HEVC's decoder skips; on others it
+# finds nothing that the log does not say.
+_STRICT = "crccheck+bitstream+buffer"
+_STRICTER = {"hevc": f"{_STRICT}+explode"}
+# Errors that FFmpeg logs of whole files: a picture to be forgotten that was never decoded (behind an open group of
+# pictures, where decoding starts), and messages to players.
+_HARMLESS = ("mmco: unref short failure", "SEI type")
+# Decoders of one video at most: each holds its pictures.
+MAX_DECODERS_PER_VIDEO = 8
+# Formats of recordings that may begin anywhere.
+_BROADCAST = ("mpegts", "mpegvideo", "h264", "hevc")
 # Packets after a seek that may be rests of one that began before it.
-_MOST_FRAGMENTS = 16
+_MAX_FRAGMENTS_AFTER_SEEK = 16
 
 
 def n_cores() -> int:
-    """Return the processor cores that this process may use."""
+    """Return the number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
-class Decoded:
-    """What the decoder gave for one packet: frames, and whether it refused the packet or complained of it."""
+class DecodeResult:
+    """Frames that the decoder gave for one packet; `is_refused` if it raised or logged an error."""
 
     frames: Sequence[Any]
     is_refused: bool
@@ -96,12 +92,12 @@ class Step:
     """What happened when one packet was decoded.
 
     Args:
-        position: of the packet in the file; None: the decoder was drained.
-        is_needed: its frame must come out, now or later.
-        frames: what came out, in presentation order, mostly of packets before.
-        is_refused: the decoder refused a packet or complained of it.
+        position: the packet's position in the file; None for the last step, which drains the decoder.
+        is_needed: the packet's frame must come out, now or in a later step.
+        frames: decoded frames, in presentation order, mostly of earlier packets.
+        is_refused: the decoder raised or logged an error.
         is_blanked: the packet's picture holds zeros that no encoder writes.
-        is_formed: the packet is divided as its codec says.
+        is_formed: the packet's parts have the form that its codec prescribes.
     """
 
     position: int | None
@@ -113,23 +109,29 @@ class Step:
 
 
 class SeekError(Exception):
-    """The packets after a seek are not those of a straight pass; the decoder will go from the file's start now."""
+    """Raised when packets after a seek differ from the index; the next request decodes from the start of the file."""
 
 
 class Decoder:
     """One open container and the decoder of its best video stream.
 
+    Attributes:
+        n_decoded: number of frames decoded so far.
+        has_seen_damage: the decoder raised or logged an error, or marked a frame as corrupt, since the last restart.
+
     The best stream is FFmpeg's choice: the one marked as default, then the one of the highest bit rate.
+
+    It decodes in the calling thread. Several threads in one decoder hide damage, depending on their number: what they
+    log cannot be heard here, and a frame may come out before the thread that finds it damaged has marked it.
 
     Args:
         path: file to open.
         container_options: options of the demuxer, as FFmpeg names them.
-        n_threads: threads of the decoder; None: one per core, at most 8.
-        state: of the file that is meant; None: as it is now.
+        state: expected state of the file; None: its present state.
 
     Raises:
-        VideoError: no FFmpeg demuxer opens the file, it has no video stream, its codec is not built in, or it is not
-            the file that is meant.
+        VideoError: no FFmpeg demuxer opens the file, it has no video stream, its codec is not built in, or its
+            state is not `state`.
     """
 
     def __init__(
@@ -137,18 +139,16 @@ class Decoder:
         path: Path,
         *,
         container_options: dict[str, str] | None = None,
-        n_threads: int | None = None,
         state: FileState | None = None,
     ) -> None:
         self.path = path
         self._state = state or file_state(path)
-        self._n_threads = n_threads or min(n_cores(), MOST_THREADS)
         self._options = container_options or {}
         self.container: Any = None
         self.stream: Any = None
         self.n_decoded = 0
         self._seeks = True
-        self._has_seen_damage = False
+        self.has_seen_damage = False
         self.restart()
 
     def restart(self) -> None:
@@ -162,28 +162,23 @@ class Decoder:
             raise unreadable(self.path, error) from error
         self.stream = _best_stream(self.path, self.container)
         context = self.stream.codec_context
-        self._listens = context.name not in _REPORT_DAMAGE
-        n_threads = 1 if self._listens else self._n_threads
-        shared_out = "SLICE" if context.name in _SLICE_THREADS_ONLY else "AUTO"
-        context.thread_type = "NONE" if n_threads == 1 else shared_out
-        context.thread_count = n_threads
-        context.options = _STRICT.get(context.name, {})
+        context.thread_type, context.thread_count = "NONE", 1
+        context.options = {"err_detect": _STRICTER.get(context.name, _STRICT)}
         self._is_transport = self.container.format.name == "mpegts"
+        self.may_begin_anywhere = self.container.format.name in _BROADCAST
         self._is_reference = reference_test(context.name, context.extradata)
         self._is_blanked = blank_test(context.name, context.extradata)
         self._is_formed = form_test(context.name, context.extradata)
-        self._has_seen_damage = False
+        self.has_seen_damage = False
 
     def close(self) -> None:
         """Release the file."""
         if self.container is not None:
-            # Its threads must be at rest: they may log, for which they would wait for this thread.
-            self.stream.codec_context.flush_buffers()
             self.container.close()
             self.container = None
 
     def is_key(self, frame: Any) -> bool:
-        """Return whether a decoded frame refers to no other, by the decoder or by its packet."""
+        """Return True if a decoded frame refers to no other frame; always True for H.264, whose packets decide."""
         name = self.stream.codec_context.name
         # A recovery point of H.264 is no key frame: there the packet says whether decoding can start. FFV1 calls every
         # frame an I picture, and decoders without predicted pictures mark neither.
@@ -191,45 +186,70 @@ class Decoder:
             return True
         return name != "ffv1" and frame.pict_type not in (PictureType.P, PictureType.B)
 
-    def frames_from_start(self) -> Iterator[Any]:
+    def frames_from_start(self, *, is_strict: bool = True) -> Iterator[Any]:
         """Yield every frame of a full sequential decode.
 
+        Args:
+            is_strict: raise at damage, after which frames can no longer be counted.
+
         Raises:
-            VideoError: a sign of damage after the first frame (before it, a cut stream may hold packets that need
-                what was cut away): what comes then may be wrong, and the frames can no longer be counted.
+            VideoError: a sign of damage, with `is_strict`. Signs before the first frame of a broadcast recording are
+                ignored: its packets may need what was cut away.
         """
         self.restart()
         n_good = 0
         for packet in itertools.chain(self._packets(), [None]):
             decoded = self._decode(packet)
             is_damaged = decoded.is_refused or (packet is not None and packet.is_corrupt and not self._is_transport)
-            if (is_damaged or any(frame.is_corrupt for frame in decoded.frames)) and n_good:
-                raise VideoError(
-                    f"{self.path}: damaged after frame {n_good - 1}: later frames have no order; download it again"
-                )
+            is_damaged = is_damaged or any(frame.is_corrupt for frame in decoded.frames)
+            if is_strict and is_damaged and (n_good or not self.may_begin_anywhere):
+                place = f"after frame {n_good - 1}" if n_good else "at its first frame"
+                raise VideoError(f"{self.path}: damaged {place}: later frames have no order; download it again")
             n_good += len(decoded.frames)
             yield from decoded.frames
 
     def holds_blanks(self, padding: int) -> bool:
-        """Return whether any packet's picture holds zeros that no encoder writes; reads the whole file."""
+        """Return True if a packet holds zeros that no encoder writes; reads packets from the start of the file.
+
+        Args:
+            padding: number of zeros that may stand behind a picture, see `usual_padding`.
+        """
         self.restart()
         is_blanked = self._is_blanked
         return is_blanked is not None and any(is_blanked(packet, padding) for packet in self._packets())
 
+    def checksums(self, first_packets: Set[int]) -> list[int]:
+        """Return the CRC-32 of each group of packets, in file order; reads the whole file.
+
+        Args:
+            first_packets: position of each group's first packet; must include 0.
+        """
+        self.restart()
+        checksums: list[int] = []
+        for position, packet in enumerate(self._packets()):
+            if position in first_packets:
+                checksums.append(0)
+            checksums[-1] = zlib.crc32(memoryview(packet), checksums[-1])
+        return checksums
+
     def are_references(self) -> NDArray[np.bool_]:
-        """Return of each packet in file order whether other pictures may refer to it; reads the whole file."""
+        """Return one Boolean per packet in file order, True if other pictures may refer to it; reads the whole file."""
         self.restart()
         is_reference = self._is_reference or (lambda packet: True)
         return np.array([is_reference(packet) for packet in self._packets()], dtype=bool)
 
-    def frames(self, index: FrameIndex, *, first_packet: int, last_packet: int, wanted: Set[int]) -> Iterator[Step]:
-        """Decode the packets `[first_packet, last_packet]` and yield what each step gave, and how the next one begins.
+    def frames(
+        self, index: FrameIndex, *, first_packet: int, last_packet: int, wanted_packets: Set[int]
+    ) -> Iterator[Step]:
+        """Decode packets `first_packet` to `last_packet` (inclusive) and yield one `Step` each.
+
+        A step without frames follows for the next packet, only to tell `is_formed`, then one that drains.
 
         Args:
-            wanted: packets whose frames must come out; others may be dropped where that changes nothing.
+            wanted_packets: positions of packets whose frames must come out; pictures nobody refers to may be dropped.
 
         Raises:
-            SeekError: ask again.
+            SeekError: a seek led to wrong packets; call again.
         """
         context, is_reference = self.stream.codec_context, self._is_reference
         for position, packet in self._packets_from(index, first_packet):
@@ -239,8 +259,8 @@ class Decoder:
                 break
             is_needed = True
             if is_reference is not None:
-                is_needed = position in wanted or is_reference(packet)
-                context.skip_frame = "DEFAULT" if position in wanted else "NONREF"
+                is_needed = position in wanted_packets or is_reference(packet)
+                context.skip_frame = "DEFAULT" if position in wanted_packets else "NONREF"
             is_blanked = is_needed and self._is_blanked is not None and self._is_blanked(packet, index.packets.padding)
             decoded = self._decode(packet)
             yield Step(position, is_needed, decoded.frames, decoded.is_refused, is_blanked, is_formed)
@@ -248,14 +268,14 @@ class Decoder:
         yield Step(None, False, decoded.frames, decoded.is_refused)
 
     def _packets_from(self, index: FrameIndex, first: int) -> Iterator[tuple[int, Any]]:
-        """Yield (position in the file, packet) from the packet `first` on, wherever the demuxer's seek lands."""
-        if self._has_seen_damage:
+        """Yield (position in the file, packet) from position `first` on, wherever the demuxer's seek lands."""
+        if self.has_seen_damage:
             # After an error FFmpeg's H.264 decoder may conceal parts of the next picture too, across seek and flush.
             self.restart()
         for go in self._ways_to(index, first):
             go()
             packets = self._packets()
-            for packet in itertools.islice(packets, _MOST_FRAGMENTS):
+            for packet in itertools.islice(packets, _MAX_FRAGMENTS_AFTER_SEEK):
                 landed = index.packet_at(packet.pts)
                 # A seek may land within a packet: its rest then comes with a time of its own.
                 if landed is None or packet.size != index.packets.sizes[landed]:
@@ -269,7 +289,11 @@ class Decoder:
     def _checked(
         self, index: FrameIndex, packets: Iterator[Any], *, landed: int, first: int
     ) -> Iterator[tuple[int, Any]]:
-        """Yield (position, packet) from `first` on while the packets are those that the index knows."""
+        """Yield (position, packet) from `first` on; raise where a packet differs from the index.
+
+        Args:
+            packets: from position `landed` on.
+        """
         ticks, sizes = index.packets.ticks, index.packets.sizes
         for position, packet in enumerate(packets, landed):
             if position >= ticks.size or packet.pts != ticks[position] or packet.size != sizes[position]:
@@ -281,16 +305,18 @@ class Decoder:
                 yield position, packet
 
     def _ways_to(self, index: FrameIndex, packet: int) -> Iterator[Callable[[], None]]:
-        """Yield ways to reach a packet, the nearest first: containers differ in which time they seek by."""
+        """Yield functions that move to or before a packet: seek by presentation time, by decoding time, restart."""
         if self._seeks:
             yield lambda: self._seek(int(index.packets.ticks[packet]))
             yield lambda: self._seek(int(index.packets.decode_ticks[packet]))
         yield self.restart
 
     def _seek(self, ticks: int) -> None:
-        """Go to the last packet at or before `ticks` where the container knows it; stay where it cannot seek."""
+        """Seek to the last packet at or before `ticks`; do nothing if the container cannot seek."""
         with contextlib.suppress(av.FFmpegError):
             self.container.seek(ticks, stream=self.stream)
+        # A seek that fails leaves the decoder as it is: drained, it would refuse every packet.
+        self.stream.codec_context.flush_buffers()
 
     def _packets(self) -> Iterator[Any]:
         """Yield the packets of the stream from where the demuxer stands."""
@@ -301,29 +327,29 @@ class Decoder:
                 f"{self.path}: the file cannot be read further ({error.strerror}); download it again"
             ) from error
 
-    def _decode(self, packet: Any) -> Decoded:
-        """Return what comes out after `packet` went in (None: all that is left)."""
+    def _decode(self, packet: Any) -> DecodeResult:
+        """Decode one packet; None drains the decoder."""
         context = self.stream.codec_context
-        logged: list[str] = []
-        with errors_logged() if self._listens else contextlib.nullcontext(logged) as logged:
+        with errors_logged() as logged:
             try:
                 frames: Sequence[Any] = context.decode(packet)
             except av.FFmpegError:
-                self._has_seen_damage = True
-                return Decoded((), is_refused=True)
-        self._has_seen_damage |= bool(logged) or any(frame.is_corrupt for frame in frames)
+                self.has_seen_damage = True
+                return DecodeResult((), is_refused=True)
+        has_complained = any(not line.partition(": ")[2].startswith(_HARMLESS) for line in logged)
+        self.has_seen_damage |= has_complained or any(frame.is_corrupt for frame in frames)
         self.n_decoded += len(frames)
-        return Decoded(frames, is_refused=bool(logged))
+        return DecodeResult(frames, is_refused=has_complained)
 
 
 def _best_stream(path: Path, container: Any) -> Any:
-    """Return the video stream to read; a cover picture is none."""
+    """Return FFmpeg's best video stream; raise VideoError if there is none but a cover picture, or no codec."""
     stream = container.streams.best("video")
     if stream is None or stream.disposition & Disposition.attached_pic:
         # FFmpeg opens a file that ends within its index, with as many streams as it could read of it.
         if lacks_index(path):
             raise without_index(path)
-        kinds = ", ".join(sorted({other.type for other in container.streams})) or "nothing"
+        kinds = ", ".join(sorted({each_stream.type for each_stream in container.streams})) or "nothing"
         raise VideoError(f"{path}: no video stream, the file holds {kinds}; name a file with pictures")
     if stream.codec_context is None:
         raise VideoError(f"{path}: its video codec is unknown to this FFmpeg; re-encode it as H.264")

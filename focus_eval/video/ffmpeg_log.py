@@ -1,4 +1,4 @@
-"""Hears what FFmpeg logs as an error while this thread demuxes or decodes."""
+"""Collects errors that FFmpeg logs while this thread demuxes or decodes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import av.logging
 _QUIET = -8
 _lock = threading.Lock()
 _n_listeners = 0
-_is_ours = False
-_others: av.logging.Capture | None = None
+_sets_level = False
+_other_threads: av.logging.Capture | None = None
 
 
 @contextmanager
 def errors_logged() -> Iterator[list[str]]:
-    """Collect `source: message` of every error that FFmpeg logs in this thread; what its own threads log is not heard.
+    """Collect each error that FFmpeg logs in this thread, as `source: message`; the list is filled when the block ends.
 
-    FFmpeg's log is one for the process. While anybody listens, it is on at the level of errors, and what other
-    threads log is dropped, as it is when nobody listens. Where the program set a level itself (`av.logging`), that
+    Errors of FFmpeg's own threads are not collected. FFmpeg has one log per process: inside the block it logs errors,
+    and those of other threads are dropped. Where the program set a level itself (`av.logging`), that
     level is kept and other threads' lines go where it sends them.
     """
     _start()
@@ -36,31 +36,31 @@ def errors_logged() -> Iterator[list[str]]:
 
 
 def _start() -> None:
-    global _n_listeners, _is_ours, _others
+    global _n_listeners, _sets_level, _other_threads
     with _lock:
         _n_listeners += 1
         if _n_listeners > 1:
             return
         level = av.logging.get_level()
-        _is_ours = level is None or (_is_ours and level == av.logging.ERROR)
-        if _is_ours:
-            _others = av.logging.Capture(local=False)
-            _others.__enter__()
-        if _is_ours or level is None or level < av.logging.ERROR:
+        _sets_level = level is None or (_sets_level and level == av.logging.ERROR)
+        if _sets_level:
+            _other_threads = av.logging.Capture(local=False)
+            _other_threads.__enter__()
+        if _sets_level or level is None or level < av.logging.ERROR:
             av.logging.set_level(av.logging.ERROR)
         av.logging.set_skip_repeated(False)
 
 
 def _stop() -> None:
-    global _n_listeners, _others
+    global _n_listeners, _other_threads
     with _lock:
         _n_listeners -= 1
-        if _n_listeners or not _is_ours:
+        if _n_listeners or not _sets_level:
             return
         # Not `set_level(None)`: a thread that is just logging would meet None where PyAV compares levels. FFmpeg's
         # own function, told to print nothing, needs no Python lock either.
         av.logging.set_libav_level(_QUIET)
         av.logging.restore_default_callback()
-        if _others is not None:
-            _others.__exit__(None, None, None)
-            _others = None
+        if _other_threads is not None:
+            _other_threads.__exit__(None, None, None)
+            _other_threads = None

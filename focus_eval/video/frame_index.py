@@ -27,13 +27,13 @@ class Packets:
         decode_ticks: decoding times, or presentation times where the container has none.
         sizes: bytes.
         places: offset in the file, -1 where the demuxer does not say.
-        is_sync: decoding can start here.
+        is_sync: decoding can start at the packet.
         is_hidden: decoded but never shown (cut away by an edit list, or an invisible reference frame).
-        is_corrupt: something of it is missing, or may be.
+        is_corrupt: part of the packet is or may be missing.
         lacks_ticks: some packet has no presentation time.
         goes_back: some decoding time lies before that of the packet before it, as where recordings were joined.
-        end_ticks: end of the packet shown last.
-        padding: zeros that may stand behind a picture, see `usual_padding`.
+        end_ticks: time at which the last shown packet ends.
+        padding: number of zeros that may stand behind a picture, see `usual_padding`.
     """
 
     ticks: IntArray
@@ -50,7 +50,7 @@ class Packets:
 
     @property
     def are_reordered(self) -> bool:
-        """Whether any packet is shown before one that precedes it in the file."""
+        """True if any packet is shown before one that precedes it in the file."""
         return bool((np.diff(self.ticks) < 0).any())
 
 
@@ -67,7 +67,7 @@ def demux_packets(path: Path, container: Any, stream: Any) -> Packets:
 
 
 def packets_of(container: Any, *streams: Any) -> Iterator[Any]:
-    """Yield the packets of `streams` (none: of all) from where the demuxer stands.
+    """Yield the packets of `streams` (of all if none is given) from the demuxer's position on; skip empty ones.
 
     Where a programme table changes, FFmpeg adds streams while it reads, and PyAV fails on them behind the last packet.
     After 64 KiB without a packet in a transport stream, FFmpeg asks to be called again.
@@ -124,10 +124,14 @@ def _demux(container: Any, stream: Any) -> Packets:
 
 
 def lost_start(packets: Packets, *, first_ticks: int, is_broadcast: bool) -> str | None:
-    """Return what is wrong where packets have times before `first_ticks`, that of the first decoded frame, or None.
+    """Return the fault shown by packets with times before `first_ticks`, as a clause for a message, or None.
 
-    Right are leading pictures of the first packet, packets that an edit list hides at the file's start, and, in a
-    broadcast that was cut, those before its first sync packet. Otherwise the first frames are damaged, or times are.
+    No fault are leading pictures of the first packet, packets that an edit list hides at the file's start, and, in a
+    broadcast that does not begin with a sync packet, those before its first one.
+
+    Args:
+        first_ticks: presentation time of the first decoded frame.
+        is_broadcast: the format's recordings may begin anywhere.
     """
     is_early = packets.ticks < first_ticks
     later_syncs = np.flatnonzero(packets.is_sync & ~is_early & ~packets.is_hidden)
@@ -140,14 +144,16 @@ def lost_start(packets: Packets, *, first_ticks: int, is_broadcast: bool) -> str
     ):
         return "frames in the middle of it have times before its first frame: its index is damaged"
     is_led = is_early & ~packets.is_hidden & (packets.ticks >= packets.ticks[0])
-    if is_led.any() and not is_broadcast and not packets.lacks_ticks:
+    if is_broadcast:
+        is_led &= packets.is_sync & (np.arange(is_led.size) == 0)
+    if is_led.any() and not packets.lacks_ticks:
         return "its first frames cannot be decoded"
     return None
 
 
 @dataclass(frozen=True)
-class Run:
-    """Frames that are decoded in one go: from sync point `sync` on, up to and with packet `last_packet`."""
+class FrameRun:
+    """Frames decoded in one go, from the sync point with index `sync` up to and including packet `last_packet`."""
 
     sync: int
     frames: IntArray
@@ -156,7 +162,7 @@ class Run:
 
 @dataclass(frozen=True)
 class FrameIndex:
-    """Presentation order over packets.
+    """Map from frames in presentation order to packets in file order.
 
     Args:
         packets: in file order.
@@ -174,17 +180,17 @@ class FrameIndex:
 
     @classmethod
     def build(cls, packets: Packets, *, first_ticks: int) -> FrameIndex | None:
-        """Order the shown packets by time, or return None where their times do not say the order.
+        """Build the index from packets; return None if their times do not give the presentation order.
 
-        Packets before `first_ticks`, the time of the first frame that really comes out of the decoder, are no
-        frames: leading pictures of a file that was cut at an open group of pictures.
+        Packets before `first_ticks`, the time of the first frame that the decoder gives, are not counted as
+        frames: they are leading pictures of a file that was cut at an open group of pictures.
         """
-        shown = np.flatnonzero(~packets.is_hidden & (packets.ticks >= first_ticks))
+        shown_packets = np.flatnonzero(~packets.is_hidden & (packets.ticks >= first_ticks))
         by_ticks = np.argsort(packets.ticks, kind="stable")
         if packets.lacks_ticks or packets.goes_back or (np.diff(packets.ticks[by_ticks]) == 0).any():
             return None
-        frame_packet = shown[np.argsort(packets.ticks[shown], kind="stable")]
-        sync_packet = _clean_sync_packets(packets, shown)
+        frame_packet = shown_packets[np.argsort(packets.ticks[shown_packets], kind="stable")]
+        sync_packet = _clean_sync_packets(packets, shown_packets)
         frame_ticks = packets.ticks[frame_packet]
         sync_frame = np.searchsorted(frame_ticks, packets.ticks[sync_packet])
         sync_frame[0] = 0
@@ -198,16 +204,16 @@ class FrameIndex:
         position = int(self._by_ticks[at])
         return position if self.packets.ticks[position] == ticks else None
 
-    def runs(self, frames: IntArray) -> Iterator[Run]:
-        """Split ascending, distinct `frames` by the sync point each is reached from."""
+    def runs(self, frames: IntArray) -> Iterator[FrameRun]:
+        """Split ascending, distinct `frames` into one run per sync point from which they are decoded."""
         syncs = np.searchsorted(self.sync_frame, frames, side="right") - 1
         for sync in np.unique(syncs):
             of_run = frames[syncs == sync]
-            yield Run(int(sync), of_run, int(self.frame_packet[of_run].max()))
+            yield FrameRun(int(sync), of_run, int(self.frame_packet[of_run].max()))
 
 
-def _clean_sync_packets(packets: Packets, shown: IntArray) -> IntArray:
-    """Return the positions of sync packets that no earlier packet is shown after, led by the start of the file.
+def _clean_sync_packets(packets: Packets, shown_packets: IntArray) -> IntArray:
+    """Return 0, then the positions of sync packets that are shown after all earlier packets, ascending.
 
     From such a packet every frame shown at or after it can be decoded (H.264 recovery point, HEVC CRA and IDR):
     pictures that lead it belong to the frames before it, which are reached from the sync packet before.
@@ -215,7 +221,7 @@ def _clean_sync_packets(packets: Packets, shown: IntArray) -> IntArray:
     latest_before = np.maximum.accumulate(np.concatenate([[np.iinfo(np.int64).min], packets.ticks[:-1]]))
     is_clean = packets.is_sync & ~packets.is_hidden & (packets.ticks > latest_before)
     positions = np.flatnonzero(is_clean)
-    positions = positions[packets.ticks[positions] > packets.ticks[shown].min()]
+    positions = positions[packets.ticks[positions] > packets.ticks[shown_packets].min()]
     return np.concatenate([[0], positions]).astype(np.int64)
 
 

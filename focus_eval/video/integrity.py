@@ -1,4 +1,4 @@
-"""Checks that a file is whole, as far as its container can say."""
+"""Checks that a file is whole, as far as its container shows."""
 
 from __future__ import annotations
 
@@ -16,29 +16,23 @@ from focus_eval.core.errors import VideoError
 from focus_eval.video.decoder import Decoder
 from focus_eval.video.frame_index import Packets, packets_of
 
-BY_CHECKSUM, BY_STRUCTURE, UNCHECKED = "checked by checksum", "checked by structure", "cannot be checked"
-# Decoders that notice most damage within a picture; the others decode nearly every stream of bytes to some picture.
-_NOTICE_DAMAGE = ("h264", "hevc", "mpeg4", "mpeg1video", "mpeg2video", "ffv1")
-
 
 @dataclass
 class Findings:
-    """What the check of a container learned.
+    """Results of the check of a container.
 
     Args:
         notes: what is unusual about the file and does no harm.
-        has_checksums: every picture's bytes were compared with a checksum.
+        has_odd_end: bytes behind the last picture are cut, or are padding: FFmpeg may complain of them.
     """
 
     notes: list[str] = field(default_factory=list)
-    has_checksums: bool = False
+    has_odd_end: bool = False
 
-
-def kind_of_check(codec: str, findings: Findings) -> str:
-    """Return how far damage within the pictures of a file would be noticed."""
-    if findings.has_checksums:
-        return BY_CHECKSUM
-    return BY_STRUCTURE if codec in _NOTICE_DAMAGE else UNCHECKED
+    def note_end(self, note: str) -> None:
+        """Note what is unusual behind the last picture."""
+        self.notes.append(note)
+        self.has_odd_end = True
 
 
 _PACK, _END, _FIRST_STREAM = 0xBA, 0xB9, 0xBB
@@ -46,7 +40,7 @@ _MPEG1_PACK, _MPEG2_PACK = 12, 14
 
 
 def program_fault(data: mmap.mmap, *, stream: int, n_packets: int) -> str | None:
-    """Return what is wrong with the structure of a program stream, None where nothing is.
+    """Return the fault in the structure of an MPEG program stream, as a clause for a message, or None.
 
     Args:
         stream: id of the video stream.
@@ -70,7 +64,7 @@ def program_fault(data: mmap.mmap, *, stream: int, n_packets: int) -> str | None
 
 
 def _has_time(data: mmap.mmap, at: int) -> bool:
-    """Tell whether a packet's header holds a presentation time (MPEG-2: a flag; MPEG-1: a mark behind the stuffing)."""
+    """Return True if the header at `at` holds a presentation time (MPEG-2: flag; MPEG-1: mark behind stuffing)."""
     if data[at] >> 6 == 2:
         return data[at + 1] >> 7 == 1
     while at < len(data) and data[at] == 0xFF:
@@ -90,12 +84,14 @@ _HOLD_NO_PICTURES = {
     0x114D9B74: "seek head", 0x1549A966: "title", 0x1C53BB6B: "cues", 0x1941A469: "attachments", 0x1043A770: "chapters",
     0x1254C367: "tags",
 }  # fmt: skip
+# Writers put these behind all clusters, or before them.
+_BEHIND_PICTURES = (0x1C53BB6B, 0x1254C367)
 
 
 def matroska_fault(data: mmap.mmap, findings: Findings) -> str | None:
-    """Return what is wrong with the structure of a Matroska or WebM file, None where nothing is.
+    """Return the fault in the structure of a Matroska or WebM file, as a clause for a message, or None.
 
-    Live recordings state no sizes; of those nothing is said. Where the writer left CRC-32 checksums (FFmpeg does, in
+    Live recordings state no sizes, so None is returned. Where the writer left CRC-32 checksums (FFmpeg does, in
     Matroska but not in WebM), the bytes of each part are compared with them (RFC 8794, 11.3.1).
     """
     at, kind, size = _header(data, 0)
@@ -104,39 +100,34 @@ def matroska_fault(data: mmap.mmap, findings: Findings) -> str | None:
     at, kind, size = _header(data, at + size)
     if kind != _SEGMENT or size is None:
         return None
-    if at + size > len(data):
+    fault = _segment_fault(data, at, min(at + size, len(data)), findings)
+    if at + size > len(data) and not findings.has_odd_end:
         return f"the header promises {at + size} bytes, the file has {len(data)}: cut off, or bytes are missing"
-    return _segment_fault(data, at, at + size, findings)
+    return fault
 
 
 def _segment_fault(data: mmap.mmap, at: int, end: int, findings: Findings) -> str | None:
-    n_clusters = n_compared = 0
+    has_clusters = False
     while at < end:
         start, kind, size = _header(data, at)
         if size is None and kind == _CLUSTER:
             return None
+        if has_clusters and kind in _BEHIND_PICTURES and size and start + size > end:
+            findings.note_end(f"its {_HOLD_NO_PICTURES[kind]}, behind the last picture, are cut off")
+            break
         if size is None or kind not in _PARTS or start + size > end:
             return f"damaged at byte {at}, where a part of the file should begin"
-        is_right = _crc_agrees(data, start, start + size)
-        if is_right is False:
+        if _crc_agrees(data, start, start + size) is False:
             if kind not in _HOLD_NO_PICTURES:
                 return f"damaged between bytes {start} and {start + size}, whose checksum does not match"
             findings.notes.append(f"the checksum of its {_HOLD_NO_PICTURES[kind]} does not match")
-        if kind == _CLUSTER:
-            n_clusters, n_compared = n_clusters + 1, n_compared + (is_right is True)
+        has_clusters |= kind == _CLUSTER
         at = start + size
-    findings.has_checksums = 0 < n_clusters == n_compared
     return None
 
 
-def matroska_has_checksums(data: mmap.mmap) -> bool:
-    """Tell whether the first cluster begins with a checksum, as then do all."""
-    at = data.find(_CLUSTER.to_bytes(4, "big"))
-    return at >= 0 and data[_header(data, at)[0]] == _CRC
-
-
 def _crc_agrees(data: mmap.mmap, start: int, stop: int) -> bool | None:
-    """Return whether a part agrees with the checksum at its start; None where it has none."""
+    """Return True if bytes `[start, stop)` of a Matroska element agree with the CRC-32 that begins it; None without."""
     if stop - start <= 6 or data[start] != _CRC or data[start + 1] != 0x84:
         return None
     return zlib.crc32(memoryview(data)[start + 6 : stop]) == int.from_bytes(data[start + 2 : start + 6], "little")
@@ -160,25 +151,25 @@ def _header(data: mmap.mmap, at: int) -> tuple[int, int, int | None]:
 
 _SYNC = 0x47
 # Plain, with an arrival time before each packet (Blu-ray), with error correction after each.
-_LENGTHS = ((188, 0), (192, 4), (204, 0))
+_PACKET_LENGTHS = ((188, 0), (192, 4), (204, 0))
 # Flags and a clock.
 _CLOCK_LENGTH = 7
 # Between two recordings that were joined lie the tables that begin the second: that many packets back at most.
-_MOST_TABLES = 8
+_MAX_TABLES_AT_JOIN = 8
 _CHUNK = 1 << 20
 
 
 def transport_fault(data: mmap.mmap, *, pid: int, n_pictures: int, findings: Findings) -> str | None:
-    """Return what is wrong with the packets of stream `pid`, None where nothing is.
+    """Return the fault in the packets of stream `pid`, as a clause for a message, or None.
 
     The counter that each packet carries must go up by 1 modulo 16. It may jump where a new recording begins: behind a
-    programme table, at the start of a picture that can be decoded by itself. No picture is spread over two units that
-    each have a beginning, so there are at least as many pictures as beginnings.
+    programme table, at the start of a picture that can be decoded by itself. A picture may be spread over several
+    units, of which those after the first state no time or the same, so there are at least as many pictures as times.
 
     Args:
-        n_pictures: that the demuxer found.
+        n_pictures: number of pictures that the demuxer found.
     """
-    shape = next(((length, skip) for length, skip in _LENGTHS if _is_aligned(data, length, skip)), None)
+    shape = next(((length, skip) for length, skip in _PACKET_LENGTHS if _is_aligned(data, length, skip)), None)
     if shape is None:
         return None
     length, skip = shape
@@ -187,25 +178,36 @@ def transport_fault(data: mmap.mmap, *, pid: int, n_pictures: int, findings: Fin
         return f"it ends within a packet ({size} bytes in packets of {length}): cut off"
     packets = np.frombuffer(data, dtype=np.uint8, count=size).reshape(-1, length)[:, skip:]
     head = packets[:, :6].copy()
+    pids = (head[:, 1].astype(np.int64) & 31) << 8 | head[:, 2]
+    n_times = _count_times(packets[(pids == pid) & (head[:, 1] & 0x40 > 0)])
     del packets
     if (head[:, 0] != _SYNC).any():
         return f"packet {int(np.argmax(head[:, 0] != _SYNC))} of {len(head)} is damaged"
-    pids = (head[:, 1].astype(np.int64) & 31) << 8 | head[:, 2]
-    n_starts = int((head[pids == pid, 1] & 0x40 > 0).sum())
-    if n_starts > n_pictures:
-        return f"{n_starts - n_pictures} of its pictures are missing"
+    if n_times > n_pictures:
+        return f"{n_times - n_pictures} of its pictures are missing"
     return _counter_fault(head, pids, pid)
 
 
+def _count_times(starts: NDArray[np.uint8]) -> int:
+    """Return the number of distinct successive presentation times in `starts`, transport packets that begin a unit."""
+    n_times, latest = 0, b""
+    for packet in starts:
+        at = 5 + int(packet[4]) if packet[3] & 0x20 else 4
+        header = packet[at : at + 14].tobytes()
+        if len(header) == 14 and header[:3] == b"\0\0\1" and header[7] >> 7 and header[9:] != latest:
+            n_times, latest = n_times + 1, header[9:]
+    return n_times
+
+
 def _unpadded_size(data: mmap.mmap, length: int, findings: Findings) -> int:
-    """Return the size without zeros behind the last packet; a packet of which a part is zeros counts as cut."""
+    """Return the file size without zeros behind the last packet; the full size if they start within one."""
     size = len(data)
     while size and data[size - 1] == 0:
         start = max(size - _CHUNK, 0)
         size = start + len(data[start:size].rstrip(b"\0"))
     if size == len(data) or size % length:
         return len(data)
-    findings.notes.append(f"{len(data) - size} zeros behind its last packet")
+    findings.note_end(f"{len(data) - size} zeros behind its last packet")
     return size
 
 
@@ -214,12 +216,12 @@ def _is_aligned(data: mmap.mmap, length: int, skip: int) -> bool:
     return sum(data[place] == _SYNC for place in places) >= max(len(places) - 2, 1)
 
 
-def ends_full(data: mmap.mmap, *, pid: int) -> bool:
-    """Return whether the last packet of stream `pid` is full: its picture may continue in a missing packet.
+def ends_in_full_packet(data: mmap.mmap, *, pid: int) -> bool:
+    """Return True if the last packet of stream `pid` is full: its picture may continue in a missing packet.
 
     A muxer fills the last packet of a picture up with stuffing, unless the picture happens to fit (1 of 184).
     """
-    shape = next(((length, skip) for length, skip in _LENGTHS if _is_aligned(data, length, skip)), None)
+    shape = next(((length, skip) for length, skip in _PACKET_LENGTHS if _is_aligned(data, length, skip)), None)
     if shape is None:
         return False
     length, skip = shape
@@ -245,15 +247,15 @@ def _counter_fault(head: NDArray[np.uint8], pids: NDArray[np.int64], pid: int) -
     # A packet may be sent twice; its counter then stays.
     is_repeat = (np.diff(counter) == 0) & carries[1:]
     for jump in np.flatnonzero((step != 0) & ~is_repeat) + 1:
-        before = pids[max(int(at[jump]) - _MOST_TABLES, 0) : at[jump]]
-        if not is_announced[jump] and not (is_start[jump] and (before == 0).any()):
+        earlier_pids = pids[max(int(at[jump]) - _MAX_TABLES_AT_JOIN, 0) : at[jump]]
+        if not is_announced[jump] and not (is_start[jump] and (earlier_pids == 0).any()):
             return f"packets of the video are missing before packet {int(at[jump])} of {pids.size}"
     return None
 
 
 _MICROSECONDS = 1_000_000
 # Header times are rounded, and some muxers leave the last frame out.
-_MOST_SECONDS_SHORT = 1.0
+_MAX_SECONDS_SHORT = 1.0
 _ASF_FILE_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
 _ASF_BROADCAST = 1
 _OGG_LAST_PAGE = 4
@@ -264,7 +266,7 @@ _TAGS = (b"ID3", b"TAG", b"APE")
 
 
 def check_whole(path: Path, decoder: Decoder, packets: Packets, *, logged: list[str]) -> Findings:
-    """Raise where the container shows that something is missing, or was written over; return what else it shows.
+    """Raise VideoError if the container shows that bytes are missing or overwritten; return harmless findings.
 
     Args:
         logged: errors that FFmpeg logged while the file was opened and demuxed, as `source: message`.
@@ -288,11 +290,9 @@ def check_whole(path: Path, decoder: Decoder, packets: Packets, *, logged: list[
                 raise VideoError(f"{path}: {fault}; download it again")
     if "mov" in names and _overlap(packets):
         raise VideoError(f"{path}: its index gives the same bytes to two frames: damaged; download it again")
-    # Of padding behind a transport stream the demuxer complains, too.
-    is_harmless = "mpegts" in names and bool(findings.notes)
-    said = [line for line in logged if line.startswith(f"{decoder.container.format.name}: ") and not is_harmless]
-    if said:
-        raise VideoError(f"{path}: damaged ({said[0].partition(': ')[2][:120]}); download it again")
+    complaints = [line for line in logged if line.startswith(f"{decoder.container.format.name}: ")]
+    if complaints and not findings.has_odd_end:
+        raise VideoError(f"{path}: damaged ({complaints[0].partition(': ')[2][:120]}); download it again")
     return findings
 
 
@@ -302,32 +302,32 @@ def mark_doubtful_end(path: Path, decoder: Decoder, packets: Packets) -> Packets
         return packets
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         is_corrupt = packets.is_corrupt.copy()
-        is_corrupt[-1] |= ends_full(data, pid=decoder.stream.id)
+        is_corrupt[-1] |= ends_in_full_packet(data, pid=decoder.stream.id)
     return replace(packets, is_corrupt=is_corrupt)
 
 
 def _check_count(path: Path, decoder: Decoder, packets: Packets) -> None:
-    promised, held = decoder.stream.frames, packets.ticks.size
-    if promised > held and "mov" in decoder.container.format.name:
+    n_promised, n_packets = decoder.stream.frames, packets.ticks.size
+    if n_promised > n_packets and "mov" in decoder.container.format.name:
         # An edit list may leave samples out; without it the demuxer shows all that are there.
         whole = Decoder(path, container_options={"ignore_editlist": "1"})
-        held = sum(1 for _ in packets_of(whole.container, whole.stream))
+        n_packets = sum(1 for _ in packets_of(whole.container, whole.stream))
         whole.close()
     if decoder.container.format.name == "avi":
         # AVI counts a repeated frame, which has an index entry but no packet; its time base is one frame. The last
         # frame may be repeated as often as any other.
-        held = max(held, packets.end_ticks + int(np.diff(np.sort(packets.ticks)).max(initial=1)) - 1)
-    if promised > held:
+        n_packets = max(n_packets, packets.end_ticks + int(np.diff(np.sort(packets.ticks)).max(initial=1)) - 1)
+    if n_promised > n_packets:
         raise VideoError(
-            f"{path}: the header promises {promised} frames, the file holds {held}: cut off; download it again"
+            f"{path}: the header promises {n_promised} frames, the file holds {n_packets}: cut off; download it again"
         )
 
 
 def _check_length(path: Path, decoder: Decoder, packets: Packets) -> None:
     """Compare the end of the last packet of any stream with the header's duration, which counts from time 0."""
-    promised = (decoder.container.duration or 0) / _MICROSECONDS
-    held = float(packets.end_ticks * decoder.stream.time_base)
-    if promised - held <= _MOST_SECONDS_SHORT:
+    promised_seconds = (decoder.container.duration or 0) / _MICROSECONDS
+    held_seconds = float(packets.end_ticks * decoder.stream.time_base)
+    if promised_seconds - held_seconds <= _MAX_SECONDS_SHORT:
         return
     decoder.restart()
     ends = [
@@ -335,15 +335,16 @@ def _check_length(path: Path, decoder: Decoder, packets: Packets) -> None:
         for packet in packets_of(decoder.container)
         if packet.pts is not None
     ]
-    held = float(max(ends, default=0))
-    if promised - held > _MOST_SECONDS_SHORT:
+    held_seconds = float(max(ends, default=0))
+    if promised_seconds - held_seconds > _MAX_SECONDS_SHORT:
         raise VideoError(
-            f"{path}: the header promises {promised:.1f} s, the file holds {held:.1f} s: cut off; download it again"
+            f"{path}: the header promises {promised_seconds:.1f} s, the file holds {held_seconds:.1f} s: cut off; "
+            "download it again"
         )
 
 
 def _overlap(packets: Packets) -> bool:
-    """Tell whether two packets share bytes without being the same (a picture that is shown again)."""
+    """Return True if two packets share bytes without being identical (a picture that is shown again)."""
     order = np.lexsort((packets.sizes, packets.places))
     starts, sizes = packets.places[order], packets.sizes[order]
     is_same = (np.diff(starts) == 0) & (np.diff(sizes) == 0)
@@ -366,10 +367,11 @@ def _mp4_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Fi
         if not is_box:
             return f"damaged at byte {start}, where a box should begin"
         if start + length > len(data):
-            what = name.decode("latin-1")
-            if name != b"mdat" or numbers or not _has_all_samples(decoder.path):
-                return f"its part {what} needs {start + length} bytes, the file has {len(data)}: cut off"
-            findings.notes.append(f"its last part states {start + length - len(data)} bytes too many")
+            box = name.decode("latin-1")
+            is_index = name == b"mfra" and numbers
+            if not is_index and (b"moov" not in names or numbers or not _has_all_samples(decoder.path)):
+                return f"its part {box} needs {start + length} bytes, the file has {len(data)}: cut off"
+            findings.note_end(f"its last part states {start + length - len(data)} bytes too many")
         # Behind the samples and their index, whatever follows was put there by a camera or an editor.
         if name == b"moov" and b"mdat" in names and not numbers:
             index = (start + 8, start + length)
@@ -385,47 +387,47 @@ def _mp4_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Fi
 
 
 def _padding_fault(data: mmap.mmap, start: int, decoder: Decoder, packets: Packets, *, is_complete: bool) -> str | None:
-    """Return None where zeros up to the end are padding.
+    """Return None if the zeros from byte `start` to the end are padding, else the fault.
 
     Behind fragments they may as well be space for more of them, in a recording that did not end: then the index of
     fragments, which is written last, must be there, or the pictures must reach to the end that the header states.
     """
     moov = next((data[at : at + length] for name, at, length in mp4_boxes(data) if name == b"moov"), b"")
-    promised = _stated_seconds(moov)
-    held = float(packets.end_ticks * decoder.stream.time_base)
-    if is_complete or (promised and promised - held <= _MOST_SECONDS_SHORT):
+    promised_seconds = _stated_seconds(moov)
+    held_seconds = float(packets.end_ticks * decoder.stream.time_base)
+    if is_complete or (promised_seconds and promised_seconds - held_seconds <= _MAX_SECONDS_SHORT):
         return None
     return f"only zeros from byte {start} on, where the next fragment should be: unfinished or cut off"
 
 
 def _stated_seconds(moov: bytes) -> float:
-    """Return the length with all fragments that a `moov` box states, 0 where it states none (ISO 14496-12, 8.8.2)."""
+    """Return the length in seconds, with all fragments, that a `moov` box states; 0 if none (ISO 14496-12, 8.8.2)."""
     header, extends = moov.find(b"mvhd"), moov.find(b"mehd")
     if header < 0:
         return 0.0
     wide = 8 if moov[header + 4] else 4
     at = header + 8 + 2 * wide
     ticks = int.from_bytes(moov[at : at + 4], "big")
-    stated = int.from_bytes(moov[at + 4 : at + 4 + wide], "big")
+    n_ticks = int.from_bytes(moov[at + 4 : at + 4 + wide], "big")
     if extends >= 0:
-        stated = int.from_bytes(moov[extends + 8 : extends + (16 if moov[extends + 4] else 12)], "big")
-    return stated / ticks if ticks else 0.0
+        n_ticks = int.from_bytes(moov[extends + 8 : extends + (16 if moov[extends + 4] else 12)], "big")
+    return n_ticks / ticks if ticks else 0.0
 
 
 def _has_all_samples(path: Path) -> bool:
-    """Tell whether every sample of every stream that the index names is whole in the file."""
+    """Return True if every sample that the index names, of every stream, is whole in the file."""
     whole = Decoder(path, container_options={"ignore_editlist": "1"})
-    left = {stream.index: stream.frames for stream in whole.container.streams}
+    n_missing = {stream.index: stream.frames for stream in whole.container.streams}
     is_whole = True
     for packet in packets_of(whole.container):
-        left[packet.stream_index] -= 1
+        n_missing[packet.stream_index] -= 1
         is_whole = is_whole and not packet.is_corrupt
     whole.close()
-    return is_whole and not any(left.values())
+    return is_whole and not any(n_missing.values())
 
 
 def _nests(data: mmap.mmap, start: int, stop: int) -> bool:
-    """Tell whether the boxes in `[start, stop)` fill it, and those in tracks and their tables likewise."""
+    """Return True if MP4 boxes exactly fill bytes `[start, stop)`, also inside tracks and their tables."""
     while start + 8 <= stop:
         length = int.from_bytes(data[start : start + 4], "big")
         if length < 8 or (data[start + 4 : start + 8] in _NESTED and not _nests(data, start + 8, start + length)):
@@ -452,16 +454,29 @@ def _avi_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Fi
     while data[start : start + 4] == b"RIFF":
         length = int.from_bytes(data[start + 4 : start + 8], "little")
         if start + 8 + length > len(data):
+            if start == 0 and _ends_in_index(data):
+                findings.note_end("its index, behind the last picture, is cut off")
+                return None
             return (
                 f"the header promises {start + 8 + length} bytes, the file has {len(data)}: cut off, or bytes missing"
             )
         if length == 0:
             return None
         start += 8 + length + length % 2
-    rest = data[start:]
-    if rest.strip(b"\0") and not rest.startswith((b"TAG", b"ID3", b"JUNK")):
+    tail = data[start:]
+    if tail.strip(b"\0") and not tail.startswith((b"TAG", b"ID3", b"JUNK")):
         return f"it goes on after its end at byte {start}: damaged"
     return None
+
+
+def _ends_in_index(data: mmap.mmap) -> bool:
+    """Return True if an AVI that is cut off ends in the index behind its pictures."""
+    at, name = 12, b""
+    while at + 8 <= len(data):
+        name = data[at : at + 4]
+        at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
+        at += at % 2
+    return name == b"idx1"
 
 
 def _asf_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Findings) -> str | None:
@@ -498,7 +513,6 @@ def _ogg_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Fi
         start += 27 + n_segments + sum(data[start + 27 : start + 27 + n_segments])
     if start != len(data):
         return f"its pages end at {start} of {len(data)} bytes: cut off or damaged"
-    findings.has_checksums = True  # of each page, compared by FFmpeg
     return None if all(last.values()) else "its last page is missing: cut off"
 
 

@@ -1,4 +1,4 @@
-"""What the readers share whose library gives any frame of a file by its index."""
+"""Base class of readers whose library gives any frame of a file by its index."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from focus_eval.core.errors import VideoError
@@ -18,7 +17,7 @@ from focus_eval.video.reader import Pixels
 class ByIndexReader(ScannedReader):
     """Reads a video by frame index through another library; see `VideoReader` for the contract.
 
-    A file in which the library counts other frames than the scan is refused.
+    A file is refused if the library counts another number of frames than the scan.
 
     Raises:
         VideoError: as `open_video`; also where the library cannot open the file or counts other frames.
@@ -44,22 +43,22 @@ class ByIndexReader(ScannedReader):
 
     @abstractmethod
     def _open(self, n_threads: int | None) -> Any:
-        """Return the library's own reader of `self.path`."""
+        """Open `self.path` with the library; the result's `len` is the number of frames."""
 
     @abstractmethod
     def _decoded(self, number: int) -> Pixels:
-        """Return frame `number` as the library gives it."""
+        """Return frame `number` as RGB uint8 `(height, width, 3)`."""
 
     def _reason(self, error: BaseException) -> str:
-        """Return an error's message on one line."""
+        """Return an error's message on one line, cut to 200 characters."""
         return " ".join(str(error).split())[:200]
 
     def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
         """Yield `(frame, pixels (height, width, 3) RGB)` once per distinct frame, ascending."""
-        wanted = np.unique(self._checked(frames))
-        return ((number, self._frame(number)) for number in wanted.tolist())
+        return ((number, self._frame(number)) for number in self._readable(frames).tolist())
 
     def _frame(self, number: int) -> Pixels:
+        """Decode frame `number`; raise VideoError if it fails, has another size, or the reader is closed."""
         if self._video is None:
             raise VideoError(f"{self.path}: this reader is closed; open the file again")
         try:

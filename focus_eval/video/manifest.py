@@ -1,4 +1,4 @@
-"""Compares a video with what the manifest of its folder says, so that a damaged or exchanged file is noticed."""
+"""Compares a video with its folder's manifest, so that a damaged or exchanged file is noticed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class FileState(NamedTuple):
-    """What changes whenever a file's content does, short of reading it."""
+    """File size in bytes, time of change and inode: a cheap sign that a file's content changed."""
 
     size: int
     mtime_ns: int
@@ -39,7 +39,7 @@ def content_hash(path: Path) -> str:
     Raises:
         VideoError: the file cannot be read, or changed while it was read.
     """
-    before = file_state(path)
+    state = file_state(path)
     digest, chunk = hashlib.sha256(), bytearray(_CHUNK_BYTES)
     try:
         with open(path, "rb", buffering=0) as file:
@@ -47,7 +47,7 @@ def content_hash(path: Path) -> str:
                 digest.update(memoryview(chunk)[:n_bytes])
     except OSError as error:
         raise VideoError(f"{path}: {error.strerror}") from error
-    if file_state(path) != before:
+    if file_state(path) != state:
         raise VideoError(f"{path}: changed while it was read; run again when it is complete")
     return digest.hexdigest()
 
@@ -55,22 +55,21 @@ def content_hash(path: Path) -> str:
 MANIFEST_NAME = "videos.manifest.json"
 MANIFEST_VERSION = 1
 # Folders above a video that may hold its manifest: benchmarks sort videos into folders.
-_MOST_LEVELS = 4
+_MAX_FOLDER_LEVELS = 4
 _RECENT_MANIFESTS = 16
 
 
 @dataclass(frozen=True)
-class Entry:
-    """What a manifest says of one video.
+class ManifestEntry:
+    """One video's entry in a manifest.
 
     Args:
         sha256: of the whole file, hexadecimal.
         fps: average rate; `frames / fps` is `seconds`.
         error: why the video could not be read when the manifest was written; its frames are then 0.
-        checked: how far damage in it would be noticed without its checksum, see `integrity.kind_of_check`.
         notes: what is unusual about it and does no harm.
-        mtime_ns: time of change of a video that a run wrote down when it first saw it: it is hashed again only when
-            that differs. 0 for those that `videos index` wrote down, which are hashed once in every process.
+        mtime_ns: time of change when a run first saw the video, which is hashed again only if that differs. 0 for
+            entries written by `videos index`, which are hashed once in every process.
     """
 
     bytes: int
@@ -79,37 +78,36 @@ class Entry:
     fps: float
     seconds: float
     error: str = ""
-    checked: str = ""
     notes: tuple[str, ...] = ()
     mtime_ns: int = 0
 
 
 def known_info(path: Path) -> VideoInfo | None:
-    """Return what the manifest says of a video's length and rate; None where it says nothing of it.
+    """Return a video's length and rate from its manifest; None if it has no entry, an error or another size.
 
-    The video itself is not opened, and need not be there; one of another size is not the one that was indexed.
+    The video itself is not opened and need not exist.
     """
-    found = _entry_of(path)
-    if found is None or found[1].error or (path.exists() and path.stat().st_size != found[1].bytes):
+    match = entry_of(path)
+    if match is None or match[1].error or (path.exists() and path.stat().st_size != match[1].bytes):
         return None
-    return VideoInfo(n_frames=found[1].frames, fps=found[1].fps)
+    return VideoInfo(n_frames=match[1].frames, fps=match[1].fps)
 
 
 def is_named(path: Path) -> bool:
-    """Return whether a manifest has the checksum of a video."""
-    return _entry_of(path) is not None
+    """Return True if a manifest has an entry for a video."""
+    return entry_of(path) is not None
 
 
 def check_file(path: Path) -> None:
-    """Compare a file's size and checksum with its manifest, where it has one.
+    """Compare a file's size and checksum with its manifest entry; do nothing if it has none.
 
     Raises:
         VideoError: another size or content than when the folder was indexed, or a manifest that cannot be read.
     """
-    found = _entry_of(path)
-    if found is None:
+    match = entry_of(path)
+    if match is None:
         return
-    manifest, entry = found
+    manifest, entry = match
     fix = f"download it again, or write the manifest again: focus-eval videos index {manifest.parent}"
     if (size := path.stat().st_size) != entry.bytes:
         raise VideoError(f"{path}: {size} bytes, its manifest says {entry.bytes}; {fix}")
@@ -120,22 +118,22 @@ def check_file(path: Path) -> None:
 
 
 def check_length(path: Path, info: VideoInfo) -> None:
-    """Compare the frames found in a file with its manifest, where it has one.
+    """Compare a file's number of frames with its manifest entry; do nothing if it has none.
 
     Raises:
-        VideoError: another number of frames; the file is the same, so another version counts otherwise.
+        VideoError: another number of frames: the manifest was written by a version that counts differently.
     """
-    found = _entry_of(path)
-    if found is not None and not found[1].error and found[1].frames != info.n_frames:
+    match = entry_of(path)
+    if match is not None and not match[1].error and match[1].frames != info.n_frames:
         raise VideoError(
-            f"{path}: {info.n_frames} frames, its manifest says {found[1].frames}; another version wrote it: "
-            f"focus-eval videos index {found[0].parent}"
+            f"{path}: {info.n_frames} frames, its manifest says {match[1].frames}; another version wrote it: "
+            f"focus-eval videos index {match[0].parent}"
         )
 
 
-def _entry_of(path: Path) -> tuple[Path, Entry] | None:
-    """Return the nearest manifest above a video that names it, and what it says."""
-    for folder in list(Path(os.path.abspath(path)).parents)[:_MOST_LEVELS]:
+def entry_of(path: Path) -> tuple[Path, ManifestEntry] | None:
+    """Return (manifest path, entry) of the nearest manifest above a video that names it; None if none does."""
+    for folder in list(Path(os.path.abspath(path)).parents)[:_MAX_FOLDER_LEVELS]:
         manifest = folder / MANIFEST_NAME
         try:
             state = manifest.stat()
@@ -150,13 +148,18 @@ def _entry_of(path: Path) -> tuple[Path, Entry] | None:
 
 
 @lru_cache(maxsize=_RECENT_MANIFESTS)
-def _read(manifest: Path, n_bytes: int, modified_ns: int) -> dict[str, Entry]:
+def _read(manifest: Path, n_bytes: int, modified_ns: int) -> dict[str, ManifestEntry]:
+    """Return entries by path relative to the manifest's folder; size and time of change are only cache keys."""
     del n_bytes, modified_ns
     try:
         content: Any = json.loads(manifest.read_text(encoding="utf-8"))
         if content["version"] != MANIFEST_VERSION:
             raise VideoError(f"{manifest}: version {content['version']}, this program reads {MANIFEST_VERSION}")
-        return {name: Entry(**entry) for name, entry in content["videos"].items()}
+        # Manifests once said how far damage would be noticed, too.
+        return {
+            name: ManifestEntry(**{key: value for key, value in entry.items() if key != "checked"})
+            for name, entry in content["videos"].items()
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise VideoError(
             f"{manifest}: not a manifest ({type(error).__name__}: {error}); delete it or write it again"

@@ -60,8 +60,8 @@ class PictureReader:
 
     def read(self, frames: IntArray) -> Pixels:
         """Return RGB uint8 `(n, height, width, 3)` of `frames`, in their order; repeats are allowed."""
-        found = dict(self.stream(frames))
-        return np.stack([found[frame] for frame in self._checked(frames).tolist()])
+        pixels_by_frame = dict(self.stream(frames))
+        return np.stack([pixels_by_frame[frame] for frame in self._checked(frames).tolist()])
 
     def close(self) -> None:
         """Do nothing: no file stays open."""
@@ -91,7 +91,7 @@ class PictureReader:
 
 
 def _turned(image: Any) -> Any:
-    """Return a picture upright, as its camera says; as it is stored where that cannot be read."""
+    """Return a Pillow image turned upright by its EXIF orientation; unchanged if it has none or is unreadable."""
     image.load()  # TIFF is turned by this, and then says nothing
     orientation = None
     with suppress(OSError, SyntaxError, TypeError, ValueError, struct.error):
@@ -109,10 +109,10 @@ def _rgb(image: Any) -> Pixels:
 
 
 def pictures_in(folder: Path) -> list[Path]:
-    """Return the pictures of `folder` in the order of their names, numbers by value.
+    """Return the pictures of `folder` sorted by name, with numbers compared by value.
 
     Raises:
-        VideoError: there is none.
+        VideoError: no pictures in the folder.
     """
     files = [path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES]
     if not files:

@@ -18,15 +18,16 @@ from numpy.typing import ArrayLike
 from focus_eval.core.errors import VideoError
 from focus_eval.core.types import IntArray
 from focus_eval.video.base_reader import ScannedReader
-from focus_eval.video.decoder import MOST_THREADS, Decoder, SeekError, Step, n_cores
-from focus_eval.video.frame_index import FrameIndex, Run
+from focus_eval.video.decoder import Decoder, SeekError, Step, n_cores
+from focus_eval.video.frame_index import FrameIndex, FrameRun
 from focus_eval.video.reader import Pixels
+from focus_eval.video.scan import Scan
 
 _NEVER = 1 << 62
 
 
 class Taint:
-    """Follows the decoding of one run of packets from a sync packet on.
+    """Tracks which frames of one decoded run are surely right and which may be damaged.
 
     A frame may refer to any frame decoded before it, so it is sure only when all of those came out whole. It is lost
     when some packet up to its own was refused, gave no frame, or gave one that the decoder marks as damaged. Pictures
@@ -53,7 +54,7 @@ class Taint:
         self._latest_seen = first_packet
 
     def follow(self, step: Step) -> None:
-        """Take account of one step of the decoder."""
+        """Update the lost and outstanding packets by one step of the decoder."""
         packets = self._index.packets
         if step.position is not None:
             is_leading = packets.ticks[step.position] < self._first_ticks
@@ -68,13 +69,13 @@ class Taint:
                 # A decoder with several threads complains late, of any packet that has not come out.
                 self._lose(next(iter(self._outstanding), step.position))
         for frame in step.frames:
-            self._came_out(frame)
+            self._note_frame(frame)
         if step.position is None:
             self._latest_seen = packets.ticks.size
             if self._outstanding:
                 self._lose(next(iter(self._outstanding)))
 
-    def _came_out(self, frame: Any) -> None:
+    def _note_frame(self, frame: Any) -> None:
         if frame.pts is None or frame.pts < self._first_ticks:
             return
         position = self._index.packet_at(frame.pts)
@@ -89,11 +90,11 @@ class Taint:
         self._lost_from = min(self._lost_from, position)
 
     def is_lost(self, packet: int) -> bool:
-        """Return whether the frame of `packet` may be wrong."""
+        """Return True if the frame of `packet` may be wrong."""
         return packet >= self._lost_from
 
     def is_sure(self, packet: int) -> bool:
-        """Return whether the frame of `packet` is right; may become true with a later step."""
+        """Return True if the frame of `packet` is surely right; may become true with a later step."""
         return packet < min(self._lost_from, self._latest_seen) and next(iter(self._outstanding), _NEVER) > packet
 
 
@@ -101,7 +102,7 @@ T = TypeVar("T")
 
 
 def in_order_ahead(tasks: Iterable[Callable[[], Iterable[T]]], *, n_workers: int, n_held: int = 4) -> Iterator[T]:
-    """Yield what each task gives, task after task, while the tasks that follow already run in threads.
+    """Yield the results of each task in order, while the tasks that follow already run in threads.
 
     The order and the values do not depend on the number of workers. Decoding releases Python's lock, so that tasks
     which decode (runs of one video, or one video each) really run side by side. Closing the iterator stops the
@@ -109,25 +110,25 @@ def in_order_ahead(tasks: Iterable[Callable[[], Iterable[T]]], *, n_workers: int
 
     Args:
         tasks: functions that give an iterable; each is called and iterated within one thread.
-        n_workers: threads, so tasks in work at a time.
+        n_workers: number of threads, each running one task at a time.
         n_held: results a task may have ready before it waits; at most `n_workers * (n_held + 2)` are held at all.
     """
-    stop, left = Event(), iter(tasks)
-    underway: deque[_Lane[T]] = deque()
+    stop, waiting_tasks = Event(), iter(tasks)
+    lanes: deque[_Lane[T]] = deque()
     with ThreadPoolExecutor(max_workers=n_workers, thread_name_prefix="decode") as pool:
         try:
             while True:
-                for task in left:
-                    underway.append(_Lane.start(pool, task, stop, n_held=n_held))
-                    if len(underway) > n_workers:
+                for task in waiting_tasks:
+                    lanes.append(_Lane.start(pool, task, stop, n_held=n_held))
+                    if len(lanes) > n_workers:
                         break
-                if not underway:
+                if not lanes:
                     return
-                yield from underway[0].results()
-                underway.popleft()
+                yield from lanes[0].results()
+                lanes.popleft()
         finally:
             stop.set()
-            for lane in underway:
+            for lane in lanes:
                 lane.abandon()
 
 
@@ -178,7 +179,7 @@ class _Lane(Generic[T]):
 
 
 # Runs of one video that are decoded side by side; each holds a decoder's pictures.
-_MOST_WORKERS = 4
+_DEFAULT_WORKERS = 4
 _FULL_RANGE = 2
 
 
@@ -191,37 +192,35 @@ class PyAVReader(ScannedReader):
 
     The rate is the container's average rate where it agrees with the timestamps to 1 %, else frames over seconds. A
     frame of another size than the first is scaled to it. Pixels are converted by the file's own colour matrix and
-    range. A reader serves one request at a time and one thread: a new `stream` ends the one before.
+    range. A reader serves one request at a time: a new `stream` ends the one before, and `read` in several threads is
+    one after the other.
 
-    Frames that lie behind several sync frames are decoded side by side, one thread for each group of pictures: that
-    costs less work than the threads inside a decoder, which must be filled and drained at every group. Few groups
-    are decoded with the decoder's own threads, where those cannot hide damage (H.264 and MPEG-4: slices only).
+    Frames that lie behind several sync frames are decoded side by side, by one decoder and one thread for each group
+    of pictures. No decoder has threads of its own: they would hide damage.
 
     Args:
-        n_threads: threads to decode with, so groups of pictures side by side; None: one per core, at most 4. Few
-            where several videos are decoded at a time.
+        n_threads: groups of pictures that are decoded side by side; None: one per core, at most 4. Few where several
+            videos are decoded at a time.
+        scan: of the file, which is then compared with no manifest and no verdict.
     """
 
     name: ClassVar[str] = "pyav"
     package: ClassVar[str] = "av"
     gives_exact_pixels: ClassVar[bool] = True
 
-    def __init__(self, path: str | Path, *, n_threads: int | None = None) -> None:
-        super().__init__(path)
-        self._n_workers = n_threads or min(n_cores(), _MOST_WORKERS)
-        self._n_threads = n_threads and min(n_threads, MOST_THREADS)
-        self._decoder: Decoder | None = None
+    def __init__(self, path: str | Path, *, n_threads: int | None = None, scan: Scan | None = None) -> None:
+        super().__init__(path, scan=scan)
+        self._n_workers = n_threads or min(n_cores(), _DEFAULT_WORKERS)
         self._is_closed = False
-        self._single: list[Decoder] = []
-        self._idle: SimpleQueue[Decoder] = SimpleQueue()
+        self._decoders: list[Decoder] = []
         self._underway: Iterator[tuple[int, Pixels]] = iter(())
         self._turn = 0
         self._unclean_syncs: set[int] = set()
 
     @property
     def n_decoded(self) -> int:
-        """Frames the decoder gave since opening, asked for or not: the work that reading cost."""
-        return sum(decoder.n_decoded for decoder in (self._decoder, *self._single) if decoder is not None)
+        """Number of frames decoded since opening, asked for or not."""
+        return sum(decoder.n_decoded for decoder in self._decoders)
 
     def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
         """Yield `(frame, pixels (height, width, 3) RGB)` once per distinct frame, ascending, decoding forward once.
@@ -229,74 +228,110 @@ class PyAVReader(ScannedReader):
         Raises:
             VideoError: a frame outside the video, or one that does not come out of the decoder.
         """
-        wanted = np.unique(self._checked(frames))
-        self._check_open()
-        self._end_request()
-        return self._stream(wanted, self._turn)
+        distinct = self._readable(frames)
+        with self._lock:
+            self._check_open()
+            self._end_request()
+            return self._stream(distinct, self._turn)
 
-    def _stream(self, wanted: IntArray, turn: int) -> Iterator[tuple[int, Pixels]]:
-        if turn == self._turn:
-            self._underway = self._decode(wanted)
-        while turn == self._turn:
-            result = next(self._underway, None)
+    def _stream(self, frames: IntArray, turn: int) -> Iterator[tuple[int, Pixels]]:
+        with self._lock:
+            if turn == self._turn:
+                self._underway = self._decode(frames)
+        while True:
+            with self._lock:
+                if turn != self._turn:
+                    break
+                result = next(self._underway, None)
             if result is None:
                 return
             yield result
         raise VideoError(f"{self.path}: the reader was closed, or another stream was started, before this one ended")
 
     def _end_request(self) -> None:
-        """Stop the threads of the request before."""
+        """Stop the threads of the previous request and invalidate its stream."""
         self._turn += 1
         if isinstance(self._underway, Generator):
             self._underway.close()
 
-    def _decode(self, wanted: IntArray) -> Iterator[tuple[int, Pixels]]:
-        decoder, index = self._open_decoder(), self._scan.index
+    def _decode(self, frames: IntArray) -> Iterator[tuple[int, Pixels]]:
+        index = self._scan.index
         if index is None:
-            yield from self._counted(decoder, wanted)
+            yield from self._counted(self._open_decoders(1)[0], frames)
             return
-        runs = list(index.runs(wanted))
-        n_workers = min(self._n_workers, len(runs) // 2)
+        runs = list(index.runs(frames))
+        n_workers = min(self._n_workers, len(runs))
+        decoders = self._open_decoders(n_workers)
         if n_workers < 2:
             for run in runs:
-                yield from self._run(decoder, index, run)
+                yield from self._run(decoders[0], index, run)
             return
-        self._open_single_decoders(n_workers)
-        yield from in_order_ahead([partial(self._run_ahead, index, run) for run in runs], n_workers=n_workers)
+        idle: SimpleQueue[Decoder] = SimpleQueue()
+        for decoder in decoders:
+            idle.put(decoder)
+        yield from in_order_ahead([partial(self._run_ahead, idle, index, run) for run in runs], n_workers=n_workers)
 
-    def _open_single_decoders(self, n_workers: int) -> None:
-        while len(self._single) < n_workers:
-            self._single.append(Decoder(self.path, n_threads=1, state=self._state))
-            self._idle.put(self._single[-1])
+    def damaged_ranges(self) -> Iterator[tuple[int, int]]:
+        """Decode every frame in this thread and yield half-open frame ranges `(start, stop)` that fail."""
+        index, n_frames = self._scan.index, self.info.n_frames
+        if index is None:
+            return
+        (decoder,) = self._open_decoders(1)
+        for run in index.runs(np.arange(n_frames)):
+            n_whole = 0
+            try:
+                for _ in self._run(decoder, index, run, convert=False):
+                    n_whole += 1
+            except VideoError:
+                yield int(run.frames[n_whole]), int(run.frames[-1]) + 1
 
-    def _run_ahead(self, index: FrameIndex, run: Run) -> Iterator[tuple[int, Pixels]]:
-        """Decode a run in a worker thread; there are no more workers than decoders."""
-        decoder = self._idle.get()
+    def groups(self) -> Iterator[tuple[int, int, int]]:
+        """Yield `(start, stop, CRC-32 of its packets)` per group of pictures, which frames `[start, stop)` need.
+
+        Nothing for files whose frames can only be counted.
+        """
+        index = self._scan.index
+        if index is None:
+            return
+        (decoder,) = self._open_decoders(1)
+        checksums = decoder.checksums(set(index.sync_packet.tolist()))
+        group_of_frame = np.searchsorted(index.sync_packet, index.frame_packet, side="right") - 1
+        stops = [*index.sync_frame[1:].tolist(), self.info.n_frames]
+        # Pictures that lead a group in time stand behind its first packet.
+        starts = index.sync_frame.copy()
+        np.minimum.at(starts, group_of_frame, np.arange(self.info.n_frames))
+        yield from zip(starts.tolist(), stops, checksums, strict=True)
+
+    def _run_ahead(self, idle: SimpleQueue[Decoder], index: FrameIndex, run: FrameRun) -> Iterator[tuple[int, Pixels]]:
+        """Yield the frames of a run, decoded in a worker thread with a decoder taken from `idle`."""
+        decoder = idle.get()
         try:
             yield from self._run(decoder, index, run)
         finally:
-            self._idle.put(decoder)
+            idle.put(decoder)
 
     def close(self) -> None:
         """Release the file and its threads."""
-        self._end_request()
-        for decoder in (self._decoder, *self._single):
-            if decoder is not None:
+        with self._lock:
+            self._end_request()
+            for decoder in self._decoders:
                 decoder.close()
-        self._decoder, self._is_closed = None, True
+            self._is_closed = True
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise VideoError(f"{self.path}: this reader is closed; open the file again")
 
-    def _open_decoder(self) -> Decoder:
-        """Return the decoder, opened when the first frame is asked: a query of which all is known needs none."""
+    def _open_decoders(self, n_decoders: int) -> list[Decoder]:
+        """Return the first `n_decoders` decoders, opening those that are missing."""
         self._check_open()
-        if self._decoder is None:
-            self._decoder = Decoder(self.path, n_threads=self._n_threads, state=self._state)
-        return self._decoder
+        while len(self._decoders) < n_decoders:
+            self._decoders.append(Decoder(self.path, state=self._state))
+        return self._decoders[:n_decoders]
 
-    def _run(self, decoder: Decoder, index: FrameIndex, run: Run) -> Iterator[tuple[int, Pixels]]:
+    def _run(
+        self, decoder: Decoder, index: FrameIndex, run: FrameRun, *, convert: bool = True
+    ) -> Iterator[tuple[int, Pixels]]:
         """Yield the frames of a run; where its sync point does not give its own frame, go back to the one before."""
         sync, n_done = run.sync, 0
         while True:
@@ -304,7 +339,7 @@ class PyAVReader(ScannedReader):
                 sync -= 1
             try:
                 for frame in self._attempt(decoder, index, run, sync=sync, n_done=n_done):
-                    yield int(run.frames[n_done]), self._pixels(frame)
+                    yield int(run.frames[n_done]), self._pixels(frame) if convert else np.zeros(0, dtype=np.uint8)
                     n_done += 1
             except SeekError:
                 continue
@@ -318,7 +353,7 @@ class PyAVReader(ScannedReader):
             f"{(ticks[number] - ticks[0]) * self._scan.time_base:.1f} s; download it again"
         )
 
-    def _attempt(self, decoder: Decoder, index: FrameIndex, run: Run, *, sync: int, n_done: int) -> Iterator[Any]:
+    def _attempt(self, decoder: Decoder, index: FrameIndex, run: FrameRun, *, sync: int, n_done: int) -> Iterator[Any]:
         """Yield the decoded frames of a run, from its frame `n_done` on, as far as they are sure to be right.
 
         Where the first frame that comes out is not the sync point's own, or that is not whole, decoding cannot start
@@ -328,8 +363,10 @@ class PyAVReader(ScannedReader):
         first_ticks, asked_ticks = index.frame_ticks[index.sync_frame[sync]], index.frame_ticks[run.frames]
         asked_packets = set(packet_of[n_done:].tolist())
         taint = Taint(index, first_packet, is_key=decoder.is_key if sync > 0 else None)
-        latest, held = None, deque[Any]()
-        steps = decoder.frames(index, first_packet=first_packet, last_packet=run.last_packet, wanted=asked_packets)
+        latest, held_frames = None, deque[Any]()
+        steps = decoder.frames(
+            index, first_packet=first_packet, last_packet=run.last_packet, wanted_packets=asked_packets
+        )
         for step in steps:
             taint.follow(step)
             for frame in step.frames:
@@ -341,10 +378,10 @@ class PyAVReader(ScannedReader):
                 if latest is not None and frame.pts <= latest:
                     return
                 latest = frame.pts
-                if n_done + len(held) < run.frames.size and frame.pts == asked_ticks[n_done + len(held)]:
-                    held.append(frame)
-            while held and taint.is_sure(int(packet_of[n_done])):
-                yield held.popleft()
+                if n_done + len(held_frames) < run.frames.size and frame.pts == asked_ticks[n_done + len(held_frames)]:
+                    held_frames.append(frame)
+            while held_frames and taint.is_sure(int(packet_of[n_done])):
+                yield held_frames.popleft()
                 n_done += 1
             if sync > 0 and taint.is_lost(first_packet):
                 self._unclean_syncs.add(sync)
@@ -352,16 +389,16 @@ class PyAVReader(ScannedReader):
             if n_done == run.frames.size or taint.is_lost(int(packet_of[n_done])):
                 return
 
-    def _counted(self, decoder: Decoder, wanted: IntArray) -> Iterator[tuple[int, Pixels]]:
+    def _counted(self, decoder: Decoder, frames: IntArray) -> Iterator[tuple[int, Pixels]]:
         """Yield wanted frames of a sequential decode, for files whose packets do not say the order."""
-        left = iter(wanted.tolist())
-        expected = next(left, None)
+        remaining = iter(frames.tolist())
+        expected = next(remaining, None)
         if expected is None:
             return
         for number, frame in enumerate(decoder.frames_from_start()):
             if number == expected:
                 yield number, self._pixels(frame)
-                expected = next(left, None)
+                expected = next(remaining, None)
                 if expected is None:
                     return
         raise VideoError(f"{self.path}: frame {expected} asked, the decoder now gives fewer; was the file replaced?")

@@ -60,15 +60,15 @@ class TellsReferences(Protocol):
 
     @property
     def reference_frames(self) -> IntArray | None:
-        """These frames, ascending: all where packets do not show it; None where frames are only counted."""
+        """Referenced frames, ascending; all if packets do not show it, None if frames can only be counted."""
         ...
 
 
 def checked_file(path: Path) -> Path:
-    """Return `path` where it is a readable file with content.
+    """Return `path` unchanged if it is a readable, non-empty file.
 
     Raises:
-        VideoError: it is not there, is a directory, a pipe or a device, is empty, or may not be read.
+        VideoError: the path does not exist, is a directory, a pipe or a device, is empty, or may not be read.
     """
     if path.is_dir():
         raise VideoError(f"{path}: a directory, not a video file; name a file inside it")
@@ -86,7 +86,7 @@ def checked_file(path: Path) -> Path:
 
 
 def checked_frames(path: Path, frames: ArrayLike, *, n_frames: int) -> IntArray:
-    """Return `frames` as an int64 array, shape `(n,)`, where each lies in `[0, n_frames)`.
+    """Return `frames` as an int64 array, shape `(n,)`, after checking that each lies in `[0, n_frames)`.
 
     Raises:
         VideoError: a frame outside the video, or indices that are not whole numbers.
@@ -114,7 +114,7 @@ def unreadable(path: Path, cause: BaseException) -> VideoError:
 
 
 def lacks_index(path: Path) -> bool:
-    """Tell whether the file is an MP4 that ends before or within its index."""
+    """Return True for an MP4 that ends before or within its index."""
     return _is_mp4(path) and not _has_box(path, b"moov")
 
 
@@ -129,7 +129,7 @@ def _is_mp4(path: Path) -> bool:
 
 
 def _has_box(path: Path, name: bytes) -> bool:
-    """Tell whether an MP4 has a complete box `name` at its top level."""
+    """Return True if an MP4 has a complete box `name` at its top level."""
     size = path.stat().st_size
     with path.open("rb") as file:
         start = 0

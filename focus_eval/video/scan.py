@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from av.sidedata.sidedata import Type as SideDataType
 
 from focus_eval.core.errors import VideoError
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.video.decoder import Decoder
 from focus_eval.video.ffmpeg_log import errors_logged
 from focus_eval.video.frame_index import FrameIndex, Packets, average_rate, demux_packets, lost_start
-from focus_eval.video.integrity import UNCHECKED, check_whole, kind_of_check, mark_doubtful_end
+from focus_eval.video.integrity import check_whole, mark_doubtful_end
 from focus_eval.video.reader import Pixels, checked_file
 
-_ONE = 1 << 16  # the display matrix holds 16.16 fixed-point numbers
+_FIXED_POINT_ONE = 1 << 16  # the display matrix holds 16.16 fixed-point numbers
 _TOLERANCE = 0.01
+
+
+def _unnamed_side_data(kinds: type[Any], value: object) -> Any:
+    """Return a member of PyAV's enumeration of side data for a kind that it lacks."""
+    member = object.__new__(kinds)
+    member._name_, member._value_ = f"UNNAMED_{value}", value
+    return member
+
+
+# PyAV refuses a frame with side data of a kind that it has no name for (views of MV-HEVC, enhancement by LCEVC).
+SideDataType._missing_ = classmethod(_unnamed_side_data)  # type: ignore[method-assign, assignment]
 
 
 @dataclass(frozen=True)
@@ -34,7 +47,7 @@ class Orientation:
 
         The matrix takes the point (x, y) of the stored picture to `(a x + c y, b x + d y)`, y pointing down.
         """
-        a, b, _, c, d = np.frombuffer(matrix, dtype=np.int32)[:5] / _ONE
+        a, b, _, c, d = np.frombuffer(matrix, dtype=np.int32)[:5] / _FIXED_POINT_ONE
         if max(abs(value - round(value)) for value in (a, b, c, d)) > _TOLERANCE:
             return None
         a, b, c, d = round(a), round(b), round(c), round(d)
@@ -74,21 +87,18 @@ class Orientation:
 # Frames decoded to see whether the timestamps say the order, where the packets leave that open.
 _N_HEAD = 32
 # An MPEG-4 picture that says only that it is not coded.
-_MOST_BYTES_OF_NO_PICTURE = 8
-# Recordings of these may begin anywhere.
-_BROADCAST = ("mpegts", "mpeg", "mpegvideo", "h264", "hevc")
+_MAX_BYTES_WITHOUT_PICTURE = 8
 
 
 @dataclass(frozen=True)
 class Scan:
-    """What opening learned of a file.
+    """Length, rate, frame index and orientation of a video file.
 
     Args:
         index: None where frames can only be counted; `info.sync_frames` is then None.
         frame_ticks: `(n_frames,)` presentation time of each frame, ascending; None where the file does not say it.
         time_base: seconds per tick.
         stored_size: (width, height) as coded, before the orientation.
-        checked: how far damage within its pictures would have been noticed, as `kind_of_check` says.
         notes: what is unusual about the file and does no harm.
     """
 
@@ -98,7 +108,6 @@ class Scan:
     time_base: float
     stored_size: tuple[int, int]
     orientation: Orientation
-    checked: str = UNCHECKED
     notes: tuple[str, ...] = ()
 
     @property
@@ -107,7 +116,7 @@ class Scan:
         return self.orientation.size(*self.stored_size)
 
     def frame_times(self, frames: IntArray) -> FloatArray:
-        """Return times in seconds since the first frame, shape `(n,)`; `frame / fps` where the file says none."""
+        """Return times in seconds since the first frame, shape `(n,)`; `frames / fps` if the file states none."""
         if self.frame_ticks is None:
             return frames / self.info.fps
         times: FloatArray = (self.frame_ticks[frames] - self.frame_ticks[0]) * self.time_base
@@ -115,7 +124,7 @@ class Scan:
 
 
 def scan_file(path: Path) -> Scan:
-    """Read what a video file holds, whatever a manifest says; see `scan_cache.scan_video`, which remembers it."""
+    """Scan a video file without cache or manifest, see `scan_cache.scan_video`; raise VideoError if it is damaged."""
     checked_file(path)
     with errors_logged() as logged:
         decoder = Decoder(path)
@@ -127,20 +136,24 @@ def scan_file(path: Path) -> Scan:
     try:
         findings = check_whole(path, decoder, packets, logged=logged)
         packets = mark_doubtful_end(path, decoder, packets)
-        first = next(decoder.frames_from_start(), None)
+        first = next(decoder.frames_from_start(is_strict=False), None)
+        is_doubtful = decoder.has_seen_damage
         if first is None or not (first.width and first.height):
             raise VideoError(f"{path}: no frame of it can be decoded; download it again or re-encode it")
-        fault = lost_start(
-            packets, first_ticks=first.pts or 0, is_broadcast=decoder.container.format.name in _BROADCAST
-        )
+        fault = lost_start(packets, first_ticks=first.pts or 0, is_broadcast=decoder.may_begin_anywhere)
         if fault and first.pts is not None and not packets.goes_back:
             raise VideoError(f"{path}: {fault}; download it again")
         index = _trusted_index(decoder, packets, first)
+        if index is not None and is_doubtful and not _begins_as(decoder, index):
+            raise VideoError(f"{path}: some of its first frames cannot be decoded; download it again")
         # A damaged packet may stand for several pictures where they are found by their start codes.
         counts_pictures = index is None or decoder.container.format.name == "mpeg"
         if counts_pictures and (packets.is_corrupt.any() or decoder.holds_blanks(packets.padding)):
             raise VideoError(f"{path}: a packet of it is incomplete: cut off or damaged; download it again")
-        n_frames = index.frame_packet.size if index else sum(1 for _ in decoder.frames_from_start())
+        n_packets = index.frame_packet.size if index else None
+        n_frames = sum(1 for _ in decoder.frames_from_start()) if counts_pictures else n_packets or 0
+        if n_packets not in (None, n_frames):
+            raise VideoError(f"{path}: a decode gives {n_frames} frames of its {n_packets}: damaged; download it again")
         ticks = index.frame_ticks if index else _counted_ticks(packets, n_frames)
         return Scan(
             info=VideoInfo(
@@ -153,7 +166,6 @@ def scan_file(path: Path) -> Scan:
             time_base=float(decoder.stream.time_base),
             stored_size=(first.width, first.height),
             orientation=Orientation.of_frame(path, first),
-            checked=kind_of_check(decoder.stream.codec_context.name, findings),
             notes=tuple(findings.notes),
         )
     finally:
@@ -174,14 +186,20 @@ def _trusted_index(decoder: Decoder, packets: Packets, first: Any) -> FrameIndex
         return None
     if packets.are_reordered:
         return index
-    head = [frame.pts for frame, _ in zip(decoder.frames_from_start(), range(_N_HEAD), strict=False)]
-    return index if head == index.frame_ticks[: len(head)].tolist() else None
+    return index if _begins_as(decoder, index, n_frames=_N_HEAD) else None
+
+
+def _begins_as(decoder: Decoder, index: FrameIndex, n_frames: int | None = None) -> bool:
+    """Return True if a plain decode gives the index's first `n_frames` times; None: up to its second sync frame."""
+    n_frames = n_frames or int([*index.sync_frame, index.frame_ticks.size][1])
+    frames = itertools.islice(decoder.frames_from_start(is_strict=False), n_frames)
+    return bool([frame.pts for frame in frames] == index.frame_ticks[:n_frames].tolist())
 
 
 def _may_repeat(decoder: Decoder, packets: Packets) -> bool:
-    """Tell whether some packet of MPEG-4 holds no picture: the one before held two, or is shown on."""
+    """Return True if an MPEG-4 packet holds no picture: the one before held two, or stays shown."""
     is_mpeg4 = decoder.stream.codec_context.name == "mpeg4"
-    return is_mpeg4 and bool((packets.sizes <= _MOST_BYTES_OF_NO_PICTURE).any())
+    return is_mpeg4 and bool((packets.sizes <= _MAX_BYTES_WITHOUT_PICTURE).any())
 
 
 def _counted_ticks(packets: Packets, n_frames: int) -> IntArray | None:
@@ -199,10 +217,10 @@ def _rate(
 ) -> float:
     """Return the average rate in frames per second."""
     # Of a raw stream FFmpeg says 25 whatever the stream itself says.
-    said = decoder.stream.guessed_rate if packets.lacks_ticks else decoder.stream.average_rate
+    stated_rate = decoder.stream.guessed_rate if packets.lacks_ticks else decoder.stream.average_rate
     if ticks is None or (index is None and n_frames == 1):
-        return float(said or decoder.stream.guessed_rate or 1)
+        return float(stated_rate or decoder.stream.guessed_rate or 1)
     # Of counted frames it is not known how long the last one is shown.
     n_ticks = packets.end_ticks - ticks[0] if index else (ticks[-1] - ticks[0]) * n_frames / (n_frames - 1)
     seconds = float(n_ticks) * float(decoder.stream.time_base)
-    return average_rate(float(said) if said else None, n_frames=n_frames, seconds=seconds)
+    return average_rate(float(stated_rate) if stated_rate else None, n_frames=n_frames, seconds=seconds)

@@ -1,4 +1,4 @@
-"""Remembers what opening learned of a video, in this process and, where there is a store, for others."""
+"""Remembers scans of videos, in this process and, with a store, for other processes."""
 
 from __future__ import annotations
 
@@ -22,36 +22,37 @@ from focus_eval.video.manifest import FileState, check_file, check_length, file_
 from focus_eval.video.reader import checked_file
 from focus_eval.video.scan import Orientation, Scan, scan_file
 
-FORMAT = 2  # raised whenever a scan would find something else in the same file
+FORMAT = 3  # raised whenever a scan would find something else in the same file
 _RECENT_FILES = 64  # an hour of 30 fps takes about 4 MB
 _RISING = ("ticks", "decode_ticks", "places")
 _BITS = ("is_sync", "is_hidden", "is_corrupt")
 _SINGLE = ("lacks_ticks", "goes_back", "end_ticks", "padding")
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, NotImplementedError)
 _recent: OrderedDict[tuple[Path, FileState], Scan] = OrderedDict()
 _lock = threading.Lock()
 log = logging.getLogger(__name__)
 
 
 class KeptScans(Protocol):
-    """Where scans are kept beyond the process, by the path and the state of the file."""
+    """Store of serialized scans shared between processes, by path and state of the file."""
 
     def kept_scan(self, path: Path, state: FileState) -> bytes | None:
-        """Return what was kept of the file in this state."""
+        """Return the scan kept for the file in this state, as `scan_bytes`; None if there is none."""
         ...
 
     def keep_scan(self, path: Path, state: FileState, content: bytes) -> None:
-        """Keep a scan in place of the one before."""
+        """Replace the file's kept scan by `content`, from `scan_bytes`."""
         ...
 
 
-def scan_video(path: Path, *, kept: KeptScans | None = None) -> Scan:
-    """Read what a video file holds, or return what is remembered of it, by path, size, time of change and inode.
+def scan_video(path: Path, *, store: KeptScans | None = None) -> Scan:
+    """Scan a video file, or return its remembered scan, by path, size, time of change and inode.
 
     More than its first frame is decoded only where its packets do not suffice. Where a manifest names the file
     (`manifest.py`), its size, checksum and number of frames are compared, once in a process.
 
     Args:
-        kept: where scans of other processes are looked for, and this one is kept.
+        store: looked up for a kept scan, and given a new one; None: remember in this process only.
 
     Raises:
         VideoError: no file, no video, a header that promises more than the file holds, another file than the manifest
@@ -62,15 +63,15 @@ def scan_video(path: Path, *, kept: KeptScans | None = None) -> Scan:
         scan = _recent.get((path, state))
     if scan is None:
         check_file(path)
-        scan = _known(path, state, kept)
+        scan = _stored_scan(path, state, store)
         is_new = scan is None
         scan = scan or scan_file(path)
         log.debug(
             "%s: %d frames, %.4g fps%s", path, scan.info.n_frames, scan.info.fps, "" if is_new else ", remembered"
         )
         check_length(path, scan.info)
-        if kept is not None and is_new:
-            kept.keep_scan(path, state, scan_bytes(scan))
+        if store is not None and is_new:
+            store.keep_scan(path, state, scan_bytes(scan))
     with _lock:
         _recent[path, state] = scan
         _recent.move_to_end((path, state))
@@ -79,8 +80,8 @@ def scan_video(path: Path, *, kept: KeptScans | None = None) -> Scan:
     return scan
 
 
-def _known(path: Path, state: FileState, kept: KeptScans | None) -> Scan | None:
-    content = kept.kept_scan(path, state) if kept is not None else None
+def _stored_scan(path: Path, state: FileState, store: KeptScans | None) -> Scan | None:
+    content = store.kept_scan(path, state) if store is not None else None
     return scan_from_bytes(content) if content is not None else None
 
 
@@ -88,13 +89,12 @@ def scan_bytes(scan: Scan) -> bytes:
     """Return a scan as arrays in NumPy's `npz` format: differences of times and places, facts as JSON."""
     packets = scan.index.packets if scan.index else None
     facts: dict[str, Any] = {
-        "writer": _writer(),
+        "writer": writer_version(),
         "n_frames": scan.info.n_frames,
         "fps": scan.info.fps,
         "time_base": scan.time_base,
         "stored_size": scan.stored_size,
         "orientation": asdict(scan.orientation),
-        "checked": scan.checked,
         "notes": scan.notes,
     }
     arrays: dict[str, Any] = {}
@@ -116,34 +116,34 @@ def scan_from_bytes(content: bytes) -> Scan | None:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             facts = json.loads(arrays["facts"].tobytes())
-            if facts["writer"] != _writer():
+            if facts["writer"] != writer_version():
                 return None
             index = _index(facts, arrays) if "packets" in facts else None
-            counted = np.cumsum(arrays["frame_ticks"]) if "frame_ticks" in arrays else None
-    except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile, zlib.error, NotImplementedError):
+            counted_ticks = np.cumsum(arrays["frame_ticks"]) if "frame_ticks" in arrays else None
+    except (ValueError, KeyError, TypeError, EOFError, OSError, MemoryError, OverflowError, *_ZIP_ERRORS):
         return None
     return Scan(
         info=VideoInfo(facts["n_frames"], facts["fps"], sync_frames=index.sync_frame if index else None),
         index=index,
-        frame_ticks=index.frame_ticks if index else counted,
+        frame_ticks=index.frame_ticks if index else counted_ticks,
         time_base=facts["time_base"],
         stored_size=tuple(facts["stored_size"]),
         orientation=Orientation(**facts["orientation"]),
-        checked=facts["checked"],
         notes=tuple(facts["notes"]),
     )
 
 
 def _index(facts: dict[str, Any], arrays: Any) -> FrameIndex:
     sizes = arrays["sizes"]
-    known: dict[str, Any] = {name: np.cumsum(arrays[name]) for name in _RISING}
-    known |= {name: np.unpackbits(arrays[name], count=sizes.size).astype(bool) for name in _BITS}
-    index = FrameIndex.build(Packets(sizes=sizes, **known, **facts["packets"]), first_ticks=facts["first_ticks"])
+    fields: dict[str, Any] = {name: np.cumsum(arrays[name]) for name in _RISING}
+    fields |= {name: np.unpackbits(arrays[name], count=sizes.size).astype(bool) for name in _BITS}
+    index = FrameIndex.build(Packets(sizes=sizes, **fields, **facts["packets"]), first_ticks=facts["first_ticks"])
     if index is None or index.frame_packet.size != facts["n_frames"]:
         raise ValueError("the packets do not order the frames")
     return index
 
 
-def _writer() -> str:
+def writer_version() -> str:
+    """Return the versions of the scan format, PyAV and FFmpeg; a scan by other versions is not reused."""
     versions = av.library_versions
     return f"{FORMAT} {av.__version__} {versions['libavformat']} {versions['libavcodec']}"

@@ -95,7 +95,7 @@ class TorchCodecCudaReader(TorchCodecReader):
 
 
 class TorchCodecCudaNearReader(TorchCodecCudaReader):
-    """As `TorchCodecCudaReader`, but pixels may be rounded differently; only a wrong frame is refused."""
+    """Reads as `TorchCodecCudaReader`, but accepts a mean difference of `NEAR_LEVELS` of 255 levels per frame."""
 
     name: ClassVar[str] = "torchcodec_cuda_near"
     gives_exact_pixels: ClassVar[bool] = False

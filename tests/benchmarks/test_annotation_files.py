@@ -39,7 +39,7 @@ def test_every_question_of_lvbench_is_asked_and_15_have_evidence_that_cannot_be_
     questions = read_annotations("lvbench", shared("data/field/evidence/lvbench_video_info.meta.jsonl.gz"))
     unread = [question.evidence_unread for question in questions if question.evidence_unread]
     assert len(unread) == 15
-    assert sum("'None'" in why for why in unread) == 2
+    assert sum("'None'" in reason for reason in unread) == 2
     assert all(question.answer in "ABCD" and len(question.options) == 4 for question in questions)
     past_an_hour = [question for question in questions if any(stop >= 6000 for _, stop in question.evidence_intervals)]
     assert len(past_an_hour) == 37  # "101:21" and the like
@@ -53,8 +53,8 @@ def test_almost_a_third_of_cg_bench_evidence_starts_in_the_first_tenth_of_its_vi
 
 def test_a_file_nested_by_video_gives_a_document_per_question_with_the_videos_fields():
     rows = [{"key": "v", "fps": 24, "qa": [{"uid": 1}, {"uid": 2}]}]
-    made = list(documents_in(rows, FileShape(nested="qa"), Path("a.jsonl")))
-    assert made == [{"key": "v", "fps": 24, "uid": 1}, {"key": "v", "fps": 24, "uid": 2}]
+    documents = list(documents_in(rows, FileShape(nested="qa"), Path("a.jsonl")))
+    assert documents == [{"key": "v", "fps": 24, "uid": 1}, {"key": "v", "fps": 24, "uid": 2}]
     flat = [{"uid": 1, "question": "q"}]  # lmms-eval's own documents are not nested
     assert list(documents_in(flat, FileShape(nested="qa"), Path("a.jsonl"))) == flat
 
@@ -67,11 +67,11 @@ def test_a_nested_field_that_is_no_list_names_file_and_row():
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_the_file_beside_the_annotation_adds_to_each_document(tmp_path, packed):
-    beside = json.dumps({"v": {"duration": 30, "fps": 25, "location": {"0": [[1.5, 4]]}}})
+    details = json.dumps({"v": {"duration": 30, "fps": 25, "location": {"0": [[1.5, 4]]}}})
     if packed:
-        (tmp_path / "gsub_val.json.gz").write_bytes(gzip.compress(beside.encode()))
+        (tmp_path / "gsub_val.json.gz").write_bytes(gzip.compress(details.encode()))
     else:
-        (tmp_path / "gsub_val.json").write_text(beside)
+        (tmp_path / "gsub_val.json").write_text(details)
     header = "video_id,question,answer,qid,type,a0,a1,a2,a3,a4\n"
     (tmp_path / "val.csv").write_text(header + 'v,"why,\nthen?",b,0,CW,a,b,c,d,e\nw,where?,a,0,CW,a,b,c,d,e\n')
     first, second = read_annotations("nextgqa", tmp_path / "val.csv")

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields
 from focus_eval.benchmarks.evidence import evidence_of
-from focus_eval.benchmarks.question import query_text
 from focus_eval.benchmarks.registry import benchmark_of_task, make_benchmark
 from focus_eval.core.errors import InvalidInput, UnknownName
 from focus_eval.core.options import make
+from focus_eval.core.types import query_text
 
 # Documents in the schema that each task's own functions read (lmms-eval 0.7.3); texts and ids are made up.
 DOCUMENTS = {
@@ -131,8 +131,8 @@ def test_a_declared_task_is_found_by_lmms_eval_s_name(name):
 def test_lmms_eval_has_the_declared_tasks(name):
     from lmms_eval.tasks import TaskManager
 
-    known = set(_manager(TaskManager).all_tasks)
-    assert set(make_benchmark(name).tasks) <= known
+    task_names = set(_manager(TaskManager).all_tasks)
+    assert set(make_benchmark(name).tasks) <= task_names
 
 
 _MANAGERS = []
@@ -158,16 +158,16 @@ def test_a_document_that_does_not_fit_is_refused_by_name(change, message):
 
 
 @pytest.mark.parametrize(
-    ("reference", "why"),
+    ("reference", "reason"),
     [
         ("soon", "lvbench 17: 'soon' is not a time like 01:23 or 1:02:03"),
         ("00:19-00:15", "lvbench 17: the evidence interval 19 to 15 ends before it starts"),
         ("08:17-None", "lvbench 17: 'None' is not a time like 01:23 or 1:02:03"),
     ],
 )
-def test_evidence_that_cannot_be_read_costs_no_question(reference, why):
+def test_evidence_that_cannot_be_read_costs_no_question(reference, reason):
     question = make_benchmark("lvbench").question({**DOCUMENTS["lvbench"], "time_reference": reference})
-    assert (question.evidence_intervals, question.evidence_unread) == ((), why)
+    assert (question.evidence_intervals, question.evidence_unread) == ((), reason)
     assert (question.answer, len(question.options)) == ("C", 4)
 
 
@@ -203,9 +203,9 @@ def test_an_open_question_keeps_its_answer_and_has_no_options():
 def test_a_file_declares_a_benchmark(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("task: my_task\nfields: {id: uid, question: q, video: '{uid}.mp4', options: o}\n")
-    made = make_benchmark(str(path))
+    benchmark = make_benchmark(str(path))
     document = {"uid": "1", "q": "why?", "o": ["x", "y"], "answer": "B"}
-    assert (made.name, made.tasks, made.question(document).video) == ("mine", ("my_task",), "1.mp4")
+    assert (benchmark.name, benchmark.tasks, benchmark.question(document).video) == ("mine", ("my_task",), "1.mp4")
     path.write_text("task: my_task\n")
     with pytest.raises(InvalidInput, match="the key `fields`"):
         make_benchmark(str(path))
@@ -244,16 +244,16 @@ def test_a_wrong_declaration_is_refused(given_fields, error, message):
 def test_evidence_in_every_unit(value, unit, moments, intervals):
     if moments is None:
         with pytest.raises(InvalidInput, match="is not a time like"):
-            evidence_of(value, unit, where="w")
+            evidence_of(value, unit, location="w")
         return
-    assert evidence_of(value, unit, where="w") == (moments, intervals)
+    assert evidence_of(value, unit, location="w") == (moments, intervals)
 
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=3)))
 def test_evidence_of_anything_is_times_or_a_clear_refusal(value):
     for unit in ("seconds", "frames@24", "intervals", "clock"):
         try:
-            moments, intervals = evidence_of(value, unit, where="benchmark 1")
+            moments, intervals = evidence_of(value, unit, location="benchmark 1")
         except InvalidInput as error:
             assert str(error).startswith("benchmark 1: ")  # noqa: PT017 (most values are refused, some are not)
         else:

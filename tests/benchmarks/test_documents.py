@@ -74,15 +74,15 @@ def test_evidence_is_counted_at_24_frames_a_second_and_ends_a_second_after_the_v
 
 
 @pytest.mark.parametrize(
-    ("position", "why"),
+    ("position", "reason"),
     [
         ("nonsense", "evidence 'nonsense' is not a list of frames@24"),
         ([-1], "evidence -1 is not a number of 0 or above"),
     ],
 )
-def test_evidence_that_cannot_be_read_says_why_and_costs_no_question(position, why):
+def test_evidence_that_cannot_be_read_says_why_and_costs_no_question(position, reason):
     question = make_benchmark("longvideobench").question({**LVB, "position": position})
-    assert (question.evidence_seconds, question.evidence_unread) == ((), f"longvideobench vid_0: {why}")
+    assert (question.evidence_seconds, question.evidence_unread) == ((), f"longvideobench vid_0: {reason}")
 
 
 def test_a_hidden_answer_is_none():
@@ -147,10 +147,10 @@ def test_mlvu_takes_answers_as_letter_or_as_text():
         benchmark.question({**document, "question": "Who?"})
 
 
-OURS = ["longvideobench", "videomme", "mlvu", "vsibench", "photo_events"]
+BENCHMARKS = ["longvideobench", "videomme", "mlvu", "vsibench", "photo_events"]
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", BENCHMARKS)
 def test_every_benchmark_is_found_by_its_official_and_our_tasks(name):
     benchmark = make_benchmark(name)
     for task in benchmark.tasks:
@@ -176,10 +176,10 @@ def test_the_stated_folder_of_videos_is_where_lmms_eval_looks(task, tmp_path, mo
     path.parent.mkdir(parents=True)
     path.touch()
     lookup = {"longvideobench": "longvideobench_doc_to_visual_v", "mlvu": f"{task.replace('_', '_doc_to_visual_')}"}
-    found = getattr(utils, lookup.get(package, f"{package}_doc_to_visual"))(document)
+    visuals = getattr(utils, lookup.get(package, f"{package}_doc_to_visual"))(document)
     monkeypatch.undo()
     importlib.reload(utils)
-    assert str(found[0]).replace("//", "/") == str(path)
+    assert str(visuals[0]).replace("//", "/") == str(path)
 
 
 def test_unknown_names_suggest_the_nearest():
@@ -203,10 +203,10 @@ def test_a_published_row_has_its_options_in_one_list():
 
 
 def test_the_demo_benchmark_has_the_fields_of_another():
-    ours, theirs = make_benchmark("photo_events"), make_benchmark("longvideobench")
-    assert ours.fields == theirs.fields
-    assert ours.question(LVB).benchmark == "photo_events"
-    assert (ours.facts.questions, theirs.facts.questions) == (None, 1337)
+    own_benchmark, benchmark = make_benchmark("photo_events"), make_benchmark("longvideobench")
+    assert own_benchmark.fields == benchmark.fields
+    assert own_benchmark.question(LVB).benchmark == "photo_events"
+    assert (own_benchmark.facts.questions, benchmark.facts.questions) == (None, 1337)
 
 
 def test_vsibenchs_lengths_are_those_of_its_file():
@@ -218,8 +218,8 @@ def test_what_a_run_stated_of_a_benchmark_goes_before_its_file():
     assert facts_of("mlvu", {"questions": 7, "mean_over_types": None}).questions == 7
     assert not facts_of("mlvu", {"mean_over_types": False}).mean_over_types
     assert facts_of("somebody's").strata(["a"]) is None
-    mine = facts_of("mine", {"mean_over_types": True, "types_with_parts": ["order"]})
-    assert mine.strata(["order_hard", "orders"]) == ["order/hard", "orders"]
+    own_facts = facts_of("mine", {"mean_over_types": True, "types_with_parts": ["order"]})
+    assert own_facts.strata(["order_hard", "orders"]) == ["order/hard", "orders"]
 
 
 def test_a_wrong_fact_is_refused(tmp_path):

@@ -51,10 +51,10 @@ def test_the_even_samplers_score_the_share_of_frames_that_the_budget_says(replay
 
 
 def test_a_replay_is_the_same_again_and_changes_nothing_of_the_run(run, replayed):
-    before = sorted((path.name, path.stat().st_mtime_ns) for path in (run / "selections").rglob("*"))
-    again = replay_budgets(run)
-    pd.testing.assert_frame_equal(again[MEASURED], replayed[MEASURED])
-    assert before == sorted((path.name, path.stat().st_mtime_ns) for path in (run / "selections").rglob("*"))
+    files = sorted((path.name, path.stat().st_mtime_ns) for path in (run / "selections").rglob("*"))
+    repeated = replay_budgets(run)
+    pd.testing.assert_frame_equal(repeated[MEASURED], replayed[MEASURED])
+    assert files == sorted((path.name, path.stat().st_mtime_ns) for path in (run / "selections").rglob("*"))
 
 
 def a_frame(points):
@@ -80,20 +80,20 @@ def test_lines_are_the_replayed_budgets_and_filled_marks_the_run():
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (["--sampler", "focuss"], "did you mean 'focus'?"),
         (["-k", "0"], "'-k'"),
         (["--seeds", "0"], "'--seeds'"),
     ],
 )
-def test_a_mistake_on_the_command_line_is_told_before_videos_are_made(tmp_path, monkeypatch, options, says):
+def test_a_mistake_on_the_command_line_is_told_before_videos_are_made(tmp_path, monkeypatch, options, message):
     monkeypatch.setenv("FOCUS_EVAL_DEMO", "")  # the command sets it
-    done = CliRunner().invoke(
+    result = CliRunner().invoke(
         app, ["demo", "--quick", "--data", str(tmp_path), "--out", str(tmp_path / "run"), *options]
     )
-    assert done.exit_code != 0
-    assert says in f"{done.output}{done.exception}"
+    assert result.exit_code != 0
+    assert message in f"{result.output}{result.exception}"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -30,8 +30,8 @@ def facts(*arguments: str) -> dict:
 
 
 def put(hub, name):
-    known = known_checkpoints()[name]
-    folder = hub / f"models--{known.repository.replace('/', '--')}" / "snapshots" / known.revision
+    checkpoint = known_checkpoints()[name]
+    folder = hub / f"models--{checkpoint.repository.replace('/', '--')}" / "snapshots" / checkpoint.revision
     write_tiny_clip(folder)
     return folder
 
@@ -59,10 +59,10 @@ def test_a_damaged_checkpoint_is_no_present_one(hub):
 
 
 def test_versions_devices_and_decoders_are_named(hub):
-    found = facts()
-    assert {"python", "torch", "transformers", "pillow"} <= set(found["versions"])
-    assert "cores" in found["devices"]["cpu"]
-    assert "h264" in found["decoders"]["pyav"]
+    sections = facts()
+    assert {"python", "torch", "transformers", "pillow"} <= set(sections["versions"])
+    assert "cores" in sections["devices"]["cpu"]
+    assert "h264" in sections["decoders"]["pyav"]
 
 
 def test_the_store_is_measured(hub, tmp_path):
@@ -75,10 +75,10 @@ def test_the_store_is_measured(hub, tmp_path):
 
 def test_the_table_shows_brackets_and_whole_commands(hub, monkeypatch):
     monkeypatch.setattr(doctor, "extras", lambda: {"ray": 'lacks ray: pip install "focus-eval[ray]"'})
-    shown = CliRunner().invoke(app, ["doctor"]).output
-    assert 'pip install "focus-eval[ray]"' in shown
-    for known in known_checkpoints().values():
-        assert known.fetch_command in shown
+    printed = CliRunner().invoke(app, ["doctor"]).output
+    assert 'pip install "focus-eval[ray]"' in printed
+    for checkpoint in known_checkpoints().values():
+        assert checkpoint.fetch_command in printed
 
 
 def test_an_extra_lacks_what_it_asks_for_directly_or_through_another():
@@ -102,7 +102,7 @@ def test_every_extra_of_the_package_is_listed(hub):
 
 
 def test_nothing_is_written(hub, tmp_path):
-    before = sorted(tmp_path.rglob("*"))
+    files = sorted(tmp_path.rglob("*"))
     facts()
-    assert sorted(tmp_path.rglob("*")) == before
+    assert sorted(tmp_path.rglob("*")) == files
     shutil.rmtree(hub, ignore_errors=True)

@@ -28,10 +28,10 @@ def said(**environment):
     """Return what a process prints into a terminal of 60 columns, and what into a pipe."""
     outer, inner = pty.openpty()
     fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-    known = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "FORCE_COLOR")}
+    variables = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "FORCE_COLOR")}
     run = [sys.executable, "-c", SAY]
-    piped = subprocess.run(run, env=known | environment, stdout=subprocess.PIPE, text=True, check=True, stdin=inner)
-    subprocess.run(run, env=known | environment, stdout=inner, check=True)
+    piped = subprocess.run(run, env=variables | environment, stdout=subprocess.PIPE, text=True, check=True, stdin=inner)
+    subprocess.run(run, env=variables | environment, stdout=inner, check=True)
     os.close(inner)
     return os.read(outer, 10_000).decode().splitlines(), piped.stdout.splitlines()
 
@@ -79,7 +79,7 @@ SHELLS = {
 )
 def test_a_shell_completes_commands_and_names(shell, words, offered, withheld):
     environment = {"_FOCUS_EVAL_COMPLETE": f"complete_{shell}", **SHELLS[shell](words)}
-    done = CliRunner().invoke(app, [], env=environment, prog_name="focus-eval")
-    assert done.exit_code == 0
-    assert offered in done.stdout
-    assert withheld not in done.stdout
+    result = CliRunner().invoke(app, [], env=environment, prog_name="focus-eval")
+    assert result.exit_code == 0
+    assert offered in result.stdout
+    assert withheld not in result.stdout

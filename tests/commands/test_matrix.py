@@ -11,10 +11,12 @@ import yaml
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.commands.runs import with_files
+from focus_eval.commands.runs import replace_files
 from focus_eval.matrix import selecting
+from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.plan import _rate, run_status
+from focus_eval.matrix.plan import _rate, load_sets, run_status
+from focus_eval.matrix.preflight import _infeasible_questions
 from tests.matrix.conftest import write_simulation
 
 
@@ -30,7 +32,7 @@ def invoke(*arguments):
 def test_the_plan_says_once_what_all_selections_share(simulation):
     lines = invoke("plan", simulation).output.splitlines()
     assert lines[0] == "simulated: 6 questions"
-    assert lines[1].strip() == "selections of simulation (benchmark simulated, K 8, seed 0)"
+    assert lines[1].strip() == "Selections of simulation, simulated, K = 8, seed 0"
     (heading,) = [line.split() for line in lines if "pulls" in line and "sampler" in line]
     assert heading[:3] == ["encoder", "sampler", "pulls"]  # longer titles are folded over two lines
     assert heading[3] in ("frames", "scored")
@@ -38,8 +40,8 @@ def test_the_plan_says_once_what_all_selections_share(simulation):
     assert ["trace", "topk", "651", "3.33%", "651", "217", "651", "217"] in [line.split() for line in lines]
     assert any("trace: its cost is not known here" in line for line in lines)
     assert any("frames to embed: all share one store" in line for line in lines)
-    alone = invoke("plan", simulation, "--set", "share_frames=false").output
-    assert "each question pays for its own" in alone
+    unshared = invoke("plan", simulation, "--set", "share_frames=false").output
+    assert "each question pays for its own" in unshared
 
 
 def test_a_plan_names_videos_without_a_length_once(simulation):
@@ -59,12 +61,12 @@ def test_a_plan_names_videos_without_a_length_once(simulation):
 
 def test_a_file_of_rates_leaves_the_folder_of_videos_as_it_is():
     matrix = load_matrix("alpha")
-    (benchmark,) = with_files(matrix, None, Path("rates.csv")).benchmarks
+    (benchmark,) = replace_files(matrix, None, Path("rates.csv")).benchmarks
     assert (benchmark.rates, benchmark.videos) == ("rates.csv", matrix.benchmarks[0].videos)
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"samplers": ["fokus"]}, "unknown sampler 'fokus'; did you mean 'focus'"),
         ({"samplers": [{"sampler": "focus", "options": {"alpa": 0.5}}]}, "unknown option of sampler 'focus': 'alpa'"),
@@ -76,13 +78,13 @@ def test_a_file_of_rates_leaves_the_folder_of_videos_as_it_is():
         ({"name": "../elsewhere"}, "cannot be the name of the run's folder"),
     ],
 )
-def test_a_mistake_in_the_matrix_is_told_before_what_is_missing(simulation, tmp_path, change, says):
+def test_a_mistake_in_the_matrix_is_told_before_what_is_missing(simulation, tmp_path, change, message):
     matrix = yaml.safe_load(simulation.read_text())
     matrix["benchmarks"][0]["annotations"] = str(tmp_path / "absent.json")
     file = tmp_path / "mistaken.yaml"
     file.write_text(yaml.safe_dump({**matrix, **change}))
     for command in ("plan", "run"):
-        assert says in str(invoke(command, file).exception)
+        assert message in str(invoke(command, file).exception)
 
 
 def test_an_interrupted_run_says_that_nothing_is_lost(simulation, tmp_path, monkeypatch):
@@ -94,10 +96,10 @@ def test_an_interrupted_run_says_that_nothing_is_lost(simulation, tmp_path, monk
         stopped = invoke("run", simulation, "--out", tmp_path / "run")
     assert stopped.exit_code == 130
     assert "Run the same command again to continue" in stopped.output
-    done = invoke("run", simulation, "--out", tmp_path / "run")
-    assert done.exit_code == 0
-    assert "evidence recall and cost" in done.output  # the title of the run's table
-    assert "report" in done.output.splitlines()[-1]
+    result = invoke("run", simulation, "--out", tmp_path / "run")
+    assert result.exit_code == 0
+    assert "evidence recall and cost" in result.output  # the title of the run's table
+    assert "report" in result.output.splitlines()[-1]
 
 
 def test_status_ends_with_the_rows_of_all_parts(simulation, tmp_path):
@@ -105,45 +107,75 @@ def test_status_ends_with_the_rows_of_all_parts(simulation, tmp_path):
     parts = run_status(tmp_path / "run")
     n_rows = sum(part.rows for part in parts)
     assert n_rows > parts[0].rows
-    shown = invoke("status", tmp_path / "run").output.splitlines()
-    assert shown[-1] == f"selections: {n_rows} of {n_rows} rows, 0 errors"
+    printed = invoke("status", tmp_path / "run").output.splitlines()
+    assert printed[-1] == f"selections: {n_rows} of {n_rows} rows, 0 errors"
 
 
-def test_an_unpacked_run_goes_on_where_it_is(simulation, tmp_path):
-    there = tmp_path / "elsewhere" / "run"
+def test_an_unpacked_run_goes_on_where_it_is(simulation, tmp_path, monkeypatch):
+    unpacked = tmp_path / "elsewhere" / "run"
     assert invoke("run", simulation, "--out", tmp_path / "run", "--limit", 3).exit_code == 0
-    assert invoke("pack", tmp_path / "run", "--out", tmp_path / "run.zip").exit_code == 0
-    assert invoke("unpack", tmp_path / "run.zip", "--out", there).exit_code == 0
-    before = invoke("status", tmp_path / "run").output.splitlines()[-1]
-    assert invoke("status", there).output.splitlines()[-1] == before
-    assert invoke("run", simulation, "--out", there).exit_code == 0
+    monkeypatch.chdir(tmp_path)
+    assert invoke("pack", tmp_path / "run").output.startswith("run.zip: ")
+    assert invoke("pack", "--undo", tmp_path / "run.zip", "--out", unpacked).exit_code == 0
+    status_line = invoke("status", tmp_path / "run").output.splitlines()[-1]
+    assert invoke("status", unpacked).output.splitlines()[-1] == status_line
+    assert invoke("run", simulation, "--out", unpacked).exit_code == 0
     assert invoke("run", simulation, "--out", tmp_path / "run").exit_code == 0
-    counts = [[part.rows for part in run_status(folder)] for folder in (tmp_path / "run", there)]
+    counts = [[part.rows for part in run_status(folder)] for folder in (tmp_path / "run", unpacked)]
     assert counts[0] == counts[1]
     assert all(rows == 6 for rows in counts[1])
-    files = {folder: sorted(folder.glob("selections/*/rows.parquet")) for folder in (tmp_path / "run", there)}
-    assert [file.read_bytes() for file in files[there]] == [file.read_bytes() for file in files[tmp_path / "run"]]
+    files = {folder: sorted(folder.glob("selections/*/rows.parquet")) for folder in (tmp_path / "run", unpacked)}
+    assert [file.read_bytes() for file in files[unpacked]] == [file.read_bytes() for file in files[tmp_path / "run"]]
 
 
-def warnings_of(simulation, *samplers, k=8):
-    """The warnings `plan` prints for `samplers`."""
+def with_samplers(simulation, *samplers, k=8, **changes):
+    """Rewrite the matrix with these samplers, and return it."""
     matrix = yaml.safe_load(simulation.read_text())
-    simulation.write_text(yaml.safe_dump({**matrix, "samplers": list(samplers), "k": [k]}))
-    done = invoke("plan", simulation)
-    assert done.exit_code == 0, done.output
-    return [line for line in done.output.splitlines() if line.startswith("warning: ")]
+    simulation.write_text(yaml.safe_dump({**matrix, "samplers": list(samplers), "k": [k], **changes}))
+    return simulation
 
 
-def test_the_plan_warns_where_a_sampler_may_end_without_frames(simulation):
-    (line,) = warnings_of(simulation, "aks", "topk", "focus")
-    assert line == (
-        "warning: aks, K 8: 6 of 6 questions (first: q0, 60.0 s) may end without frames: a segment at max_depth=5 "
-        "gives int(8 / 32) = 0 frames; set max_depth=3 or less, or k=32 or more"
-    )
+def warnings_of(simulation):
+    """The warnings of `plan`."""
+    result = invoke("plan", simulation)
+    assert result.exit_code == 0, result.output
+    return [line for line in result.output.splitlines() if line.startswith("warning: ")]
 
 
-def test_the_plan_does_not_warn_where_k_is_large_enough(simulation):
-    assert warnings_of(simulation, "aks", "topk", "blind", "oracle", k=32) == []
+INFEASIBLE = (
+    "aks, K 8: 6 of 6 questions (first: q0, 60.0 s) may end without frames: a segment at max_depth=5 gives "
+    "int(8 / 32) = 0 frames; set max_depth=3 or less, or k=32 or more"
+)
+
+
+def test_a_sampler_that_may_end_without_frames_is_refused_before_the_run(simulation, tmp_path):
+    with_samplers(simulation, "aks", "topk", "focus")
+    for command in (("plan", simulation), ("run", simulation, "--out", tmp_path / "run")):
+        result = invoke(*command)
+        assert result.exit_code == 1
+        lines = result.output.splitlines()
+        assert lines[lines.index("missing: 1") + 1] == f"- frames of {INFEASIBLE}"
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_annotations_length_tells_as_much_where_no_rate_is_stated(simulation):
+    matrix = load_matrix(with_samplers(simulation, "aks"))
+    (questions,) = load_sets(matrix).values()
+    questions.__dict__["rates"] = {}
+    (spec,) = selection_specs(matrix)
+    assert len(_infeasible_questions(spec, questions)) == 6
+
+
+def test_where_the_matrix_allows_such_errors_they_are_a_note(simulation):
+    result = invoke("plan", with_samplers(simulation, "aks", "topk", "focus", max_error_share=0.5))
+    assert result.exit_code == 0
+    assert f"note: {INFEASIBLE}; such errors count, as max_error_share = 50% allows" in result.output.splitlines()
+
+
+def test_nothing_is_refused_where_k_is_large_enough(simulation):
+    with_samplers(simulation, "aks", "topk", "blind", "oracle", k=32)
+    assert warnings_of(simulation) == []
+    assert "may end" not in invoke("plan", simulation).output
 
 
 def test_the_plan_names_question_length_and_remedy_of_a_broken_contract(simulation, tmp_path):
@@ -158,10 +190,10 @@ def test_the_plan_names_question_length_and_remedy_of_a_broken_contract(simulati
         "        request.ledger.relevance(frames)\n"
         "        return Choice(keyframes=frames[: request.k])\n"
     )
-    (line,) = warnings_of(simulation, f"{tmp_path / 'mine.py'}:Mine")
+    (line,) = warnings_of(with_samplers(simulation, f"{tmp_path / 'mine.py'}:Mine"))
     assert line == (
         "warning: mine, K 8: 3 of 6 questions (first: q0, 60.0 s) will be errors: mine chose 6 keyframes, 8 were "
-        "asked, of a video of 1800 frames (60.0 s); return request.n_wanted of them, or declare "
+        "requested, of a video of 1800 frames (60.0 s); return request.n_wanted of them, or declare "
         "may_return_fewer = True if that is meant"
     )
 

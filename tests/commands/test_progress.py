@@ -11,7 +11,7 @@ import numpy as np
 from rich.progress import Progress
 
 from focus_eval.api import selection_of
-from focus_eval.commands.console import ProgressLines, PullProgress, progress_line, say_if_slow
+from focus_eval.commands.console import ProgressLines, PullProgress, print_if_slow, progress_line
 from focus_eval.commands.select import _print, alike_keyframes
 from focus_eval.rows.records import SelectionRow
 
@@ -55,9 +55,9 @@ def test_a_short_run_writes_no_progress_lines(capsys):
 
 def test_slow_loading_is_said_and_fast_loading_is_not():
     with redirect_stderr(Heard()) as heard:
-        with say_if_slow("loading encoder blip", after_seconds=0.001):
+        with print_if_slow("loading encoder blip", after_seconds=0.001):
             assert heard.n_lines.acquire(timeout=600)
-        with say_if_slow("loading encoder offline", after_seconds=600):
+        with print_if_slow("loading encoder offline", after_seconds=600):
             pass
     assert heard.getvalue() == "loading encoder blip\n"
 
@@ -73,10 +73,10 @@ def test_loading_is_said_until_the_first_frames_are_scored():
 
 def test_keyframes_that_look_like_an_earlier_one_are_named():
     rng = np.random.default_rng(0)
-    first, other = rng.integers(0, 255, (2, 32, 48, 3), dtype=np.uint8).astype(np.uint8)
-    other = (other // 4).astype(np.uint8)
+    first, noise = rng.integers(0, 255, (2, 32, 48, 3), dtype=np.uint8).astype(np.uint8)
+    noise = (noise // 4).astype(np.uint8)
     brighter = np.clip(first.astype(int) + 3, 0, 255).astype(np.uint8)
-    assert alike_keyframes({0: first, 10: other, 20: brighter, 30: other}) == {20: 0, 30: 10}
+    assert alike_keyframes({0: first, 10: noise, 20: brighter, 30: noise}) == {20: 0, 30: 10}
 
 
 def test_select_marks_what_was_not_scored_and_prints_times_at_80_columns(monkeypatch, capsys):
@@ -86,10 +86,10 @@ def test_select_marks_what_was_not_scored_and_prints_times_at_80_columns(monkeyp
         encoder="offline", encoder_revision="1", k=3, seed=0, bucket="", duration_seconds=7300, n_frames=73000, fps=10,
         keyframes=[10, 650, 72500], times_seconds=[1.0, 65.0, 7250.0], pulled_frames=[650], pulled_relevance=[0.51239],
     )  # fmt: skip
-    chosen = selection_of(row, sampler_version=1, reopen=lambda: None)
+    selection = selection_of(row, sampler_version=1, reopen=lambda: None)
     noise = np.random.default_rng(0).integers(0, 255, (2, 32, 48, 3)).astype(np.uint8)
-    chosen.__dict__["thumbnails"] = {10: noise[0], 650: noise[1], 72500: noise[0]}
-    _print(chosen)
+    selection.__dict__["thumbnails"] = {10: noise[0], 650: noise[1], 72500: noise[0]}
+    _print(selection)
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
     lines = [re.findall(r"[\w.:~]+", line) for line in printed.splitlines() if "│" in line]

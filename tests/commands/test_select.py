@@ -42,10 +42,10 @@ def focus_eval(*arguments):
 def test_it_finds_the_cat_and_writes_selection_and_sheet(clip, tmp_path):
     pytest.importorskip("openvino", reason="the offline extra is not installed")
     out, sheet = tmp_path / "selection.json", tmp_path / "sheet.png"
-    done = focus_eval(
+    result = focus_eval(
         "select", clip, "--query", "a cat", "-k", "3", "--sampler", "topk", "--out", out, "--sheet", sheet
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     written = json.loads(out.read_text())
     assert all(90 <= frame < 120 for frame in written["keyframes"])
     assert written["times_seconds"] == [frame / 10 for frame in written["keyframes"]]
@@ -65,12 +65,12 @@ def test_it_finds_the_cat_and_writes_selection_and_sheet(clip, tmp_path):
 
 def test_a_scan_says_what_it_cost_and_chooses_as_the_function_does(clip):
     arguments = ("--sampler", "scan_cover", "-o", "scan_encoder=offline:size=64", "-o", "share=0.1")
-    done = focus_eval("select", clip, "--query", "a cat", "-k", "3", *arguments, "--out", clip.with_suffix(".json"))
-    assert done.returncode == 0, done.stderr
+    result = focus_eval("select", clip, "--query", "a cat", "-k", "3", *arguments, "--out", clip.with_suffix(".json"))
+    assert result.returncode == 0, result.stderr
     written = json.loads(clip.with_suffix(".json").read_text())
-    said = " ".join(done.stdout.split())
+    printed = " ".join(result.stdout.split())
     total = written["n_scanned"] or len(written["scanned_frames"])
-    assert f"{total} frames scanned with offline:size=64, each 0.0847 of a forward: as much work as" in said
+    assert f"{total} frames scanned with offline:size=64, each 0.0847 of a forward: as much work as" in printed
     sampler = "scan_cover:scan_encoder=offline:size=64,share=0.1"
     with pytest.raises(FocusEvalError, match="size"):  # the comma belongs to the sampler, a colon opens its options
         select_keyframes(clip, query="a cat", k=3, sampler="scan_cover:scan_encoder=offline:sise=64,share=0.1")
@@ -94,11 +94,11 @@ def broken_files(folder):
 def test_bad_files_give_one_line_and_leave_nothing(tmp_path):
     for name, message in broken_files(tmp_path).items():
         out = tmp_path / "out.json"
-        done = focus_eval("select", tmp_path / name, "--query", "a cat", "--sampler", "uniform", "--out", out)
-        assert done.returncode == 2
-        assert done.stderr.count("\n") == 1, done.stderr
-        assert message in done.stderr
-        assert "Traceback" not in done.stderr
+        result = focus_eval("select", tmp_path / name, "--query", "a cat", "--sampler", "uniform", "--out", out)
+        assert result.returncode == 2
+        assert result.stderr.count("\n") == 1, result.stderr
+        assert message in result.stderr
+        assert "Traceback" not in result.stderr
         assert not out.exists()
         assert not list(tmp_path.glob(".*.part"))
 
@@ -118,10 +118,10 @@ def test_bad_files_give_one_line_and_leave_nothing(tmp_path):
 )
 def test_bad_arguments_give_one_line(clip, tmp_path, arguments, message):
     base = [] if "--sampler" in arguments else ["--sampler", "uniform"]
-    done = focus_eval("select", clip, "--query", "a cat", *base, *arguments)
-    assert done.returncode == 2, done.stdout
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    result = focus_eval("select", clip, "--query", "a cat", *base, *arguments)
+    assert result.returncode == 2, result.stdout
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.fixture
@@ -136,31 +136,31 @@ def grey(tmp_path):
 def test_the_video_itself_is_never_written_over(grey):
     whole = grey.read_bytes()
     for option in ("--out", "--sheet"):
-        done = focus_eval("select", grey, "--query", "a cat", "--sampler", "uniform", option, grey)
-        assert done.returncode == 2
-        assert "this is the video" in done.stderr
+        result = focus_eval("select", grey, "--query", "a cat", "--sampler", "uniform", option, grey)
+        assert result.returncode == 2
+        assert "this is the video" in result.stderr
     assert grey.read_bytes() == whole
 
 
 def test_fewer_keyframes_than_asked_are_said(grey):
-    done = focus_eval("select", grey, "--query", "a cat", "--sampler", "blind", "-k", "2")
-    assert "fewer than k = 2: sampler blind" in done.stdout, done.stderr
+    result = focus_eval("select", grey, "--query", "a cat", "--sampler", "blind", "-k", "2")
+    assert "fewer than k = 2: sampler blind" in result.stdout, result.stderr
 
 
 def test_a_name_that_is_not_utf8_is_written_with_a_replacement_character(grey, tmp_path):
     out = tmp_path / "out.json"
-    done = focus_eval("select", grey, "--query", "a cat", "--sampler", "uniform", "--out", out)
-    assert done.returncode == 0, done.stderr
+    result = focus_eval("select", grey, "--query", "a cat", "--sampler", "uniform", "--out", out)
+    assert result.returncode == 0, result.stderr
     assert json.loads(out.read_text(encoding="utf-8"))["video"].endswith("caf\ufffd.mp4")
 
 
 @pytest.mark.parametrize("query", ["", "   "])
 def test_an_empty_query_is_refused(clip, query):
-    done = focus_eval("select", clip, "--query", query, "--sampler", "uniform")
-    assert done.returncode == 2
-    assert "query" in done.stderr
+    result = focus_eval("select", clip, "--query", query, "--sampler", "uniform")
+    assert result.returncode == 2
+    assert "query" in result.stderr
 
 
 def test_a_very_long_query_is_taken(clip):
-    done = focus_eval("select", clip, "--query", "a cat " * 1700, "--sampler", "uniform", "-k", "2")
-    assert done.returncode == 0, done.stderr
+    result = focus_eval("select", clip, "--query", "a cat " * 1700, "--sampler", "uniform", "-k", "2")
+    assert result.returncode == 0, result.stderr

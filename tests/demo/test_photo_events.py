@@ -121,14 +121,14 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(built, tmp_path):
 def test_finished_videos_are_kept_and_damaged_ones_written_again(built):
     first, second = (built / FOLDER / "videos" / name for name in ("short_a.mp4", "short_b.mp4"))
     expected = digests(built)
-    before = first.stat().st_mtime_ns
+    mtime = first.stat().st_mtime_ns
     second.write_bytes(second.read_bytes()[:1000])
-    seen = []
-    build_photo_events(built, video_ids=["short_a", "short_b"], progress=lambda *step: seen.append(step))
-    assert first.stat().st_mtime_ns == before
+    seen_videos = []
+    build_photo_events(built, video_ids=["short_a", "short_b"], progress=lambda *step: seen_videos.append(step))
+    assert first.stat().st_mtime_ns == mtime
     assert digests(built) == expected
-    assert {video_id for video_id, _, _ in seen} == {"short_b"}
-    assert seen[-1][1] == seen[-1][2]
+    assert {video_id for video_id, _, _ in seen_videos} == {"short_b"}
+    assert seen_videos[-1][1] == seen_videos[-1][2]
 
 
 def test_a_video_of_another_recipe_is_written_again(built):
@@ -136,9 +136,9 @@ def test_a_video_of_another_recipe_is_written_again(built):
     expected = digests(built)
     entries = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**entries, "short_a": {**entries["short_a"], "recipe": "older"}}))
-    seen = []
-    build_photo_events(built, video_ids=["short_a", "short_b"], progress=lambda *step: seen.append(step[0]))
-    assert set(seen) == {"short_a"}
+    seen_videos = []
+    build_photo_events(built, video_ids=["short_a", "short_b"], progress=lambda *step: seen_videos.append(step[0]))
+    assert set(seen_videos) == {"short_a"}
     assert digests(built) == expected
 
 
@@ -163,8 +163,8 @@ def test_lmms_evals_own_longvideobench_task_reads_it(built, monkeypatch):
         text = utils.longvideobench_doc_to_text(document, {"pre_prompt": "", "post_prompt": ""})
         assert text.startswith(document["question"] + "\nA. ")
         letter = "ABCD"[document["correct_choice"]]
-        found = utils.longvideobench_process_results(document, [letter])["lvb_acc"]
-        assert found["parsed_pred"] == found["answer"] == letter
+        accuracy = utils.longvideobench_process_results(document, [letter])["lvb_acc"]
+        assert accuracy["parsed_pred"] == accuracy["answer"] == letter
 
 
 def test_a_missing_package_or_picture_is_named_with_what_to_do():

@@ -46,9 +46,9 @@ def test_there_are_24_videos_of_three_lengths_and_120_questions(boards):
 
 
 def test_every_letter_is_right_equally_often_and_every_topic_is_asked_in_every_bucket(boards):
-    assert set(Counter(asked.correct for board in boards for asked in board.questions).values()) == {30}
+    assert set(Counter(question.correct for board in boards for question in board.questions).values()) == {30}
     for part in (boards[:12], boards[12:21], boards[21:]):
-        topics = Counter(asked.topic for board in part for asked in board.questions)
+        topics = Counter(question.topic for board in part for question in board.questions)
         assert set(topics) == set(TOPIC_OF)
         assert max(topics.values()) <= len(part)
 
@@ -56,55 +56,57 @@ def test_every_letter_is_right_equally_often_and_every_topic_is_asked_in_every_b
 def test_no_topic_has_the_same_answer_every_time(boards):
     answers = {topic: Counter() for topic in TOPIC_OF}
     for board in boards:
-        for asked in board.questions:
-            answers[asked.topic][asked.choices[asked.correct]] += 1
+        for question in board.questions:
+            answers[question.topic][question.choices[question.correct]] += 1
     assert all(max(counts.values()) <= sum(counts.values()) / 2 for counts in answers.values())
 
 
 def test_the_answer_is_in_view_for_3_to_8_seconds_exactly_in_its_scenes(boards):
     for board in boards:
         shots = list(shown(board))
-        for asked in board.questions:
+        for question in board.questions:
             photograph = next(
-                name for name, text in TOPIC_OF[asked.topic].answers.items() if text == asked.choices[asked.correct]
+                name
+                for name, text in TOPIC_OF[question.topic].answers.items()
+                if text == question.choices[question.correct]
             )
-            assert tuple((start, stop) for start, stop, name in shots if name == photograph) == asked.scenes
-            assert 1 <= len(asked.scenes) <= 3
-            for start, stop in asked.scenes:
+            assert tuple((start, stop) for start, stop, name in shots if name == photograph) == question.scenes
+            assert 1 <= len(question.scenes) <= 3
+            for start, stop in question.scenes:
                 assert 2.9 <= float((stop - start) / board.fps) <= 8.1
 
 
 def test_no_wrong_choice_of_a_question_is_ever_in_view(boards):
     for board in boards:
         names = {shot.photograph for shot in board.shots}
-        for asked in board.questions:
-            texts = [TOPIC_OF[asked.topic].answers.get(name) for name in names]
-            assert [text for text in texts if text] == [asked.choices[asked.correct]]
+        for question in board.questions:
+            texts = [TOPIC_OF[question.topic].answers.get(name) for name in names]
+            assert [text for text in texts if text] == [question.choices[question.correct]]
 
 
 def test_nothing_that_makes_an_answer_doubtful_is_in_view(boards):
     for board in boards:
         names = {shot.photograph for shot in board.shots}
-        for asked in board.questions:
-            assert not names & set(TOPIC_OF[asked.topic].never_with)
+        for question in board.questions:
+            assert not names & set(TOPIC_OF[question.topic].never_with)
 
 
 def test_fillers_and_other_scenes_distract_in_every_video_and_the_other_topic_in_nearly_all(boards):
     with_other_topic = 0
     for board in boards:
-        asked = {name for question in board.questions for name in TOPIC_OF[question.topic].answers}
+        answers = {name for question in board.questions for name in TOPIC_OF[question.topic].answers}
         shown_names = {shot.photograph for shot in board.shots}
         assert shown_names & set(FILLERS)
-        assert len(shown_names & asked) == len(board.questions) == 5
-        with_other_topic += any((shown_names - asked) & set(topic.answers) for topic in TOPICS)
+        assert len(shown_names & answers) == len(board.questions) == 5
+        with_other_topic += any((shown_names - answers) & set(topic.answers) for topic in TOPICS)
     assert with_other_topic >= 20
 
 
 def test_choices_are_four_and_never_part_of_the_query(boards):
     for board in boards:
-        for asked in board.questions:
-            assert len(set(asked.choices)) == 4
-            assert not any(choice in asked.query for choice in asked.choices)
+        for question in board.questions:
+            assert len(set(question.choices)) == 4
+            assert not any(choice in question.query for choice in question.choices)
 
 
 def test_no_two_shots_in_a_row_show_the_same_photograph(boards):
@@ -124,10 +126,10 @@ def test_position_is_the_middle_of_each_scene_at_24_frames_a_second_whatever_the
     benchmark = make_benchmark("photo_events")
     assert len({board.fps for board in boards}) > 3
     for board in boards:
-        for asked, row in zip(board.questions, rows_of(board), strict=True):
+        for board_question, row in zip(board.questions, rows_of(board), strict=True):
             question = benchmark.question(row)
             assert question.n_evidence_dropped == 0
-            for time, (start, stop) in zip(question.evidence_seconds, asked.scenes, strict=True):
+            for time, (start, stop) in zip(question.evidence_seconds, board_question.scenes, strict=True):
                 assert abs(time - float((start + stop) / 2 / board.fps)) < 0.05
 
 
@@ -138,15 +140,15 @@ def test_video_ids_name_every_video_once(boards):
 
 def test_the_docs_credit_every_photograph_that_is_neither_cc0_nor_in_the_public_domain():
     text = " ".join(PAGE.read_text(encoding="utf-8").replace("`", "").split())
-    others = [item for item in PHOTOGRAPHS.values() if item.licence not in ("CC0 1.0", "public domain")]
-    assert {item.name for item in others} == {"temple", "flower", "coins", "tissue", "motorcycle"}
-    for item in others:
+    other_photographs = [item for item in PHOTOGRAPHS.values() if item.licence not in ("CC0 1.0", "public domain")]
+    assert {item.name for item in other_photographs} == {"temple", "flower", "coins", "tissue", "motorcycle"}
+    for item in other_photographs:
         assert f"{item.name} ({item.credit})" in text.partition(f"- {item.licence}: ")[2].partition(". - ")[0]
 
 
 def test_the_docs_state_the_questions_and_their_number(boards):
     text = PAGE.read_text(encoding="utf-8")
     for topic in TOPICS:
-        n_asked = sum(asked.topic == topic.name for board in boards for asked in board.questions)
+        n_asked = sum(question.topic == topic.name for board in boards for question in board.questions)
         assert f"- {topic.query} ({', '.join(topic.answers.values())}; {n_asked})\n" in text
     assert f"{sum(board.duration_seconds for board in boards) / 60:.0f} minutes in all" in text

@@ -9,7 +9,7 @@ import pytest
 def one_torch_thread():
     import torch
 
-    before = torch.get_num_threads()
+    n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(n_threads)

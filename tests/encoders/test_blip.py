@@ -11,9 +11,8 @@ from transformers import BlipForImageTextRetrieval
 
 from focus_eval.core.errors import EncoderError, InvalidInput
 from focus_eval.encoders import blip
-from focus_eval.encoders.blip import BlipScorer, clean_caption
+from focus_eval.encoders.blip import BlipOptions, BlipScorer, clean_caption
 from focus_eval.encoders.registry import make_encoder
-from focus_eval.encoders.torch_scorer import EncoderOptions
 from support.random_weights import TINY_BLIP_HEADS, WORDS, random_blip, write_tiny_blip
 
 TOLERANCE = 1e-5
@@ -54,17 +53,17 @@ def test_relevance_tells_frames_and_questions_apart(scorer, frames):
 
 def test_several_questions_at_once_equal_one_by_one(scorer, frames):
     tokens = scorer.embed(frames)
-    together = scorer.relevance_many(tokens, QUERIES)
-    embeds_independently = np.stack([scorer.relevance(tokens, query) for query in QUERIES])
-    assert np.abs(together - embeds_independently).max() < TOLERANCE
+    relevance = scorer.relevance_many(tokens, QUERIES)
+    one_by_one = np.stack([scorer.relevance(tokens, query) for query in QUERIES])
+    assert np.abs(relevance - one_by_one).max() < TOLERANCE
 
 
 @pytest.mark.parametrize(("text_rows", "queries_at_once"), [(1, 64), (7, 2), (12, 5), (512, 1)])
 def test_the_size_of_the_text_batches_changes_nothing(folder, frames, monkeypatch, text_rows, queries_at_once):
     whole = make(folder)
     tokens = whole.embed(frames)
-    monkeypatch.setattr(blip, "_TEXT_ROWS", text_rows)
-    monkeypatch.setattr(blip, "_QUERIES_AT_ONCE", queries_at_once)
+    monkeypatch.setattr(blip, "_MAX_TEXT_ROWS", text_rows)
+    monkeypatch.setattr(blip, "_MAX_QUERIES_AT_ONCE", queries_at_once)
     in_parts = make(folder).relevance_many(tokens, QUERIES)
     assert np.abs(in_parts - whole.relevance_many(tokens, QUERIES)).max() < TOLERANCE
 
@@ -80,9 +79,9 @@ def test_the_fused_attention_gives_what_transformers_own_attention_gives(folder,
     for query in QUERIES:
         ids, mask = scorer.text_inputs([query] * len(frames))
         with torch.inference_mode():
-            theirs = model(input_ids=ids, attention_mask=mask, pixel_values=pixels)
-        assert theirs.question_embeds.shape[:2] == ids.shape  # the whole sequence, despite the name
-        expected = theirs.itm_score.softmax(dim=-1)[:, 1].numpy()
+            reference = model(input_ids=ids, attention_mask=mask, pixel_values=pixels)
+        assert reference.question_embeds.shape[:2] == ids.shape  # the whole sequence, despite the name
+        expected = reference.itm_score.softmax(dim=-1)[:, 1].numpy()
         assert np.abs(scorer.relevance(scorer.embed(frames), query) - expected).max() < TOLERANCE
 
 
@@ -120,7 +119,7 @@ def test_half_precision_keeps_half_the_bytes_and_stays_near(folder, scorer, fram
 def test_weights_that_overflow_fp16_are_redone_in_fp32_and_counted(scorer, frames):
     """Scaling one layer up and the next down leaves fp32 as it was and overflows fp16 in between."""
     model, tokenizer = random_blip("tiny", image_size=96)
-    options = EncoderOptions(device="cpu", precision="fp16", batch_size=4)
+    options = BlipOptions(device="cpu", precision="fp16", batch_size=4)
     block = model.vision_model.encoder.layers[0].mlp
     block.fc1.bias.data += 8.0  # far right of the GELU, which is linear there
     plain = BlipScorer.of_parts(model, tokenizer, identity="plain", options=options).embed(frames).float()
@@ -137,7 +136,7 @@ def test_weights_that_overflow_fp16_are_redone_in_fp32_and_counted(scorer, frame
 def test_a_damaged_network_is_no_relevance(frames):
     model, tokenizer = random_blip("tiny", image_size=96)
     model.itm_head.weight.data[0, 0] = float("nan")
-    scorer = BlipScorer.of_parts(model, tokenizer, identity="damaged", options=EncoderOptions(device="cpu"))
+    scorer = BlipScorer.of_parts(model, tokenizer, identity="damaged", options=BlipOptions(device="cpu"))
     with pytest.raises(EncoderError, match="weights damaged"):
         scorer.relevance(scorer.embed(frames), "a dog")
 
@@ -195,8 +194,8 @@ def test_anything_but_rgb_bytes_is_refused(scorer, frames):
 def test_the_revision_names_weights_and_what_changes_a_number(folder, scorer):
     assert scorer.revision.endswith("preprocess=lavis text_heads=6 precision=fp32")
     assert "sha256:" in scorer.revision
-    others = [make(folder, precision="bf16"), make_encoder("blip", checkpoint=str(folder), preprocess="hf")]
-    assert len({scorer.revision, *(other.revision for other in others)}) == 3
+    variants = [make(folder, precision="bf16"), make_encoder("blip", checkpoint=str(folder), preprocess="hf")]
+    assert len({scorer.revision, *(variant.revision for variant in variants)}) == 3
     assert make(folder, batch_size=2, resize="device").revision == scorer.revision
 
 
@@ -223,13 +222,13 @@ def test_the_compiled_tower_gives_the_same_tokens_and_says_so(folder, scorer, fr
 
 
 def test_a_question_is_tokenized_once_for_all_its_frames(folder, frames, monkeypatch):
-    scorer, asked = make(folder), []
+    scorer, tokenized = make(folder), []
     stock = scorer.text_inputs
-    monkeypatch.setattr(scorer, "text_inputs", lambda texts: asked.append(list(texts)) or stock(texts))
+    monkeypatch.setattr(scorer, "text_inputs", lambda texts: tokenized.append(list(texts)) or stock(texts))
     batches = [scorer.relevance(scorer.embed(frames[at : at + 3]), query) for query in QUERIES[:2] for at in (0, 3, 6)]
-    assert asked == [[query] for query in QUERIES[:2]]
-    together = scorer.relevance_many(scorer.embed(frames), QUERIES[:2])
-    assert np.abs(np.concatenate(batches).reshape(2, -1) - together).max() < TOLERANCE
+    assert tokenized == [[query] for query in QUERIES[:2]]
+    relevance = scorer.relevance_many(scorer.embed(frames), QUERIES[:2])
+    assert np.abs(np.concatenate(batches).reshape(2, -1) - relevance).max() < TOLERANCE
 
 
 def test_further_questions_about_the_same_frames_find_the_images_keys_and_values(folder, frames, monkeypatch):
@@ -238,17 +237,51 @@ def test_further_questions_about_the_same_frames_find_the_images_keys_and_values
     projected = []
     for reader in readers:
         reader.key.register_forward_hook(lambda *_: projected.append(1))
-    tokens, others = scorer.embed(frames), scorer.embed(frames[::-1])
-    found = [scorer.relevance(tokens, query) for query in QUERIES]
+    tokens, reversed_tokens = scorer.embed(frames), scorer.embed(frames[::-1])
+    relevance = [scorer.relevance(tokens, query) for query in QUERIES]
     assert len(projected) == len(readers), "once for all questions"
     # The same frames again, but in another tensor: nothing of the first one passes for it.
-    assert np.array_equal(scorer.relevance(others.flip(0), QUERIES[0]), found[0])
-    assert np.abs(scorer.relevance(others, QUERIES[0]) - found[0][::-1]).max() < TOLERANCE
+    assert np.array_equal(scorer.relevance(reversed_tokens.flip(0), QUERIES[0]), relevance[0])
+    assert np.abs(scorer.relevance(reversed_tokens, QUERIES[0]) - relevance[0][::-1]).max() < TOLERANCE
     assert len(projected) == 3 * len(readers)
     fresh = [make(folder).relevance(tokens, query) for query in QUERIES]
-    assert np.array_equal(found, fresh), "to the bit"
-    monkeypatch.setattr(blip, "_KEPT_BYTES", 0)
-    assert [np.array_equal(scorer.relevance(tokens, query), found[at]) for at, query in enumerate(QUERIES)] == [
+    assert np.array_equal(relevance, fresh), "to the bit"
+    monkeypatch.setattr(blip, "_MAX_KEPT_BYTES", 0)
+    assert [np.array_equal(scorer.relevance(tokens, query), relevance[at]) for at, query in enumerate(QUERIES)] == [
         True
     ] * 5
     assert len(projected) == 8 * len(readers), "what would take too much memory is not kept"
+
+
+def test_keys_and_values_take_no_more_bytes_than_their_bound_over_all_layers_and_parts(folder, frames, monkeypatch):
+    scorer = make(folder)
+    readers = [layer.crossattention.self for layer in scorer._model.text_encoder.encoder.layer]
+    tokens = scorer.embed(frames)
+    expected = scorer.relevance(tokens, QUERIES[0])
+    whole = scorer._keys.n_bytes
+    assert whole == sum(value.nbytes for layer in scorer._keys.by_part[0, len(frames), False] for value in layer)
+    most_held, held_now = [], []
+
+    def note(*_):
+        images = [reader.image for reader in readers if reader.image is not None]
+        held_now.append(sum(value.nbytes for image in images for value in image))
+
+    for reader in readers:
+        reader.register_forward_hook(note)
+    for n_fitting in (0, 1, 2, 9):
+        monkeypatch.setattr(blip, "_MAX_KEPT_BYTES", n_fitting * whole // len(frames))
+        scorer._text_runner.batch_size = 1  # a part for each frame
+        scorer._keys = None
+        held_now.clear()
+        scorer.relevance(tokens, QUERIES[0])
+        assert len(scorer._keys.by_part) == n_fitting
+        assert scorer._keys.n_bytes == n_fitting * whole // len(frames)
+        most_held.append(max(held_now))
+    # A part that would not fit holds no layer's keys and values while it runs.
+    assert most_held == [0] + 3 * [whole // len(frames)]
+    scorer._text_runner.batch_size = blip._MAX_TEXT_ROWS
+    scorer._keys = None
+    monkeypatch.setattr(blip, "_MAX_KEPT_BYTES", whole - 1)
+    held_now.clear()
+    assert np.array_equal(scorer.relevance(tokens, QUERIES[0]), expected)
+    assert (max(held_now), scorer._keys.n_bytes) == (0, 0)

@@ -17,9 +17,16 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import BlipConfig, BlipForImageTextRetrieval, BlipImageProcessor, BlipProcessor
 
-from focus_eval.encoders.blip import LAVIS, TRANSFORMERS, BlipScorer, clean_caption, load_model, load_tokenizer
+from focus_eval.encoders.blip import (
+    LAVIS,
+    TRANSFORMERS,
+    BlipOptions,
+    BlipScorer,
+    clean_caption,
+    load_model,
+    load_tokenizer,
+)
 from focus_eval.encoders.registry import make_encoder
-from focus_eval.encoders.torch_scorer import EncoderOptions
 
 TOLERANCE = 1e-5
 TINY = replace(LAVIS, text_heads=6)  # the recorded model is small: six heads, not twelve
@@ -43,11 +50,11 @@ _RENAMED_IN_BLOCK = (
 def transformers_name(lavis: str) -> str:
     """Return transformers' name of a LAVIS tensor; only the image tower is named differently."""
     name = lavis
-    for theirs, ours in _RENAMED:
-        name = name.replace(theirs, ours)
+    for lavis_name, hf_name in _RENAMED:
+        name = name.replace(lavis_name, hf_name)
     if name.startswith("vision_model.encoder."):
-        for theirs, ours in _RENAMED_IN_BLOCK:
-            name = name.replace(theirs, ours)
+        for lavis_name, hf_name in _RENAMED_IN_BLOCK:
+            name = name.replace(lavis_name, hf_name)
     return name
 
 
@@ -150,9 +157,9 @@ def test_text_and_token_ids_equal_the_recorded_ones(scorer, cases):
 
 
 def test_image_tokens_equal_the_recorded_ones(tokens, cases, golden):
-    first, *others = [image["name"] for image in cases["images"]]
+    first, *later_names = [image["name"] for image in cases["images"]]
     assert (tokens[0] - golden[f"image_embeds/{first}"]).abs().max() < TOLERANCE
-    for at, name in enumerate(others, start=1):
+    for at, name in enumerate(later_names, start=1):
         assert (tokens[at, :8] - golden[f"image_embeds_head/{name}"]).abs().max() < TOLERANCE
 
 
@@ -161,8 +168,8 @@ def test_probability_equals_the_recorded_one_image_and_text_at_a_time(scorer, im
 
 
 def test_probability_equals_the_recorded_one_of_all_images_against_one_text(scorer, tokens, texts, golden):
-    found = np.stack([scorer._match_probability(tokens, [text])[0] for text in texts], axis=1)
-    assert np.abs(found - golden["itm_prob_focus_batch"].numpy()).max() < TOLERANCE
+    probabilities = np.stack([scorer._match_probability(tokens, [text])[0] for text in texts], axis=1)
+    assert np.abs(probabilities - golden["itm_prob_focus_batch"].numpy()).max() < TOLERANCE
 
 
 def test_probability_equals_the_recorded_one_of_all_texts_as_one_padded_batch(scorer, tokens, texts, golden):
@@ -190,11 +197,11 @@ MISTAKES = {
 def test_a_bridge_left_out_moves_a_probability_far_beyond_the_tolerance(folder, images, texts, golden, mistake):
     rules, at_least = MISTAKES[mistake]
     wrong = BlipScorer.of_parts(
-        load_model(folder, rules, where="tiny"),
+        load_model(folder, rules, label="tiny"),
         load_tokenizer(folder),
         rules=rules,
         identity="tiny",
-        options=EncoderOptions(device="cpu"),
+        options=BlipOptions(device="cpu"),
         image_processor=BlipImageProcessor() if rules.resize == "torchvision" else None,
     )
     moved = np.abs(probabilities(wrong, images, texts) - golden["itm_prob"].numpy()).max()
@@ -221,7 +228,7 @@ def test_half_precision_moves_a_probability(folder, images, texts, golden, preci
 
 
 def test_itm_score_is_no_probability_and_its_first_column_is_no_match(folder, scorer, images, texts, golden):
-    model = load_model(folder, TINY, where="tiny")
+    model = load_model(folder, TINY, label="tiny")
     pixels = torch.cat([scorer._pixel_values(image[None]) for image in images])
     ids, mask = scorer.text_inputs([texts[0]] * len(images))
     with torch.inference_mode():
@@ -240,6 +247,6 @@ def test_the_option_hf_gives_what_transformers_gives(folder, images):
     for image in images:
         inputs = processor(images=Image.fromarray(image), text=query, return_tensors="pt")
         with torch.inference_mode():
-            theirs = model(**inputs).itm_score.softmax(dim=-1)[0, 1].item()
-        assert abs(scorer.relevance(scorer.embed(image[None]), query)[0] - theirs) < TOLERANCE
+            expected = model(**inputs).itm_score.softmax(dim=-1)[0, 1].item()
+        assert abs(scorer.relevance(scorer.embed(image[None]), query)[0] - expected) < TOLERANCE
     assert "preprocess=hf" in scorer.revision

@@ -26,44 +26,44 @@ def rows_of(frames) -> np.ndarray:
 
 
 def test_kept_frames_come_back_in_the_order_asked():
-    kept = FeatureCache(1000)
-    kept.put("a", np.array([5, 3, 9]), rows_of([5, 3, 9]))
-    found, features = kept.get("a", np.array([9, 4, 5]))
-    assert found.tolist() == [True, False, True]
+    cache = FeatureCache(1000)
+    cache.put("a", np.array([5, 3, 9]), rows_of([5, 3, 9]))
+    is_stored, features = cache.get("a", np.array([9, 4, 5]))
+    assert is_stored.tolist() == [True, False, True]
     assert np.array_equal(features, rows_of([9, 5]))
 
 
 def test_videos_do_not_mix():
-    kept = FeatureCache(1000)
-    kept.put("a", np.array([1]), rows_of([1]))
-    assert kept.get("b", np.array([1])) == (np.array([False]), None)
+    cache = FeatureCache(1000)
+    cache.put("a", np.array([1]), rows_of([1]))
+    assert cache.get("b", np.array([1])) == (np.array([False]), None)
 
 
 def test_the_least_recently_used_frame_goes_first():
-    kept = FeatureCache(3 * ROW)
-    kept.put("a", np.array([1, 2, 3]), rows_of([1, 2, 3]))
-    kept.get("a", np.array([1]))
-    kept.put("a", np.array([4]), rows_of([4]))
-    assert kept.get("a", np.array([1, 2, 3, 4]))[0].tolist() == [True, False, True, True]
+    cache = FeatureCache(3 * ROW)
+    cache.put("a", np.array([1, 2, 3]), rows_of([1, 2, 3]))
+    cache.get("a", np.array([1]))
+    cache.put("a", np.array([4]), rows_of([4]))
+    assert cache.get("a", np.array([1, 2, 3, 4]))[0].tolist() == [True, False, True, True]
 
 
 @given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=8, unique=True), max_size=12), st.integers(0, 90))
 def test_memory_stays_within_its_bound_and_is_counted_right(batches, bound):
-    kept = FeatureCache(bound)
+    cache = FeatureCache(bound)
     for frames in batches:
-        kept.put("a", np.array(frames), rows_of(frames))
-        assert kept.n_bytes == len(kept) * ROW <= bound
-        found, features = kept.get("a", np.array(frames))
-        assert found.sum() == min(len(frames), bound // ROW)
+        cache.put("a", np.array(frames), rows_of(frames))
+        assert cache.n_bytes == len(cache) * ROW <= bound
+        is_stored, features = cache.get("a", np.array(frames))
+        assert is_stored.sum() == min(len(frames), bound // ROW)
         if features is not None:
-            assert np.array_equal(features, rows_of(np.array(frames)[found]))
+            assert np.array_equal(features, rows_of(np.array(frames)[is_stored]))
 
 
 def test_a_kept_row_does_not_hold_its_batch():
     batch = torch.zeros(64, 1000)
-    kept = FeatureCache(4000)
-    kept.put("a", np.array([0]), batch[:1])
-    _, features = kept.get("a", np.array([0]))
+    cache = FeatureCache(4000)
+    cache.put("a", np.array([0]), batch[:1])
+    _, features = cache.get("a", np.array([0]))
     batch += 1
     assert features.untyped_storage().nbytes() == 4000
     assert not features.any()
@@ -72,10 +72,10 @@ def test_a_kept_row_does_not_hold_its_batch():
 def test_the_next_question_on_kept_states_equals_one_on_fresh_ones(tmp_path):
     scorer = make_encoder("blip", checkpoint=str(write_tiny_blip(tmp_path)), text_heads=TINY_BLIP_HEADS, device="cpu")
     pixels = np.random.default_rng(0).integers(0, 256, (6, 50, 80, 3), dtype=np.uint8)
-    kept = FeatureCache(1 << 20)
-    kept.put("clip.mp4", np.arange(6), scorer.embed(pixels))
-    found, states = kept.get("clip.mp4", np.array([4, 1]))
-    assert found.all()
+    cache = FeatureCache(1 << 20)
+    cache.put("clip.mp4", np.arange(6), scorer.embed(pixels))
+    is_stored, states = cache.get("clip.mp4", np.array([4, 1]))
+    assert is_stored.all()
     fresh = scorer.relevance(scorer.embed(pixels[[4, 1]]), "a red car")
     assert np.abs(scorer.relevance(states, "a red car") - fresh).max() < 1e-5
 
@@ -104,51 +104,51 @@ def pictures_of(values):
 
 
 @given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=6), min_size=1, max_size=5), st.integers(1, 8))
-def test_features_are_those_of_the_pictures_whatever_was_forgotten(batches, n_most):
-    seen, embedder = DuplicateCache(n_most), Embedder()
+def test_features_are_those_of_the_pictures_whatever_was_forgotten(batches, max_pictures):
+    duplicates, embedder = DuplicateCache(max_pictures), Embedder()
     for values in batches:
-        before = len(embedder.asked)
-        features, computed = seen.embed(pictures_of(values), embedder)
+        n_embedded = len(embedder.asked)
+        features, computed = duplicates.embed(pictures_of(values), embedder)
         np.testing.assert_array_equal(features[:, 0], np.float32(values))
-        assert computed.sum() == len(embedder.asked) - before
-        assert len(seen) <= n_most
+        assert computed.sum() == len(embedder.asked) - n_embedded
+        assert len(duplicates) <= max_pictures
 
 
 def test_each_picture_is_embedded_once_also_within_a_batch():
-    seen, embedder = DuplicateCache(), Embedder()
-    _, computed = seen.embed(pictures_of([1, 2, 1, 3, 2]), embedder)
+    duplicates, embedder = DuplicateCache(), Embedder()
+    _, computed = duplicates.embed(pictures_of([1, 2, 1, 3, 2]), embedder)
     assert computed.tolist() == [True, True, False, True, False]
-    _, computed = seen.embed(pictures_of([3, 4]), embedder)
+    _, computed = duplicates.embed(pictures_of([3, 4]), embedder)
     assert computed.tolist() == [False, True]
     assert embedder.asked == [1, 2, 3, 4]
 
 
 def test_a_picture_of_another_shape_is_another_picture():
-    seen, embedder = DuplicateCache(), Embedder()
+    duplicates, embedder = DuplicateCache(), Embedder()
     pixels = np.arange(18, dtype=np.uint8)
-    seen.embed(pixels.reshape(1, 2, 3, 3), embedder)
-    _, computed = seen.embed(pixels.reshape(1, 3, 2, 3), embedder)
+    duplicates.embed(pixels.reshape(1, 2, 3, 3), embedder)
+    _, computed = duplicates.embed(pixels.reshape(1, 3, 2, 3), embedder)
     assert computed.all()
 
 
 def test_a_failed_batch_leaves_nothing_behind():
-    seen, embedder = DuplicateCache(), Embedder()
+    duplicates, embedder = DuplicateCache(), Embedder()
 
     def fail(pictures):
         raise MemoryError
 
     for _ in range(2):
         try:
-            seen.embed(pictures_of([1]), fail)
+            duplicates.embed(pictures_of([1]), fail)
         except MemoryError:
             continue
-    features, computed = seen.embed(pictures_of([1]), embedder)
+    features, computed = duplicates.embed(pictures_of([1]), embedder)
     assert computed.all()
     assert features[0, 0] == 1
 
 
 def test_threads_get_the_same_features():
-    seen, embedder = DuplicateCache(4), Embedder()
+    duplicates, embedder = DuplicateCache(4), Embedder()
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda value: seen.embed(pictures_of([value % 7]), embedder)[0][0, 0], range(200)))
-    assert found == [value % 7 for value in range(200)]
+        values = list(pool.map(lambda value: duplicates.embed(pictures_of([value % 7]), embedder)[0][0, 0], range(200)))
+    assert values == [value % 7 for value in range(200)]

@@ -55,17 +55,17 @@ def one_line(error) -> str:
 
 @pytest.mark.parametrize("name", sorted(known_checkpoints()))
 def test_a_known_checkpoint_that_is_missing_says_which_how_large_and_how_to_fetch_it(hub, name):
-    known = known_checkpoints()[name]
-    if known.encoder == "open_clip":
+    checkpoint = known_checkpoints()[name]
+    if checkpoint.encoder == "open_clip":
         pytest.importorskip("open_clip", reason="the extra open-clip is not installed")
     with pytest.raises(MissingWeights) as error:
-        make_encoder(known.encoder, checkpoint=name)
+        make_encoder(checkpoint.encoder, checkpoint=name)
     text = one_line(error)
     for fact in (
         name,
-        known.repository,
-        known.revision,
-        known.size,
+        checkpoint.repository,
+        checkpoint.revision,
+        checkpoint.size,
         "hf download",
         "checkpoint=FOLDER",
     ):
@@ -94,7 +94,7 @@ def test_a_mistyped_name_is_told_with_the_nearest_of_the_known_ones(hub):
 
 
 def test_every_known_checkpoint_belongs_to_a_scorer():
-    assert {known.encoder for known in known_checkpoints().values()} <= set(ENCODERS.names())
+    assert {checkpoint.encoder for checkpoint in known_checkpoints().values()} <= set(ENCODERS.names())
 
 
 def test_a_checkpoint_in_the_cache_is_known_by_its_commit(hub, folder):
@@ -105,31 +105,31 @@ def test_a_checkpoint_in_the_cache_is_known_by_its_commit(hub, folder):
 
 
 def test_a_known_name_takes_the_known_revision_and_no_other(hub, folder):
-    known = known_checkpoints()["clip-vit-base-patch32"]
-    put_into(hub, folder, known.repository, commit="f" * 40)
+    checkpoint = known_checkpoints()["clip-vit-base-patch32"]
+    put_into(hub, folder, checkpoint.repository, commit="f" * 40)
     with pytest.raises(MissingWeights):
-        locate(known.name, model_type="clip")
-    assert locate(known.name, revision="main", model_type="clip").identity.endswith("f" * 40)
+        locate(checkpoint.name, model_type="clip")
+    assert locate(checkpoint.name, revision="main", model_type="clip").identity.endswith("f" * 40)
     shutil.rmtree(hub / "models--openai--clip-vit-base-patch32")
-    put_into(hub, folder, known.repository, commit=known.revision)
-    assert locate(known.name, model_type="clip").identity == f"{known.repository}@{known.revision}"
-    assert locate(known.repository, model_type="clip").identity == f"{known.repository}@{known.revision}"
+    put_into(hub, folder, checkpoint.repository, commit=checkpoint.revision)
+    assert locate(checkpoint.name, model_type="clip").identity == f"{checkpoint.repository}@{checkpoint.revision}"
+    assert locate(checkpoint.repository, model_type="clip").identity == f"{checkpoint.repository}@{checkpoint.revision}"
 
 
 def test_a_pull_request_is_a_revision(hub, tmp_path):
-    known = known_checkpoints()["blip-itm-base-coco"]
+    checkpoint = known_checkpoints()["blip-itm-base-coco"]
     folder = write_tiny_blip(tmp_path / "blip")
-    put_into(hub, folder, known.repository, commit="a" * 40, reference=known.revision)
-    assert locate(known.name, model_type="blip").identity == f"{known.repository}@{'a' * 40}"
+    put_into(hub, folder, checkpoint.repository, commit="a" * 40, reference=checkpoint.revision)
+    assert locate(checkpoint.name, model_type="blip").identity == f"{checkpoint.repository}@{'a' * 40}"
 
 
 def test_a_folder_is_known_by_its_content(folder):
-    before = locate(str(folder), model_type="clip").identity
-    assert before.startswith("tiny-clip@sha256:")
+    identity = locate(str(folder), model_type="clip").identity
+    assert identity.startswith("tiny-clip@sha256:")
     weights = load_file(folder / "model.safetensors")
     weights["logit_scale"] = weights["logit_scale"] + 1
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    assert locate(str(folder), model_type="clip").identity != before
+    assert locate(str(folder), model_type="clip").identity != identity
 
 
 def test_weights_in_several_files_give_the_same_embeddings(folder, tmp_path):
@@ -139,9 +139,9 @@ def test_weights_in_several_files_give_the_same_embeddings(folder, tmp_path):
     weights = load_file(folder / "model.safetensors")
     names = sorted(weights)
     shards = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
-    for file, held in shards.items():
-        save_file({name: weights[name] for name in held}, folder / file, metadata={"format": "pt"})
-    index = {"metadata": {}, "weight_map": {name: file for file, held in shards.items() for name in held}}
+    for file, shard_names in shards.items():
+        save_file({name: weights[name] for name in shard_names}, folder / file, metadata={"format": "pt"})
+    index = {"metadata": {}, "weight_map": {name: file for file, shard_names in shards.items() for name in shard_names}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     (folder / "model.safetensors").unlink()
     sharded = make_encoder("clip", checkpoint=str(folder), device="cpu")

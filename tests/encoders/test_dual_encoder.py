@@ -27,7 +27,6 @@ from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2Imag
 
 from focus_eval.core.errors import EncoderError, InvalidInput
 from focus_eval.encoders.dual_encoder import as_patches
-from focus_eval.encoders.protocol import GivesEmbeddings, GivesLogits, Scorer
 from focus_eval.encoders.registry import make_encoder
 from support.random_weights import (
     WORDS,
@@ -92,8 +91,8 @@ FAMILIES = {
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def family(request, tmp_path_factory):
-    made = FAMILIES[request.param]
-    return made, made.write(tmp_path_factory.mktemp(made.encoder))
+    family_case = FAMILIES[request.param]
+    return family_case, family_case.write(tmp_path_factory.mktemp(family_case.encoder))
 
 
 @pytest.fixture(scope="module")
@@ -110,28 +109,30 @@ def frames():
 
 
 @pytest.fixture(scope="module")
-def theirs(family, frames):
+def reference(family, frames):
     """transformers' own way: image processor and tokenizer, one forward of the whole model, logits per image."""
-    made, folder = family
-    model = made.model.from_pretrained(folder).eval()
-    pixels = made.processor.from_pretrained(folder)([Image.fromarray(frame) for frame in frames], return_tensors="pt")
-    padding = "max_length" if made.is_padded else True
-    cut = {"truncation": True, "max_length": made.positions, "return_tensors": "pt"}
-    inputs = made.tokenizer.from_pretrained(folder)(QUERIES, padding=padding, **cut)
-    if made.is_padded:
+    family_case, folder = family
+    model = family_case.model.from_pretrained(folder).eval()
+    pixels = family_case.processor.from_pretrained(folder)(
+        [Image.fromarray(frame) for frame in frames], return_tensors="pt"
+    )
+    padding = "max_length" if family_case.is_padded else True
+    cut = {"truncation": True, "max_length": family_case.positions, "return_tensors": "pt"}
+    inputs = family_case.tokenizer.from_pretrained(folder)(QUERIES, padding=padding, **cut)
+    if family_case.is_padded:
         inputs.pop("attention_mask", None)
     with torch.inference_mode():
         return model, model(**inputs, **pixels)
 
 
 def test_it_is_a_scorer_with_logits_and_embeddings(scorer):
-    assert isinstance(scorer, Scorer)
-    assert isinstance(scorer, GivesLogits)
-    assert isinstance(scorer, GivesEmbeddings)
+    assert scorer.reads_frames
+    assert scorer.overrides("logits")
+    assert scorer.overrides("embeddings")
 
 
-def test_cosine_equals_transformers_logits_before_their_scale(scorer, theirs, frames):
-    model, output = theirs
+def test_cosine_equals_transformers_logits_before_their_scale(scorer, reference, frames):
+    model, output = reference
     bias = getattr(model, "logit_bias", torch.zeros(1))
     expected = ((output.logits_per_image - bias) / model.logit_scale.exp()).detach().numpy()
     features = scorer.embed(frames)
@@ -139,16 +140,16 @@ def test_cosine_equals_transformers_logits_before_their_scale(scorer, theirs, fr
         assert np.abs(scorer.cosine(features, query) - expected[:, at]).max() < 1e-5
 
 
-def test_embeddings_equal_transformers_normalised_ones(scorer, theirs, frames):
-    _, output = theirs
+def test_embeddings_equal_transformers_normalised_ones(scorer, reference, frames):
+    _, output = reference
     for at, query in enumerate(QUERIES):
         images, text = scorer.embeddings(scorer.embed(frames), query)
         assert np.abs(images - output.image_embeds.numpy()).max() < 1e-5
         assert np.abs(text - output.text_embeds[at].numpy()).max() < 1e-5
 
 
-def test_logits_are_the_dot_product_of_what_the_towers_give(scorer, theirs, frames):
-    model, output = theirs
+def test_logits_are_the_dot_product_of_what_the_towers_give(scorer, reference, frames):
+    model, output = reference
     image, text = output.vision_model_output.pooler_output, output.text_model_output.pooler_output
     if isinstance(model, Aimv2Model):  # its towers are projected in the whole model only
         with torch.inference_mode():
@@ -187,9 +188,9 @@ def test_what_lies_beyond_the_text_positions_is_cut_and_said(family, scorer, fra
 
 @pytest.mark.parametrize("options", [{"batch_size": 2}, {"resize": "device"}])
 def test_batches_and_the_place_of_the_resize_change_nothing(family, scorer, frames, options):
-    other = make_encoder(family[0].encoder, checkpoint=str(family[1]), device="cpu", **options)
-    assert np.abs(other.embed(frames) - scorer.embed(frames)).max() < 1e-5
-    assert other.revision == scorer.revision
+    variant = make_encoder(family[0].encoder, checkpoint=str(family[1]), device="cpu", **options)
+    assert np.abs(variant.embed(frames) - scorer.embed(frames)).max() < 1e-5
+    assert variant.revision == scorer.revision
 
 
 def test_prepared_frames_embed_to_the_same(scorer, frames):
@@ -222,10 +223,10 @@ def test_aimv2_text_is_read_causally_alone_as_in_a_batch(tmp_path, frames):
     texts = ["a red car", "a red car and a dog"]
     with torch.inference_mode():
         batch = model.get_text_features(**tokenizer(texts, padding=True, return_tensors="pt")).pooler_output[0]
-        alone = model.get_text_features(**tokenizer(texts[:1], return_tensors="pt")).pooler_output[0]
-    assert (alone - batch).abs().max() > 0.01
-    ours = scorer._query_features(texts[0])
-    assert np.abs(ours - batch.numpy()).max() < 1e-5
+        single = model.get_text_features(**tokenizer(texts[:1], return_tensors="pt")).pooler_output[0]
+    assert (single - batch).abs().max() > 0.01
+    features = scorer._query_features(texts[0])
+    assert np.abs(features - batch.numpy()).max() < 1e-5
 
 
 def test_features_are_small_enough_to_store(scorer, frames):
@@ -262,8 +263,8 @@ def test_frames_of_several_sizes_are_embedded_in_one_batch_as_each_by_itself(tmp
         rng.integers(0, 256, (n, height, width, 3), dtype=np.uint8)
         for n, height, width in ((3, 48, 64), (1, 90, 40), (2, 32, 32))
     ]
-    alone = np.concatenate([encoder.embed(part) for part in parts])
-    np.testing.assert_allclose(encoder.queue_parts(parts)(), alone, atol=1e-6)
+    single_features = np.concatenate([encoder.embed(part) for part in parts])
+    np.testing.assert_allclose(encoder.queue_parts(parts)(), single_features, atol=1e-6)
     assert not encoder.fills_batches  # a processor takes batches as they come
 
 
@@ -292,8 +293,8 @@ def test_capitals_are_lower_cased_whichever_tokenizer_was_saved(tmp_path, tokeni
         ids = scorer.text_inputs([text])["input_ids"][0].tolist()
         assert ids == expected(text, padding="max_length", truncation=True, max_length=16)["input_ids"]
     as_is = AutoTokenizer.from_pretrained(folder)("A Red CAR", padding="max_length", max_length=16)["input_ids"]
-    kept = as_is != scorer.text_inputs(["A Red CAR"])["input_ids"][0].tolist()
-    assert kept == (tokenizer_class == "GemmaTokenizer")  # what transformers alone would do
+    keeps_case = as_is != scorer.text_inputs(["A Red CAR"])["input_ids"][0].tolist()
+    assert keeps_case == (tokenizer_class == "GemmaTokenizer")  # what transformers alone would do
 
 
 def test_capitals_kept_would_give_other_relevance(tmp_path):
@@ -303,9 +304,9 @@ def test_capitals_kept_would_give_other_relevance(tmp_path):
     features = scorer.embed(frames_of(60, 100))
     right = scorer.relevance(features, "A Red CAR")
     assert np.array_equal(right, scorer.relevance(features, "a red car"))
-    kept = make_encoder("siglip2", checkpoint=str(folder), device="cpu")
-    kept.cleaned = lambda text: text
-    wrong = kept.relevance(features, "A Red CAR")
+    cased_encoder = make_encoder("siglip2", checkpoint=str(folder), device="cpu")
+    cased_encoder.clean_text = lambda text: text
+    wrong = cased_encoder.relevance(features, "A Red CAR")
     assert np.abs(wrong - right).max() > 1e-3
     assert ((wrong >= 0) & (wrong <= 1)).all()
 
@@ -333,14 +334,14 @@ def test_naflex_sees_the_patches_of_transformers_own_processor(naflex, size):
     folder, scorer = naflex
     frames = frames_of(*size)
     processor = Siglip2ImageProcessorPil.from_pretrained(folder)
-    theirs = processor([Image.fromarray(frame) for frame in frames], return_tensors="pt")
+    expected = processor([Image.fromarray(frame) for frame in frames], return_tensors="pt")
     patches, shape = as_patches(scorer._pixel_values(frames), 8)
-    rows, columns = theirs["spatial_shapes"][0].tolist()
+    rows, columns = expected["spatial_shapes"][0].tolist()
     assert shape == (rows, columns)
-    assert torch.equal(theirs["pixel_attention_mask"][0].bool(), torch.arange(36) < rows * columns)
+    assert torch.equal(expected["pixel_attention_mask"][0].bool(), torch.arange(36) < rows * columns)
     # In one call Pillow resizes a portrait image height first: one level of 255 apart, of values from -1 to 1.
     tolerance = 2.1 / 255 if size[0] > size[1] else 1e-5
-    assert (patches - theirs["pixel_values"][:, : rows * columns]).abs().max() < tolerance
+    assert (patches - expected["pixel_values"][:, : rows * columns]).abs().max() < tolerance
 
 
 @pytest.mark.parametrize("size", [(60, 100), (100, 60), (9, 200), (720, 1280), (337, 511)])

@@ -39,7 +39,7 @@ def frames():
 
 
 @pytest.fixture(scope="module")
-def theirs(folder, frames):
+def reference(folder, frames):
     """open_clip's own way: its loader, transform and tokenizer, one forward of the whole model."""
     model, _, transform = open_clip.create_model_and_transforms(f"local-dir:{folder}")
     tokens = open_clip.get_tokenizer(f"local-dir:{folder}")(QUERIES)
@@ -48,12 +48,12 @@ def theirs(folder, frames):
         return pixels, model.eval().encode_image(pixels).numpy(), model.encode_text(tokens).numpy()
 
 
-def test_pixels_are_those_of_its_own_transform(scorer, theirs, frames):
-    assert np.abs(scorer._pixel_values(frames).numpy() - theirs[0].numpy()).max() < 1e-6
+def test_pixels_are_those_of_its_own_transform(scorer, reference, frames):
+    assert np.abs(scorer._pixel_values(frames).numpy() - reference[0].numpy()).max() < 1e-6
 
 
-def test_logits_and_cosines_are_those_of_its_own_model(scorer, theirs, frames):
-    _, images, texts = theirs
+def test_logits_and_cosines_are_those_of_its_own_model(scorer, reference, frames):
+    _, images, texts = reference
     features = scorer.embed(frames)
     unit, unit_texts = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (images, texts))
     for at, query in enumerate(QUERIES):
@@ -101,14 +101,15 @@ def test_a_clip_costs_what_the_formula_of_the_other_families_says():
 @pytest.mark.parametrize("name", sorted(OpenClipScorer.checkpoints))
 def test_the_known_checkpoints_are_those_of_the_registry(name):
     config = open_clip.get_model_config(name)
-    stated = OpenClipScorer.checkpoints[name]
+    facts = OpenClipScorer.checkpoints[name]
     tags = open_clip.list_pretrained_tags_by_model(name)
-    assert stated["repository"] + "/" in [open_clip.get_pretrained_cfg(name, tag)["hf_hub"] for tag in tags]
+    assert facts["gmacs"] == {"image": pytest.approx(image_gmacs(json.dumps(config)), rel=1e-3)}
+    assert facts["repository"] + "/" in [open_clip.get_pretrained_cfg(name, tag)["hf_hub"] for tag in tags]
     config.pop("custom_text")
     with torch.device("meta"):
         model = open_clip.CustomTextCLIP(**config)
     bytes_of_it = sum(value.numel() * value.element_size() for value in model.state_dict().values())
-    assert stated["gigabytes"] == pytest.approx(bytes_of_it / 1e9, abs=0.005)
+    assert facts["gigabytes"] == pytest.approx(bytes_of_it / 1e9, abs=0.005)
 
 
 @pytest.fixture
@@ -117,9 +118,9 @@ def plain(tmp_path):
 
 
 def test_the_revision_names_the_weights_and_needs_none(plain):
-    made = make_encoder("open_clip", checkpoint=str(plain), device="cpu")
-    assert encoder_revision("open_clip", {"checkpoint": str(plain)}) == made.revision
-    assert made.revision.startswith("tiny@sha256:")
+    encoder = make_encoder("open_clip", checkpoint=str(plain), device="cpu")
+    assert encoder_revision("open_clip", {"checkpoint": str(plain)}) == encoder.revision
+    assert encoder.revision.startswith("tiny@sha256:")
 
 
 def _change(folder, **of_text):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
+from collections import Counter
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import torch
 
 from focus_eval.core.errors import EncoderError, InvalidInput, RunError
 from focus_eval.encoders import torch_scorer as precision
-from focus_eval.encoders.torch_scorer import BatchRunner, Recoveries, arithmetic, torch_device
+from focus_eval.encoders.torch_scorer import BatchRunner, arithmetic, torch_device
 
 CPU = torch.device("cpu")
 
@@ -19,20 +22,20 @@ CPU = torch.device("cpu")
 def test_batches_join_in_order_whatever_their_size():
     rows = torch.arange(23.0)[:, None]
     for size in (1, 4, 23, 100):
-        found = BatchRunner(CPU, "fp32", size).run(lambda part: rows[part] * 2, 23, dtype=torch.float32)
-        assert torch.equal(found, rows * 2)
+        result = BatchRunner(CPU, "fp32", size).run(lambda part: rows[part] * 2, 23, dtype=torch.float32)
+        assert torch.equal(result, rows * 2)
 
 
 def test_rows_per_frame_shrink_the_batch_and_never_below_one_frame():
-    seen = []
+    sizes = []
 
     def forward(part):
-        seen.append(part.stop - part.start)
+        sizes.append(part.stop - part.start)
         return torch.zeros(part.stop - part.start)
 
     BatchRunner(CPU, "fp32", 12).run(forward, 10, dtype=torch.float32, rows_per_frame=4)
     BatchRunner(CPU, "fp32", 12).run(forward, 2, dtype=torch.float32, rows_per_frame=50)
-    assert seen == [3, 3, 3, 1, 1, 1]
+    assert sizes == [3, 3, 3, 1, 1, 1]
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
@@ -40,8 +43,8 @@ def test_half_precision_multiplies_in_half_and_leaves_the_weights_alone(precisio
     layer = torch.nn.Linear(64, 64)
     inputs = torch.randn(8, 64, generator=torch.Generator().manual_seed(0))
     runner = BatchRunner(CPU, precision, 8)
-    found = runner.run(lambda part: layer(inputs[part]), 8, dtype=torch.float32)
-    difference = (found - layer(inputs)).abs().max()
+    result = runner.run(lambda part: layer(inputs[part]), 8, dtype=torch.float32)
+    difference = (result - layer(inputs)).abs().max()
     assert 0 < difference < 0.05
     assert layer.weight.dtype == torch.float32
     assert runner.half_dtype == {"fp16": torch.float16, "bf16": torch.bfloat16}[precision]
@@ -51,11 +54,11 @@ def test_a_batch_that_overflows_half_is_computed_again_in_fp32_and_counted():
     weight = torch.full((8, 8), 1e3)
     inputs = torch.ones(6, 8)
     inputs[4:] = 1e3  # 8e6 is beyond fp16's 65504
-    recoveries = Recoveries()
+    recoveries = Counter()
     runner = BatchRunner(CPU, "fp16", 2, recoveries=recoveries)
-    found = runner.run(lambda part: inputs[part] @ weight, 6, dtype=torch.float32)
-    assert torch.equal(found, inputs @ weight)
-    assert recoveries.as_dict() == {"fp32_batches": 1}
+    result = runner.run(lambda part: inputs[part] @ weight, 6, dtype=torch.float32)
+    assert torch.equal(result, inputs @ weight)
+    assert recoveries == {"fp32_batches": 1}
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
@@ -80,7 +83,7 @@ def forward(part):  # 100 MB a row: four rows fit, eight do not
 runner = BatchRunner(torch.device("cpu"), "fp32", 16)
 found = runner.run(forward, 16, dtype=torch.float32)
 assert torch.equal(found, rows), found
-print(runner.batch_size, runner.recoveries.as_dict())
+print(runner.batch_size, dict(runner.recoveries))
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 held = torch.ones(560 * 2**18)  # MB
 try:
@@ -93,9 +96,9 @@ except Exception as error:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited through Linux")
 def test_a_batch_that_does_not_fit_is_halved_and_counted_until_one_frame_is_too_much():
-    done = subprocess.run([sys.executable, "-c", _OUT_OF_MEMORY], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    halved, refused = done.stdout.strip().splitlines()
+    process = subprocess.run([sys.executable, "-c", _OUT_OF_MEMORY], capture_output=True, text=True, timeout=600)
+    assert process.returncode == 0, process.stderr
+    halved, refused = process.stdout.strip().splitlines()
     assert halved == "4 {'halved_batches': 2}"
     assert refused.startswith("EncoderError cpu has no memory for a batch of 1")
 
@@ -114,15 +117,126 @@ def test_a_mistake_in_the_network_is_not_hidden():
 
 
 def test_fp32_switches_tf32_off_and_restores_it():
-    before = torch.backends.cudnn.allow_tf32
-    assert before  # torch's default, which the published runs had not in mind
+    allows_tf32 = torch.backends.cudnn.allow_tf32
+    assert allows_tf32  # torch's default, which the published runs had not in mind
     with arithmetic("fp32", CPU):
         assert not torch.backends.cudnn.allow_tf32
         assert not torch.backends.cuda.matmul.allow_tf32
     with arithmetic("tf32", CPU):
         assert torch.backends.cudnn.allow_tf32
         assert torch.backends.cuda.matmul.allow_tf32
-    assert torch.backends.cudnn.allow_tf32 == before
+    assert torch.backends.cudnn.allow_tf32 == allows_tf32
+
+
+def precision_switches():
+    """Return all that torch says of its precision switches, an error as its type."""
+    backends = torch.backends
+    nodes = [backends, backends.cudnn, backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn,
+             backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn]  # fmt: skip
+    reads = [lambda node=node: node.fp32_precision for node in nodes]
+    reads += [lambda: backends.cuda.matmul.allow_tf32, lambda: backends.cudnn.allow_tf32]
+    values = []
+    for read in [*reads, torch.get_float32_matmul_precision]:
+        try:
+            values.append(read())
+        except RuntimeError:
+            values.append(RuntimeError)
+    return values
+
+
+_SWITCHED = """
+import torch
+from tests.encoders.test_precision import CPU, arithmetic, precision_switches
+
+{statement}
+before = precision_switches()
+for precision, value in (("fp32", "ieee"), ("tf32", "tf32")):
+    with arithmetic(precision, CPU):
+        inside = precision_switches()
+        assert inside[2:5] == [value] * 3 and inside[5:8] == ["ieee"] * 3, inside
+        is_tf32 = precision == "tf32"
+        assert inside[8:] == [is_tf32, is_tf32, "high" if is_tf32 else "highest"], inside
+    assert precision_switches() == before, (precision_switches(), before)
+torch.backends.fp32_precision = "ieee"  # switches that only showed their parent's value follow it still
+after = precision_switches()
+{statement}
+torch.backends.fp32_precision = "ieee"
+assert precision_switches() == after
+"""
+
+
+@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="this torch has the older switches only")
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "pass",
+        "torch.backends.fp32_precision = 'tf32'",
+        "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
+        "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
+        "torch.set_float32_matmul_precision('medium')",
+        "torch.backends.cuda.matmul.allow_tf32 = True; torch.backends.cudnn.allow_tf32 = False",
+        "torch.backends.cudnn.allow_tf32 = False; torch.backends.cudnn.fp32_precision = 'tf32'",
+    ],
+)
+def test_both_sets_of_torchs_precision_switches_are_set_and_restored(statement):
+    code = _SWITCHED.format(statement=statement)
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert process.returncode == 0, process.stderr
+
+
+class FakeEvent:
+    """Stands in for a CUDA event: notes the stream it is recorded on, and is over when its stream says so."""
+
+    references: ClassVar[list[weakref.ref]] = []
+    is_over = True
+
+    def __init__(self, enable_timing):
+        assert enable_timing
+        self.stream = None
+        FakeEvent.references.append(weakref.ref(self))
+
+    def record(self, stream):
+        self.stream = stream
+
+    def query(self):
+        return FakeEvent.is_over
+
+    def synchronize(self):
+        FakeEvent.is_over = True
+
+    def elapsed_time(self, stop):
+        assert self.stream == stop.stream == "stream of cuda:1"
+        return 250.0
+
+
+@pytest.fixture
+def gpu_clock(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: f"stream of {device}")
+    monkeypatch.setattr(FakeEvent, "references", [])
+    monkeypatch.setattr(FakeEvent, "is_over", True)
+    return precision.DeviceClock(torch.device("cuda:1"))
+
+
+def test_a_gpus_clock_records_on_the_stream_of_its_own_device(gpu_clock):
+    for _ in range(3):
+        with gpu_clock:
+            pass
+    assert gpu_clock.seconds == 0.75
+
+
+def test_a_gpus_clock_holds_only_the_events_of_queued_blocks(gpu_clock):
+    for _ in range(100):
+        with gpu_clock:
+            pass
+    assert sum(event() is not None for event in FakeEvent.references) <= 2
+    FakeEvent.is_over = False
+    for _ in range(5):
+        with gpu_clock:
+            pass
+    assert sum(event() is not None for event in FakeEvent.references) >= 10  # still queued
+    assert gpu_clock.seconds == 105 * 0.25
+    assert not any(event() for event in FakeEvent.references)
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "mps:9:1", ""])
@@ -150,16 +264,16 @@ def test_threads_of_different_precision_do_not_disturb_each_other():
 
     def seen(precision):
         def forward(part):
-            before = torch.backends.cudnn.allow_tf32
+            allows_tf32 = torch.backends.cudnn.allow_tf32
             torch.ones(200, 200) @ torch.ones(200, 200)
-            return torch.tensor([float(before), float(torch.backends.cudnn.allow_tf32)])
+            return torch.tensor([float(allows_tf32), float(torch.backends.cudnn.allow_tf32)])
 
         runner = BatchRunner(CPU, precision, 1)
         return [runner.run(forward, 1, dtype=torch.float32).tolist() for _ in range(40)]
 
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(seen, ["fp32", "tf32"] * 4))
-    assert found == [[[0.0, 0.0]] * 40, [[1.0, 1.0]] * 40] * 4
+        switches = list(pool.map(seen, ["fp32", "tf32"] * 4))
+    assert switches == [[[0.0, 0.0]] * 40, [[1.0, 1.0]] * 40] * 4
 
 
 def test_the_clock_counts_forwards_and_not_loads(monkeypatch):

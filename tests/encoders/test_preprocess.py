@@ -38,10 +38,10 @@ LANDSCAPE = [(360, 640), (240, 240), (1080, 1920), (75, 100), (33, 200)]
 def test_pixel_values_equal_those_of_transformers_pillow_processor(processor, size, tmp_path):
     processor.save_pretrained(tmp_path)
     frame = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
-    theirs = processor(Image.fromarray(frame), return_tensors="pt")["pixel_values"][0]
+    expected = processor(Image.fromarray(frame), return_tensors="pt")["pixel_values"][0]
     rules = read_image_rules(tmp_path)
     resized = torch.from_numpy(resize_frames(frame[None], rules).copy()).permute(0, 3, 1, 2)
-    assert (normalise(resized, rules)[0] - theirs).abs().max() < 1e-6
+    assert (normalise(resized, rules)[0] - expected).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("rules", [ImageRules(height=96, width=96), ImageRules(height=80, width=80, shortest_edge=90)])
@@ -99,16 +99,16 @@ def test_equals_pillow_at_any_size(height, width, to_height, to_width, resample,
         image = (image > 127).astype(np.uint8) * 255
     filtered = Image.Resampling(resample)
     pillow = Image.fromarray(image).resize((to_width, height), filtered).resize((to_width, to_height), filtered)
-    ours = resize_exactly(torch.from_numpy(image).permute(2, 0, 1)[None], to_height, to_width, resample=resample)
-    assert np.array_equal(ours[0].permute(1, 2, 0).numpy(), np.asarray(pillow))
+    resized = resize_exactly(torch.from_numpy(image).permute(2, 0, 1)[None], to_height, to_width, resample=resample)
+    assert np.array_equal(resized[0].permute(1, 2, 0).numpy(), np.asarray(pillow))
 
 
 @pytest.mark.parametrize("size", [(360, 640), (720, 1280), (1080, 1920), (854, 480)])
 def test_equals_pillow_at_the_sizes_of_videos(size):
     image = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
     pillow = Image.fromarray(image).resize((384, size[0]), 3).resize((384, 384), 3)
-    ours = resize_exactly(torch.from_numpy(image).permute(2, 0, 1)[None], 384, 384, resample=3)
-    assert np.array_equal(ours[0].permute(1, 2, 0).numpy(), np.asarray(pillow))
+    resized = resize_exactly(torch.from_numpy(image).permute(2, 0, 1)[None], 384, 384, resample=3)
+    assert np.array_equal(resized[0].permute(1, 2, 0).numpy(), np.asarray(pillow))
 
 
 def test_weights_of_an_output_pixel_sum_to_one():

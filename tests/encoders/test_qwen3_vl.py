@@ -15,7 +15,6 @@ from transformers import (
 )
 
 from focus_eval.core.errors import EncoderError, InvalidInput
-from focus_eval.encoders.protocol import GivesEmbeddings, GivesLogits, Scorer
 from focus_eval.encoders.registry import encoder_gmacs_of, encoder_revision, make_encoder
 from support.tiny_transformers import write_tiny_qwen3_vl
 
@@ -44,7 +43,7 @@ def reranker(folder):
     return make_encoder("qwen3_vl_reranker", checkpoint=str(folder), device="cpu", max_pixels=MAX_PIXELS)
 
 
-class Theirs:
+class ReferenceModel:
     """transformers' own way: the processor makes prompt, pictures and tokens, and the whole model runs on them."""
 
     def __init__(self, folder) -> None:
@@ -58,8 +57,11 @@ class Theirs:
     def __call__(self, system, parts, frame=None):
         """Return the last token's state `(d,)` and its logits."""
         content = [{"type": "text", "text": part} for part in parts] + [{"type": "image"}] * (frame is not None)
-        said = [{"role": "system", "content": [{"type": "text", "text": system}]}, {"role": "user", "content": content}]
-        text = self.processor.apply_chat_template(said, add_generation_prompt=True, tokenize=False)
+        messages = [
+            {"role": "system", "content": [{"type": "text", "text": system}]},
+            {"role": "user", "content": content},
+        ]
+        text = self.processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         images = None if frame is None else [Image.fromarray(frame)]
         inputs = self.processor(text=[text], images=images, return_tensors="pt")
         with torch.inference_mode():
@@ -69,32 +71,32 @@ class Theirs:
 
 
 @pytest.fixture(scope="module")
-def theirs(folder):
-    return Theirs(folder)
+def reference(folder):
+    return ReferenceModel(folder)
 
 
-def test_embeddings_are_the_last_tokens_of_the_whole_model(embedder, theirs, frames):
+def test_embeddings_are_the_last_tokens_of_the_whole_model(embedder, reference, frames):
     features = embedder.embed(frames)
-    expected = np.stack([theirs("Represent the user's input.", [], frame)[0] for frame in frames])
+    expected = np.stack([reference("Represent the user's input.", [], frame)[0] for frame in frames])
     assert np.allclose(features, expected, rtol=1e-4, atol=1e-4)
     unit = expected / np.linalg.norm(expected, axis=1, keepdims=True)
     for query in QUERIES:
-        text, _ = theirs("Retrieve images or text relevant to the user's query.", [query])
+        text, _ = reference("Retrieve images or text relevant to the user's query.", [query])
         cosine = unit @ (text / np.linalg.norm(text))
         assert np.abs(embedder.cosine(features, query) - cosine).max() < 1e-5
     assert np.ptp(cosine) > 1e-3  # there is something to compare
 
 
-def test_odds_are_those_of_yes_against_no_in_the_whole_model(reranker, theirs, frames):
+def test_odds_are_those_of_yes_against_no_in_the_whole_model(reranker, reference, frames):
     judge = (
         "Judge whether the Document meets the requirements based on the Query and the Instruct provided. "
         'Note that the answer can only be "yes" or "no".'
     )
     instruct = "<Instruct>: Given a search query, retrieve relevant candidates that answer the query."
-    yes, no = (theirs.processor.tokenizer.get_vocab()[word] for word in ("yes", "no"))
+    yes, no = (reference.processor.tokenizer.get_vocab()[word] for word in ("yes", "no"))
     features = reranker.embed(frames)
     for query in QUERIES:
-        logits = [theirs(judge, [instruct, "<Query>:", query, "\n<Document>:"], frame)[1] for frame in frames]
+        logits = [reference(judge, [instruct, "<Query>:", query, "\n<Document>:"], frame)[1] for frame in frames]
         odds = np.array([row[yes] - row[no] for row in logits])
         assert np.allclose(reranker.logits(features, query), odds, rtol=1e-4, atol=1e-4)
         assert np.allclose(reranker.relevance(features, query), 1 / (1 + np.exp(-odds)), atol=1e-5)
@@ -102,11 +104,10 @@ def test_odds_are_those_of_yes_against_no_in_the_whole_model(reranker, theirs, f
 
 
 def test_they_are_what_samplers_may_ask(embedder, reranker):
-    assert isinstance(embedder, Scorer)
-    assert isinstance(embedder, GivesEmbeddings)
-    assert isinstance(reranker, Scorer)
-    assert isinstance(reranker, GivesLogits)
-    assert not embedder.fills_batches
+    assert embedder.overrides("embeddings")
+    assert reranker.overrides("logits")
+    assert not reranker.overrides("embeddings")
+    assert not embedder.image_rules.has_one_size
 
 
 def counted(run):
@@ -123,15 +124,15 @@ def counted(run):
 
 def test_the_cost_is_that_of_the_forwards_really_made(folder, embedder, reranker):
     square = np.zeros((1, 64, 128, 3), dtype=np.uint8)  # just max_pixels
-    asked = {"checkpoint": str(folder), "max_pixels": MAX_PIXELS}
-    assert embedder.gmacs == encoder_gmacs_of("qwen3_vl_embedding", asked)
+    options = {"checkpoint": str(folder), "max_pixels": MAX_PIXELS}
+    assert embedder.gmacs == encoder_gmacs_of("qwen3_vl_embedding", options)
     assert embedder.gmacs == {"image": pytest.approx(counted(lambda: embedder.embed(square)), rel=1e-9)}
-    assert reranker.gmacs == encoder_gmacs_of("qwen3_vl_reranker", asked)
+    assert reranker.gmacs == encoder_gmacs_of("qwen3_vl_reranker", options)
     features = reranker.embed(square)
     assert reranker.gmacs["image"] == pytest.approx(counted(lambda: reranker.embed(square)), rel=1e-9)
     query = "q" * 64  # of the byte tokenizer
-    found = counted(lambda: reranker.logits(features, query))
-    assert reranker.gmacs["fusion"] == pytest.approx(found, rel=1e-4)  # the last product is left out
+    gmacs = counted(lambda: reranker.logits(features, query))
+    assert reranker.gmacs["fusion"] == pytest.approx(gmacs, rel=1e-4)  # the last product is left out
 
 
 def test_the_published_sizes_cost_what_their_configurations_say():
@@ -149,11 +150,11 @@ def test_the_published_sizes_cost_what_their_configurations_say():
 
 
 def test_revisions_name_what_can_change_a_number(folder, embedder, reranker):
-    asked = {"checkpoint": str(folder), "max_pixels": MAX_PIXELS}
+    options = {"checkpoint": str(folder), "max_pixels": MAX_PIXELS}
     for scorer in (embedder, reranker):
-        assert encoder_revision(scorer.name, asked) == scorer.revision
-        assert encoder_revision(scorer.name, {**asked, "max_pixels": 2 * MAX_PIXELS}) != scorer.revision
-        assert encoder_revision(scorer.name, {**asked, "instruction": "Find it."}) != scorer.revision
+        assert encoder_revision(scorer.name, options) == scorer.revision
+        assert encoder_revision(scorer.name, {**options, "max_pixels": 2 * MAX_PIXELS}) != scorer.revision
+        assert encoder_revision(scorer.name, {**options, "instruction": "Find it."}) != scorer.revision
 
 
 def test_a_long_query_loses_its_end_and_the_prompt_keeps_its_own(embedder, reranker):

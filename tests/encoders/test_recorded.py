@@ -1,8 +1,9 @@
-"""Recorded relevance is what the file says, or an error that names the frame."""
+"""Recorded relevance equals the file, or an error names the missing frame."""
 
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import asdict
 from pathlib import Path
 
@@ -87,7 +88,7 @@ def test_an_edited_file_is_another_revision(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "says"),
+    ("name", "content", "message"),
     [
         ("gone.npz", None, "No such file"),
         ("kept.csv", b"", "relevance is read from"),
@@ -104,13 +105,13 @@ def test_an_edited_file_is_another_revision(tmp_path):
         ("kept.jsonl", (line() + "\n" + line(values=(0.25, 0.6))).encode(), "frame 7 is recorded twice"),
     ],
 )
-def test_a_file_that_holds_no_relevance_says_what_is_wrong(tmp_path, name, content, says):
+def test_a_file_that_holds_no_relevance_says_what_is_wrong(tmp_path, name, content, message):
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(InvalidInput, match=name) as caught:
         RecordedScorer(path=path)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("trace", [np.zeros((2, 2)), np.array(["a"]), [], [np.nan], [0.5, 1.5], [0.5, -0.1]])
@@ -124,3 +125,19 @@ def test_exactly_one_source_is_needed(tmp_path):
         RecordedScorer()
     with pytest.raises(InvalidInput, match="exactly one of the two"):
         RecordedScorer([0.5], path=tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("shape", ["(1000000000000000,)", "(9999999999999999999999,)"])
+@pytest.mark.parametrize("suffix", ["npy", "npz"])
+def test_an_array_that_states_a_huge_shape_is_one_line(shape, suffix, tmp_path):
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+    path = tmp_path / f"trace.{suffix}"
+    if suffix == "npy":
+        path.write_bytes(content)
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("relevance.npy", content)
+    with pytest.raises(InvalidInput, match=r"trace.*no recorded relevance can be read") as caught:
+        RecordedScorer(path=path)
+    assert "\n" not in str(caught.value)

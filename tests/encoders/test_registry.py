@@ -14,13 +14,15 @@ import pytest
 from focus_eval.core.errors import InvalidInput, MissingDependency, PluginError, UnknownName
 from focus_eval.core.options import declared_types
 from focus_eval.core.plugins import Plugin
+from focus_eval.encoders.base import Encoder
 from focus_eval.encoders.registry import ENCODERS, make_encoder, read_encoder
 
 
-class Toy:
+class Toy(Encoder):
     """A plugin: relevance is a constant."""
 
     name = "toy"
+    reads_frames = False
 
     def __init__(
         self,
@@ -38,17 +40,21 @@ class Toy:
     def relevance_of(self, video, frames, query):
         return np.full(len(frames), self.level)
 
+
+class OfTheVersionBefore:
+    """A plugin without the base class, as it was written for version 0.1."""
+
+    name, revision = "bad", "1"
+
+    def relevance_of(self, video, frames, query):
+        return np.full(len(frames), 0.5)
+
     def close(self):
         pass
 
 
-class NoScorer:
-    pass
-
-
-class NoRevision:
-    def close(self):
-        pass
+class NoRevision(Encoder):
+    name = "bad"
 
 
 @pytest.fixture
@@ -85,15 +91,15 @@ def test_a_plugin_is_made_by_its_name(plugins):
 
 def test_strings_of_a_command_line_become_what_the_option_is(plugins):
     plugins(toy="toy_plugin:Toy")
-    given = {"level": "1", "depth": "none", "folder": "a/b", "mode": "high", "loud": "true", "label": "12"}
+    options = {"level": "1", "depth": "none", "folder": "a/b", "mode": "high", "loud": "true", "label": "12"}
     expected = {"level": 1.0, "depth": None, "folder": Path("a/b"), "mode": "high", "loud": True, "label": "12"}
-    assert read_encoder("toy", given) == ("toy", expected)
+    assert read_encoder("toy", options) == ("toy", expected)
     assert read_encoder("toy:depth=7", {}) == ("toy", {"depth": 7})
     assert read_encoder("toy", {"level": 0.5, "depth": 2}) == ("toy", {"level": 0.5, "depth": 2})
 
 
 @pytest.mark.parametrize(
-    ("option", "text", "says"),
+    ("option", "text", "message"),
     [
         ("level", "much", "a finite number"),
         ("depth", "1.5", "an integer or none"),
@@ -104,25 +110,25 @@ def test_strings_of_a_command_line_become_what_the_option_is(plugins):
         ("depth", 1.5, "an integer or none"),
     ],
 )
-def test_a_string_of_another_kind_is_refused_by_option(plugins, option, text, says):
+def test_a_string_of_another_kind_is_refused_by_option(plugins, option, text, message):
     plugins(toy="toy_plugin:Toy")
-    with pytest.raises(InvalidInput, match=f"option '{option}' of encoder 'toy' must be {says}, got {text!r}"):
+    with pytest.raises(InvalidInput, match=f"option '{option}' of encoder 'toy' must be {message}, got {text!r}"):
         make_encoder("toy", **{option: text})
 
 
 @pytest.mark.parametrize(
-    ("value", "says"),
+    ("value", "message"),
     [
         ("a_module_nobody_has:Toy", "encoder plugin 'bad' .* cannot be loaded: ModuleNotFoundError: No module named"),
         ("toy_plugin:Missing", "encoder plugin 'bad' .* cannot be loaded"),
-        ("toy_plugin:np", "encoder plugin 'bad' .* is not a class"),
-        ("toy_plugin:NoScorer", "encoder plugin 'bad' .*NoScorer.* is not an encoder"),
+        ("toy_plugin:np", "encoder plugin 'bad' .* derive it from focus_eval.encoders.base.Encoder"),
+        ("toy_plugin:OfTheVersionBefore", "encoder plugin 'bad' .* derive it from focus_eval.encoders.base.Encoder"),
         ("toy_plugin:NoRevision", "encoder 'bad': .*NoRevision has no name or no revision"),
     ],
 )
-def test_a_broken_plugin_raises_and_says_which(plugins, value, says):
+def test_a_broken_plugin_raises_and_says_which(plugins, value, message):
     plugins(bad=value, toy="toy_plugin:Toy")
-    with pytest.raises(PluginError, match=says):
+    with pytest.raises(PluginError, match=message):
         make_encoder("bad")
     assert make_encoder("toy").level == 0.5
 

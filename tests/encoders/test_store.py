@@ -33,9 +33,9 @@ def path(tmp_path):
 
 @pytest.fixture
 def store(path):
-    made = RelevanceStore(path)
-    yield made
-    made.close()
+    store = RelevanceStore(path)
+    yield store
+    store.close()
 
 
 def vectors_of(frames, *, writer=0, d=8):
@@ -51,8 +51,8 @@ def test_embeddings_come_back_to_the_bit_in_asked_order_with_repeats(store):
     vectors = np.random.default_rng(0).normal(size=(4, 384)).astype(np.float32)
     vectors[0, :3] = (np.float32(1e-45), -0.0, np.finfo(np.float32).max)
     np.testing.assert_array_equal(store.put_embeddings(SCORER, VIDEO, frames, vectors), vectors)
-    found, back = store.embeddings(SCORER, VIDEO, np.array([0, 5, 7, 7, 900_000_000_000]))
-    np.testing.assert_array_equal(found, [True, False, True, True, True])
+    is_stored, back = store.embeddings(SCORER, VIDEO, np.array([0, 5, 7, 7, 900_000_000_000]))
+    np.testing.assert_array_equal(is_stored, [True, False, True, True, True])
     assert back.dtype == np.float32
     assert back.tobytes() == vectors[[3, 0, 0, 2]].tobytes()
 
@@ -67,27 +67,27 @@ def test_relevance_comes_back_to_the_bit_and_nan_where_unknown(store):
 
 
 def test_nothing_known_and_nothing_asked_are_empty(store):
-    found, vectors = store.embeddings(SCORER, VIDEO, np.array([1, 2]))
-    assert (found.tolist(), vectors.shape) == ([False, False], (0, 0))
+    is_stored, vectors = store.embeddings(SCORER, VIDEO, np.array([1, 2]))
+    assert (is_stored.tolist(), vectors.shape) == ([False, False], (0, 0))
     nothing = np.array([], dtype=np.int64)
     assert store.embeddings(SCORER, VIDEO, nothing)[0].shape == (0,)
     assert store.put_embeddings(SCORER, VIDEO, nothing, np.empty((0, 8), np.float32)).shape == (0, 8)
     assert store.put_relevance(SCORER, VIDEO, QUERY, nothing, np.empty(0)).shape == (0,)
 
 
-@pytest.mark.parametrize("other", [("rev 2", VIDEO, QUERY), (SCORER, "ffff", QUERY), (SCORER, VIDEO, "a dog")])
-def test_scorer_video_and_query_each_keep_their_own(store, other):
+@pytest.mark.parametrize("series", [("rev 2", VIDEO, QUERY), (SCORER, "ffff", QUERY), (SCORER, VIDEO, "a dog")])
+def test_scorer_video_and_query_each_keep_their_own(store, series):
     frames = np.array([1, 2])
     store.put_relevance(SCORER, VIDEO, QUERY, frames, np.array([0.25, 0.5]))
-    assert np.isnan(store.relevance(*other, frames)).all()
-    store.put_relevance(*other, frames, np.array([0.75, 1.0]))
+    assert np.isnan(store.relevance(*series, frames)).all()
+    store.put_relevance(*series, frames, np.array([0.75, 1.0]))
     np.testing.assert_array_equal(store.relevance(SCORER, VIDEO, QUERY, frames), [0.25, 0.5])
 
 
 def test_what_was_put_first_stays_and_is_what_a_later_put_returns(store):
     store.put_embeddings(SCORER, VIDEO, np.array([1, 2]), vectors_of([1, 2], writer=1))
-    kept = store.put_embeddings(SCORER, VIDEO, np.array([3, 2]), vectors_of([3, 2], writer=2))
-    np.testing.assert_array_equal(kept, np.concatenate([vectors_of([3], writer=2), vectors_of([2], writer=1)]))
+    stored = store.put_embeddings(SCORER, VIDEO, np.array([3, 2]), vectors_of([3, 2], writer=2))
+    np.testing.assert_array_equal(stored, np.concatenate([vectors_of([3], writer=2), vectors_of([2], writer=1)]))
     store.put_relevance(SCORER, VIDEO, QUERY, np.array([1]), np.array([0.5]))
     np.testing.assert_array_equal(
         store.put_relevance(SCORER, VIDEO, QUERY, np.array([1, 2]), np.array([0.1, 0.2])), [0.5, 0.2]
@@ -139,23 +139,23 @@ def test_a_store_made_anew_at_the_same_path_forgets_the_old_numbers(store, path)
 
 
 def test_the_fingerprint_is_of_the_content_not_of_the_name(store, tmp_path):
-    first, copy, other = (tmp_path / name for name in ("a.mp4", "b.mkv", "c.mp4"))
+    first, copy, third = (tmp_path / name for name in ("a.mp4", "b.mkv", "c.mp4"))
     first.write_bytes(b"frames" * 1000)
     shutil.copy(first, copy)
-    other.write_bytes(b"Frames" + b"frames" * 999)
-    prints = [store.video_fingerprint(item) for item in (first, copy, other)]
+    third.write_bytes(b"Frames" + b"frames" * 999)
+    prints = [store.video_fingerprint(item) for item in (first, copy, third)]
     assert prints[0] == prints[1] != prints[2]
-    other.write_bytes(b"frames" * 1000)
-    assert store.video_fingerprint(other) == prints[0]
+    third.write_bytes(b"frames" * 1000)
+    assert store.video_fingerprint(third) == prints[0]
 
 
 def test_a_file_is_hashed_once_while_it_stays_the_same(store, path, tmp_path, monkeypatch):
     video = tmp_path / "clip.mp4"
     video.write_bytes(b"frames")
-    before = store.video_fingerprint(video)
+    fingerprint = store.video_fingerprint(video)
     monkeypatch.setattr("focus_eval.encoders.store.content_hash", lambda _: pytest.fail("hashed again"))
     monkeypatch.chdir(tmp_path)
-    assert RelevanceStore(path).video_fingerprint("clip.mp4") == before
+    assert RelevanceStore(path).video_fingerprint("clip.mp4") == fingerprint
 
 
 def test_a_video_whose_name_is_not_utf8_is_kept_as_others_are(store, tmp_path):
@@ -186,18 +186,18 @@ def test_a_file_that_is_no_database_is_named(tmp_path):
 
 def test_a_database_of_another_program_is_left_alone(tmp_path):
     path = tmp_path / "other.sqlite"
-    with sqlite3.connect(path) as other:
-        other.execute("CREATE TABLE series (id INTEGER)")
-    before = path.read_bytes()
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE series (id INTEGER)")
+    content = path.read_bytes()
     with pytest.raises(RunError, match=r"other\.sqlite: a database of another program.*choose another file"):
         RelevanceStore(path)
-    assert path.read_bytes() == before
+    assert path.read_bytes() == content
 
 
 def test_a_store_of_another_layout_is_refused(store, path):
     store.close()
-    with sqlite3.connect(path) as other:
-        other.execute("PRAGMA user_version = 99")
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA user_version = 99")
     with pytest.raises(
         RunError, match=r"store\.sqlite: a relevance store of layout 99, this version reads 2; delete it"
     ):
@@ -212,11 +212,13 @@ def test_a_store_damaged_in_the_middle_is_kept_aside_and_begun_again(store, path
         file.seek(16384)
         file.write(b"\xff" * (path.stat().st_size - 32768))
     damaged = path.read_bytes()
-    again = RelevanceStore(path)
-    assert not again.embeddings(SCORER, VIDEO, frames)[0].any()
+    reopened = RelevanceStore(path)
+    assert not reopened.embeddings(SCORER, VIDEO, frames)[0].any()
     assert "kept as store.sqlite.damaged; what it held is computed again" in capsys.readouterr().err
     assert path.with_name("store.sqlite.damaged").read_bytes() == damaged
-    np.testing.assert_array_equal(again.put_embeddings(SCORER, VIDEO, frames, vectors_of(frames)), vectors_of(frames))
+    np.testing.assert_array_equal(
+        reopened.put_embeddings(SCORER, VIDEO, frames, vectors_of(frames)), vectors_of(frames)
+    )
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
@@ -250,8 +252,8 @@ LIMITED = """
 """
 
 
-def limited(path, what):
-    command = [sys.executable, "-c", textwrap.dedent(LIMITED), str(path), what]
+def limited(path, limit):
+    command = [sys.executable, "-c", textwrap.dedent(LIMITED), str(path), limit]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
@@ -260,21 +262,21 @@ def test_a_read_only_folder_is_one_clear_line(tmp_path):
     folder.mkdir()
     tmp_path.chmod(0o755)
     folder.chmod(0o555)
-    said = limited(folder / "store.sqlite", "read-only")
+    message = limited(folder / "store.sqlite", "read-only")
     folder.chmod(0o755)
-    assert "store.sqlite: the store cannot be" in said
-    assert said.count("\n") == 1
+    assert "store.sqlite: the store cannot be" in message
+    assert message.count("\n") == 1
 
 
 def test_a_file_that_may_not_grow_is_one_clear_line_and_keeps_what_it_has(path):
-    said = limited(path, "no space")
-    assert said.startswith(f"{path}: ")
-    assert "space" in said
-    assert said.count("\n") == 1
+    message = limited(path, "no space")
+    assert message.startswith(f"{path}: ")
+    assert "space" in message
+    assert message.count("\n") == 1
     store = RelevanceStore(path)
     np.testing.assert_array_equal(store.relevance("s", "v", "q", np.arange(4)), np.arange(4) / 4)
-    found, vectors = store.embeddings("s", "v", np.arange(2000))
-    assert (found.sum() % 64, (vectors == 1).all()) == (0, True)
+    is_stored, vectors = store.embeddings("s", "v", np.arange(2000))
+    assert (is_stored.sum() % 64, (vectors == 1).all()) == (0, True)
 
 
 def test_a_disk_that_is_full_is_one_clear_line(path):
@@ -300,8 +302,8 @@ def test_threads_share_one_store(store):
     for thread in threads:
         thread.join()
     for writer in range(8):
-        found, vectors = store.embeddings(SCORER, f"video {writer}", np.arange(200))
-        assert found.all()
+        is_stored, vectors = store.embeddings(SCORER, f"video {writer}", np.arange(200))
+        assert is_stored.all()
         np.testing.assert_array_equal(vectors, vectors_of(np.arange(200), writer=writer))
 
 
@@ -347,8 +349,8 @@ def test_a_forked_child_writes_beside_its_parent(store, path):
     store.put_relevance(SCORER, VIDEO, QUERY, np.array([1]), np.array([0.5]))
     child = os.fork()
     if child == 0:
-        known = store.relevance(SCORER, VIDEO, QUERY, np.array([1]))[0]
-        store.put_relevance(SCORER, VIDEO, QUERY, np.array([2]), np.array([known / 2]))
+        value = store.relevance(SCORER, VIDEO, QUERY, np.array([1]))[0]
+        store.put_relevance(SCORER, VIDEO, QUERY, np.array([2]), np.array([value / 2]))
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     store.put_relevance(SCORER, VIDEO, QUERY, np.array([3]), np.array([0.75]))
@@ -373,19 +375,19 @@ def test_a_writer_killed_in_the_middle_loses_at_most_the_put_it_was_in(path):
     start = 0
     for n_puts in (1, 2, 4, 6, 8):
         process = started(WRITER, path, start)  # which waits for the first put
-        said = [process.stdout.readline() for _ in range(n_puts)]
+        lines = [process.stdout.readline() for _ in range(n_puts)]
         process.send_signal(signal.SIGKILL)
-        said += process.stdout.read().split()
+        lines += process.stdout.read().split()
         assert process.wait() == -signal.SIGKILL
-        done = int(said[-1]) + 64
+        n_stored = int(lines[-1]) + 64
         store = RelevanceStore(path)
-        found, vectors = store.embeddings("s", "v", np.arange(done + 64))
-        assert found[:done].all(), "what a put returned from is kept"
-        assert found[done:].all() or not found[done:].any(), "a put is kept whole or not at all"
-        np.testing.assert_array_equal(vectors[:, 0], np.flatnonzero(found))
+        is_stored, vectors = store.embeddings("s", "v", np.arange(n_stored + 64))
+        assert is_stored[:n_stored].all(), "what a put returned from is kept"
+        assert is_stored[n_stored:].all() or not is_stored[n_stored:].any(), "a put is kept whole or not at all"
+        np.testing.assert_array_equal(vectors[:, 0], np.flatnonzero(is_stored))
         assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
         store.close()
-        start = int(found.sum())
+        start = int(is_stored.sum())
     assert start >= (1 + 2 + 4 + 6 + 8 + 5) * 64
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from focus_eval.encoders.upload import Uploader, fetched
+from focus_eval.encoders.upload import Uploader, start_fetch
 
 DEVICES = [
     "cpu",
@@ -22,20 +22,20 @@ def pictures(n, height, width, seed):
 def test_parts_of_any_layout_arrive_in_order_and_neighbours_of_one_size_together(device):
     whole = pictures(9, 12, 20, 0)
     parts = [whole[:2], whole[::3], pictures(1, 30, 8, 1), np.broadcast_to(whole[:1], (4, 12, 20, 3))]
-    found = Uploader(torch.device(device)).upload(parts)
-    assert [tuple(part.shape) for part in found] == [(5, 12, 20, 3), (1, 30, 8, 3), (4, 12, 20, 3)]
-    assert np.array_equal(found[0].cpu().numpy(), np.concatenate(parts[:2]))
-    assert np.array_equal(found[1].cpu().numpy(), parts[2])
-    assert np.array_equal(found[2].cpu().numpy(), parts[3])
+    tensors = Uploader(torch.device(device)).upload(parts)
+    assert [tuple(part.shape) for part in tensors] == [(5, 12, 20, 3), (1, 30, 8, 3), (4, 12, 20, 3)]
+    assert np.array_equal(tensors[0].cpu().numpy(), np.concatenate(parts[:2]))
+    assert np.array_equal(tensors[1].cpu().numpy(), parts[2])
+    assert np.array_equal(tensors[2].cpu().numpy(), parts[3])
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_later_batch_does_not_touch_an_earlier_one(device):
     uploader = Uploader(torch.device(device))
     batches = [pictures(4, 40 - at, 60, at) for at in range(8)]
-    found = [uploader.upload([batch])[0] for batch in batches]
-    for batch, here in zip(batches, found, strict=True):
-        assert np.array_equal(here.cpu().numpy(), batch)
+    tensors = [uploader.upload([batch])[0] for batch in batches]
+    for batch, tensor in zip(batches, tensors, strict=True):
+        assert np.array_equal(tensor.cpu().numpy(), batch)
 
 
 def test_the_buffer_is_made_once_for_batches_that_fit():
@@ -49,6 +49,6 @@ def test_the_buffer_is_made_once_for_batches_that_fit():
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_result_is_that_of_the_moment_it_was_asked_for(device):
     tensor = torch.arange(1000.0, device=device)
-    result = fetched(tensor * 2)
+    result = start_fetch(tensor * 2)
     assert torch.equal(result(), torch.arange(1000.0) * 2)
     assert result().device.type == "cpu"

@@ -40,8 +40,8 @@ COVERAGE = {
 
 def coverage():
     """The range of each table that scripts/statistics_coverage.py writes."""
-    found = {what: numbers(what.split("`")[1], *columns) for what, columns in COVERAGE.items()}
-    return table(*((what, f"{min(of):.1f}", f"{max(of):.1f}") for what, of in found.items()))
+    values_by_text = {text: numbers(text.split("`")[1], *columns) for text, columns in COVERAGE.items()}
+    return table(*((text, f"{min(of):.1f}", f"{max(of):.1f}") for text, of in values_by_text.items()))
 
 
 def gpu_hours():
@@ -52,8 +52,8 @@ def gpu_hours():
     hours |= {"aks": published["aks"], "aks_dense": published["aks_no_prefilter"]}
     lines = []
     for name, pulls in PULLS.items():
-        made = [pulls / rates[precision] / 3600 for precision in ("fp32", "tf32")]
-        lines.append((name, f"{pulls:,}", hours[name], *(f"{value:.{1 if value > 10 else 2}f}" for value in made)))
+        estimates = [pulls / rates[precision] / 3600 for precision in ("fp32", "tf32")]
+        lines.append((name, f"{pulls:,}", hours[name], *(f"{value:.{1 if value > 10 else 2}f}" for value in estimates)))
     return table(*lines)
 
 
@@ -68,17 +68,17 @@ PULLS = {
 
 def recorded():
     """The cases recorded from the authors' code, each of which a test of its sampler compares."""
-    said = {
+    sentences = {
         ("focus_released", "focus_released_rounding"): "pulled frames in order, keyframes; {} with arms and scores",
         ("aks",): "keyframes",
         ("wfs_sb",): "peaks, kept segments, budgets, keyframes",
         ("qca",): "weights within 2e-6, budgets, keyframes",
     }
     lines = []
-    for names, what in said.items():
+    for names, sentence in sentences.items():
         cases = [case for name in names for case in json.loads((ROOT / f"tests/recorded/{name}.json").read_text())]
         with_arms = sum("arms" in case for case in cases)
-        lines.append((f"`{names[0]}`", what.format(with_arms), f"{len(cases)} of {len(cases)}"))
+        lines.append((f"`{names[0]}`", sentence.format(with_arms), f"{len(cases)} of {len(cases)}"))
     return table(*lines)
 
 

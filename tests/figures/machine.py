@@ -28,12 +28,12 @@ def machine():
     """What the commands that a person waits for take."""
     of = measured("machine")
     ten, hour = "select, 10 seconds of 360p, 300 frames scored", "select, one hour of 720p, 1587 frames scored"
-    again, peak = "select, the same again", "GB at the peak"
+    second_run, peak = "select, the same again", "GB at the peak"
     at_360p, at_720p = (of[f"decode a frame that focus asks for, {size}", "core ms"] for size in ("360p", "720p"))
     return [
         f"{at_360p} processor ms at 360p, {at_720p} at 720p",
         f"10 seconds of 360p, 300 frames scored: {of[ten, 'processor s']} processor seconds, {of[ten, peak]} GB; again "
-        f"with `--store`: {of[again, 'processor s']} processor seconds",
+        f"with `--store`: {of[second_run, 'processor s']} processor seconds",
         f"-k 64`, one hour of 720p, 1587 frames scored: {of[hour, 's']} s, {of[hour, peak]} GB",
     ]
 
@@ -42,7 +42,7 @@ def reading():
     """Seconds to read the frames of FOCUS, and one index after the other."""
     of = measured("machine")
     shorter, longer = (
-        [of[f"read for focus, {clip}, {way}", "s"] for way in ("ours", "one at a time")]
+        [of[f"read for focus, {clip}, {method}", "s"] for method in ("ours", "one at a time")]
         for clip in ("20 min 360p", "60 min 720p")
     )
     return [
@@ -55,36 +55,36 @@ def node():
     """How busy simulated GPUs are, by resolution and GPUs."""
     of = measured("node")
     lines = []
-    for nodes in dict.fromkeys(what.rpartition(" GPUs, ")[0] for what, _ in of):
+    for nodes in dict.fromkeys(machine_text.rpartition(" GPUs, ")[0] for machine_text, _ in of):
         video, gpus = nodes.split(", ")
         if gpus == "4" or (gpus == "1" and video != "720p"):
             continue
-        ways = ("one worker per GPU", "a worker for every 8 cores")
-        lines.append((video, gpus, *(f"{of[f'{nodes} GPUs, {way}', '% busy']} %" for way in ways)))
+        methods = ("one worker per GPU", "a worker for every 8 cores")
+        lines.append((video, gpus, *(f"{of[f'{nodes} GPUs, {method}', '% busy']} %" for method in methods)))
     return table(*lines)
 
 
 def span(values):
     """E.g. "98 to 99 %"."""
-    least, most = (f"{100 * value:.0f}" for value in (min(values), max(values)))
-    return f"{least} %" if least == most else f"{least} to {most} %"
+    lowest, highest = (f"{100 * value:.0f}" for value in (min(values), max(values)))
+    return f"{lowest} %" if lowest == highest else f"{lowest} to {highest} %"
 
 
 def answering():
     """How busy a simulated GPU is while a model answers."""
     rows = rows_of(PUBLISHED / "answer_simulation.csv")
 
-    def busy(video, *ways, few):
-        of = [row for row in rows if row["video"] == video and (row["cores each"] == "8") == few]
-        return span([float(row[way]) for row in of for way in ways])
+    def busy(video, *columns, is_few):
+        of = [row for row in rows if row["video"] == video and (row["cores each"] == "8") == is_few]
+        return span([float(row[column]) for row in of for column in columns])
 
-    assert busy("720p", "between", few=True) == busy("720p", "between", few=False)
-    assert busy("1080p", "between", few=True) == busy("1080p", "between", few=False)
+    assert busy("720p", "between", is_few=True) == busy("720p", "between", is_few=False)
+    assert busy("1080p", "between", is_few=True) == busy("1080p", "between", is_few=False)
     return [
-        f"at 720p {busy('720p', 'ahead', 'together', few=False)} of the time with 16 or more cores per GPU and "
-        f"{busy('720p', 'ahead', 'together', few=True)} with 8; at 1080p "
-        f"{busy('1080p', 'ahead', 'together', few=False)} and {busy('1080p', 'ahead', 'together', few=True)}",
-        f"the GPU would be busy {busy('720p', 'between', few=True)} and {busy('1080p', 'between', few=True)}",
+        f"at 720p {busy('720p', 'ahead', 'together', is_few=False)} of the time with 16 or more cores per GPU and "
+        f"{busy('720p', 'ahead', 'together', is_few=True)} with 8; at 1080p "
+        f"{busy('1080p', 'ahead', 'together', is_few=False)} and {busy('1080p', 'ahead', 'together', is_few=True)}",
+        f"the GPU would be busy {busy('720p', 'between', is_few=True)} and {busy('1080p', 'between', is_few=True)}",
         "Qwen2-VL (`scripts/answer_simulation.py`; 32 or 64 frames, 0.6 s a forward with 32)",
     ]
 
@@ -109,37 +109,32 @@ def total(rows, column):
 
 def clips():
     """Clips and files of others that are read exactly; every clip is in one of its columns."""
-    (others,) = rows_of(PUBLISHED / "devices.csv")
-    made = rows_of(PUBLISHED / "clips.csv")
-    assert [total(made, column) for column in ("refused", "wrong", "not made")] == [0, 0, 0]
-    assert int(others["files"]) == int(others["right"]) + int(others["refused rightly"])
+    (device_line,) = rows_of(PUBLISHED / "devices.csv")
+    clips_made = rows_of(PUBLISHED / "clips.csv")
+    assert [total(clips_made, column) for column in ("refused", "wrong", "not made")] == [0, 0, 0]
+    assert int(device_line["files"]) == int(device_line["right"]) + int(device_line["refused rightly"])
     return [
-        f"makes {total(made, 'exact')} clips",
-        f"Of {others['files']} files of other projects' tests, {others['right']} are right and "
-        f"{others['refused rightly']} refused with cause",
+        f"makes {total(clips_made, 'exact')} clips",
+        f"Of {device_line['files']} files of other projects' tests, {device_line['right']} are right and "
+        f"{device_line['refused rightly']} refused with cause",
     ]
 
 
-SINGLE = {
-    "a byte or bit, H.264": ("h264",),
-    "a byte or bit, MPEG-4, FFV1, MPEG-2 transport stream": ("mpeg4", "ffv1", "mpeg2.ts"),
-    "a byte or bit, others": ("hevc", "mpeg2.mpg", "vp8", "vp9", "av1", "mjpeg", "wmv2"),
-}
+CODECS = {"H.264": "h264", "HEVC": "hevc", "VP8": "vp8", "VP9": "vp9", "AV1": "av1", "MPEG-4": "mpeg4",
+          "MPEG-2": "mpeg2", "MJPEG": "mjpeg", "ProRes": "prores", "FFV1": "ffv1", "WMV 2": "wmv2"}  # fmt: skip
 
 
 def faults():
     """What the reader makes of damaged files; none crashes, hangs or is read shorter than it is."""
     rows = rows_of(PUBLISHED / "faults.csv")
     assert [total(rows, column) for column in ("crashed", "hung", "shorter")] == [0, 0, 0]
-    stretches = [row for row in rows if row["damage"] == "stretches of bytes"]
-    kinds = {"stretches of bytes": stretches}
-    for what, clips_of in SINGLE.items():
-        kinds[what] = [row for row in rows if row not in stretches and row["clip"].startswith(clips_of)]
+    columns = ("right", "refused", "refused falsely", "wrong", "wrong without a sign")
     lines = []
-    for what, of in kinds.items():
-        right, refused, falsely, wrong = (total(of, name) for name in ("right", "refused", "refused falsely", "wrong"))
-        lines.append((what, *map(str, (right, refused + falsely, falsely, wrong))))
-    assert sum(map(len, kinds.values())) == len(rows)
+    for codec, prefix in CODECS.items():
+        for damage in ("stretches of bytes", "one byte or bit"):
+            group = [row for row in rows if row["damage"] == damage and row["clip"].startswith(prefix)]
+            right, refused, falsely, *wrong = (total(group, column) for column in columns)
+            lines.append((f"{codec}, {damage}", *map(str, (right, refused + falsely, falsely, *wrong))))
     n_files, n_clips = sum(total(rows, column) for column in list(rows[0])[2:]), len({row["clip"] for row in rows})
     return [f"{n_files} files made from {n_clips} clips", *table(*lines)]
 
@@ -161,11 +156,11 @@ def load():
     costs = [
         f"{of[f'{name}, {size}', 'processor s']} s, {of[f'{name}, {size}', 'MiB at the peak']} MiB" for name in commands
     ]
-    most = "report, 1,000,000 rows"
+    largest = "report, 1,000,000 rows"
     return [
         size,
         *(f"`{name}` {cost}" for name, cost in zip(commands, costs, strict=True)),
-        f"a million rows: {of[most, 'processor s']} s, {of[most, 'GB at the peak']} GB",
+        f"a million rows: {of[largest, 'processor s']} s, {of[largest, 'GB at the peak']} GB",
     ]
 
 
@@ -206,7 +201,7 @@ def models():
 
 
 def answers_of():
-    """How many questions each shipped table's models answer, as `focus-eval configs` prints it."""
+    """How many questions each shipped table's models answer, as `focus-eval list configs` prints it."""
     shipped = {name: path for name, path in shipped_matrices().items() if path.parent.name == "paper"}
     return {name: (table_of(path), matrix_size(load_matrix(path))[1]) for name, path in shipped.items()}
 
@@ -215,13 +210,15 @@ def tables():
     """Questions answered for each of the paper's tables."""
     of = answers_of()
     assert (of["efficiency"], of["more_benchmarks"][1][-1]) == (("3", ""), "+")
-    numbered = sorted((number, name) for name, (number, asked) in of.items() if number.isdigit() and asked)
+    numbered = sorted((number, name) for name, (number, settings) in of.items() if number.isdigit() and settings)
     assert [name for number, name in numbered if number == "1"] == ["main_results", "reference_models"]
-    said = [f"{number} `{name}` {of[name][1]}" for number, name in numbered if name != "reference_models"]
-    said += [
-        f"`{name}` {asked.removesuffix('+')}" for name, (number, asked) in of.items() if asked and not number.isdigit()
+    texts = [f"{number} `{name}` {of[name][1]}" for number, name in numbered if name != "reference_models"]
+    texts += [
+        f"`{name}` {settings.removesuffix('+')}"
+        for name, (number, settings) in of.items()
+        if settings and not number.isdigit()
     ]
-    return ["Table 3 is `efficiency`", f"`reference_models` {of['reference_models'][1]}", *said]
+    return ["Table 3 is `efficiency`", f"`reference_models` {of['reference_models'][1]}", *texts]
 
 
 def pace():
@@ -263,10 +260,10 @@ def tensors():
 
 def video_tokens():
     """Tokens of 64 frames in LLaVA-Video's layouts (a tower of 27 by 27 patches), and the context of its config."""
-    from focus_eval.lmms.llava_video.checkpoint import Layout
+    from focus_eval.lmms.llava_video.checkpoint import TokenLayout
 
     config = json.loads((ROOT / "tests/recorded/llava_video/config.json").read_text())
-    counts = [Layout(side=27, pooling=pooling, newline="grid").count(64) for pooling in ("bilinear", "average")]
+    counts = [TokenLayout(side=27, pooling=pooling, newline="grid").count(64) for pooling in ("bilinear", "average")]
     return [
         f"64 frames take {counts[0]:,} tokens (bilinear, grid) or {counts[1]:,} (average, grid)",
         f"the context of {config['tokenizer_model_max_length']:,}",

@@ -30,7 +30,7 @@ def ascs(measure):
 
 def answers():
     """What the README says of real models' answers."""
-    within, short, medium = (
+    effects, short, medium = (
         field_row("within", "recall@1"),
         field_row("lengths", "below 180 s"),
         field_row("lengths", "180 to 1200 s"),
@@ -38,8 +38,8 @@ def answers():
     loss = re.sub(r"-(.*) \[-(.*), -(.*)\]", r"\1 [\3, \2]", short[-1])
     return [
         "With a keyframe within a second of the evidence the same question is right "
-        f"{within[1]} points more often (Qwen2.5-VL-7B, LongVideoBench, videos of 180 s and more, 22 selections, 20 of "
-        f"them variants of one method); between uniform and AKS alone, {within[2]}.",
+        f"{effects[1]} points more often (Qwen2.5-VL-7B, LongVideoBench, videos of 180 s and more, 22 selections, 20 "
+        f"of them variants of one method); between uniform and AKS alone, {effects[2]}.",
         f"AKS loses {loss} points to uniform frames on short videos**, and wins {medium[-1]} at 3 to 20 minutes.",
         f"ASCS is {ascs('within 1 s')} points behind AKS within 1 s of the evidence, {ascs('within 5 s')} ahead within "
         "5 s",

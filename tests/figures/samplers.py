@@ -74,8 +74,8 @@ def samplers():
         options = {"relative_cost": CLIP_B32_OVER_BLIP_L} if label.startswith("scan_cover") else {}
         pulls = make_sampler(spec, **options).count_pulls(hour, k=64)
         recalls = "/".join(rounded(rows["realistic", k, label]["2 s"]) for k in ("8", "32"))
-        less = signed(with_interval(row, "all (points)")) if row["all (points)"] else ""
-        lines.append((name, f"{pulls:,}", f"{float(row['forward equivalents (%)']):.2f}", recalls, less, ""))
+        difference = signed(with_interval(row, "all (points)")) if row["all (points)"] else ""
+        lines.append((name, f"{pulls:,}", f"{float(row['forward equivalents (%)']):.2f}", recalls, difference, ""))
     return [line.removesuffix(" |") for line in table(*lines)]
 
 
@@ -109,8 +109,8 @@ def even_budgets():
     even = [difference(rows[k, percent, "even_diverse"], -1) for k in ("8", "32") for percent in BUDGETS]
     likely = [difference(rows[k, p, "even_cover density=likelihood_ratio"]) for k in ("8", "32") for p in BUDGETS]
     assert all(low < 0 < high for _, low, high in (*even, *likely))
-    least, *_, most = sorted(value for value, _, _ in even)
-    return [*table(*lines), f"differences lie between {least:+.1f} and {most:+.1f} points"]
+    lowest, *_, highest = sorted(value for value, _, _ in even)
+    return [*table(*lines), f"differences lie between {lowest:+.1f} and {highest:+.1f} points"]
 
 
 def scan_budgets():
@@ -118,14 +118,14 @@ def scan_budgets():
     rows = at_budgets()
     lines = [("`even_cover`, recall", *(f"{float(rows['8', p, 'even_cover']['recall']):.1f}" for p in BUDGETS))]
     for name, scan in (("fair", "(.3, .6)"), ("good", "(.5, 1)"), ("useless", "(0, 0)")):
-        found = [rows["8", p, f"scan_cover scan_encoder={name}"] for p in BUDGETS]
+        figures = [rows["8", p, f"scan_cover scan_encoder={name}"] for p in BUDGETS]
         channel = CHANNELS[name]
         assert [float(value) for value in scan.strip("()").split(", ")] == [channel.rho, channel.q]
-        lines.append((f"{name} {scan}", *(interval(*difference(row)) for row in found)))
+        lines.append((f"{name} {scan}", *(interval(*difference(row)) for row in figures)))
     for k in ("8", "32"):  # with a good scan the main encoder adds nothing
         for p in BUDGETS:
-            alone, both = (rows[k, p, f"{name} scan_encoder=good"] for name in ("scan_only", "scan_cover"))
-            assert abs(float(alone["recall"]) - float(both["recall"])) < 3
+            scan_only, scan_cover = (rows[k, p, f"{name} scan_encoder=good"] for name in ("scan_only", "scan_cover"))
+            assert abs(float(scan_only["recall"]) - float(scan_cover["recall"])) < 3
     spent = float(rows["8", 4.0, "scan_cover scan_encoder=fair"]["forwards (%)"])
     return [*table(*lines), f"Of 4 % of the frames `scan_cover` spends {spent:.1f} %."]
 
@@ -136,15 +136,15 @@ def break_even():
     for row in rows_of(PUBLISHED / "scan_break_even.csv"):
         if row["k"] == "8":
             at = f"1/{1 / float(row['cost']):.0f}", float(row["percent"])
-            found = sure.setdefault(at, [])
+            values = sure.setdefault(at, [])
             if float(row["low"]) > 0:
-                found.append(float(row["rho"]))
+                values.append(float(row["rho"]))
     assert not sure["1/3", 0.25]
-    least = {cost: [min(sure[cost, p]) for p in BUDGETS[:4] if sure[cost, p]] for cost in ("1/43", "1/3")}
+    minima = {cost: [min(sure[cost, p]) for p in BUDGETS[:4] if sure[cost, p]] for cost in ("1/43", "1/3")}
     return [
-        f"Up to {BUDGETS[3]:g} % of the frames it pays from a correlation of {min(least['1/43'])} to "
-        f"{max(least['1/43'])} on for a scan at 1/43",
-        f"from {min(least['1/3'])} to {max(least['1/3'])} at 1/3",
+        f"Up to {BUDGETS[3]:g} % of the frames it pays from a correlation of {min(minima['1/43'])} to "
+        f"{max(minima['1/43'])} on for a scan at 1/43",
+        f"from {min(minima['1/3'])} to {max(minima['1/3'])} at 1/3",
         f"and never at {BUDGETS[0]} % there",
     ]
 

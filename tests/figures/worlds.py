@@ -26,11 +26,11 @@ def moments(row):
 def stretch_map():
     """Cells of the map whose interval lies above and below 0."""
     cells = [moments(row) for row in rows_of(PUBLISHED / "stretch_map.csv")]
-    ahead, behind = sum(low > 0 for _, low, _ in cells), sum(high < 0 for _, _, high in cells)
-    least = min(value for value, _, _ in cells)
+    n_ahead, n_behind = sum(low > 0 for _, low, _ in cells), sum(high < 0 for _, _, high in cells)
+    lowest = min(value for value, _, _ in cells)
     return [
-        f"FOCUS's pulls are ahead in {ahead} cells, little more than chance would give, and behind in {behind}, "
-        f"by up to {-least:.0f} points."
+        f"FOCUS's pulls are ahead in {n_ahead} cells, little more than chance would give, and behind in {n_behind}, "
+        f"by up to {-lowest:.0f} points."
     ]
 
 
@@ -39,12 +39,12 @@ def stretch_corner():
     rows = rows_of(PUBLISHED / "stretch_corner.csv")
     short = [moments(row) for row in rows if row["k"] == "16" and row["span_seconds"] in ("30", "60")]
     long = [moments(row)[0] for row in rows if row["k"] == "16" and row["span_seconds"] in ("120", "60-180")]
-    most = max(moments(row)[0] for row in rows if row["k"] == "32")
+    highest = max(moments(row)[0] for row in rows if row["k"] == "32")
     assert len(short) == len(long) == 6
     assert min(low for _, low, _ in short) > 0
     return [
         f"over 30 and 60 s by {min(short)[0]:.1f} to {max(short)[0]:.1f} points at K = 16, every interval above 0; "
-        f"over one to three minutes by {min(long):.1f} to {max(long):.1f}; at K = 32 by {most:.1f} at most"
+        f"over one to three minutes by {min(long):.1f} to {max(long):.1f}; at K = 32 by {highest:.1f} at most"
     ]
 
 
@@ -58,11 +58,11 @@ def realistic():
 def event_lengths():
     """The least and the most of the differences over all lengths, worlds and K."""
     cells = [moments(row) for row in rows_of(PUBLISHED / "event_lengths.csv")]
-    above, below = sum(low > 0 for _, low, _ in cells), sum(high < 0 for _, _, high in cells)
-    assert below == 0
+    n_above, n_below = sum(low > 0 for _, low, _ in cells), sum(high < 0 for _, _, high in cells)
+    assert n_below == 0
     return [
         "at every length from 1 s to 300 s: the least is "
-        f"{interval(*min(cells))}, the most {interval(*max(cells))}; {above} of {len(cells)} intervals are above 0 "
+        f"{interval(*min(cells))}, the most {interval(*max(cells))}; {n_above} of {len(cells)} intervals are above 0 "
         "and none below.",
         "Within 2 s of a moment",
     ]
@@ -76,14 +76,14 @@ def agreement():
     """How alike the demo and the simulation rank samplers."""
     simulated = {(row["K"], row["Sampler"]): float(row["2 s"]) for row in rows_of(PUBLISHED / "simulation_recall.csv")}
     by_k = demo_rows()[1]
-    made = {}
+    lines = {}
     for k in ("8", "32"):
         labels = ["aks" if k == "32" and name.startswith("aks") else name for name in IN_BOTH]
         in_demo = [float(by_k[label][f"K = {k}"]) for label in labels]
-        made[k] = spearmanr(in_demo, [simulated[k, name] for name in IN_BOTH]).statistic
+        lines[k] = spearmanr(in_demo, [simulated[k, name] for name in IN_BOTH]).statistic
     return [
         f"Over {len(IN_BOTH)} samplers recall in the demo and in `calibrated` have a rank correlation of "
-        f"{made['8']:.2f} at K = 8 and {made['32']:.2f} at K = 32."
+        f"{lines['8']:.2f} at K = 8 and {lines['32']:.2f} at K = 32."
     ]
 
 
@@ -247,15 +247,6 @@ def evidence(name):
     return table(*(tuple(row.values()) for row in rows_of(PUBLISHED / f"evidence_{name}.csv")))
 
 
-def evidence_estimate():
-    """What is expected of one K from the answers at the other, and what was answered."""
-    return [
-        f"From K = {row['answers from K']} it expects {row['estimate']} at K = {row['expected from K']}, where "
-        f"{row['answered']} was answered"
-        for row in rows_of(PUBLISHED / "evidence_estimate.csv")
-    ]
-
-
 FIGURES = {
     "agreement": agreement,
     "blip_cost": blip_cost,
@@ -263,7 +254,6 @@ FIGURES = {
     "demo": demo,
     "demo_gain": demo_gain,
     "demo_samplers": demo_samplers,
-    "evidence_estimate": evidence_estimate,
     "evidence_view": partial(evidence, "view"),
     "evidence_within": partial(evidence, "within"),
     "encoder_costs": encoder_costs,

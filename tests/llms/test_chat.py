@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 
 from focus_eval import make_encoder, make_sampler, select_keyframes
-from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import AnswerError, InvalidInput, RunError
+from focus_eval.core.types import Question
+from focus_eval.encoders.base import Encoder
 from focus_eval.encoders.store import RelevanceStore
 from focus_eval.llms.protocol import yes_of
 from focus_eval.llms.registry import make_llm
@@ -26,7 +27,7 @@ from support.chat_server import ChatServer
 N_FRAMES, FPS = 240, 24
 
 
-class Greys:
+class Greys(Encoder):
     """Relevance is how near a frame's grey is to the length of the text: other texts find other frames."""
 
     name, revision, stores_embeddings = "greys", "1", True
@@ -41,9 +42,6 @@ class Greys:
     def is_cut(self, query):
         return len(query) > 30
 
-    def close(self):
-        pass
-
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
@@ -54,7 +52,7 @@ def clip(tmp_path_factory):
     return path
 
 
-def says(body):
+def reply_to(body):
     """Answer as a model that sees bright pictures as evidence, and names two things to look for."""
     parts = body["messages"][0]["content"]
     images = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
@@ -66,10 +64,10 @@ def says(body):
 
 @pytest.fixture
 def server(monkeypatch):
-    with ChatServer(says=says) as made:
+    with ChatServer(reply_to=reply_to) as server:
         monkeypatch.setenv("OPENAI_API_KEY", "any")
-        monkeypatch.setenv("OPENAI_BASE_URL", made.url)
-        yield made
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        yield server
 
 
 def question(clip, **changes):
@@ -92,10 +90,10 @@ def test_the_frames_a_model_says_yes_of_are_chosen_and_their_cost_stands_in_the_
     row = selector("vlm_topk", llm="chat:model=tiny;price_input=10;price_output=20;parameters=7").select(
         question(clip), clip
     )
-    looked = np.array(row.looked_frames)
-    brightest = looked[np.argsort(-((looked * 37) % 220), kind="stable")[:8]]
+    looked_frames = np.array(row.looked_frames)
+    brightest = looked_frames[np.argsort(-((looked_frames * 37) % 220), kind="stable")[:8]]
     assert row.keyframes == sorted(brightest.tolist())
-    assert len(looked) == 64
+    assert len(looked_frames) == 64
     assert row.pulled_frames == []
     # The server counts 100 tokens of a request and one of its answer.
     assert row.asked == {
@@ -112,12 +110,12 @@ def test_the_frames_a_model_says_yes_of_are_chosen_and_their_cost_stands_in_the_
 
 
 def test_texts_that_a_model_names_are_scored_and_one_too_long_is_named(server, clip):
-    chosen = selector("subquestions", llm="chat:model=tiny;parameters=7", encoder=Greys())
-    row = chosen.select(question(clip), clip)
+    subquestions = selector("subquestions", llm="chat:model=tiny;parameters=7", encoder=Greys())
+    row = subquestions.select(question(clip), clip)
     assert row.facts["texts"] == ["a dog", "a very grey wall of stone, far behind all others"]
     assert row.facts["texts_cut"] == row.facts["texts"][1:]
     assert [text for text, _, _ in row.text_pulls] == row.facts["texts"]
-    assert (row.frames_scored, row.forwards) == (3 * N_FRAMES, N_FRAMES)
+    assert (row.n_scored, row.forwards) == (3 * N_FRAMES, N_FRAMES)
     assert "Options: on a wall; here" in server.texts[0]
     # Images, three texts matched with each at a quarter of an image, 101 tokens of 7 over an image's 2.
     expected = N_FRAMES + 3 * N_FRAMES * 0.5 / 2 + 101 * 7 / 2
@@ -131,14 +129,14 @@ def test_a_run_is_replayed_without_key_and_service(server, clip, tmp_path, monke
     n_requests = server.n_requests
     monkeypatch.delenv("OPENAI_API_KEY")
     offline = selector(name, llm="chat:model=tiny;offline=true", encoder=Greys(), store=store)
-    again = offline.select(question(clip), clip)
-    assert (again.keyframes, again.selection_id) == (first.keyframes, first.selection_id)
-    assert again.asked["replayed"] == again.asked["calls"] == first.asked["requests"] == n_requests
-    assert again.asked["requests"] == 0
-    assert again.asked["input"] == first.asked["input"]
-    alone = selector(name, llm="chat:model=tiny;offline=true", encoder=Greys())
+    replayed = offline.select(question(clip), clip)
+    assert (replayed.keyframes, replayed.selection_id) == (first.keyframes, first.selection_id)
+    assert replayed.asked["replayed"] == replayed.asked["calls"] == first.asked["requests"] == n_requests
+    assert replayed.asked["requests"] == 0
+    assert replayed.asked["input"] == first.asked["input"]
+    offline_selector = selector(name, llm="chat:model=tiny;offline=true", encoder=Greys())
     with pytest.raises(AnswerError, match="offline=true, and the store has no answer of tiny to"):
-        alone.select(question(clip), clip)
+        offline_selector.select(question(clip), clip)
 
 
 def test_what_can_change_a_reply_makes_another_selection(server):
@@ -165,11 +163,11 @@ def test_what_can_change_a_reply_makes_another_selection(server):
     ],
 )
 def test_nonsense_is_an_error_with_its_cost_and_no_frames(server, clip, reply, name, error):
-    server.says = lambda body: reply
-    chosen = selector(name, llm="chat:model=tiny;retry_backoff_s=0.01;parameters=7", encoder=Greys())
+    server.reply_to = lambda body: reply
+    failing = selector(name, llm="chat:model=tiny;retry_backoff_s=0.01;parameters=7", encoder=Greys())
     with pytest.raises(AnswerError, match=error) as raised:
-        chosen.select(question(clip), clip)
-    row = chosen.error_row(question(clip), raised.value)
+        failing.select(question(clip), clip)
+    row = failing.error_row(question(clip), raised.value)
     assert row.keyframes == []
     assert row.error == str(raised.value)
     assert "\n" not in row.error
@@ -180,14 +178,14 @@ def test_nonsense_is_an_error_with_its_cost_and_no_frames(server, clip, reply, n
 
 def test_a_model_that_times_out_is_tried_again_and_then_an_error(server, clip):
     server.delay_seconds = 0.5
-    chosen = selector(
+    limited = selector(
         "subquestions", llm="chat:model=tiny;timeout=0.1;max_retries=2;retry_backoff_s=0.01", encoder=Greys()
     )
     generator = random.getstate()
     with pytest.raises(AnswerError, match=r"APITimeoutError: Request timed out\. \(after 2 requests\)") as raised:
-        chosen.select(question(clip), clip)
+        limited.select(question(clip), clip)
     assert random.getstate() == generator
-    assert chosen.error_row(question(clip), raised.value).asked["requests"] == 2
+    assert limited.error_row(question(clip), raised.value).asked["requests"] == 2
 
 
 def test_no_more_is_asked_once_enough_is_spent(server, clip):
@@ -208,7 +206,7 @@ def test_texts_of_a_question_are_text_wherever_they_go(server, clip):
 
 
 @pytest.mark.parametrize(
-    ("environment", "llm", "says"),
+    ("environment", "llm", "message"),
     [
         ({"OPENAI_API_KEY": ""}, "chat:model=m", "needs OPENAI_API_KEY in the environment"),
         ({"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}, "chat:model=m", "http://127.0.0.1:9/v1/ cannot be reached"),
@@ -223,10 +221,10 @@ def test_texts_of_a_question_are_text_wherever_they_go(server, clip):
         ({}, "chta:model=m", "unknown llm 'chta'; did you mean 'chat'"),
     ],
 )
-def test_a_run_without_a_model_is_refused_before_work(server, clip, monkeypatch, environment, llm, says):
+def test_a_run_without_a_model_is_refused_before_work(server, clip, monkeypatch, environment, llm, message):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(InvalidInput, match=says) as raised:
+    with pytest.raises(InvalidInput, match=message) as raised:
         select_keyframes(clip, query="a dog", k=2, sampler="vlm_topk", sampler_options={"llm": llm})
     assert "\n" not in str(raised.value)
 
@@ -235,29 +233,29 @@ def test_a_model_is_an_encoder_whose_relevance_is_its_probability_of_yes(server,
     server.expected_at_once = 2
     llm = "chat:model=tiny;timeout=10;max_retries=1;price_input=10;price_output=20;parameters=7"
     encoder = make_encoder("vlm", llm=llm, prompt="{query} Yes or no?")
-    chosen = Selector(sampler=make_sampler("topk"), encoder=encoder, k=2, store=RelevanceStore(tmp_path / "store"))
-    row = chosen.select(question(clip), clip)
-    shown = 16 + (np.array(row.pulled_frames) * 37) % 220
-    assert row.pulled_relevance == pytest.approx((shown / 256).tolist(), abs=0.02)
+    topk = Selector(sampler=make_sampler("topk"), encoder=encoder, k=2, store=RelevanceStore(tmp_path / "store"))
+    row = topk.select(question(clip), clip)
+    greys = 16 + (np.array(row.pulled_frames) * 37) % 220
+    assert row.pulled_relevance == pytest.approx((greys / 256).tolist(), abs=0.02)
     assert server.texts[0] == "Where is it? Yes or no?"
     n_requests = server.n_requests
     # The tokens are the encoder's work; what was paid is the row's.
     assert row.asked == {"requests": n_requests, "dollars": pytest.approx(n_requests * (100 * 10 + 20) / 1e6)}
     assert forwards_of(row) == pytest.approx([n_requests])
-    again = chosen.select(question(clip), clip)
-    assert (again.pulled_relevance, again.asked) == (row.pulled_relevance, {})
+    replayed = topk.select(question(clip), clip)
+    assert (replayed.pulled_relevance, replayed.asked) == (row.pulled_relevance, {})
     assert server.n_requests == n_requests
     (note,) = llm_notes(Run("x", [row], []).selection_frame)
     assert note == f"topk: the encoder vlm was paid {row.asked['dollars']:.2f} dollars."
 
 
 def test_what_an_encoder_was_paid_stands_in_the_row_of_a_question_that_failed(server, clip):
-    server.says = lambda body: ("Well", {"Well": 1.0})
+    server.reply_to = lambda body: ("Well", {"Well": 1.0})
     encoder = make_encoder("vlm", llm="chat:model=tiny;price_input=10;price_output=20")
-    chosen = Selector(sampler=make_sampler("topk"), encoder=encoder, k=2)
+    topk = Selector(sampler=make_sampler("topk"), encoder=encoder, k=2)
     with pytest.raises(AnswerError, match="first word is neither") as raised:
-        chosen.select(question(clip), clip)
-    row = chosen.error_row(question(clip), raised.value)
+        topk.select(question(clip), clip)
+    row = topk.error_row(question(clip), raised.value)
     assert row.asked["requests"] > 0
     assert row.asked["dollars"] == pytest.approx(row.asked["requests"] * (100 * 10 + 20) / 1e6)
 

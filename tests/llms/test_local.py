@@ -29,11 +29,11 @@ def test_it_says_what_transformers_says_and_counts_its_tokens(folder):
     prompt = processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
     inputs = processor(text=[prompt], images=[Image.fromarray(PICTURE)], return_tensors="pt")
     with torch.inference_mode():
-        said = plain.generate(**inputs, do_sample=False, max_new_tokens=5)
+        tokens = plain.generate(**inputs, do_sample=False, max_new_tokens=5)
         shares = torch.softmax(plain(**inputs).logits[0, -1].float(), -1)
     n_read = inputs["input_ids"].shape[1]
     reply = model.ask("What is it?", [PICTURE], max_tokens=5)
-    assert reply.text == processor.decode(said[0, n_read:], skip_special_tokens=True)
+    assert reply.text == processor.decode(tokens[0, n_read:], skip_special_tokens=True)
     assert reply.usage == {"requests": 1, "input": n_read, "output": 5}
     words, n_words_read = model.first_words("What is it?", PICTURE)
     assert n_words_read == n_read
@@ -45,7 +45,7 @@ def test_it_costs_its_parameters_a_token_and_is_named_by_its_weights(folder):
     model = make_llm(f"local:checkpoint={folder}")
     # Tied weights stand in the files once.
     numbers = transformers.AutoModelForImageTextToText.from_pretrained(folder).parameters()
-    assert model.gmacs_per_token == pytest.approx(sum(each.numel() for each in numbers) / 1e9)
+    assert model.gmacs_per_token == pytest.approx(sum(weights.numel() for weights in numbers) / 1e9)
     assert "sha256:" in model.revision
 
 

@@ -30,10 +30,10 @@ def one_thread():
     """Tiny models are slower on several threads, most of all where several tests run at once."""
     import torch
 
-    before = torch.get_num_threads()
+    n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
-    torch.set_num_threads(before)
+    torch.set_num_threads(n_threads)
 
 
 @pytest.fixture(scope="session")
@@ -69,19 +69,19 @@ def llava(tiny_llava, tmp_path_factory):
 @pytest.fixture(scope="session")
 def home(tmp_path_factory):
     """Documents and clips of the four benchmarks in the official layout; lmms-eval looks for videos there."""
-    made = write_home(tmp_path_factory.mktemp("home"))
+    home_folder = write_home(tmp_path_factory.mktemp("home"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HF_HOME", str(made.hf))
-        patch.setenv("LMMS_EVAL_DATASETS_CACHE", str(made.root / "datasets_cache"))
+        patch.setenv("HF_HOME", str(home_folder.hf))
+        patch.setenv("LMMS_EVAL_DATASETS_CACHE", str(home_folder.root / "datasets_cache"))
         import lmms_eval.tasks.mlvu.utils as mlvu
         import lmms_eval.tasks.videomme.utils as videomme
         import lmms_eval.tasks.vsibench.utils as vsibench
 
         # These read $HF_HOME once, when they are imported; another test may have imported them before.
         for module in (videomme, vsibench):
-            patch.setattr(module, "base_cache_dir", str(made.hf))
-        patch.setattr(mlvu, "cache_dir_dev", str(made.hf / "mlvu"))
-        yield made
+            patch.setattr(module, "base_cache_dir", str(home_folder.hf))
+        patch.setattr(mlvu, "cache_dir_dev", str(home_folder.hf / "mlvu"))
+        yield home_folder
 
 
 class Tap:
@@ -112,7 +112,7 @@ class Tap:
 def evaluate(home, tmp_path, monkeypatch):
     """Run tasks through lmms-eval's `simple_evaluate`, on a loaded model."""
 
-    def run(model, tasks, *, max_new_tokens: int = 2, data: Path | None = None, official=False, **rest):
+    def run(model, tasks, *, max_new_tokens: int = 2, data: Path | None = None, official=False, **evaluator_options):
         from lmms_eval.evaluator import simple_evaluate
         from lmms_eval.tasks import TaskManager
 
@@ -138,7 +138,7 @@ def evaluate(home, tmp_path, monkeypatch):
             gen_kwargs=f"max_new_tokens={max_new_tokens}",
             datetime_str="now",
             bootstrap_iters=0,
-            **rest,
+            **evaluator_options,
         )
 
     return run
@@ -148,3 +148,40 @@ def evaluate(home, tmp_path, monkeypatch):
 def tools():
     """Helpers that are not fixtures, for the tests beside this file."""
     return sys.modules[__name__]
+
+
+def lost_frame_errors(model, evaluate, folder, monkeypatch, *, n_frames: int = 6) -> set[str]:
+    """Answer where two of the fed frames are lost on their way into the wrapper; return the errors of the rows."""
+    from dataclasses import replace
+
+    from focus_eval.lmms.answering import BatchAnswerer
+    from focus_eval.pipeline.selector import Selector
+    from focus_eval.samplers.registry import make_sampler
+
+    view_document = BatchAnswerer._view_document
+
+    def shown_without_the_last_two(answerer, pending):
+        frame_batch = pending.frame_batch
+        encoded = frame_batch.encoded[:-2] if frame_batch.encoded is not None else None
+        pending.frame_batch = replace(
+            frame_batch,
+            frames=frame_batch.frames[:-2],
+            times_seconds=frame_batch.times_seconds[:-2],
+            pixels=frame_batch.take()[:-2],
+            encoded=encoded,
+        )
+        try:
+            return view_document(answerer, pending)
+        finally:
+            pending.frame_batch = frame_batch
+
+    uniform = Selector(sampler=make_sampler("uniform"), encoder=None, k=n_frames)
+    options = replace(model.adapter_options, record=str(folder), max_error_share=1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchAnswerer, "_view_document", shown_without_the_last_two)
+        model.show(uniform, frames=n_frames, options=options)
+        evaluate(model, ["focus_videomme"], limit=1)
+    return {str(row["error"]).partition(": ")[2] for row in read_record(folder, "answers")}
+
+
+LOST_FRAMES = {"6 frames were fed, but 4 reached the model"}

@@ -18,7 +18,7 @@ def qwen(**arguments):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ({"sampler": "focuss"}, "did you mean 'focus'"),
         ({"sampler": "focus", "encoder": "offline", "sampler.alfa": 0.5}, "did you mean 'alpha'"),
@@ -41,10 +41,10 @@ def qwen(**arguments):
         ({"selections": "/no/such/file.json"}, "no such file"),
     ],
 )  # fmt: skip
-def test_a_wrong_argument_is_refused_in_one_line_before_weights_load(arguments, says):
+def test_a_wrong_argument_is_refused_in_one_line_before_weights_load(arguments, message):
     with pytest.raises(InvalidInput) as refused:  # a missing model would be an OSError
         qwen(**arguments)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
@@ -114,8 +114,8 @@ def test_the_manifests_load_no_heavy_package():
         "import sys, focus_eval.lmms.manifests;"
         "print([m for m in ('torch', 'transformers', 'lmms_eval', 'av') if m in sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"
 
 
 def test_importing_our_manifests_first_leaves_them_known_to_lmms_eval():
@@ -123,14 +123,14 @@ def test_importing_our_manifests_first_leaves_them_known_to_lmms_eval():
         "from focus_eval.lmms.manifests import MANIFESTS; MANIFESTS();"
         "from lmms_eval.models import list_available_models; print('focus_qwen2_vl' in list_available_models())"
     )
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         check=True,
         env={**os.environ, "TQDM_DISABLE": "1"},
     )
-    assert found.stdout.strip().endswith("True")
+    assert process.stdout.strip().endswith("True")
 
 
 def test_the_api_key_may_not_stand_in_the_model_arguments(monkeypatch):

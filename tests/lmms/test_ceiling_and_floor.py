@@ -33,11 +33,11 @@ def test_blind_shows_one_black_frame_whatever_the_frame_policy(
     tap = watch(model, processor, tools, monkeypatch)
     show(model, tmp_path, "blind", frame_policy=policy)
     evaluate(model, ["focus_longvideobench"])
-    shown = [np.asarray(video) for _, video in tap.by_text()]
+    shown_videos = [np.asarray(video) for _, video in tap.by_text()]
     answers, rows = tools.read_record(tmp_path, "answers"), tools.read_record(tmp_path, "selections")
-    assert len(shown) == len(answers) == len(rows) == 8
-    assert all(not video.any() for video in shown)
-    assert {len(video) for video in shown} == {1}
+    assert len(shown_videos) == len(answers) == len(rows) == 8
+    assert all(not video.any() for video in shown_videos)
+    assert {len(video) for video in shown_videos} == {1}
     for answer in answers:
         assert answer["error"] is None
         assert (answer["frames_asked"], answer["frames_chosen"], answer["frames_fed"]) == (8, 0, 0)

@@ -12,14 +12,14 @@ import pytest
 
 from focus_eval.core.resources import resource_path
 
-OURS = ["focus_longvideobench", "focus_videomme", "focus_mlvu", "focus_vsibench"]
+FOCUS_TASKS = ["focus_longvideobench", "focus_videomme", "focus_mlvu", "focus_vsibench"]
 OFFICIAL = ["longvideobench_val_v", "videomme", "mlvu_dev", "vsibench"]
 QUESTIONS_PER_BENCHMARK = {"longvideobench": 8, "videomme": 4, "mlvu": 2, "vsibench": 4}
 
 
 def lmms_eval(home, *arguments, launcher=(), check=True):
     command = [sys.executable, *launcher, "-m", "lmms_eval", *arguments, "--gen_kwargs", "max_new_tokens=2"]
-    found = subprocess.run(
+    process = subprocess.run(
         command,
         cwd=home.root,
         env={**home.environment(), "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
@@ -28,8 +28,8 @@ def lmms_eval(home, *arguments, launcher=(), check=True):
         timeout=600,
         check=False,
     )
-    assert not check or found.returncode == 0, found.stdout[-3000:] + found.stderr[-3000:]
-    return found
+    assert not check or process.returncode == 0, process.stdout[-3000:] + process.stderr[-3000:]
+    return process
 
 
 def include():
@@ -46,23 +46,23 @@ def test_all_four_benchmarks_run_our_tasks_and_the_official_ones(model, home, to
     )
     out = tmp_path / "out"
     lmms_eval(
-        home, "--model", model, "--model_args", arguments, "--tasks", ",".join(OURS + OFFICIAL), *include(),
+        home, "--model", model, "--model_args", arguments, "--tasks", ",".join(FOCUS_TASKS + OFFICIAL), *include(),
         "--batch_size", "1", "--log_samples", "--output_path", str(out),
     )  # fmt: skip
     (results,) = out.rglob("*_results.json")
     metrics = json.loads(results.read_text())["results"]
-    assert set(metrics) == set(OURS + OFFICIAL)
-    for task in OURS:
+    assert set(metrics) == set(FOCUS_TASKS + OFFICIAL)
+    for task in FOCUS_TASKS:
         assert {"accuracy,none", "accuracy_short,none", "unparsed,none", "no_answer,none"} <= set(metrics[task])
         assert metrics[task]["no_answer,none"] == 0
     answers = tools.read_record(tmp_path / "record", "answers")
     assert all(row["error"] is None and row["frames_fed"] == 4 for row in answers if "few" not in row["video"])
     counts = {name: sum(row["benchmark"] == name for row in answers) for name in QUESTIONS_PER_BENCHMARK}
     assert counts == {name: 2 * n for name, n in QUESTIONS_PER_BENCHMARK.items()}  # our task and the official one
-    chosen = {}
+    keyframes_by_task = {}
     for row in tools.read_record(tmp_path / "record", "selections"):
-        chosen.setdefault((row["benchmark"], row["question_id"]), []).append(row["keyframes"])
-    assert all(first == second for first, second in chosen.values())  # the query comes from the document
+        keyframes_by_task.setdefault((row["benchmark"], row["question_id"]), []).append(row["keyframes"])
+    assert all(first == second for first, second in keyframes_by_task.values())  # the query comes from the document
 
 
 def recorded(home, tools, folder):
@@ -100,15 +100,15 @@ def test_two_processes_give_the_rows_of_one(home, evaluate, tools, tiny_qwen, tm
     item = FocusQwen2VL(**arguments, record=str(tmp_path / "one"))
     in_one = evaluate(item, tasks, limit=7)["results"]
 
-    told = ",".join(f"{name}={value}" for name, value in {**arguments, "record": tmp_path / "two"}.items())
+    model_arguments = ",".join(f"{name}={value}" for name, value in {**arguments, "record": tmp_path / "two"}.items())
     # Where its port is taken, accelerate finds a free one that nobody else can take meanwhile.
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as free_port_server:
         lmms_eval(
-            home, "--model", "focus_qwen2_vl", "--model_args", told, "--tasks", ",".join(tasks), *include(),
+            home, "--model", "focus_qwen2_vl", "--model_args", model_arguments, "--tasks", ",".join(tasks), *include(),
             "--limit", "7", "--output_path", str(tmp_path / "out"),
             launcher=(
                 "-m", "accelerate.commands.launch",
-                "--multi_gpu", "--num_processes", "2", "--main_process_port", str(taken.getsockname()[1]),
+                "--multi_gpu", "--num_processes", "2", "--main_process_port", str(free_port_server.getsockname()[1]),
             ),
         )  # fmt: skip
     (results,) = (tmp_path / "out").rglob("*_results.json")

@@ -93,7 +93,7 @@ def test_a_missing_video_does_not_end_a_task_that_would_exit(recorded, evaluate,
 def test_a_model_that_fails_on_one_question_answers_the_others(recorded, evaluate, tools, tmp_path, monkeypatch, batch):
     monkeypatch.setattr(recorded, "batch_size_per_gpu", batch)
     evaluate(recorded, ["focus_videomme"])
-    before = {key: row["answer"] for key, row in answers_of(tools, tmp_path).items()}
+    first_answers = {key: row["answer"] for key, row in answers_of(tools, tmp_path).items()}
     processor = recorded.processor
 
     class Stumbling(tools.Tap):
@@ -109,10 +109,10 @@ def test_a_model_that_fails_on_one_question_answers_the_others(recorded, evaluat
     answers = answers_of(tools, tmp_path)
     assert {key for key, row in answers.items() if row["error"]} == {"landscape-1", "portrait-1"}
     assert "CUDA out of memory" in answers["landscape-1"]["error"]
-    assert set(before) == set(answers)
+    assert set(first_answers) == set(answers)
     assert all(row["answer"] is not None for row in answers.values() if row["error"] is None)
     if batch == 1:
-        assert all(answers[key]["answer"] == before[key] for key in ("landscape-0", "portrait-0"))
+        assert all(answers[key]["answer"] == first_answers[key] for key in ("landscape-0", "portrait-0"))
 
 
 @pytest.mark.parametrize("batch", [1, 4])
@@ -169,6 +169,32 @@ def test_native_sampling_that_shows_no_frame_is_an_error_too(recorded, evaluate,
     assert {key for key, row in answers.items() if row["error"]} >= BROKEN - {"late_0"}
 
 
+def test_a_sampler_that_may_choose_no_frame_is_named_before_anything_is_chosen(recorded, evaluate, tools, tmp_path):
+    from loguru import logger
+
+    from focus_eval.encoders.registry import make_encoder
+    from focus_eval.pipeline.selector import Selector
+    from focus_eval.samplers.registry import make_sampler
+    from support.random_weights import write_tiny_clip
+
+    encoder = make_encoder("clip", checkpoint=str(write_tiny_clip(tmp_path / "clip")), device="cpu")
+    lines, source = [], recorded.context.source
+    sink = logger.add(lines.append, format="{message}", level="WARNING")
+    try:
+        aks = Selector(sampler=make_sampler("aks"), encoder=encoder, k=2)
+        recorded.show(aks, frames=2, options=recorded.context.options)
+        evaluate(recorded, ["focus_videomme"])
+    finally:
+        logger.remove(sink)
+        recorded.show(source, frames=4)
+    (warning,) = [line for line in lines if "may end without frames" in line]
+    assert warning.startswith("4 of 4 questions")
+    assert "gives int(2 / 32) = 0 frames; set max_depth=1 or less, or k=32 or more" in warning
+    errors = [row["error"] for row in answers_of(tools, tmp_path).values()]
+    assert errors.count(None) < 4
+    assert all("no frame chosen: a segment at max_depth" in error for error in errors if error is not None)
+
+
 def test_too_many_errors_fail_the_run_after_everything_was_asked(recorded, evaluate, broken, tools, tmp_path):
     options = replace(recorded.context.options, max_error_share=0.02)
     recorded.show(recorded.context.source, frames=4, options=options)
@@ -186,21 +212,21 @@ def test_lmms_evals_response_cache_is_refused(recorded, evaluate, tmp_path):
 
 def test_the_response_cache_would_have_answered_from_other_frames(tiny_qwen, evaluate, tmp_path, monkeypatch):
     """Why it is refused: with the refusal off, other frames get the first frames' answers back."""
-    from focus_eval.lmms import checks
+    from focus_eval.lmms import patches
     from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
     from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers.registry import make_sampler
 
-    monkeypatch.setattr(checks, "refuse_response_cache", lambda: None)
+    monkeypatch.setattr(patches, "refuse_response_cache", lambda: None)
     model = FocusQwen2VL(
         pretrained=str(tiny_qwen), device="cpu", sampler="uniform", frames=4, record=str(tmp_path / "record")
     )
     evaluate(model, ["focus_videomme"], use_cache=str(tmp_path / "cache"), model_args={"tag": 1})
     model.show(Selector(sampler=make_sampler("random"), encoder=None, k=4), frames=4)
-    asked = []
-    monkeypatch.setattr(model, "wrapper_generate", lambda requests: asked.append(requests))
+    wrapper_calls = []
+    monkeypatch.setattr(model, "wrapper_generate", lambda requests: wrapper_calls.append(requests))
     evaluate(model, ["focus_videomme"], use_cache=str(tmp_path / "cache"), model_args={"tag": 1})
-    assert asked == []
+    assert wrapper_calls == []
 
 
 def test_more_frames_than_the_model_was_loaded_for_are_refused(recorded):
@@ -212,13 +238,13 @@ def test_one_loaded_model_serves_many_runs_and_hands_back_rows_it_has(recorded, 
     evaluate(recorded, ["focus_videomme"])
     rows = answers_of(tools, tmp_path)
     rows["landscape-0"]["answer"] = "C"
-    kept = [json.dumps(row) + "\n" for key, row in rows.items() if key != "portrait-1"]
+    kept_lines = [json.dumps(row) + "\n" for key, row in rows.items() if key != "portrait-1"]
     (file,) = (tmp_path / "record").rglob("answers/*.jsonl")
-    file.write_text("".join(kept))
+    file.write_text("".join(kept_lines))
     recorded.show(recorded.context.source, frames=4, options=recorded.context.options)
     results = evaluate(recorded, ["focus_videomme"])
     written = file.read_text().splitlines(keepends=True)
-    assert written[:-1] == kept
+    assert written[:-1] == kept_lines
     assert json.loads(written[-1])["question_id"] == "portrait-1"
     samples = {result["doc"]["question_id"]: result["resps"][0][0] for result in results["samples"]["focus_videomme"]}
     assert samples["landscape-0"] == "C"

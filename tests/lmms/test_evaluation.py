@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from types import SimpleNamespace
 
 import pytest
 
+from focus_eval.lmms import lookahead
 from focus_eval.lmms.answering import RequestRunner
 from focus_eval.lmms.arguments import AdapterOptions
-from focus_eval.lmms.checks import RunCounts
-from focus_eval.lmms.decoding import FrameMemory
+from focus_eval.lmms.recording import RunCounts
 
 
 def test_an_interrupted_run_asks_a_service_no_further_question(monkeypatch):
-    asked, is_ending = [], Event()
-    release = FrameMemory.open
+    asked_requests, is_ending = [], Event()
 
-    def ending(memory):
-        is_ending.set()
-        release(memory)
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, **options):
+            is_ending.set()
+            super().shutdown(**options)
 
     def answer(batch, turn):
-        asked.extend(batch)
+        asked_requests.extend(batch)
         # All but the first wait for the run's end, so that no more than two can be under way.
         assert batch == [first] or is_ending.wait(60)
 
     def interrupted(pending):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(FrameMemory, "open", ending)
-    first, *others = (SimpleNamespace(row=None, path=None, seconds={}, number=number) for number in range(6))
-    context = SimpleNamespace(options=AdapterOptions(sampler="uniform"), shared=None, kept=None)
+    monkeypatch.setattr(lookahead, "ThreadPoolExecutor", Pool)
+    first, *later_requests = (SimpleNamespace(row=None, path=None, seconds={}, number=number) for number in range(6))
+    context = SimpleNamespace(options=AdapterOptions(sampler="uniform"), scan_cache=None, cores=2)
     runner = RequestRunner(SimpleNamespace(questions_at_once=2), context, counts=RunCounts(), quiet=True)
     monkeypatch.setattr(runner, "_batches", SimpleNamespace(answer=answer))
-    monkeypatch.setattr(runner, "_keep", interrupted)
+    monkeypatch.setattr(runner, "write_row", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        runner.answer(runner.parts([first, *others]), 6)
-    assert len(asked) <= 3
+        runner.answer(runner.parts([first, *later_requests]), 6)
+    assert len(asked_requests) <= 3

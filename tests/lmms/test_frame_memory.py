@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from threading import Condition, Thread
+from threading import Condition
 from types import SimpleNamespace
 
 import pytest
@@ -14,60 +12,10 @@ import pytest
 from focus_eval.core.errors import InvalidInput
 from focus_eval.lmms.answering import BatchAnswerer
 from focus_eval.lmms.arguments import AdapterOptions
-from focus_eval.lmms.decoding import FrameMemory, decoded_bytes
+from focus_eval.lmms.lookahead import decoded_bytes
 from focus_eval.pipeline.selector import Selector
 from focus_eval.samplers.registry import make_sampler
 from support.synthetic import write_numbered_clip
-
-
-def test_batches_are_let_in_in_their_order_and_never_above_the_limit():
-    sizes = [60, 60, 30, 250, 10, 90, 0, 100]
-    order, totals = [], []
-
-    class Noted(dict):
-        """Notes who is let in, and what is held then, before anybody else can be."""
-
-        def __setitem__(self, at: int, n_bytes: int) -> None:
-            super().__setitem__(at, n_bytes)
-            order.append(at)
-            totals.append(sum(self.values()))
-
-    memory = FrameMemory(100)
-    memory._held = Noted()
-
-    def work(at: int) -> None:
-        memory.take(at, sizes[at])
-        time.sleep(0.01)
-        memory.correct(at, 0)
-
-    with ThreadPoolExecutor(len(sizes)) as pool:
-        list(pool.map(work, range(len(sizes))))
-    assert order == list(range(len(sizes)))
-    assert all(total <= 100 or total == sizes[at] == 250 for at, total in zip(order, totals, strict=True))
-    assert memory.held_bytes == 0
-
-
-def test_what_frames_really_take_counts_once_it_is_known():
-    memory = FrameMemory(100)
-    memory.take(0, 90)
-    memory.correct(0, 20)  # written as small images, the pixels let go
-    memory.take(1, 80)
-    assert memory.held_bytes == 100
-
-
-def test_a_run_that_ends_leaves_nobody_waiting():
-    memory = FrameMemory(100)
-    memory.take(0, 100)
-    # The first waits for room; the second for number 2, which never comes.
-    waiting = [Thread(target=memory.take, args=(number, 50), daemon=True) for number in (1, 3)]
-    for thread in waiting:
-        thread.start()
-    time.sleep(0.05)
-    assert all(thread.is_alive() for thread in waiting)
-    memory.open()
-    for thread in waiting:
-        thread.join(timeout=600)
-        assert not thread.is_alive()
 
 
 def bytes_of(path, *, role="sampler") -> int:
@@ -94,43 +42,45 @@ def test_a_file_that_cannot_be_decoded_is_estimated_at_nothing_and_nothing_it_na
 @pytest.fixture
 def live_bytes(monkeypatch):
     """Bytes of decoded pixels that are alive and the most at one time, measured on the arrays themselves."""
-    from focus_eval.lmms import decoding
+    from focus_eval.lmms import answering
 
     changed = Condition()
-    found = SimpleNamespace(now=0, most=0, n_decoded=0, changed=changed)
-    decode = decoding.decode_frame_batch
+    counters = SimpleNamespace(now=0, most=0, n_decoded=0, changed=changed)
+    make = answering.make_frame_batch
 
     def change(n_bytes: int) -> None:
         with changed:
-            found.now += n_bytes
-            found.most = max(found.most, found.now)
-            found.n_decoded += n_bytes > 0
+            counters.now += n_bytes
+            counters.most = max(counters.most, counters.now)
+            counters.n_decoded += n_bytes > 0
             changed.notify_all()
 
     def counted(*args, **options):
-        frame_batch = decode(*args, **options)
+        frame_batch = make(*args, **options)
         n_bytes = frame_batch.pixels.nbytes
         change(n_bytes)
         weakref.finalize(frame_batch.pixels, change, -n_bytes)
         return frame_batch
 
-    monkeypatch.setattr(decoding, "decode_frame_batch", counted)
-    return found
+    monkeypatch.setattr(answering, "make_frame_batch", counted)
+    return counters
 
 
 @pytest.mark.parametrize("batch", [1, 4])
 def test_no_more_bytes_are_alive_than_allowed_and_answers_stay_the_same(
     qwen, evaluate, tools, tmp_path, monkeypatch, live_bytes, batch
 ):
-    def answer_once_both_are_decoded(self, asked, turn):
+    def answer_once_both_are_decoded(self, batch_requests, turn):
         with live_bytes.changed:
-            assert len(asked) < 4 or live_bytes.changed.wait_for(lambda: live_bytes.n_decoded == 8, timeout=120)
-        answer(self, asked, turn)
+            assert len(batch_requests) < 4 or live_bytes.changed.wait_for(
+                lambda: live_bytes.n_decoded == 8, timeout=120
+            )
+        answer(self, batch_requests, turn)
 
     answer = BatchAnswerer.answer
     monkeypatch.setattr(qwen, "batch_size_per_gpu", batch)
     monkeypatch.setattr(BatchAnswerer, "answer", answer_once_both_are_decoded)
-    asked, peaks = {}, {}
+    frames_by_run, peaks = {}, {}
     for name, gigabytes in (("plenty", 4.0), ("little", 0.0008)):
         live_bytes.most, live_bytes.n_decoded = live_bytes.now, 0
         source = Selector(sampler=make_sampler("uniform"), encoder=None, k=16)
@@ -139,9 +89,9 @@ def test_no_more_bytes_are_alive_than_allowed_and_answers_stay_the_same(
         evaluate(qwen, ["focus_longvideobench"])
         rows = tools.read_record(tmp_path / name, "answers")
         assert [row["error"] for row in rows] == [None] * 8
-        asked[name] = {row["question_id"]: row["fed_frames"] for row in rows}
+        frames_by_run[name] = {row["question_id"]: row["fed_frames"] for row in rows}
         peaks[name] = live_bytes.most
-    assert asked["little"] == asked["plenty"]
+    assert frames_by_run["little"] == frames_by_run["plenty"]
     largest = 16 * 3 * 84 * 140  # 564,480 bytes: one question of the portrait clip
     assert largest <= peaks["little"] <= 0.0008e9
     if batch == 4:  # two batches, the one answered and the next: both are alive without the limit

@@ -23,8 +23,8 @@ def shown_and_expected(tools, home, record, tap):
     assert len(answers) == len(rows) == len(tap.by_text())
     for text, video in tap.by_text():
         # Video-MME asks the same of two videos here: their sizes tell them apart.
-        asked = [row for row in rows if row["query"] in text]
-        row = asked[0] if len(asked) == 1 else asked[int(video.shape[-1] < video.shape[-2])]
+        matching_rows = [row for row in rows if row["query"] in text]
+        row = matching_rows[0] if len(matching_rows) == 1 else matching_rows[int(video.shape[-1] < video.shape[-2])]
         answer = answers[row["question_id"]]
         assert answer["error"] is None
         assert answer["fed_frames"] == row["keyframes"]
@@ -50,17 +50,17 @@ def test_qwen2_vl_gets_the_chosen_frames(qwen, evaluate, home, tools, tmp_path, 
     qwen.show(random_frames(k), frames=k, options=with_record(qwen, tmp_path))
     evaluate(qwen, ["focus_longvideobench"])
     compared = 0
-    chosen = {}
+    keyframes_by_video = {}
     for row, video, frames in shown_and_expected(tools, home, tmp_path, tap):
         assert len(frames) == min(k, row["n_frames"])
         assert torch.equal(video, qwen_resized(frames, max_pixels=50000))
         if row["video"] != "odd.mp4":
             assert [frame_number(frame) for frame in frames] == row["keyframes"]
-        chosen.setdefault(row["video"], []).append(row["keyframes"])
+        keyframes_by_video.setdefault(row["video"], []).append(row["keyframes"])
         compared += len(frames)
     assert compared == sum(2 * min(k, clip["n_frames"]) for clip in tools.CLIPS.values())
     if k < 64:  # two questions about one video see different frames
-        assert all(first != second for video, (first, second) in chosen.items() if video != "few.mp4")
+        assert all(first != second for video, (first, second) in keyframes_by_video.items() if video != "few.mp4")
     assert {len(call["text"]) for call in tap.calls} == {batch}
     print(f"qwen2_vl k={k} batch={batch}: {compared} frames compared, 0 differ")
 
@@ -106,12 +106,21 @@ def test_the_successors_of_qwen2_vl_get_the_chosen_frames_and_their_real_indices
         assert torch.equal(video, qwen_resized(frames, max_pixels=50000, factor=factor))
         compared += len(frames)
     assert compared == 4 * 7
-    told = [indices for call in tap.calls for indices in call.get("video_metadata") or []]
-    if told:  # Qwen3-VL writes the frames' times into the prompt: they must be those of the chosen frames
-        chosen = sorted(row["keyframes"] for row in tools.read_record(tmp_path, "selections"))
-        assert sorted(item["frames_indices"] for item in told) == chosen
-        assert {item["fps"] for item in told} == {10.0}
+    metadata = [indices for call in tap.calls for indices in call.get("video_metadata") or []]
+    if metadata:  # Qwen3-VL writes the frames' times into the prompt: they must be those of the chosen frames
+        keyframes = sorted(row["keyframes"] for row in tools.read_record(tmp_path, "selections"))
+        assert sorted(item["frames_indices"] for item in metadata) == keyframes
+        assert {item["fps"] for item in metadata} == {10.0}
     print(f"{name}: {compared} frames compared, 0 differ")
+    assert tools.lost_frame_errors(model, evaluate, tmp_path / "lost", monkeypatch) == tools.LOST_FRAMES
+
+
+def test_frames_that_qwen2_vl_does_not_get_are_an_error(qwen, evaluate, tools, tmp_path, monkeypatch):
+    assert tools.lost_frame_errors(qwen, evaluate, tmp_path, monkeypatch) == tools.LOST_FRAMES
+
+
+def test_frames_that_llava_onevision_does_not_get_are_an_error(llava, evaluate, tools, tmp_path, monkeypatch):
+    assert tools.lost_frame_errors(llava, evaluate, tmp_path, monkeypatch) == tools.LOST_FRAMES
 
 
 def with_record(model, folder):

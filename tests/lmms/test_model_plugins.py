@@ -40,24 +40,24 @@ def installed(tmp_path):
 def test_a_matrix_loads_a_model_of_another_package(installed):
     path = os.pathsep.join([str(installed), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "TQDM_DISABLE": "1"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", LOADED], capture_output=True, text=True, check=False, env=environment, timeout=300
     )
-    assert done.stdout.strip().endswith("FOUND my_models focus_mine True"), done.stderr[-2000:]
+    assert process.stdout.strip().endswith("FOUND my_models focus_mine True"), process.stderr[-2000:]
 
 
-OURS = known_models()
+MODELS_BEFORE = known_models()
 
 
 def test_a_model_may_have_a_class_for_each_kind_of_request(install_plugins):
     install_plugins(MODELS, **{"focus_mine": "mine:Simple", "focus_mine.chat": "mine.more:Chat"})
-    known = known_models()
-    assert known.pop("focus_mine") == Paths(simple="mine.Simple", chat="mine.more.Chat")
-    assert known == OURS
+    models = known_models()
+    assert models.pop("focus_mine") == Paths(simple="mine.Simple", chat="mine.more.Chat")
+    assert models == MODELS_BEFORE
 
 
 @pytest.mark.parametrize("name", ["focus_qwen2_vl", "focus_qwen2_vl.chat"])
 def test_a_name_of_ours_stays_ours(install_plugins, name):
     install_plugins(MODELS, **{name: "mine:Mine"})
     with pytest.warns(UserWarning, match=rf"model plugin '{name}' \(mine:Mine\): the name .*is taken"):
-        assert known_models() == OURS
+        assert known_models() == MODELS_BEFORE

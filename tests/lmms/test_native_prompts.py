@@ -78,19 +78,19 @@ def test_native_is_the_stock_wrapper_on_tasks_with_prompts_of_its_own(
     stock = Qwen3_VL(**options, max_num_frames=4)
     stock.model_id = "qwen3_vl"
     record = tmp_path_factory.mktemp("record")
-    ours = FocusQwen3VLChat(**options, sampler="native", frames=4, record=str(record))
-    given, said = [], []
-    for model in (stock, ours):
+    adapter_model = FocusQwen3VLChat(**options, sampler="native", frames=4, record=str(record))
+    wrapper_inputs, answers = [], []
+    for model in (stock, adapter_model):
         tap = tools.Tap(model.processor)
         monkeypatch.setattr(model, "processor", tap)
-        said.append(answers_of(model))
+        answers.append(answers_of(model))
         # Each wrapper asks in an order of its own.
-        given.append(sorted(tap.calls, key=lambda call: call["text"]))
-    texts = [[call["text"] for call in calls] for calls in given]
+        wrapper_inputs.append(sorted(tap.calls, key=lambda call: call["text"]))
+    texts = [[call["text"] for call in calls] for calls in wrapper_inputs]
     assert texts[1] == texts[0]
     assert all("Question: " in str(text) for text in texts[0]), "the prompt that the tasks have for qwen3_vl alone"
-    for theirs, mine in zip(*given, strict=True):
-        assert torch.equal(torch.stack(list(mine["videos"])), torch.stack(list(theirs["videos"])))
-    assert said[1] == said[0]
-    assert len(said[0]) == len(texts[0]) == 4 + 2 + 2
-    assert len(set(said[0].values())) > 1
+    for stock_inputs, adapter_inputs in zip(*wrapper_inputs, strict=True):
+        assert torch.equal(torch.stack(list(adapter_inputs["videos"])), torch.stack(list(stock_inputs["videos"])))
+    assert answers[1] == answers[0]
+    assert len(answers[0]) == len(texts[0]) == 4 + 2 + 2
+    assert len(set(answers[0].values())) > 1

@@ -32,9 +32,9 @@ def assert_same_inputs(first, second):
         # Threads prepare several questions at a time, and two questions have one text.
         return sorted(tap.by_text(), key=lambda pair: (pair[0], torch.as_tensor(pair[1]).numpy().tobytes()))
 
-    for ours, theirs in zip(in_order(first), in_order(second), strict=True):
-        assert ours[0] == theirs[0]
-        assert torch.equal(torch.as_tensor(ours[1]), torch.as_tensor(theirs[1]))
+    for first_inputs, second_inputs in zip(in_order(first), in_order(second), strict=True):
+        assert first_inputs[0] == second_inputs[0]
+        assert torch.equal(torch.as_tensor(first_inputs[1]), torch.as_tensor(second_inputs[1]))
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -48,8 +48,8 @@ def test_native_sampling_of_qwen2_vl_is_the_stock_wrappers_own(
     options = {"pretrained": str(tiny_qwen), "device": "cpu", "device_map": "cpu", "batch_size": batch}
     stock = Qwen2_VL(**options, max_num_frames=4)
     tap, answers = run_stock(stock, "qwen2_vl", evaluate, tools, monkeypatch, "processor")
-    ours = FocusQwen2VL(**options, sampler="native", frames=4, record=str(tmp_path))
-    our_tap, rows = run_ours(ours, evaluate, tools, tmp_path, monkeypatch, "processor")
+    adapter_model = FocusQwen2VL(**options, sampler="native", frames=4, record=str(tmp_path))
+    our_tap, rows = run_ours(adapter_model, evaluate, tools, tmp_path, monkeypatch, "processor")
     assert_same_inputs(our_tap, tap)
     assert {key: row["answer"].strip() for key, row in rows.items()} == {k: a.strip() for k, a in answers.items()}
     # A stock batch thins out only its first video: the others show all 18 or 16 frames that were decoded.
@@ -69,8 +69,8 @@ def test_llava_onevision_native_and_uniform_are_the_stock_wrappers_frames(
     options = {"pretrained": str(tiny_llava), "device": "cpu", "device_map": "cpu"}
     stock = LlavaHf(**options, max_frames_num=5)
     tap, answers = run_stock(stock, "llava_hf", evaluate, tools, monkeypatch, "_image_processor")
-    ours = FocusLlavaOnevision(**options, sampler=sampler, frames=5, record=str(tmp_path))
-    our_tap, rows = run_ours(ours, evaluate, tools, tmp_path, monkeypatch, "_image_processor")
+    adapter_model = FocusLlavaOnevision(**options, sampler=sampler, frames=5, record=str(tmp_path))
+    our_tap, rows = run_ours(adapter_model, evaluate, tools, tmp_path, monkeypatch, "_image_processor")
     assert_same_inputs(our_tap, tap)
     assert {key: row["answer"].strip() for key, row in rows.items()} == {k: a.strip() for k, a in answers.items()}
     assert {row["frames_fed"] for row in rows.values()} == {5}
@@ -93,8 +93,8 @@ def test_qwen2_vls_native_indices_through_the_seam_give_the_same_tensors_and_ans
         native[video] = decoded[np.linspace(0, len(decoded) - 1, 4).astype(int)].tolist()
     selections = tmp_path / "native.json"
     selections.write_text(json.dumps({f"{video}-{at}": frames for video, frames in native.items() for at in (0, 1)}))
-    ours = FocusQwen2VL(**options, selections=str(selections), frames=4, record=str(tmp_path / "record"))
-    our_tap, rows = run_ours(ours, evaluate, tools, tmp_path / "record", monkeypatch, "processor")
+    adapter_model = FocusQwen2VL(**options, selections=str(selections), frames=4, record=str(tmp_path / "record"))
+    our_tap, rows = run_ours(adapter_model, evaluate, tools, tmp_path / "record", monkeypatch, "processor")
     assert_same_inputs(our_tap, tap)
     assert {key: row["answer"].strip() for key, row in rows.items()} == {k: a.strip() for k, a in answers.items()}
 
@@ -114,7 +114,7 @@ def test_a_long_video_costs_a_stock_qwen2_vl_run_its_resolution(tmp_path, monkey
 
     # The same on a real clip, with the budget divided by 400 so that 48 decoded frames already meet it.
     from focus_eval.lmms.frames import FrameBatch, PathWithFrames
-    from focus_eval.lmms.models.qwen_vl import feeding
+    from focus_eval.lmms.models.qwen_vl import wrap_reader
     from focus_eval.video import open_video
     from support.synthetic import write_numbered_clip
 
@@ -122,7 +122,7 @@ def test_a_long_video_costs_a_stock_qwen2_vl_run_its_resolution(tmp_path, monkey
     monkeypatch.setattr(
         vision_process,
         "VIDEO_READER_BACKENDS",
-        {name: feeding(read) for name, read in vision_process.VIDEO_READER_BACKENDS.items()},
+        {name: wrap_reader(read) for name, read in vision_process.VIDEO_READER_BACKENDS.items()},
     )
     clip = write_numbered_clip(tmp_path / "clip.mp4", 48, width=224, height=168, fps=2)
     with open_video(clip) as reader:
@@ -132,13 +132,13 @@ def test_a_long_video_costs_a_stock_qwen2_vl_run_its_resolution(tmp_path, monkey
         )  # fmt: skip
     element = {"min_pixels": 3136, "max_pixels": 602112}
     stock = vision_process.fetch_video({**element, "video": str(clip)})
-    ours = vision_process.fetch_video({**element, "video": PathWithFrames(frame_batch)})
+    fed_video = vision_process.fetch_video({**element, "video": PathWithFrames(frame_batch)})
     assert stock.shape == (48, 3, 84, 112)
-    assert ours.shape == (2, 3, 168, 224)
+    assert fed_video.shape == (2, 3, 168, 224)
 
 
 @pytest.mark.parametrize(
-    ("sampler", "keyframes", "k", "fed", "says"),
+    ("sampler", "keyframes", "k", "fed_frames", "reason"),
     [
         ("focus", [3, 50], 4, [0, 33, 66, 99], "2 of 4 chosen"),
         ("focus", [3, 50, 60, 70], 4, [3, 50, 60, 70], None),
@@ -146,7 +146,7 @@ def test_a_long_video_costs_a_stock_qwen2_vl_run_its_resolution(tmp_path, monkey
         ("uniform", list(range(0, 100, 5)), 20, list(range(0, 100, 10)), "one frame per second, 10 of 20"),
     ],
 )
-def test_the_aks_loader_feeds_what_the_aks_code_feeds_and_says_so(sampler, keyframes, k, fed, says):
+def test_the_aks_loader_feeds_what_the_aks_code_feeds_and_says_so(sampler, keyframes, k, fed_frames, reason):
     from focus_eval.lmms.frames import frames_to_feed
     from focus_eval.rows.records import SelectionRow
 
@@ -156,6 +156,6 @@ def test_the_aks_loader_feeds_what_the_aks_code_feeds_and_says_so(sampler, keyfr
         fps=9.97, keyframes=keyframes,
     )  # fmt: skip
     frames, fallback = frames_to_feed(row, "aks")
-    assert list(frames) == fed
-    assert (fallback is None) if says is None else (says in fallback)
+    assert list(frames) == fed_frames
+    assert (fallback is None) if reason is None else (reason in fallback)
     assert frames_to_feed(row, "exact") == (tuple(keyframes), None)

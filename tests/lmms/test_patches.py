@@ -54,10 +54,10 @@ def test_a_video_with_chosen_frames_is_not_opened_again_and_others_are(name, tmp
     patches.open_no_video_twice()
     patches.open_no_video_twice()
     pixels = np.zeros((2, 48, 64, 3), dtype=np.uint8)
-    shown = FrameBatch(
+    frame_batch = FrameBatch(
         path=tmp_path / "nothing here.mp4", frames=(1, 2), times_seconds=(0, 1), fps=4.0, n_frames=70, pixels=pixels
     )
-    reader = module.decord.VideoReader(PathWithFrames(shown))
+    reader = module.decord.VideoReader(PathWithFrames(frame_batch))
     assert (len(reader), reader[0].asnumpy().shape) == (70, (48, 64, 3))
     clip = write_numbered_clip(tmp_path / "clip.mp4", 8, width=64, height=48, fps=4)
     assert len(module.decord.VideoReader(str(clip))) == 8
@@ -65,16 +65,16 @@ def test_a_video_with_chosen_frames_is_not_opened_again_and_others_are(name, tmp
 
 def test_accelerate_shares_its_state_in_dicts_and_describes_one_process_anew():
     state = pytest.importorskip("accelerate.state")
-    before = dict(state.PartialState(cpu=True)._shared_state)
+    state_of_one = dict(state.PartialState(cpu=True)._shared_state)
     state.PartialState._shared_state["num_processes"] = 7
     assert state.PartialState().num_processes == 7
     try:
-        with patches.alone_in_accelerate():
+        with patches.single_process_in_accelerate():
             assert state.PartialState().num_processes == 1
         assert state.PartialState().num_processes == 7
     finally:
         state.PartialState._shared_state.clear()
-        state.PartialState._shared_state.update(before)
+        state.PartialState._shared_state.update(state_of_one)
 
 
 def test_lmms_eval_names_its_cache_as_the_stack_is_read():
@@ -128,8 +128,8 @@ def test_the_questions_of_a_video_are_on_one_rank_and_each_is_asked_once(dealt_b
     assert sorted((pair for share in shares for pair in share), key=lambda pair: pair[0]) == expected
     ranks = [{doc[field] for _, doc in share} for share in shares]
     assert sum(map(len, ranks)) == len(set().union(*ranks))
-    most = max(sum(doc[field] == video for _, doc in expected) for video in set().union(*ranks))
-    assert max(map(len, shares)) - min(map(len, shares)) <= most
+    max_questions = max(sum(doc[field] == video for _, doc in expected) for video in set().union(*ranks))
+    assert max(map(len, shares)) - min(map(len, shares)) <= max_questions
 
 
 def test_what_is_no_document_is_dealt_out_in_turn_and_one_process_gets_all(dealt_by_video):

@@ -15,10 +15,10 @@ from focus_eval.lmms.manifests import CHAT_SUFFIX, MODELS, stock_name
 
 pytest.importorskip("lmms_eval")
 
-OURS = {model: stock_name(model) for model in {name.removesuffix(CHAT_SUFFIX) for name in MODELS.names()}}
+STOCK_NAMES = {model: stock_name(model) for model in {name.removesuffix(CHAT_SUFFIX) for name in MODELS.names()}}
 
 
-NAMED = re.compile(rf"^ +({'|'.join(sorted(filter(None, OURS.values())))}):", re.MULTILINE)
+STOCK_SECTION = re.compile(rf"^ +({'|'.join(sorted(filter(None, STOCK_NAMES.values())))}):", re.MULTILINE)
 
 
 @cache
@@ -27,16 +27,18 @@ def tasks_with_prompts():
     import lmms_eval
 
     root = Path(lmms_eval.__file__).parent / "tasks"
-    folders = {path.parent for path in root.rglob("*yaml") if NAMED.search(path.read_text(encoding="utf-8"))}
+    folders = {path.parent for path in root.rglob("*yaml") if STOCK_SECTION.search(path.read_text(encoding="utf-8"))}
     folders = {folder for folder in folders if any("video" in path.read_text() for path in folder.glob("*utils.py"))}
-    found = {}
+    path_by_task_and_model = {}
     for path in sorted(path for folder in folders for path in folder.glob("[!_]*.yaml")):
         task = prompts._values(path)
         stock = {key for field in prompts.BY_MODEL for key in task.get(field) or {}}
         # Groups name their tasks as a list.
         if isinstance(task.get("task"), str):
-            found |= {(task["task"], model): path for model, wrapper in OURS.items() if wrapper in stock}
-    return found
+            path_by_task_and_model |= {
+                (task["task"], model): path for model, wrapper in STOCK_NAMES.items() if wrapper in stock
+            }
+    return path_by_task_and_model
 
 
 class AnyDocument(dict):
@@ -80,7 +82,7 @@ def by_wrapper():
 
     from focus_eval.lmms.patches import look_prompts_up_by_wrapper
 
-    for model, wrapper in OURS.items():
+    for model, wrapper in STOCK_NAMES.items():
         look_prompts_up_by_wrapper(model, wrapper)
     yield
     prepare = ConfigurableTask._prepare_model_specific_config
@@ -90,31 +92,31 @@ def by_wrapper():
 def test_every_model_of_ours_names_the_wrapper_it_stands_on():
     for name in MODELS.names():
         try:
-            found = MODELS.load(name)
+            model_class = MODELS.load(name)
         except MissingDependency:
             continue
-        modules = [base.__module__ for base in found.__mro__ if base.__module__.startswith("lmms_eval.models.")]
+        modules = [base.__module__ for base in model_class.__mro__ if base.__module__.startswith("lmms_eval.models.")]
         if modules and name != "focus_zero_shot":
-            assert found.stock_name == modules[0].rpartition(".")[2], name
+            assert model_class.stock_name == modules[0].rpartition(".")[2], name
 
 
 def test_each_task_asks_a_model_of_ours_what_it_asks_the_stock_wrapper(by_wrapper):
     videos = {task for task, _ in tasks_with_prompts()}
     assert {"videomme", "videomme_v2", "video_holmes", "perceptioncomp", "neptune_full_v", "timescope"} <= videos
     assert {"longtimescope", "scivideobench", "videott_single_mc", "videomathqa_mcq_w_subtitles"} <= videos
-    different = []
+    differing_tasks = []
     for (task, model), path in tasks_with_prompts().items():
-        stock, ours, default = (made(path, name) for name in (OURS[model], model, "default"))
-        assert ours.lmms_eval_specific_kwargs == stock.lmms_eval_specific_kwargs, (task, model)
-        assert asked(ours) == asked(stock), (task, model)
-        different += [(task, model)] if asked(ours) != asked(default) else []
-    assert {("videomme", "focus_qwen3_vl"), ("videomme", "focus_llava_video")} <= set(different)
+        stock, own_task, default = (made(path, name) for name in (STOCK_NAMES[model], model, "default"))
+        assert own_task.lmms_eval_specific_kwargs == stock.lmms_eval_specific_kwargs, (task, model)
+        assert asked(own_task) == asked(stock), (task, model)
+        differing_tasks += [(task, model)] if asked(own_task) != asked(default) else []
+    assert {("videomme", "focus_qwen3_vl"), ("videomme", "focus_llava_video")} <= set(differing_tasks)
 
 
 def test_a_task_of_ours_asks_every_model_the_same(by_wrapper):
     for path in resource_path("tasks").glob("focus_*.yaml"):
         task = prompts.task_values(path.stem)
-        assert {prompts.prompts_for(task, model, wrapper) for model, wrapper in OURS.items()} == {"default"}
+        assert {prompts.prompts_for(task, model, wrapper) for model, wrapper in STOCK_NAMES.items()} == {"default"}
         assert all(
             model == name for field in prompts.BY_MODEL for model in task.get(field) or {} for name in ["default"]
         )

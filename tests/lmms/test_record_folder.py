@@ -44,27 +44,31 @@ def asked(record):
 
 def test_a_second_task_leaves_the_rows_of_the_first(load, evaluate, tmp_path):
     evaluate(load(tmp_path), ["focus_videomme"])
-    before = lines(tmp_path), lines(tmp_path, "selections")
+    first_lines = lines(tmp_path), lines(tmp_path, "selections")
     evaluate(load(tmp_path), ["focus_mlvu"])
-    after = lines(tmp_path), lines(tmp_path, "selections")
-    for old, new in zip(before, after, strict=True):
+    second_lines = lines(tmp_path), lines(tmp_path, "selections")
+    for old, new in zip(first_lines, second_lines, strict=True):
         assert len(new) == len(old) + 1
         assert old.items() <= new.items()
 
 
 def test_a_limit_first_and_then_everything_asks_only_for_what_is_new(load, evaluate, tmp_path):
-    few = evaluate(load(tmp_path), ["focus_videomme"], limit=1)
-    (before,) = lines(tmp_path).values()
+    limited_results = evaluate(load(tmp_path), ["focus_videomme"], limit=1)
+    (first_lines,) = lines(tmp_path).values()
     whole = evaluate(load(tmp_path), ["focus_videomme"])
-    (after,) = lines(tmp_path).values()
-    assert after.startswith(before)
+    (second_lines,) = lines(tmp_path).values()
+    assert second_lines.startswith(first_lines)
     assert asked(tmp_path) == ["landscape-0", "landscape-1", "portrait-0", "portrait-1"]
-    again = evaluate(load(tmp_path), ["focus_videomme"])
-    assert list(lines(tmp_path).values()) == [after]
-    answers = [[item["resps"] for item in run["samples"]["focus_videomme"]] for run in (few, whole, again)]
+    full_results = evaluate(load(tmp_path), ["focus_videomme"])
+    assert list(lines(tmp_path).values()) == [second_lines]
+    answers = [
+        [item["resps"] for item in run["samples"]["focus_videomme"]] for run in (limited_results, whole, full_results)
+    ]
     assert answers[0] == answers[1][:1]
     assert answers[1] == answers[2]
-    assert str(whole["results"]["focus_videomme"]) == str(again["results"]["focus_videomme"])  # NaN of no long video
+    assert str(whole["results"]["focus_videomme"]) == str(
+        full_results["results"]["focus_videomme"]
+    )  # NaN of no long video
 
 
 @pytest.mark.parametrize("changes", [{"seed": 1}, {"frames": 3}, {"max_pixels": 50176}, {"sampler": "random"}], ids=str)
@@ -120,12 +124,14 @@ def test_two_runs_of_the_same_thing_at_once_the_second_says_so(load, evaluate, h
         "with FileLock(sys.argv[1]): print('held', flush=True); sys.stdin.read()"
     )
     lock = str(cell / ".rank0of1.jsonl.lock")
-    other = subprocess.Popen([sys.executable, "-c", holder, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert other.stdout.readline() == b"held\n"
+    holder_process = subprocess.Popen(
+        [sys.executable, "-c", holder, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder_process.stdout.readline() == b"held\n"
     with pytest.raises(RunError, match="another run writes here"):
         evaluate(load(tmp_path), ["focus_mlvu"])
-    other.kill()  # the lock goes with the process
-    other.wait()
+    holder_process.kill()  # the lock goes with the process
+    holder_process.wait()
     evaluate(load(tmp_path), ["focus_mlvu"])
     assert len(asked(tmp_path)) == 2
 

@@ -92,9 +92,9 @@ def test_the_aks_loader_shows_uniform_frames_for_a_short_selection_and_counts_it
     file.write_text(json.dumps(dict(zip(IDS, FRAMES, strict=True))))
     model = llava(file, frame_policy="aks")
     evaluate(model, ["focus_videomme"])
-    shown = fed(tools, tmp_path)
-    assert shown["landscape-1"] == FRAMES[1]
-    assert shown["landscape-0"] == [0, 29, 59, 89]
+    shown_frames = fed(tools, tmp_path)
+    assert shown_frames["landscape-1"] == FRAMES[1]
+    assert shown_frames["landscape-0"] == [0, 29, 59, 89]
     rows = {row["question_id"]: row for row in tools.read_record(tmp_path / "record", "answers")}
     assert rows["portrait-0"]["fallback"] == "aks frame policy: 2 of 4 chosen, uniform frames fed"
     assert (rows["portrait-0"]["frames_asked"], rows["portrait-0"]["frames_chosen"]) == (4, 2)

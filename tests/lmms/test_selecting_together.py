@@ -7,14 +7,15 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from focus_eval.encoders.base import Encoder
 
-class Brightness:
+
+class Brightness(Encoder):
     """An encoder of real pixels: relevance is the mean brightness, turned about by the length of the query."""
 
     name: ClassVar[str] = "brightness"
     stores_embeddings: ClassVar[bool] = True
     revision = "1"
-    device = "cpu"
 
     def __init__(self) -> None:
         self.n_embedded = 0
@@ -25,9 +26,6 @@ class Brightness:
 
     def relevance(self, features, query):
         return (features.mean(axis=1) * (1 + len(query) % 5) % 256) / 256.0
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.mark.parametrize("sampler", ["focus", "topk"])
@@ -42,24 +40,24 @@ def test_questions_of_one_video_share_each_frame_and_choose_as_alone(
     model = FocusLlavaOnevision(
         pretrained=str(tiny_llava), device="cpu", sampler="uniform", frames=4, record=str(tmp_path)
     )
-    together = Brightness()
-    model.show(Selector(sampler=make_sampler(sampler), encoder=together, k=4), frames=4)
+    shared_encoder = Brightness()
+    model.show(Selector(sampler=make_sampler(sampler), encoder=shared_encoder, k=4), frames=4)
     documents = tools.longvideobench_rows(["landscape", "portrait", "odd"], tools.QUESTIONS[:2])
     evaluate(model, ["focus_longvideobench"], data=tools.write_parquet(tmp_path / "data", "validation", documents))
     rows = {row["question_id"]: row for row in tools.read_record(tmp_path, "selections")}
     answers = {row["question_id"]: row for row in tools.read_record(tmp_path, "answers")}
     assert all(row["error"] is None for row in answers.values())
 
-    alone = Brightness()
-    selector = Selector(sampler=make_sampler(sampler), encoder=alone, k=4)
+    separate_encoder = Brightness()
+    selector = Selector(sampler=make_sampler(sampler), encoder=separate_encoder, k=4)
     for document in documents:
         question = make_benchmark("longvideobench").question(document)
         row = selector.select(question, home.videos["longvideobench"] / question.video)
         assert rows[question.id]["keyframes"] == row.keyframes == answers[question.id]["fed_frames"]
         assert rows[question.id]["pulled_frames"] == row.pulled_frames
-    assert together.n_embedded < alone.n_embedded
+    assert shared_encoder.n_embedded < separate_encoder.n_embedded
     if sampler == "topk":  # both questions pull the same candidates
-        assert together.n_embedded == alone.n_embedded / 2
+        assert shared_encoder.n_embedded == separate_encoder.n_embedded / 2
 
 
 def test_a_scan_encoder_is_named_in_model_args_and_chooses_as_in_python(tiny_llava, home, evaluate, tools, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from focus_eval.core.errors import InvalidInput
-from focus_eval.lmms.sent import folded, sent_messages, sent_tensors
+from focus_eval.lmms.tracing import describe_messages, describe_tensors, fold_repeats
 
 
 def records(folder):
@@ -18,7 +18,7 @@ def records(folder):
 
 
 def test_a_repeated_token_is_written_once_with_its_count():
-    assert folded("<s>a<v><v><v><v>b<v><v>") == "<s>a<v>*4b<v><v>"
+    assert fold_repeats("<s>a<v><v><v><v>b<v><v>") == "<s>a<v>*4b<v><v>"
 
 
 def test_the_prompt_of_qwen_is_the_text_that_reached_its_processor(tiny_qwen, evaluate, tools, tmp_path, monkeypatch):
@@ -46,9 +46,9 @@ def test_the_prompt_of_qwen_is_the_text_that_reached_its_processor(tiny_qwen, ev
 
 
 def test_padding_is_no_part_of_what_was_sent():
-    given = torch.tensor([[0, 0, 5, 6], [7, 8, 9, 9]])
+    prompt_ids = torch.tensor([[0, 0, 5, 6], [7, 8, 9, 9]])
     mask = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
-    assert sent_tensors(object(), given, {"attention_mask": mask})["token_ids"] == [5, 6]
+    assert describe_tensors(object(), prompt_ids, {"attention_mask": mask})["token_ids"] == [5, 6]
 
 
 def test_images_of_an_api_request_are_named_by_format_size_and_hash():
@@ -58,7 +58,7 @@ def test_images_of_an_api_request_are_named_by_format_size_and_hash():
         "temperature": 0,
         "messages": [{"role": "user", "content": [{"type": "text", "text": "q"}, image]}],
     }
-    sent = sent_messages(payload)
+    sent = describe_messages(payload)
     assert sent["generation"] == {"model": "m", "temperature": 0}
     assert sent["text"].splitlines()[0] == "user: q"
     assert sent["text"].splitlines()[1].startswith("user: <image/jpeg, 3 bytes, ")
@@ -70,8 +70,8 @@ def test_a_tokenizer_without_a_template_is_refused_not_given_vicunas(tiny_llava,
     folder = shutil.copytree(tiny_llava, tmp_path / "without")
     (folder / "chat_template.jinja").unlink(missing_ok=True)
     for file in folder.glob("*.json"):
-        stated = json.loads(file.read_text())
-        file.write_text(json.dumps({key: value for key, value in stated.items() if key != "chat_template"}))
+        config = json.loads(file.read_text())
+        file.write_text(json.dumps({key: value for key, value in config.items() if key != "chat_template"}))
     with pytest.raises((InvalidInput, SystemExit), match="has no chat template"):
         FocusLlavaOnevision(pretrained=str(folder), device="cpu", sampler="uniform", frames=4, record=str(tmp_path))
 
@@ -85,12 +85,14 @@ def test_simple_requests_tell_qwen2_5_the_time_between_the_chosen_frames(evaluat
         pretrained=str(weights), device="cpu", sampler="uniform", frames=6, max_pixels=50000, min_pixels=3136,
         record=str(tmp_path / "record"),
     )  # fmt: skip
-    seen = []
+    recorded_inputs = []
     generate = model.model.generate
-    monkeypatch.setattr(model.model, "generate", lambda **inputs: seen.append(inputs) or generate(**inputs))
+    monkeypatch.setattr(model.model, "generate", lambda **inputs: recorded_inputs.append(inputs) or generate(**inputs))
     evaluate(model, ["focus_videomme"], max_new_tokens=2)
     # Clips of 9 and 8 s in 3 pairs of frames; without metadata it is 2 / 24 s for every video.
-    assert sorted(float(inputs["second_per_grid_ts"][0]) for inputs in seen) == pytest.approx([8 / 3] * 2 + [3.0] * 2)
+    assert sorted(float(inputs["second_per_grid_ts"][0]) for inputs in recorded_inputs) == pytest.approx(
+        [8 / 3] * 2 + [3.0] * 2
+    )
 
 
 def test_questions_answered_side_by_side_leave_one_record(tmp_path):

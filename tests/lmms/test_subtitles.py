@@ -63,17 +63,19 @@ def test_each_question_gets_the_lines_of_its_own_frames(
     rows = tools.read_record(tmp_path / "record", "selections")
     answers = tools.read_record(tmp_path / "record", "answers")
     assert [row["error"] for row in answers] == [None] * 4
-    prompts, different = texts(), set()
+    prompts, distinct_lines = texts(), set()
     for row in rows:
         (prompt,) = [text for text in prompts if row["query"] in text]
         video = row["video"].removesuffix(".mp4")
         lines = overlapping(video, row["times_seconds"])
-        said = [line for line in prompt.split("\n") if "ine " in line and line.endswith(".") and "option" not in line]
-        said = [line.rpartition("|>")[2] for line in said]
-        assert said == lines
+        spoken_lines = [
+            line for line in prompt.split("\n") if "ine " in line and line.endswith(".") and "option" not in line
+        ]
+        spoken_lines = [line.rpartition("|>")[2] for line in spoken_lines]
+        assert spoken_lines == lines
         assert prompt.index(row["query"]) > max((prompt.index(line) for line in lines), default=0)
-        different.add((video, tuple(lines)))
-    assert len(different) > 2  # two questions about one video see other frames, and read other lines
+        distinct_lines.add((video, tuple(lines)))
+    assert len(distinct_lines) > 2  # two questions about one video see other frames, and read other lines
 
 
 def test_without_the_option_the_prompt_is_as_it_was(qwen, evaluate, tools, tmp_path, monkeypatch, data):
@@ -92,8 +94,10 @@ def test_at_the_tasks_own_frames_the_lines_are_those_of_lmms_eval(data):
     kwargs = {"pre_prompt": "", "post_prompt": "", "insert_interleave_subtitles": True}
     for document in documents:
         prompt = longvideobench_doc_to_text(document, kwargs)
-        theirs = [line for line in prompt.partition(document["question"])[0].split("\n") if line not in ("<image>", "")]
-        assert subtitles_near(document, compute_frame_timestamps(document["duration"])) == "\n".join(theirs)
+        task_lines = [
+            line for line in prompt.partition(document["question"])[0].split("\n") if line not in ("<image>", "")
+        ]
+        assert subtitles_near(document, compute_frame_timestamps(document["duration"])) == "\n".join(task_lines)
 
 
 def test_a_missing_file_or_field_is_an_error_of_the_question(qwen, evaluate, tools, tmp_path, data):
@@ -111,10 +115,10 @@ def test_a_missing_file_or_field_is_an_error_of_the_question(qwen, evaluate, too
 
 
 def test_chat_requests_get_the_lines_before_the_question_too():
-    from focus_eval.lmms.requests import prefaced
+    from focus_eval.lmms.requests import add_preface
 
     messages = [{"role": "user", "content": [{"type": "video", "url": "v"}, {"type": "text", "text": "Who?"}]}]
-    changed = prefaced(messages, "A line.")
+    changed = add_preface(messages, "A line.")
     assert changed[0]["content"][1]["text"] == "A line.\nWho?"
     assert messages[0]["content"][1]["text"] == "Who?"
 

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from focus_eval.benchmarks.question import Question
 from focus_eval.core.resources import resource_path
+from focus_eval.core.types import Question
 from focus_eval.lmms.tasks import NO_ANSWER, read_answer, read_option, score_in, task_of, task_score
 
 # Strict reading: an option must be named without doubt; what marks a failure is no option to anybody.
@@ -151,8 +151,8 @@ def run(qwen, home, tools, tmp_path, monkeypatch):
         folder.mkdir(exist_ok=True)
         (folder / f"{name}.yaml").write_text(TASK.format(name=name, data=data, metrics=METRICS[name]))
         record = tmp_path / f"record{len(list(tmp_path.iterdir()))}"
-        shown = replace(qwen.adapter_options, record=str(record), **options)
-        qwen.show(qwen.context.source, frames=4, options=shown)
+        shown_options = replace(qwen.adapter_options, record=str(record), **options)
+        qwen.show(qwen.context.source, frames=4, options=shown_options)
         if answers is not None:
             replies = iter(answers)
 
@@ -217,20 +217,20 @@ def test_a_declared_task_is_read_strictly_or_as_the_task_does(run, home, lvbench
         ("u1", None, 0.0, ""),
     ]
     assert {row["benchmark"] for row in strict} == {"lvbench"}
-    own, _, results = run("lvbench", lvbench_rows(), answers=words, answer_parsing="lmms_eval")
-    assert [row["metric"] for row in own] == ["lvbench_score"] * 2
-    assert sum(row["score"] for row in own) / 2 == results["results"]["lvbench"]["lvbench_score,none"]
+    own_rows, _, results = run("lvbench", lvbench_rows(), answers=words, answer_parsing="lmms_eval")
+    assert [row["metric"] for row in own_rows] == ["lvbench_score"] * 2
+    assert sum(row["score"] for row in own_rows) / 2 == results["results"]["lvbench"]["lvbench_score,none"]
 
 
 def test_a_request_of_lmms_eval_carries_its_task(run, home, qwen, monkeypatch):
     """What the scores of undeclared tasks hang on: fails when lmms-eval builds its requests otherwise."""
-    seen = []
+    seen_requests = []
     stock = type(qwen).generate_until
     monkeypatch.setattr(
-        type(qwen), "generate_until", lambda model, requests: seen.extend(requests) or stock(model, requests)
+        type(qwen), "generate_until", lambda model, requests: seen_requests.extend(requests) or stock(model, requests)
     )
     run("countix", countix_rows(home)[:1])
-    assert task_of(seen[0]).config.task == "countix"
+    assert task_of(seen_requests[0]).config.task == "countix"
 
     class ByHand:
         args = ("text", {}, lambda document: [], 0, "task", "test")
@@ -257,10 +257,10 @@ QUESTION = Question(benchmark="any", id="1", query="?", options=(), video="v.mp4
 def test_a_guess_of_the_task_is_drawn_from_the_seed_and_nothing_else_moves():
     task = Task(lambda document, results: {"acc": random.random()})
     random.seed(5)
-    before = random.getstate()
-    first, again, other = (task_score(task, QUESTION, {}, "x", seed=seed).score for seed in (1, 1, 2))
-    assert first == again != other
-    assert random.getstate() == before
+    state = random.getstate()
+    first, second, third = (task_score(task, QUESTION, {}, "x", seed=seed).score for seed in (1, 1, 2))
+    assert first == second != third
+    assert random.getstate() == state
 
 
 @pytest.mark.parametrize("error", [KeyError("answer"), SystemExit(1)])
@@ -354,11 +354,11 @@ def test_the_prompt_is_the_protocols_whatever_the_models_name(every_task, model_
 def test_our_prompts_are_those_of_the_official_tasks_under_our_models_names(every_task):
     from focus_eval.lmms.manifests import known_models
 
-    ours = {name: texts_of(task, False) for name, task in every_task(PROMPTS, "focus_qwen2_vl").items()}
+    own_texts = {name: texts_of(task, False) for name, task in every_task(PROMPTS, "focus_qwen2_vl").items()}
     official = every_task(OFFICIAL.values(), next(iter(known_models())), official=True)
     for name, task in official.items():
-        mine = next(key for key, value in OFFICIAL.items() if value == name)
-        assert texts_of(task, False) == ours[mine]
+        key = next(key for key, value in OFFICIAL.items() if value == name)
+        assert texts_of(task, False) == own_texts[key]
         specific = task.config.lmms_eval_specific_kwargs
         assert not set(known_models()) & set(specific)  # so every name of ours gets the default prompt
     # Under another name the official task queue otherwise; ours never does.
@@ -378,8 +378,8 @@ def test_generation_and_data_are_those_of_the_official_tasks():
         "focus_mlvu": "mlvu/mlvu_dev.yaml", "focus_vsibench": "vsibench/vsibench.yaml",
     }  # fmt: skip
     for name, file in files.items():
-        ours = load_yaml_config(str(resource_path("tasks") / f"{name}.yaml"), mode="simple")
-        theirs = load_yaml_config(str(base / file), mode="full")
+        own_values = load_yaml_config(str(resource_path("tasks") / f"{name}.yaml"), mode="simple")
+        official_values = load_yaml_config(str(base / file), mode="full")
         for key in (
             "dataset_path",
             "dataset_name",
@@ -388,8 +388,11 @@ def test_generation_and_data_are_those_of_the_official_tasks():
             "generation_kwargs",
             "doc_to_target",
         ):
-            assert ours.get(key) == theirs.get(key), (name, key)
-        assert ours["lmms_eval_specific_kwargs"]["default"] == theirs["lmms_eval_specific_kwargs"]["default"]
+            assert own_values.get(key) == official_values.get(key), (name, key)
+        assert (
+            own_values["lmms_eval_specific_kwargs"]["default"]
+            == official_values["lmms_eval_specific_kwargs"]["default"]
+        )
 
 
 def scores(kind, answers):
@@ -432,15 +435,9 @@ def test_the_mean_over_question_types_counts_the_three_directions_once():
 
 
 def test_the_task_files_are_found_and_the_folder_is_printed():
-    found = subprocess.run(
-        [sys.executable, "-m", "focus_eval.cli", "tasks", "--install-path"], capture_output=True, text=True, check=False
-    )
-    if found.returncode or not found.stdout:  # the module has no __main__: through the entry point's function
-        code = (
-            "import sys; from focus_eval.cli import main; sys.argv = ['focus-eval', 'tasks', '--install-path']; main()"
-        )
-        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == str(resource_path("tasks"))
+    command = [sys.executable, "-m", "focus_eval", "list", "tasks", "--install-path"]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == str(resource_path("tasks"))
     assert {file.stem for file in resource_path("tasks").glob("*.yaml")} >= set(PROMPTS)
 
 

@@ -43,11 +43,11 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture(scope="module", autouse=True)
 def vllm():
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", RIGHT_TRANSFORMERS], env=environment(), check=False, capture_output=True, text=True
     )
-    if found.returncode:
-        pytest.skip(f"FOCUS_EVAL_VLLM={FOLDERS}: {found.stderr.strip().splitlines()[-1]}")
+    if process.returncode:
+        pytest.skip(f"FOCUS_EVAL_VLLM={FOLDERS}: {process.stderr.strip().splitlines()[-1]}")
 
 
 class Engine:
@@ -84,13 +84,13 @@ def roads(kind, evaluate, tmp_path, monkeypatch):
     evaluate(model, ["focus_videomme"], max_new_tokens=1)
 
     monkeypatch.setattr(stock, "LLM", Engine)
-    monkeypatch.setattr(vllm_generate, "SamplingParams", lambda **given: given)
-    ours = FocusVLLM(
+    monkeypatch.setattr(vllm_generate, "SamplingParams", lambda **parameters: parameters)
+    adapter_model = FocusVLLM(
         model=str(weights), sampler="random", frames=FRAMES, max_pixels=PIXELS, min_image_pixels=3136,
         record=str(tmp_path / "vllm"),
     )  # fmt: skip
-    evaluate(ours, ["focus_videomme"], max_new_tokens=1)
-    return str(weights), reached, ours.client.seen
+    evaluate(adapter_model, ["focus_videomme"], max_new_tokens=1)
+    return str(weights), reached, adapter_model.client.seen
 
 
 def by_vllm(checkpoint: str, requests: list[dict], folder: Path) -> list[dict]:
@@ -105,18 +105,18 @@ def test_vllm_makes_of_a_request_what_the_model_is_given_in_process(kind, roads,
     weights, reached, requests = roads
     processor = AutoProcessor.from_pretrained(weights)
     videos = processor.video_processor
-    made = by_vllm(weights, requests, tmp_path)
-    assert len(reached) == len(made) == 4
-    assert [one.get("error") for one in made] == [None] * 4
-    for inputs, one in zip(reached, made, strict=True):
-        ids, video = inputs["input_ids"][0].tolist(), one["video"]
-        n = len(one["token_ids"])
-        assert ids[-n:] == one["token_ids"]
+    processed = by_vllm(weights, requests, tmp_path)
+    assert len(reached) == len(processed) == 4
+    assert [processed_request.get("error") for processed_request in processed] == [None] * 4
+    for inputs, processed_request in zip(reached, processed, strict=True):
+        ids, video = inputs["input_ids"][0].tolist(), processed_request["video"]
+        n = len(processed_request["token_ids"])
+        assert ids[-n:] == processed_request["token_ids"]
         assert processor.tokenizer.decode(ids[:-n]) == TURN_BEFORE[kind]
         assert torch.equal(video["video_grid_thw"], inputs["video_grid_thw"][0])
         assert float(video.get("second_per_grid_ts", 0)) == float(inputs.get("second_per_grid_ts", [0])[0])
         pad = inputs["mm_token_type_ids"][0] == 2
-        offset, length, is_embed = one["placeholder"]
+        offset, length, is_embed = processed_request["placeholder"]
         n_visual = int(inputs["video_grid_thw"].prod()) // videos.merge_size**2
         assert int(pad.sum()) == n_visual == (length if is_embed is None else int(is_embed.sum()))
         assert offset + length <= n

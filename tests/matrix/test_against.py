@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import UnknownName
+from focus_eval.core.types import Question
 from focus_eval.matrix.against import differences, frame_pixels
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.questions import QuestionSet
 
 
-def lines(matrix, other, sets=None):
-    return {(item.of, item.what): item for item in differences(matrix, sets or {}, other)}
+def lines(matrix, reference, sets=None):
+    return {(item.of, item.aspect): item for item in differences(matrix, sets or {}, reference)}
 
 
 @pytest.fixture
@@ -30,9 +30,9 @@ def changed(matrix, model, **arguments):
 
 def test_the_shipped_gpt4o_is_the_papers_and_another_is_named(matrix):
     assert ("gpt4o", "version") not in lines(matrix, "paper")
-    other = lines(changed(matrix, "gpt4o", model_version="gpt-4o-2024-08-06"), "paper")
-    assert other["gpt4o", "version"].ours == "gpt-4o-2024-08-06"
-    assert other["gpt4o", "version"].theirs == "gpt-4o-2024-05-13"
+    newer = lines(changed(matrix, "gpt4o", model_version="gpt-4o-2024-08-06"), "paper")
+    assert newer["gpt4o", "version"].setting == "gpt-4o-2024-08-06"
+    assert newer["gpt4o", "version"].reference_setting == "gpt-4o-2024-05-13"
 
 
 def test_a_difference_goes_when_the_matrix_asks_as_there(matrix):
@@ -40,7 +40,7 @@ def test_a_difference_goes_when_the_matrix_asks_as_there(matrix):
     assert ("qwen2_vl_7b", "resolution") not in lines(changed(matrix, "qwen2_vl_7b", max_pixels=235200), "paper")
     assert ("llava_video_7b", "numbers") not in lines(changed(matrix, "llava_video_7b", dtype="float16"), "paper")
     lenient = lines(matrix.model_copy(update={"answer_parsing": "lmms_eval", "frame_policy": "aks"}), "paper")
-    assert not {"reading of answers", "frames of a short video", "short selections"} & {what for _, what in lenient}
+    assert not {"reading of answers", "frames of a short video", "short selections"} & {aspect for _, aspect in lenient}
 
 
 def test_the_budget_of_qwen_vl_utils_is_the_installed_ones():
@@ -59,15 +59,15 @@ def test_sizes_are_counted_over_the_questions(matrix):
     )  # fmt: skip
     config = matrix.benchmarks[0].model_copy(update={"rates": ""})
     sets = {"longvideobench": QuestionSet(config, questions, list(videos))}
-    found = lines(matrix, "paper", sets)
-    assert "1 of 3 questions" in found["qwen2_vl_7b", "resolution"].size
-    assert found["uniform", "frames of a short video"].size.count("1 of 3 questions") == 1
+    differences_by_key = lines(matrix, "paper", sets)
+    assert "1 of 3 questions" in differences_by_key["qwen2_vl_7b", "resolution"].size
+    assert differences_by_key["uniform", "frames of a short video"].size.count("1 of 3 questions") == 1
 
 
 def test_lmms_eval_asks_videomme_with_prompts_of_its_own(matrix):
-    found = lines(matrix, "lmms-eval")
-    assert found["llava_video_7b on focus_videomme", "prompt"].theirs == "that of llava_vid"
-    assert ("uniform", "frames of a short video") not in found
+    differences_by_key = lines(matrix, "lmms-eval")
+    assert differences_by_key["llava_video_7b on focus_videomme", "prompt"].reference_setting == "that of llava_vid"
+    assert ("uniform", "frames of a short video") not in differences_by_key
 
 
 def test_a_sampler_whose_published_line_stands_beside_ours_is_named(matrix):

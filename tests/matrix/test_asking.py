@@ -32,35 +32,35 @@ LLM = "chat:model=tiny;price_input=10;price_output=20;retry_backoff_s=0.01"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """One video with two questions, of which the model answers one with nonsense, and the matrix that asks them."""
-    made = tmp_path_factory.mktemp("asking")
-    with ClipWriter(made / "v.mp4", width=64, height=48, fps=8, gop=24) as writer:
+    matrix_folder = tmp_path_factory.mktemp("asking")
+    with ClipWriter(matrix_folder / "v.mp4", width=64, height=48, fps=8, gop=24) as writer:
         for frame in range(40):
             writer.write(np.full((48, 64, 3), 6 * frame, dtype=np.uint8))
     questions = [lvb_question(part, "v", 5, answer=part) for part in range(2)]
     questions[1]["question"] = "Nonsense?"
-    (made / "questions.json").write_text(json.dumps(questions))
+    (matrix_folder / "questions.json").write_text(json.dumps(questions))
     benchmark = {
         "name": "b",
         "benchmark": "longvideobench",
-        "annotations": str(made / "questions.json"),
-        "videos": str(made),
+        "annotations": str(matrix_folder / "questions.json"),
+        "videos": str(matrix_folder),
     }
     samplers = [{"sampler": "vlm_topk", "options": {"llm": LLM, "frames": 8}}, "uniform"]
     document = {"name": "asking", "benchmarks": [benchmark], "samplers": samplers, "k": [2], "max_error_share": 1}
-    (made / "matrix.yaml").write_text(yaml.safe_dump(document))
-    return made
+    (matrix_folder / "matrix.yaml").write_text(yaml.safe_dump(document))
+    return matrix_folder
 
 
 @pytest.fixture
 def server(monkeypatch):
-    def says(body):
+    def reply_to(body):
         is_nonsense = "Nonsense" in str(body["messages"][0]["content"][-1])
         return ("Perhaps", {"Perhaps": 1.0}) if is_nonsense else ("Yes", {"Yes": 0.6, "No": 0.4})
 
-    with ChatServer(says=says) as made:
+    with ChatServer(reply_to=reply_to) as chat_server:
         monkeypatch.setenv("OPENAI_API_KEY", "any")
-        monkeypatch.setenv("OPENAI_BASE_URL", made.url)
-        yield made
+        monkeypatch.setenv("OPENAI_BASE_URL", chat_server.url)
+        yield chat_server
 
 
 def test_a_run_without_a_key_or_with_a_dead_service_is_refused_before_work(folder, monkeypatch, tmp_path):
@@ -79,11 +79,11 @@ def test_the_plan_prices_it_and_the_run_costs_that_with_an_error_where_the_model
 ):
     matrix = load_matrix(folder / "matrix.yaml")
     asking = next(entry for entry in make_plan(matrix).selections if entry.spec.sampler.name == "vlm_topk")
-    assert (asking.asked["calls"], asking.asked["images"]) == (16, 16)
+    assert (asking.model_usage["calls"], asking.model_usage["images"]) == (16, 16)
     monkeypatch.setenv("COLUMNS", "300")
-    shown = CliRunner().invoke(app, ["plan", str(folder / "matrix.yaml")]).output
-    assert "16 calls with 16 pictures" in shown
-    assert "dollars at most" in shown
+    plan_text = CliRunner().invoke(app, ["plan", str(folder / "matrix.yaml")]).output
+    assert "16 calls with 16 pictures" in plan_text
+    assert "dollars at most" in plan_text
 
     run_matrix(matrix, out=tmp_path / "run")
     spec = next(spec for spec in selection_specs(matrix) if spec.sampler.name == "vlm_topk")
@@ -96,9 +96,9 @@ def test_the_plan_prices_it_and_the_run_costs_that_with_an_error_where_the_model
     assert bad.keyframes == []
     assert (bad.asked["calls"], bad.asked["input"]) == (8, 800)
     (note, looks) = llm_notes(load_run(tmp_path / "run").selection_frame)
-    asked = "asked chat 16 times about 16 pictures, 1,616 tokens, 0.02 dollars in 2 questions; not in the forward"
-    assert note.startswith(f"vlm_topk llm=chat:model=tiny frames=8 {asked}")
-    assert "looked at 8 pictures" in looks
+    price_line = "asked chat 16 times about 16 pictures, 1,616 tokens, 0.02 dollars in 2 questions; not in the forward"
+    assert note.startswith(f"vlm_topk llm=chat:model=tiny frames=8 {price_line}")
+    assert "read 8 pictures" in looks
 
 
 def test_model_args_name_the_model_too(server, tmp_path):

@@ -122,9 +122,9 @@ MME = "{name: here, benchmark: videomme, annotations: mme.json}"
 )
 def test_parts_that_rows_could_not_tell_apart_are_refused(tmp_path, listed, message):
     kind = listed.partition(":")[0]
-    others = [line for line in GOOD.splitlines() if not line.startswith(kind)]
+    remaining_lines = [line for line in GOOD.splitlines() if not line.startswith(kind)]
     with pytest.raises(InvalidInput, match=message):
-        load_matrix(written(tmp_path, "\n".join([*others, listed])))
+        load_matrix(written(tmp_path, "\n".join([*remaining_lines, listed])))
 
 
 def test_a_wrong_option_names_the_nearest(tmp_path):
@@ -202,8 +202,12 @@ def test_a_matrix_names_encoders_and_samplers_with_their_options_in_place(tmp_pa
     assert (clip.encoder, clip.disk_gigabytes) == ("clip", 1.71)
     assert clip.options == {"checkpoint": "clip-vit-large-patch14", "device": "cpu"}
     assert clip.name == "clip_checkpoint=clip-vit-large-patch14,device=cpu"  # it stands in the names of folders
-    made = [spec.sampler.options for spec in selection_specs(matrix)]
-    assert {(options["alpha"], options["clip_seconds"]) for options in made} == {(0.1, 16.0), (0.2, 8.0), (0.2, 16.0)}
+    sampler_options = [spec.sampler.options for spec in selection_specs(matrix)]
+    assert {(options["alpha"], options["clip_seconds"]) for options in sampler_options} == {
+        (0.1, 16.0),
+        (0.2, 8.0),
+        (0.2, 16.0),
+    }
 
 
 def test_an_encoder_that_does_not_exist_names_files_and_encoders(tmp_path):

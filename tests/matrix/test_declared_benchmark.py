@@ -49,10 +49,12 @@ def test_each_form_of_the_query_is_a_selection_of_its_own_and_shows_in_its_rows(
     rows = {spec.label: list(folder.selections(spec)) for spec in specs}
     assert {row.query for row in rows["topk"]} == {"Which?"}
     assert {row.query for row in rows["topk,query=question_and_options"]} == {"Which?\nA. x\nB. y"}
-    assert len({row.selection_id for made in rows.values() for row in made}) == 3
-    asked = {row.query: row.changed_options for made in rows.values() for row in made if row.encoder}
-    assert asked == {"Which?": {}, "Which?\nA. x\nB. y": {"query": "question_and_options"}}
-    assert [row.error for made in rows.values() for row in made] == [None] * 12
+    assert len({row.selection_id for part_rows in rows.values() for row in part_rows}) == 3
+    options_by_query = {
+        row.query: row.changed_options for part_rows in rows.values() for row in part_rows if row.encoder
+    }
+    assert options_by_query == {"Which?": {}, "Which?\nA. x\nB. y": {"query": "question_and_options"}}
+    assert [row.error for part_rows in rows.values() for row in part_rows] == [None] * 12
     assert {(row.benchmark, row.video, row.bucket) for row in rows["uniform"]} == {
         ("mine", "v0.mp4", "short"),
         ("mine", "v1.mp4", "short"),

@@ -17,10 +17,10 @@ def test_torch_is_loaded_only_where_a_driver_may_be(files, is_loaded):
     if is_loaded:
         pytest.importorskip("torch")
     code = LOADED.format(f"machine._DRIVER_FILES = {files}")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     # Other systems than Linux have no such files: there torch is asked.
     expected = is_loaded or not sys.platform.startswith("linux")
-    assert done.stdout.split()[1] == str(expected)
+    assert result.stdout.split()[1] == str(expected)
 
 
 def test_what_a_loaded_torch_says_counts(monkeypatch):

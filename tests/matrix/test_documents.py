@@ -89,8 +89,8 @@ def test_the_card_of_a_data_set_says_which_files_a_subset_has(hub):
 def test_what_the_datasets_library_has_prepared_is_read_too(hub, tmp_path):
     datasets = pytest.importorskip("datasets")
     folder = tmp_path / "datasets" / "longvideobench___LongVideoBench" / "default" / "0.0.0" / "hash"
-    made = datasets.Dataset.from_list(documents())
-    made.save_to_disk(tmp_path / "saved")
+    dataset = datasets.Dataset.from_list(documents())
+    dataset.save_to_disk(tmp_path / "saved")
     folder.mkdir(parents=True)
     (tmp_path / "saved" / "data-00000-of-00001.arrow").rename(folder / "long_video_bench-validation.arrow")
     (folder / "dataset_info.json").write_text("{}")
@@ -110,7 +110,7 @@ def test_a_local_folder_of_json_is_read(hub, tmp_path, name):
 def test_documents_that_are_not_there_are_named_with_the_command_that_fetches_them(hub):
     with pytest.raises(MissingDocuments) as error:
         load_questions(benchmark(gated=True))
-    assert error.value.what == f"documents of lvb ({REPOSITORY}, split validation) are not on this machine"
+    assert error.value.problem == f"documents of lvb ({REPOSITORY}, split validation) are not on this machine"
     assert error.value.fix.startswith(f'hf download {REPOSITORY} --repo-type dataset --include "*.parquet"')
     assert "gated" in error.value.fix
     assert "hf auth login" in error.value.fix
@@ -139,8 +139,8 @@ def test_a_corrupt_parquet_is_named(hub):
 
 def test_the_source_of_a_shipped_benchmark_is_the_data_set_its_task_reads():
     matrix = load_matrix("main_results")
-    more = load_matrix("more_benchmarks")
-    for config in (*matrix.benchmarks, *more.benchmarks):
+    more_benchmarks = load_matrix("more_benchmarks")
+    for config in (*matrix.benchmarks, *more_benchmarks.benchmarks):
         source = task_source(config.task)
         assert config.source == source.repository
         assert not config.annotations, "a second file nobody documents how to find"
@@ -182,8 +182,8 @@ def test_evidence_comes_from_the_annotation_beside_documents_without_it(hub):
     shards(folder, bare)
     assert [question.evidence_seconds for question in load_questions(benchmark()).questions] == [()] * 4
     (folder / "lvb_val.json").write_text(json.dumps([{"id": row["id"], "position": [48]} for row in bare[:3]]))
-    found = load_questions(benchmark()).questions
-    assert [match.evidence_seconds for match in found] == [(2.0,), (2.0,), (2.0,), ()]
+    questions = load_questions(benchmark()).questions
+    assert [match.evidence_seconds for match in questions] == [(2.0,), (2.0,), (2.0,), ()]
 
 
 def test_a_matrix_asks_with_the_prompts_a_task_has_for_the_wrapper_behind_the_model(tmp_path, monkeypatch):
@@ -195,17 +195,17 @@ def test_a_matrix_asks_with_the_prompts_a_task_has_for_the_wrapper_behind_the_mo
     config = BenchmarkConfig(
         name="videomme", benchmark="videomme", task="videomme", dataset=str(write_parquet(tmp_path, "test", rows))
     )
-    asked = {}
+    prompts_by_model = {}
     for model in ("focus_qwen3_vl", "focus_llava_video", "focus_gpt4o"):
         cell = _cell(config, model)
         requests = TaskRequests(load_questions(config, limit=1), kind="simple", prompts=cell.prompts)
-        asked[cell.prompts] = requests.of((rows[0]["question_id"],))[0].args[0]
+        prompts_by_model[cell.prompts] = requests.of((rows[0]["question_id"],))[0].args[0]
         assert cell.identity.get("prompts", "default") == cell.prompts
-    assert sorted(asked) == ["default", "llava_vid", "qwen3_vl"]
-    assert asked["llava_vid"].endswith("The best answer is:")
-    assert len(set(asked.values())) == 3
-    ours = _cell(config.model_copy(update={"task": "focus_videomme"}), "focus_qwen3_vl")
-    assert (ours.prompts, "prompts" in ours.identity) == ("default", False)
+    assert sorted(prompts_by_model) == ["default", "llava_vid", "qwen3_vl"]
+    assert prompts_by_model["llava_vid"].endswith("The best answer is:")
+    assert len(set(prompts_by_model.values())) == 3
+    our_cell = _cell(config.model_copy(update={"task": "focus_videomme"}), "focus_qwen3_vl")
+    assert (our_cell.prompts, "prompts" in our_cell.identity) == ("default", False)
 
 
 def _cell(config, model):

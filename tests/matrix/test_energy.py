@@ -17,13 +17,13 @@ class NVMLError(Exception):
 
 def nvml(counters, *, refuses=()):
     """A module that reads the next of `counters` (millijoules per board) each time it is initialised."""
-    module, left = ModuleType("pynvml"), iter(counters)
+    module, readings = ModuleType("pynvml"), iter(counters)
     module.NVMLError = NVMLError
 
     def start():
         if "init" in refuses:
             raise NVMLError("driver not loaded")
-        module.now = next(left)
+        module.now = next(readings)
 
     def read(board):
         if "counter" in refuses:
@@ -74,5 +74,5 @@ def test_the_page_says_how_many_starts_were_not_measured():
 
 def test_the_page_names_what_an_encoder_mended():
     assert _recoveries({}) == ""
-    found = _recoveries({"blip": {"halved_batches": 1, "fp32_batches": 3}})
-    assert found == "blip: 1 batch halved for lack of memory, blip: 3 batches redone in fp32"
+    text = _recoveries({"blip": {"halved_batches": 1, "fp32_batches": 3}})
+    assert text == "blip: 1 batch halved for lack of memory, blip: 3 batches redone in fp32"

@@ -69,14 +69,14 @@ def peak_bytes(matrix, out, *, gigabytes):
     """Return the most bytes of arrays and objects alive at a time in a run, above those before it."""
     wide = matrix.model_copy(update={"select_resources": Resources(decode_cores=2, frame_gigabytes=gigabytes)})
     tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
+    bytes_at_start = tracemalloc.get_traced_memory()[0]
     try:
         frame = run_matrix(wide, out=out)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert frame["error"].isna().all()
-    return peak - before
+    return peak - bytes_at_start
 
 
 def test_frames_of_all_videos_stay_within_the_budget_and_the_rows_are_the_same(matrix, as_on_a_gpu, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from focus_eval.matrix import machine as worker_share
 from focus_eval.matrix.config import Resources
-from focus_eval.matrix.machine import FrameMemory, WorkerResources, cluster_resources, local_resources
+from focus_eval.matrix.machine import FrameReservations, WorkerResources, cluster_resources, local_resources
 
 
 @pytest.mark.parametrize(("cores", "videos", "threads"), [(1, 3, 1), (2, 4, 1), (4, 5, 1), (16, 11, 2), (64, 35, 3)])
@@ -61,15 +61,15 @@ def test_a_worker_holds_more_frames_where_its_gpus_share_of_the_memory_is_large(
 
 
 def test_videos_in_work_never_hold_more_than_the_budget_and_a_larger_one_runs_alone():
-    memory, most, together = FrameMemory(100), [], []
+    memory, largest, concurrent = FrameReservations(100), [], []
     lock, inside, met = threading.Lock(), [], threading.Event()
 
     def hold(n_bytes):
         with memory.reserved(n_bytes):
             with lock:
                 inside.append(n_bytes)
-                most.append(sum(inside))
-                together.append(len(inside))
+                largest.append(sum(inside))
+                concurrent.append(len(inside))
                 if len(inside) > 1:
                     met.set()
             met.wait(600 if n_bytes == 40 else 0.002)  # there is room for others beside the first of 40
@@ -78,6 +78,6 @@ def test_videos_in_work_never_hold_more_than_the_budget_and_a_larger_one_runs_al
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(hold, [40, 30, 60, 300, 20, 50, 10, 90, 40, 40] * 4))
-    assert {total for total in most if total > 100} == {300}
-    assert max(together) > 1
+    assert {total for total in largest if total > 100} == {300}
+    assert max(concurrent) > 1
     assert memory.n_bytes == 0

@@ -48,9 +48,9 @@ class Counted:
 
 
 def run(matrix, folder):
-    counted = Counted()
-    frame = run_matrix(matrix, out=folder, progress=counted)
-    return frame, counted.rows
+    progress = Counted()
+    frame = run_matrix(matrix, out=folder, progress=progress)
+    return frame, progress.rows
 
 
 def test_what_one_table_has_the_next_one_finds(two, tmp_path):
@@ -61,9 +61,9 @@ def test_what_one_table_has_the_next_one_finds(two, tmp_path):
     assert sorted(frame["sampler"].unique()) == ["focus", "topk"]
     assert len(frame) == 24 * (2 + 1)
     assert {row.sampler for row in load_run(tmp_path / "runs" / "second").selections} == {"focus", "topk"}
-    alone, _ = run(second, tmp_path / "apart" / "second")
+    separate, _ = run(second, tmp_path / "apart" / "second")
     columns = ["part", "question_id", "keyframes"]
-    assert frame[columns].values.tolist() == alone[columns].values.tolist()
+    assert frame[columns].values.tolist() == separate[columns].values.tolist()
 
 
 def test_the_plan_of_several_counts_what_is_distinct(two):
@@ -75,8 +75,8 @@ def test_the_plan_of_several_counts_what_is_distinct(two):
 
 def test_a_table_shows_only_the_questions_it_asked(two, tmp_path):
     run(two[0], tmp_path / "runs" / "whole")
-    few = two[0].model_copy(update={"limit": 3, "name": "few"})
-    frame, written = run(few, tmp_path / "runs" / "few")
+    limited = two[0].model_copy(update={"limit": 3, "name": "few"})
+    frame, written = run(limited, tmp_path / "runs" / "few")
     assert written == 0
     assert len(frame) == 3 * 2
     assert len(load_run(tmp_path / "runs" / "few").selections) == 3 * 2
@@ -90,15 +90,15 @@ def test_other_questions_under_the_same_ids_are_other_rows(two, tmp_path):
     rows[5]["question"] = "What happens instead?"
     file.write_text(json.dumps(rows))
     assert run(two[0], tmp_path / "runs" / "before")[1] == 24 * 2
-    shown = load_run(tmp_path / "runs" / "before").selections
-    assert len(shown) == 24 * 2, "the earlier rows stay in the pool and leave the table"
-    assert {row.query for row in shown if row.question_id == "q5"} == {"What happens instead?"}
+    run_rows = load_run(tmp_path / "runs" / "before").selections
+    assert len(run_rows) == 24 * 2, "the earlier rows stay in the pool and leave the table"
+    assert {row.query for row in run_rows if row.question_id == "q5"} == {"What happens instead?"}
 
 
 def test_selections_that_pay_alone_are_not_those_that_shared(two, tmp_path):
     run(two[0], tmp_path / "runs" / "shared")
-    alone = two[0].model_copy(update={"share_frames": False, "name": "alone"})
-    assert run(alone, tmp_path / "runs" / "alone")[1] == 24 * 2
+    unshared = two[0].model_copy(update={"share_frames": False, "name": "alone"})
+    assert run(unshared, tmp_path / "runs" / "alone")[1] == 24 * 2
 
 
 HOLDER = """
@@ -114,8 +114,8 @@ def test_the_rows_of_a_run_that_still_writes_are_left_where_they_are(two, tmp_pa
     """The second run ends first: it must not take away the file the first one appends to."""
     first, second = tmp_path / "runs" / "first", tmp_path / "runs" / "second"
     run(two[0], tmp_path / "apart" / "done")
-    other = subprocess.Popen([sys.executable, "-c", HOLDER, str(first)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert other.stdout.readline() == b"writing\n"
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(first)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdout.readline() == b"writing\n"
     spec = next(spec for spec in selection_specs(two[0]) if spec.sampler.name == "topk")
     rows = list(RunFolder(tmp_path / "apart" / "done").selections(spec))
     writer = RunFolder(first).writer(spec, "local")
@@ -131,8 +131,8 @@ def test_the_rows_of_a_run_that_still_writes_are_left_where_they_are(two, tmp_pa
     broken.errors = lambda spec: {rows[0].question_id: None, rows[1].question_id: "broken"}
     with pytest.raises(RunError, match="another run writes here"):
         broken.drop_errors([spec])
-    other.kill()  # from now on nobody holds the file
-    other.wait()
+    holder.kill()  # from now on nobody holds the file
+    holder.wait()
     whole, _ = run(two[0], first)
     assert not list(RunFolder(first).part(spec).glob("*.jsonl"))
     assert len(whole) == 24 * 2
@@ -177,11 +177,11 @@ def test_no_run_is_called_pool(two, tmp_path):
 
 def test_several_matrices_run_with_one_command(two, tmp_path):
     files = [str(tmp_path / "simulation" / name) for name in ("matrix.yaml", "second.yaml")]
-    done = CliRunner().invoke(app, ["run", *files, "--out", str(tmp_path / "runs"), "--limit", "4"])
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(app, ["run", *files, "--out", str(tmp_path / "runs"), "--limit", "4"])
+    assert result.exit_code == 0, result.output
     for name in ("simulation", "second"):
         assert len(load_run(tmp_path / "runs" / name).selections) == 4 * 2
     planned = CliRunner().invoke(app, ["plan", *files, "--limit", "4"]).output
     assert "all 2 matrices: 16 selections, 12 of them distinct" in planned
-    again = CliRunner().invoke(app, ["run", files[0], files[0]])
-    assert isinstance(again.exception, InvalidInput)
+    second = CliRunner().invoke(app, ["run", files[0], files[0]])
+    assert isinstance(second.exception, InvalidInput)

@@ -14,10 +14,10 @@ from focus_eval.cli import app
 from focus_eval.matrix import preflight, running
 from focus_eval.matrix import preflight as model_checks
 from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.preflight import DiskEstimate, check_all, disk_estimate
+from focus_eval.matrix.preflight import check_all
 
 from .test_documents import documents, hub, shards, snapshot  # noqa: F401 (hub is a fixture)
-from .whole_machine import KEY, SERVED, Machine, free_disk, service, weights  # noqa: F401 (two are fixtures)
+from .whole_machine import KEY, SERVED_MODEL, Machine, free_disk, service, weights  # noqa: F401 (two are fixtures)
 
 
 @pytest.fixture
@@ -31,9 +31,9 @@ def machine(tmp_path, hub, weights, service, monkeypatch):  # noqa: F811
 
 
 def test_on_a_whole_machine_nothing_is_missing(machine):
-    found = machine.check()
-    assert found.missing == ()
-    assert {name: len(loaded.questions) for name, loaded in found.sets.items()} == {
+    report = machine.check()
+    assert report.missing == ()
+    assert {name: len(loaded.questions) for name, loaded in report.sets.items()} == {
         "table/longvideobench": 4, "table/videomme": 4,
     }  # fmt: skip
 
@@ -164,7 +164,7 @@ BROKEN = {
     ),
     "a model the service does not have": (
         change(("models", 1, "args", "model_version"), "gpt-9"),
-        f"model gpt-9 at http.* set model_version to one it serves: {SERVED}",
+        f"model gpt-9 at http.* set model_version to one it serves: {SERVED_MODEL}",
     ),
     "an encoder that is not fetched": (
         change(("encoders", 0, "options", "checkpoint"), "siglip-so400m-patch14-384"),
@@ -200,7 +200,12 @@ BROKEN = {
         other_annotations,
         "2 of 4 questions of longvideobench in the task's documents .*the first is 'q4'",
     ),
-    "half the videos": (half_the_videos, r"2 of 4 videos of videomme \(m1.mp4, m3.mp4\); .* of about 100 GB are here"),
+    "half the videos": (
+        half_the_videos,
+        r"2 of 4 videos of videomme \(m1.mp4, m3.mp4\); .* of about 100 GB are here \| "
+        r"put them into .*videomme/data, or remove that folder and let lmms-eval fetch and unpack all: "
+        r"`python -c .*get_task_dict\(\['focus_videomme'\], .*include_path=",
+    ),
     "an empty video": (empty_video, r"1 of 4 videos of videomme are empty files \(m2.mp4\)"),
     "videos where the task does not look": (videos_elsewhere, "one place for the videos of videomme: .*data_home"),
     "no file of rates": (
@@ -218,8 +223,8 @@ BROKEN = {
 def test_a_broken_set_up_is_named_with_what_to_do(machine, monkeypatch, name):
     broken, message = BROKEN[name]
     broken(machine, monkeypatch)
-    found = machine.check()
-    lines = [f"{missing.what} | {missing.fix}" for missing in found.missing]
+    report = machine.check()
+    lines = [f"{missing.problem} | {missing.fix}" for missing in report.missing]
     print(f"{name}: " + "; ".join(lines))
     assert any(re.search(message, line) for line in lines), lines
     assert len(lines) <= 2, "what is not broken is named too"  # both encoders read one checkpoint
@@ -233,26 +238,26 @@ def test_all_that_is_missing_is_named_at_once_and_no_work_is_done(machine, monke
     machine.check()
     out = machine.root / "runs" / "table"
     for command in (["run", str(machine.file), "--out", str(out)], ["plan", str(machine.file), "--out", str(out)]):
-        done = CliRunner().invoke(app, command)
-        assert done.exit_code == 1
-        shown = " ".join(done.output.split())
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 1
+        printed = " ".join(result.output.split())
         for part in ("shards are missing", "the API key of model gpt4o", "is gated", "cannot be read"):
-            assert part in shown
-        assert "nothing is missing" not in shown
+            assert part in printed
+        assert "nothing is missing" not in printed
     assert not (machine.root / "runs").exists(), "something was written"
 
 
 def test_what_is_still_to_be_fetched_must_fit_on_the_disk_too(machine, monkeypatch):
     free_disk(monkeypatch, 20)
     BROKEN["weights not fetched"][0](machine, monkeypatch)  # 17 GB
-    assert not any("disk" in missing.what for missing in machine.check().missing)
+    assert not any("disk" in missing.problem for missing in machine.check().missing)
     half_the_videos(machine, monkeypatch)  # 50 of 100 GB more, and as much for their archives
-    (disk,) = [missing.what for missing in machine.check().missing if "disk" in missing.what]
-    assert disk.startswith("disk: 117 GB needed, 20 GB free on")
+    (disk,) = [missing.problem for missing in machine.check().missing if "disk" in missing.problem]
+    assert disk.startswith("disk: 118 GB needed, 20 GB free on")
     machine.matrix["benchmarks"][1]["disk_copies"] = 3
     shutil.rmtree(machine.root / "videomme/data")
-    whats = [missing.what for missing in machine.check().missing]
-    assert any(what.startswith("disk: 317 GB needed") for what in whats), whats
+    whats = [missing.problem for missing in machine.check().missing]
+    assert any(problem.startswith("disk: 318 GB needed") for problem in whats), whats
 
 
 def test_a_folder_that_cannot_be_written_is_named_with_its_option(machine, monkeypatch):
@@ -263,24 +268,29 @@ def test_a_folder_that_cannot_be_written_is_named_with_its_option(machine, monke
     matrix, runs = load_matrix(machine.file), machine.root / "runs"
     for out, store, option in ((runs, closed, "--store"), (closed, runs, "--out")):
         (problem,) = check_all([(matrix, out / "table")], store=store / "store.sqlite").missing
-        assert problem.what == f"{closed}: cannot be written"
+        assert problem.problem == f"{closed}: cannot be written"
         assert f"with {option}," in problem.fix
 
 
-def test_a_store_on_a_full_disk_is_named(machine, monkeypatch):
-    monkeypatch.setattr(preflight, "disk_estimate", lambda *args, **options: DiskEstimate(rows=1e9, store=5e9))
+def test_what_a_matrix_says_that_it_writes_must_be_free_beside_its_store(machine, monkeypatch):
+    machine.matrix["store_gigabytes"] = 6
     free_disk(monkeypatch, 4)
-    (disk,) = [missing.what for missing in machine.check().missing]
-    assert disk.startswith("disk: 6 GB needed, 4 GB free on"), "rows and store of one disk are added up"
-    monkeypatch.setattr(preflight, "disk_estimate", lambda *args, **options: DiskEstimate(rows=1e9, store=2e9))
+    (disk,) = [missing.problem for missing in machine.check().missing]
+    assert disk.startswith("disk: 6 GB needed, 4 GB free on")
+    machine.matrix["limit"] = 2  # a try takes less than the table
+    assert machine.check().missing == ()
+    del machine.matrix["limit"]
+    (machine.root / "runs").mkdir()
+    with open(machine.root / "runs" / "store.sqlite", "wb") as store:
+        store.truncate(2_500_000_000)
     assert machine.check().missing == ()
 
 
 def test_without_documents_a_missing_folder_of_videos_is_named_too(machine, monkeypatch):
     documents_gone(machine, monkeypatch)
     shutil.rmtree(machine.root / "datasets")
-    named = [missing.what.split(" of longvideobench")[0] for missing in machine.check().missing]
-    assert named == ["documents", "all videos"]
+    names = [missing.problem.split(" of longvideobench")[0] for missing in machine.check().missing]
+    assert names == ["documents", "all videos"]
 
 
 def test_what_several_matrices_lack_is_named_once(machine, monkeypatch):
@@ -288,8 +298,8 @@ def test_what_several_matrices_lack_is_named_once(machine, monkeypatch):
     machine.check()
     second = machine.root / "second.yaml"
     second.write_text(machine.file.read_text())
-    both = [(load_matrix(file), machine.root / "runs" / file.stem) for file in (machine.file, second)]
-    assert len(check_all(both).missing) == 1
+    pairs = [(load_matrix(file), machine.root / "runs" / file.stem) for file in (machine.file, second)]
+    assert len(check_all(pairs).missing) == 1
 
 
 def test_a_limit_asks_only_for_the_videos_of_its_questions(machine, monkeypatch):
@@ -300,18 +310,9 @@ def test_a_limit_asks_only_for_the_videos_of_its_questions(machine, monkeypatch)
 
 def test_a_model_that_will_run_on_the_cpu_is_a_note_and_stops_nothing(machine, monkeypatch):
     cards()(machine, monkeypatch)
-    found = machine.check()
-    assert found.notes == ("qwen will run on the CPU: torch finds no GPU",)
-    assert found.missing == ()
-
-
-def test_the_bytes_to_write_grow_with_questions_pulls_and_models(machine):
-    found = machine.check()
-    whole = load_matrix(machine.file)
-    fewer = whole.model_copy(update={"models": whole.models[:1]})
-    only_uniform = whole.model_copy(update={"samplers": whole.samplers[:1]})
-    assert disk_estimate(fewer, found.sets).rows < disk_estimate(whole, found.sets).rows
-    assert disk_estimate(only_uniform, found.sets).rows < disk_estimate(whole, found.sets).rows
+    report = machine.check()
+    assert report.notes == ("qwen will run on the CPU: torch finds no GPU",)
+    assert report.missing == ()
 
 
 def test_with_half_the_videos_the_available_questions_are_asked_and_called_partial(machine, monkeypatch):
@@ -319,19 +320,21 @@ def test_with_half_the_videos_the_available_questions_are_asked_and_called_parti
     (lack,) = machine.check().missing
     assert "--available-only" in lack.fix
     machine.matrix["available_only"] = True
-    found = machine.check()
-    assert found.missing == ()
+    report = machine.check()
+    assert report.missing == ()
     assert "videomme: 2 of 4 questions are asked, those whose video is here: every figure of this run is partial" in (
-        found.notes
+        report.notes
     )
-    asked = found.sets["table/videomme"]
-    assert (len(asked.questions), len(asked.all_ids)) == (2, 4)
-    assert {question.video for question in asked.questions} == {"m0.mp4", "m2.mp4"}
-    assert running._asked_of({"videomme": asked}) == {"videomme": [question.id for question in asked.questions]}
+    questions = report.sets["table/videomme"]
+    assert (len(questions.questions), len(questions.all_ids)) == (2, 4)
+    assert {question.video for question in questions.questions} == {"m0.mp4", "m2.mp4"}
+    assert running._partial_ids({"videomme": questions}) == {
+        "videomme": [question.id for question in questions.questions]
+    }
 
 
 def test_with_no_video_at_all_even_the_available_questions_are_missing(machine, monkeypatch):
     for video in (machine.root / "videomme/data").glob("*.mp4"):
         video.unlink()
     machine.matrix["available_only"] = True
-    assert any(lack.what == "every video of videomme" for lack in machine.check().missing)
+    assert any(lack.problem == "every video of videomme" for lack in machine.check().missing)

@@ -32,13 +32,13 @@ def cluster(whatever_is_free):
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 1, "object_store_memory": 100_000_000, "wait": False}
-    made = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-    made.add_node(**node)
-    made.wait_for_nodes(timeout=600)
-    ray.init(address=made.address, log_to_driver=False)
-    yield made
+    ray_cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    ray_cluster.add_node(**node)
+    ray_cluster.wait_for_nodes(timeout=600)
+    ray.init(address=ray_cluster.address, log_to_driver=False)
+    yield ray_cluster
     ray.shutdown()
-    made.shutdown()
+    ray_cluster.shutdown()
 
 
 @pytest.fixture
@@ -56,9 +56,9 @@ def engine():
 
 
 def test_two_nodes_write_the_same_bytes_as_this_process_even_when_one_is_lost(cluster, matrix, tmp_path, monkeypatch):
-    from focus_eval.matrix.ray_engine import _Pool
+    from focus_eval.matrix.ray_engine import _WorkerPool
 
-    hire, hired = _Pool._hire, itertools.count()
+    hire, hired = _WorkerPool._hire, itertools.count()
 
     def hire_and_wait_for_two(pool):
         """Both workers run before the first gets a job; one that replaces a lost one is not waited for."""
@@ -87,7 +87,7 @@ def test_two_nodes_write_the_same_bytes_as_this_process_even_when_one_is_lost(cl
                 cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
 
     lossy, losing = tmp_path / "apart" / "lossy", LosesANode()
-    monkeypatch.setattr(_Pool, "_hire", hire_and_wait_for_two)
+    monkeypatch.setattr(_WorkerPool, "_hire", hire_and_wait_for_two)
     frame = run_matrix(matrix, out=lossy, engine=engine(), progress=losing)
     assert losing.is_lost
     assert len(frame) == 240 * 4
@@ -106,13 +106,13 @@ def test_a_cluster_without_the_resources_is_refused(cluster, matrix, tmp_path):
 def test_what_workers_print_reaches_the_terminal(tmp_path):
     file = write_simulation(tmp_path / "simulation", n_questions=12, n_videos=6)
     small = "{gpus: 0, cpus: 1, decode_cores: 4}"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "focus_eval", "run", str(file), "--engine", "ray", "--out", str(tmp_path / "run"),
          "--no-preflight", "--set", f"select_resources={small}", "--set", f"answer_resources={small}"],
         capture_output=True, text=True, timeout=900,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "loading encoder trace" in done.stderr + done.stdout
+    assert result.returncode == 0, result.stderr
+    assert "loading encoder trace" in result.stderr + result.stdout
 
 
 SAMPLER = """
@@ -150,13 +150,13 @@ def test_a_sampler_from_a_file_chooses_the_same_on_workers(cluster, tmp_path):
 def test_a_worker_lost_after_its_last_job_fails_no_run(cluster, matrix, tmp_path, monkeypatch):
     from focus_eval.matrix import ray_engine
 
-    class LostAtTheEnd(ray_engine._Worker):
+    class LostAtTheEnd(ray_engine._PhaseActor):
         def close(self):
             import os
 
             os._exit(1)
 
-    monkeypatch.setattr(ray_engine, "_Worker", LostAtTheEnd)
+    monkeypatch.setattr(ray_engine, "_PhaseActor", LostAtTheEnd)
     frame = run_matrix(matrix, out=tmp_path / "run", engine=engine())
     assert len(frame) == 240 * 4
     assert frame["error"].isna().all()

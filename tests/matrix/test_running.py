@@ -56,7 +56,7 @@ def test_planned_pulls_are_the_pulls_made(simulation, tmp_path):
 def test_a_second_run_does_nothing_and_gives_the_same(simulation, tmp_path):
     matrix = load_matrix(simulation)
     first = run_matrix(matrix, out=tmp_path / "run")
-    before = result_bytes(tmp_path / "run")
+    first_bytes = result_bytes(tmp_path / "run")
     started: list[str] = []
 
     class RunProgress:
@@ -66,26 +66,26 @@ def test_a_second_run_does_nothing_and_gives_the_same(simulation, tmp_path):
         def advance(self, phase, n_rows, n_errors):
             raise AssertionError("nothing was left to do")
 
-    again = run_matrix(matrix, out=tmp_path / "run", progress=RunProgress())
+    second_run = run_matrix(matrix, out=tmp_path / "run", progress=RunProgress())
     assert started == []
-    pd.testing.assert_frame_equal(first, again)
-    assert result_bytes(tmp_path / "run") == before
+    pd.testing.assert_frame_equal(first, second_run)
+    assert result_bytes(tmp_path / "run") == first_bytes
 
 
 def test_a_longer_limit_adds_only_what_is_missing(simulation, tmp_path):
     matrix = load_matrix(simulation)
     run_matrix(matrix.model_copy(update={"limit": 10}), out=tmp_path / "run")
-    counted = {"rows": 0}
+    counts = {"rows": 0}
 
     class RunProgress:
         def start(self, phase, n_rows):
-            counted["planned"] = n_rows
+            counts["planned"] = n_rows
 
         def advance(self, phase, n_rows, n_errors):
-            counted["rows"] += n_rows
+            counts["rows"] += n_rows
 
     run_matrix(matrix, out=tmp_path / "run", progress=RunProgress())
-    assert counted == {"planned": 14 * 4, "rows": 14 * 4}
+    assert counts == {"planned": 14 * 4, "rows": 14 * 4}
     run_matrix(matrix, out=tmp_path / "apart" / "whole")
     assert result_bytes(tmp_path / "run") == result_bytes(tmp_path / "apart" / "whole")
 
@@ -117,8 +117,8 @@ def whole_rows(folder, matrix):
     written = []
     for spec in selection_specs(matrix):
         part = RunFolder(folder).part(spec)
-        if done := list(part.glob("*.parquet")):
-            written += [(spec.name, question_id) for question_id in pd.read_parquet(done[0])["question_id"]]
+        if files := list(part.glob("*.parquet")):
+            written += [(spec.name, question_id) for question_id in pd.read_parquet(files[0])["question_id"]]
             continue
         for path in part.glob("*.jsonl"):
             lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last line break is torn
@@ -242,5 +242,5 @@ def test_a_sampler_that_draws_nothing_is_run_under_one_seed():
         seeds.setdefault(spec.sampler.name, set()).add(spec.seed)
     assert seeds["uniform"] == {3}
     assert seeds["focus"] == {1, 2, 3}
-    asked = [cell for cell in cells(matrix) if cell.selection.sampler.name == "uniform"]
-    assert len(asked) == len({(cell.model.name, cell.benchmark.name) for cell in asked})
+    uniform_cells = [cell for cell in cells(matrix) if cell.selection.sampler.name == "uniform"]
+    assert len(uniform_cells) == len({(cell.model.name, cell.benchmark.name) for cell in uniform_cells})

@@ -107,11 +107,11 @@ def test_a_matrix_chooses_the_frames_that_python_chooses_and_questions_share_the
         sampler=spec.sampler, encoder=make_encoder("offline"), scan_encoder=make_encoder("offline:size=64"), k=4
     )
     for question, row in zip(questions.questions, rows, strict=True):
-        alone = selector.select(question, questions.video_path(question.video))
+        single = selector.select(question, questions.video_path(question.video))
         assert (row.keyframes, row.pulled_frames, row.scanned_frames) == (
-            alone.keyframes,
-            alone.pulled_frames,
-            alone.scanned_frames,
+            single.keyframes,
+            single.pulled_frames,
+            single.scanned_frames,
         )
     assert [row.scan_forwards for row in rows] == [24, 0, 24, 0]
     assert [row.frames_scanned for row in rows] == [24] * 4
@@ -145,7 +145,7 @@ def test_a_run_that_was_stopped_after_the_scan_finds_what_was_scanned(document, 
 def test_recorded_relevance_may_scan_where_its_cost_is_given(tmp_path):
     scan = {"sampler": "scan_cover", "options": {"scan_encoder": "trace", "relative_cost": 0.05}}
     rows = rows_of(load_matrix(write_simulation(tmp_path / "s", samplers=[scan])), tmp_path / "run")
-    assert all(row.error is None and row.frames_scanned > row.frames_scored for row in rows)
+    assert all(row.error is None and row.frames_scanned > row.n_scored for row in rows)
     assert {row.facts["scan_encoder_is_encoder"] for row in rows} == {True}
     matrix, run = str(write_simulation(tmp_path / "s", samplers=[scan])), str(tmp_path / "run")
     doctor, plan = (

@@ -56,7 +56,7 @@ def test_no_two_shipped_matrices_have_one_name():
 
 
 def test_the_list_names_every_matrix_with_table_benchmarks_models_and_size():
-    lines = CliRunner().invoke(app, ["configs"]).output.splitlines()
+    lines = CliRunner().invoke(app, ["list", "configs"]).output.splitlines()
     for name in shipped_matrices():
         assert any(line.split(" (")[0] == name for line in lines)
     at = lines.index("by_length (table 2)")
@@ -73,14 +73,14 @@ def test_the_size_is_the_product_of_questions_and_cells_and_marks_what_is_not_kn
 
 
 def test_a_copy_can_be_edited_and_run_where_it_lies(tmp_path):
-    done = CliRunner().invoke(app, ["configs", "--copy", str(tmp_path / "mine")])
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(app, ["list", "configs", "--copy", str(tmp_path / "mine")])
+    assert result.exit_code == 0, result.output
     model = tmp_path / "mine" / "models" / "llava_video_7b.yaml"
     model.write_text(model.read_text().replace("lmms-lab/LLaVA-Video-7B-Qwen2", "my/checkpoint", 1))
     matrix = load_matrix(tmp_path / "mine" / "paper" / "alpha.yaml")
     assert matrix.models[0].args["pretrained"] == "my/checkpoint"
-    again = CliRunner().invoke(app, ["configs", "--copy", str(tmp_path / "mine")])
-    assert isinstance(again.exception, InvalidInput)
+    second = CliRunner().invoke(app, ["list", "configs", "--copy", str(tmp_path / "mine")])
+    assert isinstance(second.exception, InvalidInput)
     assert "my/checkpoint" in model.read_text()
 
 
@@ -93,7 +93,7 @@ def test_the_relative_costs_of_shipped_matrices_are_those_of_the_networks():
     text = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12}
     base = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "image_size": 224, "patch_size": 16}
     so400m = {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "image_size": 384}
-    found = {
+    gmacs_by_network = {
         "clip": dual_encoder_gmacs(transformers.CLIPConfig()),
         "blip": blip_gmacs(transformers.BlipConfig(vision_config={**large, "patch_size": 16}, text_config=text), 35),
         "siglip2_base": dual_encoder_gmacs(transformers.SiglipConfig(vision_config=base)),
@@ -101,12 +101,14 @@ def test_the_relative_costs_of_shipped_matrices_are_those_of_the_networks():
         "pe_core": {"image": image_gmacs(json.dumps(open_clip.get_model_config("PE-Core-L-14-336")))},
         "mobileclip2": {"image": image_gmacs(json.dumps(open_clip.get_model_config("MobileCLIP2-S0")))},
     }
-    stated = {
+    cost_by_pair = {
         (spec.scan_encoder.name, spec.encoder.name): spec.sampler.relative_cost
         for name in ("scan", "by_length")
         for spec in selection_specs(load_matrix(name))
         if spec.scan_encoder
     }
-    ratios = {(scan, main): found[scan]["image"] / found[main]["image"] for scan, main in stated}
-    assert stated == pytest.approx(ratios, rel=2e-3)
-    assert {*stated} == {("clip", "blip"), ("siglip2_base", "siglip2"), ("mobileclip2", "pe_core")}
+    ratios = {
+        (scan, main): gmacs_by_network[scan]["image"] / gmacs_by_network[main]["image"] for scan, main in cost_by_pair
+    }
+    assert cost_by_pair == pytest.approx(ratios, rel=2e-3)
+    assert {*cost_by_pair} == {("clip", "blip"), ("siglip2_base", "siglip2"), ("mobileclip2", "pe_core")}

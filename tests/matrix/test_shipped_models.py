@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from focus_eval.core.errors import MissingWeights, UnknownName
@@ -61,3 +63,19 @@ def test_a_model_behind_an_api_takes_no_gpu_of_a_cluster():
 def test_the_72b_model_is_in_a_matrix():
     matrix = load_matrix(resource_path("configs") / "paper" / "reference_models.yaml")
     assert [model.name for model in matrix.models] == ["llava_video_72b"]
+
+
+def test_the_size_of_a_checkpoint_stands_in_one_place():
+    """Of a model in its config, of an encoder beside its class; no matrix, wrapper or comment says it again."""
+    checkpoints = {str(config(file).args["pretrained"]) for file in FILES if "pretrained" in config(file).args}
+    assert all(config(file).disk_gigabytes > 0 for file in FILES if "pretrained" in config(file).args)
+    package = resource_path("configs").parent / "focus_eval"
+    encoders = [path.read_text(encoding="utf-8") for path in (package / "encoders").rglob("*.py")]
+    assert not [name for name in checkpoints if any(name in text for text in encoders)]
+    size = re.compile(r"disk_gigabytes|\bgigabytes\b|\d GB of weights")
+    configs = [path for path in resource_path("configs").rglob("*.yaml") if path.parent.name != "benchmarks"]
+    wrappers = [*(package / "lmms" / "models").rglob("*.py"), *(package / "lmms" / "llava_video").rglob("*.py")]
+    sizes_by_file = {path.name: size.findall(path.read_text(encoding="utf-8")) for path in [*configs, *wrappers]}
+    assert {name: sizes for name, sizes in sizes_by_file.items() if sizes} == {
+        file.name: ["disk_gigabytes"] for file in FILES if config(file).disk_gigabytes
+    }

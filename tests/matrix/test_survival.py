@@ -24,7 +24,7 @@ def test_kills_and_writes_cut_at_any_byte_lose_nothing_and_change_no_byte(tmp_pa
     matrix = load_matrix(write_simulation(tmp_path / "simulation", n_questions=60))
     survived = kill_again_and_again(lambda run: complete_run(matrix, out=run), tmp_path / "runs", n_kills=6, seed=1)
     assert sum(survived.kills.values()) == 6
-    assert (survived.lost, survived.twice, survived.wrong) == (0, 0, [])
+    assert (survived.lost, survived.repeated, survived.wrong) == (0, 0, [])
     assert survived.rounds
 
 
@@ -34,14 +34,14 @@ def test_a_run_killed_while_lines_become_parquet_loses_nothing(tmp_path):
         road.command, tmp_path / "runs", n_kills=3, seed=2, prepare=road.prepare, digests=road.digests
     )
     assert sum(survived.kills.values()) == 3
-    assert (survived.lost, survived.twice, survived.wrong) == (0, 0, [])
+    assert (survived.lost, survived.repeated, survived.wrong) == (0, 0, [])
     n_rows = sum(1 for _ in kills.row_texts(tmp_path / "runs" / "round0" / "run"))
     assert n_rows == 20 * 3
 
 
 def test_a_store_that_differs_is_seen(tmp_path):
     """What the kill test compares of a store is all that it holds."""
-    found = []
+    differences = []
     for value in (0.5, 0.25):
         run = tmp_path / str(value) / "run"
         run.mkdir(parents=True)
@@ -49,10 +49,10 @@ def test_a_store_that_differs_is_seen(tmp_path):
         store.put_relevance("clip 1", "v", "a dog", np.array([3]), np.array([value]))
         store.put_embeddings("clip 1", "v", np.array([3]), np.ones((1, 4), np.float32))
         store.close()
-        found.append(kill_roads.rows_and_store(run))
-    assert found[0]["store"] == "ok"
-    assert found[0]["embedding"] == found[1]["embedding"]
-    assert found[0]["relevance"] != found[1]["relevance"]
+        differences.append(kill_roads.rows_and_store(run))
+    assert differences[0]["store"] == "ok"
+    assert differences[0]["embedding"] == differences[1]["embedding"]
+    assert differences[0]["relevance"] != differences[1]["relevance"]
 
 
 def test_a_folder_that_cannot_be_written_is_one_clear_error(simulation, tmp_path):

@@ -21,12 +21,12 @@ def matrix(tmp_path_factory):
     return load_matrix(write_answering_matrix(tmp_path_factory.mktemp("answering"), 3, model=MODEL))
 
 
-@pytest.mark.parametrize("said", ["", "  \n", "I cannot see any video."])
+@pytest.mark.parametrize("text", ["", "  \n", "I cannot see any video."])
 def test_a_cell_of_which_no_answer_can_be_read_stops_the_run_until_it_is_dropped(
-    matrix, tmp_path, monkeypatch, capsys, said
+    matrix, tmp_path, monkeypatch, capsys, text
 ):
     with monkeypatch.context() as patch:
-        patch.setattr(recording, "answer_text", lambda output: said)
+        patch.setattr(recording, "answer_text", lambda output: text)
         with pytest.raises(RunError, match=r"answers/.*: none of 3 answers could be read, .*--drop 'answers/.*'"):
             complete_run(matrix, out=tmp_path / "run")
     with pytest.raises(RunError, match="none of 3 answers"):  # the rows are there: the same command says it again
@@ -34,13 +34,13 @@ def test_a_cell_of_which_no_answer_can_be_read_stops_the_run_until_it_is_dropped
     complete_run(matrix.model_copy(update={"allow_unparsed": True}), out=tmp_path / "run")
     run = complete_run(matrix, out=tmp_path / "run", drop=["answers/*encoder*"])
     assert set(rows_frame(run, matrix)["parsed"]) <= set("ABCDE")
-    (kept,) = run.path.glob("answers/*/rows.parquet.dropped")
-    assert f"{kept.name}; its questions are asked again" in capsys.readouterr().err
+    (kept_file,) = run.path.glob("answers/*/rows.parquet.dropped")
+    assert f"{kept_file.name}; its questions are asked again" in capsys.readouterr().err
 
 
 def test_some_answers_that_cannot_be_read_do_not_stop_a_run(matrix, tmp_path, monkeypatch):
-    said = iter(["", "A", ""])
-    monkeypatch.setattr(recording, "answer_text", lambda output: next(said))
+    texts = iter(["", "A", ""])
+    monkeypatch.setattr(recording, "answer_text", lambda output: next(texts))
     complete_run(matrix, out=tmp_path / "run")
 
 

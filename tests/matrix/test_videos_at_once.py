@@ -25,9 +25,9 @@ from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.machine import WorkerResources
 from focus_eval.matrix.plan import make_plan
 from focus_eval.matrix.selecting import SelectWorker
-from focus_eval.pipeline.full_batches import FullBatches
+from focus_eval.pipeline.batch_packer import BatchPacker
 from focus_eval.report.run import load_run
-from focus_eval.rows.records import HELD_STAGES, RowWriter
+from focus_eval.rows.records import BLOCKING_STAGES, RowWriter
 from focus_eval.video.clip_writer import ClipWriter
 from support.matrix_rows import run_matrix
 from support.random_weights import write_tiny_clip
@@ -94,9 +94,9 @@ def test_the_rows_add_up_to_the_time_that_passed(matrix, tmp_path):
             super().run_all(jobs, on_row=on_row)
             worker_seconds.append(time.perf_counter() - started)
 
-        def _rows_of_video(self, path, asked):
+        def _rows_of_video(self, path, question_requests):
             started = time.perf_counter()
-            rows = super()._rows_of_video(path, asked)
+            rows = super()._rows_of_video(path, question_requests)
             video_seconds.append((time.perf_counter() - started) / self._share.videos_at_once)
             return rows
 
@@ -104,15 +104,17 @@ def test_the_rows_add_up_to_the_time_that_passed(matrix, tmp_path):
         patch.setattr(phases, "SelectWorker", Timed)
         run_matrix(matrix, out=tmp_path / "run")
     rows = [row for spec in selection_specs(matrix) for row in RunFolder(tmp_path / "run").selections(spec)]
-    held = sum(row.seconds.get(stage, 0.0) for row in rows for stage in HELD_STAGES)
+    held_seconds = sum(row.seconds.get(stage, 0.0) for row in rows for stage in BLOCKING_STAGES)
     # While n videos are in work each is charged one nth, and n never exceeds how many are allowed at once.
-    rounding = 1e-6 * len(rows) * len(HELD_STAGES)
-    assert sum(video_seconds) - rounding <= held <= worker_seconds[0] + rounding
+    rounding = 1e-6 * len(rows) * len(BLOCKING_STAGES)
+    assert sum(video_seconds) - rounding <= held_seconds <= worker_seconds[0] + rounding
 
 
-@pytest.mark.parametrize("after", [1, 7])
-def test_an_interrupt_stops_every_video_and_the_next_run_ends_the_same(matrix, one_at_a_time, tmp_path, after):
-    before = set(threading.enumerate())
+@pytest.mark.parametrize("n_rows_before_interrupt", [1, 7])
+def test_an_interrupt_stops_every_video_and_the_next_run_ends_the_same(
+    matrix, one_at_a_time, tmp_path, n_rows_before_interrupt
+):
+    threads_at_start = set(threading.enumerate())
 
     class Impatient:
         rows = 0
@@ -122,26 +124,30 @@ def test_an_interrupt_stops_every_video_and_the_next_run_ends_the_same(matrix, o
 
         def advance(self, phase, n_rows, n_errors):
             self.rows += n_rows
-            if self.rows == after:
+            if self.rows == n_rows_before_interrupt:
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run_matrix(matrix, out=tmp_path / "run", progress=Impatient())
-    left = set(threading.enumerate()) - before
-    assert not [thread.name for thread in left if thread.name.startswith(("video", "question", "decode", "ThreadPool"))]
+    remaining_threads = set(threading.enumerate()) - threads_at_start
+    assert not [
+        thread.name
+        for thread in remaining_threads
+        if thread.name.startswith(("video", "question", "decode", "ThreadPool"))
+    ]
     run_matrix(matrix, out=tmp_path / "run")
     assert result_bytes(tmp_path / "run") == one_at_a_time
 
 
 def test_what_an_encoder_mends_is_written_down_before_it_is_closed(matrix, tmp_path, monkeypatch):
     """A batch redone in fp32 is in run.json at the end, and in a file of its own when the run is killed before that."""
-    made = []
+    encoder_classes = []
 
     def mending(name, **options):
         encoder = make_encoder(name, **options)
         kind = type("Mending", (type(encoder),), {"recoveries": {}})
         encoder.__class__ = kind
-        made.append(kind)
+        encoder_classes.append(kind)
         return encoder
 
     class Mishap:
@@ -152,7 +158,7 @@ def test_what_an_encoder_mends_is_written_down_before_it_is_closed(matrix, tmp_p
 
         def advance(self, phase, n_rows, n_errors):
             self.n_rows += n_rows
-            made[0].recoveries = {"fp32_batches": self.n_rows}
+            encoder_classes[0].recoveries = {"fp32_batches": self.n_rows}
 
     monkeypatch.setattr(selecting, "make_encoder", mending)
     run_matrix(matrix, out=tmp_path / "run", progress=(progress := Mishap()))
@@ -167,14 +173,14 @@ def test_what_an_encoder_mends_is_written_down_before_it_is_closed(matrix, tmp_p
 def test_selections_that_share_no_frames_pay_for_their_own_and_choose_the_same(matrix, tmp_path, share):
     clip = write_tiny_clip(tmp_path / "clip")
     encoder = EncoderConfig(name="tiny", encoder="clip", options={"checkpoint": str(clip), "device": "cpu"})
-    alone = matrix.model_copy(update={"encoders": [encoder], "share_frames": share})
-    plan = make_plan(alone)
-    run_matrix(alone, out=tmp_path / "run")
+    encoder_matrix = matrix.model_copy(update={"encoders": [encoder], "share_frames": share})
+    plan = make_plan(encoder_matrix)
+    run_matrix(encoder_matrix, out=tmp_path / "run")
     run = load_run(tmp_path / "run")
     assert all(run.pays_its_own.values()) is not share
     whole = run_matrix(matrix.model_copy(update={"encoders": [encoder]}), out=tmp_path / "other" / "run")
-    chosen = {(row.sampler, row.question_id): row.keyframes for row in run.selections}
-    assert chosen == {(row.sampler, row.question_id): row.keyframes for row in whole.itertuples()}
+    keyframes = {(row.sampler, row.question_id): row.keyframes for row in run.selections}
+    assert keyframes == {(row.sampler, row.question_id): row.keyframes for row in whole.itertuples()}
     forwards = sum(row.forwards for row in run.selections)
     assert forwards <= plan.forwards_by_encoder["tiny"] * 1.2
     if not share:
@@ -188,7 +194,7 @@ def test_batches_filled_across_videos_change_no_row(matrix, tmp_path, monkeypatc
     encoder = EncoderConfig(name="tiny", encoder="clip", options=options)
     mixed = matrix.model_copy(update={"encoders": [encoder]})
     sizes, n_videos, n_passes = [], {}, itertools.count()
-    embed, next_batch, open_pass = ClipScorer.queue_parts, FullBatches._next_batch, FullBatches.open_pass
+    embed, next_batch, open_pass = ClipScorer.queue_parts, BatchPacker._next_batch, BatchPacker.open_pass
 
     def noting(self, parts):
         sizes.append(sum(len(part) for part in parts))
@@ -210,8 +216,8 @@ def test_batches_filled_across_videos_change_no_row(matrix, tmp_path, monkeypatc
     everyone = threading.Barrier(N_VIDEOS)
     monkeypatch.setattr(TorchScorer, "fills_batches", True)
     monkeypatch.setattr(ClipScorer, "queue_parts", noting)
-    monkeypatch.setattr(FullBatches, "_next_batch", counting)
-    monkeypatch.setattr(FullBatches, "open_pass", together)
+    monkeypatch.setattr(BatchPacker, "_next_batch", counting)
+    monkeypatch.setattr(BatchPacker, "open_pass", together)
     for folder, at_once in (("alone", 1), ("four", N_VIDEOS)):
         monkeypatch.setattr(WorkerResources, "videos_at_once", at_once)
         frame = run_matrix(mixed, out=tmp_path / folder / "run")

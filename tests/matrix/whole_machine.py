@@ -17,7 +17,7 @@ from support.tiny_transformers import save_qwen2_vl
 
 from .test_documents import documents, shards, snapshot
 
-KEY, SERVED = "sk-right", "gpt-4o-2024-05-13"
+KEY, SERVED_MODEL = "sk-right", "gpt-4o-2024-05-13"
 
 
 class Listing(Handler):
@@ -25,7 +25,7 @@ class Listing(Handler):
 
     def do_GET(self):
         accepted = self.headers["Authorization"] == f"Bearer {KEY}"
-        body = {"object": "list", "data": [{"id": SERVED, "object": "model", "created": 0, "owned_by": "x"}]}
+        body = {"object": "list", "data": [{"id": SERVED_MODEL, "object": "model", "created": 0, "owned_by": "x"}]}
         refused = {"error": {"message": "Incorrect API key provided"}}
         self.send_json(body if accepted else refused, status=200 if accepted else 401)
 
@@ -36,8 +36,8 @@ class Service(LocalServer):
 
 @pytest.fixture(scope="module")
 def service():
-    with Service() as made:
-        yield f"{made.url}/v1"
+    with Service() as api:
+        yield f"{api.url}/v1"
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ class Machine:
                 },
                 {
                     "name": "gpt4o", "model": "focus_gpt4o", "frames": 8, "needs_gpu": False,
-                    "args": {"model_version": SERVED, "base_url": service}, "api_key": "OPENAI_API_KEY",
+                    "args": {"model_version": SERVED_MODEL, "base_url": service}, "api_key": "OPENAI_API_KEY",
                 },
             ],
             "encoders": [
@@ -103,10 +103,10 @@ class Machine:
             for name in names:
                 (root / folder / f"{name}.mp4").write_bytes(b"x" * 1000)
 
-    def benchmark(self, name, videos, **more):
+    def benchmark(self, name, videos, **extra_keys):
         return {
             "name": name, "benchmark": name, "task": f"focus_{name}", "videos": str(self.root / videos),
-            "disk_gigabytes": 100, **more,
+            "disk_gigabytes": 100, **extra_keys,
         }  # fmt: skip
 
     def model(self, at=0):

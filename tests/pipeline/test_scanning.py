@@ -17,8 +17,8 @@ from focus_eval.encoders.recorded import RecordedScorer
 from focus_eval.encoders.registry import make_encoder, make_scan_encoder, scan_encoder_of
 from focus_eval.encoders.store import RelevanceStore
 from focus_eval.pipeline.relevance import VideoRelevance, VideoSession, scan_logits
+from focus_eval.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.pipeline.selector import Selector
-from focus_eval.pipeline.shared_batcher import SharedBatcher
 from focus_eval.samplers.base import Choice
 from focus_eval.samplers.ledger import log_odds
 from focus_eval.samplers.scanning import ScanningSampler
@@ -62,7 +62,7 @@ def test_scanned_frames_are_no_pulls_and_their_forwards_are_counted_apart(clip):
     row = selector(scan).select(question(1, clip), clip)
     assert row.scanned_frames == list(range(0, 240, 12))
     assert row.scan_forwards == scan.embedded == 20
-    assert row.forwards == row.frames_scored == 4
+    assert row.forwards == row.n_scored == 4
     assert (row.scan_encoder, row.scan_encoder_revision) == ("darkness", "1")
     assert row.facts == {}
 
@@ -77,9 +77,9 @@ def test_the_scan_sees_the_decoded_frames_in_the_encoders_own_logits(clip):  # n
 
 def test_an_encoder_without_logits_scans_with_the_log_odds_of_its_relevance():
     relevance = np.array([0.0, 0.25, 0.5, 1.0])
-    found = scan_logits(lambda frames: relevance[frames])(np.arange(4))
-    np.testing.assert_allclose(found, [np.log(1e-6 / (1 - 1e-6)), -np.log(3), 0, -found[0]], rtol=1e-9)
-    np.testing.assert_array_equal(found, log_odds(relevance))
+    logits = scan_logits(lambda frames: relevance[frames])(np.arange(4))
+    np.testing.assert_allclose(logits, [np.log(1e-6 / (1 - 1e-6)), -np.log(3), 0, -logits[0]], rtol=1e-9)
+    np.testing.assert_array_equal(logits, log_odds(relevance))
 
 
 @pytest.mark.parametrize("stores_embeddings", [True, False])
@@ -99,36 +99,46 @@ def test_a_second_run_scans_nothing_it_has(clip, tmp_path, stores_embeddings):  
 @pytest.mark.parametrize("keeps", ["store", "kept"])
 def test_two_questions_of_a_video_share_what_was_scanned(clip, tmp_path, keeps):  # noqa: F811
     scan = Darkness(stores_embeddings=keeps == "store")
-    kept = {"store": RelevanceStore(tmp_path / "store")} if keeps == "store" else {"scan_kept": FeatureCache(1 << 20)}
-    made = selector(scan, **kept)
-    rows = [made.select(question(number, clip, query), clip) for number, query in ((1, "bright"), (2, "dark"))]
+    caches = (
+        {"store": RelevanceStore(tmp_path / "store")}
+        if keeps == "store"
+        else {"scan_feature_cache": FeatureCache(1 << 20)}
+    )
+    scanning_selector = selector(scan, **caches)
+    rows = [
+        scanning_selector.select(question(number, clip, query), clip) for number, query in ((1, "bright"), (2, "dark"))
+    ]
     assert scan.embedded == 20
     assert [row.scan_forwards for row in rows] == [20, 0]
 
 
 def test_questions_served_together_scan_once_and_get_what_they_get_alone(clip):  # noqa: F811
     scan = Darkness()
-    asked = [question(number, clip, "bright" * number) for number in (1, 2, 3)]
-    made = selector(scan)
+    video_questions = [question(number, clip, "bright" * number) for number in (1, 2, 3)]
+    scanning_selector = selector(scan)
     with open_video(clip) as reader:
-        batcher = SharedBatcher(reader, batch_size=7)
-        rows = batcher.run([partial(made.select, item, clip, batcher=batcher) for item in asked])
+        batcher = RendezvousBatcher(reader, batch_size=7)
+        rows = batcher.run([partial(scanning_selector.select, item, clip, batcher=batcher) for item in video_questions])
     assert scan.embedded == sum(row.scan_forwards for row in rows) == 20
-    alone = [selector(Darkness()).select(item, clip) for item in asked]
+    separate_rows = [selector(Darkness()).select(item, clip) for item in video_questions]
     assert [(row.keyframes, row.scanned_frames) for row in rows] == [
-        (row.keyframes, row.scanned_frames) for row in alone
+        (row.keyframes, row.scanned_frames) for row in separate_rows
     ]
 
 
-@pytest.mark.parametrize(("mode", "n_scanned", "most"), [("all", 20, 141), ("reference", 20, 121), ("sync", 5, 5)])
-def test_the_scan_decodes_what_is_cheap_and_exactly_the_frames_asked(tmp_path, mode, n_scanned, most):
+@pytest.mark.parametrize(
+    ("mode", "n_scanned", "max_decoded"), [("all", 20, 141), ("reference", 20, 121), ("sync", 5, 5)]
+)
+def test_the_scan_decodes_what_is_cheap_and_exactly_the_frames_asked(tmp_path, mode, n_scanned, max_decoded):
     options = {"x264-params": "scenecut=0:bframes=1:b-adapt=0:b-pyramid=none:keyint=50:min-keyint=50"}
     path = write_numbered_clip(tmp_path / "clip.mp4", 240, options=options)
     sampler = Scout(scan_encoder="darkness", scan_decode=mode)
-    made = Selector(sampler=sampler, encoder=RecordedScorer(np.full(240, 0.5)), scan_encoder=Darkness(), k=4)
-    row = made.select(question(1, path), path)
+    scanning_selector = Selector(
+        sampler=sampler, encoder=RecordedScorer(np.full(240, 0.5)), scan_encoder=Darkness(), k=4
+    )
+    row = scanning_selector.select(question(1, path), path)
     assert len(row.scanned_frames) == n_scanned
-    assert row.decoded[mode] <= most
+    assert row.decoded[mode] <= max_decoded
     with open_video(path) as reader:
         allowed = {"all": range(240), "reference": reader.reference_frames, "sync": reader.info.sync_frames}[mode]
         assert set(row.scanned_frames) <= set(np.asarray(allowed).tolist())
@@ -149,9 +159,9 @@ def test_a_video_whose_sync_frames_are_not_known_is_scanned_everywhere_and_the_r
 
 
 def test_the_scan_encoder_is_part_of_the_identity_and_only_where_there_is_one():
-    first, other = selector(Darkness()), selector(Darkness())
-    other.scan_encoder.revision = "2"
-    assert first.selection_id != other.selection_id
+    first, second = selector(Darkness()), selector(Darkness())
+    second.scan_encoder.revision = "2"
+    assert first.selection_id != second.selection_id
     plain = Selector(sampler=make_sampler("focus"), encoder=Brightness(), scan_encoder=Darkness(), k=4)
     assert not [name for name in plain.identity if name.startswith("scan")]
     assert plain.selection_id == Selector(sampler=make_sampler("focus"), encoder=Brightness(), k=4).selection_id
@@ -187,9 +197,9 @@ def test_a_scan_encoder_of_unknown_cost_is_refused_before_a_video_is_opened(clip
         Selector(sampler=sampler, encoder=Brightness(), scan_encoder=Darkness(), k=4)
     costs = {"encoder": Brightness(), "scan_encoder": Darkness()}
     costs["encoder"].gmacs, costs["scan_encoder"].gmacs = {"image": 8.0, "fusion": 1.0}, {"image": 2.0}
-    made = Selector(sampler=sampler, **costs, k=4)
-    assert made.scan_cost == 0.25
-    assert made.select(question(1, clip), clip).gmacs == {"image": 8.0, "fusion": 1.0, "scan_image": 2.0}
+    unpriced_selector = Selector(sampler=sampler, **costs, k=4)
+    assert unpriced_selector.scan_cost == 0.25
+    assert unpriced_selector.select(question(1, clip), clip).gmacs == {"image": 8.0, "fusion": 1.0, "scan_image": 2.0}
 
 
 def test_relevance_and_logits_come_from_one_look_at_the_frames(clip):  # noqa: F811
@@ -204,14 +214,14 @@ def test_relevance_and_logits_come_from_one_look_at_the_frames(clip):  # noqa: F
 
 def test_a_recorded_table_without_the_scanned_frames_names_video_and_frame(clip):  # noqa: F811
     values = np.linspace(0.1, 0.9, 240)
-    made = selector(RecordedScorer(values), encoder=RecordedScorer(values))
-    row = made.select(question(1, clip), clip, info=VideoInfo(240, 24))
+    recorded_selector = selector(RecordedScorer(values), encoder=RecordedScorer(values))
+    row = recorded_selector.select(question(1, clip), clip, info=VideoInfo(240, 24))
     assert row.keyframes == [192, 204, 216, 228]
     assert row.scan_forwards == row.forwards == 0
     values[36] = np.nan
-    made = selector(RecordedScorer(values), encoder=RecordedScorer(values))
+    recorded_selector = selector(RecordedScorer(values), encoder=RecordedScorer(values))
     with pytest.raises(EncoderError, match=r"clip.mp4: frame 36 has no relevance in the trace"):
-        made.select(question(1, clip), clip, info=VideoInfo(240, 24))
+        recorded_selector.select(question(1, clip), clip, info=VideoInfo(240, 24))
 
 
 def test_select_keyframes_makes_the_scan_encoder_that_the_sampler_names(clip, tmp_path):  # noqa: F811

@@ -11,13 +11,14 @@ import pytest
 
 from focus_eval import VideoInfo, make_sampler, select_keyframes
 from focus_eval.api import query_question, selection_of
-from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import EncoderError, InvalidInput, UnknownName, VideoError
+from focus_eval.core.types import Question
+from focus_eval.encoders.base import Encoder
 from focus_eval.encoders.cache import FeatureCache
 from focus_eval.encoders.recorded import RecordedScorer
 from focus_eval.encoders.store import RelevanceStore
+from focus_eval.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.pipeline.selector import Selector
-from focus_eval.pipeline.shared_batcher import SharedBatcher
 from focus_eval.report.cost import CostColumns
 from focus_eval.rows.records import RowWriter, SelectionRow
 from focus_eval.rows.store import compact, load_rows
@@ -28,7 +29,7 @@ from focus_eval.video.clip_writer import ClipWriter
 N_FRAMES, FPS = 240, 24
 
 
-class Brightness:
+class Brightness(Encoder):
     """Relevance is a frame's mean brightness: an encoder small enough to check by hand. Counts what it embeds."""
 
     name = "brightness"
@@ -45,9 +46,6 @@ class Brightness:
 
     def relevance(self, features, query):
         return np.clip(np.asarray(features, dtype=np.float64)[:, 0] * len(query) / 10, 0, 1)
-
-    def close(self):
-        pass
 
 
 @pytest.fixture(scope="module")
@@ -111,11 +109,11 @@ def test_a_second_run_forwards_nothing_it_has(clip, tmp_path, stores_embeddings)
     encoder = Brightness(stores_embeddings=stores_embeddings)
     first = selector(encoder, store=RelevanceStore(tmp_path / "store")).select(question(1, clip), clip)
     assert encoder.embedded == first.forwards == len(first.pulled_frames)
-    again = selector(encoder, store=RelevanceStore(tmp_path / "store")).select(question(1, clip), clip)
+    second = selector(encoder, store=RelevanceStore(tmp_path / "store")).select(question(1, clip), clip)
     assert encoder.embedded == first.forwards
-    assert again.forwards == 0
-    assert again.keyframes == first.keyframes
-    assert again.pulled_relevance == first.pulled_relevance
+    assert second.forwards == 0
+    assert second.keyframes == first.keyframes
+    assert second.pulled_relevance == first.pulled_relevance
 
 
 def test_a_question_asked_before_loads_no_weight(clip, tmp_path):
@@ -130,14 +128,14 @@ def test_a_question_asked_before_loads_no_weight(clip, tmp_path):
 
     store = RelevanceStore(tmp_path / "store.sqlite")
     first = selector(Brightness(), store=store).select(question(1, clip), clip)
-    again = selector(Unloaded(), store=store).select(question(1, clip), clip)
-    assert (again.pulled_relevance, again.keyframes) == (first.pulled_relevance, first.keyframes)
+    second = selector(Unloaded(), store=store).select(question(1, clip), clip)
+    assert (second.pulled_relevance, second.keyframes) == (first.pulled_relevance, first.keyframes)
 
 
 def test_questions_of_a_video_share_coarse_pulls_only_when_asked_to(clip):
     def coarse(seed_of, seed=0):
-        made = selector(Brightness(), coarse_seed=seed_of, seed=seed)
-        rows = [made.select(question(number, clip), clip) for number in (1, 2)]
+        instance = selector(Brightness(), coarse_seed=seed_of, seed=seed)
+        rows = [instance.select(question(number, clip), clip) for number in (1, 2)]
         return [row.pulled_frames[:24] for row in rows]
 
     assert len(set(map(tuple, coarse("video")))) == 1
@@ -146,27 +144,27 @@ def test_questions_of_a_video_share_coarse_pulls_only_when_asked_to(clip):
 
 
 def test_the_generator_is_that_of_seed_benchmark_question_and_sampler(clip):
-    asked = question(1, clip)
-    row = Selector(sampler=make_sampler("random"), encoder=None, k=8, seed=3).select(asked, clip)
-    rng = derived_rng(3, asked.benchmark, asked.id, "random")
+    this_question = question(1, clip)
+    row = Selector(sampler=make_sampler("random"), encoder=None, k=8, seed=3).select(this_question, clip)
+    rng = derived_rng(3, this_question.benchmark, this_question.id, "random")
     by_hand = make_sampler("random").select(VideoInfo(row.n_frames, row.fps), k=8, pull=FlatSource(), rng=rng)
     assert row.keyframes == list(by_hand.keyframes)
 
 
 def test_kept_features_spare_the_forwards_of_the_next_question(clip):
     encoder = Brightness(stores_embeddings=False)
-    made = Selector(sampler=make_sampler("topk"), encoder=encoder, k=4, kept=FeatureCache(1 << 20))
-    rows = [made.select(question(number, clip, query), clip) for number, query in ((1, "bright"), (2, "dark"))]
+    instance = Selector(sampler=make_sampler("topk"), encoder=encoder, k=4, feature_cache=FeatureCache(1 << 20))
+    rows = [instance.select(question(number, clip, query), clip) for number, query in ((1, "bright"), (2, "dark"))]
     assert [row.forwards for row in rows] == [10, 0]
-    alone = Selector(sampler=make_sampler("topk"), encoder=encoder, k=4).select(question(2, clip, "dark"), clip)
-    assert alone.pulled_relevance == rows[1].pulled_relevance
+    single = Selector(sampler=make_sampler("topk"), encoder=encoder, k=4).select(question(2, clip, "dark"), clip)
+    assert single.pulled_relevance == rows[1].pulled_relevance
 
 
 def test_whatever_can_change_a_selection_changes_its_identity(clip):
     base = selector(Brightness())
     other_scorer = Brightness()
     other_scorer.revision = "2"
-    others = [
+    selectors = [
         selector(Brightness(), seed=1),
         selector(Brightness(), coarse_seed="video"),
         selector(other_scorer),
@@ -174,15 +172,15 @@ def test_whatever_can_change_a_selection_changes_its_identity(clip):
         Selector(sampler=make_sampler("focus_m"), encoder=Brightness(), k=8),
         Selector(sampler=make_sampler("focus"), encoder=Brightness(), k=9),
     ]
-    ids = {base.selection_id, *(other.selection_id for other in others)}
-    assert len(ids) == 1 + len(others)
+    ids = {base.selection_id, *(changed.selection_id for changed in selectors)}
+    assert len(ids) == 1 + len(selectors)
     assert selector(Brightness(), batch_size=5).selection_id == base.selection_id
 
 
 def test_recorded_relevance_needs_no_file():
     trace = np.linspace(0, 1, N_FRAMES)
-    made = selector(RecordedScorer(trace))
-    row = made.select(
+    instance = selector(RecordedScorer(trace))
+    row = instance.select(
         question(1, __import__("pathlib").Path("absent.mp4")), "absent.mp4", info=VideoInfo(N_FRAMES, FPS)
     )
     assert row.pulled_relevance == [trace[frame] for frame in row.pulled_frames]
@@ -202,22 +200,22 @@ def test_stages_add_up_to_less_than_the_wall_clock(clip):
 
 
 def test_a_stated_length_bucket_stands_and_a_missing_one_is_found(clip):
-    asked, made = question(1, clip), selector(Brightness())
-    stated = replace(asked, bucket="long")
-    assert made.select(stated, clip, bucket_of=lambda seconds: "short").bucket == "long"
-    assert made.select(asked, clip, bucket_of=lambda seconds: "short").bucket == "short"
+    this_question, instance = question(1, clip), selector(Brightness())
+    with_bucket = replace(this_question, bucket="long")
+    assert instance.select(with_bucket, clip, bucket_of=lambda seconds: "short").bucket == "long"
+    assert instance.select(this_question, clip, bucket_of=lambda seconds: "short").bucket == "short"
 
 
 def test_rows_keep_the_options_of_their_question_also_where_selecting_failed(clip):
-    asked = replace(question(1, clip), options=("a cat", "a horse"))
-    made = selector(Brightness())
-    assert made.select(asked, clip).option_texts == ["a cat", "a horse"]
-    assert made.error_row(asked, VideoError("clip.mp4: broken")).option_texts == ["a cat", "a horse"]
+    this_question = replace(question(1, clip), options=("a cat", "a horse"))
+    instance = selector(Brightness())
+    assert instance.select(this_question, clip).option_texts == ["a cat", "a horse"]
+    assert instance.error_row(this_question, VideoError("clip.mp4: broken")).option_texts == ["a cat", "a horse"]
 
 
 def test_a_selection_that_failed_is_not_read_as_one(clip):
-    made = selector(Brightness())
-    row = made.error_row(question(1, clip), VideoError("clip.mp4: broken"))
+    instance = selector(Brightness())
+    row = instance.error_row(question(1, clip), VideoError("clip.mp4: broken"))
     with pytest.raises(Exception, match=r"clip\.mp4: broken"):
         selection_of(row, sampler_version=1, reopen=lambda: open_video(clip))
 
@@ -255,10 +253,10 @@ def test_a_query_that_the_encoder_cuts_is_counted(clip, tmp_path):
         def is_cut(self, query):
             return len(query) > 8
 
-    made = selector(Short())
+    instance = selector(Short())
     writer = RowWriter(tmp_path / "selections" / "rows.jsonl")
     for number, query in enumerate(["bright", "a long question", "dark"]):
-        writer.write(made.select(question(number, clip, query), clip))
+        writer.write(instance.select(question(number, clip, query), clip))
     writer.close()
     assert load_run(tmp_path).cut_queries == {"brightness": (1, 3)}
 
@@ -293,18 +291,18 @@ class ComparesTexts(FrameSampler):
     def choose(self, request):
         frames = np.arange(0, 240, 12)
         values = request.ledger.relevance(frames) + request.ledger.relevance(frames[::-1], "a longer text")[::-1]
-        small, own = request.ledger.look(frames[:1], size=32), request.ledger.look(frames[1:2])
-        facts = {"shapes": [list(small[0].shape), list(own[0].shape)], "grey": int(own[0].mean())}
+        small, full_size = request.ledger.look(frames[:1], size=32), request.ledger.look(frames[1:2])
+        facts = {"shapes": [list(small[0].shape), list(full_size[0].shape)], "grey": int(full_size[0].mean())}
         return Choice(keyframes=frames[np.argsort(-values, kind="stable")[: request.n_wanted]], facts=facts)
 
 
 @pytest.mark.parametrize("stores_embeddings", [True, False])
 def test_a_frame_is_encoded_once_for_all_texts_and_a_look_is_decoded(clip, stores_embeddings):
     encoder = Brightness(stores_embeddings=stores_embeddings)
-    chosen = Selector(sampler=ComparesTexts(), encoder=encoder, k=8)
-    row = chosen.select(question(1, clip), clip)
+    instance = Selector(sampler=ComparesTexts(), encoder=encoder, k=8)
+    row = instance.select(question(1, clip), clip)
     assert row.forwards == encoder.embedded == len(row.encoded_frames) == 20
-    assert row.frames_scored == 40
+    assert row.n_scored == 40
     ((text, frames, relevance),) = row.text_pulls
     assert (text, frames[0]) == ("a longer text", 228)
     longer = np.minimum(1, np.array(row.pulled_relevance) * len(text) / len("bright"))
@@ -315,10 +313,10 @@ def test_a_frame_is_encoded_once_for_all_texts_and_a_look_is_decoded(clip, store
     assert row.facts == {"shapes": [[24, 32, 3], [48, 64, 3]], "grey": grey}
     # Together with another question of the video: the same row, though its frames were decoded in a shared pass.
     with open_video(clip) as reader:
-        batcher = SharedBatcher(reader)
-        jobs = [partial(chosen.select, question(n, clip), clip, batcher=batcher) for n in (1, 2)]
-        together = batcher.run(jobs)[0]
-    assert (together.keyframes, together.text_pulls, together.facts) == (row.keyframes, row.text_pulls, row.facts)
+        batcher = RendezvousBatcher(reader)
+        jobs = [partial(instance.select, question(n, clip), clip, batcher=batcher) for n in (1, 2)]
+        rows = batcher.run(jobs)[0]
+    assert (rows.keyframes, rows.text_pulls, rows.facts) == (row.keyframes, row.text_pulls, row.facts)
 
 
 def test_a_row_of_several_texts_is_read_back_from_parquet(clip, tmp_path):
@@ -326,9 +324,9 @@ def test_a_row_of_several_texts_is_read_back_from_parquet(clip, tmp_path):
     with closing(RowWriter(tmp_path / "rows.jsonl")) as writer:
         writer.write(row)
     compact(tmp_path, SelectionRow, ["1"])
-    (kept,) = load_rows(tmp_path, SelectionRow)
-    assert kept == row
-    assert selection_of(kept, sampler_version=1, reopen=lambda: open_video(clip)).n_pulls == 40
+    (stored,) = load_rows(tmp_path, SelectionRow)
+    assert stored == row
+    assert selection_of(stored, sampler_version=1, reopen=lambda: open_video(clip)).n_pulls == 40
 
 
 def test_a_texts_cost_is_that_of_matching(clip):
@@ -347,9 +345,9 @@ class ReadsSubtitles(FrameSampler):
     name, source, needs_encoder, needs_subtitles, may_return_fewer = "reads_subtitles", "test", False, True, True
 
     def choose(self, request):
-        said = [line for line in request.subtitles if request.question in line.text]
+        lines = [line for line in request.subtitles if request.question in line.text]
         facts = {"lines": [[line.start_seconds, line.stop_seconds, line.text] for line in request.subtitles]}
-        return Choice(keyframes=np.array([int(line.start_seconds * FPS) for line in said], dtype=int), facts=facts)
+        return Choice(keyframes=np.array([int(line.start_seconds * FPS) for line in lines], dtype=int), facts=facts)
 
 
 def test_subtitles_reach_a_sampler_that_declares_them_by_time_and_a_missing_file_is_named(clip, tmp_path):
@@ -360,15 +358,19 @@ def test_subtitles_reach_a_sampler_that_declares_them_by_time_and_a_missing_file
     (tmp_path / "said" / "clip.json").write_text(
         '[{"timestamp": [102.5, null], "text": "so bright"}, {"start": "0:01:44.0", "end": "0:01:45", "line": "dark"}]'
     )
-    asked = replace(question(1, clip), subtitles="said/clip.json", subtitles_offset_seconds=100.0)
-    row = Selector(sampler=ReadsSubtitles(), encoder=None, k=8).select(asked, videos / "clip.mp4")
+    this_question = replace(question(1, clip), subtitles="said/clip.json", subtitles_offset_seconds=100.0)
+    row = Selector(sampler=ReadsSubtitles(), encoder=None, k=8).select(this_question, videos / "clip.mp4")
     assert row.facts["lines"] == [[2.5, 4.0, "so bright"], [4.0, 5.0, "dark"]]
     assert row.keyframes == [60]
-    for content, says in ((None, "cannot be read"), ('[{"text": 1}]', "entry 0 is not a line"), ("{}", "not a list")):
-        other = tmp_path / "said" / f"{says[:5]}.json"
+    for content, message in (
+        (None, "cannot be read"),
+        ('[{"text": 1}]', "entry 0 is not a line"),
+        ("{}", "not a list"),
+    ):
+        path = tmp_path / "said" / f"{message[:5]}.json"
         if content is not None:
-            other.write_text(content)
-        with pytest.raises(InvalidInput, match=f"{other}: .*{says}"):
+            path.write_text(content)
+        with pytest.raises(InvalidInput, match=f"{path}: .*{message}"):
             Selector(sampler=ReadsSubtitles(), encoder=None, k=8).select(
-                replace(asked, subtitles=f"said/{other.name}"), videos / "clip.mp4"
+                replace(this_question, subtitles=f"said/{path.name}"), videos / "clip.mp4"
             )

@@ -8,7 +8,7 @@ import pytest
 
 from focus_eval.pipeline import timing as costs
 from focus_eval.pipeline.timing import Meter, SharedClock, charged_rows
-from focus_eval.rows.records import HELD_STAGES, SelectionRow
+from focus_eval.rows.records import BLOCKING_STAGES, SelectionRow
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_jobs_that_run_at_once_share_the_time(clock):
 def test_rows_served_together_add_up_to_the_time_that_passed():
     rows = [row(open=1.0, encode=5.0, decode=7.0), row(encode=3.0, select=1.0, idle=2.0), row()]
     charged = charged_rows(rows, device_seconds=6.0)
-    assert sum(item.seconds.get(stage, 0) for item in charged for stage in HELD_STAGES) == pytest.approx(6.0)
+    assert sum(item.seconds.get(stage, 0) for item in charged for stage in BLOCKING_STAGES) == pytest.approx(6.0)
     assert charged[0].seconds == {"open": 0.5, "encode": 2.5, "decode": 7.0}
     assert charged[2] == rows[2]  # an error row has no seconds
 
@@ -61,7 +61,7 @@ def test_loading_an_encoder_is_booked_on_the_rows_that_use_it():
 def test_a_worker_pays_for_its_share_of_a_gpu(gpus, paid):
     rows = [row(encode=1.0), row(encode=3.0, select=4.0)]
     charged = charged_rows(rows, device_seconds=5.0, loading=1.0, gpus=gpus)
-    assert sum(item.seconds.get(stage, 0) for item in charged for stage in HELD_STAGES) == pytest.approx(paid)
+    assert sum(item.seconds.get(stage, 0) for item in charged for stage in BLOCKING_STAGES) == pytest.approx(paid)
 
 
 def test_stages_inside_one_another_never_overlap_and_select_counts_the_processor(clock):

@@ -11,7 +11,7 @@ from focus_eval.benchmarks.registry import BENCHMARKS
 from focus_eval.encoders.registry import ENCODERS
 from focus_eval.lmms.manifests import known_models
 from focus_eval.registry.cards import read_registry
-from focus_eval.registry.cite import cited, read_references
+from focus_eval.registry.cite import methods_texts, read_references, write_methods
 from focus_eval.report.run import load_run
 from focus_eval.rows.packed import pack_run
 from tests.report.simulated import Simulation, simulate_run
@@ -19,40 +19,42 @@ from tests.report.simulated import Simulation, simulate_run
 
 @pytest.fixture
 def folder(tmp_path):
-    what = Simulation(n_questions=9, samplers=("uniform", "focus", "newcomer"), encoder="blip", seeds=(0, 3))
-    made = simulate_run(tmp_path / "made", what)
-    said = json.loads((made / "run.json").read_text())
-    said["against"] = ["64 frames where the paper has 32_000"]
-    said["starts"][0]["versions"] = {"focus-eval": "0.1.7", "torch": "2.9.1"}
-    (made / "run.json").write_text(json.dumps(said))
-    return made
+    simulation = Simulation(n_questions=9, samplers=("uniform", "focus", "newcomer"), encoder="blip", seeds=(0, 3))
+    run_folder = simulate_run(tmp_path / "made", simulation)
+    document = json.loads((run_folder / "run.json").read_text())
+    document["against"] = ["64 frames where the paper has 32_000"]
+    document["starts"][0]["versions"] = {"focus-eval": "0.1.7", "torch": "2.9.1"}
+    (run_folder / "run.json").write_text(json.dumps(document))
+    return run_folder
 
 
 def test_every_key_that_is_cited_is_given_once_and_what_lacks_one_is_named(folder):
-    text = cited(load_run(folder), read_registry())
-    keys = re.findall(r"^@\w+\{([^,]+),", text, re.MULTILINE)
-    assert set(re.findall(r"\\cite\{([^}]+)\}", text)) == set(keys)
+    methods, references = methods_texts(load_run(folder))
+    keys = re.findall(r"^@\w+\{([^,]+),", references, re.MULTILINE)
+    assert set(re.findall(r"\[@([^]]+)\]", methods)) == set(keys)
     assert sorted(keys) == ["blip", "focus", "focus_eval", "lmms-eval", "longvideobench"]
-    assert "% no reference on file: sampler newcomer" in text
-    assert "% no reference on file: model zero" in text
-    assert "uniform" not in re.findall(r"no reference on file: (.*)", text)
-    assert text.count("{") == text.count("}")
+    (missing,) = re.findall(r"^No reference on file: (.*)\.$", methods, re.MULTILINE)
+    assert missing.split("; ")[0] == "sampler newcomer"
+    assert "model zero" in missing
+    assert "uniform" not in missing
+    assert references.count("{") == references.count("}")
 
 
 def test_the_paragraph_states_versions_settings_and_deviations(folder):
-    paragraph = cited(load_run(folder), read_registry()).partition("\\begin{table*}")[0]
-    assert "focus-eval 0.1.7, revision abc1234" in paragraph
-    assert "K = 8; seeds 0, 3." in paragraph
-    assert "longvideobench~\\cite{longvideobench} (9 questions)" in paragraph
-    assert "blip~\\cite{blip} (1)" in paragraph
-    assert "torch 2.9.1" in paragraph
-    assert "Asked otherwise than in the paper: 64 frames where the paper has 32\\_000." in paragraph
+    methods, _ = methods_texts(load_run(folder))
+    assert "focus-eval 0.1.7, revision abc1234" in methods
+    assert "K = 8; seeds 0, 3." in methods
+    assert "longvideobench [@longvideobench] (9 questions)" in methods
+    assert "blip [@blip] (1)" in methods
+    assert "torch 2.9.1" in methods
+    assert "Asked otherwise than in the paper: 64 frames where the paper has 32_000." in methods
 
 
-def test_a_packed_run_is_cited_alike(folder, tmp_path):
+def test_methods_of_a_packed_run_are_written_alike(folder, tmp_path):
     pack_run(folder, tmp_path / "made.zip")
-    cards = read_registry()
-    assert cited(load_run(tmp_path / "made.zip"), cards) == cited(load_run(folder), cards)
+    written = write_methods(load_run(tmp_path / "made.zip"), tmp_path)
+    assert [path.name for path in written] == ["methods.md", "references.bib"]
+    assert tuple(path.read_text() for path in written) == methods_texts(load_run(folder))
 
 
 def test_every_reference_is_that_of_a_card_or_of_a_plugin():
@@ -60,7 +62,7 @@ def test_every_reference_is_that_of_a_card_or_of_a_plugin():
     names = {*papers, *ENCODERS.names(), *BENCHMARKS.names(), *known_models(), "lmms-eval"}
     references = read_references()
     assert set(references) <= names
-    assert all({"title", "author", "year"} <= about.keys() for about in references.values())
-    arxiv = [about["arxiv"] for about in references.values() if "arxiv" in about]
+    assert all({"title", "author", "year"} <= reference.keys() for reference in references.values())
+    arxiv = [reference["arxiv"] for reference in references.values() if "arxiv" in reference]
     assert len(set(arxiv)) == len(arxiv)
     assert all(re.fullmatch(r"\d{4}\.\d{5}", text) for text in arxiv)

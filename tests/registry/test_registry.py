@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.core.errors import FocusEvalError, InvalidInput, UnknownName
-from focus_eval.registry.cards import CLAIMED, COMPUTED, DERIVED, REPLAYED, read_card, read_registry
-from focus_eval.registry.figures import Figure, claimed_figures, read_figures, tiers_of, write_figures
-from focus_eval.registry.simulated import ranked, seed_of, simulated_figures
+from focus_eval.registry.cards import COMPUTED, DERIVED, REPLAYED, read_card, read_registry
+from focus_eval.registry.figures import FIGURES, Figure, read_figures, tiers_of, write_figures
+from focus_eval.registry.leaderboard import DIFFERENCES, RECALLS
+from focus_eval.registry.simulated import ranked, simulated_figures, videos_of
 from focus_eval.registry.site import accuracy_table, latest, leaderboards
 from focus_eval.samplers.registry import SAMPLERS
 
@@ -24,21 +25,21 @@ N_VIDEOS = 12
 
 
 def called(*arguments):
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if isinstance(done.exception, FocusEvalError):
-        raise done.exception
-    return done
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if isinstance(result.exception, FocusEvalError):
+        raise result.exception
+    return result
 
 
 def chosen_json(frames):
     return json.dumps({f"q{number}": frames for number in range(N_VIDEOS)})
 
 
-def write_card(place, name, **more):
+def write_card(place, name, **fields):
     file = place / "samplers" / name / "card.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
-    said = {"title": name.title(), "authors": "Someone", "licence": "MIT", **more}
-    file.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in said.items()))
+    document = {"title": name.title(), "authors": "Someone", "licence": "MIT", **fields}
+    file.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in document.items()))
     return file
 
 
@@ -57,7 +58,7 @@ def write_evidence(place):
 
 
 @pytest.fixture
-def made(tmp_path):
+def registry_place(tmp_path):
     """A registry of two published selections, one near the evidence of every question and one far, and its files."""
     write_evidence(tmp_path)
     for name, frames in (("near", [1000, 1060, 1110]), ("far", [0, 20, 3900])):
@@ -68,9 +69,10 @@ def made(tmp_path):
     return tmp_path
 
 
-def given(made):
-    return ["--registry", made / "registry", "--files", made, "--annotations", made / "annotation.json",
-            "--rates", made / "rates.csv", "--no-simulate"]  # fmt: skip
+def registry_options(registry_place):
+    annotations, rates = registry_place / "annotation.json", registry_place / "rates.csv"
+    return ["--registry", registry_place / "registry", "--files", registry_place, "--annotations", annotations,
+            "--rates", rates, "--no-simulate"]  # fmt: skip
 
 
 def test_every_sampler_of_the_package_has_a_card_and_every_card_reads():
@@ -81,57 +83,60 @@ def test_every_sampler_of_the_package_has_a_card_and_every_card_reads():
     assert cards["toolmerge"].needs_text.startswith("LLM planner")
 
 
-def test_build_gives_tiers_and_pages_and_verify_derives_every_figure_again(made):
-    shown = called("registry", "build", *given(made), "--out", made / "site").output
-    assert "3 pages of 2 samplers" in shown
-    figures = read_figures(made / "registry")
-    near = {item.name: item for item in figures if item.measure == "within 5 s"}
-    assert {name: (item.tier, item.status) for name, item in near.items()} == {
+def test_build_gives_tiers_and_pages_and_verify_derives_every_figure_again(registry_place):
+    printed = called("registry", "build", *registry_options(registry_place), "--out", registry_place / "site").output
+    assert "index.html: 2 samplers" in printed
+    figures = read_figures(registry_place / "registry")
+    within_5 = {item.name: item for item in figures if item.measure == "within 5 s"}
+    assert {name: (item.tier, item.status) for name, item in within_5.items()} == {
         "Near": ("1", REPLAYED), "Far": ("2", REPLAYED), "uniform": ("2", DERIVED),
     }  # fmt: skip
-    assert float(near["Near"].value) == 1.0
+    assert float(within_5["Near"].value) == 1.0
     assert all(item.status and item.questions == str(N_VIDEOS) for item in figures)
-    page = (made / "site" / "near.html").read_text()
+    page = (registry_place / "site" / "index.html").read_text()
     assert REPLAYED in page
     assert "MIT" in page
-    assert 'href="near.html"' in (made / "site" / "index.html").read_text()
-    done = called("registry", "verify", *given(made))
-    assert f"{len(figures)} figures derived again as recorded, 0 differ" in done.output
-    assert done.exit_code == 0
+    assert page.count("Near") >= 2
+    result = called("registry", "verify", *registry_options(registry_place))
+    assert f"{len(figures)} figures derived again as recorded, 0 differ" in result.output
+    assert result.exit_code == 0
 
 
-def test_verify_names_a_figure_that_was_changed_and_a_file_that_is_not_at_hand(made):
-    called("registry", "build", *given(made), "--out", made / "site")
-    file = made / "registry" / "figures.csv"
+def test_verify_names_a_figure_that_was_changed_and_a_file_that_is_not_at_hand(registry_place):
+    called("registry", "build", *registry_options(registry_place), "--out", registry_place / "site")
+    file = registry_place / "registry" / "figures.csv"
     line = "Near,1,longvideobench,3,within 5 s,"
     file.write_text(file.read_text().replace(f"{line}1.0000", f"{line}0.9000"))
-    done = called("registry", "verify", "near", *given(made))
-    assert done.exit_code == 1
-    assert "Near, longvideobench, K = 3, within 5 s: is recorded as 0.9000" in done.output
-    (made / "far.json").unlink()
-    assert "Far, longvideobench, K = 3: not at hand, far.json" in called("registry", "verify", *given(made)).output
+    result = called("registry", "verify", "near", *registry_options(registry_place))
+    assert result.exit_code == 1
+    assert "Near, longvideobench, K = 3, within 5 s: is recorded as 0.9000" in result.output
+    (registry_place / "far.json").unlink()
+    assert (
+        "Far, longvideobench, K = 3: not at hand, far.json"
+        in called("registry", "verify", *registry_options(registry_place)).output
+    )
     with pytest.raises(UnknownName, match="did you mean 'near'"):
-        called("registry", "verify", "neer", *given(made))
+        called("registry", "verify", "neer", *registry_options(registry_place))
 
 
-def test_verify_compares_tiers_only_where_every_file_is_at_hand(made):
-    called("registry", "build", *given(made), "--out", made / "site")
-    (made / "near.json").unlink()
-    done = called("registry", "verify", "far", *given(made))
-    assert (done.exit_code, "0 differ" in done.output) == (0, True), done.output
-    assert "tiers of longvideobench, K = 3: not all of its files are at hand" in done.output
-    built = called("registry", "build", *given(made), "--out", made / "site").output
+def test_verify_compares_tiers_only_where_every_file_is_at_hand(registry_place):
+    called("registry", "build", *registry_options(registry_place), "--out", registry_place / "site")
+    (registry_place / "near.json").unlink()
+    result = called("registry", "verify", "far", *registry_options(registry_place))
+    assert (result.exit_code, "0 differ" in result.output) == (0, True), result.output
+    assert "tiers of longvideobench, K = 3: not all of its files are at hand" in result.output
+    built = called("registry", "build", *registry_options(registry_place), "--out", registry_place / "site").output
     assert "longvideobench, K = 3: tiers among the files at hand alone" in built
 
 
-def test_another_file_under_a_cards_name_is_refused(made):
-    (made / "near.json").write_text(chosen_json([1, 2, 3]))
+def test_another_file_under_a_cards_name_is_refused(registry_place):
+    (registry_place / "near.json").write_text(chosen_json([1, 2, 3]))
     with pytest.raises(InvalidInput, match=r"near\.json: sha256 is .*, the card \(K = 3\) has"):
-        called("registry", "build", *given(made), "--out", made / "site")
+        called("registry", "build", *registry_options(registry_place), "--out", registry_place / "site")
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"licence": None}, r"licence: "),
         ({"licence": ""}, r"licence: "),
@@ -145,19 +150,19 @@ def test_another_file_under_a_cards_name_is_refused(made):
         ({"answers": [{"benchmark": "longvideobench", "k": 3, "file": "a.json"}]}, "answers need `model`"),
     ],
 )
-def test_a_card_that_is_wrong_is_one_line(tmp_path, change, says):
+def test_a_card_that_is_wrong_is_one_line(tmp_path, change, message):
     item = {"benchmark": "longvideobench", "k": 3, "file": "a.json"}
     whole = {"title": "Mine", "authors": "We", "licence": "MIT", "selections": [item], **change}
-    said = {key: value for key, value in whole.items() if value is not None}
+    document = {key: value for key, value in whole.items() if value is not None}
     file = tmp_path / "samplers" / "mine" / "card.yaml"
     file.parent.mkdir(parents=True)
-    file.write_text("".join(f"{k}: {json.dumps(v)}\n" for k, v in said.items()))
-    with pytest.raises(InvalidInput, match=says):
+    file.write_text("".join(f"{k}: {json.dumps(v)}\n" for k, v in document.items()))
+    with pytest.raises(InvalidInput, match=message):
         read_card(file)
 
 
-def test_a_name_that_is_taken_is_refused(made):
-    place = made / "registry"
+def test_a_name_that_is_taken_is_refused(registry_place):
+    place = registry_place / "registry"
     shutil.copytree(place / "samplers" / "near", place / "samplers" / "nearer")
     with pytest.raises(InvalidInput, match="the title 'Near' is taken by near"):
         read_registry(place)
@@ -183,30 +188,31 @@ def test_a_tier_begins_where_the_paired_test_shows_a_difference_to_the_best():
 
 
 def figure(**changed):
-    said = {"status": DERIVED, "sampler": "a", "name": "A", "version": "1", "benchmark": "realistic", "k": "8",
+    fields = {"status": DERIVED, "sampler": "a", "name": "A", "version": "1", "benchmark": "realistic", "k": "8",
             "measure": "within 2 s", "value": "0.5", "tier": "1", "seed": "5", "month": "2026-10"}  # fmt: skip
-    return Figure(**{**said, **changed})
+    return Figure(**{**fields, **changed})
 
 
 def test_earlier_months_and_versions_are_kept_and_the_last_stand(tmp_path):
     old, newer = figure(), figure(month="2026-11", seed="6", value="0.6")
     version_2 = figure(month="2026-11", seed="6", version="2", value="0.7")
-    figures = write_figures(tmp_path, write_figures(tmp_path, [old], [newer]), [version_2])
+    for new in (old, newer):
+        write_figures(tmp_path, [new])
+    figures = write_figures(tmp_path, [version_2])
     assert read_figures(tmp_path) == figures
     assert set(figures) == {old, newer, version_2}
     assert latest(figures) == [version_2]
-    assert write_figures(tmp_path, figures, [figure(value="0.4")])[0].value == "0.4"
+    assert write_figures(tmp_path, [figure(value="0.4")])[0].value == "0.4"
 
 
-def test_a_months_seed_is_drawn_once():
-    figures = [figure()]
-    assert seed_of("2026-10", figures) == 5
-    assert seed_of("2026-11", figures, seed=9) == 9
-    assert seed_of("2026-11", figures) != seed_of("2026-11", figures)
-    with pytest.raises(InvalidInput, match="the figures of 2026-10 have seed 5"):
-        seed_of("2026-10", figures, seed=6)
-    with pytest.raises(InvalidInput, match="not a month"):
-        seed_of("2026-13", figures)
+def test_simulated_videos_are_those_recorded_last_or_of_a_new_seed():
+    figures = [figure(), figure(month="2026-11", seed="6")]
+    assert videos_of(figures) == videos_of(figures, 6) == ("2026-11", 6)
+    month, seed = videos_of(figures, 9)
+    assert (seed, month > "2026-10") == (9, True)
+    assert videos_of([], 9)[1] == 9
+    with pytest.raises(InvalidInput, match="give their --seed"):
+        videos_of([])
 
 
 def test_simulated_figures_are_the_same_for_the_same_seed_and_of_the_cards_versions(tmp_path):
@@ -215,40 +221,47 @@ def test_simulated_figures_are_the_same_for_the_same_seed_and_of_the_cards_versi
         write_card(place, name, sampler=name)
     cards = ranked(read_registry(place))
     assert [card.name for card in cards] == ["even_topk", "uniform"]
-    once, again = (
+    first, second = (
         simulated_figures(cards, tmp_path / folder, seed=3, month="2026-11", videos=6) for folder in ("a", "b")
     )
-    assert once == again
-    assert {(item.sampler, item.k, item.measure) for item in once} == {
+    assert first == second
+    assert {(item.sampler, item.k, item.measure) for item in first} == {
         (name, k, measure)
         for name in ("even_topk", "uniform")
         for k in ("8", "32")
         for measure in ("within 2 s", "cost")
     }
-    cost = {item.sampler: float(item.value) for item in once if (item.k, item.measure) == ("8", "cost")}
+    cost = {item.sampler: float(item.value) for item in first if (item.k, item.measure) == ("8", "cost")}
     assert cost["uniform"] == 0 < cost["even_topk"] < 0.1
-    assert {item.status for item in once} == {DERIVED}
+    assert {item.status for item in first} == {DERIVED}
 
 
-def test_no_table_has_a_figure_without_its_status_and_claims_are_never_in_a_tier():
-    cards = read_registry(ROOT / "registry")
-    figures = [*read_figures(ROOT / "registry"), *claimed_figures(cards)]
-    assert {item.status for item in figures} == {DERIVED, REPLAYED, COMPUTED, CLAIMED}
+def test_no_table_has_a_figure_without_its_status():
+    cards, figures = read_registry(ROOT / "registry"), read_figures(ROOT / "registry")
+    assert {item.status for item in figures} == {DERIVED, REPLAYED, COMPUTED}
     for table in leaderboards(figures, cards):
         at = table.columns.index("Status")
         assert {row.figures[at] for row in table.rows} <= {DERIVED, REPLAYED}
     table = accuracy_table(figures)
-    assert {row.figures[table.columns.index("Status")] for row in table.rows} == {COMPUTED, CLAIMED}
+    assert {row.figures[table.columns.index("Status")] for row in table.rows} == {COMPUTED}
+
+
+def test_the_files_of_the_registry_are_written_as_they_are_read(tmp_path):
+    for file in (FIGURES, RECALLS, DIFFERENCES):
+        records = file.read(ROOT / "registry")
+        file.update(tmp_path, records)
+        assert (tmp_path / file.name).read_bytes() == (ROOT / "registry" / file.name).read_bytes()
+        assert file.update(tmp_path, records[3:5]) == records
 
 
 def test_a_published_file_gives_its_recorded_figures_and_the_logs_own_accuracy(shared):
     arguments = ["--registry", ROOT / "registry", "--files", shared("data"), "--no-simulate", "--rates",
                  shared("data/lvb_val_fps.csv"), "--annotations", shared("data/lvb_val.json")]  # fmt: skip
-    done = called("registry", "verify", "uniform", *arguments)
-    assert "1 figures derived again as recorded, 0 differ" in done.output
-    (found,) = [
+    result = called("registry", "verify", "uniform", *arguments)
+    assert "1 figures derived again as recorded, 0 differ" in result.output
+    (recorded,) = [
         item for item in read_figures(ROOT / "registry") if (item.sampler, item.status) == ("uniform", COMPUTED)
     ]
     log = next(shared("data/field/lmms_logs/lvb_uniform").glob("*_results.json"))
-    stated = json.loads(log.read_text())["results"]["longvideobench_val_v"]["lvb_acc,none"]
-    assert round(float(found.value), 4) == pytest.approx(stated, abs=6e-5)
+    log_accuracy = json.loads(log.read_text())["results"]["longvideobench_val_v"]["lvb_acc,none"]
+    assert round(float(recorded.value), 4) == pytest.approx(log_accuracy, abs=6e-5)

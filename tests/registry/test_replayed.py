@@ -9,30 +9,23 @@ import pytest
 
 from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
 from focus_eval.core.errors import InvalidInput
+from focus_eval.imports import load_selections
 from focus_eval.registry.cards import check_file, find_file, read_registry
+from focus_eval.registry.leaderboard import DIFFERENCES, RECALLS, page_text, recall_table, update_page
 from focus_eval.registry.replayed import (
-    COLUMNS,
+    MEASURES,
     Ground,
-    Row,
     baseline_figures,
-    difference_rows,
-    leaderboard_tables,
-    page_text,
+    difference_records,
     question_figures,
-    read_differences,
-    read_rows,
-    replaced,
-    rows_of,
-    update_page,
-    write_differences,
-    write_rows,
+    recall_records,
 )
-from focus_eval.report.nearness import nearness, random_nearness
-from focus_eval.report.recall import EvidenceCase
-from focus_eval.selections import load_selections
+from focus_eval.report.recall import EvidenceCase, nearness, random_nearness
+from focus_eval.report.selection_tables import shown_frames
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS, DIFFERENCES = ROOT / "registry/by_length.csv", ROOT / "registry/differences.csv"
+REGISTRY = ROOT / "registry"
+RECORDED, RECORDED_DIFFERENCES = RECALLS.read(REGISTRY), DIFFERENCES.read(REGISTRY)
 CARDS = read_registry(ROOT / "registry")
 FILES = [(card.label(item), item) for card in CARDS.values() for item in card.selections]
 
@@ -42,43 +35,42 @@ def grounds(shared):
     """Questions, rates and evidence of both benchmarks."""
     lvb = read_annotations("longvideobench", shared("data/lvb_val.json"))
     lvbench = read_annotations("lvbench", shared("data/field/evidence/lvbench_video_info.meta.jsonl.gz"))
-    made = {}
+    ground_by_benchmark = {}
     for name, questions, rates in (
         ("longvideobench", lvb, read_rates(shared("data/lvb_val_fps.csv"))),
         ("lvbench", lvbench, stated_rates(lvbench)),
     ):
         fps = {key: float(rate.fps) for key, rate in rates.items()}
-        made[name] = (questions, fps, Ground.of(name, questions, fps))
-    return made
+        ground_by_benchmark[name] = (questions, fps, Ground.of(name, questions, fps))
+    return ground_by_benchmark
 
 
 def figures_of(entry, file, grounds):
     questions, fps, ground = grounds[entry.benchmark]
     loaded = load_selections(file, format=entry.format, questions=questions, fps=fps, left_out=[])
-    times = {key: chosen.times_at(fps[key]) for key, chosen in loaded.items()}
-    return ground, loaded, question_figures(ground, times)
+    return ground, loaded, question_figures(ground, shown_frames({"": loaded}, fps)[""])
 
 
-@pytest.mark.parametrize(("name", "item"), FILES, ids=lambda found: getattr(found, "file", found))
+@pytest.mark.parametrize(("name", "item"), FILES, ids=lambda value: getattr(value, "file", value))
 def test_a_row_is_what_its_file_gives(shared, grounds, name, item):
     file = find_file(item, shared("data"))
     check_file(item, file)
     ground, loaded, figures = figures_of(item, file, grounds)
-    assert set(rows_of(ground, name, item.k, figures)) <= set(read_rows(RESULTS))
-    assert max(chosen.n_keyframes for chosen in loaded.values()) == item.k
+    assert all(record in RECORDED for record in recall_records(ground, name, item.k, figures))
+    assert max(selection.n_keyframes for selection in loaded.values()) == item.k
 
 
 def test_there_are_fifteen_selections_of_longvideobench_and_a_second_benchmark():
     assert len([item for _, item in FILES if item.benchmark == "longvideobench"]) >= 15
     assert {item.k for _, item in FILES} == {8, 16, 32, 64}
-    assert {row.benchmark for row in read_rows(RESULTS)} == {"longvideobench", "lvbench"}
+    assert {row["benchmark"] for row in RECORDED} == {"longvideobench", "lvbench"}
 
 
 def test_the_baselines_are_what_they_were(grounds):
     for benchmark, k in (("longvideobench", 8), ("lvbench", 64)):
         ground = grounds[benchmark][2]
-        rows = {row for name, found in baseline_figures(ground, k).items() for row in rows_of(ground, name, k, found)}
-        assert rows <= set(read_rows(RESULTS))
+        for name, figures in baseline_figures(ground, k).items():
+            assert all(record in RECORDED for record in recall_records(ground, name, k, figures))
 
 
 def test_the_differences_of_a_k_are_what_the_files_give(shared, grounds):
@@ -86,16 +78,19 @@ def test_the_differences_of_a_k_are_what_the_files_give(shared, grounds):
     figures = {name: figures_of(item, find_file(item, shared("data")), grounds)[2] for name, item in files.items()}
     ground = grounds["longvideobench"][2]
     figures["uniform"] = baseline_figures(ground, 64)["uniform"]
-    stated = [row for row in read_differences(DIFFERENCES) if row[:2] == ("longvideobench", "64")]
-    assert difference_rows(ground, 64, figures) == stated
-    found = {(row[2], row[5]): [round(100 * float(value), 1) for value in row[6:9]] for row in stated}
-    assert found["ASCS", "within 1 s"] == [-5.8, -8.8, -2.7]
-    assert found["ASCS", "within 5 s"] == [6.0, 3.6, 8.4]
-    assert found["TSPO", "within 2 s"] == [-2.4, -5.0, 0.2]
+    recorded = [row for row in RECORDED_DIFFERENCES if (row["benchmark"], row["k"]) == ("longvideobench", "64")]
+    assert difference_records(ground, 64, figures) == recorded
+    points = {
+        (row["name"], row["measure"]): [round(100 * float(row[name]), 1) for name in ("value", "low", "high")]
+        for row in recorded
+    }
+    assert points["ASCS", "within 1 s"] == [-5.8, -8.8, -2.7]
+    assert points["ASCS", "within 5 s"] == [6.0, 3.6, 8.4]
+    assert points["TSPO", "within 2 s"] == [-2.4, -5.0, 0.2]
 
 
 def test_toolmerges_recall_is_the_recorded_one():
-    rows = {(row.name, row.k, row.bucket): dict(zip(COLUMNS, row.texts, strict=True)) for row in read_rows(RESULTS)}
+    rows = {(row["name"], row["k"], row["bucket"]): row for row in RECORDED}
     recorded = {
         "8": (("0.1168", "0.1787", "0.3339"), ("0.1895", "0.3192", "0.5510")),
         "32": (("0.1802", "0.2747", "0.5472"), ("0.2944", "0.5011", "0.7862")),
@@ -107,7 +102,7 @@ def test_toolmerges_recall_is_the_recorded_one():
 
 
 def test_no_selection_is_called_first_where_the_order_depends_on_the_tolerance():
-    notes = leaderboard_tables(read_rows(RESULTS))[0].notes
+    notes = recall_table([row for row in RECORDED if row["benchmark"] == "longvideobench"]).notes
     (note,) = [note for note in notes if note.startswith("K = 64, medium")]
     assert note == ("K = 64, medium: first by tolerance: AKS (within 1 s); ASCS (within 2 s, within 5 s, nearness).")
     (note,) = [note for note in notes if note.startswith("K = 32, long")]
@@ -117,72 +112,63 @@ def test_no_selection_is_called_first_where_the_order_depends_on_the_tolerance()
 def test_the_page_shows_the_figures_of_the_csv_files(tmp_path):
     page = tmp_path / "page.md"
     page.write_text((ROOT / "docs/leaderboard.md").read_text(encoding="utf-8"))
-    update_page(page, page_text(read_rows(RESULTS), read_differences(DIFFERENCES), FILES))
+    update_page(page, REGISTRY, FILES)
     assert page.read_text() == (ROOT / "docs/leaderboard.md").read_text(encoding="utf-8")
 
 
 def test_the_page_leaves_out_variants_short_videos_and_random_frames():
-    shown = page_text(read_rows(RESULTS), read_differences(DIFFERENCES), FILES)
-    assert {line.split(" | ")[1] for line in shown.splitlines() if "| LVU" in line} == {
+    text = page_text(RECORDED, RECORDED_DIFFERENCES, FILES)
+    assert {line.split(" | ")[1] for line in text.splitlines() if "| LVU" in line} == {
         "LVU scenes 1.0",
         "LVU scenes 1.0 less AKS",
     }
-    assert "short" not in shown
-    assert "random" not in shown
-    assert {row.bucket for row in read_rows(RESULTS) if row.name == "LVU scenes 0.5"} == {"short", "medium", "long"}
+    assert "short" not in text
+    assert "random" not in text
+    assert {row["bucket"] for row in RECORDED if row["name"] == "LVU scenes 0.5"} == {"short", "medium", "long"}
 
 
 def test_the_nearness_of_random_frames_is_its_mean_over_many_draws():
     case = EvidenceCase(
         question_id="q", bucket="long", evidence_seconds=np.zeros(0), duration_seconds=40.0, fps=10.0, n_frames=400
     )
-    starts, stops = np.array([3.0, 30.0]), np.array([3.0, 32.5])
+    intervals = [(3.0, 3.0), (30.0, 32.5)]
     rng = np.random.default_rng(0)
-    drawn = [nearness(starts, rng.choice(400, 4, replace=False) / 10, stops=stops) for _ in range(4000)]
-    assert random_nearness(starts, stops, case, 4) == pytest.approx(np.mean(drawn), abs=0.01)
-    every = nearness(starts, np.arange(400) / 10, stops=stops)
-    assert random_nearness(starts, stops, case, 400) == pytest.approx(every)
+    drawn = [nearness(intervals, rng.choice(400, 4, replace=False) / 10) for _ in range(4000)]
+    assert random_nearness(intervals, case, 4) == pytest.approx(np.mean(drawn), abs=0.01)
+    all_frames = nearness(intervals, np.arange(400) / 10)
+    assert random_nearness(intervals, case, 400) == pytest.approx(all_frames)
 
 
 def test_a_page_or_a_csv_file_of_something_else_says_so(tmp_path):
-    path = tmp_path / "e.md"
-    path.write_text("a,b\n1,2\n")
+    page, file = tmp_path / "e.md", tmp_path / RECALLS.name
+    page.write_text("a,b\n1,2\n")
     with pytest.raises(InvalidInput, match="put the table between"):
-        update_page(path, "x")
+        update_page(page, tmp_path, [])
+    file.write_text("a,b\n1,2\n")
     with pytest.raises(InvalidInput, match="its columns are a, b"):
-        read_rows(path)
-    write_rows(tmp_path / "new.csv", replaced([], []))
-    assert read_rows(tmp_path / "new.csv") == []
-    (tmp_path / "new.csv").write_text((tmp_path / "new.csv").read_text() + "longvideobench,AKS\n")
+        RECALLS.read(tmp_path)
+    file.unlink()
+    assert RECALLS.update(tmp_path, []) == RECALLS.read(tmp_path) == []
+    file.write_text(file.read_text() + "longvideobench,AKS\n")
     with pytest.raises(InvalidInput, match="its columns are benchmark, name"):
-        read_rows(tmp_path / "new.csv")
+        RECALLS.read(tmp_path)
+
+
+def record(benchmark="a", name="A", k="8", figure="0.1"):
+    keys = {"benchmark": benchmark, "name": name, "k": k, "bucket": "all", "questions": "1", "frames": "8"}
+    return {**keys, **dict.fromkeys(MEASURES, figure)}
 
 
 def test_rows_lie_by_benchmark_and_number_of_frames_baselines_first_then_by_name(tmp_path):
     keys = [("b", "uniform", "8"), ("a", "Z", "64"), ("a", "B", "8"), ("a", "uniform", "8"), ("a", "A", "16"),
             ("a", "random", "8"), ("a", "A", "8")]  # fmt: skip
-    figures = ("0.1",) * (len(COLUMNS) - 6)
-    write_rows(
-        tmp_path / "r.csv",
-        [
-            Row(benchmark=b, name=name, k=k, bucket="all", questions="1", frames="1", figures=figures)
-            for b, name, k in keys
-        ],
-    )
-    assert [(row.benchmark, row.k, row.name) for row in read_rows(tmp_path / "r.csv")] == [
+    rows = RECALLS.update(tmp_path, [record(*place) for place in keys])
+    assert [(row["benchmark"], row["k"], row["name"]) for row in rows] == [
         ("a", "8", "random"), ("a", "8", "uniform"), ("a", "8", "A"), ("a", "8", "B"), ("a", "16", "A"),
         ("a", "64", "Z"), ("b", "8", "uniform"),
     ]  # fmt: skip
-    lines = [("a", k, name, "uniform", "1", "within 1 s", "0", "", "", "1", "1") for k, name in
-             [("64", "A"), ("8", "B"), ("8", "A")]]  # fmt: skip
-    write_differences(tmp_path / "d.csv", lines)
-    assert [row[1:3] for row in read_differences(tmp_path / "d.csv")] == [("8", "A"), ("8", "B"), ("64", "A")]
 
 
 def test_first_is_who_finds_most_baselines_aside():
-    def row(name, figure):
-        figures = (figure,) * (len(COLUMNS) - 6)
-        return Row(benchmark="a", name=name, k="8", bucket="all", questions="1", frames="8", figures=figures)
-
-    notes = leaderboard_tables([row("uniform", "0.9"), row("Less", "0.2"), row("More", "0.4")])[0].notes
-    assert notes == ("K = 8, all: More is first at every tolerance and in nearness.",)
+    rows = [record(name=name, figure=figure) for name, figure in (("uniform", "0.9"), ("Less", "0.2"), ("More", "0.4"))]
+    assert recall_table(rows).notes == ("K = 8, all: More is first at every tolerance and in nearness.",)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 import os
 import shutil
@@ -50,20 +49,20 @@ def place(tmp_path):
 
 def submitted(place, document, *arguments, sampler=()):
     (place / "card.yaml").write_text(yaml.safe_dump(document))
-    given = ["--card", place / "card.yaml", "--out", place / "registry" / "samplers", *arguments]
+    options = ["--card", place / "card.yaml", "--out", place / "registry" / "samplers", *arguments]
     return called(
-        "submit", *sampler, *given, "--annotations", place / "annotation.json", "--rates", place / "rates.csv"
+        "submit", *sampler, *options, "--annotations", place / "annotation.json", "--rates", place / "rates.csv"
     )
 
 
 def card(**changed):
-    said = {"title": "My Frames", "authors": "Someone", "licence": "MIT", "selections": [ITEM], **changed}
-    return {key: value for key, value in said.items() if value is not None}
+    document = {"title": "My Frames", "authors": "Someone", "licence": "MIT", "selections": [ITEM], **changed}
+    return {key: value for key, value in document.items() if value is not None}
 
 
 def test_a_file_of_selections_alone_becomes_a_row(place):
-    done = submitted(place, card())
-    assert done.exit_code == 0
+    result = submitted(place, card())
+    assert result.exit_code == 0
     cards = read_registry(place / "registry")
     (item,) = cards["my_frames"].selections
     assert item.file == "selections/mine.parquet"
@@ -74,11 +73,11 @@ def test_a_file_of_selections_alone_becomes_a_row(place):
     built = called("registry", "build", "--registry", place / "registry", "--files", place / "nothing", "--no-simulate",
                    "--annotations", place / "annotation.json", "--rates", place / "rates.csv",
                    "--out", place / "site")  # fmt: skip
-    assert "2 pages of 1 samplers" in built.output
+    assert "index.html: 1 samplers" in built.output
 
 
 @pytest.mark.parametrize(
-    ("document", "says"),
+    ("document", "message"),
     [
         (card(licence=None), "licence: Field required"),
         (card(title="Q-Frame"), "the registry has this title, of qframe"),
@@ -92,10 +91,10 @@ def test_a_file_of_selections_alone_becomes_a_row(place):
         (card(selections=None, sampler="gone.py:Ends"), r"there is no file .*gone\.py"),
     ],
 )
-def test_a_submission_that_is_wrong_is_one_line_and_leaves_nothing(place, document, says):
+def test_a_submission_that_is_wrong_is_one_line_and_leaves_nothing(place, document, message):
     (place / "past.json").write_text(chosen_json([1, 2, 4100]))
     (place / "other.json").write_text(json.dumps({f"x{number}": [1, 2, 3] for number in range(N_VIDEOS)}))
-    with pytest.raises(FocusEvalError, match=says):
+    with pytest.raises(FocusEvalError, match=message):
         submitted(place, document)
     samplers = place / "registry" / "samplers"
     assert not samplers.exists() or not list(samplers.iterdir())
@@ -109,117 +108,191 @@ def test_nothing_is_written_over_a_submission(place):
 
 def test_a_sampler_that_breaks_the_contract_is_not_written(place):
     (place / "ends.py").write_text(SAMPLER.format(version=1, first="-1"))
-    done = submitted(place, card(selections=None), "--no-demo", sampler=[f"{place / 'ends.py'}:Ends"])
-    assert done.exit_code == 1
-    assert "BROKEN" in done.output
+    result = submitted(place, card(selections=None), "--no-demo", sampler=[f"{place / 'ends.py'}:Ends"])
+    assert result.exit_code == 1
+    assert "BROKEN" in result.output
     assert not list((place / "registry" / "samplers").iterdir())
 
 
 def test_a_sampler_gets_its_folder_with_a_verdict_of_a_stated_seed(place):
     (place / "ends.py").write_text(SAMPLER.format(version=1, first="0"))
     ends = card(title="Ends", selections=None, sampler="ends.py:Ends")
-    done = submitted(place, ends, "--no-demo", "--videos", 5, "--seed", 7)
-    assert done.exit_code == 0, done.output
+    result = submitted(place, ends, "--no-demo", "--videos", 5, "--seed", 7)
+    assert result.exit_code == 0, result.output
     folder = place / "registry" / "samplers" / "ends"
     assert {path.name for path in folder.iterdir()} == {"card.yaml", "sampler.py", "index.html", "verdict.html"}
     assert "--seed 7 repeats this verdict" in (folder / "verdict.html").read_text()
-    taken = read_registry(place / "registry")
+    registered_cards = read_registry(place / "registry")
     with (
         pytest.raises(InvalidInput, match="raise `version`"),
-        submission(place / "card.yaml", "", place / "again", Material(place, {}), taken),
+        submission(place / "card.yaml", "", place / "again", Material(place, {}), registered_cards),
     ):
         pass
     (place / "ends.py").write_text(SAMPLER.format(version=2, first="0"))
-    with submission(place / "card.yaml", "", place / "again", Material(place, {}), taken) as newer:
-        assert newer.made().version == 2
+    with submission(place / "card.yaml", "", place / "again", Material(place, {}), registered_cards) as newer:
+        assert newer.make_sampler().version == 2
     assert [path.name for path in (place / "again").iterdir()] == ["ends"]
 
 
 def test_selections_without_their_annotation_are_kept_and_not_measured(place):
-    done = submitted(place, card(selections=[{**ITEM, "benchmark": "lvbench"}]))
-    assert "selections/mine.parquet: not measured, no annotation of lvbench is given" in done.output
+    result = submitted(place, card(selections=[{**ITEM, "benchmark": "lvbench"}]))
+    assert "selections/mine.parquet: not measured, no annotation of lvbench is given" in result.output
     assert REPLAYED not in (place / "registry/samplers/my_frames/index.html").read_text()
+
+
+# The workflow ---------------------------------------------------------------------------------------------------------
+
+SCRIPT, WORKFLOW = ROOT / "scripts/submit_changed.py", ROOT / ".github/workflows/registry.yml"
+# What a container does, where there is none: another user without network and capabilities.
+AS_NOBODY = "unshare --user --map-user=65534 --map-group=65534 --net setpriv --inh-caps -all --no-new-privs"
+TOOLS = Path(sys.executable).parent
+
+
+def runner_as_nobody():
+    """Return `AS_NOBODY` where this machine allows it and that user can run the command, else "env"."""
+    tried = subprocess.run(
+        [*AS_NOBODY.split(), str(TOOLS / "focus-eval"), "--version"], check=False, capture_output=True
+    )  # fmt: skip
+    return "env" if tried.returncode else AS_NOBODY
+
+
+def git(place, *arguments, **environment):
+    author = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    result = subprocess.run(
+        ["git", *author, *arguments], cwd=place, check=True, capture_output=True, text=True,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    return result.stdout.strip()
 
 
 @pytest.fixture
 def proposed(place):
-    """A pull request: a checkout whose last commit adds folders to the registry."""
+    """A checkout whose branch `proposed` adds folders to the registry of `main`."""
 
-    def git(*arguments):
-        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        subprocess.run(["git", *who, *arguments], cwd=place, check=True, capture_output=True)
-
-    git("init", "-q")
-    for name in ("before", "mine", "without_licence", "Not;Allowed"):
+    def write_folder(name, **changed):
         folder = place / "registry" / "samplers" / name
         folder.mkdir(parents=True)
         shutil.copyfile(place / "mine.json", folder / "mine.json")
-        licence = None if name == "without_licence" else "MIT"
-        (folder / "card.yaml").write_text(yaml.safe_dump(card(title=name, licence=licence)))
-        if name == "before":
-            git("add", "-A")
-            git("commit", "-qm", "before")
-    git("add", "-A")
-    git("commit", "-qm", "after")
+        (folder / "card.yaml").write_text(yaml.safe_dump(card(title=name, **changed)))
+        return folder
+
+    git(place, "init", "-q", "-b", "main")
+    write_folder("before")
+    git(place, "add", "-A")
+    git(place, "commit", "-qm", "before")
+    git(place, "checkout", "-qb", "proposed")
+    write_folder("mine")
+    write_folder("without_licence", licence=None)
+    write_folder("Not;Allowed")
+    linked = write_folder("linked", selections=[{**ITEM, "file": "secret.json"}])
+    (place / "secret.json").write_text(f"the host's secret {chosen_json([1, 2, 3])}")
+    (linked / "secret.json").symlink_to(place / "secret.json")
+    git(place, "add", "-A", "registry")
+    git(place, "commit", "-qm", "after")
+    git(place, "checkout", "-q", "main")
     return place
 
 
-def submit_changed(place, run, **environment):
-    run.chmod(0o755)
+def submit_changed(place, *arguments, runner):
     return subprocess.run(
-        ["bash", str(ROOT / "scripts/submit_changed.sh"), str(place), "HEAD~1", str(place / "pages")],
-        env={**os.environ, "SUBMIT": str(run), "PYTHONPATH": str(ROOT), "GITHUB_STEP_SUMMARY": str(place / "summary"),
-             **environment},
+        [sys.executable, str(SCRIPT), "proposed", str(place / "pages"), "--checkout", str(place), "--main", "main",
+         "--runner", runner, *arguments],
+        env={**os.environ, "GITHUB_STEP_SUMMARY": str(place / "summary"), "PATH": f"{TOOLS}:{os.environ['PATH']}",
+             "HOME": "/tmp", "TMPDIR": "/tmp"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
 
-def test_the_workflow_submits_the_changed_folders_alone_and_fails_where_one_does(proposed):
-    place, run = proposed, proposed / "run"
-    # What the workflow runs in a container, here without one.
-    run.write_text(f'#!/bin/sh\nexec {sys.executable} -m focus_eval submit --card "$1/card.yaml" --out "$2"\n')
-    done = submit_changed(place, run)
-    assert done.returncode == 1
-    summary = (place / "summary").read_text()
-    assert "### mine: submitted" in summary
-    assert "### without_licence: not accepted" in summary
+def fake_tool(place, script):
+    """Return a runner that finds `script` in place of focus-eval."""
+    (place / "tools").mkdir()
+    (place / "tools" / "focus-eval").write_text(f"#!/bin/sh\n{script}\n")
+    (place / "tools" / "focus-eval").chmod(0o755)
+    return f"env PATH={place / 'tools'}:{os.environ['PATH']}"
+
+
+def test_changed_folders_alone_are_submitted_by_another_user_without_capabilities(proposed):
+    result = submit_changed(proposed, runner=runner_as_nobody())
+    assert result.returncode == 1, result.stderr
+    summary = (proposed / "summary").read_text()
+    assert "### mine: submitted" in summary, summary
+    assert "### without_licence: not accepted (exit code 2)" in summary
     assert "licence: Field required" in summary
-    assert {path.name for path in (place / "pages").iterdir()} == {"mine", "without_licence"}
-    assert (place / "pages/mine/mine/index.html").is_file()
+    pages = proposed / "pages"
+    assert {path.name for path in pages.iterdir()} == {"mine", "mine.log", "without_licence.log", "linked.log"}
+    assert (pages / "mine/mine/index.html").is_file()
 
 
-def test_the_seed_of_a_verdict_is_of_the_month_the_content_and_a_secret(proposed):
-    run = proposed / "run"
-    run.write_text('#!/bin/sh\necho "${3:-none}"\n')
-
-    def seeds(**environment):
-        assert submit_changed(proposed, run, **environment).returncode == 0
-        return [(proposed / "pages" / name / "submit.log").read_text().strip() for name in ("mine", "without_licence")]
-
-    content = subprocess.run(
-        ["git", "rev-parse", "HEAD:registry/samplers/mine"], cwd=proposed, capture_output=True, text=True, check=True
-    ).stdout.strip()
-    digest = hmac.new(b"s", f"2026-11 {content}".encode(), "sha256").digest()
-    november = seeds(REGISTRY_SECRET="s", MONTH="2026-11")
-    assert november[0] == str(int.from_bytes(digest[:4], "big") % 2**31)
-    assert november == seeds(REGISTRY_SECRET="s", MONTH="2026-11")
-    others = [*november, *seeds(REGISTRY_SECRET="s", MONTH="2026-12"), *seeds(REGISTRY_SECRET="t", MONTH="2026-11")]
-    assert len(set(others)) == 6
-    assert seeds(REGISTRY_SECRET="") == ["none", "none"]  # drawn by the command
+def test_a_link_in_a_submission_shows_nothing_of_the_host(proposed):
+    # Without a container the link leads to the file; nothing but the container's own log and files come back.
+    submit_changed(proposed, runner=fake_tool(proposed, "test -L card/secret.json || cat card/secret.json >&2; exit 1"))
+    assert "### linked: not accepted" in (proposed / "summary").read_text()
+    texts = [path.read_text() for path in (proposed / "pages").rglob("*") if path.is_file()]
+    assert not any("the host's secret" in text for text in [*texts, (proposed / "summary").read_text()])
 
 
-@pytest.mark.parametrize(("code", "is_stopped"), [(124, True), (137, True), (1, False)])
-def test_a_submission_that_took_too_long_or_too_much_memory_is_named(proposed, code, is_stopped):
-    (proposed / "run").write_text(f"#!/bin/sh\nexit {code}\n")
-    assert submit_changed(proposed, proposed / "run").returncode == 1
-    assert ("Stopped: out of time or memory." in (proposed / "summary").read_text()) == is_stopped
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        ("ln -s /etc/hostname out/page", "its result holds './page', which is no plain file"),
+        ("ln -s / out/folder; echo x > out/index.html", "its result holds './folder', which is no plain file"),
+        ("mkfifo out/pipe", "its result holds './pipe', which is no plain file"),
+        ("ln out/a out/b 2>/dev/null || { echo x > out/a; ln out/a out/b; }", "which is no plain file"),
+        ("true", "0 files in its result"),
+        ("exit 124", "stopped, out of time or memory"),
+        ("exit 137", "stopped, out of time or memory"),
+    ],
+)
+def test_only_plain_files_come_back_from_a_submission(proposed, script, problem):
+    runner = fake_tool(proposed, script)
+    assert submit_changed(proposed, runner=runner).returncode == 1
+    summary = (proposed / "summary").read_text()
+    assert f"### mine: not accepted ({problem})" in summary or ("which is" in problem and problem in summary)
+    assert not any(path.is_symlink() for path in (proposed / "pages").rglob("*"))
+    assert {path.suffix for path in (proposed / "pages").iterdir()} == {".log"}
 
 
-def test_the_workflow_gives_foreign_code_no_network_and_no_secret():
-    text = (ROOT / ".github/workflows/registry.yml").read_text() + (ROOT / "scripts/submit_changed.sh").read_text()
-    workflow = yaml.safe_load((ROOT / ".github/workflows/registry.yml").read_text())
-    assert workflow["permissions"] == {"contents": "read"}
-    assert "pull_request" in workflow[True]
-    assert all(said in text for said in ("--network none", "--memory 6g", "--pids-limit", "timeout 30m"))
+def test_a_submission_cannot_reach_its_log(proposed):
+    runner = fake_tool(proposed, "ln -sf /proc/self/environ submit.log; echo its own words >&2; exit 3")
+    submit_changed(proposed, runner=runner)
+    assert not (proposed / "pages" / "mine.log").is_symlink()
+    assert (proposed / "pages" / "mine.log").read_text() == "its own words\n"
+
+
+def test_the_seed_of_a_verdict_is_the_first_commit_on_main_after_the_submission(proposed):
+    runner = fake_tool(proposed, 'echo "$@" >&2; exit 3')
+
+    def seed_at(time):
+        submit_changed(proposed, "--submitted-at", time, runner=runner)
+        return (proposed / "pages" / "mine.log").read_text().partition("--seed ")[2].split()[0]
+
+    for number, day in enumerate(("2031-05-01", "2031-05-03"), start=1):
+        date = f"{day}T00:00:00Z"
+        git(proposed, "commit", "--allow-empty", "-qm", str(number), GIT_COMMITTER_DATE=date, GIT_AUTHOR_DATE=date)
+    first, second = git(proposed, "rev-parse", "main~1"), git(proposed, "rev-parse", "main")
+    assert seed_at("2031-04-30T12:00:00Z") == str(int(first[:12], 16))
+    assert seed_at("2031-05-01T00:00:00Z") == str(int(second[:12], 16))
+    assert f"of commit {second}, the first on main afterwards" in (proposed / "summary").read_text()
+    result = submit_changed(proposed, "--submitted-at", "2031-05-04T00:00:00Z", runner=runner)
+    assert "main has no commit after 2031-05-04T00:00:00Z" in result.stderr
+    submit_changed(proposed, runner=runner)
+    assert "--seed" not in (proposed / "pages" / "mine.log").read_text()  # drawn by the command
+
+
+def test_the_workflow_gives_foreign_code_no_network_no_secret_and_no_folder_of_ours():
+    text = WORKFLOW.read_text()
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"] == {"contents": "read", "actions": "read"}
+    assert set(workflow[True]) == {"pull_request", "workflow_dispatch"}
     assert "secrets." not in text
-    assert "pull_request_target" not in text
+    assert "python3 scripts/submit_changed.py proposed pages" in text
+    container = SCRIPT.read_text().partition("CONTAINER = (")[2].partition(")  # fmt")[0]
+    for limit in (
+        '"--network", "none"',
+        '"--cap-drop", "ALL"',
+        '"--user", "65534',
+        '"--memory", "6g"',
+        '"--pids-limit"',
+    ):
+        assert limit in container
+    assert not {"-v", "--volume", "--mount"} & {word.strip('", \n') for word in container.split()}

@@ -45,7 +45,7 @@ def test_only_the_files_that_are_needed_are_fetched(fetched):
 def test_a_checkpoint_fetched_in_part_is_found_offline(fetched):
     home, _ = fetched
     environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([sys.executable, "-c", FIND], env=environment, check=True, capture_output=True, text=True)
-    (folder,) = json.loads(done.stdout)
+    result = subprocess.run([sys.executable, "-c", FIND], env=environment, check=True, capture_output=True, text=True)
+    (folder,) = json.loads(result.stdout)
     assert (Path(folder) / "model.safetensors").exists()
     assert Path(folder).name == "6f0d363cbe2a68e3d3018c7161aecf40a918597a"

@@ -30,8 +30,8 @@ def test_the_videos_lie_where_lmms_eval_unpacks_them(machine):
 
 
 def test_a_service_and_a_local_model_answer_table_1(machine, chat):
-    more = ["--only", "model=gpt4o,qwen2_vl_7b", "--only", "benchmark=longvideobench"]
-    (step,) = rehearsal.run_matrices(machine, chat, {"main_results": 5}, *more)
+    options = ["--only", "model=gpt4o,qwen2_vl_7b", "--only", "benchmark=longvideobench"]
+    (step,) = rehearsal.run_matrices(machine, chat, {"main_results": 5}, *options)
     assert step.wrong == []
     assert (step.rows, step.errors) == (2 * 3 * 5, 0)
     assert step.figures > 100
@@ -39,8 +39,8 @@ def test_a_service_and_a_local_model_answer_table_1(machine, chat):
 
 
 def test_mlvu_is_reported_as_the_mean_of_its_task_types(machine, chat):
-    more = ["--only", "model=qwen2_vl_7b", "--only", "benchmark=mlvu"]
-    (step,) = rehearsal.run_matrices(machine, chat, {"more_benchmarks": 6}, *more)
+    options = ["--only", "model=qwen2_vl_7b", "--only", "benchmark=mlvu"]
+    (step,) = rehearsal.run_matrices(machine, chat, {"more_benchmarks": 6}, *options)
     assert step.wrong == []
     assert (step.rows, step.errors) == (4 * 6, 0)
     header = (machine.work / "results/runs/more_benchmarks/report.csv").read_text().splitlines()[0].split(",")

@@ -37,10 +37,10 @@ class Simulation:
 PAPERS = {"models": ("llava_video_7b",), "k": 64, "encoder": "blip"}
 
 
-def simulate_run(folder: Path, what: Simulation | None = None, *, anchors: str = "", name: str = "") -> Path:
+def simulate_run(folder: Path, simulation: Simulation | None = None, *, anchors: str = "", name: str = "") -> Path:
     """Write a run's folder with `what` in it, and return it."""
-    what = what or Simulation()
-    for part, rows, answers in simulated_parts(what):
+    simulation = simulation or Simulation()
+    for part, rows, answers in simulated_parts(simulation):
         _write(folder / "selections" / part / "rows-0.jsonl", rows)
         for model, answer in answers.items():
             _write(folder / "answers" / f"{model}-{part}" / "rows-0.jsonl", answer)
@@ -48,76 +48,79 @@ def simulate_run(folder: Path, what: Simulation | None = None, *, anchors: str =
         "name": name or folder.name,
         "matrix": {
             "anchors": anchors,
-            "benchmarks": [{"benchmark": what.benchmark, "questions": what.n_questions}],
+            "benchmarks": [{"benchmark": simulation.benchmark, "questions": simulation.n_questions}],
         },
-        "starts": [{"time": "2026-01-02T03:04:05+00:00", "engine": "local", "device": what.device, "git": "abc1234"}],
+        "starts": [
+            {"time": "2026-01-02T03:04:05+00:00", "engine": "local", "device": simulation.device, "git": "abc1234"}
+        ],
     }
     (folder / "run.json").write_text(json.dumps(provenance))
     return folder
 
 
-def simulated_parts(what: Simulation) -> Iterator[tuple[str, list[SelectionRow], dict[str, list[AnswerRow]]]]:
+def simulated_parts(simulation: Simulation) -> Iterator[tuple[str, list[SelectionRow], dict[str, list[AnswerRow]]]]:
     """Yield name, selections, and answers by model of every part of a run."""
-    for seed in what.seeds:
-        for sampler in what.samplers:
-            rows = [_selection(what, number, sampler, seed) for number in range(what.n_questions)]
+    for seed in simulation.seeds:
+        for sampler in simulation.samplers:
+            rows = [_selection(simulation, number, sampler, seed) for number in range(simulation.n_questions)]
             answers = {
-                model: [_answer(what, row, number, model) for number, row in enumerate(rows)] for model in what.models
+                model: [_answer(simulation, row, number, model) for number, row in enumerate(rows)]
+                for model in simulation.models
             }
-            yield f"{what.benchmark}-{sampler}-k{what.k}-seed{seed}", rows, answers
+            yield f"{simulation.benchmark}-{sampler}-k{simulation.k}-seed{seed}", rows, answers
 
 
-def _selection(what: Simulation, number: int, sampler: str, seed: int) -> SelectionRow:
+def _selection(simulation: Simulation, number: int, sampler: str, seed: int) -> SelectionRow:
     world = np.random.default_rng([7, number])
     video = number // 3
     bucket = ("short", "medium", "long")[video % 3]
     low, high = SECONDS[bucket]
     duration = float(np.random.default_rng([8, video]).uniform(low, high))
-    n_frames = int(duration * what.fps)
+    n_frames = int(duration * simulation.fps)
     evidence = np.sort(world.uniform(0, duration, size=1 + number % 3))
     rng = np.random.default_rng([9, number, seed, len(sampler)])
-    pulled = np.array([], dtype=int) if sampler == "uniform" else _pulled(sampler, n_frames, rng, what)
-    relevance = _relevance(pulled / what.fps, evidence, rng)
-    keyframes = _keyframes(sampler, what.k, n_frames, pulled, relevance)
+    pulled = np.array([], dtype=int) if sampler == "uniform" else _pulled(sampler, n_frames, rng, simulation)
+    relevance = _relevance(pulled / simulation.fps, evidence, rng)
+    keyframes = _keyframes(sampler, simulation.k, n_frames, pulled, relevance)
     clips = _clips(n_frames, pulled, relevance) if sampler.startswith("focus") else []
     is_broken = number % 97 == 96
     question = f"Which animal appears after the red car passes scene {number}?"
-    if what.hostile:
+    if simulation.hostile:
         question = f'</script><script>alert("{number}")</script> <img src=x onerror=alert(1)> & "quoted" {number}'
     return SelectionRow(
-        benchmark=what.benchmark,
+        benchmark=simulation.benchmark,
         question_id=f"q{number:05d}",
         video=f"videos/v{video:04d}.mp4",
         query=question,
-        selection_id=f"{sampler}-{what.k}-{seed}",
+        selection_id=f"{sampler}-{simulation.k}-{seed}",
         sampler=sampler,
         options={"alpha": 0.25, "clip_seconds": 16.0} if sampler.startswith("focus") else {},
-        encoder="" if sampler == "uniform" else what.encoder,
+        encoder="" if sampler == "uniform" else simulation.encoder,
         encoder_revision="" if sampler == "uniform" else "1",
-        k=what.k,
+        k=simulation.k,
         seed=seed,
         bucket=bucket,
         duration_seconds=duration,
         n_frames=0 if is_broken else n_frames,
-        fps=what.fps,
+        fps=simulation.fps,
         keyframes=[] if is_broken else keyframes.tolist(),
-        times_seconds=[] if is_broken else [round(float(frame / what.fps), 6) for frame in keyframes],
+        times_seconds=[] if is_broken else [round(float(frame / simulation.fps), 6) for frame in keyframes],
         pulled_frames=[] if is_broken else pulled.tolist(),
         pulled_relevance=[] if is_broken else [float(value) for value in relevance],
         clips=[] if is_broken else clips,
         forwards=0 if is_broken else int(pulled.size),
         seconds={"open": 0.01, "decode": 0.004 * pulled.size, "encode": 0.02 * pulled.size, "select": 0.002},
-        device=what.device,
+        device=simulation.device,
         evidence_seconds=[float(time) for time in evidence],
         option_texts=OPTIONS,
         error=f"v{video:04d}.mp4: cannot be read" if is_broken else None,
     )
 
 
-def _pulled(sampler: str, n_frames: int, rng: np.random.Generator, what: Simulation) -> np.ndarray:
+def _pulled(sampler: str, n_frames: int, rng: np.random.Generator, simulation: Simulation) -> np.ndarray:
     if not sampler.startswith("focus"):
-        return np.arange(0, n_frames, int(what.fps))
-    return rng.choice(n_frames, size=min(what.n_pulls, n_frames), replace=False)
+        return np.arange(0, n_frames, int(simulation.fps))
+    return rng.choice(n_frames, size=min(simulation.n_pulls, n_frames), replace=False)
 
 
 def _relevance(times: np.ndarray, evidence: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -135,25 +138,25 @@ def _clips(n_frames: int, pulled: np.ndarray, relevance: np.ndarray) -> list[lis
     n_arms = max(8, n_frames // 400)
     edges = np.linspace(0, n_frames, n_arms + 1).astype(int)
     arm = np.searchsorted(edges, pulled, side="right") - 1
-    means = [float(relevance[arm == i].mean()) if (arm == i).any() else None for i in range(n_arms)]
-    best = sorted(range(n_arms), key=lambda i: -(means[i] or 0.0))[: max(4, n_arms // 4)]
+    arm_means = [float(relevance[arm == i].mean()) if (arm == i).any() else None for i in range(n_arms)]
+    best = sorted(range(n_arms), key=lambda i: -(arm_means[i] or 0.0))[: max(4, n_arms // 4)]
     return [
         [
             int(edges[i]),
             int(edges[i + 1]),
             int((arm == i).sum()),
-            means[i],
-            None if means[i] is None else 0.1,
+            arm_means[i],
+            None if arm_means[i] is None else 0.1,
             i in best,
         ]
         for i in range(n_arms)
     ]
 
 
-def _answer(what: Simulation, row: SelectionRow, number: int, model: str) -> AnswerRow:
+def _answer(simulation: Simulation, row: SelectionRow, number: int, model: str) -> AnswerRow:
     rng = np.random.default_rng([11, number, len(row.sampler), row.seed, len(model)])
-    seen = [any(abs(time - evidence) < 2 for time in row.times_seconds) for evidence in row.evidence_seconds]
-    right = bool(rng.random() < 0.28 + 0.6 * float(np.mean(seen)))
+    is_seen = [any(abs(time - evidence) < 2 for time in row.times_seconds) for evidence in row.evidence_seconds]
+    right = bool(rng.random() < 0.28 + 0.6 * float(np.mean(is_seen)))
     unparsed = row.error is None and number % 41 == 40
     fallback = "fewer than k frames" if number % 29 == 28 else None
     parsed = None if unparsed or row.error else ("B" if right else "C")
@@ -175,7 +178,7 @@ def _answer(what: Simulation, row: SelectionRow, number: int, model: str) -> Ans
         correct_answer="B",
         score=float(parsed == "B"),
         seconds={"generate": 0.3},
-        device=what.device,
+        device=simulation.device,
         error=row.error,
     )
 

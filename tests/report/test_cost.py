@@ -35,90 +35,95 @@ def columns(*rows):
 
 
 def test_a_frame_that_three_questions_asked_for_counts_a_third_for_each():
-    found = columns(row("q1", [1, 2, 3]), row("q2", [3, 4]), row("q3", [3, 2]))
-    assert found["n_pulls"] == [3, 2, 2]
-    assert found["n_encoded"] == pytest.approx([1 + 1 / 2 + 1 / 3, 1 + 1 / 3, 1 / 2 + 1 / 3])
-    assert sum(found["n_encoded"]) == pytest.approx(4)
+    costs = columns(row("q1", [1, 2, 3]), row("q2", [3, 4]), row("q3", [3, 2]))
+    assert costs["n_pulls"] == [3, 2, 2]
+    assert costs["n_encoded"] == pytest.approx([1 + 1 / 2 + 1 / 3, 1 + 1 / 3, 1 / 2 + 1 / 3])
+    assert sum(costs["n_encoded"]) == pytest.approx(4)
 
 
 def test_nothing_is_shared_across_videos_benchmarks_encoders_and_seeds():
-    others = [{"video": "w.mp4"}, {"benchmark": "c"}, {"encoder": "clip", "selection_id": "focus-clip"},
+    changes = [{"video": "w.mp4"}, {"benchmark": "c"}, {"encoder": "clip", "selection_id": "focus-clip"},
               {"seed": 1, "selection_id": "focus-blip-1"}]  # fmt: skip
-    found = columns(row("q1", [7, 9]), *(row("q2", [7, 9], **other) for other in others))
-    assert found["n_encoded"] == [2.0] * 5
+    costs = columns(row("q1", [7, 9]), *(row("q2", [7, 9], **change) for change in changes))
+    assert costs["n_encoded"] == [2.0] * 5
 
 
 def test_a_failed_question_takes_no_share():
-    found = columns(row("q1", [1, 2]), row("q2", error="v.mp4: cannot be read", n_frames=0), row("q3", [2]))
-    assert found["n_encoded"] == pytest.approx([1.5, 0, 0.5])
+    costs = columns(row("q1", [1, 2]), row("q2", error="v.mp4: cannot be read", n_frames=0), row("q3", [2]))
+    assert costs["n_encoded"] == pytest.approx([1.5, 0, 0.5])
 
 
 def test_forward_equivalents_count_the_scan_the_keys_of_the_image_and_each_pair():
     gmacs = {**BLIP, "scan_image": 5.0}
-    found = columns(
+    costs = columns(
         row("q1", [1, 2], range(0, 100, 10), gmacs=gmacs), row("q2", [2, 3, 4], range(0, 100, 10), gmacs=gmacs)
     )
-    assert found["n_scanned_encoded"] == [5.0, 5.0]
-    assert found["forward_equivalents"] == pytest.approx(
+    assert costs["n_scanned_encoded"] == [5.0, 5.0]
+    assert costs["forward_equivalents"] == pytest.approx(
         [1.5 * 1.05 + 5 * 5 / 200 + 2 * 0.02, 2.5 * 1.05 + 5 * 5 / 200 + 3 * 0.02]
     )
 
 
 def test_an_encoder_that_states_no_cost_counts_its_forwards_alone_and_a_scan_needs_a_cost():
-    found = columns(row("q1", [1, 2]), row("q2", [1, 2], [5]), row("q3", [1], [5], options={"relative_cost": 0.1}))
-    assert found["forward_equivalents"][0] == pytest.approx(1 / 3 + 1 / 2)
-    assert np.isnan(found["forward_equivalents"][1])
-    assert found["forward_equivalents"][2] == pytest.approx(1 / 3 + 0.5 * 0.1)
+    costs = columns(row("q1", [1, 2]), row("q2", [1, 2], [5]), row("q3", [1], [5], options={"relative_cost": 0.1}))
+    assert costs["forward_equivalents"][0] == pytest.approx(1 / 3 + 1 / 2)
+    assert np.isnan(costs["forward_equivalents"][1])
+    assert costs["forward_equivalents"][2] == pytest.approx(1 / 3 + 0.5 * 0.1)
 
 
 def test_the_table_says_of_which_main_encoder_the_matching_is_not_counted():
     silent = row("q1", [1], [2], selection_id="toy", encoder="toy", gmacs={"scan_image": 5.0})
-    found = [cost_tables(Run("x", [said], []))[0].notes for said in (silent, row("q1", [1], gmacs=BLIP))]
-    assert ["toy: what matching" in " ".join(notes) for notes in found] == [True, False]
+    notes_of_runs = [
+        cost_tables(Run("x", [selection], []))[0].notes for selection in (silent, row("q1", [1], gmacs=BLIP))
+    ]
+    assert ["toy: the cost of matching" in " ".join(notes) for notes in notes_of_runs] == [True, False]
 
 
 def test_an_encoder_that_reads_frame_and_text_together_pays_for_every_pair():
-    found = columns(row("q1", [1, 2], gmacs={"fusion": 50.0}), row("q2", [2, 3, 4], gmacs={"fusion": 50.0}))
-    assert found["forward_equivalents"] == pytest.approx([2, 3])
+    costs = columns(row("q1", [1, 2], gmacs={"fusion": 50.0}), row("q2", [2, 3, 4], gmacs={"fusion": 50.0}))
+    assert costs["forward_equivalents"] == pytest.approx([2, 3])
 
 
-ASKED = {"calls": 2, "input": 300, "output": 10}
+MODEL_USAGE = {"calls": 2, "input": 300, "output": 10}
 
 
 def test_tokens_of_a_sampler_without_an_encoder_count_in_forwards_of_the_runs_one_encoder():
-    asks = row("q1", sampler="vlm_topk", selection_id="vlm", encoder="", gmacs={"llm_token": 7.0}, asked=ASKED)
+    asks = row("q1", sampler="vlm_topk", selection_id="vlm", encoder="", gmacs={"llm_token": 7.0}, asked=MODEL_USAGE)
     focus, clip = row("q1", [1], gmacs=BLIP), row("q1", [1], selection_id="clip", encoder="clip", gmacs={"image": 4.4})
     assert columns(asks, focus)["forward_equivalents"] == pytest.approx([310 * 7 / 200, 1.07])
-    for others in ((), (focus, clip)):  # no unit, or two
-        assert np.isnan(columns(asks, *others)["forward_equivalents"][0])
-    silent = row("q1", [1], selection_id="toy", encoder="toy", gmacs={"llm_token": 7.0}, asked=ASKED)
+    for other_rows in ((), (focus, clip)):  # no unit, or two
+        assert np.isnan(columns(asks, *other_rows)["forward_equivalents"][0])
+    silent = row("q1", [1], selection_id="toy", encoder="toy", gmacs={"llm_token": 7.0}, asked=MODEL_USAGE)
     assert np.isnan(columns(silent, focus)["forward_equivalents"][0])
     tokens_unknown = replace(asks, asked={"calls": 2})
     assert np.isnan(columns(tokens_unknown, focus)["forward_equivalents"][0])
 
 
 def test_a_row_without_its_frames_says_its_share_or_is_alone_with_its_video():
-    alone = row("q1", n_pulls=30, n_scanned=12)
-    assert columns(alone)["n_encoded"] == [30.0]
-    assert columns(alone)["n_scanned_encoded"] == [12.0]
-    stated = [replace(alone, encoded={"main": 20.0, "scan": 6.0}), replace(alone, question_id="q2")]
-    assert columns(*stated)["n_encoded"] == pytest.approx([20.0, np.nan], nan_ok=True)
-    assert columns(*stated)["n_scanned_encoded"] == pytest.approx([6.0, np.nan], nan_ok=True)
+    single = row("q1", n_pulls=30, n_scanned=12)
+    assert columns(single)["n_encoded"] == [30.0]
+    assert columns(single)["n_scanned_encoded"] == [12.0]
+    rows_with_share = [replace(single, encoded={"main": 20.0, "scan": 6.0}), replace(single, question_id="q2")]
+    assert columns(*rows_with_share)["n_encoded"] == pytest.approx([20.0, np.nan], nan_ok=True)
+    assert columns(*rows_with_share)["n_scanned_encoded"] == pytest.approx([6.0, np.nan], nan_ok=True)
 
 
 def test_a_file_of_frames_from_elsewhere_does_not_say_what_it_cost():
-    found = columns(row("q1", facts={"replayed_from": "frames.json"}))
-    assert np.isnan([found["n_encoded"][0], found["forward_equivalents"][0]]).all()
+    costs = columns(row("q1", facts={"replayed_from": "frames.json"}))
+    assert np.isnan([costs["n_encoded"][0], costs["forward_equivalents"][0]]).all()
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 9), max_size=6)), max_size=8))
-def test_shares_add_up_to_the_distinct_frames_of_each_group(asked):
-    groups, frames = [group for group, _ in asked], [np.array(mine, dtype=np.int64) for _, mine in asked]
+def test_shares_add_up_to_the_distinct_frames_of_each_group(requests):
+    groups, frames = (
+        [group for group, _ in requests],
+        [np.array(row_frames, dtype=np.int64) for _, row_frames in requests],
+    )
     shares, distinct, sums = frame_shares(groups, frames), defaultdict(set), defaultdict(float)
-    for group, mine, share in zip(groups, frames, shares, strict=True):
-        distinct[group] |= set(mine.tolist())
+    for group, row_frames, share in zip(groups, frames, shares, strict=True):
+        distinct[group] |= set(row_frames.tolist())
         sums[group] += share
-    assert sums == pytest.approx({group: len(found) for group, found in distinct.items()})
+    assert sums == pytest.approx({group: len(group_frames) for group, group_frames in distinct.items()})
 
 
 DEVICES = {"cpu": "cpu: x", "gpu": "cuda: y"}
@@ -152,11 +157,11 @@ def test_what_no_forward_was_measured_for_is_unknown_and_never_zero():
 
 
 def test_scanned_frames_are_charged_at_the_scan_encoders_seconds():
-    both = {"scan_encoder": "clip", "device": DEVICES["cpu"]}
+    common = {"scan_encoder": "clip", "device": DEVICES["cpu"]}
     scanning = row(
-        "q1", [1], range(8), forwards=1, scan_forwards=8, seconds={"encode": 3, "scan": 4, "idle": 9}, **both
+        "q1", [1], range(8), forwards=1, scan_forwards=8, seconds={"encode": 3, "scan": 4, "idle": 9}, **common
     )
-    free = row("q1", [1], range(4), selection_id="other", seconds={"select": 1}, **both)
+    free = row("q1", [1], range(4), selection_id="other", seconds={"select": 1}, **common)
     assert charged(scanning, free) == pytest.approx([16.0, 1 + (3 + 1) + 4 * (0.5 + 1)])
 
 
@@ -167,7 +172,7 @@ def test_hours_stand_beside_what_was_measured_and_say_the_rule():
     table = results_table(run, "overview")
     hours = {line.keys[-1]: line.figures[-1].ours for line in table.rows}
     assert hours == pytest.approx({"focus": 2.0, "topk": 1.0})
-    assert sum("would have taken alone" in note for note in table.notes) == 1
+    assert sum("Hours: of each line alone" in note for note in table.notes) == 1
     measured = {line.keys[1]: line.figures[2].ours for line in cost_tables(run)[1].rows}
     assert measured == {"focus": 2.0, "topk": 0.0}
     unknown = results_table(Run("x", [replace(free, encoder="clip"), paid], []), "overview")
@@ -176,12 +181,12 @@ def test_hours_stand_beside_what_was_measured_and_say_the_rule():
 
 
 def test_the_figures_of_a_question_are_means_over_those_that_did_not_fail():
-    about = {"gmacs": {**BLIP, "scan_image": 5.0}, "decoded": {"all": 30, "sync": 4}}
-    rows = [row("q1", [1, 2], [5, 6], **about), row("q2", [2], [5, 6], **about), row("q3", error="x", n_frames=0)]
+    fields = {"gmacs": {**BLIP, "scan_image": 5.0}, "decoded": {"all": 30, "sync": 4}}
+    rows = [row("q1", [1, 2], [5, 6], **fields), row("q2", [2], [5, 6], **fields), row("q3", error="x", n_frames=0)]
     table = cost_tables(Run("x", rows, []))[0]
     (line,) = table.rows
-    shown = {title: figure.ours for title, figure in zip(table.columns, line.figures, strict=True)}
-    assert shown == pytest.approx({
+    figures = {title: figure.ours for title, figure in zip(table.columns, line.figures, strict=True)}
+    assert figures == pytest.approx({
         "Frames scored": 1.5, "Frames encoded": 1.0, "Forward equivalents": 1.05 + 5 / 200 + 1.5 * 0.02,
         "Frames scanned": 1.0, "Decoded, all": 30.0, "Decoded, sync": 4.0,
     })  # fmt: skip

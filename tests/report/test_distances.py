@@ -32,17 +32,16 @@ for arguments in json.loads(sys.argv[2]):
     print("##", arguments[0])
     app(arguments, standalone_mode=False)
 
-from focus_eval.report.estimate import estimate_table
 from focus_eval.report.lab import demo_tables
 from focus_eval.report.run import load_run
 run = load_run(sys.argv[3])
-for table in [estimate_table(run, min_seconds=0, draws=2), *demo_tables(run, "uniform")]:
+for table in demo_tables(run, "uniform"):
     print("##", table.name, table.title, table.columns)
 """
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def prepared(tmp_path_factory):
     """Two runs, a simulation file, and an annotation of three lengths with a selection file and its entry."""
     folder = tmp_path_factory.mktemp("distances")
     for name, samplers in (("run", ("uniform", "topk", "focus")), ("other", ("uniform",))):
@@ -64,54 +63,54 @@ def made(tmp_path_factory):
     digest = hashlib.sha256((folder / "chosen.json").read_bytes()).hexdigest()
     card = folder / "registry" / "samplers" / "mine" / "card.yaml"
     card.parent.mkdir(parents=True)
-    said = f"{{benchmark: longvideobench, k: 2, format: qca, file: chosen.json, sha256: '{digest}'}}"
-    card.write_text(f"title: Mine\nauthors: We\nlicence: MIT\nselections: [{said}]\n")
+    entry = f"{{benchmark: longvideobench, k: 2, format: qca, file: chosen.json, sha256: '{digest}'}}"
+    card.write_text(f"title: Mine\nauthors: We\nlicence: MIT\nselections: [{entry}]\n")
     return folder
 
 
 @pytest.mark.parametrize("distances", [(1.0, 5.0), (0.5, 3.0, 10.0)])
-def test_changed_distances_are_those_of_every_command(made, tmp_path, distances):
-    annotated = ["--annotations", made / "annotation.json", "--rates", made / "rates.csv"]
-    place, results = made / "registry", made / "registry" / "by_length.csv"
-    for file in (*place.glob("*.csv"), *(made / "run").glob(".report.json")):
+def test_changed_distances_are_those_of_every_command(prepared, tmp_path, distances):
+    annotated = ["--annotations", prepared / "annotation.json", "--rates", prepared / "rates.csv"]
+    place, results = prepared / "registry", prepared / "registry" / "by_length.csv"
+    for file in (*place.glob("*.csv"), *(prepared / "run").glob(".report.json")):
         file.unlink()  # a constant that is changed while the code runs is not among what a report depends on
     commands = [
-        ["report", made / "run"],
-        ["evidence", made / "run", "--min-seconds", "0"],
-        ["compare", made / "run", made / "other"],
-        ["recall", *annotated, "--selections", f"mine={made / 'chosen.json'}", "--format", "qca"],
+        ["report", prepared / "run"],
+        ["evidence", prepared / "run", "--min-seconds", "0"],
+        ["compare", prepared / "run", prepared / "other"],
+        ["recall", *annotated, "--selections", f"mine={prepared / 'chosen.json'}", "--format", "qca"],
         [
             "registry",
             "build",
             "--registry",
             place,
             "--files",
-            made,
+            prepared,
             *annotated,
             "--no-simulate",
             "--out",
             tmp_path / "site",
         ],
-        ["simulate", made / "simulation.yaml", "--out", tmp_path / "simulation", "--workers", "1"],
+        ["simulate", prepared / "simulation.yaml", "--out", tmp_path / "simulation", "--workers", "1"],
     ]
     texts = json.dumps([[str(item) for item in arguments] for arguments in commands])
-    done = subprocess.run(
-        [sys.executable, "-c", CHANGED, repr(distances), texts, str(made / "run")],
+    process = subprocess.run(
+        [sys.executable, "-c", CHANGED, repr(distances), texts, str(prepared / "run")],
         capture_output=True, text=True, cwd=ROOT, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    near, last = distances[len(distances) // 2], distances[-1]
-    csv = (made / "run" / "report.csv").read_text()
-    page = (made / "run" / "report.html").read_text(encoding="utf-8")
+    assert process.returncode == 0, process.stderr[-3000:]
+    near_seconds, last = distances[len(distances) // 2], distances[-1]
+    csv = (prepared / "run" / "report.csv").read_text()
+    page = (prepared / "run" / "report.html").read_text(encoding="utf-8")
     for distance in distances:
         assert f"Recall@{distance:g} s (%)" in csv
         assert f"Recall@{distance:g} s (%)" in page
         assert f",within {distance:g} s," in results.read_text()
-    assert f"evidence recall within {near:g} s" in page
-    assert f"Evidence recall within {near:g} s minus that of uniform" in done.stdout
-    assert f"evidence in view within {last:g} s" in " ".join(done.stdout.split())
+    assert f"evidence recall within {near_seconds:g} s" in page
+    assert f"Evidence recall difference to uniform within {near_seconds:g} s" in process.stdout
+    assert f"evidence in view within {last:g} s" in " ".join(process.stdout.split())
     assert "@2" not in csv + results.read_text()
-    assert "within 2 s" not in page + done.stdout
+    assert "within 2 s" not in page + process.stdout
 
 
 def test_the_distances_ascend_and_the_ones_that_stand_for_all_are_among_them():

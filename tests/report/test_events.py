@@ -9,18 +9,20 @@ from hypothesis import strategies as st
 
 from focus_eval.report.events import MEASURES, event_figures, event_table, with_events
 from focus_eval.report.lab import lab_frame, read_traces
+from focus_eval.report.recall import covered_share
 from focus_eval.report.run import load_run
-from focus_eval.report.scenes import covered_share
 from focus_eval.simulation.running import SimulationConfig, run_simulation
 
 INTERVAL = st.tuples(st.floats(0, 100), st.floats(0, 30)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 TIMES = st.lists(st.floats(0, 140), min_size=1, max_size=12)
 
 
-@given(st.lists(INTERVAL, min_size=1, max_size=4).filter(lambda made: min(b - a for a, b in made) > 0.2), TIMES)
+@given(
+    st.lists(INTERVAL, min_size=1, max_size=4).filter(lambda intervals: min(b - a for a, b in intervals) > 0.2), TIMES
+)
 def test_the_covered_share_is_the_share_of_dense_points_near_a_keyframe(intervals, times):
-    near = [np.linspace(start, stop, 4001) for start, stop in intervals]
-    hits = [(np.abs(points[:, None] - np.array(times)).min(axis=1) <= 2).mean() for points in near]
+    points_by_interval = [np.linspace(start, stop, 4001) for start, stop in intervals]
+    hits = [(np.abs(points[:, None] - np.array(times)).min(axis=1) <= 2).mean() for points in points_by_interval]
     lengths = [stop - start for start, stop in intervals]
     assert covered_share(intervals, times, 2.0) == pytest.approx(np.average(hits, weights=lengths), abs=2e-3)
 

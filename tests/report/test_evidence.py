@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from focus_eval.benchmarks.registry import read_annotations, read_rates
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
+from focus_eval.imports import load_selections
+from focus_eval.imports.selection_rows import rows_of_selections
 from focus_eval.report.clustered import clustered_fit
 from focus_eval.report.evidence import (
     accuracy_by_view,
@@ -24,8 +26,6 @@ from focus_eval.report.evidence import (
     within_question,
 )
 from focus_eval.report.run import Run, load_run
-from focus_eval.selections import load_selections
-from focus_eval.selections.published_rows import published_rows
 from tests.figures.rows import PUBLISHED, rows_of
 from tests.report.simulated import Simulation, simulate_run
 
@@ -35,8 +35,8 @@ def toolmerge(shared):
     """Qwen3-VL-8B's published answers from ToolMerge's 8 and 32 keyframes."""
     questions = read_annotations("longvideobench", shared("data/lvb_val.json"))
     rates = read_rates(shared("data/lvb_val_fps.csv"))
-    made = [
-        published_rows(
+    published = [
+        rows_of_selections(
             load_selections(shared(f"data/toolmerge_qwen3_lvb_{k}.json"), questions=questions),
             questions,
             rates,
@@ -45,7 +45,7 @@ def toolmerge(shared):
         )
         for k in (8, 32)
     ]
-    return Run("t", [row for item in made for row in item.selections], [row for item in made for row in item.answers])
+    return Run("t", *([row for rows in kind for row in rows] for kind in zip(*published, strict=True)))
 
 
 @pytest.mark.parametrize(
@@ -55,42 +55,42 @@ def toolmerge(shared):
 def test_the_published_answers_give_the_recorded_accuracies(toolmerge, k, expected):
     answers = evidence_answers(toolmerge, min_seconds=180.0)
     assert (len(answers), answers["question_id"].nunique(), answers["video"].nunique()) == (1952, 976, 395)
-    made = accuracy_by_view(answers[answers["k"] == k], distance=5.0)
-    found = (
-        round(100 * made.by_view["all"].value, 1),
-        made.by_view["all"].questions,
-        round(100 * made.by_view["none"].value, 1),
-        made.by_view["none"].questions,
-        round(100 * made.difference.value, 1),
-        round(100 * made.overall.value, 1),
+    accuracy = accuracy_by_view(answers[answers["k"] == k], distance=5.0)
+    figures = (
+        round(100 * accuracy.by_view["all"].value, 1),
+        accuracy.by_view["all"].questions,
+        round(100 * accuracy.by_view["none"].value, 1),
+        accuracy.by_view["none"].questions,
+        round(100 * accuracy.difference.value, 1),
+        round(100 * accuracy.overall.value, 1),
     )
-    assert found == expected
-    assert made.difference.low < made.difference.value < made.difference.high
-    assert round(100 * made.same_kind.value, 1) == {8: 18.9, 32: 11.5}[k]
+    assert figures == expected
+    assert accuracy.difference.low < accuracy.difference.value < accuracy.difference.high
+    assert round(100 * accuracy.same_kind.value, 1) == {8: 18.9, 32: 11.5}[k]
     # Recorded: bootstrap intervals over videos. A t interval differs by what the draws of a bootstrap do.
     bootstrap = {8: (17.7, 31.9), 32: (5.5, 21.7)}[k]
-    assert np.abs(100 * np.array([made.difference.low, made.difference.high]) - bootstrap).max() < 0.25
+    assert np.abs(100 * np.array([accuracy.difference.low, accuracy.difference.high]) - bootstrap).max() < 0.25
 
 
 def test_the_same_questions_give_the_recorded_changes(toolmerge):
     answers = evidence_answers(toolmerge, min_seconds=180.0)
-    made = within_question(answers[answers["k"] == 8], answers[answers["k"] == 32], distance=5.0)
-    assert made[-1].change == "gained less none both times"
-    beside = made.pop().compared.difference
-    assert [round(100 * value, 1) for value in (beside.value, beside.low, beside.high)] == [7.1, -1.5, 15.7]
-    found = {
+    changes = within_question(answers[answers["k"] == 8], answers[answers["k"] == 32], distance=5.0)
+    assert changes[-1].change == "gained less none both times"
+    net_gain = changes.pop().compared.difference
+    assert [round(100 * value, 1) for value in (net_gain.value, net_gain.low, net_gain.high)] == [7.1, -1.5, 15.7]
+    figures = {
         item.change: (
             item.compared.difference.questions,
             round(100 * item.accuracy_a, 1),
             round(100 * item.accuracy_b, 1),
         )
-        for item in made
+        for item in changes
     }
-    assert found["gained"] == (124, 52.4, 66.1)
-    assert found["none both times"] == (182, 50.5, 57.1)
-    assert found["all both times"] == (380, 72.9, 75.3)
-    assert found["all questions"] == (976, 57.5, 64.0)
-    assert "lost" not in found  # the 32 hold what the 8 showed
+    assert figures["gained"] == (124, 52.4, 66.1)
+    assert figures["none both times"] == (182, 50.5, 57.1)
+    assert figures["all both times"] == (380, 72.9, 75.3)
+    assert figures["all questions"] == (976, 57.5, 64.0)
+    assert "lost" not in figures  # the 32 hold what the 8 showed
 
 
 def test_the_command_prints_the_figures(shared, tmp_path):
@@ -98,10 +98,10 @@ def test_the_command_prints_the_figures(shared, tmp_path):
     arguments += ["--rates", shared("data/lvb_val_fps.csv"), "--format", "toolmerge", "--out", tmp_path / "e.md"]
     for k in (8, 32):
         arguments += ["--selections", shared(f"data/toolmerge_qwen3_lvb_{k}.json")]
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
     for figure in ("(380)", "(384)", "+24.7", "(603)", "(182)", "+13.7", "52.4", "66.1"):
-        assert figure in done.output
+        assert figure in result.output
     written = (tmp_path / "e.md").read_text()
     assert "| gained | 124 | 52.4 | 66.1 |" in written
     views, changes = cells_of(written)
@@ -117,10 +117,10 @@ def cells_of(written):
     ]
     changes = [[line[4], *line[5:9], line[10]] for line in lines if len(line) == 11]
     views = [line for line in lines if len(line) == 13 and line[4] == "5"]
-    without = [[re.sub(r" \[.*\]", "", line[column]) for column in (5, 6, 12)] for line in views]
+    bare_cells = [[re.sub(r" \[.*\]", "", line[column]) for column in (5, 6, 12)] for line in views]
     return [
-        [line[3], view, none, line[7], line[8], line[10], overall.split()[0]]
-        for line, (view, none, overall) in zip(views, without, strict=True)
+        [line[3], view, none_in_view, line[7], line[8], line[10], overall.split()[0]]
+        for line, (view, none_in_view, overall) in zip(views, bare_cells, strict=True)
     ], changes
 
 
@@ -156,16 +156,18 @@ def test_what_happened_to_the_evidence_is_told_apart():
 def test_a_question_is_paired_within_its_seed():
     # Under seed 0 both see the evidence, under seed 1 neither: across seeds it would seem to be gained and lost.
     parts = [answered([(f"q{i}", f"v{i}", 1.0 - seed, 1.0) for i in range(6)], seed=seed) for seed in (0, 1)]
-    both = pd.concat(parts)
-    made = {item.change: item.compared.difference.questions for item in within_question(both, both, distance=5.0)}
-    assert made == {"all both times": 6, "none both times": 6, "all questions": 12}
+    answers = pd.concat(parts)
+    n_by_change = {
+        item.change: item.compared.difference.questions for item in within_question(answers, answers, distance=5.0)
+    }
+    assert n_by_change == {"all both times": 6, "none both times": 6, "all questions": 12}
 
 
 def test_fewer_than_five_videos_in_a_group_give_no_interval_and_no_p():
     rows = [(f"q{i}", f"v{i}", float(i < 4), float(i % 2)) for i in range(20)]
-    made = accuracy_by_view(answered(rows), distance=5.0)
-    assert made.difference.low is None
-    assert made.p_value is None
+    accuracy = accuracy_by_view(answered(rows), distance=5.0)
+    assert accuracy.difference.low is None
+    assert accuracy.p_value is None
 
 
 def test_the_same_kind_difference_ignores_kinds_of_question_that_have_one_group_alone():
@@ -185,14 +187,14 @@ def test_the_interval_and_the_p_between_groups_agree():
     videos = [f"v{i // 2}" for i in range(14)]
     difference, p_value = group_difference(scores, first, videos)
     assert difference.value == pytest.approx(scores[first].mean() - scores[~first].mean())
-    fitted = clustered_fit(scores, first[:, np.newaxis].astype(float), videos)[0]
-    end = fitted.estimate(level=1 - p_value)
+    coefficient = clustered_fit(scores, first[:, np.newaxis].astype(float), videos)[0]
+    end = coefficient.estimate(level=1 - p_value)
     assert min(abs(end.low), abs(end.high)) == pytest.approx(0, abs=1e-9)
 
 
 def test_the_test_between_groups_keeps_its_level_and_finds_what_is_there():
     rng = np.random.default_rng(3)
-    rejected, found = 0, 0
+    rejected, n_detected = 0, 0
     for _ in range(60):
         video = np.repeat(np.arange(30), 4)
         easy = rng.normal(0, 0.6, 30)[video]
@@ -200,14 +202,14 @@ def test_the_test_between_groups_keeps_its_level_and_finds_what_is_there():
         alike = (rng.random(120) < 0.5 + 0.2 * np.tanh(easy)).astype(float)
         better = (rng.random(120) < 0.3 + 0.4 * first).astype(float)
         rejected += group_difference(alike, first, video.tolist())[1] < 0.05
-        found += group_difference(better, first, video.tolist())[1] < 0.05
+        n_detected += group_difference(better, first, video.tolist())[1] < 0.05
     assert rejected <= 8
-    assert found >= 50
+    assert n_detected >= 50
 
 
 def test_a_run_of_ours_with_seeds_and_failed_rows_has_the_tables(tmp_path):
-    what = Simulation(n_questions=108, samplers=("uniform", "topk", "focus"), seeds=(0, 1))
-    run = load_run(simulate_run(tmp_path / "run", what))
+    simulation = Simulation(n_questions=108, samplers=("uniform", "topk", "focus"), seeds=(0, 1))
+    run = load_run(simulate_run(tmp_path / "run", simulation))
     tables = {table.name: table for table in evidence_tables(run, min_seconds=0.0)}
     assert {"evidence", "evidence_by_length", "evidence_within"} <= tables.keys()
     failed = sum(row.error is not None for row in run.answers)
@@ -225,28 +227,17 @@ def test_a_run_without_evidence_says_so(tmp_path):
         evidence_answers(Run("r", run.selections, []))
 
 
-def test_estimates_of_the_published_selections_are_off_by_what_is_recorded(toolmerge):
-    from focus_eval.report.estimate import estimate_table
-
-    rows = {row.keys[-1]: row.figures for row in estimate_table(toolmerge, draws=3).rows}
-    found = {name: [f"{figure.ours:.1f}" for figure in figures[:3]] for name, figures in rows.items()}
-    assert found == {
-        f"toolmerge, K = {k}": [estimate.split()[0], answered, off.replace("−", "-").removeprefix("+")]
-        for _, k, estimate, answered, off in recorded_rows("estimate")
-    }
-
-
 def test_half_the_questions_and_a_frame_past_the_end_are_left_out_when_asked(tmp_path):
     rng, ids = np.random.default_rng(0), [f"q{n}" for n in range(60)]
-    asked = {"question": "why?", "candidates": ["x", "y"], "correct_choice": 0, "duration": 200}
-    rows = [{**asked, "id": key, "video_path": f"{n // 2}.mp4", "position": [2400]} for n, key in enumerate(ids)]
+    question = {"question": "why?", "candidates": ["x", "y"], "correct_choice": 0, "duration": 200}
+    rows = [{**question, "id": key, "video_path": f"{n // 2}.mp4", "position": [2400]} for n, key in enumerate(ids)]
     (tmp_path / "lvb.json").write_text(json.dumps(rows))
     (tmp_path / "rates.csv").write_text("\n".join(["id,duration_s,fps", *(f"{key},200,25" for key in ids)]))
-    known = ["--annotations", tmp_path / "lvb.json", "--rates", tmp_path / "rates.csv"]
+    files = ["--annotations", tmp_path / "lvb.json", "--rates", tmp_path / "rates.csv"]
 
     def called(*words):
-        done = CliRunner().invoke(app, [str(word) for word in words])
-        return f"{done.output} {done.exception or ''}"
+        result = CliRunner().invoke(app, [str(word) for word in words])
+        return f"{result.output} {result.exception or ''}"
 
     for name, wrong in (("a", 10), ("b", 15), ("c", 20)):
         answers = [
@@ -254,14 +245,68 @@ def test_half_the_questions_and_a_frame_past_the_end_are_left_out_when_asked(tmp
         ]
         file = tmp_path / f"{name}.json"
         file.write_text(json.dumps(answers))
-        called("import", "answers", file, "--out", tmp_path / "run", "--model", "m", *known)
+        called("import", "answers", file, "--out", tmp_path / "run", "--model", "m", *files)
     half = [{**answers[0], "times": [1.0, 9e9]}, *answers[1:30]]
     file.write_text(json.dumps(half))
     commands = [
-        ["evidence", "--selections", file, "--format", "answers", *known],
-        ["predict", file, "--logs", tmp_path / "run", "--format", "answers", *known],
+        ["evidence", "--selections", file, "--format", "answers", *files],
+        ["predict", file, "--logs", tmp_path / "run", "--format", "answers", *files],
     ]
-    for command, said in zip(commands, ("1 of 2 frames left out", "33.3 to 66.7"), strict=True):
+    for command, expected in zip(commands, ("1 of 2 frames left out", "33.3 to 66.7"), strict=True):
         assert "--allow-outside leaves it out" in called(*command, "--allow-missing")
         assert "--allow-missing leaves them out" in called(*command, "--allow-outside")
-        assert said in " ".join(called(*command, "--allow-missing", "--allow-outside").split())
+        assert expected in " ".join(called(*command, "--allow-missing", "--allow-outside").split())
+
+
+def interval_files(tmp_path):
+    """LVBench's kind of annotation without rates, and answers: 25 of 30 right with a frame inside, 5 of 10 without."""
+    questions, entries = [], []
+    for at in range(40):
+        is_inside = at % 4 != 0
+        is_right = at % 8 != 1 if is_inside else at % 8 == 0
+        reference = {"uid": str(at), "question": f"what at {at}?\n(A) x\n(B) y", "answer": "A", "question_type": ["t"]}
+        qa = [{**reference, "time_reference": "10:00-10:10"}]
+        questions.append({"key": f"v{at}", "video_info": {"duration_minutes": 40}, "qa": qa})
+        entries.append({"id": str(at), "times": [605.0 if is_inside else 300.0], "answer": "A" if is_right else "B"})
+    annotations = tmp_path / "lvbench.jsonl"
+    annotations.write_text("\n".join(map(json.dumps, questions)))
+    (tmp_path / "a.json").write_text(json.dumps(entries))
+    return annotations, tmp_path / "a.json"
+
+
+def test_intervals_count_as_evidence_and_need_no_rates(tmp_path):
+    annotations, answers = interval_files(tmp_path)
+    words = ["evidence", "--benchmark", "lvbench", "--annotations", annotations, "--selections", answers]
+    result = CliRunner().invoke(app, [str(word) for word in [*words, "--format", "answers", "--distance", "0"]])
+    assert result.exit_code == 0, result.exception
+    assert "83.3" in result.output
+    words = ["recall", "--benchmark", "lvbench", "--annotations", annotations, "--selections", answers]
+    result = CliRunner().invoke(app, [str(word) for word in [*words, "--format", "answers"]])
+    assert result.exit_code == 0, result.exception
+    assert "40 questions have no rate: their uniform and random frames are taken at 30 a second." in result.output
+
+
+def test_hit_coverage_and_ukss_are_measured_of_rows_with_intervals(tmp_path):
+    annotations, answers = interval_files(tmp_path)
+    questions = read_annotations("lvbench", annotations)
+    loaded = load_selections(answers, format="answers", questions=questions)
+    run = Run("r", *rows_of_selections(loaded, questions, {}, name="mine", model="m"))
+    frame = evidence_answers(run, min_seconds=180.0)
+    assert frame["hit"].tolist() == [float(at % 4 != 0) for at in range(40)]
+    assert frame["coverage"].max() == pytest.approx(0.4)
+    assert frame["UKSS"].max() == 1.0
+    view = accuracy_by_view(frame, distance=0.0)
+    assert (view.by_view["all"].value, view.by_view["none"].value) == (pytest.approx(25 / 30), 0.5)
+
+
+def test_the_scenes_of_kfs_bench_are_evidence_of_video_mme(shared):
+    files = [f"data/public/selections/toolmerge_qwen3_videomme_{k}.json.gz" for k in (8, 32)]
+    words = ["evidence", "--benchmark", "videomme", "--annotations", shared("data/videomme.json"), "--min-seconds", "0"]
+    words += ["--scenes", shared("data/public/evidence/kfs_videomme_anno.csv"), "--allow-missing", "--distance", "0"]
+    words += ["--format", "toolmerge", "--model", "m"]
+    for file in files:
+        words += ["--selections", f"T={shared(file)}"]
+    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "300"})
+    assert result.exit_code == 0, result.exception
+    differences = re.findall(r"^ +(\d+) +0 .*?([+]\d+\.\d) ", result.output, flags=re.MULTILINE)
+    assert differences == [("8", "+22.3"), ("32", "+23.8")]

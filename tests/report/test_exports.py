@@ -49,7 +49,7 @@ def test_latex_compiles(by_length_run, tmp_path, layout):
         f"\\begin{{document}}\n{body}\n\\end{{document}}\n"
     )
     (tmp_path / "tables.tex").write_text(source)
-    done = subprocess.run(
+    process = subprocess.run(
         ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "tables.tex"],
         cwd=tmp_path,
         capture_output=True,
@@ -57,5 +57,5 @@ def test_latex_compiles(by_length_run, tmp_path, layout):
         timeout=600,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-2000:]
+    assert process.returncode == 0, process.stdout[-2000:]
     assert (tmp_path / "tables.pdf").stat().st_size > 5000

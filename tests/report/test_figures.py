@@ -1,4 +1,4 @@
-"""Autocorrelation against signals whose curve is known; figures as files."""
+"""Figures as files: the same bytes, readable text, distinct styles."""
 
 from __future__ import annotations
 
@@ -8,101 +8,26 @@ from dataclasses import replace
 from importlib import resources
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
 from focus_eval.core.errors import InvalidInput
 from focus_eval.report.figures import (
     BASELINE,
-    COLUMN_INCHES,
     MARK,
     STYLES,
     THEME,
     _caption,
-    autocorrelation,
     css_variables,
-    draw_acf,
     draw_timelines,
-    half_life,
     page_svg,
-    relevance_autocorrelation,
     save_figure,
     styles_of,
 )
 
 
-def grid_row(template, relevance, *, video="v.mp4", step=24):
-    return replace(
-        template,
-        video=video,
-        fps=24.0,
-        error=None,
-        n_frames=step * len(relevance),
-        pulled_frames=[step * i for i in range(len(relevance))],
-        pulled_relevance=[float(value) for value in relevance],
-    )
-
-
-@pytest.fixture
-def template(demo_run):
-    return next(iter(demo_run.selections))
-
-
-def test_autocorrelation_is_the_sum_of_products():
-    values = np.random.default_rng(0).random(50)
-    centred = values - values.mean()
-    by_hand = [(centred[: 50 - lag] * centred[lag:]).sum() / (centred**2).sum() for lag in range(50)]
-    assert autocorrelation(values) == pytest.approx(by_hand)
-
-
-def test_the_half_life_of_an_autoregression_is_found(template):
-    # r_t = 0.9 r_{t-1} + e has autocorrelation 0.9^lag, which is one half at 6.58 s.
-    rng = np.random.default_rng(1)
-    rows = []
-    for video in range(60):
-        noise = rng.normal(0, 0.02, 4000)
-        series = np.zeros(4000)
-        for i in range(1, 4000):
-            series[i] = 0.9 * series[i - 1] + noise[i]
-        rows.append(grid_row(template, 0.5 + series, video=f"v{video}.mp4"))
-    curve = relevance_autocorrelation(rows, max_lag_seconds=30)
-    assert curve.half_life_seconds == pytest.approx(np.log(0.5) / np.log(0.9), rel=0.05)
-    assert curve.lags_seconds.tolist() == list(range(31))
-    assert (curve.low <= curve.median).all()
-    assert (curve.videos, curve.questions, curve.flat) == (60, 60, 0)
-
-
-def test_a_caption_never_says_sixty_seconds(template):
-    row = replace(template, keyframes=[1], times_seconds=[59.996])
+def test_a_caption_never_says_sixty_seconds(demo_run):
+    row = replace(next(iter(demo_run.selections)), keyframes=[1], times_seconds=[59.996])
     assert _caption(row, 0) == "1:00.00  #1"
-
-
-def test_half_life_lies_between_two_lags():
-    assert half_life(np.array([0.0, 1.0, 2.0]), np.array([1.0, 0.7, 0.3])) == pytest.approx(1.5)
-    assert half_life(np.array([0.0, 1.0]), np.array([1.0, 0.7])) is None
-
-
-def test_pulls_off_a_grid_and_flat_relevance_do_not_count(template):
-    wave = 0.5 + 0.4 * np.sin(np.arange(100) / 9)
-    off_grid = replace(grid_row(template, wave), pulled_frames=[0, 5, *range(30, 128)])
-    flat = grid_row(template, np.full(100, 0.3), video="flat.mp4")
-    with pytest.raises(InvalidInput, match="regular grid"):
-        relevance_autocorrelation([off_grid])
-    curve = relevance_autocorrelation([off_grid, flat, grid_row(template, wave, video="w.mp4")])
-    assert (curve.videos, curve.questions, curve.flat) == (1, 1, 1)
-
-
-def test_figures_are_written_as_vector_and_png_in_column_width(demo_run, tmp_path):
-    from PIL import Image
-
-    rows = [row for row in demo_run.selections if row.sampler == "topk"]
-    acf = draw_acf(relevance_autocorrelation(rows))
-    assert acf.get_size_inches()[0] == COLUMN_INCHES
-    for name in ("acf.pdf", "acf.svg", "acf.png"):
-        vector, png = save_figure(acf, tmp_path / name)
-        assert vector.suffix in (".pdf", ".svg")
-        assert vector.stat().st_size > 3000
-        assert Image.open(png).size[0] == pytest.approx(COLUMN_INCHES * 300, abs=2)
 
 
 def test_the_same_rows_give_the_same_vector(demo_run, tmp_path):
@@ -151,9 +76,9 @@ def test_text_is_readable_on_its_ground_in_both_themes(name):
             assert contrast(THEME[name][dark], THEME[ground][dark]) >= 4.5
 
 
-def contrast(one_colour: str, another: str) -> float:
+def contrast(one_colour: str, other_colour: str) -> float:
     """Contrast ratio of WCAG 2, from 1 to 21."""
-    high, low = sorted((luminance(one_colour), luminance(another)), reverse=True)
+    high, low = sorted((luminance(one_colour), luminance(other_colour)), reverse=True)
     return (high + 0.05) / (low + 0.05)
 
 
@@ -174,11 +99,11 @@ def test_a_selection_without_frames_gets_a_panel_as_high_as_the_others(by_length
 
 
 def questions_of(run):
-    found = {}
+    rows_by_question = {}
     for row in run.selections:
         if row.error is None:
-            found.setdefault(row.question_id, []).append(row)
-    return found
+            rows_by_question.setdefault(row.question_id, []).append(row)
+    return rows_by_question
 
 
 def test_a_drawing_for_the_page_has_its_titles_and_colours_and_no_style_of_its_own():

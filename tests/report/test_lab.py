@@ -19,8 +19,8 @@ SAMPLERS = ("uniform", "topk", "focus", "oracle")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    what = Simulation(n_questions=108, samplers=SAMPLERS, seeds=(0, 1))
-    return load_run(simulate_run(tmp_path_factory.mktemp("runs") / "demo", what))
+    simulation = Simulation(n_questions=108, samplers=SAMPLERS, seeds=(0, 1))
+    return load_run(simulate_run(tmp_path_factory.mktemp("runs") / "demo", simulation))
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,8 @@ def recalls(run, sampler):
     by_question = {}
     for row in run.selections:
         if row.sampler == sampler and row.error is None:
-            near = [any(abs(time - moment) <= 2 for time in row.times_seconds) for moment in row.evidence_seconds]
-            by_question.setdefault(row.question_id, []).append(fmean(near))
+            is_near = [any(abs(time - moment) <= 2 for time in row.times_seconds) for moment in row.evidence_seconds]
+            by_question.setdefault(row.question_id, []).append(fmean(is_near))
     return {question: fmean(values) for question, values in by_question.items()}
 
 
@@ -46,17 +46,17 @@ def label_of(lead, sampler):
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_recall_and_cost_are_those_of_the_rows(run, lead, sampler):
-    shown = lead[label_of(lead, sampler)]
-    assert shown["recall within 2 s (%)"].ours == pytest.approx(100 * fmean(recalls(run, sampler).values()))
-    mine = [row for row in run.selections if row.sampler == sampler]
-    cost = 100 * sum(len(row.pulled_frames) for row in mine) / sum(row.n_frames for row in mine)
-    assert shown["frames scored (%)"].ours == pytest.approx(cost)
+    figures = lead[label_of(lead, sampler)]
+    assert figures["recall within 2 s (%)"].ours == pytest.approx(100 * fmean(recalls(run, sampler).values()))
+    sampler_rows = [row for row in run.selections if row.sampler == sampler]
+    cost = 100 * sum(len(row.pulled_frames) for row in sampler_rows) / sum(row.n_frames or 0 for row in sampler_rows)
+    assert figures["frames scored (%)"].ours == pytest.approx(cost)
 
 
 @pytest.mark.parametrize("sampler", ["uniform", "topk", "oracle"])
 def test_the_gain_is_the_mean_of_paired_differences(run, lead, sampler):
-    base, other = recalls(run, "focus"), recalls(run, sampler)
-    gain = fmean(other[question] - base[question] for question in base.keys() & other.keys())
+    base, sampler_recalls = recalls(run, "focus"), recalls(run, sampler)
+    gain = fmean(sampler_recalls[question] - base[question] for question in base.keys() & sampler_recalls.keys())
     assert lead[label_of(lead, sampler)]["minus focus"].ours == pytest.approx(100 * gain)
 
 
@@ -69,11 +69,11 @@ def test_accuracy_is_over_questions_that_did_not_fail_and_over_those_the_ceiling
             ceiling.add(answer.question_id)
         if answer.error is None and sampler_of[answer.selection_id] == sampler:
             scores.setdefault(answer.question_id, []).append(answer.score)
-    shown = lead[label_of(lead, sampler)]
-    means = {question: fmean(values) for question, values in scores.items()}
-    assert shown["accuracy (%)"].ours == pytest.approx(100 * fmean(means.values()))
-    known = [mean for question, mean in means.items() if question in ceiling]
-    assert shown["answerable only (%)"].ours == pytest.approx(100 * fmean(known))
+    figures = lead[label_of(lead, sampler)]
+    mean_scores = {question: fmean(values) for question, values in scores.items()}
+    assert figures["accuracy (%)"].ours == pytest.approx(100 * fmean(mean_scores.values()))
+    answerable = [mean for question, mean in mean_scores.items() if question in ceiling]
+    assert figures["answerable only (%)"].ours == pytest.approx(100 * fmean(answerable))
 
 
 def test_the_effect_of_evidence_in_view_is_of_this_k_within_a_question_and_without_the_ceiling(tmp_path):
@@ -93,7 +93,7 @@ def test_the_effect_of_evidence_in_view_is_of_this_k_within_a_question_and_witho
             # One moment with a frame within 2 s is enough.
             in_view = any(abs(time - moment) <= 2 for time in row.times_seconds for moment in row.evidence_seconds)
             scores.setdefault(answer.question_id, {True: [], False: []})[in_view].append(answer.score)
-        gains = [fmean(found[True]) - fmean(found[False]) for found in scores.values() if all(found.values())]
+        gains = [fmean(by_view[True]) - fmean(by_view[False]) for by_view in scores.values() if all(by_view.values())]
         notes = " ".join(table.notes)
         assert f"On the {len(gains)} questions where some samplers found the evidence and others did not" in notes
         assert f"changed accuracy by {100 * fmean(gains):+.1f} [" in notes
@@ -105,9 +105,9 @@ def test_what_failed_is_counted_below_the_tables(run):
     n_selections = sum(row.error is not None for row in run.selections)
     n_answers = sum(row.error is not None for row in run.answers)
     assert n_selections > 0
-    said = f"Left out because they failed: {n_selections} of {len(run.selections)} selections"
-    assert f"{said}, {n_answers} of {len(run.answers)} answers." in lead.notes
-    assert f"{said}." in by_k.notes
+    note = f"Left out because they failed: {n_selections} of {len(run.selections)} selections"
+    assert f"{note}, {n_answers} of {len(run.answers)} answers." in lead.notes
+    assert f"{note}." in by_k.notes
 
 
 def test_every_k_has_its_column_and_a_sampler_that_did_not_run_there_a_dash(run, tmp_path):
@@ -128,19 +128,19 @@ def test_small_frames_are_shown_both_ways_and_views_are_of_any_size(tmp_path):
     small = [{**row, "scales": [0.5] * len(row["keyframes"])} for row in rows]
     file.write_text("".join(json.dumps(row) + "\n" for row in small))
     run = load_run(folder)
-    found = {"equal pixels": [], "any size": []}
+    recalls = {"equal pixels": [], "any size": []}
     for row in run.selections:
         if row.sampler == "focus" and row.error is None:
-            near = [sum(abs(time - at) <= 2 for time in set(row.times_seconds)) for at in row.evidence_seconds]
-            found["equal pixels"].append(fmean(1 - 0.75**n for n in near))
-            found["any size"].append(fmean(n > 0 for n in near))
+            n_near = [sum(abs(time - at) <= 2 for time in set(row.times_seconds)) for at in row.evidence_seconds]
+            recalls["equal pixels"].append(fmean(1 - 0.75**n for n in n_near))
+            recalls["any size"].append(fmean(n > 0 for n in n_near))
     for table in (demo_tables(run, "focus")[0], results_table(run)):
         (line,) = [line for line in table.rows if any(key.startswith("focus") for key in line.keys)]
-        shown = dict(zip(table.columns, line.figures, strict=True))
-        both = [name for name in shown if "any size" in name]
-        assert [shown[name].ours for name in both] == [pytest.approx(100 * fmean(found["any size"]))]
-        (equal,) = [name for name in shown if name in ("recall within 2 s (%)", "Recall@2 s (%)")]
-        assert shown[equal].ours == pytest.approx(100 * fmean(found["equal pixels"]))
+        figures = dict(zip(table.columns, line.figures, strict=True))
+        columns = [name for name in figures if "any size" in name]
+        assert [figures[name].ours for name in columns] == [pytest.approx(100 * fmean(recalls["any size"]))]
+        (equal,) = [name for name in figures if name in ("recall within 2 s (%)", "Recall@2 s (%)")]
+        assert figures[equal].ours == pytest.approx(100 * fmean(recalls["equal pixels"]))
         assert any("worth a full frame drawn with probability s²" in note for note in table.notes)
     in_view = evidence_answers(run, min_seconds=0)
     assert {"all", "none"} <= set(view_of(in_view[in_view["sampler"] == "focus"]["recall@5 any size"]))
@@ -152,8 +152,8 @@ def test_a_run_of_full_frames_has_no_column_for_sizes(run):
 
 
 def test_an_arrow_stands_only_where_the_adjusted_p_is_below_the_bound():
-    def text(ours, p):
-        return Value(ours=ours, is_difference=True, p_adjusted=p).ours_text
+    def text(value, p):
+        return Value(ours=value, is_difference=True, p_adjusted=p).ours_text
 
     assert [text(2.0, 0.049), text(-2.0, 0.049)] == ["+2.0 ↑", "−2.0 ↓"]
     assert [text(2.0, 0.05), text(-2.0, None)] == ["+2.0", "−2.0"]

@@ -26,9 +26,9 @@ def all_signs(n):
 
 def test_the_sign_flip_test_counts_every_assignment_of_signs():
     sums = [3.0, 1.0, -1.0, 2.0, 0.0, 0.5]
-    seen = 5.5
+    observed = 5.5
     totals = [sum(s * v for s, v in zip(signs, sums, strict=True)) for signs in all_signs(6)]
-    assert sign_flip_p(sums) == (pytest.approx(np.mean([abs(total) >= seen for total in totals])), True)
+    assert sign_flip_p(sums) == (pytest.approx(np.mean([abs(total) >= observed for total in totals])), True)
     weights = [0.3, 0.1, 0.1, 0.2, 0.1, 0.2]
     assert sign_flip_p(sums, weights=weights) == (pytest.approx(counted_out(sums, weights)), True)
 
@@ -68,10 +68,10 @@ def test_random_signs_agree_with_scipy():
     from scipy.stats import permutation_test
 
     sums = np.random.default_rng(4).normal(0.25, 1, 40)
-    theirs = permutation_test(
+    scipy_test = permutation_test(
         (sums,), np.sum, permutation_type="samples", n_resamples=20_000, rng=np.random.default_rng(1)
     )
-    assert sign_flip_p(sums)[0] == pytest.approx(theirs.pvalue, abs=0.012)
+    assert sign_flip_p(sums)[0] == pytest.approx(scipy_test.pvalue, abs=0.012)
 
 
 def test_the_test_does_not_depend_on_order_nor_on_which_sampler_is_named_first():
@@ -148,12 +148,12 @@ def test_equal_samplers_are_told_apart_in_about_five_of_a_hundred_runs(n_videos,
 
 
 def test_the_detectable_difference_is_found_with_the_promised_power():
-    rng, found, repeats, n_videos = np.random.default_rng(0), 0, 400, 60
+    rng, n_detected, repeats, n_videos = np.random.default_rng(0), 0, 400, 60
     spread = 0.4
-    stated = []
+    detectable = []
     for _ in range(repeats):
         noise = rng.normal(0, spread, n_videos)
-        stated.append(detectable_difference(np.clip(noise, -1, 1), range(n_videos)))
-        found += sign_flip_p(noise + 2.802 * spread / n_videos**0.5, draws=2000)[0] <= 0.05
-    assert np.mean(stated) == pytest.approx(2.802 * spread / n_videos**0.5, rel=0.06)
-    assert found / repeats == pytest.approx(0.8, abs=0.06)
+        detectable.append(detectable_difference(np.clip(noise, -1, 1), range(n_videos)))
+        n_detected += sign_flip_p(noise + 2.802 * spread / n_videos**0.5, draws=2000)[0] <= 0.05
+    assert np.mean(detectable) == pytest.approx(2.802 * spread / n_videos**0.5, rel=0.06)
+    assert n_detected / repeats == pytest.approx(0.8, abs=0.06)

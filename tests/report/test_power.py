@@ -37,34 +37,34 @@ def test_a_planned_difference_is_the_one_that_is_detected_afterwards():
     rng = np.random.default_rng(0)
     videos = np.repeat(np.arange(753), LONGVIDEOBENCH)
     differences = rng.choice([-1, 0, 1], size=videos.size, p=[0.1, 0.79, 0.11])
-    seen = seen_discordance(differences, videos.tolist())
-    assert least_difference(LONGVIDEOBENCH, seen) == pytest.approx(
+    discordance = seen_discordance(differences, videos.tolist())
+    assert least_difference(LONGVIDEOBENCH, discordance) == pytest.approx(
         detectable_difference(differences, videos.tolist()), rel=0.005
     )
 
 
 def test_a_difference_of_the_least_size_is_found_in_four_of_five_runs():
-    rng, found = np.random.default_rng(1), 0
-    least = least_difference([1] * 400, Discordance(share=0.2))
+    rng, n_detected = np.random.default_rng(1), 0
+    detectable = least_difference([1] * 400, Discordance(share=0.2))
     for _ in range(200):
-        differences = rng.choice([-1, 0, 1], size=400, p=[(0.2 - least) / 2, 0.8, (0.2 + least) / 2])
-        made = compare_paired(differences < 0, differences > 0, list(range(400)))
-        found += made.p_value < 0.05
-    assert 0.7 < found / 200 < 0.9
+        differences = rng.choice([-1, 0, 1], size=400, p=[(0.2 - detectable) / 2, 0.8, (0.2 + detectable) / 2])
+        comparison = compare_paired(differences < 0, differences > 0, list(range(400)))
+        n_detected += comparison.p_value < 0.05
+    assert 0.7 < n_detected / 200 < 0.9
 
 
 @given(st.floats(0.005, 0.2), st.integers(2, 5000), st.floats(0.002, 0.3))
-def test_the_videos_needed_are_the_fewest_that_show_it(least, videos, difference):
-    needed = videos_needed(least, videos, difference)
-    shown = (
-        least
+def test_the_videos_needed_are_the_fewest_that_show_it(detectable, videos, difference):
+    n_needed = videos_needed(detectable, videos, difference)
+    detectable_by_count = (
+        detectable
         / power_reach(videos)
         * np.sqrt(videos)
-        * np.array([power_reach(number) / np.sqrt(number) for number in (needed, max(2, needed - 1))])
+        * np.array([power_reach(number) / np.sqrt(number) for number in (n_needed, max(2, n_needed - 1))])
     )
-    assert shown[0] <= difference * (1 + 1e-9)
-    assert needed == 2 or shown[1] > difference * (1 - 1e-9)
-    assert videos_needed(least, videos, least) == videos
+    assert detectable_by_count[0] <= difference * (1 + 1e-9)
+    assert n_needed == 2 or detectable_by_count[1] > difference * (1 - 1e-9)
+    assert videos_needed(detectable, videos, detectable) == videos
 
 
 def test_nothing_that_differs_says_nothing_of_power():
@@ -94,13 +94,13 @@ def test_a_plan_states_what_its_questions_can_show(shared):
     arguments = ["plan", "by_length", "--annotations", shared("data/lvb_val.json")]
     arguments += ["--rates", shared("data/lvb_val_fps.csv"), "--only", "benchmark=longvideobench"]
     arguments += ["--only", "sampler=uniform"]
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    said = " ".join(done.output.split())
-    assert "1,337 questions on 753 videos can show a difference of 3.6 points with 80 % power" in said
-    done = CliRunner().invoke(app, [str(argument) for argument in [*arguments, "--discordance", "0.4"]])
-    assert "a difference of 5.0 points" in " ".join(done.output.split())
-    done = CliRunner().invoke(app, [str(argument) for argument in [*arguments, "--discordance", "many"]])
-    assert "neither a share of the questions nor a run's folder" in str(done.exception)
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    output = " ".join(result.output.split())
+    assert "1,337 questions on 753 videos can show a difference of 3.6 points with 80 % power" in output
+    result = CliRunner().invoke(app, [str(argument) for argument in [*arguments, "--discordance", "0.4"]])
+    assert "a difference of 5.0 points" in " ".join(result.output.split())
+    result = CliRunner().invoke(app, [str(argument) for argument in [*arguments, "--discordance", "many"]])
+    assert "neither a share of the questions nor a run's folder" in str(result.exception)
 
 
 def test_a_text_names_points_and_videos():

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 
-from focus_eval.report.comparisons import _asked_otherwise
+from focus_eval.report.comparisons import _prompt_differences
 
 SENT = {
     "question_id": "q1",
@@ -19,13 +19,17 @@ PART = pd.DataFrame({"cell": ["c"], "model": ["m"]})
 
 def lines(**changes):
     a, b = (SimpleNamespace(name=name, prompts={"c": sent}) for name, sent in (("a", SENT), ("b", {**SENT, **changes})))
-    return list(_asked_otherwise(a, PART, b, PART))
+    return list(_prompt_differences(a, PART, b, PART))
 
 
 def test_equal_records_say_nothing_and_a_missing_one_neither():
     assert lines() == []
     assert (
-        list(_asked_otherwise(SimpleNamespace(name="a", prompts={}), PART, SimpleNamespace(name="b", prompts={}), PART))
+        list(
+            _prompt_differences(
+                SimpleNamespace(name="a", prompts={}), PART, SimpleNamespace(name="b", prompts={}), PART
+            )
+        )
         == []
     )
 

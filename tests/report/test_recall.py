@@ -11,17 +11,9 @@ from hypothesis import strategies as st
 
 from focus_eval.benchmarks.registry import make_benchmark, read_annotations, read_rates
 from focus_eval.core.errors import InvalidInput
-from focus_eval.report.recall import (
-    EvidenceCase,
-    evidence_cases,
-    random_recall,
-    recall,
-    recall_rows,
-    recall_table,
-    recall_within,
-    uniform_times,
-)
-from focus_eval.selections import ImportedSelection, load_selections
+from focus_eval.imports import ImportedSelection, load_selections
+from focus_eval.report.recall import EvidenceCase, evidence_cases, recall, recall_within, uniform_times
+from focus_eval.report.selection_tables import ShownFrames, moment_means, moment_table
 
 PROTOCOL = {
     # recall@1 of short, medium and long, then long @2 and @5 (protocol, "Evidence recall")
@@ -35,6 +27,16 @@ def case(question_id="q", *, evidence=(10.0,), bucket="short", seconds=100.0, fp
     return EvidenceCase(
         question_id=question_id, bucket=bucket, evidence_seconds=evidence, duration_seconds=seconds, fps=fps
     )
+
+
+def recall_table(cases, times):
+    """Return the recall of selections whose times are given by name and question."""
+    frames = {name: {key: ShownFrames(values) for key, values in of.items()} for name, of in times.items()}
+    return moment_means(cases, frames)
+
+
+def random_recall(cases, *, k):
+    return moment_means(cases, {"random": {item.question_id: ShownFrames(n_random=k) for item in cases}})
 
 
 def test_the_protocols_table_comes_out_to_four_decimals(shared):
@@ -78,7 +80,9 @@ def test_a_small_frame_is_worth_a_whole_one_that_is_drawn_with_the_probability_o
     assert shares == pytest.approx(expected)
     rng = np.random.default_rng(0)
     drawn = [np.array(times)[rng.random(4) < np.square(scales)] for _ in range(20_000)]
-    assert np.mean([recall_within(moments, kept, (2.0,)) for kept in drawn]) == pytest.approx(expected[1], abs=0.01)
+    assert np.mean([recall_within(moments, drawn_times, (2.0,)) for drawn_times in drawn]) == pytest.approx(
+        expected[1], abs=0.01
+    )
 
 
 @given(seed=st.integers(0, 2**32 - 1), k=st.integers(1, 8), side=st.sampled_from([2, 4, 8]))
@@ -89,8 +93,8 @@ def test_frames_at_full_size_count_as_ever_and_shrinking_an_even_grid_gains_noth
     whole = recall_within(moments, times, distances)
     assert recall_within(moments, times, distances, scales=np.ones(k)) == pytest.approx(whole)
     # Any moment: more frames near it, each worth less, are together worth at most the K frames' share of the video.
-    many = np.linspace(0, 3600, k * side**2 + 1)
-    share = recall_within(np.arange(10.0, 3590.0), many, (2.0,), scales=np.full(many.size, 1 / side))[0]
+    small_frames = np.linspace(0, 3600, k * side**2 + 1)
+    share = recall_within(np.arange(10.0, 3590.0), small_frames, (2.0,), scales=np.full(small_frames.size, 1 / side))[0]
     assert share <= (k + 1) * 5 / 3580  # at most five whole seconds lie within 2 s of a frame
 
 
@@ -120,15 +124,17 @@ def test_evidence_past_the_end_is_dropped_and_questions_without_any_do_not_count
 
 
 def test_the_table_of_selections_counts_pixels_and_says_so():
-    chosen = [
+    selections = [
         ImportedSelection(question_id="q", sampler="x", keyframes=(100, 900), scales=scales)
         for scales in (None, (0.5, 0.5))
     ]
-    table = recall_rows([case()], {"whole": {"q": chosen[0]}, "small": {"q": chosen[1]}}, {"q": 10.0})
-    found = {row.keys[0]: row.figures[table.columns.index("all @1")] for row in table.rows}
-    assert (found["whole"], found["small"]) == ("1.0000", "0.2500")
+    table = moment_table([case()], {"whole": {"q": selections[0]}, "small": {"q": selections[1]}}, {"q": 10.0})
+    recalls = {row.keys[0]: row.figures[table.columns.index("all @1")] for row in table.rows}
+    assert (recalls["whole"], recalls["small"]) == ("100.0", "25.0")
     assert any("a frame at scale s is worth a full frame drawn with probability s²" in note for note in table.notes)
-    assert not any("scale" in note for note in recall_rows([case()], {"whole": {"q": chosen[0]}}, {"q": 10.0}).notes)
+    assert not any(
+        "scale" in note for note in moment_table([case()], {"whole": {"q": selections[0]}}, {"q": 10.0}).notes
+    )
 
 
 def test_a_repeated_frame_counts_once_among_the_frames():
@@ -142,7 +148,7 @@ def test_moments_that_are_left_out_are_counted_below_the_table(shared):
     cases = evidence_cases("longvideobench", questions, fps)
     everywhere = {item.question_id: ImportedSelection(question_id=item.question_id, sampler="first", keyframes=(0,))
                   for item in cases}  # fmt: skip
-    notes = recall_rows(cases, {"first": everywhere}, fps).notes
+    notes = moment_table(cases, {"first": everywhere}, fps).notes
     assert "Left out: 1 annotated times more than a second past the end of their video." in notes
 
 
@@ -181,5 +187,5 @@ def test_the_random_row_counts_every_draw_of_a_short_video(moment, k):
     for distance in (1.0, 2.0, 5.0):
         draws = list(itertools.combinations(range(10), k))
         hits = np.mean([any(abs(frame - moment) <= distance + 1e-9 for frame in draw) for draw in draws])
-        found = random_recall([short], k=k)[f"recall@{distance:g}"]
-        assert found.tolist() == [pytest.approx(hits)] * 2
+        expectation = random_recall([short], k=k)[f"recall@{distance:g}"]
+        assert expectation.tolist() == [pytest.approx(hits)] * 2

@@ -27,8 +27,8 @@ ANSWER = AnswerRow(
 
 
 def test_selections_that_differ_in_what_no_option_shows_get_names_of_their_own():
-    other = replace(SELECTION, selection_id="2222bbbb")
-    assert labels_of([SELECTION, other]) == {"1111aaaa": "focus #1111", "2222bbbb": "focus #2222"}
+    second = replace(SELECTION, selection_id="2222bbbb")
+    assert labels_of([SELECTION, second]) == {"1111aaaa": "focus #1111", "2222bbbb": "focus #2222"}
 
 
 def test_seeds_and_k_of_one_configuration_keep_one_name():
@@ -75,10 +75,10 @@ def test_a_task_that_is_not_scored_here_has_no_accuracy_and_never_zero():
 def test_equal_names_on_two_benchmarks_are_two_questions_and_two_videos():
     rows = [replace(ANSWER, benchmark=name, score=score) for name, score in (("b", 1.0), ("other", 0.5))]
     selections = [replace(SELECTION, benchmark=name) for name in ("b", "other")]
-    means = question_means(Run("run", selections, rows).answer_frame, "score")
-    assert means.keys == (("b", "q"), ("other", "q"))
-    assert means.videos == (("b", "v"), ("other", "v"))
-    assert means.values.tolist() == [1.0, 0.5]
+    questions = question_means(Run("run", selections, rows).answer_frame, "score")
+    assert questions.keys == (("b", "q"), ("other", "q"))
+    assert questions.videos == (("b", "v"), ("other", "v"))
+    assert questions.values.tolist() == [1.0, 0.5]
 
 
 def test_two_cells_on_the_same_frames_are_refused():

@@ -14,17 +14,10 @@ from typer.testing import CliRunner
 from focus_eval.benchmarks.registry import read_annotations, stated_rates
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
+from focus_eval.imports import ImportedSelection, load_selections
 from focus_eval.report.recall import EvidenceCase, evidence_cases
-from focus_eval.report.scenes import (
-    SHORT,
-    interval_figures,
-    interval_table,
-    random_figures,
-    read_scenes,
-    scene_score,
-    scene_table,
-)
-from focus_eval.selections import ImportedSelection, load_selections
+from focus_eval.report.scenes import read_scenes, scene_score
+from focus_eval.report.selection_tables import SHORT, ShownFrames, interval_figures, interval_table, scene_table
 
 HEADER = "id,segment_id,scene_id,start,end\n"
 
@@ -46,11 +39,11 @@ def by_hand(scenes, times):
     true_positives = sum(any(is_in(time, scene) for scene in scenes) for time in times)
     counts = [sum(is_in(time, scene) for time in times) for scene in scenes]
     lengths = [sum(stop - start for start, stop in scene) for scene in scenes]
-    needed = [
+    n_needed = [
         max(1, math.floor(min(length / sum(lengths) * true_positives, true_positives / len(scenes))))
         for length in lengths
     ]
-    recall = sum(count >= least for count, least in zip(counts, needed, strict=True)) / len(scenes)
+    recall = sum(count >= n_least for count, n_least in zip(counts, n_needed, strict=True)) / len(scenes)
     best = 0.0
     for tenth in range(11):
         powers = [length ** (tenth / 10) for length in lengths]
@@ -85,7 +78,7 @@ def test_a_scene_without_a_frame_costs_all_three_measures():
 
 
 def test_an_interval_is_hit_at_both_its_ends_and_within_the_tolerance():
-    figures = interval_figures([(10.0, 20.0), (30.0, 30.0)], [20.0, 28.5, 99.0])
+    figures = interval_figures([(10.0, 20.0), (30.0, 30.0)], case(), ShownFrames([20.0, 28.5, 99.0]))
     assert figures == {
         "frames inside": pytest.approx(1 / 3),
         "hit@0": 0.5,
@@ -94,16 +87,15 @@ def test_an_interval_is_hit_at_both_its_ends_and_within_the_tolerance():
         "hit@5": 1.0,
     }
     with pytest.raises(InvalidInput, match="0 <= start <= stop"):
-        interval_figures([(5.0, 4.0)], [1.0])
+        interval_figures([(5.0, 4.0)], case(), ShownFrames([1.0]))
 
 
 def test_random_frames_hit_as_often_as_drawn_ones_do():
-    intervals, one = [(10.0, 12.0), (40.0, 40.0)], case(seconds=60.0)
-    expected = random_figures(intervals, one, 9)
+    intervals, question = [(10.0, 12.0), (40.0, 40.0)], case(seconds=60.0)
+    expected = interval_figures(intervals, question, ShownFrames(n_random=9))
     rng = np.random.default_rng(0)
-    drawn = [
-        interval_figures(intervals, np.sort(rng.choice(one.n_frames, 9, replace=False)) / one.fps) for _ in range(600)
-    ]
+    draws = [ShownFrames(np.sort(rng.choice(question.n_frames, 9, replace=False)) / question.fps) for _ in range(600)]
+    drawn = [interval_figures(intervals, question, frames) for frames in draws]
     for name, value in expected.items():
         assert np.mean([figures[name] for figures in drawn]) == pytest.approx(value, abs=0.06)
 
@@ -119,9 +111,9 @@ def test_lvbenchs_intervals_are_hit_as_the_published_selection_says(shared):
     hits = {
         row.keys[0]: tuple(float(row.figures[at[f"{bucket} hit@0"]]) for bucket in ("all", SHORT)) for row in table.rows
     }
-    assert hits["QCA"] == (0.6193, 0.3245)
-    assert hits["uniform, K = 64"] == (0.4622, 0.0780)
-    assert hits["random, K = 64"] == (0.3999, 0.0631)
+    assert hits["QCA"] == (61.9, 32.4)
+    assert hits["uniform, K = 64"] == (46.2, 7.8)
+    assert hits["random, K = 64"] == (40.0, 6.3)
 
 
 def test_segments_of_a_csv_last_a_second_past_their_end_and_are_grouped_by_scene(tmp_path):
@@ -162,10 +154,10 @@ def test_scenes_are_averaged_over_questions_that_have_them_ukss_geometrically():
     scenes = {"a": [[(0.0, 10.0)]], "b": [[(0.0, 10.0)], [(20.0, 30.0)]]}
     loaded = {"mine": {"a": chosen([5.0]), "b": chosen([50.0, 60.0]), "c": chosen([1.0])}}
     table = scene_table(cases, scenes, loaded, dict.fromkeys("abc", 10.0))
-    mine = next(row for row in table.rows if row.keys == ("mine",))
-    values = dict(zip(table.columns, map(str, mine.figures), strict=True))
-    assert (values["all key frames"], values["all scenes hit"]) == ("0.5000", "0.5000")
-    assert values["all UKSS"] == "0.1000"  # of 1 and 0.01
+    line = next(row for row in table.rows if row.keys == ("mine",))
+    values = dict(zip(table.columns, map(str, line.figures), strict=True))
+    assert (values["all key frames"], values["all scenes hit"]) == ("50.0", "50.0")
+    assert values["all UKSS"] == "10.0"  # of 1 and 0.01
     assert "Questions: short 1, long 1, all 2." in table.notes
 
 
@@ -183,7 +175,7 @@ def test_recall_prints_the_three_measures_of_a_scene_file(tmp_path):
     paths = [str(tmp_path / item) if "." in item and "=" not in item else item for item in arguments]
     paths = [f"mine={tmp_path / 'chosen.json'}" if "=" in item else item for item in paths]
     assert "'not_here', which is not a question" in str(CliRunner().invoke(app, paths).exception)
-    done = CliRunner().invoke(app, [*paths, "--allow-outside"])
-    assert done.exit_code == 0, (done.output, done.exception)
-    assert "scenes of 1 ids that are no questions here left out, e.g. 'not_here'" in done.output
-    assert "mine,0.5000,1.0000,0.7937" in (tmp_path / "table.csv").read_text()
+    result = CliRunner().invoke(app, [*paths, "--allow-outside"])
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert "scenes of 1 ids that are no questions here left out, e.g. 'not_here'" in result.output
+    assert "mine,50.0,100.0,79.4" in (tmp_path / "table.csv").read_text()

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from focus_eval.core.resources import resource_path
-from focus_eval.matrix.cells import _encoders, _frame_counts, _made
+from focus_eval.matrix.cells import _encoders, _frame_counts, _instances
 from focus_eval.matrix.config import load_matrix
 from focus_eval.report.tables import has_published_settings, read_anchors
 
@@ -20,13 +20,13 @@ def selections(matrix):
     """Every sampler of the matrix as a row would state it, with model and K."""
     for model in matrix.models or [None]:
         for entry in matrix.samplers:
-            for made in _made(entry):
-                defaults = type(made)().options
-                changed = {name: value for name, value in made.options.items() if value != defaults[name]}
-                for encoder in _encoders(matrix, made, entry.encoders):
+            for sampler in _instances(entry):
+                defaults = type(sampler)().options
+                changed = {name: value for name, value in sampler.options.items() if value != defaults[name]}
+                for encoder in _encoders(matrix, sampler, entry.encoders):
                     for k in _frame_counts(matrix, model):
-                        chosen = {"sampler": made.name, "changed_options": changed}
-                        row = SimpleNamespace(selection_id="s", encoder=encoder.name if encoder else "", **chosen)
+                        fields = {"sampler": sampler.name, "changed_options": changed}
+                        row = SimpleNamespace(selection_id="s", encoder=encoder.name if encoder else "", **fields)
                         yield model.name if model else None, k, row
 
 

@@ -33,14 +33,14 @@ def test_the_interval_is_a_t_interval_on_the_logit_scale_where_videos_are_many()
 
     rng = np.random.default_rng(5)
     scores, videos = clustered_scores(rng, n_videos=400, per_video=3, mean=0.6, correlation=0.3)
-    means = np.bincount(videos, weights=scores) / 3
-    p, error = means.mean(), means.std(ddof=1) / 20
+    video_means = np.bincount(videos, weights=scores) / 3
+    p, error = video_means.mean(), video_means.std(ddof=1) / 20
     reach = t.ppf(0.975, 399) * error / (p * (1 - p))
     ends = [1 / (1 + np.exp(-(np.log(p / (1 - p)) + sign * reach))) for sign in (-1, 1)]
-    made = mean_estimate(scores, videos)
+    estimate = mean_estimate(scores, videos)
     # The imagined half video can only move an end outwards, and of 400 hardly.
-    assert ends[0] - 0.001 < made.low <= ends[0] + 1e-12
-    assert ends[1] - 1e-12 <= made.high < ends[1] + 0.001
+    assert ends[0] - 0.001 < estimate.low <= ends[0] + 1e-12
+    assert ends[1] - 1e-12 <= estimate.high < ends[1] + 0.001
 
 
 def test_a_differences_interval_is_the_clustered_t_interval_where_videos_are_many():
@@ -48,12 +48,14 @@ def test_a_differences_interval_is_the_clustered_t_interval_where_videos_are_man
 
     rng = np.random.default_rng(6)
     differences, videos = rng.choice([-1.0, 0.0, 1.0], 1200, p=[0.1, 0.6, 0.3]), np.repeat(np.arange(400), 3)
-    means = differences.reshape(400, 3).mean(axis=1)
-    reach = t.ppf(0.975, 399) * means.std(ddof=1) / 20
-    made = difference_estimate(differences, videos)
-    assert made.value == pytest.approx(means.mean())
-    assert (made.low, made.high) == pytest.approx((means.mean() - reach, means.mean() + reach), abs=0.001)
-    assert standard_error(differences, videos) == pytest.approx(means.std(ddof=1) / 20)
+    video_means = differences.reshape(400, 3).mean(axis=1)
+    reach = t.ppf(0.975, 399) * video_means.std(ddof=1) / 20
+    estimate = difference_estimate(differences, videos)
+    assert estimate.value == pytest.approx(video_means.mean())
+    assert (estimate.low, estimate.high) == pytest.approx(
+        (video_means.mean() - reach, video_means.mean() + reach), abs=0.001
+    )
+    assert standard_error(differences, videos) == pytest.approx(video_means.std(ddof=1) / 20)
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 1, 1, 1), (8, 1, 2, 5, 1, 1)])
@@ -63,8 +65,8 @@ def test_the_ends_of_a_mean_are_the_outer_ones_with_and_without_the_imagined_hal
     scores, sizes = np.array([0.9, 0.95, 0.9, 1.0, 0.85, 0.95]), np.array(sizes)
     mean, share = np.average(scores, weights=sizes), sizes / sizes.sum()
     # The mean without one video, for each: the jackknife's pseudo-deviations.
-    without = np.array([np.average(np.delete(scores, at), weights=np.delete(sizes, at)) for at in range(6)])
-    parts = np.sqrt(5 / 6) * (mean - without)
+    jackknife_means = np.array([np.average(np.delete(scores, at), weights=np.delete(sizes, at)) for at in range(6)])
+    parts = np.sqrt(5 / 6) * (mean - jackknife_means)
     freedom = 1 / (share**2).sum() - 1
 
     def ends(centre, error):
@@ -77,17 +79,17 @@ def test_the_ends_of_a_mean_are_the_outer_ones_with_and_without_the_imagined_hal
     moved = np.append(parts + (mean - centre) * share, (0.5 - centre) * half * np.sqrt(6 / 5))
     imagined = ends(centre, np.sqrt((moved**2).sum()) / (1 + half))
     assert imagined[0] < plain[0] - 0.05, "here it decides"
-    made = mean_estimate(np.repeat(scores, sizes), np.repeat(range(6), sizes).tolist())
-    assert (made.low, made.high) == pytest.approx((min(plain[0], imagined[0]), max(plain[1], imagined[1])))
+    estimate = mean_estimate(np.repeat(scores, sizes), np.repeat(range(6), sizes).tolist())
+    assert (estimate.low, estimate.high) == pytest.approx((min(plain[0], imagined[0]), max(plain[1], imagined[1])))
 
 
 def test_the_ends_of_a_differences_interval_are_the_means_the_test_rejects_at_five_percent():
     rng = np.random.default_rng(8)
     sizes = rng.integers(1, 9, 60)
     differences = np.repeat(np.clip(rng.exponential(0.3, 60) - 0.2, -1, 1), sizes)
-    made = difference_estimate(differences, np.repeat(np.arange(60), sizes))
+    estimate = difference_estimate(differences, np.repeat(np.arange(60), sizes))
     # Moved by an end, 0 is just not rejected; the two imagined half videos matter little among 60.
-    for end in (made.low, made.high):
+    for end in (estimate.low, estimate.high):
         sums = np.bincount(np.repeat(np.arange(60), sizes), weights=(differences - end) / sizes.sum())
         assert sign_flip_p(sums, weights=sizes / sizes.sum())[0] == pytest.approx(0.05, abs=0.012)
 
@@ -95,8 +97,8 @@ def test_the_ends_of_a_differences_interval_are_the_means_the_test_rejects_at_fi
 def test_questions_of_one_video_do_not_count_as_independent():
     scores = np.repeat(np.random.default_rng(0).random(60) < 0.5, 10)
     # Ten copies of one answer carry the information of one: sqrt(10) times the error.
-    alone = standard_error(scores - 0.5, range(600))
-    assert standard_error(scores - 0.5, np.repeat(np.arange(60), 10)) / alone == pytest.approx(10**0.5, rel=0.02)
+    naive_error = standard_error(scores - 0.5, range(600))
+    assert standard_error(scores - 0.5, np.repeat(np.arange(60), 10)) / naive_error == pytest.approx(10**0.5, rel=0.02)
 
 
 def test_all_right_is_not_certainty():
@@ -117,21 +119,21 @@ def test_fewer_than_five_videos_allow_no_interval(n_videos):
 def test_where_fewer_than_five_videos_differ_the_interval_is_that_of_how_many_do():
     from scipy.stats import binomtest
 
-    made = difference_estimate([1.0] * 4 + [0.0] * 36, range(40))
+    estimate = difference_estimate([1.0] * 4 + [0.0] * 36, range(40))
     ends = [binomtest(count, 40).proportion_ci().high for count in (0, 4)]
-    assert (made.low, made.high) == pytest.approx((-ends[0], ends[1]))
+    assert (estimate.low, estimate.high) == pytest.approx((-ends[0], ends[1]))
     alike = difference_estimate([0.0] * 150, range(150))
     assert (alike.low, alike.high) == pytest.approx((-0.0243, 0.0243), abs=1e-4)
 
 
 def test_no_interval_has_width_zero():
     # The same difference in every video, which the demo once printed as +33.3 [33.3, 33.3].
-    made = difference_estimate([1, 0, 0] * 6, np.repeat(np.arange(6), 3))
-    assert made.value == pytest.approx(1 / 3)
-    assert made.low < made.value < made.high
-    same = mean_estimate([1, 0, 0] * 6, np.repeat(np.arange(6), 3))
-    assert same.low < 0.15
-    assert same.high > 0.6
+    difference = difference_estimate([1, 0, 0] * 6, np.repeat(np.arange(6), 3))
+    assert difference.value == pytest.approx(1 / 3)
+    assert difference.low < difference.value < difference.high
+    mean = mean_estimate([1, 0, 0] * 6, np.repeat(np.arange(6), 3))
+    assert mean.low < 0.15
+    assert mean.high > 0.6
     with pytest.raises(InvalidInput, match="width 0"):
         Estimate(0.5, 0.5, 0.5, 3, 6)
 
@@ -164,9 +166,9 @@ def test_the_mean_over_task_types_is_lmms_evals():
         documents.append({"question_type": kind, "accuracy": score, "MRA:.5:.95:.05": score})
     categories = [document["question_type"] for document in documents]
     scores = [document["accuracy"] for document in documents]
-    ours = mean_estimate(scores, range(200), strata=facts_of("vsibench").strata(categories))
-    assert ours.value == pytest.approx(vsibench_aggregate_overall(documents), abs=1e-6)
-    assert abs(ours.value - np.mean(scores)) > 0.005
+    estimate = mean_estimate(scores, range(200), strata=facts_of("vsibench").strata(categories))
+    assert estimate.value == pytest.approx(vsibench_aggregate_overall(documents), abs=1e-6)
+    assert abs(estimate.value - np.mean(scores)) > 0.005
 
 
 def test_task_types_weigh_the_same_however_many_questions_they_have():
@@ -212,8 +214,8 @@ def test_the_interval_covers_a_mean_over_task_types_of_few_questions(counts):
     covered = 0
     for _ in range(repeats):
         scores = (rng.random(kind.size) < chance[kind]).astype(float)
-        made = mean_estimate(scores, range(kind.size), strata=kind.astype(str))
-        covered += made.low <= 0.7 <= made.high
+        estimate = mean_estimate(scores, range(kind.size), strata=kind.astype(str))
+        covered += estimate.low <= 0.7 <= estimate.high
     assert covered / repeats > 0.91
 
 
@@ -221,8 +223,8 @@ def test_a_type_of_one_question_adds_to_the_spread():
     scores, strata = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0], ["a"] * 3 + ["b"] * 3 + ["alone"]
     # The other two types weigh a third each; 1/3 is the variance of 1, 0, 1.
     of_others = np.sqrt(2 * (1 / 3) ** 2 * (1 / 3) / 3)
-    for alone in (1.0, 0.0):
-        assert standard_error([*scores, alone], range(7), strata=strata) > 1.1 * of_others
+    for score in (1.0, 0.0):
+        assert standard_error([*scores, score], range(7), strata=strata) > 1.1 * of_others
 
 
 @pytest.mark.parametrize("shape", ["skewed", "rare"])

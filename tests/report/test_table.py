@@ -38,7 +38,7 @@ def test_a_screen_says_once_what_every_row_shares():
     rows = tuple(TableRow(("b", model, sampler), ("1",)) for model in ("m", "n") for sampler in ("x", "y"))
     table = Table(name="t", title="T", key_titles=("Benchmark", "Model", "Sampler"), columns=("A",), rows=rows)
     screen = narrowed(table)
-    assert screen.title == "T (Benchmark b)"
+    assert screen.title == "T, b"
     assert screen.key_titles == ("Model", "Sampler")
     assert [row.keys for row in screen.rows] == [("m", "x"), ("m", "y"), ("n", "x"), ("n", "y")]
     assert [row.figures for row in screen.rows] == [row.figures for row in rows]

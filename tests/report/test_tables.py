@@ -17,7 +17,7 @@ from focus_eval.report.run import Run, load_run
 from focus_eval.report.statistics import mean_estimate
 from focus_eval.report.table import Counts, Table, TableRow, Value, to_latex, to_markdown, to_terminal
 from focus_eval.report.tables import LAYOUTS, read_anchors, results_table
-from focus_eval.rows.records import HELD_STAGES
+from focus_eval.rows.records import BLOCKING_STAGES
 from tests.report.simulated import PAPERS, Simulation, simulate_run
 
 
@@ -30,13 +30,15 @@ def test_the_figures_are_those_of_the_rows(by_length_run):
     answers = [answer for answer in by_length_run.answers if answer.selection_id.startswith("focus-")]
     good = [answer for answer in answers if answer.error is None]
     for place, bucket in enumerate(("short", "medium", "long", None)):
-        here = [answer for answer in good if bucket in (None, answer.bucket)]
-        by_hand = mean_estimate([answer.score for answer in here], [answer.video for answer in here])
+        bucket_answers = [answer for answer in good if bucket in (None, answer.bucket)]
+        by_hand = mean_estimate(
+            [answer.score for answer in bucket_answers], [answer.video for answer in bucket_answers]
+        )
         assert row.figures[place].ours == pytest.approx(100 * by_hand.value)
         assert row.figures[place].low == pytest.approx(100 * by_hand.low)
     assert row.counts == Counts(
         questions=len(good),
-        asked=len(answers),
+        attempted=len(answers),
         expected=120,
         unparsed=sum(answer.is_unparsed for answer in answers),
         errors=len(answers) - len(good),
@@ -69,15 +71,15 @@ def test_the_papers_lines_stand_in_the_papers_order(papers_run):
 @pytest.mark.parametrize("name", [name for name, layout in LAYOUTS.items() if layout.anchors])
 def test_every_published_figure_has_its_place(name):
     table = results_table(Run("empty", [], [], {}), name)
-    shown = [figure.published for row in table.rows for figure in row.figures]
+    printed = [figure.published for row in table.rows for figure in row.figures]
     layout = LAYOUTS[name]
-    stated = [
+    anchored = [
         float(entry[column.published]) if column.published and entry[column.published] else None
         for entry in read_anchors(layout.anchors)
         for column in layout.columns
     ]
-    assert shown == stated
-    assert len(shown) > 2
+    assert printed == anchored
+    assert len(printed) > 2
 
 
 def test_variants_find_their_published_line(tmp_path):
@@ -91,19 +93,19 @@ def test_variants_find_their_published_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "other",
+    "change",
     [{"k": 16}, {"models": ("qwen2_vl_7b",)}, {"encoder": "clip"}, {"options": {"temperature": 0.5}}],
     ids=["K", "model", "encoder", "options"],
 )
-def test_a_published_figure_stands_beside_its_own_settings_only(tmp_path, other):
-    options = other.pop("options", {})
-    run = load_run(simulate_run(tmp_path, Simulation(samplers=("uniform", "focus"), **{**PAPERS, **other})))
+def test_a_published_figure_stands_beside_its_own_settings_only(tmp_path, change):
+    options = change.pop("options", {})
+    run = load_run(simulate_run(tmp_path, Simulation(samplers=("uniform", "focus"), **{**PAPERS, **change})))
     if options:
         rows = [replace(row, changed_options=options if row.sampler == "focus" else {}) for row in run.selections]
         run = replace(run, selections=rows)
     rows = results_table(run, "by_length").rows
-    ours, papers = [row for row in rows if row.keys[0] == "longvideobench" and row.keys[1].split()[0] == "focus"]
-    assert [figure.published for figure in ours.figures] == [None] * 4
+    our_rows, papers = [row for row in rows if row.keys[0] == "longvideobench" and row.keys[1].split()[0] == "focus"]
+    assert [figure.published for figure in our_rows.figures] == [None] * 4
     assert [figure.published for figure in papers.figures] == [72.3, 59.0, 63.7, 63.5]
     assert [figure.ours for figure in papers.figures] == [None] * 4
 
@@ -124,7 +126,7 @@ def test_frames_seen_are_pulls_over_frames(by_length_run):
 
 
 def test_only_an_adjusted_p_below_one_in_twenty_earns_an_arrow():
-    apart = Value(ours=70.0, low=67.0, high=73.0, published=63.5)
+    distant = Value(ours=70.0, low=67.0, high=73.0, published=63.5)
     unclear = Value(ours=2.0, low=0.5, high=3.5, is_difference=True, p_adjusted=0.05)
     clear = Value(ours=-2.0, low=-4.0, high=0.5, is_difference=True, p_adjusted=0.049)
     assert unclear.ours_text == "+2.0 [0.5, 3.5]", "never from the interval"
@@ -134,7 +136,7 @@ def test_only_an_adjusted_p_below_one_in_twenty_earns_an_arrow():
         title="T",
         key_titles=("S",),
         columns=("Accuracy",),
-        rows=(TableRow(("a",), (apart,)), TableRow(("b",), (clear,))),
+        rows=(TableRow(("a",), (distant,)), TableRow(("b",), (clear,))),
     )
     assert "**" not in to_markdown(table)
     assert "(paper 63.5, +6.5)" in to_markdown(table)
@@ -151,11 +153,11 @@ def test_samplers_that_do_not_differ_get_no_arrow(by_length_run):
     table = baseline_table(by_length_run)
     by_label = {row.keys[4]: row.figures for row in table.rows}
     assert "↑" in by_label["topk"][0].ours_text
-    same = replace(by_length_run, selections=by_length_run.selections, answers=by_length_run.answers)
-    itself = run_comparison(by_length_run, same)
-    assert not any(row.figures[0].is_clear for row in itself.rows)
-    assert all(row.figures[0].ours == 0 for row in itself.rows)
-    assert [row.figures[2] for row in itself.rows] == ["0 / 0"] * 4
+    copied = replace(by_length_run, selections=by_length_run.selections, answers=by_length_run.answers)
+    comparison = run_comparison(by_length_run, copied)
+    assert not any(row.figures[0].is_clear for row in comparison.rows)
+    assert all(row.figures[0].ours == 0 for row in comparison.rows)
+    assert [row.figures[2] for row in comparison.rows] == ["0 / 0"] * 4
 
 
 def test_a_comparison_counts_who_alone_is_right(by_length_run):
@@ -195,9 +197,9 @@ def test_questions_are_paired_by_their_ids_whatever_their_order(by_length_run):
 
 
 def test_runs_without_a_common_question_are_not_compared(by_length_run, tmp_path):
-    other = load_run(simulate_run(tmp_path, Simulation(benchmark="videomme")))
-    with pytest.raises(InvalidInput, match="no cell and question in common"):
-        run_comparison(by_length_run, other)
+    other_run = load_run(simulate_run(tmp_path, Simulation(benchmark="videomme")))
+    with pytest.raises(InvalidInput, match="4 cells could be meant"):
+        run_comparison(by_length_run, other_run)
 
 
 def test_a_partial_run_says_how_partial(by_length_run):
@@ -214,27 +216,27 @@ def test_a_guess_that_was_right_is_said_beside_unparsed_answers(by_length_run):
     first = next(at for at, answer in enumerate(answers) if answer.is_unparsed)
     answers[first] = replace(answers[first], score=1.0, metric="lvb_acc")
     notes = results_table(Run("x", by_length_run.selections, answers, {})).notes
-    said = "but 1 of this run got points from a rule of lmms-eval's, which may guess."
-    assert f"An answer that could not be parsed is wrong, {said}" in notes
+    note = "but 1 of this run got points from a rule of lmms-eval's, which may guess."
+    assert f"An answer that could not be parsed is wrong, {note}" in notes
 
 
 def test_several_seeds_show_mean_and_spread(demo_run):
     figure = line(results_table(demo_run), "longvideobench", "zero_shot", "topk").figures[3]
-    means = []
+    seed_means = []
     for seed in (0, 1):
         scores = [row.score for row in demo_run.answers if row.selection_id == f"topk-8-{seed}" and row.error is None]
-        means.append(100 * sum(scores) / len(scores))
-    assert figure.ours == pytest.approx(sum(means) / 2)
-    assert figure.spread == pytest.approx(abs(means[0] - means[1]) / 2**0.5)
+        seed_means.append(100 * sum(scores) / len(scores))
+    assert figure.ours == pytest.approx(sum(seed_means) / 2)
+    assert figure.spread == pytest.approx(abs(seed_means[0] - seed_means[1]) / 2**0.5)
     assert "±" in figure.ours_text
 
 
 def test_hours_are_those_of_one_seed(demo_run):
     rows = [row for row in demo_run.selections if row.sampler == "topk"]
     assert {row.seed for row in rows} == {0, 1}
-    held = sum(row.seconds.get(stage, 0.0) for row in rows for stage in HELD_STAGES)
-    chosen = demo_run.selection_frame[demo_run.selection_frame["sampler"] == "topk"]
-    assert hours_per_seed(chosen) == pytest.approx(held / 3600 / 2)
+    held_seconds = sum(row.seconds.get(stage, 0.0) for row in rows for stage in BLOCKING_STAGES)
+    topk_lines = demo_run.selection_frame[demo_run.selection_frame["sampler"] == "topk"]
+    assert hours_per_seed(topk_lines) == pytest.approx(held_seconds / 3600 / 2)
 
 
 def test_an_overview_without_evidence_has_no_recall(demo_run):
@@ -281,22 +283,25 @@ def test_hours_that_another_selection_paid_for_are_neither_compared_nor_drawn(tm
     for run, published, charts, notes in ((paid, 5.5, 6, 0), (shared, None, 5, 1)):
         table = results_table(run, "efficiency")
         assert line(table, "focus").figures[2].published == published
-        assert sum("would have taken alone" in note for note in table.notes) == notes
+        assert sum("Hours: of each line alone" in note for note in table.notes) == notes
         assert len(charts_of(run)) == charts
 
 
 def test_what_is_asked_otherwise_stands_wherever_a_published_figure_does(tmp_path):
     """Under the table that has it, else under the plots; and that it was not recorded is said too."""
-    few, said = Simulation(n_questions=6, samplers=("uniform", "focus"), **PAPERS), "gpt, version: here 2; there 1."
+    simulation, line = (
+        Simulation(n_questions=6, samplers=("uniform", "focus"), **PAPERS),
+        "gpt, version: here 2; there 1.",
+    )
     for anchors in ("", "main_results"):
-        folder = simulate_run(tmp_path / f"run {anchors}", few, anchors=anchors)
-        assert "asked otherwise than there was not recorded" in render_html(load_run(folder), thumbnail_bytes=0)
+        folder = simulate_run(tmp_path / f"run {anchors}", simulation, anchors=anchors)
+        assert "Differences to the published runs are not recorded" in render_html(load_run(folder), thumbnail_bytes=0)
         document = json.loads((folder / "run.json").read_text())
-        (folder / "run.json").write_text(json.dumps({**document, "against": [said]}))
+        (folder / "run.json").write_text(json.dumps({**document, "against": [line]}))
         page = render_html(load_run(folder), thumbnail_bytes=0)
-        assert page.count(f"Asked otherwise than there: {said}") == 1
+        assert page.count(f"Differs from the published runs: {line}") == 1
         assert "hollow: the paper" in page
-    other = simulate_run(tmp_path / "other", Simulation(n_questions=6, samplers=("uniform", "focus")))
-    page = render_html(load_run(other), thumbnail_bytes=0)
-    assert "asked otherwise" not in page.lower()
+    other_folder = simulate_run(tmp_path / "other", Simulation(n_questions=6, samplers=("uniform", "focus")))
+    page = render_html(load_run(other_folder), thumbnail_bytes=0)
+    assert "differs from the published runs" not in page.lower()
     assert "hollow" not in page.partition("<script")[0]

@@ -22,7 +22,7 @@ def made(errors=2):
             for i in range(4)
         ]
         figures = (*accuracy, Value(ours=1.87, digits=2), "2.1 (5.5 shared)")
-        counts = Counts(questions=36, asked=36, errors=errors if sampler == "topk" else 0)
+        counts = Counts(questions=36, attempted=36, errors=errors if sampler == "topk" else 0)
         rows.append(TableRow((sampler, "8", "blip"), figures, counts))
     return Table(
         name="t", title="Accuracy", key_titles=("sampler", "K", "encoder"), columns=COLUMNS, rows=tuple(rows),
@@ -64,10 +64,10 @@ def test_a_narrow_screen_has_the_figures_first_and_the_intervals_after_them():
 
 
 def test_counts_that_are_zero_everywhere_are_a_sentence_not_columns():
-    with_errors, without = printed(made(), 200), printed(made(errors=0), 200)
+    with_errors, without_errors = printed(made(), 200), printed(made(errors=0), 200)
     assert "errors" in "".join(with_errors.splitlines()[:3])
     assert "In every row 0: unparsed, fallbacks, below K." in with_errors
-    assert "In every row 0: unparsed, errors, fallbacks, below K." in without
+    assert "In every row 0: unparsed, errors, fallbacks, below K." in without_errors
 
 
 def test_a_long_name_folds_instead_of_pushing_figures_out():
@@ -88,8 +88,8 @@ def test_a_name_of_several_words_folds_between_them():
 
 
 def test_where_no_interval_could_be_made_one_line_says_so_instead_of_a_table():
-    few = Value(ours=50.0, has_too_few_videos=True)
-    rows = tuple(TableRow((sampler, "8", "blip"), (few,) * len(COLUMNS), None) for sampler in SAMPLERS)
+    bare = Value(ours=50.0, has_too_few_videos=True)
+    rows = tuple(TableRow((sampler, "8", "blip"), (bare,) * len(COLUMNS), None) for sampler in SAMPLERS)
     table = Table(name="t", title="Recall", key_titles=("sampler", "K", "encoder"), columns=COLUMNS, rows=rows)
     text = printed(narrowed(table), 80)
     assert "[too few videos]" not in text
@@ -98,8 +98,8 @@ def test_where_no_interval_could_be_made_one_line_says_so_instead_of_a_table():
 
 
 def test_a_column_without_any_interval_is_named_in_a_note_and_another_keeps_its_own():
-    few, sure = Value(ours=50.0, has_too_few_videos=True), Value(ours=70.0, low=60.0, high=80.0)
-    rows = (TableRow(("focus",), (few, few, sure, "–")), TableRow(("aks",), (few, sure, sure, "–")))
+    bare, sure = Value(ours=50.0, has_too_few_videos=True), Value(ours=70.0, low=60.0, high=80.0)
+    rows = (TableRow(("focus",), (bare, bare, sure, "–")), TableRow(("aks",), (bare, sure, sure, "–")))
     notes = ("Paired.", TOO_FEW_NOTE)
     table = Table(name="t", title="T", key_titles=("s",), columns=("a", "b", "c", "d"), rows=rows, notes=notes)
     screen = narrowed(table)

@@ -13,7 +13,7 @@ from focus_eval.report.verdict import (
     LOOKS,
     Rival,
     by_length,
-    compared_with,
+    compare_with_rivals,
     telling_questions,
     verdict_sentence,
     verdict_table,
@@ -28,14 +28,14 @@ def lab(recalls, *, k=(8,), failed=None, pulls=None, short=None):
     lines = []
     for label, values in recalls.items():
         for at, value in enumerate(values):
-            for each in k:
+            for count in k:
                 has_failed = label == failed and at % 10 == 0
                 lines.append({
                     "benchmark": "w", "question_id": f"w-{at}", "video": f"w-{at}.mp4", "bucket": BUCKETS[at % 4],
-                    "label": label, "sampler": label.split()[0], "k": each, RECALL: None if has_failed else value,
+                    "label": label, "sampler": label.split()[0], "k": count, RECALL: None if has_failed else value,
                     "n_frames": 1000, "n_pulls": (pulls or {}).get(label, 20), "forward_equivalents": 20.0,
                     "error": "no" if has_failed else None,
-                    "n_keyframes": 0 if has_failed else each - (label == short and at % 10 < 3),
+                    "n_keyframes": 0 if has_failed else count - (label == short and at % 10 < 3),
                 })  # fmt: skip
     return with_failures_as_0(pd.DataFrame(lines))
 
@@ -47,7 +47,7 @@ def noisy(rng, n, gain=0.0):
 def test_all_is_not_adjusted_over_its_own_lengths():
     rng = np.random.default_rng(0)
     frame = lab({"new": noisy(rng, 150, 0.07), "old": noisy(rng, 150)})
-    (item,) = compared_with(frame, "new", [Rival(8, "old", "old")])
+    (item,) = compare_with_rivals(frame, "new", [Rival(8, "old", "old")])
     part = frame.pivot(index="question_id", columns="label", values=RECALL).astype(float)
     raw = compare_paired(part["old"], part["new"], part.index.tolist()).p_value
     assert item.p_differs == raw < 0.05
@@ -57,20 +57,20 @@ def test_lengths_are_tested_only_where_all_shows_a_difference_and_are_never_sure
     rng = np.random.default_rng(1)
     frame = lab({"new": noisy(rng, 400, 0.3), "old": noisy(rng, 400), "same": noisy(rng, 400, 0.3)})
     rivals = [Rival(8, "old", "old"), Rival(8, "same", "same")]
-    compared = compared_with(frame, "new", rivals)
+    compared = compare_with_rivals(frame, "new", rivals)
     assert [item.differs for item in compared] == [True, False]
-    old, same = by_length(compared, frame, "new")
+    old, equal_lengths = by_length(compared, frame, "new")
     assert {value.p_adjusted >= compared[0].p_differs for value in old.values()} == {True}
-    assert {value.p_adjusted for value in same.values()} == {None}
-    assert list(old) == list(same) == list(BUCKETS)
+    assert {value.p_adjusted for value in equal_lengths.values()} == {None}
+    assert list(old) == list(equal_lengths) == list(BUCKETS)
 
 
 def test_a_look_may_spend_its_share_of_the_error_only():
     rng = np.random.default_rng(2)
     frame = lab({"new": noisy(rng, 150, 0.1), "old": noisy(rng, 150)})
-    whole, part = (compared_with(frame, "new", [Rival(8, "old", "old")], share=share)[0] for share in (1.0, 0.2))
+    whole, part = (compare_with_rivals(frame, "new", [Rival(8, "old", "old")], share=share)[0] for share in (1.0, 0.2))
     assert part.p_differs == pytest.approx(min(1.0, 5 * whole.p_differs))
-    assert part.p_alike == pytest.approx(min(1.0, 5 * whole.p_alike))
+    assert part.p_equivalent == pytest.approx(min(1.0, 5 * whole.p_equivalent))
 
 
 def test_equal_samplers_are_told_apart_in_about_five_of_a_hundred_verdicts_however_often_one_looks():
@@ -90,27 +90,27 @@ def test_a_sampler_that_finds_the_same_is_equivalent_and_said_to_be():
     rng = np.random.default_rng(4)
     old = noisy(rng, 300)
     frame = lab({"new": np.clip(old + rng.normal(0, 0.05, 300), 0, 1), "old": old})
-    (item,) = compared_with(frame, "new", [Rival(8, "old", "old")])
+    (item,) = compare_with_rivals(frame, "new", [Rival(8, "old", "old")])
     assert item.is_decided
     assert not item.differs
-    said = verdict_sentence(item, frame, "new", {})
-    assert said.startswith("K = 8, new against old: equivalent within ±3 points: ")
-    assert compared_with(frame, "new", [Rival(8, "old", "old")], margin=0.1)[0].is_decided is False
+    sentence = verdict_sentence(item, frame, "new", {})
+    assert sentence.startswith("K = 8, new against old: equivalent within ±3 points: ")
+    assert compare_with_rivals(frame, "new", [Rival(8, "old", "old")], margin=0.1)[0].is_decided is False
 
 
 def test_questions_that_a_sampler_fails_on_count_as_0_and_are_said():
     frame = lab({"new": [1.0] * 40, "old": [1.0] * 40}, failed="new")
-    (item,) = compared_with(frame, "new", [Rival(8, "old", "old")])
+    (item,) = compare_with_rivals(frame, "new", [Rival(8, "old", "old")])
     assert item.overall.difference.value == pytest.approx(-0.1)
     assert item.overall.difference.questions == 40
-    said = verdict_sentence(item, frame, "new", {})
-    assert said.endswith("; new failed on 4 of 40 questions, counted as 0.")
+    sentence = verdict_sentence(item, frame, "new", {})
+    assert sentence.endswith("; new failed on 4 of 40 questions, counted as 0.")
 
 
 def test_questions_on_which_a_sampler_chose_fewer_frames_are_said():
     """A control at a small cost may have fewer frames to choose from than were asked: the difference is that, too."""
     frame = lab({"new": [1.0] * 40, "old": [0.5] * 40}, short="old", failed="old")
-    (item,) = compared_with(frame, "new", [Rival(8, "old", "old")])
+    (item,) = compare_with_rivals(frame, "new", [Rival(8, "old", "old")])
     assert verdict_sentence(item, frame, "new", {}).endswith(
         "; old chose fewer frames than asked on 8 of 40 questions."
     )
@@ -122,10 +122,10 @@ def test_the_sentence_names_the_cost_of_both():
     rng = np.random.default_rng(5)
     frame = lab({"new": noisy(rng, 200, 0.3), "old": noisy(rng, 200)}, pulls={"new": 19, "old": 2})
     frame["forward_equivalents"] = frame["n_pulls"].astype(float)
-    (item,) = compared_with(frame, "new", [Rival(8, "old", "old")])
-    said = verdict_sentence(item, frame, "new", by_length([item], frame, "new")[0])
-    assert "points more [+" in said
-    assert "; more on short, medium, long, hours; at 1.9 % of frames encoded (old 0.20 %)" in said
+    (item,) = compare_with_rivals(frame, "new", [Rival(8, "old", "old")])
+    sentence = verdict_sentence(item, frame, "new", by_length([item], frame, "new")[0])
+    assert "points more [+" in sentence
+    assert "; more on short, medium, long, hours; at 1.9 % of frames encoded (old 0.20 %)" in sentence
     table = verdict_table([item], frame, "new", by_length([item], frame, "new"))
     assert table.rows[0].figures[0].ours == pytest.approx(0.2)
 
@@ -133,8 +133,8 @@ def test_the_sentence_names_the_cost_of_both():
 def test_samplers_that_choose_the_same_have_an_interval():
     values = np.full(150, 0.5)
     frame = lab({"new": values, "old": values})
-    (item,) = compared_with(frame, "new", [Rival(8, "old", "old")])
-    assert item.is_alike
+    (item,) = compare_with_rivals(frame, "new", [Rival(8, "old", "old")])
+    assert item.is_equivalent
     table = verdict_table([item], frame, "new", by_length([item], frame, "new"))
     assert not any(figure.has_too_few_videos for figure in table.rows[0].figures)
 

@@ -11,7 +11,7 @@ from focus_eval.report.tables import results_table
 
 from .simulated import Simulation, simulate_run
 
-HERE = {"versions": {"transformers": "5.23.0", "lmms-eval": "0.7.3"}, "weights": "m@aaa"}
+IDENTITY = {"versions": {"transformers": "5.23.0", "lmms-eval": "0.7.3"}, "weights": "m@aaa"}
 NEWER = {"versions": {"transformers": "5.24.0", "lmms-eval": "0.7.3"}, "weights": "m@aaa"}
 
 
@@ -19,12 +19,12 @@ NEWER = {"versions": {"transformers": "5.24.0", "lmms-eval": "0.7.3"}, "weights"
 def run_with(tmp_path):
     """A run of two models and two samplers whose cells are described as told, by (model, sampler)."""
 
-    def made(told):
+    def made(identities):
         folder = simulate_run(tmp_path, Simulation(samplers=("uniform", "focus"), models=("llava", "qwen")))
         for file in (folder / "answers").glob("*/*.jsonl"):
             row = json.loads(file.read_text().splitlines()[0])
             sampler = "focus" if "focus" in file.parent.name else "uniform"
-            document = {"name": row["cell"], "identity": told(row["model"], sampler)}
+            document = {"name": row["cell"], "identity": identities(row["model"], sampler)}
             (file.parent / "cell.json").write_text(json.dumps(document))
         return load_run(folder)
 
@@ -32,11 +32,11 @@ def run_with(tmp_path):
 
 
 def test_answers_of_one_version_need_no_note(run_with):
-    assert run_with(lambda model, sampler: HERE).mixed_versions == ()
+    assert run_with(lambda model, sampler: IDENTITY).mixed_versions == ()
 
 
 def test_models_that_answered_under_different_versions_are_named(run_with):
-    run = run_with(lambda model, sampler: NEWER if model == "qwen" else HERE)
+    run = run_with(lambda model, sampler: NEWER if model == "qwen" else IDENTITY)
     (note,) = run.mixed_versions
     assert note == (
         "Answers of several versions: llava with lmms-eval 0.7.3, transformers 5.23.0; "
@@ -46,7 +46,7 @@ def test_models_that_answered_under_different_versions_are_named(run_with):
 
 
 def test_another_commit_of_one_models_weights_is_named(run_with):
-    run = run_with(lambda model, sampler: {**HERE, "weights": "m@bbb"} if sampler == "focus" else HERE)
+    run = run_with(lambda model, sampler: {**IDENTITY, "weights": "m@bbb"} if sampler == "focus" else IDENTITY)
     assert run.mixed_versions == (
         "Answers of several weights of llava: m@aaa, m@bbb.",
         "Answers of several weights of qwen: m@aaa, m@bbb.",

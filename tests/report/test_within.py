@@ -15,7 +15,6 @@ from focus_eval.benchmarks.registry import read_annotations, read_rates
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
 from focus_eval.report.clustered import clustered_fit, deviations
-from focus_eval.report.nearness import near_frames, nearness, spread
 from focus_eval.report.predict import (
     common_questions,
     expected_scores,
@@ -23,7 +22,7 @@ from focus_eval.report.predict import (
     predict,
     prediction_errors,
 )
-from focus_eval.report.recall import recall_within
+from focus_eval.report.recall import near_frames, nearness, recall_within, spread
 from focus_eval.report.within import deviation_by_frames, mean_over_seeds, measure_effects, within_fit
 
 
@@ -33,14 +32,14 @@ def published(shared):
     lines = pd.read_parquet(shared("data/field/lmms_logs/lvb_qwen2_5_vl_7b_32_frames_22_runs.parquet"))
     questions = {question.id: question for question in read_annotations("longvideobench", shared("data/lvb_val.json"))}
     rates = read_rates(shared("data/lvb_val_fps.csv"))
-    made = []
+    lines_made = []
     for line in lines.itertuples():
         question, rate = questions[line.id], rates[line.id]
         frames = np.linspace(0, rate.n_frames - 1, 32) if line.frames is None else np.asarray(line.frames, float)
         evidence, times = np.asarray(question.evidence_seconds), frames / float(rate.fps)
         recalls = recall_within(evidence, times, (1, 2, 5, 10))
         family = {"qwen2_5_vl": "uniform", "qwen2_5_vl_AKS": "AKS"}.get(line.run, "scenes")
-        made.append(
+        lines_made.append(
             {
                 "run": line.run,
                 "family": family,
@@ -56,7 +55,7 @@ def published(shared):
                 "spread": spread(times, duration_seconds=rate.duration_seconds),
             }
         )
-    return pd.DataFrame(made)
+    return pd.DataFrame(lines_made)
 
 
 @pytest.fixture(scope="module")
@@ -65,38 +64,38 @@ def long(published):
 
 
 def rounded(coefficient):
-    made = coefficient.estimate()
-    return [round(100 * value, 1) for value in (made.value, made.low, made.high)]
+    estimate = coefficient.estimate()
+    return [round(100 * value, 1) for value in (estimate.value, estimate.low, estimate.high)]
 
 
 def test_the_runs_accuracies_and_recalls_are_the_recorded_ones(published):
-    means = published.groupby("run")[["score", "recall@1", "recall@2", "recall@5"]].mean()
-    assert means.loc["qwen2_5_vl"].round(5).tolist() == [0.58340, 0.35408, 0.42430, 0.62947]
-    assert means.loc["qwen2_5_vl_AKS"].round(3).tolist() == [0.622, 0.629, 0.700, 0.770]
-    scenes = means.loc["qwen2_5_vl_n_scenes_10_detectors_pyscene_coefs_0.5"]
+    run_means = published.groupby("run")[["score", "recall@1", "recall@2", "recall@5"]].mean()
+    assert run_means.loc["qwen2_5_vl"].round(5).tolist() == [0.58340, 0.35408, 0.42430, 0.62947]
+    assert run_means.loc["qwen2_5_vl_AKS"].round(3).tolist() == [0.622, 0.629, 0.700, 0.770]
+    scenes = run_means.loc["qwen2_5_vl_n_scenes_10_detectors_pyscene_coefs_0.5"]
     assert scenes.round(3).tolist() == [0.610, 0.365, 0.441, 0.532]
 
 
 def test_evidence_in_view_adds_17_points_to_the_same_question(long):
     assert (len(long), long["question_id"].nunique(), long["video"].nunique()) == (21472, 976, 395)
-    found = {effect.measure: effect for effect in measure_effects(long, ["recall@1", "recall@5", "nearness"])}
-    assert rounded(found["recall@1"].alone) == [17.1, 11.9, 22.3]
-    assert rounded(found["recall@5"].alone) == [16.0, 11.5, 20.6]
-    assert rounded(found["recall@1"].question_only)[0] == 17.5
-    assert [round(found[name].correlation, 3) for name in found] == [0.166, 0.173, 0.191]
+    effects = {effect.measure: effect for effect in measure_effects(long, ["recall@1", "recall@5", "nearness"])}
+    assert rounded(effects["recall@1"].separate) == [17.1, 11.9, 22.3]
+    assert rounded(effects["recall@5"].separate) == [16.0, 11.5, 20.6]
+    assert rounded(effects["recall@1"].question_only)[0] == 17.5
+    assert [round(effects[name].correlation, 3) for name in effects] == [0.166, 0.173, 0.191]
 
 
 def test_near_frames_tell_more_than_recall_where_two_methods_differ(long):
-    both = {item.measure: rounded(item.together) for item in measure_effects(long, ["recall@2", "near_frames"])}
-    assert both == {"recall@2": [8.1, 0.7, 15.5], "near_frames": [3.9, 0.5, 7.2]}
+    effects = {item.measure: rounded(item.joint) for item in measure_effects(long, ["recall@2", "near_frames"])}
+    assert effects == {"recall@2": [8.1, 0.7, 15.5], "near_frames": [3.9, 0.5, 7.2]}
     two = long[long["family"] != "scenes"]
-    both = {item.measure: rounded(item.together) for item in measure_effects(two, ["recall@2", "near_frames"])}
-    assert both == {"recall@2": [0.5, -7.6, 8.5], "near_frames": [8.8, 3.6, 14.0]}
+    effects = {item.measure: rounded(item.joint) for item in measure_effects(two, ["recall@2", "near_frames"])}
+    assert effects == {"recall@2": [0.5, -7.6, 8.5], "near_frames": [8.8, 3.6, 14.0]}
 
 
 def test_the_first_near_frame_is_worth_most(long):
-    found = [(name, round(100 * mean, 1)) for name, mean, _ in deviation_by_frames(long)]
-    assert found == [("0", -3.8), ("1", 4.0), ("2 to 3", 2.8), ("4 to 7", 4.7), ("8 to 15", 2.3), ("16 and more", 6.1)]
+    groups = [(name, round(100 * mean, 1)) for name, mean, _ in deviation_by_frames(long)]
+    assert groups == [("0", -3.8), ("1", 4.0), ("2 to 3", 2.8), ("4 to 7", 4.7), ("8 to 15", 2.3), ("16 and more", 6.1)]
 
 
 def test_leaving_a_family_out_is_the_error_that_counts(published, long):
@@ -132,11 +131,11 @@ def test_cr2_is_what_its_definition_gives():
         meat += np.outer(score, score)
         parts.append((np.eye(60) - hat)[rows].T @ half @ design[rows] @ inverse)
     variance = inverse @ meat @ inverse
-    for at, made in enumerate(clustered_fit(scores, columns, videos)):
+    for at, coefficient in enumerate(clustered_fit(scores, columns, videos)):
         spread_of = np.array([part[:, at] for part in parts])
         spread_of = spread_of @ spread_of.T
         freedom = np.trace(spread_of) ** 2 / (spread_of**2).sum()
-        assert (made.value, made.error, made.freedom) == pytest.approx(
+        assert (coefficient.value, coefficient.error, coefficient.freedom) == pytest.approx(
             ((inverse @ design.T @ scores)[at], np.sqrt(variance[at, at]), freedom)
         )
 
@@ -147,7 +146,7 @@ def test_absorbing_groups_is_the_fit_with_a_column_for_each():
     videos = groups // 2
     scores = rng.normal(size=60) + groups
     dummies = np.eye(12)[groups][:, 1:]
-    absorbed = clustered_fit(scores, measure, videos, absorbed=groups)[0]
+    absorbed = clustered_fit(scores, measure, videos, groups=groups)[0]
     written = clustered_fit(scores, np.column_stack([measure, dummies]), videos)[0]
     assert (absorbed.value, absorbed.error, absorbed.freedom) == pytest.approx(
         (written.value, written.error, written.freedom)
@@ -159,8 +158,8 @@ def test_an_interval_from_five_videos_on_one_side_covers_93_percent():
     for _ in range(repeats):
         videos = np.repeat(np.arange(300), rng.integers(1, 6, 300))
         chance = 1 / (1 + np.exp(-(0.7 * rng.normal(size=300)[videos] + 0.3)))
-        made = clustered_fit((rng.random(videos.size) < chance).astype(float), (videos < 5)[:, None], videos)[0]
-        covered += made.estimate().low <= 0 <= made.estimate().high
+        coefficient = clustered_fit((rng.random(videos.size) < chance).astype(float), (videos < 5)[:, None], videos)[0]
+        covered += coefficient.estimate().low <= 0 <= coefficient.estimate().high
     assert covered / repeats > 0.92  # 0.80 with the cluster-robust variance and one degree less than videos
 
 
@@ -178,17 +177,17 @@ def planted(slope, *, questions=60, runs=4, seed=3):
 
 def test_a_planted_effect_is_found_and_an_idle_measure_adds_nothing():
     effects = {effect.measure: effect for effect in measure_effects(planted(0.25), ["x", "y"])}
-    assert effects["x"].alone.value == pytest.approx(0.25)
-    assert effects["x"].together.value == pytest.approx(0.25)
-    assert effects["y"].together.value == pytest.approx(0, abs=1e-9)
+    assert effects["x"].separate.value == pytest.approx(0.25)
+    assert effects["x"].joint.value == pytest.approx(0.25)
+    assert effects["y"].joint.value == pytest.approx(0, abs=1e-9)
 
 
 @given(st.lists(st.floats(-3, 3), min_size=60, max_size=60))
 def test_how_hard_a_question_is_moves_no_effect(levels):
     lines = planted(0.5)
     moved = lines["score"] + np.asarray(levels)[lines["question_id"].str[1:].astype(int)]
-    before, after = within_fit(lines, ["x"])[0], within_fit(lines.assign(score=moved), ["x"])[0]
-    assert after.value == pytest.approx(before.value, abs=1e-9)
+    original, shifted = within_fit(lines, ["x"])[0], within_fit(lines.assign(score=moved), ["x"])[0]
+    assert shifted.value == pytest.approx(original.value, abs=1e-9)
 
 
 def test_effects_within_questions_need_runs_that_differ():
@@ -205,15 +204,15 @@ def test_effects_within_questions_need_runs_that_differ():
 
 def test_seeds_of_a_question_count_as_one_answer():
     lines = planted(0.5).assign(seed=0)
-    twice = pd.concat([lines, lines.assign(seed=1, score=lines["score"] + 1)])
-    made = mean_over_seeds(twice[["run", "question_id", "video", "score"]], ["score"])
-    assert len(made) == len(lines)
-    assert made["score"].mean() == pytest.approx(lines["score"].mean() + 0.5)
+    two_seeds = pd.concat([lines, lines.assign(seed=1, score=lines["score"] + 1)])
+    averaged = mean_over_seeds(two_seeds[["run", "question_id", "video", "score"]], ["score"])
+    assert len(averaged) == len(lines)
+    assert averaged["score"].mean() == pytest.approx(lines["score"].mean() + 0.5)
 
 
 def test_deviations_are_from_the_mean_of_the_group():
-    found = deviations(np.array([1.0, 3.0, 10.0]), np.array([0, 0, 1]))
-    assert found.tolist() == [-1.0, 1.0, 0.0]
+    result = deviations(np.array([1.0, 3.0, 10.0]), np.array([0, 0, 1]))
+    assert result.tolist() == [-1.0, 1.0, 0.0]
 
 
 def test_measures_of_nearness_by_hand():
@@ -228,46 +227,46 @@ def lines_of(families, *, k=32):
     """Answers to 40 questions: a family's runs see a share of the evidence, and every share is worth 20 points."""
     rng = np.random.default_rng(4)
     level = rng.uniform(0.2, 0.7, 40)
-    made = []
+    answers = []
     for family, shares in families.items():
         for number, share in enumerate(shares):
-            seen = (rng.random(40) < share).astype(float)
+            in_view = (rng.random(40) < share).astype(float)
             for question in range(40):
-                made.append(
+                answers.append(
                     {
                         "question_id": f"q{question}",
                         "run": f"{family}{number}",
                         "family": family,
                         "k": k,
-                        "score": level[question] + 0.2 * seen[question],
-                        "recall@2": seen[question],
-                        "near_frames": seen[question],
-                        "nearness": seen[question],
+                        "score": level[question] + 0.2 * in_view[question],
+                        "recall@2": in_view[question],
+                        "near_frames": in_view[question],
+                        "nearness": in_view[question],
                     }
                 )
-    return pd.DataFrame(made)
+    return pd.DataFrame(answers)
 
 
 def test_a_prediction_is_exact_where_the_score_follows_the_measure():
     answers = lines_of({"a": [0.2, 0.3], "b": [0.5], "c": [0.9]})
     error = prediction_errors(answers)[0]
     assert error.root_mean_square == pytest.approx(0, abs=1e-9)
-    chosen = answers[answers["run"] == "b0"]
-    made = predict(answers, chosen, error)
-    assert made.value == pytest.approx(chosen["score"].mean())
-    assert (made.questions, made.outside) == (40, "")
-    assert expected_scores(answers, chosen, ["recall@2"]) == pytest.approx(chosen["score"].to_numpy())
+    selection = answers[answers["run"] == "b0"]
+    prediction = predict(answers, selection, error)
+    assert prediction.value == pytest.approx(selection["score"].mean())
+    assert (prediction.questions, prediction.outside) == (40, "")
+    assert expected_scores(answers, selection, ["recall@2"]) == pytest.approx(selection["score"].to_numpy())
 
 
 def test_a_selection_outside_what_the_logs_cover_gets_no_figure():
     answers = lines_of({"a": [0.2, 0.3], "b": [0.4], "c": [0.5]})
     error = prediction_errors(answers)[0]
-    chosen = answers[answers["run"] == "b0"]
-    assert predict(answers, chosen.assign(k=64), error).outside == "K = 64, the logs have 32"
-    beyond = chosen.assign(**{"recall@2": 1.0, "nearness": 1.0, "near_frames": 1.0})
-    assert predict(answers, beyond, error).value is None
-    assert "is 1.000, the logs have" in predict(answers, beyond, error).outside
-    assert predict(answers, chosen.assign(question_id="z"), error).outside == "no question in common with the logs"
+    selection = answers[answers["run"] == "b0"]
+    assert predict(answers, selection.assign(k=64), error).outside == "K = 64, the logs have 32"
+    extreme = selection.assign(**{"recall@2": 1.0, "nearness": 1.0, "near_frames": 1.0})
+    assert predict(answers, extreme, error).value is None
+    assert "is 100.0 %, the logs have" in predict(answers, extreme, error).outside
+    assert predict(answers, selection.assign(question_id="z"), error).outside == "no question in common with the logs"
 
 
 def test_an_error_needs_three_families_and_a_pattern_that_fits():
@@ -303,42 +302,42 @@ def annotated(shared):
 
 
 def called(*arguments, exit_code=0):
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
-    assert done.exit_code == exit_code, done.output
-    return " ".join(done.output.split())
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+    assert result.exit_code == exit_code, result.output
+    return " ".join(result.output.split())
 
 
 def test_evidence_compares_each_question_with_itself_over_several_runs(imported):
-    said = called("evidence", *imported, "--within", "--measure", "recall@2", "--measure", "near_frames")
-    assert "2,928 answers to 976 questions on 395 videos" in said
-    assert "Answers by the number of frames within 5 s of the one moment" in said
-    assert "Alone" in said
-    done = CliRunner().invoke(app, ["evidence", str(imported[0]), "--within"])
-    assert "need one model's answers from two selections" in str(done.exception)
-    done = CliRunner().invoke(app, ["evidence", *map(str, imported), "--within", "--measure", "recall@3"])
-    assert "unknown measure 'recall@3'" in str(done.exception)
-    done = CliRunner().invoke(app, ["evidence", str(imported[0]), "--measure", "nearness"])
-    assert "--measure goes with --within" in str(done.exception)
+    output = called("evidence", *imported, "--within", "--measure", "recall@2", "--measure", "near_frames")
+    assert "2,928 answers to 976 questions on 395 videos" in output
+    assert "Answers by the number of frames within 5 s of the one moment" in output
+    assert "Alone" in output
+    result = CliRunner().invoke(app, ["evidence", str(imported[0]), "--within"])
+    assert "need one model's answers from two selections" in str(result.exception)
+    result = CliRunner().invoke(app, ["evidence", *map(str, imported), "--within", "--measure", "recall@3"])
+    assert "unknown measure 'recall@3'" in str(result.exception)
+    result = CliRunner().invoke(app, ["evidence", str(imported[0]), "--measure", "nearness"])
+    assert "--measure goes with --within" in str(result.exception)
 
 
 def test_predict_gives_an_interval_and_refuses_what_the_logs_do_not_cover(shared, imported):
     logs = [item for folder in imported for item in ("--logs", folder)]
     arguments = [*logs, *annotated(shared), "--min-seconds", "180"]
     file = shared("data/field/selections/aks_lvb_blip_32_yunseok.json.gz")
-    said = called("predict", f"BLIP={file}", *arguments)
-    assert re.search(r"BLIP, K = 32 \d\d\.\d \[\d\d\.\d, \d\d\.\d\] 976", said)
-    assert "lvb_aks" in said
+    output = called("predict", f"BLIP={file}", *arguments)
+    assert re.search(r"BLIP, K = 32 \d\d\.\d \[\d\d\.\d, \d\d\.\d\] 976", output)
+    assert "lvb_aks" in output
     tspo = shared("data/field/selections/tspo_longvideobench_64.json.gz")
-    said = called("predict", f"TSPO={tspo}", *arguments, exit_code=1)
-    assert "K = 64, the logs have 32" in said
-    done = CliRunner().invoke(app, [str(item) for item in ["predict", f"B={file}", *arguments, "--family", "all=*"]])
-    assert "1 families of runs (all)" in str(done.exception)
+    output = called("predict", f"TSPO={tspo}", *arguments, exit_code=1)
+    assert "K = 64, the logs have 32" in output
+    result = CliRunner().invoke(app, [str(item) for item in ["predict", f"B={file}", *arguments, "--family", "all=*"]])
+    assert "1 families of runs (all)" in str(result.exception)
 
 
 def test_several_models_stand_side_by_side(shared):
     arguments = ["evidence", *annotated(shared), "--format", "toolmerge", "--within"]
     for k, name in ((8, "first"), (32, "first"), (8, "second"), (32, "second")):
         arguments += ["--selections", f"t={shared(f'data/toolmerge_qwen3_lvb_{k}.json')}", "--model", name]
-    said = called(*arguments)
-    assert "longvideobench, first: 1,952 answers" in said
-    assert "longvideobench, second: 1,952 answers" in said
+    output = called(*arguments)
+    assert "longvideobench, first: 1,952 answers" in output
+    assert "longvideobench, second: 1,952 answers" in output

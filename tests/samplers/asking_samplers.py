@@ -21,9 +21,9 @@ class AsksForAll(AskingSampler):
         frames = np.unique(np.linspace(0, request.video.n_frames - 1, 2 * request.n_wanted).astype(int))
         cues = request.llm.ask(f"What shows {request.question}?", max_tokens=16).splitlines()
         pictures = request.ledger.look(frames[:4], size=16)
-        seen = request.llm.yes("Is it there?", pictures)
+        probabilities = request.llm.yes("Is it there?", pictures)
         values = np.maximum(request.ledger.relevance(frames), request.ledger.relevance(frames, cues[0]))
-        values[: len(seen)] += seen
+        values[: len(probabilities)] += probabilities
         facts = {"query": request.query, "options": list(request.options), "said": len(request.subtitles)}
         best = frames[np.argsort(-values, kind="stable")[: request.n_wanted]]
         return Choice(keyframes=best, facts={**facts, "pixels": int(sum(p.sum(dtype=int) for p in pictures))})

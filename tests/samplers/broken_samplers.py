@@ -149,7 +149,7 @@ class OwnGenerator(Fine):
         return Choice(keyframes=np.random.default_rng().permutation(request.video.n_frames)[: request.n_wanted])
 
 
-SEEN: list[int] = []
+PAST_QUESTIONS: list[int] = []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,9 +159,9 @@ class Remembers(Fine):
     name = "remembers"
 
     def choose(self, request):
-        SEEN.append(request.video.n_frames)
+        PAST_QUESTIONS.append(request.video.n_frames)
         frames = np.arange(request.video.n_frames)
-        return Choice(keyframes=np.roll(frames, max(SEEN) - frames.size)[: request.n_wanted])
+        return Choice(keyframes=np.roll(frames, max(PAST_QUESTIONS) - frames.size)[: request.n_wanted])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,15 +176,17 @@ class HashesText(Fine):
         return Choice(keyframes=frames)
 
 
-@dataclass(frozen=True, kw_only=True)
-class StartsAtTheHour(Fine):
-    """The hour of day is the seed: the same all through one run."""
+OFFSET = np.random.default_rng().integers(2**40)
 
-    name = "starts_at_the_hour"
+
+@dataclass(frozen=True, kw_only=True)
+class DrawsWhenImported(Fine):
+    """A draw at the top of the file: the same all through one run."""
+
+    name = "draws_when_imported"
 
     def choose(self, request):
-        frames = (int(time.time() // 3600) + np.arange(request.n_wanted)) % request.video.n_frames
-        return Choice(keyframes=frames)
+        return Choice(keyframes=(OFFSET + np.arange(request.n_wanted)) % request.video.n_frames)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,5 +293,5 @@ class LoopsOverFrames(Fine):
 @dataclass(frozen=True, kw_only=True)
 class KeepsAList(Fine):
     name = "keeps_a_list"
-    seen: list | None = None
+    history: list | None = None
     marks: list = ()

@@ -1,4 +1,4 @@
-"""Samplers that cheat, each in one way; `test_cheats` asks what each of them gets.
+"""Samplers that get at more than their request, each in one way, by mistake or on purpose; used by `test_cheats`.
 
 Each does what an honest sampler does where its trick fails: `Even` an even grid without pulls, `Best` the best of twice
 as many even pulls.
@@ -6,17 +6,12 @@ as many even pulls.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
-import mmap
-import os
-import subprocess
 import sys
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -33,9 +28,11 @@ class Even(FrameSampler):
     name, source, needs_encoder = "even", "test", False
 
     def choose(self, request):
-        found = self.evidence(request)
+        evidence_times = self.evidence(request)
         grid = np.linspace(0, request.video.n_frames - 1, request.n_wanted).astype(int)
-        frames = np.minimum(np.round(np.array(found) * request.video.fps), request.video.n_frames - 1).astype(int)
+        frames = np.minimum(np.round(np.array(evidence_times) * request.video.fps), request.video.n_frames - 1).astype(
+            int
+        )
         first = dict.fromkeys([*frames.tolist(), *grid.tolist(), *range(request.video.n_frames)])
         return Choice(keyframes=np.array([*first][: request.n_wanted]))
 
@@ -50,12 +47,12 @@ class Best(FrameSampler):
 
     def choose(self, request):
         frames = np.unique(np.linspace(0, request.video.n_frames - 1, 2 * request.n_wanted).astype(int))
-        known = {**dict(zip(frames.tolist(), request.ledger.relevance(frames).tolist(), strict=True))}
-        known |= self.more(request, known)
-        best = sorted(known, key=lambda frame: (-known[frame], frame))
+        scored = {**dict(zip(frames.tolist(), request.ledger.relevance(frames).tolist(), strict=True))}
+        scored |= self.more(request, scored)
+        best = sorted(scored, key=lambda frame: (-scored[frame], frame))
         return Choice(keyframes=np.array(best[: request.n_wanted]))
 
-    def more(self, request, known):
+    def more(self, request, relevance):
         """Relevance that nobody counts, where the trick gets some."""
         return {}
 
@@ -64,8 +61,8 @@ def evidence_in(values, video):
     """The evidence of the first among `values` that is a question about `video`."""
     for value in values:
         with suppress(Exception):
-            about = value if hasattr(value, "n_frames") else value.info
-            if about.n_frames == video.n_frames and len(value.evidence_seconds):
+            video_info = value if hasattr(value, "n_frames") else value.info
+            if video_info.n_frames == video.n_frames and len(value.evidence_seconds):
                 return tuple(value.evidence_seconds)
     return ()
 
@@ -114,56 +111,12 @@ class RemembersTheSeed(Even):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadsTheRun(Even):
-    """The seed stands in the folder that the run writes to."""
-
-    name = "reads_the_run"
-
-    def evidence(self, request):
-        for file in Path.cwd().glob("**/run.json"):
-            with suppress(OSError):
-                return of_seed(json.loads(file.read_text())["simulation"]["seed"], request.video)
-        return ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReadsTheRunInC(Even):
-    """The same by the C library: what Python cannot see, it cannot refuse."""
-
-    name = "reads_the_run_in_c"
-
-    def evidence(self, request):
-        libc, text = ctypes.CDLL(None), ctypes.create_string_buffer(1 << 16)
-        for file in Path.cwd().glob("**/run.json"):
-            opened = libc.open(os.fsencode(file), os.O_RDONLY)
-            libc.read(opened, text, len(text))
-            libc.close(opened)
-            seed = int(text.value.split(b'"seed":')[1].split(b",")[0])
-            return of_seed(seed, request.video)
-        return ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class AsksAnotherProgram(Even):
-    """Another program may read what this one may not."""
-
-    name = "asks_another_program"
-
-    def evidence(self, request):
-        for file in Path.cwd().glob("**/run.json"):
-            with suppress(OSError):
-                text = subprocess.run(["cat", file], capture_output=True, check=True).stdout
-                return of_seed(json.loads(text)["simulation"]["seed"], request.video)
-        return ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class PullsByTheClosure(Best):
     """The function behind the ledger counts nothing."""
 
     name = "pulls_by_the_closure"
 
-    def more(self, request, known):
+    def more(self, request, relevance):
         frames = np.arange(0, request.video.n_frames, 5)
         with suppress(Exception):
             return dict(zip(frames.tolist(), request.ledger._pull(frames).tolist(), strict=True))
@@ -176,11 +129,11 @@ class PullsByThePipe(Best):
 
     name = "pulls_by_the_pipe"
 
-    def more(self, request, known):
-        frames = np.setdiff1d(np.arange(0, request.video.n_frames, 25), [*known])
+    def more(self, request, relevance):
+        frames = np.setdiff1d(np.arange(0, request.video.n_frames, 25), [*relevance])
         for line in gc.get_objects():
             if type(line) is Connection:
-                line.send_bytes(b'{"pull": "relevance", "also": {}}')
+                line.send_bytes(b'{"pull": "relevance", "keywords": {}}')
                 line.send_bytes(frames.tobytes())
                 values, _ = line.recv()
                 return dict(zip(frames.tolist(), values.tolist(), strict=True))
@@ -193,15 +146,15 @@ class PatchesTheLedger(Best):
 
     name = "patches_the_ledger"
 
-    def more(self, request, known):
+    def more(self, request, scored):
         Ledger._record = lambda ledger, frames, relevance: None
         Ledger.n_pulls = property(lambda ledger: 0)
         recall.recall_within = lambda evidence, times, distances, **_: np.ones(len(distances))
-        frames = np.setdiff1d(np.arange(0, request.video.n_frames, 25), [*known])
+        frames = np.setdiff1d(np.arange(0, request.video.n_frames, 25), [*scored])
         return dict(zip(frames.tolist(), request.ledger.relevance(frames).tolist(), strict=True))
 
 
-SEEN = {}
+RELEVANCE_BY_VIDEO = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,10 +163,13 @@ class RemembersPulls(Best):
 
     name = "remembers_pulls"
 
-    def more(self, request, known):
-        before = SEEN.get(request.video.n_frames, {})
-        SEEN[request.video.n_frames] = {**before, **known}
-        return before
+    def more(self, request, relevance):
+        earlier = RELEVANCE_BY_VIDEO.get(request.video.n_frames, {})
+        RELEVANCE_BY_VIDEO[request.video.n_frames] = {**earlier, **relevance}
+        return earlier
+
+
+CACHE = tempfile.TemporaryDirectory()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,43 +178,14 @@ class RemembersOnDisk(Best):
 
     name = "remembers_on_disk"
 
-    def more(self, request, known):
-        file = Path(tempfile.gettempdir(), f"focus-eval-cheat-{request.video.n_frames}.json")
-        before = {}
+    def more(self, request, relevance):
+        file = Path(CACHE.name, f"{request.video.n_frames}.json")
+        earlier = {}
         with suppress(OSError):
-            before = {int(frame): value for frame, value in json.loads(file.read_text()).items()}
+            earlier = {int(frame): value for frame, value in json.loads(file.read_text()).items()}
         with suppress(OSError):
-            file.write_text(json.dumps({**before, **known}))
-        return before
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharesMemory(Best):
-    """The same in memory that all processes forked from one share."""
-
-    name = "shares_memory"
-
-    def more(self, request, known):
-        return dict.fromkeys(range(0, request.video.n_frames, 7), 1.0) if MEMORY[:1] == b"x" else self.keep()
-
-    def keep(self):
-        MEMORY[:1] = b"x"
-        return {}
-
-
-MEMORY = bytearray(1)
-with suppress(OSError):
-    MEMORY = mmap.mmap(-1, 1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TurnsWithTheClock(Even):
-    """Lucky at some hours: run it until it wins."""
-
-    name = "turns_with_the_clock"
-
-    def evidence(self, request):
-        return (float(datetime.now().hour), float(datetime.now().day))
+            file.write_text(json.dumps({**earlier, **relevance}))
+        return earlier
 
 
 @dataclass(frozen=True, kw_only=True)

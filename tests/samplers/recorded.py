@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.samplers.worlds import World
+from focus_eval.samplers.contract import ArraySource
 
 FOLDER = Path(__file__).resolve().parents[1] / "recorded"
 
@@ -31,6 +31,6 @@ def recorded_relevance(trace: dict[str, Any]) -> np.ndarray:
     return np.minimum(np.maximum(relevance, 0.0), 1.0)
 
 
-def recorded_world(case: dict[str, Any]) -> World:
+def recorded_world(case: dict[str, Any]) -> ArraySource:
     """Return the world that a case was recorded in."""
-    return World(recorded_relevance(case["trace"]))
+    return ArraySource(recorded_relevance(case["trace"]))

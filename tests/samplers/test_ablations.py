@@ -10,13 +10,13 @@ from focus_eval.samplers.bandit import Arms, best_first, equal_clips
 
 # Sixteen arms of 16 s, one frame a second. Flat ones keep their mean, the others swing between 0 and twice their mean.
 VIDEO = VideoInfo(256, 1.0)
-MEANS = np.tile([0.42, 0.30, 0.34, 0.38], 4) + np.arange(16) / 2000
+ARM_MEANS = np.tile([0.42, 0.30, 0.34, 0.38], 4) + np.arange(16) / 2000
 SWINGS = np.tile([False, True, True, True], 4)
 
 
 def relevance(frames):
     arm = frames // 16
-    return np.where(SWINGS[arm], np.where(frames % 2, 2 * MEANS[arm], 0.0), MEANS[arm])
+    return np.where(SWINGS[arm], np.where(frames % 2, 2 * ARM_MEANS[arm], 0.0), ARM_MEANS[arm])
 
 
 def select(name, seed=0):
@@ -32,7 +32,7 @@ def some_arms():
 
 def test_the_world_tells_means_from_optimistic_means():
     arms = some_arms()
-    assert arms.mean == pytest.approx(MEANS)
+    assert arms.mean == pytest.approx(ARM_MEANS)
     by_mean, by_optimism = (set(np.argsort(-values)[:4]) for values in (arms.mean, arms.mean + arms.radius))
     assert by_mean.isdisjoint(by_optimism)
 
@@ -48,16 +48,16 @@ def test_focus_m_explores_nothing_whatever_the_arms_vary():
 def test_focus_m_looks_closer_at_the_arms_of_the_highest_mean_and_focus_at_others(name, trusts_means):
     agreed = []
     for seed in range(40):
-        chosen = make_sampler(name).select(VIDEO, k=8, pull=relevance, rng=np.random.default_rng(seed))
-        arm, n_coarse = chosen.pulled_frames // 16, 3 * 16
-        means = np.bincount(arm[:n_coarse], weights=chosen.pulled_relevance[:n_coarse]) / 3
+        selection = make_sampler(name).select(VIDEO, k=8, pull=relevance, rng=np.random.default_rng(seed))
+        arm, n_coarse = selection.pulled_frames // 16, 3 * 16
+        arm_means = np.bincount(arm[:n_coarse], weights=selection.pulled_relevance[:n_coarse]) / 3
         closer = set(arm[n_coarse:].tolist())
-        agreed.append(closer == set(best_first(means)[: len(closer)].tolist()))
+        agreed.append(closer == set(best_first(arm_means)[: len(closer)].tolist()))
     assert all(agreed) == trusts_means
 
 
 def test_focus_c_takes_its_keyframes_from_the_arms_of_the_highest_mean():
     selection = select("focus_c")
-    best = set(np.argsort(-MEANS)[:4].tolist())
+    best = set(np.argsort(-ARM_MEANS)[:4].tolist())
     assert {clip.start // 16 for clip in selection.clips if clip.is_final} == best
     assert {frame // 16 for frame in selection.keyframes} <= best

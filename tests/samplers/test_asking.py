@@ -9,9 +9,18 @@ import pytest
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.core.errors import AnswerError, BrokenContract, EncoderError, InvalidInput
-from focus_eval.samplers.contract import TEXTS, Case, World, broken_promises, bumpy, check_sampler, fingerprint, select
+from focus_eval.samplers.contract import (
+    TEXTS,
+    ArraySource,
+    Case,
+    broken_promises,
+    bumpy,
+    check_sampler,
+    fingerprint,
+    select,
+)
 from focus_eval.samplers.ledger import Ledger
-from focus_eval.samplers.registry import make_here
+from focus_eval.samplers.registry import make_in_this_process
 
 FILE = Path(__file__).with_name("asking_samplers.py")
 ASKS = f"{FILE}:AsksForAll"
@@ -21,17 +30,17 @@ VIDEO = VideoInfo(100, 10.0)
 
 @pytest.fixture
 def ledger():
-    world = World(bumpy(100))
+    world = ArraySource(bumpy(100))
     return Ledger(world, VIDEO, budget=6, query="a dog", look=world.look)
 
 
 def test_every_frame_and_text_is_a_pull_of_its_own(ledger):
     ledger.relevance(np.array([1, 2]))
     ledger.relevance(np.array([3]), "a dog")
-    other = ledger.relevance(np.array([2, 9]), "a cat")
+    cat_relevance = ledger.relevance(np.array([2, 9]), "a cat")
     assert ledger.frames.tolist() == [1, 2, 3]
     assert [(pulls.text, pulls.frames.tolist()) for pulls in ledger.text_pulls] == [("a cat", [2, 9])]
-    assert ledger.text_pulls[0].relevance.tolist() == other.tolist()
+    assert ledger.text_pulls[0].relevance.tolist() == cat_relevance.tolist()
     assert ledger.n_pulls == 5
     with pytest.raises(BrokenContract, match="frame 9 pulled for 'a cat' twice"):
         ledger.relevance(np.array([9]), "a cat")
@@ -59,37 +68,42 @@ def test_looks_are_counted_apart_from_pulls_and_may_come_again(ledger):
     with pytest.raises(InvalidInput, match="size of a picture must be at least 1"):
         ledger.look(np.array([1]), size=0)
     with pytest.raises(InvalidInput, match="no pictures to look at"):
-        Ledger(World(bumpy(100)), VIDEO).look(np.array([1]))
+        Ledger(ArraySource(bumpy(100)), VIDEO).look(np.array([1]))
 
 
 def test_a_sampler_in_a_process_of_its_own_asks_and_is_told_the_same():
-    here, there = select(make_here(ASKS), CASE), select(make_sampler(ASKS), CASE)
-    assert fingerprint(here) == fingerprint(there)
-    assert here.facts == there.facts == {
-        "query": TEXTS.query, "options": list(TEXTS.options), "said": 2, "pixels": here.facts["pixels"],
+    in_process, in_subprocess = select(make_in_this_process(ASKS), CASE), select(make_sampler(ASKS), CASE)
+    assert fingerprint(in_process) == fingerprint(in_subprocess)
+    assert in_process.facts == in_subprocess.facts == {
+        "query": TEXTS.query, "options": list(TEXTS.options), "said": 2, "pixels": in_process.facts["pixels"],
     }  # fmt: skip
     # A text of 53 characters; one of 12 for each of four pictures, whose 16 x 9 pixels are less than a token.
-    assert dict(there.asked) == {"calls": 5, "images": 4, "tokens_sent": 14 + 4 * (3 + 1), "tokens_back": 16 + 4}
-    assert there.looked_frames.size == 4
-    assert there.n_pulls == 32
-    assert there.encoded_frames.size == 16
+    assert dict(in_subprocess.model_usage) == {
+        "calls": 5,
+        "images": 4,
+        "tokens_sent": 14 + 4 * (3 + 1),
+        "tokens_back": 16 + 4,
+    }
+    assert in_subprocess.looked_frames.size == 4
+    assert in_subprocess.n_pulls == 32
+    assert in_subprocess.encoded_frames.size == 16
 
 
 def test_the_suite_takes_a_sampler_that_asks_and_sees_what_it_breaks():
     assert check_sampler(ASKS).broken == ()
-    assert broken_promises(make_here(f"{FILE}:SeesAFloat"), CASE).keys() == {"asks"}
+    assert broken_promises(make_in_this_process(f"{FILE}:SeesAFloat"), CASE).keys() == {"asks"}
 
 
 def test_the_error_of_a_model_ends_the_question_in_both_processes():
-    for sampler in (make_here(ASKS), make_sampler(ASKS)):
+    for sampler in (make_in_this_process(ASKS), make_sampler(ASKS)):
         with pytest.raises(AnswerError, match="does not answer"):
             select(sampler, Case(500, 8, pattern="not a number"))
 
 
 def test_a_sampler_without_a_model_is_refused_and_one_that_asks_unasked_too():
     with pytest.raises(InvalidInput, match="asks a model: name one"):
-        make_here(ASKS).select(VIDEO, k=2, pull=World(bumpy(100)), rng=np.random.default_rng(0))
-    sampler = make_here(ASKS)
+        make_in_this_process(ASKS).select(VIDEO, k=2, pull=ArraySource(bumpy(100)), rng=np.random.default_rng(0))
+    sampler = make_in_this_process(ASKS)
     object.__setattr__(sampler, "needs_llm", False)
     with pytest.raises(BrokenContract, match="derive it from AskingSampler"):
         select(sampler, CASE)

@@ -73,9 +73,9 @@ def test_frames_of_arms_come_arm_after_arm_as_asked():
 )
 def test_the_nearest_pull_is_the_nearest_and_the_earlier_of_two(pulled, frames):
     # The reward of a pull is its own frame number, so that the answer names the pull.
-    found = nearest_pulled(np.array(frames), np.array(pulled), np.array(pulled, dtype=float))
+    nearest = nearest_pulled(np.array(frames), np.array(pulled), np.array(pulled, dtype=float))
     expected = [min(sorted(pulled), key=lambda pull, frame=frame: abs(pull - frame)) for frame in frames]
-    assert found.tolist() == expected
+    assert nearest.tolist() == expected
 
 
 # Are arm statistics those of the rewards, however these arrive?
@@ -191,9 +191,9 @@ def test_even_shares_are_the_rounded_share_adjusted_to_the_sum(k, n):
 def test_shares_within_capacity_lose_nothing(capacities, k, data):
     capacities = np.array(capacities)
     shares = even_shares(k, data.draw(st.integers(1, capacities.size)))
-    given_ = within_capacity(shares, capacities)
-    assert (given_ <= capacities).all()
-    assert given_.sum() == min(k, capacities.sum())
+    granted = within_capacity(shares, capacities)
+    assert (granted <= capacities).all()
+    assert granted.sum() == min(k, capacities.sum())
 
 
 def test_shares_that_fit_are_left_alone():

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo, make_sampler
+from focus_eval.samplers.contract import ArraySource, bumpy
 from focus_eval.samplers.coverage import one_fps
 from focus_eval.samplers.maxinfo import largest_volume_rows
 from focus_eval.samplers.mdp3 import best_list, greedy, multi_gaussian
 from tests.samplers.recorded import recorded_cases, recorded_world
-from tests.samplers.worlds import World, bumpy
 
 NTSC = 30000 / 1001
 
 
 def run(name, video, *, k, world=None, rng=0, **options):
-    world = World(bumpy(video.n_frames)) if world is None else world
+    world = ArraySource(bumpy(video.n_frames)) if world is None else world
     return make_sampler(name, **options).select(video, k=k, pull=world, rng=np.random.default_rng(rng))
 
 
@@ -56,7 +56,7 @@ def test_random_draws_every_frame_alike():
 def test_topk_keeps_the_best_candidates_and_the_earlier_of_equal_ones():
     relevance = np.zeros(300)
     relevance[[60, 150, 151]] = [0.9, 0.8, 1.0]  # frame 151 is no candidate
-    assert run("topk", VideoInfo(300, 30.0), k=4, world=World(relevance)).keyframes == (0, 30, 60, 150)
+    assert run("topk", VideoInfo(300, 30.0), k=4, world=ArraySource(relevance)).keyframes == (0, 30, 60, 150)
 
 
 # AKS -----------------------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def test_aks_gives_the_frames_of_every_recorded_case():
 
 
 def test_aks_that_never_splits_is_topk():
-    video, world = VideoInfo(20_000, 25.0), World(bumpy(20_000))
+    video, world = VideoInfo(20_000, 25.0), ArraySource(bumpy(20_000))
     assert (
         run("aks", video, k=32, world=world, max_depth=0).keyframes == run("topk", video, k=32, world=world).keyframes
     )
@@ -93,14 +93,14 @@ def test_aks_rounds_the_share_of_a_segment_down_and_says_so():
 
 
 def test_aks_dense_is_aks_where_every_frame_is_a_candidate():
-    world = World(bumpy(3000))
+    world = ArraySource(bumpy(3000))
     at_one_fps = run("aks", VideoInfo(3000, 1.0), k=16, world=world)
     assert run("aks_dense", VideoInfo(3000, 30.0), k=16, world=world).keyframes == at_one_fps.keyframes
 
 
 def test_aks_takes_flat_relevance_for_zeros():
     video = VideoInfo(6400, 10.0)
-    flat, zeros = (run("aks", video, k=64, world=World(np.full(6400, value))) for value in (0.7, 0.0))
+    flat, zeros = (run("aks", video, k=64, world=ArraySource(np.full(6400, value))) for value in (0.7, 0.0))
     assert flat.keyframes == zeros.keyframes
     assert len(flat.keyframes) == 64
 
@@ -120,7 +120,7 @@ def test_qframe_gives_the_best_frames_the_most_pixels():
     relevance = np.zeros(12_800)
     event = np.linspace(0, 12_799, 128).astype(int)[40:44]
     relevance[event] = 1.0
-    selection = run("qframe", VideoInfo(12_800, 30.0), k=8, world=World(relevance))
+    selection = run("qframe", VideoInfo(12_800, 30.0), k=8, world=ArraySource(relevance))
     sharpest = {frame for frame, scale in zip(selection.keyframes, selection.scales, strict=True) if scale == 1 / 2}
     assert sharpest == set(event.tolist())
 
@@ -135,7 +135,8 @@ def test_qframe_ranks_like_a_draw_from_the_softmax():
     relevance = np.full(128, 0.5)
     relevance[3] = 0.5 + 0.8 * np.log(20) / 20  # logits are 20 times relevance: 20 times as likely as each other frame
     first = [
-        3 in run("qframe", VideoInfo(128, 1.0), k=1, world=World(relevance), rng=seed, fixed_frames=True).keyframes
+        3
+        in run("qframe", VideoInfo(128, 1.0), k=1, world=ArraySource(relevance), rng=seed, fixed_frames=True).keyframes
         for seed in range(1500)
     ]
     assert np.mean(first) == pytest.approx(20 / 147, abs=0.03)
@@ -145,21 +146,21 @@ def test_qframe_ranks_like_a_draw_from_the_softmax():
 
 
 def test_bolt_on_flat_relevance_is_evenly_spread():
-    frames = run("bolt", VideoInfo(6400, 1.0), k=8, world=World(np.full(6400, 0.4))).keyframes
+    frames = run("bolt", VideoInfo(6400, 1.0), k=8, world=ArraySource(np.full(6400, 0.4))).keyframes
     assert np.array(frames) / 6400 == pytest.approx(np.linspace(1 / 8, 7 / 8, 8), abs=1e-3)
 
 
 def test_bolt_repeats_a_frame_that_holds_most_of_the_relevance():
     relevance = np.zeros(300)
     relevance[90] = 1.0
-    selection = run("bolt", VideoInfo(300, 30.0), k=4, world=World(relevance))
+    selection = run("bolt", VideoInfo(300, 30.0), k=4, world=ArraySource(relevance))
     assert selection.keyframes == (90, 90, 90, 90)
     assert selection.facts["unique_keyframes"] == 1
 
 
 def test_bolt_sums_shares_and_not_weights():
     # Levels fall on steps of the sum here: dividing after summing gives other frames at k = 5 and 20.
-    world = World(np.tile([1.0, 0.1, 0.2, 0.7], 40))
+    world = ArraySource(np.tile([1.0, 0.1, 0.2, 0.7], 40))
     for k in (5, 10, 20, 40):
         selection = run("bolt", VideoInfo(160, 1.0), k=k, world=world, power=1.0)
         weights = (world.values - 0.1) / (1.0 - 0.1)
@@ -197,19 +198,19 @@ def test_mdp3_kernel_is_five_on_equal_frames_and_falls_with_distance(small_probl
 
 def test_mdp3_greedy_steps_add_up_to_the_value_of_the_list(small_problem):
     kernel, gain = small_problem
-    order, added = greedy(kernel, gain, np.arange(9), np.empty(0, dtype=int), 6)
+    order, gains = greedy(kernel, gain, np.arange(9), np.empty(0, dtype=int), 6)
     for n in range(1, 7):
-        chosen = order[:n]
-        value = gain[chosen].sum() + np.linalg.slogdet(kernel[np.ix_(chosen, chosen)])[1]
-        assert added[:n].sum() == pytest.approx(value)
+        selected = order[:n]
+        value = gain[selected].sum() + np.linalg.slogdet(kernel[np.ix_(selected, selected)])[1]
+        assert gains[:n].sum() == pytest.approx(value)
 
 
 def test_mdp3_conditions_on_the_last_frame_before_the_segment(small_problem):
     kernel, gain = small_problem
-    order, added = greedy(kernel, gain, np.arange(4, 9), np.array([3]), 2)
-    both = np.concatenate([[3], order])
-    value = gain[order].sum() + np.linalg.slogdet(kernel[np.ix_(both, both)])[1] - np.log(kernel[3, 3])
-    assert added.sum() == pytest.approx(value)
+    order, gains = greedy(kernel, gain, np.arange(4, 9), np.array([3]), 2)
+    positions = np.concatenate([[3], order])
+    value = gain[order].sum() + np.linalg.slogdet(kernel[np.ix_(positions, positions)])[1] - np.log(kernel[3, 3])
+    assert gains.sum() == pytest.approx(value)
 
 
 def test_mdp3_with_one_segment_is_the_greedy_list(small_problem):
@@ -239,15 +240,15 @@ def test_mdp3_does_not_repeat_the_last_frame_of_the_segment_before():
 
 
 def test_mdp3_prefers_relevant_frames_that_differ():
-    world = World(np.zeros(12_800))
+    world = ArraySource(np.zeros(12_800))
     world.vectors[:] = np.eye(8)[5]
     frames = np.linspace(0, 12_799, 128).astype(int)
     world.query = np.eye(8)[0]
     world.vectors[frames[10:20]] = np.eye(8)[0]  # ten equal frames that match
     world.vectors[frames[70]] = (np.eye(8)[0] + 0.3 * np.eye(8)[1]) / np.hypot(1, 0.3)  # nearly matches, differs
-    chosen = run("mdp3", VideoInfo(12_800, 30.0), k=2, world=world).keyframes
-    assert chosen[0] in frames[10:20]
-    assert chosen[1] == frames[70]
+    picked_frames = run("mdp3", VideoInfo(12_800, 30.0), k=2, world=world).keyframes
+    assert picked_frames[0] in frames[10:20]
+    assert picked_frames[1] == frames[70]
 
 
 # MaxInfo -------------------------------------------------------------------------------------------------------------
@@ -272,14 +273,14 @@ def test_maxinfo_swaps_until_no_swap_gains():
 
 
 def test_maxinfo_does_not_read_the_query():
-    first, second = World(np.zeros(5000)), World(np.zeros(5000))
+    first, second = ArraySource(np.zeros(5000)), ArraySource(np.zeros(5000))
     second.query = -second.query[::-1]
     video = VideoInfo(5000, 25.0)
     assert run("maxinfo", video, k=16, world=first).keyframes == run("maxinfo", video, k=16, world=second).keyframes
 
 
 def test_maxinfo_takes_one_frame_of_every_scene():
-    world = World(np.zeros(12_800))
+    world = ArraySource(np.zeros(12_800))
     scene = np.arange(12_800) // 1600
     world.vectors = np.eye(8)[scene]
     frames = run("maxinfo", VideoInfo(12_800, 30.0), k=8, world=world).keyframes

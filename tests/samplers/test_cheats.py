@@ -1,4 +1,4 @@
-"""What does a sampler get that cheats? Nothing, or its question fails, or the check says so; and one that gets all."""
+"""Samplers that get at more than their request: it changes nothing, is counted, or fails the check."""
 
 from __future__ import annotations
 
@@ -9,33 +9,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from focus_eval.core.errors import InvalidInput, PluginError, SamplerError
+from focus_eval.core.errors import InvalidInput, SamplerError
 from focus_eval.core.types import VideoInfo
 from focus_eval.report.run import load_run
-from focus_eval.samplers import apart
+from focus_eval.samplers import subprocess_sampler
 from focus_eval.samplers.contract import Case, check_sampler, fingerprint, select
 from focus_eval.samplers.ledger import Ledger
-from focus_eval.samplers.registry import make_here, make_sampler
+from focus_eval.samplers.registry import make_in_this_process, make_sampler
 from focus_eval.simulation.running import SimulationConfig, run_simulation, with_fresh_seed
 
 FILE = Path(__file__).with_name("cheats.py")
+# Drawn once: with other videos a sampler that sees much of a video may find everything in all of twelve questions.
+SEED = 3
 CONFIG = SimulationConfig(videos=6, minutes=(1, 4), worlds=["calibrated"], k=[4, 8], samplers=["uniform"])
-# What the check says breaks, and what the honest sampler is. Those that need the run's own data pass the check.
+# The promises that the check sees broken, and the honest sampler whose frames the trick does not improve on.
 CHEATS = {
     "ReadsFrames": ({"process"}, "even"),
     "ReadsObjects": ({"process"}, "even"),
     "RemembersTheSeed": (set(), ""),
-    "ReadsTheRun": (set(), "even"),
-    "AsksAnotherProgram": (set(), "even"),
     "PullsByTheClosure": ({"ledger"}, "best"),
     "RemembersPulls": ({"determinism"}, "best"),
-    "RemembersOnDisk": ({"determinism"}, "best"),
-    "SharesMemory": ({"process"}, "best"),
-    "TurnsWithTheClock": ({"process"}, ""),
+    "RemembersOnDisk": ({"determinism"}, ""),
     "PullsByThePipe": ({"runs"}, ""),
     "PatchesTheLedger": ({"ledger", "determinism"}, ""),
     "Tiny": (set(), ""),
-    "ReadsTheRunInC": (set(), ""),
 }
 
 
@@ -43,32 +40,17 @@ def of(kind):
     return f"{FILE}:{kind}"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _in_an_empty_folder(tmp_path_factory):
-    """Some cheats search the folder that they are started in: not a checkout with its environment."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("empty"))
-        apart.end_processes()
-        yield
-    apart.end_processes()
-
-
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
-    """Selections of every cheat in a simulation whose folder lies where it looks, by sampler."""
-    here = tmp_path_factory.mktemp("cheats")
-    config = CONFIG.model_copy(update={"samplers": [of(kind) for kind in (*CHEATS, "Even", "Best")]})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(here)
-        apart.end_processes()  # they stay in the folder that they were started in
-        run_simulation(with_fresh_seed(config, here / "out"), here / "out", n_workers=1)
-    apart.end_processes()
-    frame = load_run(here / "out").selection_frame
-    keyframes = {(*row.key, row.k): row.keyframes for row in load_run(here / "out").selections}
+    """Selections of every cheat in a simulation, by sampler."""
+    folder = tmp_path_factory.mktemp("cheats") / "out"
+    config = CONFIG.model_copy(update={"samplers": [of(kind) for kind in (*CHEATS, "Even", "Best")], "seed": SEED})
+    run_simulation(config, folder, n_workers=1)
+    run = load_run(folder)
+    frame, keyframes = run.selection_frame, {(*row.key, row.k): row.keyframes for row in run.selections}
     assert len(frame) == 12 * (len(CHEATS) + 2)
-    kept = [keyframes[key] for key in zip(frame["benchmark"], frame["question_id"], frame["selection_id"], frame["k"],
-                                          strict=True)]  # fmt: skip
-    return dict([*frame.assign(keyframes=kept).groupby("sampler")])
+    keys = zip(frame["benchmark"], frame["question_id"], frame["selection_id"], frame["k"], strict=True)
+    return dict([*frame.assign(keyframes=[keyframes[key] for key in keys]).groupby("sampler")])
 
 
 def name_of(kind):
@@ -82,20 +64,17 @@ def test_every_cheat_is_tried():
 
 @pytest.mark.parametrize(("kind", "honest"), [(kind, honest) for kind, (_, honest) in CHEATS.items() if honest])
 def test_a_cheat_chooses_what_it_would_without_its_trick_or_fails(rows, kind, honest):
-    mine, other = rows[name_of(kind)], rows[honest]
-    if kind == "RemembersOnDisk":
-        assert mine["error"].notna().all()
-        return
-    assert mine["error"].isna().all()
-    assert mine["keyframes"].tolist() == other["keyframes"].tolist()
-    assert mine["n_pulls"].tolist() == other["n_pulls"].tolist()
+    cheat_rows, honest_rows = rows[name_of(kind)], rows[honest]
+    assert cheat_rows["error"].isna().all()
+    assert cheat_rows["keyframes"].tolist() == honest_rows["keyframes"].tolist()
+    assert cheat_rows["n_pulls"].tolist() == honest_rows["n_pulls"].tolist()
 
 
 @pytest.mark.parametrize("kind", ["PullsByThePipe", "PatchesTheLedger"])
 def test_what_is_pulled_beside_a_ledger_of_its_own_is_counted_here(rows, kind):
-    honest, mine = rows["best"], rows[name_of(kind)]
-    assert (mine["n_pulls"] > 5 * honest["n_pulls"].to_numpy()).all()
-    assert mine["recall@2"].mean() < 1
+    honest, cheat_rows = rows["best"], rows[name_of(kind)]
+    assert (cheat_rows["n_pulls"] > 5 * honest["n_pulls"].to_numpy()).all()
+    assert cheat_rows["recall@2"].mean() < 1
 
 
 def test_the_seed_of_the_public_code_is_worth_nothing_on_videos_of_another(rows, tmp_path):
@@ -110,10 +89,6 @@ def test_many_small_frames_find_no_more_than_few_large_ones(rows):
     assert rows["tiny"]["recall@2"].mean() < rows["even"]["recall@2"].mean() + 0.2
 
 
-def test_what_python_cannot_prevent_is_known(rows):
-    assert rows["reads_the_run_in_c"]["recall@2"].mean() == 1
-
-
 @pytest.mark.parametrize(("kind", "broken"), [(kind, broken) for kind, (broken, _) in CHEATS.items()])
 def test_the_check_says_what_it_can_see(kind, broken):
     assert {item.promise for item in check_sampler(of(kind)).broken} == broken
@@ -121,31 +96,26 @@ def test_the_check_says_what_it_can_see(kind, broken):
 
 def test_another_process_chooses_what_this_one_does():
     for kind in ("Even", "Best"):
-        apart_from_here, here = make_sampler(of(kind)), make_here(of(kind))
-        assert (type(apart_from_here).__name__, apart_from_here.options) == (kind, here.options)
+        in_subprocess, in_process = make_sampler(of(kind)), make_in_this_process(of(kind))
+        assert (type(in_subprocess).__name__, in_subprocess.options) == (kind, in_process.options)
         for case in (Case(1, 1), Case(40, 8), Case(7201, 64, 29.97)):
-            assert fingerprint(select(apart_from_here, case)) == fingerprint(select(here, case))
+            assert fingerprint(select(in_subprocess, case)) == fingerprint(select(in_process, case))
 
 
 def test_every_way_to_pull_is_known_on_both_sides():
     takes_frames = {name for name, method in vars(Ledger).items()
                     if callable(method) and "frames" in getattr(method, "__annotations__", {})
                     and not name.startswith("_")}  # fmt: skip
-    assert set(apart.PULLS) == takes_frames - {"is_pulled"}
-
-
-def test_a_file_that_reads_a_run_when_it_is_imported_cannot_be_loaded(tmp_path):
-    (tmp_path / "run.json").write_text("{}")
-    file = tmp_path / "code" / "mine.py"
-    file.parent.mkdir()
-    file.write_text(f"open({str(tmp_path / 'run.json')!r}).read()\n" + FILE.read_text().partition("import ctypes")[2])
-    with pytest.raises(PluginError, match="line 1, cannot be loaded: Refused: reads what belongs to a run"):
-        make_sampler(f"{file}:Even")
+    assert set(subprocess_sampler.LEDGER_METHODS) == takes_frames - {"is_pulled"}
 
 
 def test_a_sampler_that_kills_its_process_fails_its_question_alone(tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text(FILE.read_text().replace("        found = self.evidence(request)\n", "        os._exit(0)\n"))
+    file.write_text(
+        FILE.read_text().replace(
+            "        evidence_times = self.evidence(request)\n", "        __import__('os')._exit(0)\n"
+        )
+    )
     with pytest.raises(SamplerError, match="the process of the sampler ended before it answered"):
         select(make_sampler(f"{file}:Even"), Case(40, 8))
     assert len(select(make_sampler(f"{file}:Best"), Case(40, 8)).keyframes) == 8
@@ -169,12 +139,12 @@ def test_a_seed_is_drawn_for_each_state_of_the_file_and_kept_with_it(tmp_path):
     assert with_fresh_seed(config, tmp_path / "other").seed != drawn.seed
     run_simulation(drawn, tmp_path / "out", n_workers=1)
     assert with_fresh_seed(config, tmp_path / "out").seed == drawn.seed
-    stated = SimulationConfig(**{**config.model_dump(), "seed": 7})
-    assert with_fresh_seed(stated, tmp_path / "out").seed == 7
-    kept = json.loads((tmp_path / "out" / "run.json").read_text())
-    assert kept["simulation"]["seed"] == drawn.seed
+    seeded_config = SimulationConfig(**{**config.model_dump(), "seed": 7})
+    assert with_fresh_seed(seeded_config, tmp_path / "out").seed == 7
+    document = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert document["simulation"]["seed"] == drawn.seed
     file.write_text(FILE.read_text() + "\n")
-    apart.end_processes()
+    subprocess_sampler.end_processes()
     with pytest.raises(InvalidInput, match="its seed was drawn before the sampler's file was changed"):
         with_fresh_seed(config, tmp_path / "out")
 
@@ -185,7 +155,7 @@ def test_samplers_that_are_installed_keep_the_seed_of_the_file(tmp_path):
 
 def test_the_time_of_choosing_is_the_processor_time_of_the_sampler_s_own_process(tmp_path):
     file = tmp_path / "mine.py"
-    line = "        found = self.evidence(request)\n"
+    line = "        evidence_times = self.evidence(request)\n"
     slow = "        end = time.process_time() + 0.05\n        while time.process_time() < end:\n            pass\n"
     file.write_text(FILE.read_text().replace("import sys\n", "import sys\nimport time\n").replace(line, slow + line))
     config = CONFIG.model_copy(update={"samplers": [f"{file}:Even"], "videos": 5, "k": [4], "seed": 3})
@@ -195,7 +165,8 @@ def test_the_time_of_choosing_is_the_processor_time_of_the_sampler_s_own_process
 
 def test_a_process_that_does_not_end_in_time_is_killed(monkeypatch):
     select(make_sampler(of("Even")), Case(7, 3))
-    processes = [process for _, process in apart._processes.values() if process]
-    monkeypatch.setattr(apart, "_SECONDS_TO_END", 0)
-    apart.end_processes()
-    assert [process.returncode is None for process in processes] == [False]
+    processes = [process for _, process in subprocess_sampler._processes.values() if process]
+    monkeypatch.setattr(subprocess_sampler, "_SECONDS_TO_END", 0)
+    subprocess_sampler.end_processes()
+    assert processes
+    assert all(process.returncode is not None for process in processes)

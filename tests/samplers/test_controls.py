@@ -8,15 +8,15 @@ import pytest
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.core.errors import InvalidInput, SamplerError
 from focus_eval.samplers.base import FlatSource, FrameSampler
-from focus_eval.samplers.coverage import diverse_best, one_in_each_stratum, with_gaps_halved
+from focus_eval.samplers.contract import ArraySource, bumpy
+from focus_eval.samplers.coverage import diverse_best, halve_widest_gaps, one_in_each_stratum
 from focus_eval.samplers.registry import sampler_classes
-from tests.samplers.worlds import World, bumpy
 
 HOUR = VideoInfo(108_000, 30.0)
 
 
 def run(name, video=HOUR, *, k=32, world=None, rng=0, coarse_rng=None, evidence=(), **options):
-    world = World(bumpy(video.n_frames)) if world is None else world
+    world = ArraySource(bumpy(video.n_frames)) if world is None else world
     return make_sampler(name, **options).select(
         video,
         k=k,
@@ -38,10 +38,10 @@ def test_every_seconds_sets_the_grid(name):
 
 @pytest.mark.parametrize("name", ["topk", "aks"])
 def test_a_grid_of_the_truncated_rate_is_the_published_one(name):
-    video, world = VideoInfo(3000, 29.97), World(bumpy(3000))
-    found = run(name, video, world=world, every_seconds=29 / 29.97).pulled_frames
-    assert found[:103].tolist() == run(name, video, world=world).pulled_frames.tolist()
-    assert found.size == 104  # the published grid leaves out a last part of less than a second
+    video, world = VideoInfo(3000, 29.97), ArraySource(bumpy(3000))
+    pulls = run(name, video, world=world, every_seconds=29 / 29.97).pulled_frames
+    assert pulls[:103].tolist() == run(name, video, world=world).pulled_frames.tolist()
+    assert pulls.size == 104  # the published grid leaves out a last part of less than a second
 
 
 # Equal cost -----------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def test_every_frame_of_a_stratum_can_be_drawn():
 
 
 def test_even_topk_keeps_the_most_relevant_pulls():
-    world = World(bumpy(7000))
+    world = ArraySource(bumpy(7000))
     selection = run("even_topk", VideoInfo(7000, 30.0), k=9, world=world, pulls=70)
     order = np.argsort(-selection.pulled_relevance, kind="stable")
     assert selection.keyframes == tuple(sorted(selection.pulled_frames[order[:9]].tolist()))
@@ -88,7 +88,7 @@ def test_even_topk_keeps_the_most_relevant_pulls():
 
 @pytest.mark.parametrize("name", ["even_topk", "even_diverse"])
 def test_questions_that_share_the_coarse_generator_share_all_pulls(name):
-    selections = [run(name, world=World(bumpy(108_000, seed=seed)), rng=seed, coarse_rng=7) for seed in (1, 2)]
+    selections = [run(name, world=ArraySource(bumpy(108_000, seed=seed)), rng=seed, coarse_rng=7) for seed in (1, 2)]
     assert np.array_equal(selections[0].pulled_frames, selections[1].pulled_frames)
 
 
@@ -104,58 +104,60 @@ def test_even_diverse_shows_two_events_where_even_topk_shows_one():
     relevance = np.full(30_000, 0.1)
     relevance[3000:3600] = 0.9  # 20 seconds
     relevance[20_000:20_090] = 0.8  # 3 seconds
-    video, world = VideoInfo(30_000, 30.0), World(relevance)
-    chosen = {name: run(name, video, k=6, world=world, pulls=500).keyframes for name in ("even_topk", "even_diverse")}
-    assert not any(20_000 <= frame < 20_090 for frame in chosen["even_topk"])
-    assert any(20_000 <= frame < 20_090 for frame in chosen["even_diverse"])
+    video, world = VideoInfo(30_000, 30.0), ArraySource(relevance)
+    keyframes_by_name = {
+        name: run(name, video, k=6, world=world, pulls=500).keyframes for name in ("even_topk", "even_diverse")
+    }
+    assert not any(20_000 <= frame < 20_090 for frame in keyframes_by_name["even_topk"])
+    assert any(20_000 <= frame < 20_090 for frame in keyframes_by_name["even_diverse"])
 
 
 def test_the_greedy_choice_is_the_formula_by_hand():
     frames, relevance = np.array([0, 10, 20, 60, 100]), np.array([0.2, 1.0, 0.8, 0.75, 0.7])
-    chosen, left = [1], [0, 2, 3, 4]  # fps 10: frames lie 1, 1, 4 and 4 seconds apart
+    picked, candidates = [1], [0, 2, 3, 4]  # fps 10: frames lie 1, 1, 4 and 4 seconds apart
     scaled = (relevance - 0.2) / 0.8
-    while left:
-        loss = {i: 0.5 * np.exp(-min(abs(frames[i] - frames[j]) for j in chosen) / 20.0) for i in left}
-        best = max(left, key=lambda i: scaled[i] - loss[i])
-        chosen.append(best)
-        left.remove(best)
-    found = diverse_best(frames, relevance, 5, fps=10.0, weight=0.5, fading_seconds=2.0)
-    assert found.tolist() == frames[chosen].tolist()
-    assert chosen != sorted(range(5), key=lambda i: -relevance[i])
+    while candidates:
+        loss = {i: 0.5 * np.exp(-min(abs(frames[i] - frames[j]) for j in picked) / 20.0) for i in candidates}
+        best = max(candidates, key=lambda i: scaled[i] - loss[i])
+        picked.append(best)
+        candidates.remove(best)
+    keyframes = diverse_best(frames, relevance, 5, fps=10.0, weight=0.5, fading_seconds=2.0)
+    assert keyframes.tolist() == frames[picked].tolist()
+    assert picked != sorted(range(5), key=lambda i: -relevance[i])
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_only_the_nearest_chosen_frame_costs_a_frame_value(seed):
     generator = np.random.default_rng(seed)
     frames, relevance = np.sort(generator.choice(600, 40, replace=False)), 0.3 + 0.2 * generator.random(40)
-    scaled, chosen = (relevance - relevance.min()) / np.ptp(relevance), []
+    scaled, picked = (relevance - relevance.min()) / np.ptp(relevance), []
     for _ in range(12):
-        away = [min((abs(frames[i] - frames[j]) for j in chosen), default=np.inf) for i in range(40)]
-        value = np.where(np.isin(np.arange(40), chosen), -np.inf, scaled - 0.5 * np.exp(-np.array(away) / 20.0))
-        chosen.append(int(np.argmax(value)))
-    found = diverse_best(frames, relevance, 12, fps=10.0, weight=0.5, fading_seconds=2.0)
-    assert found.tolist() == frames[chosen].tolist()
+        distances = [min((abs(frames[i] - frames[j]) for j in picked), default=np.inf) for i in range(40)]
+        value = np.where(np.isin(np.arange(40), picked), -np.inf, scaled - 0.5 * np.exp(-np.array(distances) / 20.0))
+        picked.append(int(np.argmax(value)))
+    keyframes = diverse_best(frames, relevance, 12, fps=10.0, weight=0.5, fading_seconds=2.0)
+    assert keyframes.tolist() == frames[picked].tolist()
 
 
 def test_without_a_penalty_the_greedy_choice_is_the_most_relevant():
     frames, relevance = np.arange(50) * 3, bumpy(50)
-    found = diverse_best(frames, relevance, 7, fps=30.0, weight=0.0, fading_seconds=2.0)
-    assert found.tolist() == frames[np.argsort(-relevance, kind="stable")[:7]].tolist()
+    keyframes = diverse_best(frames, relevance, 7, fps=30.0, weight=0.0, fading_seconds=2.0)
+    assert keyframes.tolist() == frames[np.argsort(-relevance, kind="stable")[:7]].tolist()
 
 
 def test_gaps_are_halved_from_the_widest_down():
-    assert with_gaps_halved(np.array([10]), 4, 100).tolist() == [10, 32, 55, 77]
-    assert with_gaps_halved(np.empty(0, dtype=int), 3, 9).tolist() == [1, 4, 6]
-    assert with_gaps_halved(np.array([3, 0]), 6, 6).tolist() == [0, 1, 2, 3, 4, 5]
+    assert halve_widest_gaps(np.array([10]), 4, 100).tolist() == [10, 32, 55, 77]
+    assert halve_widest_gaps(np.empty(0, dtype=int), 3, 9).tolist() == [1, 4, 6]
+    assert halve_widest_gaps(np.array([3, 0]), 6, 6).tolist() == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("name", ["focus_diverse", "focus_cover"])
 def test_another_choice_leaves_the_pulls_of_focus_as_they_are(name):
-    world = World(bumpy(108_000))
-    focus, other = (run(item, world=world, coarse_rng=3) for item in ("focus", name))
-    assert np.array_equal(focus.pulled_frames, other.pulled_frames)
-    assert [clip.mean for clip in focus.clips] == [clip.mean for clip in other.clips]
-    assert focus.keyframes != other.keyframes
+    world = ArraySource(bumpy(108_000))
+    focus, control = (run(item, world=world, coarse_rng=3) for item in ("focus", name))
+    assert np.array_equal(focus.pulled_frames, control.pulled_frames)
+    assert [clip.mean for clip in focus.clips] == [clip.mean for clip in control.clips]
+    assert focus.keyframes != control.keyframes
 
 
 def test_focus_diverse_chooses_among_pulled_frames():
@@ -184,14 +186,16 @@ def test_oracle_without_evidence_says_what_to_do():
 
 
 def test_evidence_reaches_no_sampler_but_a_ceiling(monkeypatch):
-    seen = {}
+    pulled_by_name = {}
     for name, kind in sampler_classes().items():
-        monkeypatch.setattr(kind, "choose", lambda self, request: seen.setdefault(self.name, request) and None)
+        monkeypatch.setattr(
+            kind, "choose", lambda self, request: pulled_by_name.setdefault(self.name, request) and None
+        )
         with pytest.raises(SamplerError, match="must return a Choice"):
             make_sampler(name).select(
                 HOUR, k=4, pull=FlatSource(), rng=np.random.default_rng(0), evidence_seconds=(5.0,), llm=FlatSource()
             )
-    assert {name for name, request in seen.items() if request.evidence_seconds} == {"oracle"}
+    assert {name for name, request in pulled_by_name.items() if request.evidence_seconds} == {"oracle"}
 
 
 def test_a_sampler_that_wants_evidence_must_call_itself_a_ceiling():

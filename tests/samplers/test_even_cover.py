@@ -7,15 +7,15 @@ import pytest
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.samplers.bandit import Clips
+from focus_eval.samplers.contract import ArraySource, bumpy
 from focus_eval.samplers.coverage import best_cover, bridge_mean, evidence_weights, grid_frames, shot_weights
 from focus_eval.samplers.even_cover import evidence_density
-from tests.samplers.worlds import World, bumpy
 
 HOUR = VideoInfo(108_000, 30.0)
 
 
 def run(video=HOUR, *, k=32, world=None, rng=0, **options):
-    world = World(bumpy(video.n_frames)) if world is None else world
+    world = ArraySource(bumpy(video.n_frames)) if world is None else world
     return make_sampler("even_cover", **options).select(video, k=k, pull=world, rng=np.random.default_rng(rng))
 
 
@@ -35,7 +35,7 @@ def test_the_budget_of_another_sampler_is_spent_to_the_frame():
 
 
 def test_pulls_are_one_batch_of_jittered_middles():
-    world, video = World(bumpy(10_000)), VideoInfo(10_000, 25.0)
+    world, video = ArraySource(bumpy(10_000)), VideoInfo(10_000, 25.0)
     places = []
     for seed in range(40):
         world.calls.clear()
@@ -61,18 +61,18 @@ def test_weights_are_squared_relevance_set_against_their_surroundings():
 def test_the_bridge_passes_through_the_pulls_and_reverts_to_the_base():
     times, values = np.array([10.0, 14.0, 300.0]), np.array([1.0, 0.2, 0.6])
     at = np.array([10.0, 14.0, 300.0, 150.0, -200.0, 900.0, 300.0 + 3.0])
-    found = bridge_mean(at, times, values, base=0.4, seconds=3.0)
-    assert found[:3] == pytest.approx(values)
-    assert found[3:6] == pytest.approx([0.4, 0.4, 0.4])
-    assert found[6] == pytest.approx(0.4 + 0.2 / np.e)
+    means_at = bridge_mean(at, times, values, base=0.4, seconds=3.0)
+    assert means_at[:3] == pytest.approx(values)
+    assert means_at[3:6] == pytest.approx([0.4, 0.4, 0.4])
+    assert means_at[6] == pytest.approx(0.4 + 0.2 / np.e)
 
 
 def test_the_bridge_is_the_mean_of_the_process_given_both_ends():
     # Discretised: the conditional mean of a stationary Gaussian process with covariance exp(-|t - s| / 3).
     times, values, at = np.array([2.0, 7.0]), np.array([0.9, 0.1]), np.linspace(0.0, 12.0, 37)
 
-    def covariance(left, right):
-        return np.exp(-np.abs(left[:, None] - right) / 3.0)
+    def covariance(rows, columns):
+        return np.exp(-np.abs(rows[:, None] - columns) / 3.0)
 
     expected = 0.3 + covariance(at, times) @ np.linalg.solve(covariance(times, times), values - 0.3)
     assert bridge_mean(at, times, values, base=0.3, seconds=3.0) == pytest.approx(expected)
@@ -107,19 +107,19 @@ def test_the_grid_has_five_points_a_second_or_every_frame(n_frames, fps, n):
 def plain_cover(density, n, rate):
     """The same greedy cover, every window summed anew."""
     halves = [int(seconds * rate + 1e-9) for seconds in (1.0, 2.0)]
-    left, chosen = [density.copy(), density.copy()], []
+    masses, picked = [density.copy(), density.copy()], []
     for _ in range(n):
         gains = [
-            sum(mass[max(0, i - half) : i + half + 1].sum() for mass, half in zip(left, halves, strict=True))
+            sum(mass[max(0, i - half) : i + half + 1].sum() for mass, half in zip(masses, halves, strict=True))
             for i in range(density.size)
         ]
         best = int(np.argmax(gains))
         if gains[best] == 0:
             break
-        chosen.append(best)
-        for mass, half in zip(left, halves, strict=True):
+        picked.append(best)
+        for mass, half in zip(masses, halves, strict=True):
             mass[max(0, best - half) : best + half + 1] = 0.0
-    return chosen
+    return picked
 
 
 @pytest.mark.parametrize("rate", [5.0, 4.9, 1.0, 0.3])
@@ -155,7 +155,7 @@ def test_a_clip_of_microseconds_takes_no_longer_than_any_other():
 
 
 def test_a_flat_video_is_shown_evenly_and_says_so():
-    selection = run(world=World(np.full(108_000, 0.3)))
+    selection = run(world=ArraySource(np.full(108_000, 0.3)))
     assert selection.keyframes == tuple(np.linspace(0, 107_999, 32).astype(int).tolist())
     assert selection.facts == {"fallback": "uniform: relevance is flat"}
 
@@ -171,9 +171,9 @@ def test_events_further_apart_than_the_windows_get_a_keyframe_each():
     events = [10_000, 30_000, 30_800, 77_000, 100_000]
     for event in events:
         relevance[event : event + 360] = 0.9  # 12 seconds: at least one pull of every 8 lies inside
-    chosen = np.array(run(world=World(relevance), k=16).keyframes)
+    picked_frames = np.array(run(world=ArraySource(relevance), k=16).keyframes)
     for event in events:
-        assert ((chosen >= event) & (chosen < event + 360)).any()
+        assert ((picked_frames >= event) & (picked_frames < event + 360)).any()
 
 
 # Shots ----------------------------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ import pytest
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.core.errors import InvalidInput
 from focus_eval.samplers.bandit import Clips
+from focus_eval.samplers.contract import ArraySource, bumpy
 from focus_eval.samplers.coverage import share_between_shots, shares_by_length, shot_weights, shots_of
-from tests.samplers.worlds import World, bumpy
 
 from .test_even_cover import run
 
@@ -52,7 +52,7 @@ def test_pulls_are_shared_out_among_any_shots(seed):
 def test_with_cuts_every_shot_is_pulled_and_tells_of_itself_alone():
     edges = [0, 250, 500, 560, 810, 1060, 1310, 1560, 1600, 1850, 2100, 2350]
     video = VideoInfo(2500, 25.0, np.array(edges))
-    world = World(bumpy(2500))
+    world = ArraySource(bumpy(2500))
     selection = run(video, world=world, k=4, pulls=9, cuts=True)
     assert selection.facts["shots"] == 3
     assert np.bincount(np.searchsorted([560, 1600, 2500], selection.pulled_frames, side="right")).tolist() == [2, 4, 3]
@@ -104,7 +104,7 @@ def shot_levels(noise, seed):
     """Relevance that is one level in each shot, with noise in each frame."""
     rng, shots = np.random.default_rng(seed), shots_of(WITH_CUTS)
     level = np.repeat(rng.uniform(-2, 2, len(shots)), shots.sizes)
-    return World(sigmoid(level + noise * rng.standard_normal(9000)))
+    return ArraySource(sigmoid(level + noise * rng.standard_normal(9000)))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -117,7 +117,7 @@ def test_weighed_cuts_choose_as_cuts_do_where_relevance_changes_at_cuts_alone(se
 @pytest.mark.parametrize("seed", range(3))
 def test_weighed_cuts_keep_the_pulls_of_cuts_and_leave_its_choice_where_relevance_ignores_cuts(seed):
     def noise():
-        return World(sigmoid(np.random.default_rng(seed).standard_normal(9000)))
+        return ArraySource(sigmoid(np.random.default_rng(seed).standard_normal(9000)))
 
     weighed, believed = (run(WITH_CUTS, world=noise(), k=8, pulls=90, cuts=True, weigh_cuts=w) for w in (True, False))
     assert weighed.pulled_frames.tolist() == believed.pulled_frames.tolist()

@@ -28,9 +28,9 @@ def expecting():
 
 
 def test_the_family_is_expected_and_what_only_a_run_tells_is_not():
-    named = {sampler.name for sampler in expecting()}
-    assert {"focus", "focus_c", "focus_f", "focus_gop", "focus_released", "aks", "topk", "uniform"} <= named
-    assert not {"focus_iterative", "oracle", "scan_cover", "even_cover"} & named
+    names = {sampler.name for sampler in expecting()}
+    assert {"focus", "focus_c", "focus_f", "focus_gop", "focus_released", "aks", "topk", "uniform"} <= names
+    assert not {"focus_iterative", "oracle", "scan_cover", "even_cover"} & names
     at_sync = VideoInfo(n_frames=1777, fps=9.0, sync_frames=np.arange(0, 1777, 9))
     assert make_sampler("focus_gop").expected_pulls(at_sync, k=8) is None
 
@@ -47,7 +47,7 @@ def test_runs_pull_what_is_expected_on_average(sampler, video):
     assert expected.n_pulls == pytest.approx(np.mean([len(frames) for frames in pulled]), rel=0.02)
     # Shared by three questions, as a plan counts a video.
     shared = [len(reduce(set.union, pulled[at : at + 3])) for at in range(0, n_runs - 2, 3)]
-    draws = [(draw, 3) for draw in (expected.coarse, *expected.more) if draw is not None]
+    draws = [(draw, 3) for draw in (expected.coarse, *expected.later_draws) if draw is not None]
     assert expected_union(expected.fixed, draws) == pytest.approx(np.mean(shared), rel=0.04)
 
 
@@ -58,4 +58,4 @@ def test_a_union_of_draws_by_hand():
     draws = [(Draw(edges, np.array([0.5, 0.5])), 1), (Draw(np.array([4, 10]), np.array([0.2])), 1)]
     assert expected_union(fixed, draws) == pytest.approx(2 + 3 * 0.5 + 5 * 0.6)
     assert expected_union(fixed, [(draw, 2) for draw, _ in draws]) == pytest.approx(2 + 3 * 0.75 + 5 * (1 - 0.16))
-    assert ExpectedPulls(fixed=fixed, more=(draws[0][0],)).n_pulls == pytest.approx(2 + 8 * 0.5)
+    assert ExpectedPulls(fixed=fixed, later_draws=(draws[0][0],)).n_pulls == pytest.approx(2 + 8 * 0.5)

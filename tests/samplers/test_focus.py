@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo, make_sampler
-from tests.samplers.worlds import World, bumpy
+from focus_eval.samplers.contract import ArraySource, bumpy
 
 HOUR = VideoInfo(108_000, 30.0)
 
 
 def run(name, video=HOUR, *, k=64, world=None, rng=0, coarse_rng=None, **options):
-    world = World(bumpy(video.n_frames)) if world is None else world
+    world = ArraySource(bumpy(video.n_frames)) if world is None else world
     coarse = None if coarse_rng is None else np.random.default_rng(coarse_rng)
     return make_sampler(name, **options).select(
         video, k=k, pull=world, rng=np.random.default_rng(rng), coarse_rng=coarse
@@ -42,7 +42,7 @@ def test_arms_partition_the_video_in_clips_of_about_the_asked_length(n_frames, f
 
 
 def test_every_arm_is_pulled_before_any_is_pulled_again():
-    world = World(bumpy(108_000))
+    world = ArraySource(bumpy(108_000))
     selection = run("focus", world=world)
     coarse, fine = world.calls
     arms = np.searchsorted([clip.stop for clip in selection.clips], coarse, side="right")
@@ -66,7 +66,7 @@ def test_fine_pulls_reach_the_arms():
 
 
 def test_promising_arms_have_the_largest_optimistic_means_after_the_coarse_pulls():
-    world = World(bumpy(108_000))
+    world = ArraySource(bumpy(108_000))
     selection = run("focus", world=world)
     rewards = world.values[world.calls[0]].reshape(225, 3)
     log_n = math.log(rewards.size)
@@ -76,10 +76,10 @@ def test_promising_arms_have_the_largest_optimistic_means_after_the_coarse_pulls
 
 def test_final_arms_have_the_largest_means_of_all():
     selection = run("focus")
-    means = np.array([clip.mean for clip in selection.clips])
+    clip_means = np.array([clip.mean for clip in selection.clips])
     final = np.array([clip.is_final for clip in selection.clips])
     assert final.sum() == 32
-    assert means[final].min() >= means[~final].max()
+    assert clip_means[final].min() >= clip_means[~final].max()
 
 
 @pytest.mark.parametrize("k", [1, 5, 31, 33, 64, 100])
@@ -100,15 +100,15 @@ def test_what_final_arms_cannot_give_comes_from_the_next_best():
     selection = run("focus", video, k=500)
     assert len(selection.keyframes) == 500
     order = sorted(selection.clips, key=lambda clip: (-clip.mean, clip.start))
-    given = [sum(clip.start <= frame < clip.stop for frame in selection.keyframes) for clip in order]
-    assert given == [100, 100, 100, 100, 100, 0, 0, 0]
+    shares = [sum(clip.start <= frame < clip.stop for frame in selection.keyframes) for clip in order]
+    assert shares == [100, 100, 100, 100, 100, 0, 0, 0]
     assert selection.facts["overflow_arms"] == 1
 
 
 def test_keyframes_follow_an_event():
     relevance = np.full(108_000, 0.1)
     relevance[50_000:52_000] = 0.9
-    selection = run("focus", world=World(relevance), k=16)
+    selection = run("focus", world=ArraySource(relevance), k=16)
     inside = [50_000 <= frame < 52_000 for frame in selection.keyframes]
     # Four whole arms and the ends of two lie in the event; 32 final arms share 16 frames, best arms first.
     assert sum(inside) >= 4
@@ -130,7 +130,7 @@ def test_alpha_one_looks_closer_at_every_arm():
 
 
 def test_questions_that_share_the_coarse_generator_share_coarse_pulls():
-    worlds = [World(bumpy(108_000, seed=seed)) for seed in (1, 2)]
+    worlds = [ArraySource(bumpy(108_000, seed=seed)) for seed in (1, 2)]
     for seed, world in enumerate(worlds):
         run("focus", world=world, rng=seed, coarse_rng=77)
     assert np.array_equal(worlds[0].calls[0], worlds[1].calls[0])
@@ -154,17 +154,17 @@ def test_fine_pulls_are_the_mean_length_of_an_arm_in_seconds_rounded():
 
 def test_focus_m_is_focus_where_variances_are_equal():
     constant_in_arms = np.random.default_rng(0).random(225).repeat(480)
-    plain, means = (run(name, world=World(constant_in_arms)) for name in ("focus", "focus_m"))
-    assert plain.facts["promising_arms"] == means.facts["promising_arms"]
-    assert plain.keyframes == means.keyframes
+    plain, by_means = (run(name, world=ArraySource(constant_in_arms)) for name in ("focus", "focus_m"))
+    assert plain.facts["promising_arms"] == by_means.facts["promising_arms"]
+    assert plain.keyframes == by_means.keyframes
 
 
 def test_focus_m_does_not_explore_arms_of_high_variance():
     relevance = np.full(8000, 0.5)
     relevance[:1000] = np.tile([0.0, 0.8], 500)  # mean 0.4, large variance
     video = VideoInfo(8000, 500.0)
-    assert 0 in run("focus", video, world=World(relevance), pulls_per_arm=50).facts["promising_arms"]
-    assert 0 not in run("focus_m", video, world=World(relevance), pulls_per_arm=50).facts["promising_arms"]
+    assert 0 in run("focus", video, world=ArraySource(relevance), pulls_per_arm=50).facts["promising_arms"]
+    assert 0 not in run("focus_m", video, world=ArraySource(relevance), pulls_per_arm=50).facts["promising_arms"]
 
 
 @pytest.mark.parametrize("sync", [None, np.arange(108_000)])
@@ -175,7 +175,7 @@ def test_focus_gop_is_focus_where_all_frames_cost_the_same(sync):
 
 def test_focus_gop_pulls_coarsely_right_after_sync_frames_and_once_in_a_group():
     sync = np.arange(0, 108_000, 100)
-    world = World(bumpy(108_000))
+    world = ArraySource(bumpy(108_000))
     selection = run("focus_gop", VideoInfo(108_000, 30.0, sync), world=world)
     coarse, fine = world.calls
     # Four or five groups of 100 frames begin in every arm of 480.
@@ -187,7 +187,7 @@ def test_focus_gop_pulls_coarsely_right_after_sync_frames_and_once_in_a_group():
 
 
 def test_focus_gop_needs_as_many_groups_as_pulls_and_no_more():
-    sync, world = np.arange(0, 108_000, 160), World(bumpy(108_000))  # three begin in every arm of 480
+    sync, world = np.arange(0, 108_000, 160), ArraySource(bumpy(108_000))  # three begin in every arm of 480
     selection = run("focus_gop", VideoInfo(108_000, 30.0, sync), world=world)
     assert selection.facts["arms_without_cheap_frames"] == 0
     assert np.unique(world.calls[0] // 160).size == 3 * 225
@@ -195,7 +195,7 @@ def test_focus_gop_needs_as_many_groups_as_pulls_and_no_more():
 
 def test_focus_gop_looks_anywhere_in_an_arm_where_fewer_groups_begin_than_it_gets_pulls():
     # Groups of 10 seconds: one or two begin in every arm of 16.
-    sync, world = np.arange(0, 108_000, 300), World(bumpy(108_000))
+    sync, world = np.arange(0, 108_000, 300), ArraySource(bumpy(108_000))
     selection = run("focus_gop", VideoInfo(108_000, 30.0, sync), world=world)
     assert selection.facts["arms_without_cheap_frames"] == 225
     assert world.calls[0].size == 3 * 225
@@ -204,7 +204,7 @@ def test_focus_gop_looks_anywhere_in_an_arm_where_fewer_groups_begin_than_it_get
 
 def test_focus_gop_falls_back_arm_by_arm():
     # Ten arms of 800 frames; groups begin only in the first half of the video.
-    sync, world = np.arange(0, 4000, 200), World(bumpy(8000))
+    sync, world = np.arange(0, 4000, 200), ArraySource(bumpy(8000))
     selection = run("focus_gop", VideoInfo(8000, 50.0, sync), world=world, k=8)
     coarse = world.calls[0]
     assert len(selection.clips) == 10
@@ -218,7 +218,7 @@ def test_focus_gop_stays_in_the_arm_and_the_group_of_its_sync_frame(frames_after
     # Groups of three frames, and sync frames at the last frame of an arm.
     sync = np.arange(2, 2400, 3)
     for seed in range(5):
-        world = World(bumpy(2400))
+        world = ArraySource(bumpy(2400))
         video = VideoInfo(2400, 10.0, sync)
         selection = run("focus_gop", video, world=world, k=8, rng=seed, frames_after_sync=frames_after_sync)
         coarse = world.calls[0]
@@ -238,7 +238,7 @@ def test_focus_c_draws_every_frame_of_the_final_arms_alike():
     relevance[::100] = 0.11  # a peak that a draw by relevance would follow
     counts = np.zeros(800)
     for seed in range(400):
-        counts[list(run("focus_c", VideoInfo(800, 100.0), world=World(relevance), k=40, rng=seed).keyframes)] += 1
+        counts[list(run("focus_c", VideoInfo(800, 100.0), world=ArraySource(relevance), k=40, rng=seed).keyframes)] += 1
     share_of_peaks = counts[::100].sum() / counts.sum()
     assert share_of_peaks == pytest.approx(0.01, abs=0.004)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo, make_sampler
-from tests.samplers.worlds import World, bumpy
+from focus_eval.samplers.contract import ArraySource, bumpy
 
 N_ARMS, ARM = 8, 2500
 VIDEO = VideoInfo(N_ARMS * ARM, 2500.0)
@@ -22,12 +22,12 @@ VIDEO = VideoInfo(N_ARMS * ARM, 2500.0)
 def simulate(seed, *, max_pulls=None, gap=0.35):
     """Select among eight arms, four better by about `gap`; return the selection and the arms' true means."""
     generator = np.random.default_rng(seed)
-    means = generator.permutation(np.repeat([0.5 - gap / 2, 0.5 + gap / 2], N_ARMS // 2)) + generator.uniform(
+    arm_means = generator.permutation(np.repeat([0.5 - gap / 2, 0.5 + gap / 2], N_ARMS // 2)) + generator.uniform(
         -0.05, 0.05, 8
     )
-    relevance = np.clip(means.repeat(ARM) + generator.uniform(-0.25, 0.25, N_ARMS * ARM), 0, 1)
+    relevance = np.clip(arm_means.repeat(ARM) + generator.uniform(-0.25, 0.25, N_ARMS * ARM), 0, 1)
     sampler = make_sampler("focus_iterative", pulls_per_arm=8, max_pulls=max_pulls)
-    selection = sampler.select(VIDEO, k=8, pull=World(relevance), rng=np.random.default_rng(seed))
+    selection = sampler.select(VIDEO, k=8, pull=ArraySource(relevance), rng=np.random.default_rng(seed))
     return selection, relevance.reshape(N_ARMS, ARM).mean(axis=1)
 
 
@@ -49,8 +49,8 @@ def test_without_a_limit_it_stops_stable(runs):
 def test_a_stable_stop_within_the_radii_is_the_true_top_set(runs):
     n_within = 0
     for selection, truth in runs:
-        means, radii = np.array([(clip.mean, clip.radius) for clip in selection.clips]).T
-        if (np.abs(means - truth) <= radii).all():
+        clip_means, radii = np.array([(clip.mean, clip.radius) for clip in selection.clips]).T
+        if (np.abs(clip_means - truth) <= radii).all():
             n_within += 1
             assert is_right(selection, truth)
     assert n_within > 0
@@ -72,8 +72,8 @@ def test_the_first_pulls_alone_would_miss_it():
 def test_the_set_in_dispute_is_empty_at_a_stable_stop_and_not_before(runs):
     for selection, _ in runs[:10]:
         final = np.array([clip.is_final for clip in selection.clips])
-        means, radii = np.array([(clip.mean, clip.radius) for clip in selection.clips]).T
-        assert (means - radii)[final].min() >= (means + radii)[~final].max()
+        clip_means, radii = np.array([(clip.mean, clip.radius) for clip in selection.clips]).T
+        assert (clip_means - radii)[final].min() >= (clip_means + radii)[~final].max()
         assert selection.facts["rounds"] * 8 == selection.n_pulls - 8 * N_ARMS
 
 
@@ -89,7 +89,7 @@ def test_the_first_pulls_are_made_whatever_the_limit():
 
 
 def test_auto_spends_at_most_what_focus_spends():
-    video, world = VideoInfo(36_000, 30.0), World(bumpy(36_000))
+    video, world = VideoInfo(36_000, 30.0), ArraySource(bumpy(36_000))
     pulls = {
         name: make_sampler(name).select(video, k=8, pull=world, rng=np.random.default_rng(0)).n_pulls
         for name in ("focus", "focus_iterative")
@@ -99,7 +99,7 @@ def test_auto_spends_at_most_what_focus_spends():
 
 def test_an_arm_pulled_whole_is_certain():
     # Nine frames an arm: the radius never gets small, so every arm in dispute is pulled to its last frame.
-    world = World(np.random.default_rng(4).random(72))
+    world = ArraySource(np.random.default_rng(4).random(72))
     sampler = make_sampler("focus_iterative", max_pulls=None)
     selection = sampler.select(VideoInfo(72, 30.0), k=8, pull=world, rng=np.random.default_rng(0))
     assert selection.facts["stopped"] == "stable"

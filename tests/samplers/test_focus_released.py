@@ -10,9 +10,9 @@ from scipy.interpolate import Rbf
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.samplers.bandit import Arms
+from focus_eval.samplers.contract import ArraySource, bumpy
 from focus_eval.samplers.focus_released import evenly_inside, interpolated, softmax_probabilities
 from tests.samplers.recorded import recorded_cases, recorded_world
-from tests.samplers.worlds import World, bumpy
 
 NTSC = {23: 24000 / 1001, 29: 30000 / 1001, 59: 60000 / 1001}
 
@@ -64,20 +64,20 @@ def test_arms_and_scores_are_those_of_every_recorded_case_to_the_last_bit(plain_
 
 
 def test_a_case_that_returned_fewer_says_so(cases):
-    fewer = [case for case, _ in cases if len(case["selected"]) < min(case["k"], case["trace"]["frames"])]
-    assert fewer
+    short_cases = [case for case, _ in cases if len(case["selected"]) < min(case["k"], case["trace"]["frames"])]
+    assert short_cases
     for case, world in cases:
         selection = select(case, world)
-        assert selection.facts.get("returned_fewer") == (len(case["selected"]) if case in fewer else None)
+        assert selection.facts.get("returned_fewer") == (len(case["selected"]) if case in short_cases else None)
 
 
 def run(video, *, k=64, world=None, **options):
-    world = World(bumpy(video.n_frames)) if world is None else world
+    world = ArraySource(bumpy(video.n_frames)) if world is None else world
     return make_sampler("focus_released", **options).select(video, k=k, pull=world, rng=np.random.default_rng(0))
 
 
 def test_fine_pulls_do_not_reach_the_arms():
-    world = World(bumpy(36_000))
+    world = ArraySource(bumpy(36_000))
     selection = run(VideoInfo(36_000, 30.0), world=world)
     coarse, fine = world.calls
     assert fine.size > 0
@@ -134,7 +134,7 @@ def test_flat_relevance_draws_every_candidate_alike():
 def test_the_lowest_temperature_still_fills_every_share():
     relevance = np.zeros(3600)
     relevance[::97] = 1.0
-    assert len(run(VideoInfo(3600, 10.0), k=200, world=World(relevance), temperature=0.002).keyframes) == 200
+    assert len(run(VideoInfo(3600, 10.0), k=200, world=ArraySource(relevance), temperature=0.002).keyframes) == 200
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def frames_seen_percent(videos, name, **options):
 @pytest.mark.parametrize(("zoom_ratio", "percent"), [(0.1, 1.12), (0.25, 1.62), (0.5, 2.47)])
 def test_frames_seen_of_the_public_code_on_longvideobench(longvideobench, zoom_ratio, percent):
     # The published figures count planned fine pulls; those that fall on a coarse frame are skipped, hence "about".
-    seen = frames_seen_percent(longvideobench[::4], "focus_released", zoom_ratio=zoom_ratio)
-    assert seen == pytest.approx(percent, abs=0.03)
+    percents = frames_seen_percent(longvideobench[::4], "focus_released", zoom_ratio=zoom_ratio)
+    assert percents == pytest.approx(percent, abs=0.03)
 
 
 def test_frames_seen_of_one_frame_a_second_on_longvideobench(longvideobench):

@@ -56,8 +56,8 @@ def test_clusters_equal_those_of_plain_lloyd_rounds():
 
 @pytest.mark.parametrize(("k", "n_gaps", "n_pulls"), [(600, 0, 0), (700, 100, 0), (40, 39, 600)])
 def test_what_clusters_do_not_give_comes_from_the_widest_gaps(k, n_gaps, n_pulls):
-    same = Scenes(np.zeros(600, dtype=int), clean=np.arange(600))
-    selection = make_sampler("ktv").select(VIDEO, k=k, pull=same, rng=None)
+    uniform_scenes = Scenes(np.zeros(600, dtype=int), clean=np.arange(600))
+    selection = make_sampler("ktv").select(VIDEO, k=k, pull=uniform_scenes, rng=None)
     assert len(selection.keyframes) == k
     assert selection.facts["from_widest_gaps"] == n_gaps
     assert selection.n_pulls == n_pulls == make_sampler("ktv").count_pulls(VIDEO, k=k)

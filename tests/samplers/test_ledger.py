@@ -11,14 +11,14 @@ import pytest
 from focus_eval import VideoInfo
 from focus_eval.core.errors import BrokenContract, EncoderError, InvalidInput, SamplerError
 from focus_eval.samplers.base import Choice, FlatSource, FrameSampler, SelectionRequest
+from focus_eval.samplers.contract import ArraySource, bumpy
 from focus_eval.samplers.ledger import Ledger
-from tests.samplers.worlds import World, bumpy
 
 VIDEO = VideoInfo(100, 10.0)
 
 
 def test_pulls_are_written_down_in_order():
-    world = World(bumpy(100))
+    world = ArraySource(bumpy(100))
     ledger = Ledger(world, VIDEO)
     ledger.relevance(np.array([7, 3]))
     ledger.relevance(np.array([50]))
@@ -30,7 +30,7 @@ def test_pulls_are_written_down_in_order():
 
 
 @pytest.mark.parametrize(
-    ("frames", "says"),
+    ("frames", "message"),
     [
         ([5, 5], "frame 5 pulled twice"),
         ([2], "frame 2 pulled twice"),
@@ -38,17 +38,17 @@ def test_pulls_are_written_down_in_order():
         ([-1], "frame -1 asked"),
     ],
 )
-def test_a_frame_outside_the_video_or_pulled_before_is_refused(frames, says):
+def test_a_frame_outside_the_video_or_pulled_before_is_refused(frames, message):
     for ask in (Ledger.relevance, Ledger.logits, Ledger.embeddings):
-        ledger = Ledger(World(bumpy(100)), VIDEO)
+        ledger = Ledger(ArraySource(bumpy(100)), VIDEO)
         ledger.relevance(np.array([2]))
-        with pytest.raises(SamplerError, match=says):
+        with pytest.raises(SamplerError, match=message):
             ask(ledger, np.array(frames))
         assert ledger.frames.tolist() == [2]
 
 
 def test_a_batch_above_the_budget_is_not_pulled():
-    world = World(bumpy(100))
+    world = ArraySource(bumpy(100))
     ledger = Ledger(world, VIDEO, budget=3)
     ledger.relevance(np.arange(2))
     with pytest.raises(SamplerError, match="4 pulls asked, the budget is 3"):
@@ -57,7 +57,7 @@ def test_a_batch_above_the_budget_is_not_pulled():
 
 
 def test_a_scorer_is_not_asked_for_nothing():
-    world = World(bumpy(100))
+    world = ArraySource(bumpy(100))
     ledger = Ledger(world, VIDEO)
     nothing = np.empty(0, dtype=int)
     assert ledger.relevance(nothing).size == ledger.logits(nothing).size == 0
@@ -71,7 +71,7 @@ def test_relevance_of_the_wrong_shape_or_range_is_refused(values):
 
 
 def test_a_query_embedding_that_is_no_number_is_refused():
-    world = World(bumpy(100))
+    world = ArraySource(bumpy(100))
     world.query[0] = np.nan
     with pytest.raises(EncoderError, match="not finite"):
         Ledger(world, VIDEO).embeddings(np.arange(3))
@@ -92,7 +92,7 @@ class Says(FrameSampler):
 
 
 def test_a_pull_that_is_not_a_frame_index_is_refused():
-    world = World(bumpy(100))
+    world = ArraySource(bumpy(100))
     with pytest.raises(InvalidInput, match="frame indices must be integers"):
         Ledger(world, VIDEO).relevance(np.array([0.9, 2.0]))
     assert world.calls == []
@@ -111,7 +111,7 @@ class Returns(FrameSampler):
 
 
 @pytest.mark.parametrize(
-    ("value", "says"),
+    ("value", "message"),
     [
         ([1, 2, 3], "returns: choose must return a Choice, not a list"),
         (None, "returns: choose must return a Choice, not None"),
@@ -123,9 +123,9 @@ class Returns(FrameSampler):
         (Choice(keyframes=[[1], [2, 3]]), "one-dimensional"),
     ],
 )
-def test_what_is_not_a_choice_of_frame_indices_is_refused_in_one_line(monkeypatch, value, says):
+def test_what_is_not_a_choice_of_frame_indices_is_refused_in_one_line(monkeypatch, value, message):
     monkeypatch.setattr(Returns, "value", value)
-    with pytest.raises(SamplerError, match=says) as refused:
+    with pytest.raises(SamplerError, match=message) as refused:
         Returns().select(VIDEO, k=3, pull=len, rng=np.random.default_rng(0))
     assert "\n" not in str(refused.value)
 
@@ -145,17 +145,17 @@ def test_a_request_says_how_many_keyframes_are_wanted():
 
 
 @pytest.mark.parametrize(
-    ("frames", "error", "says"),
+    ("frames", "error", "message"),
     [
         ("4 4 9", BrokenContract, r"3 keyframes, only 2 of them unique, .* may_repeat = True"),
-        ("4 9", BrokenContract, r"chose 2 keyframes, 3 were asked, of a video .* may_return_fewer = True"),
-        ("4 9 11 12", BrokenContract, r"chose 4 keyframes, 3 were asked, .* may_return_more = True"),
+        ("4 9", BrokenContract, r"chose 2 keyframes, 3 were requested, of a video .* may_return_fewer = True"),
+        ("4 9 11 12", BrokenContract, r"chose 4 keyframes, 3 were requested, .* may_return_more = True"),
         ("4 9 100", BrokenContract, r"frame 100 of a video of 100 frames \(10.0 s\); it must lie in \[0, 100\)"),
         ("-1 4 9", BrokenContract, "frame -1 of a video"),
     ],
 )
-def test_a_sampler_that_breaks_its_promise_is_refused(frames, error, says):
-    with pytest.raises(error, match=says):
+def test_a_sampler_that_breaks_its_promise_is_refused(frames, error, message):
+    with pytest.raises(error, match=message):
         Says(frames=frames).select(VIDEO, k=3, pull=len, rng=np.random.default_rng(0))
 
 
@@ -163,8 +163,8 @@ def test_keyframes_come_out_in_order_whatever_order_they_were_chosen_in():
     assert Says(frames="9 4 50").select(VIDEO, k=3, pull=len, rng=np.random.default_rng(0)).keyframes == (4, 9, 50)
 
 
-def scanning_ledger(**given):
-    return Ledger(FlatSource(), VideoInfo(100, 25.0), scan=lambda frames: frames * 2.0 - 7, **given)
+def scanning_ledger(**options):
+    return Ledger(FlatSource(), VideoInfo(100, 25.0), scan=lambda frames: frames * 2.0 - 7, **options)
 
 
 def test_scans_are_raw_logits_and_no_pulls():

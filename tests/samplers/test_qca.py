@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo, make_sampler
+from focus_eval.samplers.contract import ArraySource, bumpy
 from focus_eval.samplers.qca import content_weights, query_weights, relevant_and_far, segment_budgets, segment_edges
 from tests.samplers.recorded import recorded_cases, recorded_relevance
-from tests.samplers.worlds import World, bumpy
 
 
 class Recorded:
@@ -73,14 +73,14 @@ def test_a_segment_without_relevance_gives_its_frames_all_the_same():
     assert relevant_and_far(np.zeros(5), images, 3, 0.5).size == 3
     assert relevant_and_far(np.array([1.0, 0.1, 0.3, 0.0, 0.6]), images, 2, 0.5).tolist() == [0, 4]
     # Equal pictures have no distance: floating point may stop there, never repeat one.
-    same = np.full((5, 3), np.float32(1 / np.sqrt(3)))
-    chosen = relevant_and_far(np.full(5, 0.5), same, 4, 0.5)
-    assert 1 <= chosen.size <= 4
-    assert np.unique(chosen).size == chosen.size
+    equal_images = np.full((5, 3), np.float32(1 / np.sqrt(3)))
+    positions = relevant_and_far(np.full(5, 0.5), equal_images, 4, 0.5)
+    assert 1 <= positions.size <= 4
+    assert np.unique(positions).size == positions.size
 
 
 def test_fewer_candidates_than_segments_are_the_most_relevant():
-    world = World(bumpy(100))
+    world = ArraySource(bumpy(100))
     selection = make_sampler("qca").select(VideoInfo(100, 10.0), k=4, pull=world, rng=None)
     assert selection.facts["fallback"] == "topk"
     best = np.argsort(-world.values[::10], kind="stable")[:4] * 10

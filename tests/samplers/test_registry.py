@@ -56,12 +56,13 @@ def plugins(monkeypatch, tmp_path, install_plugins):
 
 
 def test_the_samplers_of_the_text_are_all_there():
-    named = {
+    ranges = {
         "uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "focus", "focus_iterative", "focus_c",
         "focus_f", "focus_m", "focus_released", "focus_gop", "qframe", "bolt", "mdp3", "wfs_sb", "maxinfo",
-        "even_topk", "even_diverse", "focus_diverse", "even_cover", "focus_cover", "oracle", "blind", "qca", "ktv",
+        "even_topk", "even_diverse", "focus_diverse", "even_cover", "event_cover", "focus_cover",
+        "oracle", "blind", "qca", "ktv",
     }  # fmt: skip
-    assert named <= set(sampler_classes())
+    assert ranges <= set(sampler_classes())
 
 
 def test_an_unknown_sampler_is_refused_with_the_nearest_name():
@@ -77,7 +78,7 @@ def test_an_unknown_option_is_refused_with_the_nearest_name():
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "says"),
+    ("name", "options", "message"),
     [
         ("focus", {"alpha": 0}, "'alpha' of sampler 'focus' must be a finite number (above 0 and at most 1), got 0"),
         ("focus", {"alpha": 1.01}, "at most 1"),
@@ -100,10 +101,10 @@ def test_an_unknown_option_is_refused_with_the_nearest_name():
         ("even_cover", {"budget_of": ""}, "unknown sampler ''"),
     ],
 )  # fmt: skip
-def test_a_value_outside_its_type_or_range_is_refused(name, options, says):
+def test_a_value_outside_its_type_or_range_is_refused(name, options, message):
     with pytest.raises(InvalidInput) as refused:
         make_sampler(name, **options)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_text_becomes_the_type_the_option_declares():
@@ -151,7 +152,7 @@ def test_a_sampler_comes_from_a_file(toy_file):
 
 
 @pytest.mark.parametrize(
-    ("change", "class_name", "says"),
+    ("change", "class_name", "message"),
     [
         (("    @dataclass", "    def even(): ...\n\n    @dataclass"), "Second", "has no class 'Second'; it has First"),
         (
@@ -178,10 +179,10 @@ def test_a_sampler_comes_from_a_file(toy_file):
         (("import numpy", "import nampy"), "First", "line [0-9]+, cannot be loaded: ModuleNotFoundError"),
     ],
 )
-def test_a_file_that_holds_no_usable_sampler_is_refused_with_the_reason(tmp_path, change, class_name, says):
+def test_a_file_that_holds_no_usable_sampler_is_refused_with_the_reason(tmp_path, change, class_name, message):
     path = tmp_path / "broken.py"
     path.write_text(textwrap.dedent(TOY.replace(*change) if change[0] else TOY))
-    with pytest.raises((PluginError, BrokenContract), match=says) as refused:
+    with pytest.raises((PluginError, BrokenContract), match=message) as refused:
         make_sampler(f"{path}:{class_name}")
     assert "broken.py" in str(refused.value)
 
@@ -225,14 +226,14 @@ LOADED = "print(*sorted(m for m in sys.modules if m.startswith('focus_eval.sampl
 
 def test_making_a_sampler_imports_its_files_and_no_other_samplers():
     code = f"import sys; from focus_eval import make_sampler; make_sampler('focus'); {LOADED}"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    needed = ["asking", "bandit", "base", "expected_pulls", "focus", "ledger", "registry", "two_stage"]
-    assert found.stdout.split() == [f"focus_eval.samplers.{name}" for name in needed]
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = ["asking", "bandit", "base", "expected_pulls", "focus", "ledger", "registry", "two_stage"]
+    assert result.stdout.split() == [f"focus_eval.samplers.{name}" for name in modules]
 
 
 def test_listing_the_samplers_imports_none():
     code = f"import sys; from focus_eval.samplers.registry import SAMPLERS; assert SAMPLERS.names(); {LOADED}"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == [
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == [
         f"focus_eval.samplers.{name}" for name in ("asking", "base", "expected_pulls", "ledger", "registry")
     ]

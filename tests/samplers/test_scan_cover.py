@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.core.errors import InvalidInput
+from focus_eval.samplers.contract import ArraySource, bumpy
 from focus_eval.samplers.coverage import best_cover, bridge_variance
 from focus_eval.samplers.fusion import (
     Prior,
@@ -26,7 +27,6 @@ from focus_eval.samplers.fusion import (
 from focus_eval.samplers.ledger import log_odds
 from focus_eval.samplers.scan_cover import ScanView
 from tests.conftest import SHARED
-from tests.samplers.worlds import World, bumpy
 
 HOUR = VideoInfo(90_000, 25.0)
 CONFORMANCE = SHARED / "conformance" / "scan_cover.json"
@@ -34,7 +34,7 @@ CASES = json.loads(CONFORMANCE.read_text())["cases"] if CONFORMANCE.exists() els
 
 
 def run(name="scan_cover", video=HOUR, *, k=8, world=None, scan=None, rng=0, cost=0.05, **options):
-    world = World(bumpy(video.n_frames)) if world is None else world
+    world = ArraySource(bumpy(video.n_frames)) if world is None else world
     scan = world.scan if scan is None else scan
     sampler = make_sampler(name, **options)
     return sampler.select(video, k=k, pull=world, rng=np.random.default_rng(rng), scan=scan, scan_cost=cost)
@@ -78,19 +78,19 @@ def test_the_density_by_hand():
     # Three moments far apart, so that no contrast or pull reaches another; the pull lies on the first.
     times, scan, prior = np.array([0.0, 100.0, 200.0]), np.array([0.5, 2.0, -1.0]), Prior(nugget=0.1)
     fit = Regression(slope=1.0, residuals=np.array([0.7]), residual_variance=2.0)
-    rho, q, sigma, left = fit.rho, fit.q, fit.sigma, fit.residual_variance / fit.sigma**2
+    rho, q, sigma, residual = fit.rho, fit.q, fit.sigma, fit.residual_variance / fit.sigma**2
     w_pull, w_scan = (1 - rho * q) / (1 - rho**2), (q - rho) / (1 - rho**2)
     pulled = w_pull * (fit.slope * 0.5 + 0.9 * 0.7) / sigma + w_scan * 0.5
     unknown = w_pull * (fit.slope * 2.0 / sigma) + w_scan * 2.0
-    found = density_of(times, scan, np.array([0.0]), fit, prior)
-    assert found[0] == pytest.approx(np.exp(1.5 * pulled + 0.5 * (1.5 * w_pull) ** 2 * 0.1 * left))
-    assert found[1] == pytest.approx(np.exp(1.5 * unknown + 0.5 * (1.5 * w_pull) ** 2 * left))
+    density = density_of(times, scan, np.array([0.0]), fit, prior)
+    assert density[0] == pytest.approx(np.exp(1.5 * pulled + 0.5 * (1.5 * w_pull) ** 2 * 0.1 * residual))
+    assert density[1] == pytest.approx(np.exp(1.5 * unknown + 0.5 * (1.5 * w_pull) ** 2 * residual))
 
 
 def test_a_scan_alone_counts_seven_tenths_of_the_height_by_hand():
     times, prior = np.array([0.0, 100.0, 200.0]), Prior(h=2.0, cap=1.5)
-    found = scan_density(times, np.array([1.0, -1.0, 9.0]), prior)
-    assert found == pytest.approx(np.exp([1.4, -1.4, 2.1]))
+    density = scan_density(times, np.array([1.0, -1.0, 9.0]), prior)
+    assert density == pytest.approx(np.exp([1.4, -1.4, 2.1]))
 
 
 def test_contrast_is_the_square_over_the_mean_within_eight_seconds():
@@ -102,9 +102,9 @@ def test_contrast_is_the_square_over_the_mean_within_eight_seconds():
 
 def test_what_a_pull_leaves_unknown_is_nothing_at_it_and_all_far_away():
     times = np.array([10.0, 16.0])
-    left = bridge_variance(np.array([10.0, 13.0, 16.0, 17.0, 500.0]), times, seconds=3.0)
+    variances = bridge_variance(np.array([10.0, 13.0, 16.0, 17.0, 500.0]), times, seconds=3.0)
     middle = (1 - np.exp(-2)) ** 2 / (1 - np.exp(-4))
-    assert left == pytest.approx([0.0, middle, 0.0, 1 - np.exp(-2 / 3), 1.0])
+    assert variances == pytest.approx([0.0, middle, 0.0, 1 - np.exp(-2 / 3), 1.0])
 
 
 @settings(deadline=None, max_examples=60)
@@ -173,7 +173,7 @@ def test_the_budget_is_kept(n_frames, fps, share, cost, shared_by):
 
 
 def test_an_hour_at_half_a_percent_and_a_twentieth():
-    world = World(bumpy(HOUR.n_frames))
+    world = ArraySource(bumpy(HOUR.n_frames))
     selection = run(world=world)
     assert selection.n_scanned == 4500  # half of 450 forwards at 1/20
     assert selection.n_pulls == pytest.approx(225, abs=2)
@@ -184,7 +184,7 @@ def test_an_hour_at_half_a_percent_and_a_twentieth():
 
 def test_the_scan_is_the_same_for_every_question_of_a_video():
     first, second = (
-        run(world=World(bumpy(HOUR.n_frames, seed=seed)), rng=seed, k=8 + seed).scanned_frames for seed in (1, 2)
+        run(world=ArraySource(bumpy(HOUR.n_frames, seed=seed)), rng=seed, k=8 + seed).scanned_frames for seed in (1, 2)
     )
     assert first.tolist() == second.tolist()
 
@@ -233,12 +233,12 @@ def test_an_unknown_cost_is_asked_for():
 def test_a_missing_scan_encoder_is_asked_for():
     with pytest.raises(InvalidInput, match="no scan encoder"):
         make_sampler("scan_cover", relative_cost=0.1).select(
-            HOUR, k=8, pull=World(bumpy(90_000)), rng=np.random.default_rng(0)
+            HOUR, k=8, pull=ArraySource(bumpy(90_000)), rng=np.random.default_rng(0)
         )
 
 
 def test_where_nothing_differs_frames_are_even():
-    flat = World(np.full(90_000, 0.5))
+    flat = ArraySource(np.full(90_000, 0.5))
     selection = run(world=flat, scan=lambda frames: np.zeros(frames.size))
     assert selection.facts["fallback"] == "uniform: both encoders are flat"
     assert np.ptp(np.diff(selection.keyframes)) <= 1
@@ -253,17 +253,17 @@ def noise(frames):
 
 def test_the_measured_correlation_is_that_of_the_channels_not_of_the_chosen_pulls():
     rng = np.random.default_rng(1)
-    found = []
+    correlations = []
     for _ in range(6):
-        common, own = (np.repeat(rng.normal(size=450), 200) for _ in range(2))  # of eight seconds
-        latent = 0.5 * common + np.sqrt(0.75) * own
-        world = World(1 / (1 + np.exp(-latent)))
-        found.append(run(world=world, scan=lambda frames, common=common: common[frames]).facts["rho_measured"])
-    assert np.mean(found) == pytest.approx(0.5, abs=0.05)
+        common, scan_noise = (np.repeat(rng.normal(size=450), 200) for _ in range(2))  # of eight seconds
+        latent = 0.5 * common + np.sqrt(0.75) * scan_noise
+        world = ArraySource(1 / (1 + np.exp(-latent)))
+        correlations.append(run(world=world, scan=lambda frames, common=common: common[frames]).facts["rho_measured"])
+    assert np.mean(correlations) == pytest.approx(0.5, abs=0.05)
 
 
 def test_fallback_is_off_by_default_and_takes_over_where_the_scan_tells_nothing():
-    world = World(np.random.default_rng(3).uniform(0.2, 0.8, 90_000))
+    world = ArraySource(np.random.default_rng(3).uniform(0.2, 0.8, 90_000))
     assert "fallback" not in run(world=world, scan=noise).facts
     selection = run(world=world, scan=noise, fallback="even_cover")
     assert selection.facts["fallback"] == "even_cover"
@@ -294,28 +294,28 @@ def test_all_frames_shows_the_grid_to_both():
 
 
 def test_logits_are_taken_where_the_encoder_gives_them():
-    world = World(bumpy(90_000))
+    world = ArraySource(bumpy(90_000))
     plain = lambda frames: world.values[frames]  # noqa: E731
-    with_logits, without = (
+    with_logits, without_logits = (
         make_sampler("all_frames").select(
             HOUR, k=8, pull=pull, rng=np.random.default_rng(0), scan=world.scan
         ).facts["slope"]
         for pull in (world, plain)
     )  # fmt: skip
-    assert with_logits != pytest.approx(without, rel=0.05)
+    assert with_logits != pytest.approx(without_logits, rel=0.05)
     assert log_odds(np.array([0.5, 0.0])).tolist() == pytest.approx([0.0, -13.8155], abs=1e-4)
 
 
 def plain_count(density, n, half):
     """Greedy gain of density times log(1 + chosen near), without any bookkeeping."""
-    near, chosen = np.zeros(density.size), []
+    counts, picked = np.zeros(density.size), []
     for _ in range(n):
-        value = density * np.log((2 + near) / (1 + near))
-        gains = [value[max(0, at - half) : at + half + 1].sum() * (at not in chosen) for at in range(density.size)]
+        value = density * np.log((2 + counts) / (1 + counts))
+        gains = [value[max(0, at - half) : at + half + 1].sum() * (at not in picked) for at in range(density.size)]
         best = int(np.argmax(np.array(gains) >= max(gains) * (1 - 1e-12)))
-        chosen.append(best)
-        near[max(0, best - half) : best + half + 1] += 1
-    return chosen
+        picked.append(best)
+        counts[max(0, best - half) : best + half + 1] += 1
+    return picked
 
 
 @settings(deadline=None, max_examples=40)
@@ -329,10 +329,10 @@ def test_counted_value_adds_the_most_each_time(seed, size, n):
 def test_counted_value_returns_to_a_peak_that_recall_leaves():
     density = np.full(3000, 0.01)
     density[1500:1510] = 100.0
-    chosen = {value: best_cover(density, 8, rate=5.0, value=value) for value in ("recall", "count")}
-    near = {value: int((abs(at - 1505) <= 25).sum()) for value, at in chosen.items()}
-    assert near["recall"] <= 3
-    assert near["count"] == 8
+    frames_by_value = {value: best_cover(density, 8, rate=5.0, value=value) for value in ("recall", "count")}
+    n_near_by_value = {value: int((abs(at - 1505) <= 25).sum()) for value, at in frames_by_value.items()}
+    assert n_near_by_value["recall"] <= 3
+    assert n_near_by_value["count"] == 8
 
 
 def test_likelihood_ratio_knows_no_shots():

@@ -35,13 +35,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"), WRONG, ids=lambda value: value if isinstance(value, str) else "-".join(value)
+    ("wrong", "message"), WRONG, ids=lambda value: value if isinstance(value, str) else "-".join(value)
 )
-def test_a_wrong_argument_is_named(wrong, says):
-    given = {"video": VIDEO, "k": 4, "pull": lambda f: f / 900, "rng": np.random.default_rng(0), **wrong}
-    sampler = make_sampler(given.pop("sampler", "focus"))
-    with pytest.raises(FocusEvalError, match=says) as refused:
-        sampler.select(given.pop("video"), **given)
+def test_a_wrong_argument_is_named(wrong, message):
+    arguments = {"video": VIDEO, "k": 4, "pull": lambda f: f / 900, "rng": np.random.default_rng(0), **wrong}
+    sampler = make_sampler(arguments.pop("sampler", "focus"))
+    with pytest.raises(FocusEvalError, match=message) as refused:
+        sampler.select(arguments.pop("video"), **arguments)
     assert "\n" not in str(refused.value)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo, make_sampler
+from focus_eval.samplers.contract import ArraySource, bumpy
 from focus_eval.samplers.wfs_sb import (
     boundaries,
     coarsest_detail,
@@ -19,7 +20,6 @@ from focus_eval.samplers.wfs_sb import (
     similarity,
 )
 from tests.samplers.recorded import recorded_cases, recorded_relevance
-from tests.samplers.worlds import World, bumpy
 
 
 class Plain:
@@ -63,9 +63,9 @@ def test_segments_and_budgets_are_those_of_every_recorded_case(cases):
         edges = [0, *case["peaks"], relevance.size]
         segments = np.stack([edges[:-1], edges[1:]], axis=1)
         importance = segment_importance(segments, relevance)
-        kept = important(importance)
-        assert segments[kept].tolist() == case["kept_segments"], case
-        assert segment_budgets(importance[kept], case["k"]).tolist() == case["allocation"], case
+        is_important = important(importance)
+        assert segments[is_important].tolist() == case["kept_segments"], case
+        assert segment_budgets(importance[is_important], case["k"]).tolist() == case["allocation"], case
 
 
 def test_selected_frames_are_those_of_every_recorded_case(cases):
@@ -93,12 +93,12 @@ def test_the_detail_is_the_coarsest_band_of_the_wavelet_transform_alone():
 
     relevance, level = bumpy(601), 6  # floor(log2(601) - 3)
     coefficients = pywt.wavedec(relevance, "db4", mode="symmetric", level=level)
-    alone = pywt.waverec([None, coefficients[1]] + [None] * (level - 1), "db4", mode="symmetric")
-    assert coarsest_detail(relevance).tolist() == alone[:601].tolist()
+    detail = pywt.waverec([None, coefficients[1]] + [None] * (level - 1), "db4", mode="symmetric")
+    assert coarsest_detail(relevance).tolist() == detail[:601].tolist()
 
 
 def test_one_pull_a_candidate_gives_relevance_and_embedding():
-    world = World(bumpy(3000))
+    world = ArraySource(bumpy(3000))
     selection = make_sampler("wfs_sb").select(VideoInfo(3000, 10.0), k=16, pull=world, rng=None)
     assert selection.n_pulls == 300
     assert np.array_equal(selection.pulled_relevance, world.values[::10])
@@ -107,7 +107,7 @@ def test_one_pull_a_candidate_gives_relevance_and_embedding():
 
 def test_relevance_is_not_scaled_over_the_video():
     # Halved relevance halves the weight of relevance against similarity: other frames are chosen.
-    world, half = World(bumpy(3000)), World(bumpy(3000) / 2)
+    world, half = ArraySource(bumpy(3000)), ArraySource(bumpy(3000) / 2)
     first, second = (
         make_sampler("wfs_sb").select(VideoInfo(3000, 10.0), k=16, pull=pull, rng=None) for pull in (world, half)
     )
@@ -129,20 +129,20 @@ def test_without_a_peak_half_is_even_and_half_the_best():
 
 
 def test_similarity_without_embeddings_falls_with_distance():
-    near, far = similarity(None, slice(0, 1), np.array([10, 20]))[0]
-    assert near == pytest.approx(np.exp(-1.0))
-    assert far == pytest.approx(np.exp(-2.0))
+    near_likeness, far_likeness = similarity(None, slice(0, 1), np.array([10, 20]))[0]
+    assert near_likeness == pytest.approx(np.exp(-1.0))
+    assert far_likeness == pytest.approx(np.exp(-2.0))
 
 
 def test_balance_one_takes_the_best_of_every_segment():
-    segments, world = None, World(bumpy(600))
+    segments, world = None, ArraySource(bumpy(600))
     selection = make_sampler("wfs_sb", balance=1.0).select(VideoInfo(600, 1.0), k=16, pull=world, rng=None)
     segments = np.split(np.arange(600), boundaries(world.values))
     for segment in segments:
-        chosen = np.intersect1d(segment, selection.keyframes)
-        if chosen.size:
-            left = np.setdiff1d(segment, chosen)
-            assert world.values[chosen].min() >= world.values[left].max()
+        inside = np.intersect1d(segment, selection.keyframes)
+        if inside.size:
+            outside = np.setdiff1d(segment, inside)
+            assert world.values[inside].min() >= world.values[outside].max()
 
 
 def test_a_short_video_raises_no_warning():
@@ -150,5 +150,5 @@ def test_a_short_video_raises_no_warning():
         "import numpy as np; from focus_eval.samplers.wfs_sb import boundaries; "
         "[boundaries(np.linspace(0.2, 0.8, n)) for n in range(1, 40)]"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr

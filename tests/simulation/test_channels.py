@@ -54,8 +54,8 @@ def latents(world, channel, *, numbers=range(30)):
         pair = [make_trace(WORLDS[world], number, seed=3, minutes=(4, 20), channel=see) for see in (None, channel)]
         time = np.arange(pair[0].latent.size) / GRID_HZ
         moments = np.array(pair[0].evidence_seconds)
-        near = (abs(time[:, None] - moments) < 10).any(axis=1)
-        outside.append([trace.latent[~near] for trace in pair])
+        is_near = (abs(time[:, None] - moments) < 10).any(axis=1)
+        outside.append([trace.latent[~is_near] for trace in pair])
         inside.append([trace.latent[np.minimum((moments * GRID_HZ).astype(int), time.size - 1)] for trace in pair])
     return (np.concatenate(parts, axis=1) for parts in (outside, inside))
 
@@ -103,7 +103,7 @@ def test_rows_count_what_was_scanned_and_what_it_costs(ran):
         assert row.scan_encoder == "good:cost=0.5"
         assert row.gmacs == {"image": 1.0, "scan_image": 0.5}
         assert row.scanned_frames == []
-        spent = row.frames_scored + 0.5 * row.frames_scanned
+        spent = row.n_scored + 0.5 * row.frames_scanned
         assert spent == pytest.approx(0.005 * 25 * row.n_frames / row.fps, abs=3)
 
 
@@ -128,19 +128,19 @@ def test_each_channel_is_a_selection_of_its_own_and_known_ahead(ran):
 def test_a_question_shown_again_is_the_row_of_the_run(ran):
     (source,) = sources(CONFIG)
     sampler, k = next((s, k) for s, k in CONFIG.series() if s.options.get("scan_encoder") == "useless")
-    again = select_on(source, CONFIG, sampler, k, 3)
+    second_row = select_on(source, CONFIG, sampler, k, 3)
     (row,) = (row for row in rows_of(ran)["smooth-scan_cover,scan_encoder=useless"] if row.question_id == "smooth-0003")
-    assert again.keyframes == row.keyframes
-    assert len(again.scanned_frames) == row.n_scanned
+    assert second_row.keyframes == row.keyframes
+    assert len(second_row.scanned_frames) == row.n_scanned
 
 
 def test_an_encoder_of_real_videos_is_the_usual_channel_so_that_one_command_has_both(tmp_path):
     entry = {"sampler": "scan_cover", "options": {"scan_encoder": "offline:size=64"}}
     config = SimulationConfig(samplers=[entry, "scan_cover"], worlds=["smooth"], videos=2, minutes=(1, 2), k=[4])
     run_simulation(config, tmp_path, n_workers=1)
-    named, unnamed = rows_of(tmp_path).values()
-    assert [row.keyframes for row in named] == [row.keyframes for row in unnamed]
-    assert {row.scan_encoder for row in named} == {"fair"}
+    named_row, unnamed = rows_of(tmp_path).values()
+    assert [row.keyframes for row in named_row] == [row.keyframes for row in unnamed]
+    assert {row.scan_encoder for row in named_row} == {"fair"}
 
 
 def test_an_unknown_channel_ends_the_run_before_it_begins(tmp_path):
@@ -150,11 +150,11 @@ def test_an_unknown_channel_ends_the_run_before_it_begins(tmp_path):
 
 
 def test_a_report_says_how_far_the_encoders_agree_and_warns(ran, monkeypatch):
-    monkeypatch.setattr(measures, "LEAST_RHO_PULLS", 10)
+    monkeypatch.setattr(measures, "MIN_PULLS_FOR_WARNING", 10)
     notes = recall_overview(lab_frame(load_run(ran))).notes
     assert any(note.startswith("Correlation of scan and main encoder, measured at the pulls: ") for note in notes)
-    (warning,) = (note for note in notes if note.startswith("Warning: below 0.15 a scan tells nothing"))
-    assert "for useless take a better encoder" in warning
+    (warning,) = (note for note in notes if note.startswith("Warning: below 0.15 a scan does not find"))
+    assert "for useless use a better encoder" in warning
 
 
 def test_questions_with_many_pulls_count_for_more_in_the_correlation():
@@ -189,6 +189,6 @@ def test_the_map_is_of_simulated_videos(script, monkeypatch):
         monkeypatch.setattr(script, name, value)
     videos = [("smooth", number, 0) for number in range(12)]
     rows = pd.DataFrame([row for video in videos for row in script.differences(video)])
-    found = rows.groupby("rho")[["scan", "even"]].mean()
-    assert found["even"].nunique() == 1
-    assert found.loc[0.5, "scan"] > found.loc[0.5, "even"] > found.loc[0.0, "scan"] - 0.05
+    means = rows.groupby("rho")[["scan", "even"]].mean()
+    assert means["even"].nunique() == 1
+    assert means.loc[0.5, "scan"] > means.loc[0.5, "even"] > means.loc[0.0, "scan"] - 0.05

@@ -20,7 +20,7 @@ def script():
 
 
 @pytest.mark.parametrize(
-    ("label", "found"),
+    ("label", "label_text"),
     [
         ("even_cover share=0.0025 #016d", ("even_cover", 0.25)),
         ("even_cover share=0.01 density=likelihood_ratio #12fb", ("even_cover density=likelihood_ratio", 1.0)),
@@ -33,8 +33,8 @@ def script():
         ("all_frames [control] #2538", None),
     ],
 )
-def test_a_label_says_the_budget(script, label, found):
-    assert script.series(label) == found
+def test_a_label_says_the_budget(script, label, label_text):
+    assert script.series(label) == label_text
 
 
 def test_questions_are_paired_at_one_budget(script):
@@ -45,11 +45,11 @@ def test_questions_are_paired_at_one_budget(script):
             for at, recall in enumerate(recalls)
         ]  # fmt: skip
 
-    found = rows("even_cover share=0.01 #aa", [0, 0, 1, 1, 1, 0]) + rows(
+    lines = rows("even_cover share=0.01 #aa", [0, 0, 1, 1, 1, 0]) + rows(
         "focus clip_seconds=28 seconds_per_fine_pull=1.75", [1, 0, 1, 1, 1, 1]
     )
-    found += rows("focus clip_seconds=7 seconds_per_fine_pull=0.438", [1] * 6)
-    table = script.at_equal_budgets(pd.DataFrame(found), "even_cover").set_index("sampler")
+    lines += rows("focus clip_seconds=7 seconds_per_fine_pull=0.438", [1] * 6)
+    table = script.at_equal_budgets(pd.DataFrame(lines), "even_cover").set_index("sampler")
     assert [*table.index] == ["even_cover", "focus"]
     assert table.loc["focus", "minus baseline"] == pytest.approx(100 / 3)
     assert table.loc["focus", "forwards (%)"] == pytest.approx(1.0)

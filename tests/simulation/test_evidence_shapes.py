@@ -33,8 +33,8 @@ def test_drawn_evidence_has_the_stated_quantiles_of_length_and_span(name):
     assert near(np.quantile(lengths, SHARES[:4]), shape.seconds[:4]) < 0.1
     counts = Counter(item.starts.size for item in placed)
     assert [counts[1 + at] / 6000 for at in range(len(shape.counts))] == pytest.approx(shape.counts, abs=0.02)
-    for below, quantiles in shape.spans:
-        several = [place_evidence(shape, min(below - 1, 1e6), rng).moments for _ in range(8000)]
+    for limit_seconds, quantiles in shape.spans:
+        several = [place_evidence(shape, min(limit_seconds - 1, 1e6), rng).moments for _ in range(8000)]
         spans = [moments[-1] - moments[0] for moments in several if moments.size > 1]
         assert near(np.quantile(spans, SHARES[1:4]), quantiles[1:4]) < 0.2
 
@@ -117,13 +117,13 @@ def real(name):
 @pytest.mark.skipif(not DATA.is_dir(), reason="needs the published annotations of ../shared/data")
 @pytest.mark.parametrize("name", EVIDENCE_SHAPES)
 def test_the_quantiles_are_those_of_the_published_annotations(name):
-    shape, found = EVIDENCE_SHAPES[name], real(name)
+    shape, measured = EVIDENCE_SHAPES[name], real(name)
     if name != "longvideobench":  # moments, no lengths
-        lengths = [stop - start for intervals in found for start, stop in intervals]
+        lengths = [stop - start for intervals in measured for start, stop in intervals]
         assert near(np.quantile(lengths, SHARES), shape.seconds) < 0.06
-    counts = Counter(min(len(intervals), 4) for intervals in found)
-    shares = [counts[1 + at] / len(found) for at in range(len(shape.counts))]
+    counts = Counter(min(len(intervals), 4) for intervals in measured)
+    shares = [counts[1 + at] / len(measured) for at in range(len(shape.counts))]
     assert shares == pytest.approx(shape.counts, abs=0.002)
-    spans = [max(b for _, b in item) - min(a for a, _ in item) for item in found if len(item) > 1]
+    spans = [max(b for _, b in item) - min(a for a, _ in item) for item in measured if len(item) > 1]
     if len(shape.spans) == 1:
         assert near(np.quantile(spans, SHARES), shape.spans[0][1]) < 0.06

@@ -48,21 +48,21 @@ def test_the_cosine_with_the_query_ranks_frames_as_relevance_does(world):
 def test_frames_of_one_shot_are_alike_and_those_across_a_cut_are_not():
     item = trace()
     cuts = item.cuts[(item.cuts > 2) & (item.cuts < item.info.duration_seconds - 2)]
-    here = np.array([(int((cut - 0.8) * item.info.fps), int((cut - 0.2) * item.info.fps),
+    cut_frames = np.array([(int((cut - 0.8) * item.info.fps), int((cut - 0.2) * item.info.fps),
                       int((cut + 0.2) * item.info.fps)) for cut in cuts])  # fmt: skip
     changes = item.looks[:-1] != item.looks[1:]
-    images, _ = TraceFeatures(item).embeddings(here.ravel())
-    before, just_before, after = images.reshape(len(here), 3, -1).transpose(1, 0, 2)
-    assert (before * just_before).sum(axis=1).mean() > 0.8
+    images, _ = TraceFeatures(item).embeddings(cut_frames.ravel())
+    images_before, just_before, images_after = images.reshape(len(cut_frames), 3, -1).transpose(1, 0, 2)
+    assert (images_before * just_before).sum(axis=1).mean() > 0.8
     assert changes.any()
-    assert (just_before * after).sum(axis=1).mean() < 0.4
+    assert (just_before * images_after).sum(axis=1).mean() < 0.4
 
 
 def test_features_are_the_same_in_whatever_order_and_object_they_are_asked():
     frames = np.array([100, 7, 5000])
     first, _ = TraceFeatures(trace()).embeddings(frames)
-    again, _ = TraceFeatures(trace()).embeddings(frames[::-1])
-    assert (first == again[::-1]).all()
+    reversed_vectors, _ = TraceFeatures(trace()).embeddings(frames[::-1])
+    assert (first == reversed_vectors[::-1]).all()
 
 
 def test_a_recorded_cosine_is_the_cosine_of_the_embeddings_and_a_hundredth_of_the_logits():
@@ -101,8 +101,8 @@ def test_samplers_that_need_features_choose_on_simulated_and_on_recorded_traces(
 def test_a_sampler_that_believes_the_embeddings_finds_the_evidence():
     config = SimulationConfig(worlds=["smooth"], samplers=["mdp3"], k=[8], minutes=(1, 2))
     source = replace(sources(config)[0], world=replace(WORLDS["smooth"], strength=6.0, event_seconds=(8.0, 8.0)))
-    found = []
+    hits = []
     for number in range(12):
         row = select_on(source, config, make_sampler("mdp3", balance=0.05), 8, number)
-        found += [min(abs(t - e) for t in row.times_seconds) <= 4 for e in row.evidence_seconds]
-    assert np.mean(found) > 0.8
+        hits += [min(abs(t - e) for t in row.times_seconds) <= 4 for e in row.evidence_seconds]
+    assert np.mean(hits) > 0.8

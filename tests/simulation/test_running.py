@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.commands.compare import simulation_sections
-from focus_eval.core.errors import InvalidInput
+from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.report.lab import (
     differences_by_event,
     differences_by_length,
@@ -74,7 +74,7 @@ def test_ctrl_c_begins_no_further_videos(tmp_path, monkeypatch):
         begun.append(numbers)
         return []
 
-    def interrupted(done, of):
+    def interrupted(n_done, of):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(running, "ProcessPoolExecutor", Threads)
@@ -102,9 +102,9 @@ def test_one_worker_or_two_killed_or_not_give_the_same_bytes(ran, tmp_path):
 
 
 def test_a_second_run_does_nothing_again(ran):
-    before = {path: path.stat().st_mtime_ns for path in ran.glob("selections/*/*.parquet")}
+    times_before = {path: path.stat().st_mtime_ns for path in ran.glob("selections/*/*.parquet")}
     run_simulation(CONFIG, ran)
-    assert {path: path.stat().st_mtime_ns for path in ran.glob("selections/*/*.parquet")} == before
+    assert {path: path.stat().st_mtime_ns for path in ran.glob("selections/*/*.parquet")} == times_before
 
 
 def test_another_seed_needs_another_folder(ran):
@@ -131,10 +131,34 @@ def test_a_smaller_limit_keeps_what_a_larger_one_wrote_of_each_trace(tmp_path):
 def test_a_baseline_that_is_not_simulated_is_refused_before_anything_runs(tmp_path, samplers):
     file = tmp_path / "mine.yaml"
     file.write_text(json.dumps({"name": "mine", "videos": 1, "k": [8], "samplers": samplers}))
-    done = CliRunner().invoke(app, ["simulate", str(file), "--out", str(tmp_path / "out")])
-    assert isinstance(done.exception, InvalidInput)
-    assert "the baseline 'focus' is not among the samplers" in str(done.exception)
+    result = CliRunner().invoke(app, ["simulate", str(file), "--out", str(tmp_path / "out")])
+    assert isinstance(result.exception, InvalidInput)
+    assert "the baseline 'focus' is not among the samplers" in str(result.exception)
     assert not (tmp_path / "out").exists()
+
+
+def test_what_may_choose_no_frame_is_said_before_the_run(tmp_path, monkeypatch):
+    file = tmp_path / "mine.yaml"
+    config = {"name": "mine", "videos": 5, "k": [8, 32], "samplers": ["aks", "uniform"], "baseline": "uniform"}
+    file.write_text(json.dumps(config))
+
+    def stop(*_args, **_kwargs):
+        raise RunError("stopped before the first row")
+
+    monkeypatch.setattr(running, "run_simulation", stop)
+    result = CliRunner().invoke(app, ["simulate", str(file), "--out", str(tmp_path / "out")])
+    assert isinstance(result.exception, RunError)
+    lines = " ".join(result.output.split())
+    assert "aks, K = 8, calibrated: 5 of 5 questions may end without frames, which counts as recall 0: " in lines
+    assert "set max_depth=3 or less, or k=32 or more" in lines
+    assert lines.count("may end without frames") == 1
+
+
+def test_the_length_of_a_video_is_that_of_its_trace():
+    for source in sources(CONFIG):
+        for number in range(3):
+            video, trace = source.video(number, CONFIG), source.trace(number, CONFIG)
+            assert (video.n_frames, video.fps) == (trace.info.n_frames, trace.info.fps)
 
 
 def test_a_printed_recall_is_the_mean_of_the_rows(ran):
@@ -145,7 +169,7 @@ def test_a_printed_recall_is_the_mean_of_the_rows(ran):
     printed = next(row for row in table.rows if row.keys == ("flashes", "8", "topk"))
     figures = dict(zip(table.columns, printed.figures, strict=True))
     assert figures["2 s"].ours == pytest.approx(100 * by_hand)
-    cost = 100 * sum(row.frames_scored for row in rows) / sum(row.n_frames for row in rows)
+    cost = 100 * sum(row.n_scored for row in rows) / sum(row.n_frames for row in rows)
     assert figures["frames scored (%)"].ours == pytest.approx(cost)
     assert figures["near frames"].ours == pytest.approx(np.mean([near_frames_of(row) for row in rows]))
 
@@ -160,18 +184,18 @@ def test_the_oracle_finds_everything_and_uniform_pulls_nothing(ran):
         if row.sampler == "oracle":
             assert recall_within(np.array(row.evidence_seconds), row.times_seconds, [1.0])[0] == 1.0
         if row.sampler in ("oracle", "uniform"):
-            assert row.frames_scored == 0
+            assert row.n_scored == 0
 
 
 def test_a_row_without_its_pulls_is_the_row_with_them(ran):
     source = sources(CONFIG)[0]
     for sampler, k in CONFIG.series():
         full = select_on(source, CONFIG, sampler, k, 3)
-        kept = [row for row in load_run(ran).selections if row.selection_id == full.selection_id]
-        mine = next(row for row in kept if row.question_id == full.question_id)
-        assert mine.keyframes == full.keyframes
-        assert mine.frames_scored == len(full.pulled_frames)
-        assert mine.pulled_frames == []
+        rows = [row for row in load_run(ran).selections if row.selection_id == full.selection_id]
+        row = next(row for row in rows if row.question_id == full.question_id)
+        assert row.keyframes == full.keyframes
+        assert row.n_scored == len(full.pulled_frames)
+        assert row.pulled_frames == []
 
 
 def test_differences_are_paired_with_the_baseline_by_length_and_event(ran):
@@ -232,8 +256,8 @@ def test_recorded_relevance_of_a_run_is_a_source_too(tmp_path, ran):
     (folder / "rows-a.jsonl").write_text("".join(json.dumps(vars(row)) + "\n" for row in rows))
     traces = recorded_traces(tmp_path / "run")
     assert [trace.question_id for trace in traces] == [row.question_id for row in rows]
-    known = np.array(rows[0].pulled_frames)
-    assert traces[0].relevance(known).tolist() == rows[0].pulled_relevance
+    pulled = np.array(rows[0].pulled_frames)
+    assert traces[0].relevance(pulled).tolist() == rows[0].pulled_relevance
     recorded = config.model_copy(update={"recorded": str(tmp_path / "run"), "samplers": ["focus", "even_diverse"]})
     run_simulation(recorded, tmp_path / "out")
     assert {row.question_id for part in (tmp_path / "out" / "selections").iterdir()
@@ -258,36 +282,36 @@ def test_pulls_between_recorded_frames_take_the_nearest_and_are_counted(tmp_path
     config = CONFIG.model_copy(update=recorded)
     run_simulation(config, tmp_path / "out", n_workers=1)
     [source], run = sources(config), load_run(tmp_path / "out")
-    known = {trace.question_id: trace.frames for trace in source.traces}
+    frames_by_question = {trace.question_id: trace.frames for trace in source.traces}
     off = dict.fromkeys(samplers, 0)
     assert not [row.error for row in run.selections if row.error]
     for row in run.selections:
         sampler = make_sampler(row.sampler)
         full = select_on(source, config, sampler, 8, source.number(row.question_id))
-        n_off = int(np.isin(full.pulled_frames, known[row.question_id], invert=True).sum())
+        n_off = int(np.isin(full.pulled_frames, frames_by_question[row.question_id], invert=True).sum())
         assert row.facts.get("pulls_off_grid", 0) == n_off
         off[row.sampler] += n_off
     assert min(off.values()) > 0
     [line] = off_grid_lines(run)
-    pulls = sum(row.frames_scored for row in run.selections if row.sampler == "focus")
+    pulls = sum(row.n_scored for row in run.selections if row.sampler == "focus")
     assert f"focus {off['focus']:,} of {pulls:,}" in line
 
 
 def test_a_recorded_scan_is_what_scan_cover_scans(tmp_path):
     main, scan = recorded_run(tmp_path / "main"), recorded_run(tmp_path / "scan", world="flashes")
-    given = {"recorded": str(main), "samplers": ["scan_cover"], "k": [8], "budgets": []}
-    alone = CONFIG.model_copy(update=given)
-    row = select_on(sources(alone)[0], alone, make_sampler("scan_cover"), 8, 0)
+    changes = {"recorded": str(main), "samplers": ["scan_cover"], "k": [8], "budgets": []}
+    without_scan = CONFIG.model_copy(update=changes)
+    row = select_on(sources(without_scan)[0], without_scan, make_sampler("scan_cover"), 8, 0)
     assert "no scan was recorded; name one" in row.error
-    config = CONFIG.model_copy(update={**given, "scan_recorded": str(scan)})
+    config = CONFIG.model_copy(update={**changes, "scan_recorded": str(scan)})
     row = select_on(sources(config)[0], config, make_sampler("scan_cover"), 8, 0)
     assert row.error is None
     grid = recorded_traces(scan)[0].frames
     n_off = int(np.isin(row.scanned_frames, grid, invert=True).sum())
     assert 0 < n_off < row.frames_scanned
     assert row.facts["scans_off_grid"] == n_off
-    other = CONFIG.model_copy(update={**given, "scan_recorded": str(main)})
-    assert sources(other)[0].revision != sources(config)[0].revision
+    other_scan = CONFIG.model_copy(update={**changes, "scan_recorded": str(main)})
+    assert sources(other_scan)[0].revision != sources(config)[0].revision
 
 
 def test_a_scan_that_lacks_a_question_is_refused(tmp_path):
@@ -302,10 +326,10 @@ def test_a_scan_that_lacks_a_question_is_refused(tmp_path):
 def test_compare_samplers_replays_relevance_and_says_so(tmp_path):
     folder = recorded_run(tmp_path / "run")
     command = ["compare-samplers", "even_cover", "topk", "--relevance", str(folder), "--no-demo"]
-    done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
-    assert done.exit_code == 0, done.output
-    said = "Pulls between recorded frames, which took the relevance of the nearest: even_cover"
-    assert said in " ".join(done.output.split())
+    result = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    line = "Pulls between recorded frames, which took the relevance of the nearest: even_cover"
+    assert line in " ".join(result.output.split())
     assert "Verdict on recorded calibrated, 4 questions" in (tmp_path / "out" / "compare.html").read_text()
     lone = CliRunner().invoke(app, ["compare-samplers", "even_cover", "topk", "--scan-relevance", str(folder)])
     assert lone.exit_code == 2
@@ -334,19 +358,19 @@ def test_a_run_that_scored_too_little_is_no_source(tmp_path):
 
 def test_questions_of_a_recorded_video_share_its_frames_and_say_their_shares(tmp_path):
     file = recorded_run(tmp_path / "run") / "selections" / "dense" / "rows-a.jsonl"
-    first, *others = [json.loads(line) for line in file.read_text().splitlines()]
-    again = {**first, "question_id": "q-again", "pulled_relevance": first["pulled_relevance"][::-1]}
-    file.write_text("".join(json.dumps(row) + "\n" for row in (first, *others, again)))
-    given = {"recorded": str(tmp_path / "run"), "samplers": ["even_cover", "focus"], "k": [8], "budgets": []}
-    config = CONFIG.model_copy(update=given)
+    first, *other_lines = [json.loads(line) for line in file.read_text().splitlines()]
+    repeated = {**first, "question_id": "q-again", "pulled_relevance": first["pulled_relevance"][::-1]}
+    file.write_text("".join(json.dumps(row) + "\n" for row in (first, *other_lines, repeated)))
+    changes = {"recorded": str(tmp_path / "run"), "samplers": ["even_cover", "focus"], "k": [8], "budgets": []}
+    config = CONFIG.model_copy(update=changes)
     run_simulation(config, tmp_path / "out")
     run, source = load_run(tmp_path / "out"), sources(config)[0]
     for row in run.selections:
-        both = [select_on(source, config, make_sampler(row.sampler), 8, source.number(question_id))
+        full_rows = [select_on(source, config, make_sampler(row.sampler), 8, source.number(question_id))
                 for question_id in ("q-0", "q-again")]  # fmt: skip
-        asked = [set(full.pulled_frames) for full in both]
-        shares = {full.question_id: sum(1 / sum(f in a for a in asked) for f in mine)
-                  for full, mine in zip(both, asked, strict=True)}  # fmt: skip
+        frame_sets = [set(full.pulled_frames) for full in full_rows]
+        shares = {full.question_id: sum(1 / sum(f in a for a in frame_sets) for f in frames)
+                  for full, frames in zip(full_rows, frame_sets, strict=True)}  # fmt: skip
         assert row.pulled_frames == []
         assert row.encoded["main"] == pytest.approx(shares.get(row.question_id, row.n_pulls), abs=1e-5)
     for sampler, part in run.selection_frame.groupby("sampler"):
@@ -358,7 +382,7 @@ def test_questions_of_a_recorded_video_share_its_frames_and_say_their_shares(tmp
 def test_a_limit_takes_whole_videos_since_their_questions_share_frames(tmp_path):
     config = CONFIG.model_copy(update={"recorded": str(recorded_run(tmp_path / "run"))})
     [source] = sources(config)
-    together = [replace(trace, video="one.mp4") if at in (0, 2) else trace for at, trace in enumerate(source.traces)]
-    source = replace(source, traces=tuple(together))
+    traces = [replace(trace, video="one.mp4") if at in (0, 2) else trace for at, trace in enumerate(source.traces)]
+    source = replace(source, traces=tuple(traces))
     assert list(source.numbers(config, 1)) == [0, 2]
     assert list(source.numbers(config, None)) == [0, 1, 2, 3]

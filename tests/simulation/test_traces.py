@@ -22,17 +22,17 @@ def test_relevance_does_not_depend_on_the_order_or_company_in_which_frames_are_a
     shuffled = np.random.default_rng(0).permutation(frames.size)
     assert (trace.relevance(frames[shuffled]) == whole[shuffled]).all()
     assert trace.relevance(frames[5:6])[0] == whole[5]
-    again = make_trace(WORLDS[name], 3, seed=1, minutes=(1, 10))
-    assert (again.relevance(frames) == whole).all()
-    assert again.evidence_seconds == trace.evidence_seconds
+    second_trace = make_trace(WORLDS[name], 3, seed=1, minutes=(1, 10))
+    assert (second_trace.relevance(frames) == whole).all()
+    assert second_trace.evidence_seconds == trace.evidence_seconds
     assert ((whole >= 0) & (whole <= 1)).all()
 
 
 def test_another_number_or_seed_is_another_video():
     item = make_trace(WORLDS["smooth"], 0, seed=0, minutes=(1, 2))
     for number, seed in ((1, 0), (0, 1)):
-        other = make_trace(WORLDS["smooth"], number, seed=seed, minutes=(1, 2))
-        assert other.evidence_seconds != item.evidence_seconds
+        unrelated = make_trace(WORLDS["smooth"], number, seed=seed, minutes=(1, 2))
+        assert unrelated.evidence_seconds != item.evidence_seconds
 
 
 @pytest.mark.parametrize("half_life", [2.0, 5.0])
@@ -112,7 +112,7 @@ def test_unknown_worlds_and_parameters_are_refused_with_the_nearest_name():
     with pytest.raises(UnknownName, match="did you mean 'strength'"):
         world_of({"world": "smooth", "strenght": 1.0})
     with pytest.raises(InvalidInput, match="two worlds have one name"):
-        SimulationConfig(samplers=["topk"], k=[8], worlds=["smooth", {"world": "smooth", "noise": 0.1}]).made_worlds  # noqa: B018
+        SimulationConfig(samplers=["topk"], k=[8], worlds=["smooth", {"world": "smooth", "noise": 0.1}]).parsed_worlds  # noqa: B018
 
 
 @pytest.mark.parametrize("share", [0.2, 0.6, 0.9])

@@ -88,7 +88,7 @@ def _edited(path: Path) -> Path:
     return _from_packet(source, path, first=0, shift=30 * 512, avoid_negative_ts="disabled")
 
 
-MADE: dict[str, Callable[[Path], Path]] = {
+CLIP_MAKERS: dict[str, Callable[[Path], Path]] = {
     "constant.mp4": _numbered(gop=30),
     "one_frame.mp4": _numbered(1),
     "two_frames.mp4": _numbered(2),
@@ -153,44 +153,44 @@ def sparse_avi(tmp_path: Path) -> Path:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that asks for `clip` over every clip, and one that asks for `backend` over every backend."""
     if "numbered_clip" in metafunc.fixturenames:
-        names = [name for name in MADE if name not in NOT_NUMBERED]
+        names = [name for name in CLIP_MAKERS if name not in NOT_NUMBERED]
         metafunc.parametrize("numbered_clip", names, indirect=True)
     if "clip" in metafunc.fixturenames:
-        metafunc.parametrize("clip", [*SHARED, *MADE], indirect=True)
+        metafunc.parametrize("clip", [*SHARED, *CLIP_MAKERS], indirect=True)
     if "backend" in metafunc.fixturenames:
         metafunc.parametrize("backend", ["pyav", "torchcodec", "decord"], indirect=True)
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A function from a name in `MADE` to the clip, written once."""
+def make_clip(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A function from a name in `CLIP_MAKERS` to the clip, written once."""
     folder = tmp_path_factory.mktemp("clips")
 
     @cache
     def make(name: str) -> Path:
-        return MADE[name](folder / name)
+        return CLIP_MAKERS[name](folder / name)
 
     return make
 
 
 @pytest.fixture
-def clip(request: pytest.FixtureRequest, made: Callable[[str], Path], shared: Callable[[str], Path]) -> Path:
+def clip(request: pytest.FixtureRequest, make_clip: Callable[[str], Path], shared: Callable[[str], Path]) -> Path:
     """Each recorded clip and each made one."""
     name = request.param
-    return made(name) if name in MADE else shared(f"data/video/{name}")
+    return make_clip(name) if name in CLIP_MAKERS else shared(f"data/video/{name}")
 
 
 @pytest.fixture
-def numbered_clip(request: pytest.FixtureRequest, made: Callable[[str], Path]) -> Path:
+def numbered_clip(request: pytest.FixtureRequest, make_clip: Callable[[str], Path]) -> Path:
     """Each made clip whose frame i carries the number i."""
-    return made(request.param)
+    return make_clip(request.param)
 
 
 @pytest.fixture
-def backend(request: pytest.FixtureRequest, made: Callable[[str], Path]) -> str:
+def backend(request: pytest.FixtureRequest, make_clip: Callable[[str], Path]) -> str:
     """Each backend that is installed."""
     try:
-        open_video(made("one_frame.mp4"), backend=request.param).close()
+        open_video(make_clip("one_frame.mp4"), backend=request.param).close()
     except MissingDependency as error:
         pytest.skip(str(error))
     return str(request.param)

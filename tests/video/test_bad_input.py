@@ -92,9 +92,9 @@ def _write_sound(path: Path, *, with_cover: bool) -> Path:
     return path
 
 
-def test_a_name_that_is_not_utf8_opens_or_names_the_reader_that_opens_it(backend, made, tmp_path):
+def test_a_name_that_is_not_utf8_opens_or_names_the_reader_that_opens_it(backend, make_clip, tmp_path):
     path = tmp_path / os.fsdecode(b"caf\xe9.mp4")
-    path.write_bytes(made("constant.mp4").read_bytes())
+    path.write_bytes(make_clip("constant.mp4").read_bytes())
     if backend == "pyav":
         with open_video(path) as video:
             assert video.read([99]).shape == (1, 64, 96, 3)

@@ -99,10 +99,10 @@ def test_a_playlist_is_no_video_and_what_it_names_is_not_opened(name, tmp_path):
     clip = write_clip(tmp_path / "clip.ts", n_frames=5)
     path = tmp_path / name
     path.write_text(_PLAYLISTS[name].format(clip=clip))
-    before = clip.stat().st_atime_ns
+    access_time = clip.stat().st_atime_ns
     with pytest.raises(VideoError, match="a playlist or script, not a video"):
         open_video(path)
-    assert clip.stat().st_atime_ns == before
+    assert clip.stat().st_atime_ns == access_time
 
 
 def test_a_playlist_behind_an_unknown_beginning_is_not_followed(tmp_path):

@@ -57,13 +57,13 @@ def test_only_readers_without_known_mistakes_claim_exact_pixels():
 def test_every_frame_equals_the_sequential_decode(backend, clip, sequential, record_property):
     expected = sequential[0]
     order = np.random.default_rng(0).permutation(len(expected))[:_MOST_SINGLE_FRAMES].tolist()
-    asked = [len(expected) - 1, 0, *order]
+    numbers = [len(expected) - 1, 0, *order]
     with open_video(clip, backend=backend) as video:
         assert video.info.n_frames == len(expected)
         assert (video.height, video.width) == expected[0].shape[:2]
-        single = [n for n in asked if not np.array_equal(video.read([n])[0], expected[n])]
+        single = [n for n in numbers if not np.array_equal(video.read([n])[0], expected[n])]
         forward = [n for n, pixels in video.stream(np.arange(len(expected))) if not np.array_equal(pixels, expected[n])]
-    print(f"\n{backend:10} {clip.name:28} compared {len(asked) + len(expected):4} differing {len(single + forward)}")
+    print(f"\n{backend:10} {clip.name:28} compared {len(numbers) + len(expected):4} differing {len(single + forward)}")
     assert single == []
     assert forward == []
 
@@ -75,26 +75,26 @@ def test_frame_i_of_a_made_clip_carries_the_number_i(numbered_clip):
     assert numbers == list(range(len(numbers)))
 
 
-def test_frames_before_an_edit_list_are_no_frames(made):
-    with open_video(made("edit_list.mp4")) as video:
+def test_frames_before_an_edit_list_are_no_frames(make_clip):
+    with open_video(make_clip("edit_list.mp4")) as video:
         assert [frame_number(pixels) for pixels in video.read([0, 1, 69])] == [30, 31, 99]
 
 
-def test_invisible_frames_are_no_frames(made):
-    with open_video(made("vp8_hidden.webm")) as video:
+def test_invisible_frames_are_no_frames(make_clip):
+    with open_video(make_clip("vp8_hidden.webm")) as video:
         assert [frame_number(pixels) for pixels in video.read([6, 7, 31, 32, 97])] == [6, 8, 32, 34, 99]
 
 
 def test_any_list_comes_back_as_asked(clip, sequential):
     expected = sequential[0]
-    few = len(expected) // 4 + 1 if expected[0].size < 1 << 20 else 8
+    max_frames = len(expected) // 4 + 1 if expected[0].size < 1 << 20 else 8
 
     @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), database=None)
-    @given(st.lists(st.integers(0, len(expected) - 1), max_size=few))
-    def check(asked):
-        pixels = video.read(asked)
-        assert pixels.shape == (len(asked), video.height, video.width, 3)
-        assert all(np.array_equal(got, expected[n]) for got, n in zip(pixels, asked, strict=True))
+    @given(st.lists(st.integers(0, len(expected) - 1), max_size=max_frames))
+    def check(numbers):
+        pixels = video.read(numbers)
+        assert pixels.shape == (len(numbers), video.height, video.width, 3)
+        assert all(np.array_equal(got, expected[n]) for got, n in zip(pixels, numbers, strict=True))
 
     with open_video(clip) as video:
         check()
@@ -114,52 +114,52 @@ def test_times_are_those_of_the_sequential_decode(clip, sequential):
 
 
 @pytest.mark.parametrize("name", ["constant.mp4", "variable_rate.mp4", "turned_90.mp4", "h264.mkv"])
-def test_repeats_and_any_order_come_back_as_asked(backend, made, name):
-    asked = [71, 3, 3, 99, 0, 71, 50]
+def test_repeats_and_any_order_come_back_as_asked(backend, make_clip, name):
+    numbers = [71, 3, 3, 99, 0, 71, 50]
     turn = int(name == "turned_90.mp4")
-    with open_video(made(name), backend=backend) as video:
-        assert [frame_number(np.rot90(pixels, turn)) for pixels in video.read(asked)] == asked
+    with open_video(make_clip(name), backend=backend) as video:
+        assert [frame_number(np.rot90(pixels, turn)) for pixels in video.read(numbers)] == numbers
 
 
-def test_a_stream_ascends_and_names_each_frame_once(backend, made):
-    with open_video(made("constant.mp4"), backend=backend) as video:
+def test_a_stream_ascends_and_names_each_frame_once(backend, make_clip):
+    with open_video(make_clip("constant.mp4"), backend=backend) as video:
         assert isinstance(video, VideoReader)
-        seen = [(number, frame_number(pixels)) for number, pixels in video.stream([60, 2, 60, 31, 30, 29])]
-    assert seen == [(n, n) for n in (2, 29, 30, 31, 60)]
+        shown_numbers = [(number, frame_number(pixels)) for number, pixels in video.stream([60, 2, 60, 31, 30, 29])]
+    assert shown_numbers == [(n, n) for n in (2, 29, 30, 31, 60)]
 
 
-def test_nothing_asked_gives_no_frames(backend, made):
-    with open_video(made("constant.mp4"), backend=backend) as video:
+def test_nothing_asked_gives_no_frames(backend, make_clip):
+    with open_video(make_clip("constant.mp4"), backend=backend) as video:
         assert video.read([]).shape == (0, 64, 96, 3)
         assert list(video.stream([])) == []
 
 
-def test_backends_agree_on_length_rate_and_sync_frames(backend, made):
+def test_backends_agree_on_length_rate_and_sync_frames(backend, make_clip):
     with (
-        open_video(made("variable_rate.mp4")) as default,
-        open_video(made("variable_rate.mp4"), backend=backend) as video,
+        open_video(make_clip("variable_rate.mp4")) as default,
+        open_video(make_clip("variable_rate.mp4"), backend=backend) as video,
     ):
         assert video.info == default.info
         np.testing.assert_array_equal(video.info.sync_frames, default.info.sync_frames)
         np.testing.assert_array_equal(video.frame_times([5, 2]), default.frame_times([5, 2]))
 
 
-@pytest.mark.parametrize("asked", [[100], [-1], [3, 1000]])
-def test_a_frame_outside_the_video_is_refused(backend, made, asked):
-    with open_video(made("constant.mp4"), backend=backend) as video:
-        with pytest.raises(VideoError, match=rf"constant.mp4: frame {max(asked, key=abs)} asked, video has 100"):
-            video.read(asked)
+@pytest.mark.parametrize("numbers", [[100], [-1], [3, 1000]])
+def test_a_frame_outside_the_video_is_refused(backend, make_clip, numbers):
+    with open_video(make_clip("constant.mp4"), backend=backend) as video:
+        with pytest.raises(VideoError, match=rf"constant.mp4: frame {max(numbers, key=abs)} asked, video has 100"):
+            video.read(numbers)
         with pytest.raises(VideoError, match="video has 100"):
-            video.frame_times(asked)
+            video.frame_times(numbers)
 
 
-def test_frames_that_are_no_whole_numbers_are_refused(backend, made):
-    with open_video(made("constant.mp4"), backend=backend) as video, pytest.raises(VideoError, match="1-D array"):
+def test_frames_that_are_no_whole_numbers_are_refused(backend, make_clip):
+    with open_video(make_clip("constant.mp4"), backend=backend) as video, pytest.raises(VideoError, match="1-D array"):
         video.read([1.5])
 
 
-def test_a_closed_reader_says_so(backend, made):
-    video = open_video(made("constant.mp4"), backend=backend)
+def test_a_closed_reader_says_so(backend, make_clip):
+    video = open_video(make_clip("constant.mp4"), backend=backend)
     video.close()
     with pytest.raises(VideoError, match="closed; open the file again"):
         video.read([1])

@@ -31,6 +31,15 @@ def test_every_frame_of_a_phones_clip_is_exact(name):
     assert (outcome.kind, outcome.detail) == ("exact", "")
 
 
+def test_side_data_that_pyav_has_no_name_for_harms_no_clip(tmp_path):
+    path = clip_makers()["camera_enhancement.mp4"](tmp_path / "clip.mp4")
+    with av.open(str(path)) as container:
+        frame = next(container.decode(video=0))
+        assert {data.type.value for data in frame.side_data} & {28}
+    outcome = check_clip(path)
+    assert (outcome.kind, outcome.detail) == ("exact", "")
+
+
 def test_no_small_file_of_other_projects_is_wrong_or_refused_without_cause(shared):
     """`scripts/check_devices.py` reads all of them, each in a process of its own."""
     folder = shared("data/devices")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
 import zlib
@@ -13,7 +15,7 @@ import pytest
 
 from focus_eval.core.errors import VideoError
 from focus_eval.video import open_video
-from focus_eval.video.decoder import Decoder
+from focus_eval.video.decoder import open_container
 from support.clips import write_clip
 from support.faults import (
     SINGLE,
@@ -27,10 +29,19 @@ from support.faults import (
 )
 from support.synthetic import frame_number, write_numbered_clip
 
-_KNOWN = ("h264.mp4", "h264_fragments.mp4", "h264.mkv", "h264.ts", "h264.flv", "mpeg4.avi", "mpeg2.mpg", "ffv1.avi")
+_GUARDED_CLIPS = (
+    "h264.mp4",
+    "h264_fragments.mp4",
+    "h264.mkv",
+    "h264.ts",
+    "h264.flv",
+    "mpeg4.avi",
+    "mpeg2.mpg",
+    "ffv1.avi",
+)
 
 
-@pytest.mark.parametrize("name", _KNOWN)
+@pytest.mark.parametrize("name", _GUARDED_CLIPS)
 def test_a_damaged_stretch_gives_no_wrong_frame(name, tmp_path):
     whole = fault_clips()[name](tmp_path / name)
     prints, data = frame_prints(whole), whole.read_bytes()
@@ -78,6 +89,34 @@ def test_after_a_damaged_frame_the_next_group_of_pictures_is_right(tmp_path):
     assert n_refused
 
 
+def test_damage_in_the_first_frame_of_a_counted_file_is_refused(tmp_path):
+    """An AVI with B-frames is counted by decoding: what follows a frame that was lost would be shifted."""
+    whole = write_clip(tmp_path / "whole.avi", n_frames=40, codec="mpeg4", fps=25, options={"bf": "2"})
+    (place, size), path = _samples(whole)[0], tmp_path / "clip.avi"
+    for start in range(20, size - 40, 200):
+        data = bytearray(whole.read_bytes())
+        data[place + start : place + start + 40] = np.random.default_rng(start).bytes(40)
+        path.write_bytes(data)
+        with pytest.raises(VideoError, match="its first frame"):
+            open_video(path)
+
+
+def test_a_file_of_which_the_first_group_loses_a_frame_is_refused(tmp_path):
+    """Its packets would count a frame more than a plain decode gives."""
+    whole = write_clip(tmp_path / "whole.mp4", n_frames=40, gop=20, options={"x264-params": "bframes=0:scenecut=0"})
+    (place, size), path = _samples(whole)[0], tmp_path / "clip.mp4"
+    data = bytearray(whole.read_bytes())
+    data[place + size - 60 : place + size - 20] = np.random.default_rng(0).bytes(40)
+    path.write_bytes(data)
+    with open_video(path) as video:  # damaged, but each frame comes out of a plain decode
+        assert [number for number in range(40) if _is_given(video, number)] == [*range(20, 40)]
+    place, size = _samples(whole)[5]
+    data[place + 4] = data[place + 4] & 0xE0 | 12  # filler, which gives no frame
+    path.write_bytes(data)
+    with pytest.raises(VideoError, match="some of its first frames cannot be decoded"):
+        open_video(path)
+
+
 @pytest.mark.parametrize("codec", ["ffv1", "wmv2", "msmpeg4", "mpeg4"])
 def test_an_index_that_marks_every_packet_as_sync_gives_no_wrong_frame(codec, tmp_path):
     """Without this, FFV1 decodes a later frame from whatever was decoded before."""
@@ -95,9 +134,9 @@ def test_an_index_that_marks_every_packet_as_sync_gives_no_wrong_frame(codec, tm
 def test_the_same_fault_is_the_same_file():
     data = np.random.default_rng(0).bytes(9000)
     for kind in {**STRETCHES, **SINGLE}:
-        first, again = (damaged(data, clip="a.mp4", kind=kind, number=3) for _ in range(2))
-        other = damaged(data, clip="b.mp4", kind=kind, number=3)
-        assert first == again != other
+        first, repeated = (damaged(data, clip="a.mp4", kind=kind, number=3) for _ in range(2))
+        other_clip = damaged(data, clip="b.mp4", kind=kind, number=3)
+        assert first == repeated != other_clip
         assert first != data
 
 
@@ -119,25 +158,43 @@ def test_a_process_that_is_killed_for_memory_is_said_to_have_crashed(tmp_path, m
     assert read_apart(path, []).kind == "crashed"
 
 
-@pytest.mark.parametrize(
-    ("name", "n_threads", "kind"),
-    [
-        ("h264.mp4", 4, "SLICE"),
-        ("mpeg4.avi", 4, "SLICE"),
-        ("hevc.mp4", 4, "AUTO"),
-        ("wmv2.wmv", 4, "NONE"),
-        ("h264.mp4", 1, "NONE"),
-    ],
-)
-def test_threads_of_a_decoder_never_share_out_frames_that_are_marked_late(name, n_threads, kind, tmp_path):
-    """Whether a damaged frame comes out unmarked is then a matter of timing, so the setting itself is looked at."""
-    decoder = Decoder(fault_clips()[name](tmp_path / name), n_threads=n_threads)
-    try:
-        context = decoder.stream.codec_context
-        assert context.thread_type.name == kind
-        assert context.thread_count == (1 if kind == "NONE" else n_threads)
-    finally:
-        decoder.close()
+_SLICED = {"options": {"x264-params": "bframes=2:slices=4"}}
+_SHARED_OUT: dict[str, dict[str, object]] = {
+    "h264.mp4": _SLICED, "h264.avi": _SLICED,
+    "hevc.mp4": {"codec": "libx265", "options": {"x265-params": "log-level=error"}},
+    "mpeg4.avi": {"codec": "mpeg4", "fps": 25}, "vp9.webm": {"codec": "libvpx-vp9", "options": {"cpu-used": "8"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _SHARED_OUT)
+def test_a_damaged_file_is_refused_alike_whatever_the_number_of_threads_and_cores(name, tmp_path):
+    """Threads within a decoder hid damage: FFmpeg's H.264 decoder complains in them, where nobody listens."""
+    data = write_clip(tmp_path / f"whole.{name}", n_frames=60, gop=12, **_SHARED_OUT[name]).read_bytes()
+    for kind, number in itertools.product(("noise", "zeros", "bit"), range(2)):
+        path = tmp_path / f"{kind}{number}.{name}"
+        path.write_bytes(damaged(data, clip=name, kind=kind, number=100 + number))
+        readings = {n_threads: _given(path, n_threads=n_threads) for n_threads in (1, 2, 4, 8)}
+        cores = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {min(cores)})
+        try:
+            readings[0] = _given(path, n_threads=None)
+        finally:
+            os.sched_setaffinity(0, cores)
+        assert len(set(readings.values())) == 1, (kind, number)
+
+
+def _given(path: Path, *, n_threads: int | None) -> tuple[int | None, ...]:
+    """Return a checksum of each frame, first of a stream that ends at the first refusal, then one by one; or None."""
+    prints: list[int | None] = []
+    with contextlib.suppress(VideoError), open_video(path, n_threads=n_threads) as video:
+        with contextlib.suppress(VideoError):
+            prints += [zlib.crc32(pixels.tobytes()) for _, pixels in video.stream(np.arange(video.info.n_frames))]
+        for number in range(video.info.n_frames):
+            try:
+                prints.append(zlib.crc32(video.read([number])[0].tobytes()))
+            except VideoError:
+                prints.append(None)
+    return tuple(prints)
 
 
 def _samples(path: Path) -> list[tuple[int, int]]:
@@ -154,8 +211,8 @@ def test_a_frame_whose_reference_is_damaged_is_refused_though_it_decodes(tmp_pat
     data[pos + size // 2 : pos + size - 4] = bytes(size - 4 - size // 2)
     path.write_bytes(data)
     with open_video(path) as video:
-        given = [number for number in range(60) if _is_given(video, number)]
-    assert given == [*range(8), *range(30, 60)]
+        readable = [number for number in range(60) if _is_given(video, number)]
+    assert readable == [*range(8), *range(30, 60)]
 
 
 def test_a_lost_reference_taints_the_frames_after_it_though_none_is_marked(tmp_path):
@@ -208,6 +265,90 @@ def test_a_file_cut_anywhere_is_refused(name, tmp_path):
         path.unlink()
 
 
+_ENDS: dict[str, tuple[dict[str, object], str]] = {
+    "index.avi": ({"codec": "mpeg4", "fps": 25}, "its index, behind the last picture, is cut off"),
+    "cues.mkv": ({}, "its cues, behind the last picture, are cut off"),
+    "fragments.mp4": ({"container_options": {"movflags": "frag_keyframe"}}, "its last part states 30 bytes too many"),
+}
+
+
+@pytest.mark.parametrize("name", _ENDS)
+def test_a_file_cut_behind_its_last_picture_is_read(name, tmp_path):
+    encoding, note = _ENDS[name]
+    whole = write_clip(tmp_path / f"whole.{name}", n_frames=60, **encoding)
+    path, prints = tmp_path / name, frame_prints(whole)
+    path.write_bytes(whole.read_bytes()[:-30])
+    assert read_here(path, prints).kind == "right"
+    with open_video(path) as video:
+        assert note in video.notes
+    # Some bytes of pictures are missing, too.
+    path.write_bytes(whole.read_bytes()[:-2000])
+    assert read_here(path, prints).kind == "refused"
+
+
+def test_a_box_behind_the_samples_may_be_cut(tmp_path):
+    path = write_clip(tmp_path / "clip.mp4", n_frames=30, container_options={"movflags": "faststart"})
+    prints = frame_prints(path)
+    path.write_bytes(path.read_bytes() + (2000).to_bytes(4, "big") + b"free" + bytes(500))
+    assert read_here(path, prints).kind == "right"
+
+
+def _split_units(data: bytes, *, with_time: bool) -> bytes:
+    """Begin a second unit within each picture of a transport stream, as Apple's segmenter does."""
+    packets, header, counter = [], b"", 0
+    for at in range(0, len(data), 188):
+        packet = bytearray(data[at : at + 188])
+        if packet[1] & 31 == 1 and packet[2] == 0:
+            start = packet.find(b"\0\0\1\xe0") if packet[1] & 0x40 else -1
+            if start >= 0:
+                header = bytes(packet[start : start + 9 + packet[start + 8]])
+            elif header:
+                unit = header if with_time else header[:7] + b"\0\0"
+                fill = b"\0" + b"\xff" * (188 - 6 - len(unit))
+                packets.append(b"\x47\x41\x00" + bytes((0x30 | counter, len(fill))) + fill + unit)
+                counter, header = (counter + 1) % 16, b""
+            packet[3] = packet[3] & 0xF0 | counter
+            counter = (counter + 1) % 16
+        packets.append(bytes(packet))
+    return b"".join(packets)
+
+
+@pytest.mark.parametrize("with_time", [True, False])
+def test_a_picture_may_be_spread_over_two_units_of_a_transport_stream(with_time, tmp_path):
+    whole = write_clip(tmp_path / "whole.ts", n_frames=60, width=192, height=128)
+    path = tmp_path / "clip.ts"
+    path.write_bytes(_split_units(whole.read_bytes(), with_time=with_time))
+    assert path.stat().st_size > whole.stat().st_size + 30 * 188
+    assert frame_prints(path) == frame_prints(whole)
+    assert read_here(path, frame_prints(whole)).kind == "right"
+
+
+def test_a_seek_that_fails_leaves_no_drained_decoder(tmp_path, monkeypatch):
+    path = write_clip(tmp_path / "clip.ts", n_frames=60, gop=10)
+    prints, opened, numbers = frame_prints(path), open_container, (5, 33, 37, 52, 58)
+    with open_video(path) as video:
+        for number in numbers:
+            video.read([number])
+        n_decoded = video.n_decoded
+
+    class Unseekable:
+        def __init__(self, container):
+            self._container = container
+
+        def __getattr__(self, name):
+            return getattr(self._container, name)
+
+        def seek(self, *arguments, **options):
+            raise av.FFmpegError(1, "no seek")
+
+    monkeypatch.setattr("focus_eval.video.decoder.open_container", lambda *arguments: Unseekable(opened(*arguments)))
+    with open_video(path) as video:
+        for number in numbers:
+            assert zlib.crc32(video.read([number])[0].tobytes()) == prints[number]
+        # Drained, it refused each second group of pictures, which was then decoded from the one before.
+        assert video.n_decoded <= n_decoded + 4, (video.n_decoded, n_decoded)
+
+
 def test_a_transport_stream_cut_between_packets_gives_no_half_frame(tmp_path):
     whole = write_clip(tmp_path / "whole.ts", n_frames=60, options={"x264-params": "bframes=0"})
     prints, data = frame_prints(whole), whole.read_bytes()
@@ -257,7 +398,7 @@ def test_a_picture_whose_end_is_blanked_is_refused_or_right(tmp_path, codec):
             data = bytearray(whole.read_bytes())
             data[place + keep : place + size] = bytes(size - keep)
             path.write_bytes(data)
-            assert all(shown in (None, frame) for frame, shown in enumerate(_numbers(path))), (keep, place)
+            assert all(number in (None, frame) for frame, number in enumerate(_numbers(path))), (keep, place)
 
 
 def _numbers(path):

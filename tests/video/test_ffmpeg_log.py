@@ -18,7 +18,7 @@ def test_what_ffmpeg_logs_is_heard_in_this_thread_and_only_while_listening():
 
 
 def test_a_level_that_the_program_set_is_kept():
-    before = av.logging.get_level()
+    level = av.logging.get_level()
     av.logging.set_level(av.logging.WARNING)
     try:
         with errors_logged() as heard:
@@ -26,4 +26,4 @@ def test_a_level_that_the_program_set_is_kept():
         assert heard == ["somewhere: went wrong"]
         assert av.logging.get_level() == av.logging.WARNING
     finally:
-        av.logging.set_level(before)
+        av.logging.set_level(level)

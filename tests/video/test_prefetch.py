@@ -56,12 +56,12 @@ def test_an_error_comes_when_its_turn_comes():
 
 
 def test_no_more_is_held_than_promised():
-    made = []
+    results_so_far = []
 
     def task(number):
         def results():
             for _ in range(50):
-                made.append(number)
+                results_so_far.append(number)
                 yield number
 
         return results
@@ -69,7 +69,7 @@ def test_no_more_is_held_than_promised():
     results = in_order_ahead([task(n) for n in range(20)], n_workers=2, n_held=3)
     next(results)
     time.sleep(0.3)
-    assert len(made) <= 2 * (3 + 2) + 1
+    assert len(results_so_far) <= 2 * (3 + 2) + 1
     results.close()
 
 
@@ -79,28 +79,28 @@ def decoding():
 
 
 def test_threads_end_when_the_results_are_left():
-    before = decoding()
+    earlier_threads = decoding()
     results = in_order_ahead([_slow(n, 100) for n in range(10)], n_workers=3, n_held=1)
     next(results)
-    assert len(decoding() - before) == 3
+    assert len(decoding() - earlier_threads) == 3
     results.close()
-    assert not decoding() - before
+    assert not decoding() - earlier_threads
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3, None])
-def test_the_number_of_threads_changes_no_frame(made, n_threads):
-    with open_video(made("open_gop.mp4"), n_threads=n_threads) as video:
+def test_the_number_of_threads_changes_no_frame(make_clip, n_threads):
+    with open_video(make_clip("open_gop.mp4"), n_threads=n_threads) as video:
         assert [frame_number(pixels) for _, pixels in video.stream(np.arange(100))] == list(range(100))
 
 
-def test_a_stream_left_early_ends_its_threads(made):
-    before = decoding()
-    with open_video(made("all_intra.mp4"), n_threads=4) as video:
+def test_a_stream_left_early_ends_its_threads(make_clip):
+    earlier_threads = decoding()
+    with open_video(make_clip("all_intra.mp4"), n_threads=4) as video:
         stream = video.stream(np.arange(40))
         assert frame_number(next(stream)[1]) == 0
-        assert decoding() - before
+        assert decoding() - earlier_threads
         assert frame_number(video.read([7])[0]) == 7
-        assert not decoding() - before
+        assert not decoding() - earlier_threads
 
 
 def test_damage_is_reported_from_a_worker_thread(tmp_path):
@@ -116,8 +116,8 @@ def test_damage_is_reported_from_a_worker_thread(tmp_path):
         video.read(np.arange(200))
 
 
-def test_no_thread_cannot_decode(made):
+def test_no_thread_cannot_decode(make_clip):
     with pytest.raises(InvalidInput, match="n_threads must be at least 1, got 0"):
-        open_video(made("one_frame.mp4"), n_threads=0)
+        open_video(make_clip("one_frame.mp4"), n_threads=0)
     with pytest.raises(InvalidInput, match="n_threads must be at least 1, got -3"):
-        open_video(made("one_frame.mp4"), backend="pyav:n_threads=-3")
+        open_video(make_clip("one_frame.mp4"), backend="pyav:n_threads=-3")

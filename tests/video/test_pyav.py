@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -17,15 +18,15 @@ from focus_eval.video.frame_index import average_rate
 from support.synthetic import frame_number, repeat_clip, write_numbered_clip
 
 
-def test_sync_frames_are_where_groups_start(made):
-    with open_video(made("h264.mkv")) as video:
+def test_sync_frames_are_where_groups_start(make_clip):
+    with open_video(make_clip("h264.mkv")) as video:
         sync = video.info.sync_frames.tolist()
     assert sync[0] == 0
-    assert all(after - before <= 20 for before, after in itertools.pairwise(sync))
+    assert all(later - earlier <= 20 for earlier, later in itertools.pairwise(sync))
 
 
-def test_a_sync_frame_costs_one_decoded_frame(made):
-    with open_video(made("constant.mp4")) as video:
+def test_a_sync_frame_costs_one_decoded_frame(make_clip):
+    with open_video(make_clip("constant.mp4")) as video:
         video.read(video.info.sync_frames)
         assert video.n_decoded == video.info.sync_frames.size
 
@@ -60,15 +61,15 @@ def test_reference_frames_are_decoded_on_the_way_to_the_last_anyway(tmp_path):
         assert video.n_decoded == frames.size
 
 
-def test_where_packets_show_no_references_every_frame_counts_and_counted_files_know_none(made):
-    with open_video(made("odd_vp9.webm")) as video:
+def test_where_packets_show_no_references_every_frame_counts_and_counted_files_know_none(make_clip):
+    with open_video(make_clip("odd_vp9.webm")) as video:
         assert video.reference_frames.tolist() == list(range(video.info.n_frames))
-    with open_video(made("mpeg4_b.avi")) as video:
+    with open_video(make_clip("mpeg4_b.avi")) as video:
         assert video.reference_frames is None
 
 
-def test_a_repeated_frame_is_decoded_once(made):
-    with open_video(made("all_intra.mp4")) as video:
+def test_a_repeated_frame_is_decoded_once(make_clip):
+    with open_video(make_clip("all_intra.mp4")) as video:
         assert [frame_number(pixels) for pixels in video.read([7] * 5)] == [7] * 5
         assert video.n_decoded == 1
 
@@ -82,11 +83,11 @@ def test_opening_a_file_again_uses_the_remembered_index_until_it_changes(tmp_pat
 
 def test_a_file_with_other_times_behind_the_same_name_size_and_date_is_noticed(tmp_path):
     path = write_numbered_clip(tmp_path / "clip.ts", 60, gop=10)
-    before = path.stat()
+    status = path.stat()
     open_video(path).close()
     write_numbered_clip(path, 60, gop=10, ticks=range(5000, 5060))
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert path.stat().st_size == before.st_size
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert path.stat().st_size == status.st_size
     with open_video(path) as video, pytest.raises(VideoError, match="was the file replaced"):
         video.read([5])
 
@@ -101,8 +102,8 @@ def test_a_shorter_file_put_in_place_of_a_counted_one_is_noticed(tmp_path):
             video.read([59])
 
 
-def test_a_new_request_ends_the_stream_before(made):
-    with open_video(made("constant.mp4")) as video:
+def test_a_new_request_ends_the_stream_before(make_clip):
+    with open_video(make_clip("constant.mp4")) as video:
         first = video.stream([10, 20, 90])
         assert frame_number(next(first)[1]) == 10
         assert frame_number(video.read([55])[0]) == 55
@@ -110,17 +111,24 @@ def test_a_new_request_ends_the_stream_before(made):
             next(first)
 
 
-def test_a_stream_that_is_left_early_harms_no_later_one(made):
-    with open_video(made("b_frames.mp4")) as video:
+def test_threads_that_share_a_reader_read_one_after_the_other(make_clip):
+    with open_video(make_clip("constant.mp4"), n_threads=2) as video, ThreadPoolExecutor(4) as pool:
+        requests = [np.arange(start, 100, 7) for start in range(16)]
+        numbers = list(pool.map(lambda frames: [frame_number(pixels) for pixels in video.read(frames)], requests))
+    assert numbers == [frames.tolist() for frames in requests]
+
+
+def test_a_stream_that_is_left_early_harms_no_later_one(make_clip):
+    with open_video(make_clip("b_frames.mp4")) as video:
         for number in (70, 3, 41):
             assert frame_number(next(iter(video.stream([number, 99])))[1]) == number
 
 
-def test_a_stream_runs_in_a_worker_thread(made):
+def test_a_stream_runs_in_a_worker_thread(make_clip):
     numbers = []
 
     def work():
-        with open_video(made("constant.mp4")) as video:
+        with open_video(make_clip("constant.mp4")) as video:
             numbers.extend(frame_number(pixels) for _, pixels in video.stream(np.arange(100)))
 
     thread = threading.Thread(target=work)
@@ -139,8 +147,8 @@ def test_the_rate_is_the_containers_where_timestamps_agree():
     assert average_rate(25.0, n_frames=1, seconds=0.0) == 25.0
 
 
-def test_length_in_seconds_follows_the_timestamps_of_a_variable_rate(made):
-    with open_video(made("variable_rate.mp4")) as video:
+def test_length_in_seconds_follows_the_timestamps_of_a_variable_rate(make_clip):
+    with open_video(make_clip("variable_rate.mp4")) as video:
         last = video.frame_times([99])[0]
         assert last == pytest.approx(99 * 0.04 + 99 % 7 * 0.005)
         assert video.info.duration_seconds == pytest.approx(last, abs=0.1)
@@ -161,9 +169,9 @@ def test_a_raw_stream_has_the_rate_that_it_states(tmp_path):
         assert video.info.fps == 10
 
 
-def test_an_unknown_backend_names_the_nearest(made):
+def test_an_unknown_backend_names_the_nearest(make_clip):
     with pytest.raises(UnknownName, match="did you mean 'pyav'"):
-        open_video(made("one_frame.mp4"), backend="pyva")
+        open_video(make_clip("one_frame.mp4"), backend="pyva")
 
 
 # The peak of this process alone: ru_maxrss of a child starts with its parent's.

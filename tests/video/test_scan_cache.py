@@ -30,19 +30,19 @@ def _forget():
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_a_kept_scan_is_the_scan(name, made):
-    scan = scan_file(made(name))
-    kept = scan_from_bytes(scan_bytes(scan))
-    assert (kept.info, kept.time_base, kept.size, kept.orientation) == (
+def test_a_kept_scan_is_the_scan(name, make_clip):
+    scan = scan_file(make_clip(name))
+    copy = scan_from_bytes(scan_bytes(scan))
+    assert (copy.info, copy.time_base, copy.size, copy.orientation) == (
         scan.info, scan.time_base, scan.size, scan.orientation
     )  # fmt: skip
-    assert (kept.checked, kept.notes, kept.index is None) == (scan.checked, scan.notes, scan.index is None)
-    np.testing.assert_array_equal(kept.frame_ticks, scan.frame_ticks)
+    assert (copy.notes, copy.index is None) == (scan.notes, scan.index is None)
+    np.testing.assert_array_equal(copy.frame_ticks, scan.frame_ticks)
     if scan.index is not None:
         for field in ("frame_packet", "frame_ticks", "sync_packet", "sync_frame"):
-            np.testing.assert_array_equal(getattr(kept.index, field), getattr(scan.index, field))
+            np.testing.assert_array_equal(getattr(copy.index, field), getattr(scan.index, field))
         for field, values in vars(scan.index.packets).items():
-            np.testing.assert_array_equal(getattr(kept.index.packets, field), values)
+            np.testing.assert_array_equal(getattr(copy.index.packets, field), values)
 
 
 def test_a_second_opening_reads_the_store_and_the_same_frames(tmp_path, scans):
@@ -77,11 +77,11 @@ def test_no_changed_byte_of_a_kept_scan_is_believed(tmp_path):
     scan = scan_file(write_clip(tmp_path / "clip.mp4"))
     content = scan_bytes(scan)
     for place in range(len(content)):
-        kept = scan_from_bytes(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
-        if kept is not None:  # a byte that the format does not use
-            assert kept.info == scan.info
-            np.testing.assert_array_equal(kept.index.frame_packet, scan.index.frame_packet)
-            np.testing.assert_array_equal(kept.index.packets.sizes, scan.index.packets.sizes)
+        copy = scan_from_bytes(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
+        if copy is not None:  # a byte that the format does not use
+            assert copy.info == scan.info
+            np.testing.assert_array_equal(copy.index.frame_packet, scan.index.frame_packet)
+            np.testing.assert_array_equal(copy.index.packets.sizes, scan.index.packets.sizes)
 
 
 def test_what_another_version_kept_is_not_believed(tmp_path, monkeypatch):

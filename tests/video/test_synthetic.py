@@ -47,13 +47,13 @@ def test_the_same_frames_give_the_same_file(tmp_path):
 
 def test_narrow_pictures_give_the_same_bytes_every_time(tmp_path):
     """Where x264's macroblock tree gives other bytes now and then, on a processor with AVX-512."""
-    frames, found = list(moving_texture(31, width=64, height=36)), set()
+    frames, contents = list(moving_texture(31, width=64, height=36)), set()
     for _ in range(200):
         with ClipWriter(tmp_path / "clip.mp4", width=64, height=36, options={"bf": "0"}) as writer:
             for pixels in frames:
                 writer.write(pixels)
-        found.add((tmp_path / "clip.mp4").read_bytes())
-    assert len(found) == 1
+        contents.add((tmp_path / "clip.mp4").read_bytes())
+    assert len(contents) == 1
 
 
 def test_a_frame_of_another_size_is_refused(tmp_path):

@@ -52,8 +52,8 @@ def on_processor(kind, *, shift=0, levels=0):
 
 def test_a_decoder_that_gives_the_exact_frames_is_accepted(readable):
     with on_processor(TorchCodecCudaReader)(readable) as reader, open_video(readable) as exact:
-        asked = [80, 3, 3, 41]
-        np.testing.assert_array_equal(reader.read(asked), exact.read(asked))
+        numbers = [80, 3, 3, 41]
+        np.testing.assert_array_equal(reader.read(numbers), exact.read(numbers))
 
 
 def test_another_frame_or_another_rounding_is_refused_with_the_count(readable):
@@ -95,10 +95,10 @@ def test_without_ffmpeg_torchcodec_says_what_to_install(written, monkeypatch):
 
 
 def test_rows_of_inexact_pixels_say_so_and_are_other_selections():
-    made = {
+    selectors = {
         name: Selector(sampler=make_sampler("uniform"), encoder=None, k=4, backend=name)
         for name in ("pyav", "torchcodec_cuda", "torchcodec_cuda_near")
     }
-    ids = {name: selector.selection_id for name, selector in made.items()}
+    ids = {name: selector.selection_id for name, selector in selectors.items()}
     assert ids["pyav"] == ids["torchcodec_cuda"] != ids["torchcodec_cuda_near"]
-    assert made["torchcodec_cuda_near"].identity["video_backend"] == "torchcodec_cuda_near"
+    assert selectors["torchcodec_cuda_near"].identity["video_backend"] == "torchcodec_cuda_near"

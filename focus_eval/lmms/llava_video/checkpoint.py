@@ -1,4 +1,4 @@
-"""Loads the original weights into transformers' classes, all of them and no others."""
+"""Reads a LLaVA-Video checkpoint, and loads its original weights completely into transformers' classes."""
 
 from __future__ import annotations
 
@@ -60,20 +60,20 @@ def make_setup(preset: str = "aks", **options: Any) -> Setup:
     """Return the preset with the given options changed; None leaves an option as the preset has it.
 
     Raises:
-        InvalidInput: a preset, option or value nobody knows, with the nearest one.
+        InvalidInput: an unknown preset, option or value; the message has the nearest one.
     """
     if preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
     check_names("LLaVA-Video", SETUP_OPTIONS, options)
-    told = {option: value for option, value in options.items() if value is not None}
-    if isinstance(told.get("time_instruction"), bool):  # as lmms-eval's own add_time_instruction
-        told["time_instruction"] = "lmms_eval" if told["time_instruction"] else "off"
-    return replace(PRESETS[preset], **told)
+    changes = {option: value for option, value in options.items() if value is not None}
+    if isinstance(changes.get("time_instruction"), bool):  # as lmms-eval's own add_time_instruction
+        changes["time_instruction"] = "lmms_eval" if changes["time_instruction"] else "off"
+    return replace(PRESETS[preset], **changes)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
-    """From patches to tokens.
+class TokenLayout:
+    """Number and order of the tokens made from patches of frames.
 
     Args:
         side: patches per side of a frame, 27 in the published models.
@@ -90,7 +90,7 @@ class Layout:
         return math.ceil(self.side / 2) if self.pooling == "bilinear" else self.side // 2
 
     def count(self, frames: int) -> int:
-        """Return how many tokens `frames` frames take."""
+        """Return the number of tokens of `frames` frames, newlines included."""
         side = self.pooled_side
         if self.newline == "grid":
             return frames * side * (side + 1)
@@ -100,16 +100,16 @@ class Layout:
         """Refuse more frames than the context holds beside `other_tokens` (prompt and answer).
 
         Raises:
-            InvalidInput: with the number of frames that fit.
+            InvalidInput: the frames do not fit; the message says how many do.
         """
-        needed = self.count(frames) + other_tokens
-        if needed <= context_tokens:
+        n_tokens = self.count(frames) + other_tokens
+        if n_tokens <= context_tokens:
             return
         room = context_tokens - other_tokens - self.count(0)
-        fit = max(0, room // (self.count(1) - self.count(0)))
+        n_fitting = max(0, room // (self.count(1) - self.count(0)))
         raise InvalidInput(
-            f"{frames} frames and {other_tokens} tokens of prompt and answer need {needed} tokens, the context holds"
-            f" {context_tokens}; {fit} frames fit"
+            f"{frames} frames and {other_tokens} tokens of prompt and answer need {n_tokens} tokens, the context holds"
+            f" {context_tokens}; {n_fitting} frames fit"
         )
 
     def pool(self, patches: torch.Tensor) -> torch.Tensor:
@@ -200,10 +200,10 @@ _OTHER_MODELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
-    """What a LLaVA-Video checkpoint says of itself.
+    """Settings in a LLaVA-Video checkpoint's config.json.
 
     Args:
-        folder: where it lies.
+        folder: folder of the checkpoint.
         text: settings of the Qwen2 language model, under transformers' names.
         vision: settings of the SigLIP tower at its full depth; the last layer is never run.
         pooling, newline: what the model was trained with.
@@ -222,9 +222,9 @@ class CheckpointConfig:
         """Patches per side of a frame before pooling: 27 in the published models."""
         return int(self.vision["image_size"]) // int(self.vision["patch_size"])
 
-    def layout(self, setup: Setup) -> Layout:
-        """Return how frames become tokens under `setup`."""
-        return Layout(
+    def layout(self, setup: Setup) -> TokenLayout:
+        """Return the token layout under `setup`; "checkpoint" takes the checkpoint's pooling or newlines."""
+        return TokenLayout(
             side=self.side,
             pooling=self.pooling if setup.pooling == "checkpoint" else setup.pooling,
             newline=self.newline if setup.newline == "checkpoint" else setup.newline,
@@ -232,7 +232,7 @@ class CheckpointConfig:
 
 
 def read_config(folder: Path) -> CheckpointConfig:
-    """Return what `folder/config.json` says.
+    """Read `folder/config.json`.
 
     A `vision_config` entry (full depth, SigLIP's names) describes a tower other than the published one.
 
@@ -248,7 +248,7 @@ def read_config(folder: Path) -> CheckpointConfig:
 
 
 def parse_config(raw: Mapping[str, Any], folder: Path) -> CheckpointConfig:
-    """Return what the config `raw` of the checkpoint in `folder` says; see `read_config`."""
+    """Check and convert the config `raw` of the checkpoint in `folder`; see `read_config`."""
     path = folder / "config.json"
     _refuse_other_models(raw, folder)
     for key, allowed in _REQUIRED.items():
@@ -289,10 +289,10 @@ def _vision(raw: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     return _TOWERS[name]
 
 
-def _choice(raw: Mapping[str, Any], key: str, known: tuple[str, ...], path: Path) -> str:
+def _choice(raw: Mapping[str, Any], key: str, values: tuple[str, ...], path: Path) -> str:
     value = raw.get(key)
-    if value not in known:
-        raise InvalidInput(f"{path}: {key} is {value!r}, known: {', '.join(known)}")
+    if value not in values:
+        raise InvalidInput(f"{path}: {key} is {value!r}, known: {', '.join(values)}")
     return str(value)
 
 
@@ -384,7 +384,7 @@ def tower_body(tower: Any) -> Any:
 
 
 def key_mapping() -> dict[str, str]:
-    """Return patterns of the original's parameter names and what the installed transformers calls them."""
+    """Return the installed transformers' parameter names by regular expression of the original's names."""
     import torch
     from transformers import SiglipVisionConfig, SiglipVisionModel
 

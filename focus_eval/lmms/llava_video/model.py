@@ -14,7 +14,7 @@ from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.encoders.preprocess import ImageRules, normalise, resize_frames
 from focus_eval.encoders.resampling import BICUBIC
 from focus_eval.lmms.llava_video import checkpoint
-from focus_eval.lmms.sent import numbers_of
+from focus_eval.lmms.tracing import numeric_formats
 from focus_eval.video.reader import Pixels
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ def original_frames(
 
 
 def original_times(frames: IntArray, video: VideoInfo, *, video_fps: float = 1) -> FloatArray:
-    """Return what the original's stride rule prints as the time of `frames`: frame / round(fps), in seconds.
+    """Return the times that the original's stride rule prints for `frames`: frame / round(fps), in seconds.
 
-    At 29.97 fps it is 0.1 % early, at 23.976 fps too; at 12.5 fps (stride 12) it is 4 % late.
+    At 29.97 and 23.976 fps these times are 0.1 % early; at 12.5 fps (stride 12) they are 4 % late.
     """
     return np.asarray(frames, dtype=np.int64) / _stride(video, video_fps)
 
@@ -82,13 +82,13 @@ def prompt_halves(
     """
     gap = "" if template == "chatml_direct" else "\n"
     start = "<|im_start|>"
-    before = f"{start}system\n{_SYSTEM[template]}{STOP}{gap}{start}user\n"
-    after = f"{user_tail(question, time_instruction, time_sentence)}{STOP}{gap}{start}assistant\n"
-    return before, after
+    first_half = f"{start}system\n{_SYSTEM[template]}{STOP}{gap}{start}user\n"
+    second_half = f"{user_tail(question, time_instruction, time_sentence)}{STOP}{gap}{start}assistant\n"
+    return first_half, second_half
 
 
 def user_tail(question: str, time_instruction: checkpoint.TimeInstruction, time_sentence: str) -> str:
-    """Return the user's words after the video."""
+    """Return the text of the user's turn after the video: the time sentence, if any, and the question."""
     if time_instruction == "off":
         return f"\n{question}"
     lead = "\n" if time_instruction == "lmms_eval" else ""
@@ -122,8 +122,8 @@ class VideoNetwork:
 
     Args:
         network: with the original weights, from `load_network`.
-        config: what the checkpoint says of itself.
-        setup: pooling and newlines; the rest of it concerns text.
+        config: settings of the checkpoint.
+        setup: only its pooling and newlines are used.
     """
 
     def __init__(self, network: Any, *, config: checkpoint.CheckpointConfig, setup: checkpoint.Setup) -> None:
@@ -133,12 +133,12 @@ class VideoNetwork:
 
     @property
     def device(self) -> torch.device:
-        """Where the language model takes its input."""
+        """Device of the language model's input."""
         return cast(torch.device, self.network.get_input_embeddings().weight.device)
 
     @property
     def vision_device(self) -> torch.device:
-        """Where the vision tower takes its input."""
+        """Device of the vision tower's input."""
         return cast(
             torch.device,
             checkpoint.tower_body(self.network.model.vision_tower).embeddings.patch_embedding.weight.device,
@@ -146,12 +146,12 @@ class VideoNetwork:
 
     @property
     def vocabulary_rows(self) -> int:
-        """Number of ids the head scores."""
+        """Number of token ids that the head scores."""
         return int(self.network.config.text_config.vocab_size)
 
     @torch.inference_mode()
     def video_tokens(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        """Return what replaces the video in the prompt, `(n, hidden)`: tower, projector, pooling, newlines.
+        """Return the embeddings in place of the video, `(n, hidden)`: tower, projector, pooling, newlines.
 
         Args:
             pixel_values: `(frames, 3, size, size)` in [-1, 1].
@@ -164,10 +164,10 @@ class VideoNetwork:
         return self.layout.tokens(torch.cat(pooled), model.image_newline)
 
     @torch.inference_mode()
-    def merged(self, before: Sequence[int], video: torch.Tensor, after: Sequence[int]) -> torch.Tensor:
+    def merged(self, first_ids: Sequence[int], video: torch.Tensor, second_ids: Sequence[int]) -> torch.Tensor:
         """Return the input embeddings `(tokens, hidden)`: text, video, text; no marker, no position of their own."""
         embed = self.network.get_input_embeddings()
-        halves = [embed(torch.tensor(ids, dtype=torch.long, device=self.device)) for ids in (before, after)]
+        halves = [embed(torch.tensor(ids, dtype=torch.long, device=self.device)) for ids in (first_ids, second_ids)]
         return torch.cat([halves[0], video.to(halves[0]), halves[1]])
 
     @torch.inference_mode()
@@ -206,7 +206,7 @@ class VideoNetwork:
         sampling: dict[str, Any] = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
         if temperature > 0:
             sampling = {"do_sample": True, "temperature": temperature, "top_p": top_p}
-        beyond = list(range(known_ids, self.vocabulary_rows)) if known_ids is not None else []
+        unknown_ids = list(range(known_ids, self.vocabulary_rows)) if known_ids is not None else []
         new = self.network.generate(
             inputs_embeds=embeddings,
             attention_mask=mask,
@@ -214,7 +214,7 @@ class VideoNetwork:
             num_beams=num_beams,
             eos_token_id=sorted({*stop_ids, *self._configured_stops()}) or None,
             pad_token_id=pad_id,
-            suppress_tokens=beyond or None,
+            suppress_tokens=unknown_ids or None,
             repetition_penalty=1.0,
             logits_processor=LogitsProcessorList(self._configured_penalty()),
             **sampling,
@@ -240,7 +240,7 @@ class VideoNetwork:
 
 
 def left_padded(rows: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return embeddings `(batch, longest, hidden)` padded with zeros on the left, and the mask of what is real."""
+    """Return embeddings `(batch, longest, hidden)` padded with zeros on the left, and their mask (1 is real)."""
     longest = max(len(row) for row in rows)
     embeddings = rows[0].new_zeros(len(rows), longest, rows[0].shape[1])
     mask = torch.zeros(len(rows), longest, dtype=torch.long, device=embeddings.device)
@@ -273,7 +273,7 @@ class VideoQuestion:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the model said, and how many tokens went in (those of the video among them) and came out."""
+    """Text of an answer, and its numbers of input tokens (those of the video included) and output tokens."""
 
     text: str
     n_input_tokens: int
@@ -331,44 +331,46 @@ class LlavaVideo:
         levels = torch.from_numpy(np.ascontiguousarray(resize_frames(frames, rules)))
         return normalise(levels.to(self.network.vision_device).permute(0, 3, 1, 2), rules)
 
-    def prompt_ids(self, asked: VideoQuestion) -> tuple[list[int], list[int]]:
+    def prompt_ids(self, video_question: VideoQuestion) -> tuple[list[int], list[int]]:
         """Return the token ids before and after the video, each half tokenised on its own as in the original."""
         sentence = ""
         if self.setup.time_instruction != "off":
-            if len(asked.times_seconds) != len(asked.frames):
-                raise InvalidInput(f"{len(asked.times_seconds)} times for {len(asked.frames)} frames")
-            sentence = time_sentence(asked.times_seconds, duration_seconds=asked.duration_seconds)
+            if len(video_question.times_seconds) != len(video_question.frames):
+                raise InvalidInput(f"{len(video_question.times_seconds)} times for {len(video_question.frames)} frames")
+            sentence = time_sentence(video_question.times_seconds, duration_seconds=video_question.duration_seconds)
         halves = prompt_halves(
-            asked.question,
+            video_question.question,
             template=self.setup.template,
             time_instruction=self.setup.time_instruction,
             time_sentence=sentence,
         )
-        before, after = (self.tokenizer(half, add_special_tokens=False)["input_ids"] for half in halves)
-        return before, after
+        first_ids, second_ids = (self.tokenizer(half, add_special_tokens=False)["input_ids"] for half in halves)
+        return first_ids, second_ids
 
-    def sent(self, asked: VideoQuestion) -> dict[str, Any]:
-        """Return what one question looks like to the network: text, frame size, kind of numbers and of attention."""
-        before, after = (self.tokenizer.decode(ids) for ids in self.prompt_ids(asked))
+    def sent(self, video_question: VideoQuestion) -> dict[str, Any]:
+        """Return the prompt record of one question: text, frame size, dtype and attention."""
+        first_half, second_half = (self.tokenizer.decode(ids) for ids in self.prompt_ids(video_question))
         return {
-            "text": f"{before}<video: {self.network.layout.count(len(asked.frames))} tokens>{after}",
+            "text": f"{first_half}<video: {self.network.layout.count(len(video_question.frames))} tokens>{second_half}",
             "frame_pixels": [int(self.config.vision["image_size"])] * 2,
-            **numbers_of(self.network.network),
+            **numeric_formats(self.network.network),
         }
 
-    def inputs(self, asked: VideoQuestion, *, max_new_tokens: int) -> torch.Tensor:
+    def inputs(self, video_question: VideoQuestion, *, max_new_tokens: int) -> torch.Tensor:
         """Return the input embeddings `(tokens, hidden)` of one question.
 
         Raises:
             InvalidInput: more frames than the context holds, with the number that fits; nothing is cut off.
         """
-        before, after = self.prompt_ids(asked)
+        first_ids, second_ids = self.prompt_ids(video_question)
         self.network.layout.check_fit(
-            len(asked.frames),
-            other_tokens=len(before) + len(after) + max_new_tokens,
+            len(video_question.frames),
+            other_tokens=len(first_ids) + len(second_ids) + max_new_tokens,
             context_tokens=self.config.context_tokens,
         )
-        return self.network.merged(before, self.network.video_tokens(self.pixel_values(asked.frames)), after)
+        return self.network.merged(
+            first_ids, self.network.video_tokens(self.pixel_values(video_question.frames)), second_ids
+        )
 
     def answer(
         self,
@@ -384,7 +386,7 @@ class LlavaVideo:
         Raises:
             InvalidInput: more frames than the context holds, or times that do not match the frames.
         """
-        rows = [self.inputs(asked, max_new_tokens=max_new_tokens) for asked in batch]
+        rows = [self.inputs(video_question, max_new_tokens=max_new_tokens) for video_question in batch]
         new = self.network.generate(
             rows,
             max_new_tokens=max_new_tokens,
@@ -400,10 +402,10 @@ class LlavaVideo:
             Answer(
                 text=text.strip(),
                 n_input_tokens=len(row),
-                n_vision_tokens=self.network.layout.count(len(asked.frames)),
+                n_vision_tokens=self.network.layout.count(len(video_question.frames)),
                 n_new_tokens=int((tokens != self._pad_id).sum()),
             )
-            for text, row, asked, tokens in zip(texts, rows, batch, new, strict=True)
+            for text, row, video_question, tokens in zip(texts, rows, batch, new, strict=True)
         ]
 
 

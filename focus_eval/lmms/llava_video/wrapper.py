@@ -21,8 +21,8 @@ from focus_eval.lmms.adapter import FrameAdapter
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames
 from focus_eval.lmms.llava_video import checkpoint
 from focus_eval.lmms.llava_video.model import Answer, LlavaVideo, VideoQuestion, original_frames, original_times
-from focus_eval.lmms.protocol import GenerateTrace
 from focus_eval.lmms.requests import PendingRequest
+from focus_eval.lmms.tracing import GenerateTrace
 from focus_eval.video import open_video
 
 
@@ -83,7 +83,7 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
 
     @property
     def model(self) -> Any:
-        """What answers."""
+        """The model that answers."""
         return self._model
 
     @property
@@ -116,14 +116,14 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         texts: list[str] = []
         with tqdm(total=len(requests), desc="Answering", disable=self.rank != 0) as progress:
             for batch in collator.get_batched(n=self.batch_size, batch_fn=None):
-                asked = [self._asked(*arguments) for arguments in batch]
-                answers = self._model.answer(asked, **generation_options(batch[0][1]))
+                video_questions = [self._video_question(*arguments) for arguments in batch]
+                answers = self._model.answer(video_questions, **generation_options(batch[0][1]))
                 texts += [answer.text for answer in answers]
                 progress.update(len(batch))
         return cast(list[str], collator.get_original(texts))
 
     def load_video(self, path: str) -> VideoQuestion:
-        """Return the frames the original would show of `path`, with no question yet."""
+        """Return the frames that the original would show of the video at `path`, with an empty question."""
         with open_video(Path(path)) as reader:
             frames, printed = original_frames(
                 reader.info, max_frames=self.max_frames_num, video_fps=self.video_fps, force_sample=self.force_sample
@@ -144,16 +144,18 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
     def generate_until_multi_round(self, requests: Sequence[Any]) -> list[str]:
         raise NotImplementedError("LLaVA-Video: questions of several rounds are not supported")
 
-    def _asked(
+    def _video_question(
         self, context: str, generation: Mapping[str, Any], look: Any, doc_id: int, task: str, split: str
     ) -> VideoQuestion:
         visuals = look(self.task_dict[task][split][doc_id])
         if len(visuals) != 1 or not isinstance(visuals[0], str):
             raise InvalidInput(f"{task}, document {doc_id}: expected one video, found {len(visuals)} visuals")
-        video = self._fed(visuals[0]) if isinstance(visuals[0], PathWithFrames) else self.load_video(visuals[0])
+        video = (
+            self._chosen_frames(visuals[0]) if isinstance(visuals[0], PathWithFrames) else self.load_video(visuals[0])
+        )
         return replace(video, question=context)
 
-    def _fed(self, path: PathWithFrames) -> VideoQuestion:
+    def _chosen_frames(self, path: PathWithFrames) -> VideoQuestion:
         frame_batch = path.frame_batch
         info = VideoInfo(frame_batch.n_frames, frame_batch.fps)
         times: Sequence[float] = frame_batch.times_seconds
@@ -172,15 +174,17 @@ class FocusLlavaVideo(FrameAdapter, LlavaVideoWrapper):
     checkpoint_types: ClassVar[tuple[str, ...]] = ("llava_qwen",)
     frames_argument: ClassVar[str] = "max_frames_num"
 
-    def prepare(self, own: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> checkpoint.Setup:
+    def prepare(self, adapter_arguments: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> checkpoint.Setup:
         """Check preset, checkpoint and room for the frames before any weight loads; return the set-up in full.
 
         Raises:
             InvalidInput: an unknown option, another model's checkpoint, or more frames than the context holds.
             MissingWeights: no such checkpoint on this machine.
         """
-        given = {name: wrapper_arguments[name] for name in checkpoint.SETUP_OPTIONS if name in wrapper_arguments}
-        setup = checkpoint.make_setup(wrapper_arguments.get("preset", "aks"), **given)
+        setup_options = {
+            name: wrapper_arguments[name] for name in checkpoint.SETUP_OPTIONS if name in wrapper_arguments
+        }
+        setup = checkpoint.make_setup(wrapper_arguments.get("preset", "aks"), **setup_options)
         config = checkpoint.read_config(
             checkpoint.find_checkpoint(wrapper_arguments.get("pretrained", checkpoint.HUB_NAME))
         )
@@ -190,19 +194,19 @@ class FocusLlavaVideo(FrameAdapter, LlavaVideoWrapper):
         return setup
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
-        """Leave everything as it is: the wrapper's own defaults place each process on its device."""
+        """Change nothing: the wrapper's own defaults place each process on its device."""
 
     def ready(self, frame_batch: FrameBatch) -> None:
         """Resize the frames while an earlier question is being answered; resizing them again changes nothing."""
         frame_batch.pixels = resize_frames(frame_batch.pixels, self._model.image_rules)
 
     def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
-        """Make `view` note frames, tokens and seconds of the model."""
+        """Replace the model of `view` by one that notes frames, tokens and seconds of each later call in `trace`."""
         view._model = _TracedLlavaVideo(self._model, trace)
 
 
 class _TracedLlavaVideo:
-    """A `LlavaVideo` that notes what it is asked; see `focus_eval.lmms.protocol`."""
+    """A `LlavaVideo` that records its calls; see `focus_eval.lmms.tracing`."""
 
     def __init__(self, model: LlavaVideo, trace: GenerateTrace) -> None:
         self._model = model
@@ -211,8 +215,8 @@ class _TracedLlavaVideo:
 
     def answer(self, batch: Sequence[VideoQuestion], **options: Any) -> list[Answer]:
         trace = self._trace
-        trace.frames = [len(asked.frames) for asked in batch]
-        if trace.wants_sent:
+        trace.frames = [len(video_question.frames) for video_question in batch]
+        if trace.wants_prompt_record:
             trace.sent = {**self._model.sent(batch[0]), "generation": options}
         with trace.generating():
             answers = self._model.answer(batch, **options)
@@ -223,13 +227,13 @@ class _TracedLlavaVideo:
         return answers
 
 
-def generation_options(given: Mapping[str, Any]) -> dict[str, Any]:
+def generation_options(generation: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `LlavaVideo.answer` in a task's generation arguments, with `llava_vid`'s defaults."""
     return {
-        "max_new_tokens": int(given.get("max_new_tokens") or 1024),
-        "temperature": float(given.get("temperature") or 0.0),
-        "top_p": given.get("top_p"),
-        "num_beams": int(given.get("num_beams") or 1),
+        "max_new_tokens": int(generation.get("max_new_tokens") or 1024),
+        "temperature": float(generation.get("temperature") or 0.0),
+        "top_p": generation.get("top_p"),
+        "num_beams": int(generation.get("num_beams") or 1),
     }
 
 

@@ -12,8 +12,8 @@ from focus_eval.core.errors import AnswerError
 from focus_eval.lmms.adapter import FrameAdapter
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames
 from focus_eval.lmms.patches import load_generating_classes
-from focus_eval.lmms.protocol import GenerateTrace
 from focus_eval.lmms.requests import PendingRequest
+from focus_eval.lmms.tracing import GenerateTrace
 
 
 class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
@@ -32,7 +32,7 @@ class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
 
     @classmethod
     def check_installed(cls) -> None:
-        """Make the stock wrapper load a class that generates."""
+        """Let the stock wrapper load model classes that can generate."""
         load_generating_classes()
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
@@ -41,13 +41,13 @@ class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
         wrapper_arguments.setdefault("device_map", device)
 
     def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
-        """Also put a processor before the model's own that understands paths with frames."""
+        """Also wrap the processor of `view` so that it takes paths with frames."""
         super().trace_model(view, batch, trace)
         view.processor = FramesProcessor(view.processor)
 
     @property
     def frames_merged(self) -> int:  # type: ignore[override]
-        """Frames that the vision tower takes together: an odd last one is repeated."""
+        """Number of frames that the vision tower merges into one step; the last frame is repeated to fill a step."""
         return int(getattr(getattr(self.config, "vision_config", None), "temporal_patch_size", None) or 1)
 
     def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
@@ -69,7 +69,7 @@ class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
 
 
 class FramesProcessor:
-    """Wraps a processor so that it takes `PathWithFrames` for videos; everything else is its own."""
+    """Wraps a processor so that it takes `PathWithFrames` for videos; all other attributes are the processor's."""
 
     def __init__(self, processor: Any) -> None:
         self._processor = processor
@@ -78,17 +78,19 @@ class FramesProcessor:
         return getattr(self._processor, name)
 
     def __call__(self, **inputs: Any) -> Any:
-        """Process `inputs`; a kind of media that no message has is left out, as processors expect."""
-        given = {name: value for name, value in inputs.items() if name not in ("images", "videos", "audios") or value}
-        videos = given.get("videos") or []
-        fed = [video.frame_batch for video in videos if isinstance(video, PathWithFrames)]
-        if not fed:
-            return self._processor(**given)
-        if len(fed) != len(videos):
+        """Process `inputs` with the chosen frames; empty images, videos or audios are left out."""
+        processor_inputs = {
+            name: value for name, value in inputs.items() if name not in ("images", "videos", "audios") or value
+        }
+        videos = processor_inputs.get("videos") or []
+        frame_batches = [video.frame_batch for video in videos if isinstance(video, PathWithFrames)]
+        if not frame_batches:
+            return self._processor(**processor_inputs)
+        if len(frame_batches) != len(videos):
             raise AnswerError("this batch mixes videos with chosen frames and videos without")
-        given["videos"] = [frame_batch.take() for frame_batch in fed]
-        given["video_metadata"] = [metadata_of(frame_batch) for frame_batch in fed]
-        return self._processor(**given, do_sample_frames=False)
+        processor_inputs["videos"] = [frame_batch.take() for frame_batch in frame_batches]
+        processor_inputs["video_metadata"] = [metadata_of(frame_batch) for frame_batch in frame_batches]
+        return self._processor(**processor_inputs, do_sample_frames=False)
 
 
 def metadata_of(frame_batch: FrameBatch) -> VideoMetadata:

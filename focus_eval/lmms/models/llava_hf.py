@@ -9,8 +9,8 @@ from lmms_eval.models.simple.llava_hf import LlavaHf
 
 from focus_eval.core.errors import InvalidInput
 from focus_eval.lmms.adapter import FrameAdapter
-from focus_eval.lmms.checks import command_line_errors, rank_and_world
 from focus_eval.lmms.frames import PathWithFrames
+from focus_eval.lmms.patches import command_line_errors, rank_and_world
 from focus_eval.video.reader import Pixels
 
 
@@ -40,19 +40,21 @@ class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
         # The stock wrapper would take Vicuna's template, which the checkpoint was not trained with, and say nothing.
         if getattr(self.tokenizer, "chat_template", None) is None and getattr(self, "chat_template", None) is None:
             with command_line_errors():
-                where = self._wrapper_arguments["pretrained"]
-                raise InvalidInput(f"{where}: the tokenizer has no chat template; add the checkpoint's to its files")
+                checkpoint = self._wrapper_arguments["pretrained"]
+                raise InvalidInput(
+                    f"{checkpoint}: the tokenizer has no chat template; add the checkpoint's to its files"
+                )
 
     def load_video(self, video_path: Any, max_frames_num: int) -> Pixels:
-        """Return the frames `(n, height, width, 3)` that the path carries; other paths are read as always."""
-        fed = video_path[0] if isinstance(video_path, list) else video_path
+        """Return the frames `(n, height, width, 3)` that the path carries; the stock wrapper reads others."""
+        path = video_path[0] if isinstance(video_path, list) else video_path
         return (
-            fed.frame_batch.take()
-            if isinstance(fed, PathWithFrames)
+            path.frame_batch.take()
+            if isinstance(path, PathWithFrames)
             else super().load_video(video_path, max_frames_num)
         )
 
     def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
-        """Return the frames of the one video."""
+        """Return the number of frames of the one video, as a list of one."""
         pixels = inputs.get("pixel_values_videos")
         return [0] if pixels is None else [int(pixels.shape[1])]

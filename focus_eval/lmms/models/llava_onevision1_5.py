@@ -9,8 +9,8 @@ from lmms_eval.models.chat.llava_onevision1_5 import Llava_OneVision1_5
 from loguru import logger
 
 from focus_eval.lmms.models.qwen_vl import QwenAdapter
-from focus_eval.lmms.protocol import GenerateTrace
 from focus_eval.lmms.requests import PendingRequest
+from focus_eval.lmms.tracing import GenerateTrace
 
 
 class FocusLlavaOnevision1_5(QwenAdapter, Llava_OneVision1_5):  # type: ignore[misc]
@@ -22,7 +22,7 @@ class FocusLlavaOnevision1_5(QwenAdapter, Llava_OneVision1_5):  # type: ignore[m
 
     @classmethod
     def check_installed(cls) -> None:
-        """Also say in one line where the installed transformers cannot run the published weights' code."""
+        """Also log a warning if the installed transformers cannot run the published weights' code."""
         super().check_installed()
         if runs_code_of_the_hub():
             logger.warning(
@@ -43,7 +43,7 @@ class FocusLlavaOnevision1_5(QwenAdapter, Llava_OneVision1_5):  # type: ignore[m
 
 
 def runs_code_of_the_hub() -> bool:
-    """Return whether this transformers would run the code that comes with the published weights."""
+    """Return True if the installed transformers (5 or later) would run the code that comes with the weights."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES  # type: ignore[attr-defined]
 
     is_known = any(name.replace("_", "").startswith("llavaonevision15") for name in CONFIG_MAPPING_NAMES)

@@ -1,7 +1,7 @@
 """Shows the chosen frames to GPT-4o, or any model behind an OpenAI-compatible API.
 
-The stock wrappers build the request; where they would put images they find stand-ins, and the client puts the real
-frames there (see `api_frames`). So both kinds of request send the same images, as PNG or as JPEG, in full size or
+The stock wrappers build the request; with stand-ins for images, and the client replaces these by the real
+frames (see `SentFrames`). So both kinds of request send the same images, as PNG or as JPEG, in full size or
 shrunk.
 """
 
@@ -23,13 +23,12 @@ from focus_eval.llms.client import ChatClient, ImageFormat, Spending
 from focus_eval.lmms.adapter import FrameAdapter
 from focus_eval.lmms.arguments import read_argument
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames
-from focus_eval.lmms.protocol import GenerateTrace
 from focus_eval.lmms.requests import PendingRequest
-from focus_eval.lmms.sent import image_parts, sent_messages
+from focus_eval.lmms.tracing import GenerateTrace, describe_messages, image_parts
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShownFrames:
+class SentFrames:
     """The frames of one question as they go into a request.
 
     Args:
@@ -46,10 +45,10 @@ class ShownFrames:
     detail: str = ""
 
     def put_into(self, payload: dict[str, Any]) -> None:
-        """Replace the stand-in images of `payload` by the frames.
+        """Replace, in place, the stand-in images of the request `payload` by the frames.
 
         Raises:
-            AnswerError: another number of stand-ins than of frames.
+            AnswerError: the numbers of stand-ins and frames differ.
         """
         parts = list(image_parts(payload["messages"]))
         if len(parts) != len(self.urls):
@@ -60,12 +59,12 @@ class ShownFrames:
                 part["image_url"]["detail"] = self.detail
         for message in payload["messages"]:
             if isinstance(message["content"], list):
-                message["content"] = self._arranged(message["content"])
+                message["content"] = self._arrange_parts(message["content"])
         if self.as_video:
             extra = payload.setdefault("extra_body", {})
             extra["media_io_kwargs"] = {"video": {"num_frames": -1}}
 
-    def _arranged(self, content: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _arrange_parts(self, content: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the parts of a message with times before the images, or the images as one video."""
         images = [part for part in content if part.get("type") == "image_url"]
         if not images:
@@ -74,9 +73,9 @@ class ShownFrames:
             data = ",".join(part["image_url"]["url"].partition("base64,")[2] for part in images)
             video = {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{data}"}}
             first = content.index(images[0])
-            rest = [part for part in content if part.get("type") != "image_url"]
+            other_parts = [part for part in content if part.get("type") != "image_url"]
             at = sum(part.get("type") != "image_url" for part in content[:first])
-            return [*rest[:at], video, *rest[at:]]
+            return [*other_parts[:at], video, *other_parts[at:]]
         if self.times_seconds is None:
             return content
         times = iter(self.times_seconds)
@@ -91,17 +90,18 @@ class ShownFrames:
 class QuestionClient:
     """Stands in for the wrapper's client while it asks one question: `client.chat.completions.create(**payload)`.
 
-    It puts the frames where the wrapper made room for images, and notes requests, images, tokens and the error.
+    It replaces the wrapper's stand-in images by the frames, and records requests, images, tokens and the error.
 
     Args:
-        client: sends what it is given, and tries again what may succeed later.
-        shown: the question's frames; None leaves the payload's own images (the wrapper's sampling).
+        client: sends requests, and repeats those that may succeed later.
+        trace: takes the record.
+        shown_frames: the question's frames; None leaves the payload's own images (the wrapper's sampling).
     """
 
-    def __init__(self, client: ChatClient, trace: GenerateTrace, *, shown: ShownFrames | None) -> None:
+    def __init__(self, client: ChatClient, trace: GenerateTrace, *, shown_frames: SentFrames | None) -> None:
         self._client = client
         self._trace = trace
-        self._shown = shown
+        self._shown = shown_frames
         self._cost = {"requests": 0}
         trace.tokens = [self._cost]
         self.chat = SimpleNamespace(completions=self)
@@ -117,8 +117,8 @@ class QuestionClient:
             n_images = len(list(image_parts(payload["messages"])))
             if self._shown is not None:
                 self._shown.put_into(payload)
-            if self._trace.wants_sent:
-                self._trace.sent = sent_messages(payload)
+            if self._trace.wants_prompt_record:
+                self._trace.sent = describe_messages(payload)
             self._cost["images"] = n_images
             self._trace.frames = [n_images]
             return self._client.create(payload, self._cost)
@@ -135,12 +135,12 @@ class ApiOptions:
     """The adapter's own arguments.
 
     Args:
-        jpeg_quality: None for PNG.
+        jpeg_quality: quality of JPEG images; None for PNG.
         max_side: longest side of a frame in pixels; None for its own size.
         timestamps: write each frame's time before it.
         as_video: send one video of JPEG frames, for vLLM and SGLang.
-        detail: sent with each image where given.
-        max_cost: in dollars; needs `price_input` and `price_output`, in dollars per million tokens.
+        detail: level of detail sent with each image; None leaves it out.
+        max_cost: spending limit in dollars; needs `price_input` and `price_output`, in dollars per million tokens.
     """
 
     jpeg_quality: int | None = option(None, at_least=1, at_most=95)
@@ -171,10 +171,10 @@ class RequestFormat:
         if self.timestamps and self.as_video:
             raise InvalidInput("timestamps=true writes a time before each image; as_video=true sends no images")
 
-    def shown(self, frame_batch: FrameBatch) -> ShownFrames:
-        """Return the frames of `frame_batch`, already encoded, as they are shown."""
+    def shown(self, frame_batch: FrameBatch) -> SentFrames:
+        """Return the frames of `frame_batch`, already encoded as data URLs, in this format."""
         times = frame_batch.times_seconds if self.timestamps else None
-        return ShownFrames(urls=frame_batch.encoded, times_seconds=times, as_video=self.as_video, detail=self.detail)
+        return SentFrames(urls=frame_batch.encoded, times_seconds=times, as_video=self.as_video, detail=self.detail)
 
 
 class OpenAIAdapter(FrameAdapter):
@@ -195,8 +195,8 @@ class OpenAIAdapter(FrameAdapter):
     timeout: float
     _spending: Spending
 
-    def prepare(self, own: ApiOptions, wrapper_arguments: dict[str, Any]) -> RequestFormat:
-        """Check how images are written, and that a key is where it does not end up in a log."""
+    def prepare(self, api_options: ApiOptions, wrapper_arguments: dict[str, Any]) -> RequestFormat:
+        """Check the image format, and that the API key is in the environment, where no log prints it."""
         if "api_key" in wrapper_arguments:
             raise InvalidInput("api_key in --model_args would be printed by lmms-eval; set OPENAI_API_KEY instead")
         uses_azure = read_argument(self.model_id, "azure_openai", bool, wrapper_arguments.get("azure_openai", False))
@@ -205,15 +205,20 @@ class OpenAIAdapter(FrameAdapter):
             raise InvalidInput(f"{self.model_id} needs {name} in the environment (any word for a server without keys)")
         if wrapper_arguments.get("pass_video_url"):
             raise InvalidInput("pass_video_url=True lets the server sample the video; the chosen frames need images")
-        self._spending = Spending(own.max_cost, own.price_input, own.price_output)
+        self._spending = Spending(api_options.max_cost, api_options.price_input, api_options.price_output)
         images = ImageFormat(
-            jpeg_quality=95 if own.as_video and own.jpeg_quality is None else own.jpeg_quality,
-            max_side=own.max_side,
+            jpeg_quality=95 if api_options.as_video and api_options.jpeg_quality is None else api_options.jpeg_quality,
+            max_side=api_options.max_side,
             max_megabytes=read_argument(
                 self.model_id, "max_size_in_mb", float, wrapper_arguments.get("max_size_in_mb", 20)
             ),
         )
-        return RequestFormat(images=images, timestamps=own.timestamps, as_video=own.as_video, detail=own.detail or "")
+        return RequestFormat(
+            images=images,
+            timestamps=api_options.timestamps,
+            as_video=api_options.as_video,
+            detail=api_options.detail or "",
+        )
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
         """Name the model the paper used, and a time-out long enough for many images."""
@@ -227,12 +232,12 @@ class OpenAIAdapter(FrameAdapter):
         return self.num_concurrent
 
     def ready(self, frame_batch: FrameBatch) -> None:
-        """Write the frames as images, and let go of the pixels: many questions are under way at once."""
+        """Replace the pixels by data URLs of the frames, which take less memory."""
         urls = [self.prepared.images.data_url(image) for image in frame_batch.images()]
         frame_batch.replace_pixels(urls, n_bytes=sum(map(len, urls)))
 
     def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
-        """Give `view` a client of its own that sends the frames of its one question and notes the cost."""
+        """Give `view` its own client, which sends the frames of one question and records the cost."""
         self._spending.check()
         frame_batch = batch[0].frame_batch
         client = ChatClient(
@@ -242,8 +247,8 @@ class OpenAIAdapter(FrameAdapter):
             backoff_seconds=self.retry_backoff_s,
             secrets=[str(self.client.api_key or "")],
         )
-        shown = None if frame_batch is None else self.prepared.shown(frame_batch)
-        view.client = QuestionClient(client, trace, shown=shown)
+        shown_frames = None if frame_batch is None else self.prepared.shown(frame_batch)
+        view.client = QuestionClient(client, trace, shown_frames=shown_frames)
         view.max_retries = 1  # the client tries again by itself, and knows what is worth it
 
     def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
@@ -258,7 +263,7 @@ class FocusGPT4o(OpenAIAdapter, OpenAISimple):  # type: ignore[misc]
     stock_name: ClassVar[str] = "openai"
 
     def encode_video(self, video_path: Any, for_get_frames_num: int) -> list[str]:
-        """Return one stand-in per frame for a path that carries frames; other paths are read as always."""
+        """Return one stand-in per frame for a path that carries frames; other paths are read by the stock wrapper."""
         if isinstance(video_path, PathWithFrames):
             return ["" for _ in video_path.frame_batch.frames]
         return list(super().encode_video(video_path, for_get_frames_num))

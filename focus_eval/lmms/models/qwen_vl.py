@@ -25,8 +25,8 @@ from focus_eval.core.errors import MissingDependency
 from focus_eval.lmms.adapter import FrameAdapter
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames
 from focus_eval.lmms.patches import open_no_video_twice, wrap_video_readers
-from focus_eval.lmms.protocol import GenerateTrace
 from focus_eval.lmms.requests import PendingRequest
+from focus_eval.lmms.tracing import GenerateTrace
 
 VideoReading = tuple[torch.Tensor, dict[str, Any], float]
 
@@ -44,7 +44,7 @@ class QwenAdapter(FrameAdapter):
     def check_installed(cls) -> None:
         """Raise `MissingDependency` without qwen-vl-utils; wrap its readers, and those of the wrappers."""
         try:
-            wrap_video_readers(feeding)
+            wrap_video_readers(wrap_reader)
             open_no_video_twice()
         except ImportError as error:
             raise MissingDependency(f"{cls.model_id} needs qwen-vl-utils: pip install qwen-vl-utils") from error
@@ -54,7 +54,7 @@ class QwenAdapter(FrameAdapter):
         return frame_batch.images() if frame_batch.scales is not None else [PathWithFrames(frame_batch)]
 
     def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
-        """Return frames per video, in whole pairs; None where frames came as images."""
+        """Return the number of frames per video, in whole pairs; None if the frames came as images."""
         grid = inputs.get("video_grid_thw")
         if grid is None:
             return None if inputs.get("image_grid_thw") is not None else [0] * int(inputs["input_ids"].shape[0])
@@ -81,11 +81,11 @@ class FocusQwen2_5VL(QwenAdapter, Qwen2_5_VL):  # type: ignore[misc]
     checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen2_5_vl",)
 
     def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
-        """Also give the processor the frames' times: the wrapper leaves them out, and 24 frames a second are taken."""
+        """Also give the processor the frames' times; without them it would assume 24 frames a second."""
         super().trace_model(view, batch, trace)
-        shown = [pending.frame_batch for pending in batch if pending.frame_batch is not None]
-        if len(shown) == len(batch) and all(frame_batch.scales is None for frame_batch in shown):
-            view.processor = TimedProcessor(view.processor, [metadata_of(frame_batch) for frame_batch in shown])
+        frame_batches = [pending.frame_batch for pending in batch if pending.frame_batch is not None]
+        if len(frame_batches) == len(batch) and all(frame_batch.scales is None for frame_batch in frame_batches):
+            view.processor = TimedProcessor(view.processor, [metadata_of(frame_batch) for frame_batch in frame_batches])
 
 
 class FocusQwen2_5VLChat(QwenAdapter, Qwen2_5VLChat):  # type: ignore[misc]
@@ -128,7 +128,7 @@ class FocusQwen3_5Chat(QwenAdapter, Qwen3_5Chat):  # type: ignore[misc]
 
 
 class TimedProcessor:
-    """Wraps a processor so that it is told rate, length and indices of its videos; everything else is its own."""
+    """Wraps a processor so that it gets rate, length and indices of its videos; all else is the processor's."""
 
     def __init__(self, processor: Any, metadata: list[dict[str, Any]]) -> None:
         self._processor = processor
@@ -145,7 +145,7 @@ class TimedProcessor:
 
 
 def metadata_of(frame_batch: FrameBatch) -> dict[str, Any]:
-    """Return what qwen-vl-utils's readers say of a video and of the frames they read."""
+    """Return the metadata that qwen-vl-utils's readers return with the frames of a video."""
     return {
         "fps": frame_batch.fps,
         "frames_indices": list(frame_batch.frames),
@@ -154,7 +154,7 @@ def metadata_of(frame_batch: FrameBatch) -> dict[str, Any]:
     }
 
 
-def feeding(read: Callable[[dict[str, Any]], VideoReading]) -> Callable[[dict[str, Any]], VideoReading]:
+def wrap_reader(read: Callable[[dict[str, Any]], VideoReading]) -> Callable[[dict[str, Any]], VideoReading]:
     """Return a reader that gives a `PathWithFrames` its own frames and leaves every other path to `read`."""
     if getattr(read, "feeds_frames", False):
         return read

@@ -19,9 +19,8 @@ from focus_eval.core.errors import MissingDependency
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames
 from focus_eval.lmms.models.qwen_vl import QwenAdapter, metadata_of
 from focus_eval.lmms.patches import resize_to_patches
-from focus_eval.lmms.protocol import GenerateTrace
 from focus_eval.lmms.requests import PendingRequest
-from focus_eval.lmms.sent import image_parts, sent_messages
+from focus_eval.lmms.tracing import GenerateTrace, describe_messages, image_parts
 
 
 class VLLMAdapter(QwenAdapter):
@@ -45,7 +44,7 @@ class VLLMAdapter(QwenAdapter):
 
     @classmethod
     def passed_on(cls) -> tuple[str, ...]:
-        """Return the engine's own arguments (`max_model_len`, `dtype`, ...), which the wrapper passes on."""
+        """Return the names of the engine's arguments (`max_model_len`, `dtype`, ...); empty without vLLM."""
         try:
             from vllm import EngineArgs
         except ImportError:
@@ -53,7 +52,7 @@ class VLLMAdapter(QwenAdapter):
         return tuple(field.name for field in dataclasses.fields(EngineArgs))
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
-        """Let no limit of the wrapper be smaller than the frames asked for."""
+        """Raise the wrapper's default limit `max_frame_num` to the number of frames asked for."""
         wrapper_arguments.setdefault("max_frame_num", int(wrapper_arguments[self.frames_argument]))
 
     @property
@@ -130,7 +129,7 @@ class FocusVLLMChat(VLLMAdapter, VLLM):  # type: ignore[misc]
         )
 
     def ready(self, frame_batch: FrameBatch) -> None:
-        """Resize the frames, and let go of those of full size."""
+        """Replace the pixels by images resized with qwen-vl-utils."""
         from qwen_vl_utils import fetch_video
 
         size = {"max_pixels": self.max_pixels, "min_pixels": self.min_image_pixels, "max_frames": self.max_frame_num}
@@ -139,7 +138,7 @@ class FocusVLLMChat(VLLMAdapter, VLLM):  # type: ignore[misc]
         frame_batch.replace_pixels([Image.fromarray(frame) for frame in frames], n_bytes=frames.nbytes)
 
     def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
-        """Return one image per frame, each after its time where the model wants it."""
+        """Return one image per frame, each after a text with its time if `is_qwen3_vl`."""
         parts: list[dict[str, Any]] = []
         for image, seconds in zip(frame_batch.encoded, frame_batch.times_seconds, strict=True):
             if self.is_qwen3_vl:
@@ -149,7 +148,7 @@ class FocusVLLMChat(VLLMAdapter, VLLM):  # type: ignore[misc]
 
 
 class TracedEngine:
-    """Wraps a vLLM engine and records what goes through `generate` and `chat`; all else is its own."""
+    """Wraps a vLLM engine and records the calls of `generate` and `chat`; all other attributes are its own."""
 
     def __init__(self, engine: Any, trace: GenerateTrace) -> None:
         self._engine = engine
@@ -159,22 +158,22 @@ class TracedEngine:
         return getattr(self._engine, name)
 
     def generate(self, inputs: list[dict[str, Any]], *args: Any, **options: Any) -> Any:
-        """Generate, and note seconds, tokens, frames and an exception, which is raised on."""
-        frames = [_frames_in(given) for given in inputs]
+        """Generate; record seconds, tokens, frames and an exception, which is raised again."""
+        frames = [_frames_in(request) for request in inputs]
         ids = inputs[0].get("prompt_token_ids")
         sent = {"token_ids": list(ids)} if ids is not None else {"text": str(inputs[0].get("prompt", ""))}
         return self._traced(frames, sent, lambda: self._engine.generate(inputs, *args, **options))
 
     def chat(self, *, messages: list[list[dict[str, Any]]], **options: Any) -> Any:
-        """Answer conversations, and note the same."""
+        """Answer conversations; record seconds, tokens, frames and an exception, which is raised again."""
         frames = [len(list(image_parts(conversation))) for conversation in messages]
-        sent = sent_messages({"messages": messages[0]})
+        sent = describe_messages({"messages": messages[0]})
         return self._traced(frames, sent, lambda: self._engine.chat(messages=messages, **options))
 
     def _traced(self, frames: list[int], sent: dict[str, Any], run: Callable[[], Any]) -> Any:
         trace = self._trace
         trace.frames = frames
-        if trace.wants_sent:
+        if trace.wants_prompt_record:
             trace.sent = sent
         with trace.generating():
             outputs = run()
@@ -182,14 +181,14 @@ class TracedEngine:
         return outputs
 
 
-def _frames_in(given: dict[str, Any]) -> int:
-    """Return the frames of one request, counted in whole pairs as the vision tower takes them."""
-    videos = given.get("multi_modal_data", {}).get("video") or []
+def _frames_in(request: dict[str, Any]) -> int:
+    """Return the number of frames in one request, rounded up to whole pairs as the vision tower takes them."""
+    videos = request.get("multi_modal_data", {}).get("video") or []
     frames = sum(len(video[0] if isinstance(video, tuple) else video) for video in videos)
     return frames + frames % 2
 
 
 def _tokens_of(output: Any) -> dict[str, int]:
-    given, made = getattr(output, "prompt_token_ids", None), output.outputs[0]
-    counts = {"output": len(made.token_ids)} if getattr(made, "token_ids", None) is not None else {}
-    return {"input": len(given), **counts} if given is not None else counts
+    prompt_ids, completion = getattr(output, "prompt_token_ids", None), output.outputs[0]
+    counts = {"output": len(completion.token_ids)} if getattr(completion, "token_ids", None) is not None else {}
+    return {"input": len(prompt_ids), **counts} if prompt_ids is not None else counts

@@ -16,17 +16,16 @@ from lmms_eval.api.instance import Instance
 from lmms_eval.api.model import lmms
 
 from focus_eval.benchmarks.declared import LETTERS
-from focus_eval.benchmarks.question import Question
 from focus_eval.core.errors import AnswerError, InvalidInput
-from focus_eval.core.types import FloatArray
+from focus_eval.core.types import FloatArray, Question
+from focus_eval.encoders.base import Encoder
 from focus_eval.encoders.cache import duplicate_cache
-from focus_eval.encoders.protocol import EmbedsIndependently, GivesEmbeddings, PreparesFrames, Scorer
 from focus_eval.lmms.adapter import FrameAdapter
 from focus_eval.lmms.frames import PathWithFrames
 
 if TYPE_CHECKING:
-    from focus_eval.lmms.protocol import GenerateTrace
     from focus_eval.lmms.requests import PendingRequest
+    from focus_eval.lmms.tracing import GenerateTrace
     from focus_eval.video.reader import Pixels
 
 
@@ -40,7 +39,7 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
         batch_size: questions at a time; only 1.
     """
 
-    scorer: Scorer
+    scorer: Encoder
     _questions: dict[tuple[str, str, int], Question]
     _trace: GenerateTrace
 
@@ -90,8 +89,8 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
 
     def _features(self, pixels: Pixels) -> Any:
         scorer = self.scorer
-        prepared = scorer.prepare(pixels) if isinstance(scorer, PreparesFrames) else pixels
-        if not isinstance(scorer, EmbedsIndependently):
+        prepared = scorer.prepare(pixels)
+        if not scorer.embeds_independently:
             return scorer.embed(prepared)
         # frames that a sampler pulled in this process, or that another question was shown
         return duplicate_cache(f"{scorer.name} {scorer.revision}").embed(prepared, scorer.embed)[0]
@@ -118,23 +117,27 @@ class FocusZeroShot(FrameAdapter, ZeroShotAnswerer):
     largest_batch: ClassVar[int | None] = 1
     own_options: ClassVar[type | None] = AnswererOptions
 
-    def prepare(self, own: AnswererOptions, wrapper_arguments: dict[str, Any]) -> str:
+    def prepare(self, answerer_options: AnswererOptions, wrapper_arguments: dict[str, Any]) -> str:
         """Make the encoder; return its name and revision, which become part of the run's identity."""
         from focus_eval.core.options import declared_types
         from focus_eval.encoders.registry import ENCODERS, make_encoder, read_encoder
 
-        given = {"checkpoint": own.answer_encoder_checkpoint} if own.answer_encoder_checkpoint else {}
-        name, options = read_encoder(own.answer_encoder, given)
+        checkpoint_options = (
+            {"checkpoint": answerer_options.answer_encoder_checkpoint}
+            if answerer_options.answer_encoder_checkpoint
+            else {}
+        )
+        name, options = read_encoder(answerer_options.answer_encoder, checkpoint_options)
         if wrapper_arguments.get("device") and "device" in declared_types(ENCODERS.load(name)):
             options["device"] = str(wrapper_arguments["device"])
         scorer = make_encoder(name, **options)
-        if not isinstance(scorer, Scorer):
+        if not scorer.reads_frames:
             raise InvalidInput(f"answer_encoder={name} does not look at frames and cannot answer from them")
         self.scorer = scorer
         return f"{scorer.name} {scorer.revision}"
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
-        """Nothing to set: the answerer has no device map."""
+        """Change nothing: the answerer has no device map."""
 
     def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
         """Give `view` the questions of its batch: the options are read from the document, not from the prompt."""
@@ -143,7 +146,7 @@ class FocusZeroShot(FrameAdapter, ZeroShotAnswerer):
 
 
 def option_scores(
-    scorer: Scorer, features: Any, query: str, options: tuple[str, ...], *, temperature: float
+    scorer: Encoder, features: Any, query: str, options: tuple[str, ...], *, temperature: float
 ) -> FloatArray:
     """Return how well each option fits the frames, shape `(n_options,)`, larger is better.
 
@@ -154,12 +157,12 @@ def option_scores(
         features: of the frames, as `scorer.embed` gave them.
     """
     weights = frame_weights(scorer.relevance(features, query), temperature=temperature)
-    if not isinstance(scorer, GivesEmbeddings):
+    if not scorer.overrides("embeddings"):
         return np.array([weights @ scorer.relevance(features, f"{query} {option}") for option in options])
     images = scorer.embeddings(features, query)[0]
-    shown = weights @ images
-    shown = shown / max(float(np.linalg.norm(shown)), 1e-12)
-    return np.array([float(shown @ scorer.embeddings(features, option)[1]) for option in options])
+    mean_image = weights @ images
+    mean_image = mean_image / max(float(np.linalg.norm(mean_image)), 1e-12)
+    return np.array([float(mean_image @ scorer.embeddings(features, option)[1]) for option in options])
 
 
 def frame_weights(relevance: FloatArray, *, temperature: float) -> FloatArray:

@@ -1,4 +1,4 @@
-"""The page's question browser: its data, its details, and which lines it opens with.
+"""The data of the page's question browser.
 
 The page holds a small index of all questions, read at once, and details in chunks of questions: JSON, gzip, base64.
 A chunk is unpacked when one of its questions is opened, so a page of thousands opens at once.
@@ -37,20 +37,19 @@ def rows_by_question(
     All parts of a run list their questions in about the same order, so only a few rows of each are held.
 
     Args:
-        ids_of: (benchmark, question id) -> selection and cell ids of the rows that are asked for; None for those that
-            are not there.
+        ids_of: (benchmark, question id) -> pairs of a selection id and a cell id. A row that does not exist is None.
     """
-    selections = rows_in_order(run.selections, [(*key, own) for key, ids in ids_of.items() for own, _ in ids])
-    answers = rows_in_order(run.answers, [(*key, own) for key, ids in ids_of.items() for _, own in ids])
-    chosen, answered = next(selections, None), next(answers, None)
+    selections = rows_in_order(run.selections, [(*key, row_id) for key, ids in ids_of.items() for row_id, _ in ids])
+    answers = rows_in_order(run.answers, [(*key, row_id) for key, ids in ids_of.items() for _, row_id in ids])
+    next_selection, next_answer = next(selections, None), next(answers, None)
     for key, ids in ids_of.items():
         rows: dict[Key, SelectionRow] = {}
-        if chosen is not None and chosen[0] == key:
-            rows, chosen = chosen[1], next(selections, None)
+        if next_selection is not None and next_selection[0] == key:
+            rows, next_selection = next_selection[1], next(selections, None)
         replies: dict[Key, AnswerRow] = {}
-        if answered is not None and answered[0] == key:
-            replies, answered = answered[1], next(answers, None)
-        yield key, [rows.get((*key, own)) for own, _ in ids], [replies.get((*key, own)) for _, own in ids]
+        if next_answer is not None and next_answer[0] == key:
+            replies, next_answer = next_answer[1], next(answers, None)
+        yield key, [rows.get((*key, row_id)) for row_id, _ in ids], [replies.get((*key, row_id)) for _, row_id in ids]
 
 
 # More pulls than this are drawn as that many bins, each with its highest relevance.
@@ -58,22 +57,22 @@ MOST_PULLS_DRAWN = 300
 
 
 def question_detail(
-    rows: Sequence[SelectionRow | None], answered: Sequence[AnswerRow | None], pictures: Mapping[str, str]
+    rows: Sequence[SelectionRow | None], answers: Sequence[AnswerRow | None], pictures: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return what the page shows of one question: video, options, evidence, pictures, and every series."""
-    chosen = [row for row in rows if row is not None]
-    first = next((row for row in chosen if row.error is None), chosen[0])
-    known = next((answer for answer in answered if answer is not None), None)
+    """Return the details of one question: video, options, evidence, pictures, and every series."""
+    present_rows = [row for row in rows if row is not None]
+    first = next((row for row in present_rows if row.error is None), present_rows[0])
+    first_answer = next((answer for answer in answers if answer is not None), None)
     return {
         "video": first.video,
-        "seconds": round(first.duration_seconds, 2),
+        "seconds": None if first.duration_seconds is None else round(first.duration_seconds, 2),
         "evidence": [round(time, 2) for time in first.evidence_seconds],
         "evidence_frames": evidence_frames(first),
         "options": first.option_texts,
-        "correct": known.correct_answer if known else None,
+        "correct": first_answer.correct_answer if first_answer else None,
         "pictures": dict(pictures),
         "series": [
-            None if row is None else _series_detail(row, answer) for row, answer in zip(rows, answered, strict=True)
+            None if row is None else _series_detail(row, answer) for row, answer in zip(rows, answers, strict=True)
         ],
     }
 
@@ -81,8 +80,8 @@ def question_detail(
 def _series_detail(row: SelectionRow, answer: AnswerRow | None) -> dict[str, Any]:
     detail: dict[str, Any] = {
         "k": row.k,
-        "frames": row.keyframes,
-        "times": [round(time, 2) for time in row.times_seconds],
+        "frames": row.keyframes or [],
+        "times": [round(time, 2) for time in row.times_seconds or ()],
         "pulls": len(row.pulled_frames),
         "of": row.n_frames,
         "pulled": _pulled(row),
@@ -103,21 +102,21 @@ def _series_detail(row: SelectionRow, answer: AnswerRow | None) -> dict[str, Any
 
 
 def _pulled(row: SelectionRow) -> list[list[float]]:
-    """`[times, relevance]`, in time order, at most `MOST_PULLS_DRAWN` of them."""
+    """Return `[times, relevance]` of at most `MOST_PULLS_DRAWN` scored frames, in time order; times in seconds."""
     relevance = np.array(row.pulled_relevance, dtype=np.float64)
-    known = ~np.isnan(relevance)
-    if row.fps <= 0 or not known.any():
+    is_known = ~np.isnan(relevance)
+    if row.info is None or not is_known.any():
         return [[], []]
-    frames, relevance = np.array(row.pulled_frames)[known], relevance[known]
+    frames, relevance = np.array(row.pulled_frames)[is_known], relevance[is_known]
     order = np.argsort(frames)
     frames, relevance = frames[order], relevance[order]
     if frames.size > MOST_PULLS_DRAWN:
-        place = np.minimum((frames * MOST_PULLS_DRAWN / max(1, row.n_frames)).astype(int), MOST_PULLS_DRAWN - 1)
+        place = np.minimum((frames * MOST_PULLS_DRAWN / row.info.n_frames).astype(int), MOST_PULLS_DRAWN - 1)
         best = np.full(MOST_PULLS_DRAWN, -1.0)
         np.maximum.at(best, place, relevance)
-        kept = np.flatnonzero(best >= 0)
-        frames, relevance = (kept + 0.5) * row.n_frames / MOST_PULLS_DRAWN, best[kept]
-    return [np.round(frames / row.fps, 1).tolist(), np.round(relevance, 2).tolist()]
+        best_places = np.flatnonzero(best >= 0)
+        frames, relevance = (best_places + 0.5) * row.info.n_frames / MOST_PULLS_DRAWN, best[best_places]
+    return [np.round(frames / row.info.fps, 1).tolist(), np.round(relevance, 2).tolist()]
 
 
 def _clips(row: SelectionRow) -> list[list[Any]]:
@@ -139,7 +138,7 @@ CHUNK_QUESTIONS = 40
 MOST_QUESTIONS = 20_000
 MOST_SERIES_SHOWN = 5
 _WELL_KNOWN = ("uniform", "topk", "aks", "focus", "focus_released")
-RIGHT, WRONG, PARTLY, UNPARSED, ERROR, MISSING, CHOSEN, UNSCORED = "r", "w", "p", "u", "e", "-", "c", "n"
+RIGHT, WRONG, PARTLY, UNPARSED, ERROR, MISSING, FRAMES_ONLY, UNSCORED = "r", "w", "p", "u", "e", "-", "c", "n"
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ class Browser:
     """The packed browser.
 
     Args:
-        index: what the page reads at once, JSON values only.
+        index: data that the page reads when it opens, JSON values only.
         chunks: base64 of gzip of JSON, `CHUNK_QUESTIONS` questions each.
         pictured: questions with thumbnails.
         n_questions: of the run; the browser holds the first `MOST_QUESTIONS`.
@@ -188,26 +187,26 @@ def pack_browser(
         thumbnail_bytes: most bytes of images in the page, of which every question gets its share; None for linked ones.
     """
     all_series = all_series_of(run)
-    every = run.selection_frame[["benchmark", "question_id"]].drop_duplicates()
-    questions = list(every[:MOST_QUESTIONS].itertuples(index=False, name=None))
+    all_questions = run.selection_frame[["benchmark", "question_id"]].drop_duplicates()
+    questions = list(all_questions[:MOST_QUESTIONS].itertuples(index=False, name=None))
     ids_of = {key: [series.ids.get(key[0], ("", "")) for series in all_series] for key in questions}
     pictures = Pictures(thumbnails, budget_bytes=thumbnail_bytes, n_questions=len(questions))
-    shown = _shown(all_series)
-    pictures.make_ahead(_pictured_rows(rows, shown) for _, rows, _ in rows_by_question(run, ids_of))
+    is_shown_by_series = _shown(all_series)
+    pictures.make_ahead(_pictured_rows(rows, is_shown_by_series) for _, rows, _ in rows_by_question(run, ids_of))
     lines: list[list[Any]] = []
     chunks: list[str] = []
     details: list[dict[str, Any]] = []
-    for number, (_, rows, answered) in enumerate(rows_by_question(run, ids_of)):
-        pictures.add(number, _pictured_rows(rows, shown))
-        lines.append(_line(rows, answered))
-        details.append(question_detail(rows, answered, pictures.taken.get(number, {})))
+    for number, (_, rows, answers) in enumerate(rows_by_question(run, ids_of)):
+        pictures.add(number, _pictured_rows(rows, is_shown_by_series))
+        lines.append(_line(rows, answers))
+        details.append(question_detail(rows, answers, pictures.taken.get(number, {})))
         if len(details) == CHUNK_QUESTIONS or number == len(questions) - 1:
             chunks.append(_packed(details))
             details = []
     index = {
         "series": [
             {"name": series.name, "base": series.base, "k": series.k, "css": series.css, "shown": is_shown}
-            for series, is_shown in zip(all_series, shown, strict=True)
+            for series, is_shown in zip(all_series, is_shown_by_series, strict=True)
         ],
         "pair": _first_pair(all_series),
         "near": NEAR_SECONDS,
@@ -215,7 +214,7 @@ def pack_browser(
         "buckets": in_order(run.selection_frame["bucket"]),
         "questions": lines,
     }
-    return Browser(index, chunks, pictured=len(pictures.taken), n_questions=len(every))
+    return Browser(index, chunks, pictured=len(pictures.taken), n_questions=len(all_questions))
 
 
 def all_series_of(run: Run) -> list[Series]:
@@ -224,7 +223,7 @@ def all_series_of(run: Run) -> list[Series]:
     A sampler's frames on two benchmarks are one series: a cell's id differs by benchmark, the configuration does not.
     """
     labels = run.labels
-    chosen = {row.selection_id: row for row in run.variants}
+    row_by_id = {row.selection_id: row for row in run.variants}
     styles = styles_of_run(run)
     several_models = len(run.models) > 1
     several_seeds = len({row.seed for row in run.variants}) > 1
@@ -234,25 +233,28 @@ def all_series_of(run: Run) -> list[Series]:
     )
     if not run.cells:
         chosen_by = run.selection_frame[["benchmark", "selection_id"]].drop_duplicates()
-        cells = [(benchmark, own, "", "") for benchmark, own in chosen_by.itertuples(index=False, name=None)]
+        cells = [
+            (benchmark, selection_id, "", "")
+            for benchmark, selection_id in chosen_by.itertuples(index=False, name=None)
+        ]
     ids: dict[tuple[str, int, str, int], dict[str, tuple[str, str]]] = {}
     for benchmark, selection_id, cell_id, model in cells:
-        if selection_id in chosen:
-            row = chosen[selection_id]
+        if selection_id in row_by_id:
+            row = row_by_id[selection_id]
             series = (model, row.k, labels[selection_id], row.seed)
             ids.setdefault(series, {})[benchmark] = (selection_id, cell_id)
     all_series = []
     for model, k, label, seed in sorted(ids, key=_series_order):
-        rest = [model] if several_models else []
-        rest += [f"seed {seed}"] if several_seeds else []
+        distinctions = [model] if several_models else []
+        distinctions += [f"seed {seed}"] if several_seeds else []
         all_series.append(
             Series(
-                name=", ".join([label, *([f"K={k}"] if several_k else []), *rest]),
+                name=", ".join([label, *([f"K={k}"] if several_k else []), *distinctions]),
                 label=label,
                 css=styles[label].css,
                 model=model,
                 k=k,
-                base=", ".join([label, *rest]),
+                base=", ".join([label, *distinctions]),
                 ids=ids[model, k, label, seed],
             )
         )
@@ -272,34 +274,34 @@ def json_for_script(value: Any) -> str:
 
 
 def _shown(all_series: Sequence[Series]) -> list[bool]:
-    """Which series the page draws until its reader chooses: all of a few, else the best known ones."""
+    """Return whether the page draws each series at first: all if they are few, else the best known ones."""
     bases = list(dict.fromkeys(series.base for series in all_series))
     if len(bases) <= MOST_SERIES_SHOWN + 1:
         return [True] * len(all_series)
-    known = list(dict.fromkeys(series.base for series in all_series if series.label in _WELL_KNOWN))
-    first = (known + [base for base in bases if base not in known])[:MOST_SERIES_SHOWN]
+    well_known = list(dict.fromkeys(series.base for series in all_series if series.label in _WELL_KNOWN))
+    first = (well_known + [base for base in bases if base not in well_known])[:MOST_SERIES_SHOWN]
     return [series.base in first for series in all_series]
 
 
 def _first_pair(all_series: Sequence[Series]) -> list[str]:
-    """The two series that the page compares until its reader chooses: focus with uniform, where they are there."""
+    """Return the two series that the page compares at first: focus with uniform, where the run has them."""
     bases = list(dict.fromkeys(series.base for series in all_series))
     by_label = {series.label: series.base for series in reversed(all_series)}
     second = by_label.get("uniform", bases[0])
-    others = [base for base in bases if base != second] or [second]
-    return [by_label.get("focus", others[-1]), second]
+    candidates = [base for base in bases if base != second] or [second]
+    return [by_label.get("focus", candidates[-1]), second]
 
 
-def _pictured_rows(rows: Sequence[SelectionRow | None], shown: Sequence[bool]) -> list[SelectionRow]:
-    """The selections that get thumbnails, each once; those shown when the page opens come first."""
-    order = sorted(range(len(rows)), key=lambda i: not shown[i])
+def _pictured_rows(rows: Sequence[SelectionRow | None], is_shown_by_series: Sequence[bool]) -> list[SelectionRow]:
+    """Return the selections that get thumbnails, each once; those drawn when the page opens come first."""
+    order = sorted(range(len(rows)), key=lambda i: not is_shown_by_series[i])
     unique = {row.selection_id: row for row in (rows[i] for i in order) if row is not None and not row.error}
     return list(unique.values())
 
 
-def _line(rows: Sequence[SelectionRow | None], answered: Sequence[AnswerRow | None]) -> list[Any]:
+def _line(rows: Sequence[SelectionRow | None], answers: Sequence[AnswerRow | None]) -> list[Any]:
     first = next(row for row in rows if row is not None)
-    verdicts = "".join(_verdict(row, answer) for row, answer in zip(rows, answered, strict=True))
+    verdicts = "".join(_verdict(row, answer) for row, answer in zip(rows, answers, strict=True))
     recalls = [None if row is None else _recall_percent(row) for row in rows]
     return [
         first.question_id,
@@ -307,14 +309,14 @@ def _line(rows: Sequence[SelectionRow | None], answered: Sequence[AnswerRow | No
         first.bucket,
         first.query,
         verdicts,
-        round(first.duration_seconds),
+        None if first.duration_seconds is None else round(first.duration_seconds),
         recalls if any(recall is not None for recall in recalls) else None,
     ]
 
 
 def _recall_percent(row: SelectionRow) -> int | None:
-    """Evidence recall within `NEAR_SECONDS` in percent, at equal pixels; None where nothing can be said."""
-    if row.error is not None or not row.evidence_seconds or not row.has_times:
+    """Return evidence recall within `NEAR_SECONDS` in percent, at equal pixels; None if it is unknown."""
+    if row.error is not None or not row.evidence_seconds or row.times_seconds is None:
         return None
     evidence = frozen_floats(row.evidence_seconds)
     return round(100 * float(recall_within(evidence, row.times_seconds, (NEAR_SECONDS,), scales=row.scales)[0]))
@@ -322,7 +324,7 @@ def _recall_percent(row: SelectionRow) -> int | None:
 
 def _verdict(row: SelectionRow | None, answer: AnswerRow | None) -> str:
     if answer is None:
-        return MISSING if row is None else ERROR if row.error else CHOSEN
+        return MISSING if row is None else ERROR if row.error else FRAMES_ONLY
     if answer.error is not None:
         return ERROR
     if answer.is_unparsed:

@@ -1,4 +1,4 @@
-"""Plots a run for its page and for a paper: a measure against its cost, accuracy by length."""
+"""Plots of a run for its page and for a paper: a measure against its cost, accuracy by length."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Point:
     @property
     def title(self) -> str:
         """E.g. "focus: 63.1 [60.4, 65.8] % at 1.87"."""
-        whose = " (published)" if self.is_published else ""
-        return f"{self.label}{whose}: {self.value.brief_text} % at {self.cost:.3g}"
+        source = " (published)" if self.is_published else ""
+        return f"{self.label}{source}: {self.value.brief_text} % at {self.cost:.3g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +74,8 @@ class Chart:
     """One plot with its caption.
 
     Args:
-        has_published: whether a published figure is drawn in it.
-        is_frontier: whether it is of evidence recall against forwards.
+        has_published: True if it shows a published figure.
+        is_frontier: True if it shows evidence recall against forwards.
     """
 
     caption: str
@@ -99,11 +99,14 @@ class Panel:
 
     @property
     def is_frontier(self) -> bool:
-        """Whether it is evidence recall against forwards, on which claims are made."""
+        """True for evidence recall against forwards, on which `conclusions` rests."""
         return self.cost == FORWARDS and self.measure == _RECALL_TITLE
 
 
-def charts_of(run: Run, panels_of: Mapping[str, list[Panel]] | None = None) -> list[Chart]:
+PanelsByFigure = Mapping[str, list[Panel]]
+
+
+def charts_of(run: Run, panels_by_figure: PanelsByFigure | None = None) -> list[Chart]:
     """Return the plots: recall per benchmark, accuracy per benchmark and model against each cost, and by length.
 
     Every K has a panel of its own. The paper's points stand where they are about the same benchmark, model and K.
@@ -111,14 +114,14 @@ def charts_of(run: Run, panels_of: Mapping[str, list[Panel]] | None = None) -> l
     """
     styles = styles_of_run(run)
     charts: list[Chart] = []
-    for where, panels in (panels_of or figures_of(run)).items():
+    for title, panels in (panels_of(run) if panels_by_figure is None else panels_by_figure).items():
         ends = value_ends(panels)
-        charts += [_panel_chart(where, panel, styles, ends) for panel in panels]
+        charts += [_panel_chart(title, panel, styles, ends) for panel in panels]
     if not run.answers:
         return charts
     for (benchmark, model), part in run.answer_frame.groupby(["benchmark", "model"], sort=False):
-        for k, here in part.groupby("k"):
-            bars = length_bars(here)
+        for k, rows in part.groupby("k"):
+            bars = length_bars(rows)
             if bars:
                 title = f"Accuracy by length: {'; '.join(bar.title for bar in bars)}"
                 svg = figures.page_svg(draw_bars(bars, styles), title)
@@ -126,32 +129,32 @@ def charts_of(run: Run, panels_of: Mapping[str, list[Panel]] | None = None) -> l
     return charts
 
 
-def figures_of(run: Run) -> dict[str, list[Panel]]:
+def panels_of(run: Run) -> PanelsByFigure:
     """Return the panels of each figure by its name: the benchmark for recall, benchmark and model for accuracy."""
-    figures: dict[str, list[Panel]] = {}
-    for benchmark, chosen in run.selection_frame.groupby("benchmark", sort=False):
-        figures[str(benchmark)] = recall_panels(chosen)
+    panels: dict[str, list[Panel]] = {}
+    for benchmark, selections in run.selection_frame.groupby("benchmark", sort=False):
+        panels[str(benchmark)] = recall_panels(selections)
     if run.answers:
         for (benchmark, model), part in run.answer_frame.groupby(["benchmark", "model"], sort=False):
-            figures[f"{benchmark}, {model}"] = accuracy_panels(run, part, benchmark=str(benchmark), model=str(model))
-    return {where: panels for where, panels in figures.items() if panels}
+            panels[f"{benchmark}, {model}"] = accuracy_panels(run, part, benchmark=str(benchmark), model=str(model))
+    return {title: of_figure for title, of_figure in panels.items() if of_figure}
 
 
-def conclusions(figures: Mapping[str, Sequence[Panel]]) -> list[str]:
-    """Return a sentence per benchmark and K on who finds most evidence for their forwards; [] without annotations."""
+def conclusions(panels_by_figure: PanelsByFigure) -> list[str]:
+    """Return a sentence per benchmark and K on the samplers with most recall for their cost; [] without evidence."""
     lines = []
-    for where, panels in figures.items():
+    for title, panels in panels_by_figure.items():
         for panel in panels:
             if panel.is_frontier:
-                best = [f"{one.label} {one.value.brief_text} % for {one.cost:.3g} %" for one in unbeaten(panel.points)]
-                lines.append(f"{where}, K={panel.k}, recall within {NEAR_SECONDS:g} s for forwards: {'; '.join(best)}.")
+                best = [f"{p.label} {p.value.brief_text} % for {p.cost:.3g} %" for p in unbeaten(panel.points)]
+                lines.append(f"{title}, K={panel.k}, recall within {NEAR_SECONDS:g} s for forwards: {'; '.join(best)}.")
     return lines
 
 
 def unbeaten(points: Sequence[Point]) -> list[Point]:
-    """Return the points, by rising cost, above all that cost no more; without ceilings, which see the evidence."""
+    """Return the points, by rising cost, that exceed all at the same cost or less; ceilings are left out."""
     best: list[Point] = []
-    for point in sorted(points, key=lambda one: (one.cost, -one.value.plotted)):
+    for point in sorted(points, key=lambda point: (point.cost, -point.value.plotted)):
         if CEILING_MARK not in point.label and (not best or point.value.plotted > best[-1].value.plotted):
             best.append(point)
     return best
@@ -164,41 +167,41 @@ def accuracy_panels(run: Run, part: pd.DataFrame, *, benchmark: str, model: str)
         costs.append("GPU hours" if measures.runs_on_gpu(measures.selections_of(run, part)) else "device-hours (cpu)")
     panels = []
     for cost in costs:
-        for k, here in part.groupby("k"):
-            points = cost_points(run, here, cost=cost)
+        for k, rows in part.groupby("k"):
+            points = cost_points(run, rows, cost=cost)
             if points and (benchmark, model, k) == ("longvideobench", "llava_video_7b", PUBLISHED_K):
                 points += published_points(cost)
             panels.append(Panel(int(k), "Accuracy (%)", cost, points))
     return [panel for panel in panels if panel.points]
 
 
-def recall_panels(chosen: pd.DataFrame) -> list[Panel]:
+def recall_panels(selections: pd.DataFrame) -> list[Panel]:
     """Return recall within `NEAR_SECONDS` against each cost, per K, for lines of selections of one benchmark."""
     panels = []
     for cost, count in COSTS.items():
-        for k, here in chosen[chosen[_RECALL].notna()].groupby("k"):
+        for k, rows in selections[selections[_RECALL].notna()].groupby("k"):
             points = []
-            for label, same in here.groupby("label"):
-                value, spent = measures.recall_figure(same, _RECALL), count(same)
+            for label, series_rows in rows.groupby("label"):
+                value, spent = measures.recall_figure(series_rows, _RECALL), count(series_rows)
                 if value.ours is not None and spent is not None:
                     points.append(Point(label=str(label), cost=spent, value=value))
             panels.append(Panel(int(k), _RECALL_TITLE, cost, points))
     return [panel for panel in panels if panel.points]
 
 
-def _panel_chart(where: str, panel: Panel, styles: Mapping[str, Style], ends: tuple[float, float]) -> Chart:
+def _panel_chart(figure_title: str, panel: Panel, styles: Mapping[str, Style], ends: tuple[float, float]) -> Chart:
     with figure_style():
         figure = figures.new_figure(_WIDTH_INCHES, _HEIGHT_INCHES)
         axes = figure.subplots()
         axes.grid(axis="y", color=figures.THEME["line"][0], lw=0.6)
         _draw_panel(axes, panel, styles, ends)
-        ours = [point for point in panel.points if not point.is_published]
-        if len(ours) <= MOST_LABELS:
-            _name_points(axes, ours)
+        our_points = [point for point in panel.points if not point.is_published]
+        if len(our_points) <= MOST_LABELS:
+            _name_points(axes, our_points)
     measure = "accuracy" if panel.measure.startswith("Accuracy") else f"evidence recall within {NEAR_SECONDS:g} s"
     title = f"{panel.measure} against {panel.cost}: {'; '.join(point.title for point in panel.points)}"
-    caption = f"{where}: {measure} against {panel.cost}, K={panel.k}"
-    has_published = len(ours) < len(panel.points)
+    caption = f"{figure_title}: {measure} against {panel.cost}, K={panel.k}"
+    has_published = len(our_points) < len(panel.points)
     return Chart(caption, figures.page_svg(figure, title), has_published, is_frontier=panel.is_frontier)
 
 
@@ -212,9 +215,9 @@ def styles_of_run(run: Run) -> dict[str, Style]:
 def cost_points(run: Run, part: pd.DataFrame, *, cost: str) -> list[Point]:
     """Return one point per sampler of `part`: lines of answers of one benchmark, model and K."""
     points = []
-    for label, here in part.groupby("label"):
-        value, chosen = measures.reported_figure(here), measures.selections_of(run, here)
-        spent = COSTS.get(cost, measures.hours_per_seed)(chosen)
+    for label, rows in part.groupby("label"):
+        value, selections = measures.reported_figure(rows), measures.selections_of(run, rows)
+        spent = COSTS.get(cost, measures.hours_per_seed)(selections)
         if value.ours is not None and spent is not None:
             points.append(Point(label=str(label), cost=spent, value=value))
     return points
@@ -236,28 +239,28 @@ def published_points(cost: str) -> list[Point]:
     column = {FRAMES_SCORED: "frames_seen_percent", "GPU hours": "gpu_hours"}.get(cost)
     if column is None:
         return []
-    found = [("focus", published_value(item, column), item["accuracy"]) for item in read_anchors("alpha")]
+    points = [("focus", published_value(item, column), item["accuracy"]) for item in read_anchors("alpha")]
     by_sampler = {
         item["sampler"]: item["overall"] for item in read_anchors("by_length") if item["benchmark"] == "longvideobench"
     }
     for line in read_anchors("efficiency"):
         if line["method"] in by_sampler and line["method"] != "focus":
-            found.append((line["method"], published_value(line, column), by_sampler[line["method"]]))
-    found.append(("uniform", 0.0, by_sampler["uniform"]))
+            points.append((line["method"], published_value(line, column), by_sampler[line["method"]]))
+    points.append(("uniform", 0.0, by_sampler["uniform"]))
     return [
         Point(label=label, cost=at, value=Value(ours=float(accuracy)), is_published=True)
-        for label, at, accuracy in found
+        for label, at, accuracy in points
         if at is not None
     ]
 
 
-def write_figures(run: Run, folder: Path) -> list[Path]:
+def write_figures(run: Run, folder: Path, panels_by_figure: PanelsByFigure) -> list[Path]:
     """Write the page's plots against cost, and the timelines of one telling question, as PDF and PNG."""
     written = []
-    for where, panels in figures_of(run).items():
-        name = f"efficiency-{where}.pdf".replace(", ", "-").replace("/", "_")
+    for title, panels in panels_by_figure.items():
+        name = f"efficiency-{title}.pdf".replace(", ", "-").replace("/", "_")
         written += figures.save_figure(draw_panels(panels, styles_of_run(run)), folder / name)
-    rows = [row for row in telling_question(run) if row.has_times and row.duration_seconds > 0]
+    rows = [row for row in telling_question(run) if row.times_seconds is not None and row.duration_seconds is not None]
     if rows:
         written += figures.save_figure(figures.draw_timelines(rows, names=run.labels), folder / "timelines.pdf")
     return written
@@ -307,23 +310,23 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, Style], ends: tup
 
 
 def _reach(value: Value) -> list[list[float]] | None:
-    """How far the interval reaches below and above, as matplotlib takes it."""
+    """Return the lengths of the interval below and above the figure, as matplotlib takes them."""
     if value.ours is None or value.low is None or value.high is None:
         return None
     return [[max(0.0, value.ours - value.low)], [max(0.0, value.high - value.ours)]]
 
 
 def _name_points(axes: Axes, points: Sequence[Point]) -> None:
-    """Write the names beside the marks, one below the other where marks are near."""
+    """Write the names beside the marks, one below the other where marks are close."""
     axes.autoscale_view()
     to_axes = axes.transScale + axes.transLimits
-    taken: list[tuple[float, float]] = []
+    taken_places: list[tuple[float, float]] = []
     for point in points:
         x, y = to_axes.transform((point.cost, point.value.plotted))
         place = y + 0.03
-        while any(abs(place - other) < 0.07 and abs(x - at) < 0.35 for at, other in taken):
+        while any(abs(place - taken_y) < 0.07 and abs(x - at) < 0.35 for at, taken_y in taken_places):
             place -= 0.07
-        taken.append((x, place))
+        taken_places.append((x, place))
         side = "right" if x > 0.6 else "left"
         shift = -0.02 if x > 0.6 else 0.02
         axes.text(x + shift, place, point.label, transform=axes.transAxes, ha=side, va="center", fontsize=7)
@@ -351,17 +354,17 @@ def telling_question(run: Run) -> list[SelectionRow]:
     frame = run.selection_frame
     if frame.empty:
         return []
-    chosen = frame[frame["error"].isna()]
-    asked = chosen.assign(known=chosen[_RECALL].notna()).groupby(["benchmark", "question_id", "k", "seed"], sort=False)
-    about = asked.agg(
+    rows = frame[frame["error"].isna()]
+    groups = rows.assign(known=rows[_RECALL].notna()).groupby(["benchmark", "question_id", "k", "seed"], sort=False)
+    summary = groups.agg(
         has_evidence=("known", "first"), samplers=("label", "nunique"), seconds=("duration_seconds", "first")
     )
-    about = about[about["samplers"] > 1]
-    if about.empty:
+    summary = summary[summary["samplers"] > 1]
+    if summary.empty:
         return []
-    best = max(about.itertuples(), key=lambda line: (bool(line.has_evidence), line.samplers, line.seconds)).Index
-    part = asked.get_group(best)
+    best = max(summary.itertuples(), key=lambda line: (bool(line.has_evidence), line.samplers, line.seconds)).Index
+    part = groups.get_group(best)
     keys = zip(part["benchmark"], part["question_id"], part["selection_id"], strict=True)
-    [(_, found)] = rows_in_order(run.selections, list(keys))
-    rows = {run.labels[row.selection_id]: row for row in found.values()}
-    return sorted(rows.values(), key=lambda row: (not row.sampler.startswith("uniform"), row.sampler))
+    [(_, rows_by_key)] = rows_in_order(run.selections, list(keys))
+    row_by_label = {run.labels[row.selection_id]: row for row in rows_by_key.values()}
+    return sorted(row_by_label.values(), key=lambda row: (not row.sampler.startswith("uniform"), row.sampler))

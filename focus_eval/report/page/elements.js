@@ -20,6 +20,8 @@ function svg(name, attributes, text) {
 }
 
 function clock(seconds) {
+  if (seconds === null) return "not known";
+  if (seconds === null) return "not known";
   const whole = Math.floor(seconds);
   const pad = (value) => String(value).padStart(2, "0");
   const [h, m, s] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];

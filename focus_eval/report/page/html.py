@@ -1,4 +1,4 @@
-"""Writes a run as one page that opens offline."""
+"""The page of a run: one file that opens offline."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from focus_eval.report.comparisons import baseline_labels, baseline_table, not_compared, recall_tables
+from focus_eval.report.comparisons import baseline_labels, baseline_table, not_compared, recall_table
 from focus_eval.report.figures import css_variables
 from focus_eval.report.measures import cost_tables
 from focus_eval.report.page.browser import Browser, json_for_script, pack_browser
-from focus_eval.report.page.charts import charts_of, conclusions, figures_of, styles_of_run
+from focus_eval.report.page.charts import PanelsByFigure, charts_of, conclusions, panels_of, styles_of_run
 from focus_eval.report.page.thumbnails import Thumbnails
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.table import COUNT_TITLES, Counts, Table, count_texts, narrowed, notes_once, to_csv
@@ -26,15 +26,15 @@ from focus_eval.rows.records import write_text
 _SCRIPTS = ("elements", "sorting", "points", "timeline", "answers", "question", "browser", "address", "start")
 
 
-def write_html(run: Run, path: Path, *, videos: Path | None = None, **shown: Any) -> Path:
+def write_html(run: Run, path: Path, *, videos: Path | None = None, **options: Any) -> Path:
     """Write the report of `run`: one self-contained file, no request to anywhere, texts of the data escaped.
 
     Args:
         videos: the folder that the rows' video paths start from; an enlarged frame then plays its video, where it is.
-        shown: other arguments of `render_html`.
+        options: other arguments of `render_html`.
     """
-    beside = None if videos is None else quote(Path(os.path.relpath(videos, path.parent)).as_posix())
-    return write_text(path, render_html(run, videos=beside, **shown))
+    videos_address = None if videos is None else quote(Path(os.path.relpath(videos, path.parent)).as_posix())
+    return write_text(path, render_html(run, videos=videos_address, **options))
 
 
 def render_html(
@@ -44,16 +44,18 @@ def render_html(
     thumbnails: Thumbnails | None = None,
     thumbnail_bytes: int | None = 12_000_000,
     videos: str | None = None,
+    panels: PanelsByFigure | None = None,
 ) -> str:
     """Return the page as text.
 
     Args:
-        tables: what `report_tables` gave, where that was asked already.
+        tables: from `report_tables`, where it was called already.
         thumbnails, thumbnail_bytes: as in `pack_browser`.
         videos: address of the videos' folder, relative to the page.
+        panels: from `panels_of`, likewise.
     """
     browser = pack_browser(run, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes)
-    script, styles, panels = _script(), styles_of_run(run), figures_of(run)
+    script, styles, panels = _script(), styles_of_run(run), panels_of(run) if panels is None else panels
     charts = charts_of(run, panels)
     has_published = any(chart.has_published for chart in charts)
     return _render(
@@ -79,11 +81,12 @@ def render_html(
 
 def render_sections(title: str, sections: Sequence[tuple[str, Sequence[str | Table | Mapping[str, str]]]]) -> str:
     """Return a page of headings with texts, tables, drawings (`figures.page_svg`) and links by address below each."""
-    shown = [
-        (heading, [narrowed(item) if isinstance(item, Table) else item for item in items])
+    tables = iter(notes_once([item for _, items in sections for item in items if isinstance(item, Table)]))
+    narrow_sections = [
+        (heading, [narrowed(next(tables)) if isinstance(item, Table) else item for item in items])
         for heading, items in sections
     ]
-    return _render("compare.html.j2", title=title, sections=shown)
+    return _render("compare.html.j2", title=title, sections=narrow_sections)
 
 
 def _render(template: str, *, script: str = "", **values: Any) -> str:
@@ -111,12 +114,12 @@ def _asset(name: str) -> str:
 
 
 def _script() -> str:
-    """The page's scripts as one: they share their names with each other and with nothing else."""
+    """Return the page's scripts as one, in a scope of their own."""
     return '"use strict";\n(() => {\n' + "\n".join(_asset(f"{name}.js") for name in _SCRIPTS) + "})();\n"
 
 
 def _csv_address(table: Table) -> str:
-    """Return `table` as an address that a browser saves: nothing is fetched for it."""
+    """Return `table` as a data address that a browser saves without fetching anything."""
     return "data:text/csv;base64," + base64.b64encode(to_csv(table).encode()).decode()
 
 
@@ -138,21 +141,21 @@ def report_tables(run: Run, layout: str | None = None, *, baseline: str | None =
     tables = [results_table(run, layout)]
     if tables[0].name != "overview":
         tables.append(results_table(run, "overview"))
-    against = baseline_table(run, baseline=baseline)
-    tables += [against] if against else []
+    accuracy, recall = baseline_table(run, baseline=baseline), recall_table(run, baseline=baseline)
+    tables += [accuracy] if accuracy else []
     tables[-1] = replace(tables[-1], notes=(*tables[-1].notes, *not_compared(run, baseline=baseline)))
-    return [*tables, *recall_tables(run, baseline=baseline)]
+    return [*tables, recall] if recall else tables
 
 
 def _counts_line(counts: Counts) -> str:
-    """E.g. "1337 questions, 2 errors": what a row rests on, without counters that are zero."""
+    """Return the counts of a row without those that are zero, e.g. "1337 questions, 2 errors"."""
     texts = count_texts(counts)
-    shown = [f"{text} {title}" for title, text in zip(COUNT_TITLES[1:], texts[1:], strict=True) if text != "0"]
-    return ", ".join([f"{texts[0]} {COUNT_TITLES[0]}", *shown])
+    counter_texts = [f"{text} {title}" for title, text in zip(COUNT_TITLES[1:], texts[1:], strict=True) if text != "0"]
+    return ", ".join([f"{texts[0]} {COUNT_TITLES[0]}", *counter_texts])
 
 
 def run_facts(run: Run, *, questions: str = "") -> list[tuple[str, str]]:
-    """Return what a run is, name by name: benchmark, questions, model, start, device, energy, code.
+    """Return the facts of a run by name: benchmark, questions, model, start, device, energy, code.
 
     Args:
         questions: how many, in words; their number by default.
@@ -175,19 +178,19 @@ def run_facts(run: Run, *, questions: str = "") -> list[tuple[str, str]]:
 
 
 def prompts_of(run: Run) -> dict[str, Mapping[str, Any]]:
-    """Return what each model was sent first, of its first cell."""
+    """Return the first prompt of each model, from its first cell."""
     return {model: run.prompts[cell] for *_, cell, model in reversed(list(run.cells)) if cell in run.prompts}
 
 
 def _asked(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield how each model was asked: size of a frame, visual tokens, kind of numbers and attention, template."""
+    """Yield the settings of each model: size of a frame, visual tokens, number type, attention, template."""
     for model, sent in prompts_of(run).items():
-        said = [f"{sent['frame_pixels'][1]} × {sent['frame_pixels'][0]} px a frame"] if "frame_pixels" in sent else []
-        said += [f"{sent['visual_tokens']:,} visual tokens"] if "visual_tokens" in sent else []
-        said += [str(sent[name]) for name in ("dtype", "attention") if name in sent]
-        said += [f"template {sent['template']}"] if "template" in sent else []
-        if said:
-            yield f"Asked, {model}", ", ".join(said)
+        texts = [f"{sent['frame_pixels'][1]} × {sent['frame_pixels'][0]} px a frame"] if "frame_pixels" in sent else []
+        texts += [f"{sent['visual_tokens']:,} visual tokens"] if "visual_tokens" in sent else []
+        texts += [str(sent[name]) for name in ("dtype", "attention") if name in sent]
+        texts += [f"template {sent['template']}"] if "template" in sent else []
+        if texts:
+            yield f"Asked, {model}", ", ".join(texts)
 
 
 def _questions(browser: Browser) -> str:
@@ -198,18 +201,18 @@ def _questions(browser: Browser) -> str:
 
 
 def _energy(starts: Sequence[dict[str, Any]]) -> str:
-    """Watt-hours by phase over all starts that could measure them; a killed start noted none."""
+    """Return watt-hours by phase over all starts that measured them; a killed start measured none."""
     parts: dict[str, float] = {}
     for start in starts:
         for phase, joules in start.get("gpu_joules", {}).items():
             parts[phase] = parts.get(phase, 0.0) + joules / 3600
-    said = ", ".join(f"{phase} {hours:.1f} Wh" for phase, hours in parts.items())
+    phases_text = ", ".join(f"{phase} {hours:.1f} Wh" for phase, hours in parts.items())
     missing = sum("gpu_joules" not in start for start in starts)
-    return f"{said} ({missing} of {len(starts)} starts not measured)" if said and missing else said
+    return f"{phases_text} ({missing} of {len(starts)} starts not measured)" if phases_text and missing else phases_text
 
 
 def _recoveries(by_encoder: dict[str, dict[str, int]]) -> str:
-    """Batches that an encoder had to do again, by encoder and kind."""
+    """Return the batches that an encoder had to repeat, by encoder and kind."""
     kinds = {"halved_batches": "halved for lack of memory", "fp32_batches": "redone in fp32"}
     return ", ".join(
         f"{encoder}: {count} {'batch' if count == 1 else 'batches'} {kinds.get(kind, kind)}"
@@ -219,5 +222,5 @@ def _recoveries(by_encoder: dict[str, dict[str, int]]) -> str:
 
 
 def _short(commit: str | None) -> str:
-    """The first ten digits of a commit, and its "+" where files differed from it."""
+    """Return the first ten digits of a commit, and its "+" where files differed from it."""
     return "" if not commit else commit[:10] + ("+" if commit.endswith("+") else "")

@@ -21,15 +21,15 @@ Thumbnails = Callable[[str, Sequence[int]], Mapping[int, "bytes | str"]]
 ReadThumbnails = Callable[..., Iterable[tuple[int, bytes]]]
 # A linked picture can be larger: it weighs nothing in the page, and the reader may enlarge it.
 EMBEDDED_HEIGHT, LINKED_HEIGHT = 90, 180
-# What a picture in the page is expected to weigh until some have been made.
-_FIRST_GUESS_BYTES = 5_000
+# Assumed size of a picture until some have been made.
+_ASSUMED_PICTURE_BYTES = 5_000
 
 
 class Pictures:
-    """Hands out thumbnails so that every question gets some: each may use its share of the bytes that are left.
+    """The thumbnails of a page's questions, each of which may use its share of the remaining bytes.
 
     Args:
-        make: where the pictures come from; None for a page without.
+        make: makes the pictures; None for a page without.
         budget_bytes: most bytes of pictures in the page; None where they are linked and weigh nothing.
         n_questions: how many will ask.
     """
@@ -43,7 +43,7 @@ class Pictures:
         self._made = [0, 0]  # pictures, bytes
 
     def make_ahead(self, questions: Iterable[Sequence[SelectionRow]]) -> None:
-        """Make the pictures of all questions, where none has to be left out: one pass over a video serves them all."""
+        """Make the pictures of all questions in one pass per video, where no limit leaves any out."""
         if self._make is None or self._is_limited:
             return
         frames_of: dict[str, set[int]] = {}
@@ -55,30 +55,30 @@ class Pictures:
                 pass
 
     def add(self, number: int, rows: Sequence[SelectionRow]) -> None:
-        """Take the pictures of question `number`, the most telling ones first, as many as its share of bytes allows."""
+        """Add the pictures of question `number`, the most telling ones first, as many as its share of bytes allows."""
         share = self._left_bytes // max(1, self._left_questions)
         self._left_questions -= 1
         if self._make is None or not rows:
             return
         count, size = self._made
-        most = max(1, share // max(1, size // count if count else _FIRST_GUESS_BYTES))
-        found: dict[str, str] = {}
-        images = self._make(rows[0].video, list(itertools.islice(telling_frames(rows), most)))
+        max_pictures = max(1, share // max(1, size // count if count else _ASSUMED_PICTURE_BYTES))
+        pictures: dict[str, str] = {}
+        images = self._make(rows[0].video, list(itertools.islice(telling_frames(rows), max_pictures)))
         for frame, image in images.items():
             text = image if isinstance(image, str) else "data:image/jpeg;base64," + base64.b64encode(image).decode()
             self._made = [self._made[0] + 1, self._made[1] + len(text)]
             if len(text) <= self._left_bytes:
-                found[str(frame)] = text
+                pictures[str(frame)] = text
                 self._left_bytes -= len(text)
-        if found:
-            self.taken[number] = found
+        if pictures:
+            self.taken[number] = pictures
 
 
 def evidence_frames(row: SelectionRow) -> list[int]:
     """Return the frame of `row`'s video at each annotated moment; none where the video's rate is unknown."""
-    if row.fps <= 0 or row.n_frames <= 0:
+    if row.info is None:
         return []
-    return [min(row.n_frames - 1, max(0, round(time * row.fps))) for time in row.evidence_seconds]
+    return [min(row.info.n_frames - 1, max(0, round(time * row.info.fps))) for time in row.evidence_seconds]
 
 
 def telling_frames(rows: Sequence[SelectionRow]) -> Iterator[int]:
@@ -86,13 +86,13 @@ def telling_frames(rows: Sequence[SelectionRow]) -> Iterator[int]:
 
     First the evidence, then each selection's keyframe nearest to it, then the keyframes of all in turn, spread out.
     """
-    seen: set[int] = set()
+    yielded: set[int] = set()
     evidence = evidence_frames(rows[0])
     nearest = [min(row.keyframes, key=lambda f: abs(f - at)) for at in evidence for row in rows if row.keyframes]
-    turns = itertools.zip_longest(*(_spread(row.keyframes) for row in rows))
+    turns = itertools.zip_longest(*(_spread(row.keyframes or []) for row in rows))
     for frame in itertools.chain(evidence, nearest, itertools.chain.from_iterable(turns)):
-        if frame is not None and frame not in seen:
-            seen.add(frame)
+        if frame is not None and frame not in yielded:
+            yielded.add(frame)
             yield frame
 
 
@@ -104,13 +104,13 @@ def _spread(frames: Sequence[int]) -> list[int]:
 
 
 def thumbnail_maker(videos: Path, page: Path | None, *, read: ReadThumbnails, failures: dict[str, str]) -> Thumbnails:
-    """Return a function from a video's frames to small JPEGs, or to links beside `page`; without those it cannot read.
+    """Return a function from a video's frames to small JPEGs, or to links beside `page`.
 
     Args:
         videos: the folder that the rows' video paths start from.
         page: the page that links its pictures; None embeds them.
         read: yields frames of a video file as JPEGs of a height: `read(path, frames, height=90)`.
-        failures: gets the first reason why a frame of a video has no picture, by video.
+        failures: receives the first reason why a frame of a video has no picture, by video.
 
     Raises:
         InvalidInput: no such folder.
@@ -119,25 +119,25 @@ def thumbnail_maker(videos: Path, page: Path | None, *, read: ReadThumbnails, fa
         raise InvalidInput(
             f"{videos}: no such folder; --videos must be the folder that the rows' video paths are relative to"
         )
-    known: dict[tuple[str, int], bytes | str] = {}
+    images: dict[tuple[str, int], bytes | str] = {}
     height = EMBEDDED_HEIGHT if page is None else LINKED_HEIGHT
 
     def keep(video: str, frames: Sequence[int]) -> None:
         for frame, image in read(videos / video, frames, height=height):
-            known[video, frame] = image if page is None else _linked(image, page, video, frame)
+            images[video, frame] = image if page is None else _linked(image, page, video, frame)
 
     def make(video: str, frames: Sequence[int]) -> Mapping[int, bytes | str]:
-        missing = sorted({frame for frame in frames if (video, frame) not in known})
+        missing = sorted({frame for frame in frames if (video, frame) not in images})
         try:
             keep(video, missing)
         except VideoError as error:
             failures.setdefault(video, str(error))
-            # It ended the pass over the video; the other frames may be read one by one.
+            # The error ended the pass over the video; the other frames may be readable one by one.
             for frame in missing:
-                if (video, frame) not in known:
+                if (video, frame) not in images:
                     with suppress(VideoError):
                         keep(video, [frame])
-        return {frame: known[video, frame] for frame in frames if (video, frame) in known}
+        return {frame: images[video, frame] for frame in frames if (video, frame) in images}
 
     return make
 

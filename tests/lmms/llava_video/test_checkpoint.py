@@ -68,14 +68,14 @@ def rewrite(folder, change):
 def test_the_published_config_gives_the_published_sizes(tmp_path):
     config = read_config(write_config(tmp_path))
     assert (config.side, config.pooling, config.newline, config.context_tokens) == (27, "bilinear", "grid", 32768)
-    made = transformers_config(config, vocab_size=152064)
-    assert made.vision_config.num_hidden_layers == 26
-    assert made.vision_config.hidden_size == 1152
-    assert made.vision_config.vision_use_head is False
-    assert made.vision_config.layer_norm_eps == 1e-6
-    assert made.text_config.rope_parameters["rope_theta"] == 1e6
-    assert made.text_config.sliding_window is None
-    assert made.text_config.rms_norm_eps == 1e-6
+    network_config = transformers_config(config, vocab_size=152064)
+    assert network_config.vision_config.num_hidden_layers == 26
+    assert network_config.vision_config.hidden_size == 1152
+    assert network_config.vision_config.vision_use_head is False
+    assert network_config.vision_config.layer_norm_eps == 1e-6
+    assert network_config.text_config.rope_parameters["rope_theta"] == 1e6
+    assert network_config.text_config.sliding_window is None
+    assert network_config.text_config.rms_norm_eps == 1e-6
 
 
 def test_the_published_7b_has_eight_billion_parameters(tmp_path):
@@ -149,12 +149,12 @@ def test_shards_load_as_a_single_file_does(make_checkpoint, tiny_checkpoint, tmp
 def test_every_stored_tensor_lands_in_the_network(tiny_checkpoint):
     stored = load_file(tiny_checkpoint / "model.safetensors")
     network = load_network(read_config(tiny_checkpoint), dtype="float32", end_early=False)
-    held = {tuple(value.shape): [] for value in stored.values()}
+    parameters_by_shape = {tuple(value.shape): [] for value in stored.values()}
     for value in network.state_dict().values():
-        held[tuple(value.shape)].append(value)
+        parameters_by_shape[tuple(value.shape)].append(value)
     assert len(network.state_dict()) == len(stored)
     for name, value in stored.items():
-        assert any(torch.equal(value, other) for other in held[tuple(value.shape)]), name
+        assert any(torch.equal(value, parameter) for parameter in parameters_by_shape[tuple(value.shape)]), name
 
 
 def test_missing_shards_are_counted_and_named(make_checkpoint, tmp_path):

@@ -21,9 +21,9 @@ def model(tiny_checkpoint):
     return LlavaVideo.load(str(tiny_checkpoint), setup=make_setup("aks"), dtype="float32")
 
 
-def asked(n_frames: int, question: str, *, seed: int = 0, **others) -> VideoQuestion:
+def asked(n_frames: int, question: str, *, seed: int = 0, **fields) -> VideoQuestion:
     frames = np.random.default_rng(seed).integers(0, 256, (n_frames, 24, 40, 3), dtype=np.uint8)
-    return VideoQuestion(question=question, frames=frames, **others)
+    return VideoQuestion(question=question, frames=frames, **fields)
 
 
 BATCH = [
@@ -35,9 +35,9 @@ BATCH = [
 
 
 def test_a_batch_gives_the_answers_of_its_questions_one_by_one(model):
-    together = model.answer(BATCH, max_new_tokens=12)
-    assert together == [model.answer([item], max_new_tokens=12)[0] for item in BATCH]
-    assert len({item.text for item in together}) == len(BATCH)
+    batch_answers = model.answer(BATCH, max_new_tokens=12)
+    assert batch_answers == [model.answer([item], max_new_tokens=12)[0] for item in BATCH]
+    assert len({item.text for item in batch_answers}) == len(BATCH)
 
 
 def test_an_answer_counts_its_tokens(model):
@@ -55,17 +55,19 @@ def test_left_padding_leaves_the_logits_as_they_are(tiny_checkpoint, attn_implem
     )
     rows = [loaded.inputs(item, max_new_tokens=1) for item in BATCH]
     assert len({len(row) for row in rows}) > 1
-    together = loaded.network.logits(rows)
-    for padded, row in zip(together, rows, strict=True):
-        alone = loaded.network.logits([row])[0]
-        assert (padded[-len(row) :] - alone).abs().max() <= TOLERANCE
+    batch_logits = loaded.network.logits(rows)
+    for padded, row in zip(batch_logits, rows, strict=True):
+        row_logits = loaded.network.logits([row])[0]
+        assert (padded[-len(row) :] - row_logits).abs().max() <= TOLERANCE
 
 
 def test_the_answer_depends_on_the_frames_and_on_their_order(model):
     asked_question = asked(4, "What is it?", seed=1)
-    other = asked(4, "What is it?", seed=9)
+    other_frames = asked(4, "What is it?", seed=9)
     reversed_ = VideoQuestion(question=asked_question.question, frames=asked_question.frames[::-1])
-    inputs = [model.inputs(each, max_new_tokens=1) for each in (asked_question, other, reversed_)]
+    inputs = [
+        model.inputs(video_question, max_new_tokens=1) for video_question in (asked_question, other_frames, reversed_)
+    ]
     logits = [model.network.logits([row])[0, -1] for row in inputs]
     assert (logits[0] - logits[1]).abs().max() > 1e-2
     assert (logits[0] - logits[2]).abs().max() > 1e-3
@@ -73,14 +75,16 @@ def test_the_answer_depends_on_the_frames_and_on_their_order(model):
 
 def test_the_prompt_is_tokenised_in_two_halves_around_the_video(model):
     asked_question = asked(2, "Why?")
-    before, after = model.prompt_ids(asked_question)
-    text = model.tokenizer.decode(before) + "<image>" + model.tokenizer.decode(after)
+    first_ids, second_ids = model.prompt_ids(asked_question)
+    text = model.tokenizer.decode(first_ids) + "<image>" + model.tokenizer.decode(second_ids)
     assert text == (
         "<|im_start|>system\nAnswer the questions.<|im_end|><|im_start|>user\n<image>\nWhy?<|im_end|>"
         "<|im_start|>assistant\n"
     )
     tokens_per_frame = 5 * 6
-    assert len(model.inputs(asked_question, max_new_tokens=1)) == len(before) + 2 * tokens_per_frame + len(after)
+    assert len(model.inputs(asked_question, max_new_tokens=1)) == len(first_ids) + 2 * tokens_per_frame + len(
+        second_ids
+    )
 
 
 def test_the_time_instruction_names_the_times_it_is_given(tiny_checkpoint):
@@ -123,12 +127,12 @@ def test_a_repetition_penalty_of_the_checkpoint_counts_new_tokens_only(tiny_chec
     plain = LlavaVideo.load(str(tiny_checkpoint), setup=make_setup("aks"), dtype="float32")
     penal = LlavaVideo.load(str(folder), setup=make_setup("aks"), dtype="float32")
     rows = [plain.inputs(item, max_new_tokens=10) for item in BATCH]
-    free, bound = (each.network.generate(rows, max_new_tokens=10) for each in (plain, penal))
+    free, bound = (model.network.generate(rows, max_new_tokens=10) for model in (plain, penal))
     assert torch.equal(free[:, 0], bound[:, 0])
     assert any(len(set(answer)) < 10 for answer in free.tolist())
     assert all(len(set(answer)) == 10 for answer in bound.tolist())
-    alone = [penal.network.generate([row], max_new_tokens=10)[0] for row in rows]
-    assert torch.equal(bound, torch.stack(alone)), "left padding took the penalty away"
+    row_answers = [penal.network.generate([row], max_new_tokens=10)[0] for row in rows]
+    assert torch.equal(bound, torch.stack(row_answers)), "left padding took the penalty away"
 
 
 def test_bfloat16_stays_near_float32(tiny_checkpoint, model):
@@ -136,8 +140,8 @@ def test_bfloat16_stays_near_float32(tiny_checkpoint, model):
     row = half.inputs(BATCH[0], max_new_tokens=1)
     assert row.dtype == torch.bfloat16
     exact = model.network.logits([model.inputs(BATCH[0], max_new_tokens=1)])
-    near = half.network.logits([row]).float()
-    assert torch.nn.functional.cosine_similarity(near.view(1, -1), exact.view(1, -1)) > 0.99
+    half_logits = half.network.logits([row]).float()
+    assert torch.nn.functional.cosine_similarity(half_logits.view(1, -1), exact.view(1, -1)) > 0.99
 
 
 def test_no_frame_is_no_question():

@@ -26,8 +26,8 @@ def run(stock, name: str, n_tokens: int):
     network, cases, pixels = stock
     case = cases[name]
     network.config.video_token_index, network.config.image_token_index = 127, 126
-    before, after = case.halves
-    ids = torch.tensor([[*before, *[127] * n_tokens, *after]])
+    first_ids, second_ids = case.halves
+    ids = torch.tensor([[*first_ids, *[127] * n_tokens, *second_ids]])
     inputs = {
         "input_ids": ids,
         "attention_mask": torch.ones_like(ids),
@@ -62,9 +62,11 @@ def test_the_stock_video_processor_normalises_as_clip_does_unless_told():
 
     stock = LlavaOnevisionVideoProcessor()
     assert list(stock.image_mean) != [0.5, 0.5, 0.5]
-    told = LlavaOnevisionVideoProcessor(image_mean=[0.5] * 3, image_std=[0.5] * 3)
+    corrected_processor = LlavaOnevisionVideoProcessor(image_mean=[0.5] * 3, image_std=[0.5] * 3)
     white = torch.full((1, 3, 384, 384), 255, dtype=torch.uint8)
-    assert torch.allclose(told(videos=[white], return_tensors="pt")["pixel_values_videos"], torch.ones(1))
+    assert torch.allclose(
+        corrected_processor(videos=[white], return_tensors="pt")["pixel_values_videos"], torch.ones(1)
+    )
     assert stock(videos=[white], return_tensors="pt")["pixel_values_videos"].max() > 1.5
 
 
@@ -76,7 +78,7 @@ def test_the_stock_video_processor_told_the_right_mean_is_within_a_level_of_the_
     size = {"height": 54, "width": 54}
     processor = LlavaOnevisionVideoProcessor(image_mean=[0.5] * 3, image_std=[0.5] * 3, size=size)
     frames = recorded["frames.uint8"].permute(0, 3, 1, 2)
-    found = processor(videos=[frames], return_tensors="pt")["pixel_values_videos"][0]
-    levels = (found - recorded["pixel_values"]).abs() * 127.5
+    pixel_values = processor(videos=[frames], return_tensors="pt")["pixel_values_videos"][0]
+    levels = (pixel_values - recorded["pixel_values"]).abs() * 127.5
     assert levels.max() <= 1.01
     assert (levels > 0.5).float().mean() <= 0.01

@@ -44,8 +44,8 @@ def test_the_recorded_merged_embeddings_are_met(recording, deviations):
     cases, _ = read_cases(recording)
     with_embeddings = [case.name for case in cases if "inputs_embeds" in case.tensors]
     assert with_embeddings == ["f1_bilinear_grid"]
-    found = {deviation.case: deviation.embeddings for deviation in deviations}
-    assert found["f1_bilinear_grid"] <= TOLERANCE
+    deviation_by_case = {deviation.case: deviation.embeddings for deviation in deviations}
+    assert deviation_by_case["f1_bilinear_grid"] <= TOLERANCE
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -54,7 +54,7 @@ def test_a_deliberate_mistake_is_outside_the_tolerance(mistakes, mistake):
 
 
 @pytest.mark.parametrize(
-    ("mistake", "part", "least"),
+    ("mistake", "part", "min_deviation"),
     [
         ("post-norm applied", "features", 1.0),
         ("one vision layer fewer", "features", 1.0),
@@ -68,8 +68,8 @@ def test_a_deliberate_mistake_is_outside_the_tolerance(mistakes, mistake):
         ("RMSNorm eps 1e-5", "logits", 6e-5),
     ],
 )
-def test_a_mistake_shows_where_it_is_made(mistakes, mistake, part, least):
-    assert getattr(mistakes[mistake], part) >= least
+def test_a_mistake_shows_where_it_is_made(mistakes, mistake, part, min_deviation):
+    assert getattr(mistakes[mistake], part) >= min_deviation
 
 
 def test_average_pooling_and_bilinear_pooling_give_different_token_counts(mistakes):

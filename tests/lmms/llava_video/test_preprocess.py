@@ -34,13 +34,13 @@ def test_bicubic_at_384_is_that_of_the_pillow_the_original_ran_with(recorded_bli
 
 def test_width_is_resized_before_height():
     frame = np.random.default_rng(0).integers(0, 256, (90, 40, 3), dtype=np.uint8)
-    found = resize_frames(frame[None], tower_rules(27))[0]
+    resized_frame = resize_frames(frame[None], tower_rules(27))[0]
     width_first, height_first = (
         Image.fromarray(frame).resize(size, Image.Resampling.BICUBIC).resize((27, 27), Image.Resampling.BICUBIC)
         for size in ((27, 90), (40, 27))
     )
-    assert np.array_equal(found, np.asarray(width_first))
-    assert not np.array_equal(found, np.asarray(height_first))
+    assert np.array_equal(resized_frame, np.asarray(width_first))
+    assert not np.array_equal(resized_frame, np.asarray(height_first))
 
 
 @pytest.mark.parametrize(("level", "value"), [(0, -1.0), (255, 1.0), (51, -0.6)])

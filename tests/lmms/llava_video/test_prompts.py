@@ -33,13 +33,13 @@ def test_every_recorded_prompt_is_met(recorded):
     prompts = recorded["prompts"]
     assert len(prompts["rendered"]) == 9
     for prompt in prompts["rendered"]:
-        before, after = prompt_halves(
+        first_half, second_half = prompt_halves(
             prompts["question"],
             template=prompt["template"],
             time_instruction=LAYOUTS[prompt["layout"]],
             time_sentence=prompts["time_instruction"],
         )
-        assert before + IMAGE + after == prompt["prompt"], prompt["layout"]
+        assert first_half + IMAGE + second_half == prompt["prompt"], prompt["layout"]
         tail = user_tail(prompts["question"], LAYOUTS[prompt["layout"]], prompts["time_instruction"])
         assert IMAGE + tail == prompt["user_text"]
 

@@ -43,7 +43,7 @@ def make_wrapper(tiny_checkpoint, tmp_path_factory):
     from focus_eval.lmms.llava_video.wrapper import FocusLlavaVideo
 
     def make(**arguments):
-        known = {
+        defaults = {
             "pretrained": str(tiny_checkpoint),
             "device": "cpu",
             "dtype": "float32",
@@ -51,7 +51,7 @@ def make_wrapper(tiny_checkpoint, tmp_path_factory):
             "frames": 64,
             "record": str(tmp_path_factory.mktemp("record")),
         }
-        return FocusLlavaVideo(**{**known, **arguments})
+        return FocusLlavaVideo(**{**defaults, **arguments})
 
     return make
 
@@ -86,14 +86,14 @@ def test_the_chosen_frames_reach_the_model(wrapper, spied, evaluate, home, tools
     answers = answers_of(tools, tmp_path)
     assert len(spied.asked) == len(rows) == len(answers) == 8
     assert set(spied.batches) == {batch}
-    for asked in spied.asked:
-        (row,) = [row for query, row in rows.items() if query in asked.question]
+    for video_question in spied.asked:
+        (row,) = [row for query, row in rows.items() if query in video_question.question]
         decoded = tools.decode_all(home.videos["longvideobench"] / row["video"])[row["keyframes"]]
         assert len(decoded) == min(k, row["n_frames"])
         expected = spied.pixel_values(decoded)
-        assert np.array_equal(spied.pixel_values(asked.frames), expected)
-        assert list(asked.times_seconds) == pytest.approx([frame / 10 for frame in row["keyframes"]])
-        assert asked.duration_seconds == pytest.approx(row["n_frames"] / 10)
+        assert np.array_equal(spied.pixel_values(video_question.frames), expected)
+        assert list(video_question.times_seconds) == pytest.approx([frame / 10 for frame in row["keyframes"]])
+        assert video_question.duration_seconds == pytest.approx(row["n_frames"] / 10)
         answer = answers[row["question_id"]]
         assert answer["error"] is None
         assert answer["fed_frames"] == row["keyframes"]
@@ -101,22 +101,26 @@ def test_the_chosen_frames_reach_the_model(wrapper, spied, evaluate, home, tools
         assert answer["tokens"]["input"] > answer["tokens"]["vision"]
 
 
+def test_frames_that_the_model_does_not_get_are_an_error(wrapper, evaluate, tools, tmp_path, monkeypatch):
+    assert tools.lost_frame_errors(wrapper, evaluate, tmp_path, monkeypatch) == tools.LOST_FRAMES
+
+
 def test_frames_resized_ahead_are_those_resized_when_asked(wrapper):
     frames = np.random.default_rng(0).integers(0, 256, (2, 61, 37, 3), dtype=np.uint8)
-    once = resize_frames(frames, wrapper.model.image_rules)
-    assert once.shape == (2, 18, 18, 3)
-    assert np.array_equal(wrapper.model.pixel_values(once), wrapper.model.pixel_values(frames))
+    resized_frames = resize_frames(frames, wrapper.model.image_rules)
+    assert resized_frames.shape == (2, 18, 18, 3)
+    assert np.array_equal(wrapper.model.pixel_values(resized_frames), wrapper.model.pixel_values(frames))
 
 
 def test_a_batch_of_four_answers_as_four_batches_of_one(wrapper, evaluate, tools, tmp_path, monkeypatch):
-    found = []
+    answers_by_batch = []
     for batch in (1, 4):
         monkeypatch.setattr(wrapper, "batch_size_per_gpu", batch)
         show(wrapper, "uniform", 5, tmp_path / str(batch))
         evaluate(wrapper, [TASK], max_new_tokens=6)
-        found.append({key: row["answer"] for key, row in answers_of(tools, tmp_path / str(batch)).items()})
-    assert found[0] == found[1]
-    assert len(set(found[0].values())) > 4
+        answers_by_batch.append({key: row["answer"] for key, row in answers_of(tools, tmp_path / str(batch)).items()})
+    assert answers_by_batch[0] == answers_by_batch[1]
+    assert len(set(answers_by_batch[0].values())) > 4
 
 
 def test_native_sampling_is_the_original_rule_and_its_answers_the_models_own(
@@ -128,19 +132,19 @@ def test_native_sampling_is_the_original_rule_and_its_answers_the_models_own(
     evaluate(wrapper, [TASK], max_new_tokens=6)
     answers = answers_of(tools, tmp_path)
     assert len(answers) == 8
-    for asked in tuple(spy.asked):
-        (name,) = [name for name in tools.CLIPS if f"({name})" in asked.question]
+    for video_question in tuple(spy.asked):
+        (name,) = [name for name in tools.CLIPS if f"({name})" in video_question.question]
         decoded = tools.decode_all(home.videos["longvideobench"] / f"{name}.mp4")
         frames, times = original_frames(VideoInfo(len(decoded), 10.0), max_frames=7)
-        assert np.array_equal(asked.frames, decoded[frames])
-        assert list(asked.times_seconds) == times.tolist()
+        assert np.array_equal(video_question.frames, decoded[frames])
+        assert list(video_question.times_seconds) == times.tolist()
         direct = VideoQuestion(
-            question=asked.question,
+            question=video_question.question,
             frames=decoded[frames],
             times_seconds=times.tolist(),
             duration_seconds=len(decoded) / 10,
         )
-        (at,) = [at for at, question in enumerate(tools.QUESTIONS) if question in asked.question]
+        (at,) = [at for at, question in enumerate(tools.QUESTIONS) if question in video_question.question]
         row = answers[f"{name}_{at}"]
         assert row["answer"] == spy.answer([direct], max_new_tokens=6)[0].text
         assert row["frames_fed"] == len(frames)
@@ -155,10 +159,10 @@ def test_the_prompt_is_the_protocols_in_the_templates_of_the_preset(make_wrapper
         show(wrapper, "uniform", 2, tmp_path / preset)
         spy = wrapper._model = Spy(wrapper.model)
         evaluate(wrapper, [TASK], limit=1)
-        before, after = (spy.tokenizer.decode(half) for half in spy.prompt_ids(spy.asked[0]))
-        assert before == start
+        first_half, second_half = (spy.tokenizer.decode(half) for half in spy.prompt_ids(spy.asked[0]))
+        assert first_half == start
         gap = "" if preset == "aks" else "\n"
-        assert after == (
+        assert second_half == (
             "\nWhat does the man hold? (landscape)\nA. red\nB. blue\nC. green\n"
             "Answer with the option's letter from the given choices directly.\n"
             f"<|im_end|>{gap}<|im_start|>assistant\n"
@@ -271,6 +275,6 @@ def test_the_recorded_weights_answer_under_lmms_eval(
             f"{rows[key]['query']}\nA. red\nB. blue\nC. green\n"
             "Answer with the option's letter from the given choices directly.\n"
         )
-        asked = VideoQuestion(question=context, frames=frames)
-        assert answer["answer"] == model.answer([asked], max_new_tokens=5)[0].text
+        video_question = VideoQuestion(question=context, frames=frames)
+        assert answer["answer"] == model.answer([video_question], max_new_tokens=5)[0].text
         assert answer["tokens"]["vision"] == 3 * 210

@@ -56,7 +56,7 @@ class Server(LocalServer):
         text = prompt_of(json.loads(request.content))
         with self.changed:
             self.times.append(time.monotonic())
-            reply = next((given for part, given in self.on_question.items() if part in text), None)
+            reply = next((planned_reply for part, planned_reply in self.on_question.items() if part in text), None)
             if reply is None:
                 reply = self.replies.pop(0) if self.replies else (200, completion())
             request.headers["x-reply"] = str(len(self._chosen))
@@ -99,8 +99,8 @@ Server.handler = Answering
 
 @pytest.fixture
 def server():
-    with Server() as made:
-        yield made
+    with Server() as chat_server:
+        yield chat_server
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,8 +43,8 @@ def test_the_frames_in_the_payload_are_the_chosen_ones(
     for body in server.bodies:
         (row, answer) = next(pair for query, pair in rows.items() if query in prompt_of(body))
         frames = tools.decode_all(home.videos["longvideobench"] / row["video"])[row["keyframes"]]
-        shown = np.stack([np.asarray(image) for image in images_of(body)])
-        assert np.array_equal(shown, frames)
+        sent_frames = np.stack([np.asarray(image) for image in images_of(body)])
+        assert np.array_equal(sent_frames, frames)
         assert answer["fed_frames"] == row["keyframes"]
         assert answer["tokens"] == {"requests": 1, "images": len(frames), "input": 111, "output": 2}
         assert (answer["answer"], answer["parsed"], answer["error"]) == ("B", "B", None)
@@ -52,6 +53,18 @@ def test_the_frames_in_the_payload_are_the_chosen_ones(
         compared += len(frames)
     assert compared == 3 * 2 * 8 + 2 * 5
     print(f"openai simple={simple}: {compared} frames compared, 0 differ")
+
+
+@pytest.mark.parametrize("simple", [True, False])
+def test_images_that_a_request_lacks_are_an_error(gpt, evaluate, tools, tmp_path, monkeypatch, simple):
+    from focus_eval.lmms.models.openai import RequestFormat
+
+    shown_frames = RequestFormat.shown
+    monkeypatch.setattr(
+        RequestFormat, "shown", lambda images, batch: shown_frames(images, replace(batch, encoded=batch.encoded[:-2]))
+    )
+    model = gpt(simple=simple, frames=6)
+    assert tools.lost_frame_errors(model, evaluate, tmp_path / "lost", monkeypatch) == tools.LOST_FRAMES
 
 
 @pytest.mark.parametrize("simple", [True, False])
@@ -99,14 +112,16 @@ def test_frames_of_mixed_sizes_are_sent_as_images_of_these_sizes(gpt, server, ev
 def test_times_stand_before_the_frames_they_belong_to(gpt, server, evaluate, tools, tmp_path, simple):
     model = gpt(simple=simple, timestamps="true")
     evaluate(model, ["focus_longvideobench"])
-    chosen = {row["question_id"]: row for row in tools.read_record(tmp_path, "selections")}
-    told = []
+    selections = {row["question_id"]: row for row in tools.read_record(tmp_path, "selections")}
+    times_by_request = []
     for body in server.bodies:
         (content,) = [message["content"] for message in body["messages"] if isinstance(message["content"], list)]
         pairs = itertools.pairwise(content)
-        told.append([before.get("text") for before, part in pairs if part["type"] == "image_url"])
-    expected = [[f"[{time:.1f} s]" for time in row["times_seconds"]] for row in chosen.values()]
-    assert sorted(told) == sorted(expected)
+        times_by_request.append(
+            [preceding_part.get("text") for preceding_part, part in pairs if part["type"] == "image_url"]
+        )
+    expected = [[f"[{time:.1f} s]" for time in row["times_seconds"]] for row in selections.values()]
+    assert sorted(times_by_request) == sorted(expected)
 
 
 @pytest.mark.parametrize("simple", [False, True])

@@ -45,7 +45,7 @@ def test_a_server_that_asks_for_a_pause_gets_it(gpt, server, evaluate):
 
 
 @pytest.mark.parametrize(
-    ("failure", "requests", "says"),
+    ("failure", "requests", "message"),
     [
         ((429, {"error": {"message": "pay first", "code": "insufficient_quota"}}), 1, "pay first"),
         ((400, {"error": {"message": "too many images"}}), 1, "too many images"),
@@ -58,7 +58,7 @@ def test_a_server_that_asks_for_a_pause_gets_it(gpt, server, evaluate):
     ids=["quota", "400", "401", "refusal", "empty", "500", "time-out"],
 )
 def test_a_failure_is_an_error_of_its_question_alone(
-    gpt, server, evaluate, tools, tmp_path, capfd, failure, requests, says
+    gpt, server, evaluate, tools, tmp_path, capfd, failure, requests, message
 ):
     from loguru import logger
 
@@ -69,7 +69,7 @@ def test_a_failure_is_an_error_of_its_question_alone(
     logger.remove(sink)
     answers = {row["question_id"]: row for row in tools.read_record(tmp_path, "answers")}
     failed = answers.pop("portrait_0")
-    assert says in failed["error"]
+    assert message in failed["error"]
     assert "\n" not in failed["error"]
     assert failed["answer"] is None
     assert failed["tokens"]["requests"] == requests

@@ -43,32 +43,36 @@ def test_the_chosen_frames_reach_the_model_and_nothing_samples_them_again(
 
     tap = tools.Tap(model.processor)
     monkeypatch.setattr(model, "processor", tap)
-    seen = Seen(model._model)
-    monkeypatch.setattr(model, "_model", seen)
-    monkeypatch.setattr(model, "_unwrapped", seen)
+    recorded_model = Seen(model._model)
+    monkeypatch.setattr(model, "_model", recorded_model)
+    monkeypatch.setattr(model, "_unwrapped", recorded_model)
     model.show(model.context.source, frames=K, options=replace(model.adapter_options, record=str(tmp_path)))
     evaluate(model, ["focus_longvideobench"])
     selections = {row["question_id"]: row for row in tools.read_record(tmp_path, "selections")}
     answers = tools.read_record(tmp_path, "answers")
     assert [row["error"] for row in answers] == [None] * len(answers)
     compared = 0
-    assert len(tap.calls) == len(seen.inputs)
-    reached = [inputs.get("pixel_values_videos", inputs.get("pixel_values")) for inputs in seen.inputs]
+    assert len(tap.calls) == len(recorded_model.inputs)
+    reached = [inputs.get("pixel_values_videos", inputs.get("pixel_values")) for inputs in recorded_model.inputs]
     for call in tap.calls:
-        (metadata,), (shown,) = call["video_metadata"], call["videos"]
+        (metadata,), (shown_frames,) = call["video_metadata"], call["videos"]
         row = next(row for row in selections.values() if row["keyframes"] == metadata.frames_indices)
-        every = tools.decode_all(home.videos["longvideobench"] / row["video"])
-        assert np.array_equal(shown, every[row["keyframes"]])
-        assert (metadata.total_num_frames, metadata.fps) == (len(every), 10.0)
+        all_frames = tools.decode_all(home.videos["longvideobench"] / row["video"])
+        assert np.array_equal(shown_frames, all_frames[row["keyframes"]])
+        assert (metadata.total_num_frames, metadata.fps) == (len(all_frames), 10.0)
         # What the video processor makes of these frames alone is what reaches the model.
-        alone = model.processor.video_processor(
-            [every[row["keyframes"]]], do_sample_frames=False, video_metadata=[metadata], return_tensors="pt"
+        processed_alone = model.processor.video_processor(
+            [all_frames[row["keyframes"]]], do_sample_frames=False, video_metadata=[metadata], return_tensors="pt"
         )
-        expected = dict(alone).get("pixel_values_videos", dict(alone).get("pixel_values")).reshape(-1)
+        expected = (
+            dict(processed_alone).get("pixel_values_videos", dict(processed_alone).get("pixel_values")).reshape(-1)
+        )
         # Threads prepare several questions at a time: the calls may have another order than the answers.
-        found = next(at for at, given in enumerate(reached) if torch.equal(given.reshape(-1), expected))
-        del reached[found]
-        compared += len(shown)
+        position = next(
+            at for at, pixel_values in enumerate(reached) if torch.equal(pixel_values.reshape(-1), expected)
+        )
+        del reached[position]
+        compared += len(shown_frames)
     assert compared == sum(2 * min(K, clip["n_frames"]) for clip in tools.CLIPS.values())
     assert {row["frames_fed"] for row in answers} == {K, 5}
     print(f"{type(model._model.model).__name__}: {compared} frames compared, 0 differ")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
+from focus_eval.core.errors import RunError
 from support.tiny_transformers import save_qwen_successor
 
 K = 7
@@ -42,6 +44,19 @@ def resized(frames, factor=28):
     return functional.resize(video, list(size), interpolation=InterpolationMode.BICUBIC, antialias=True).float()
 
 
+class Dropping:
+    """Stands before a processor and hands on four frames of each video."""
+
+    def __init__(self, processor):
+        self.processor = processor
+
+    def __getattr__(self, name):
+        return getattr(self.processor, name)
+
+    def __call__(self, **inputs):
+        return self.processor(**{**inputs, "videos": [video[:4] for video in inputs["videos"]]})
+
+
 @pytest.mark.parametrize("batch", [1, 2])
 def test_the_chosen_frames_reach_the_model_also_where_fewer_were_chosen(
     weights, evaluate, home, tools, tmp_path, monkeypatch, batch
@@ -70,6 +85,10 @@ def test_the_chosen_frames_reach_the_model_also_where_fewer_were_chosen(
         compared += len(frames)
     assert compared == sum(2 * min(K, clip["n_frames"]) for clip in tools.CLIPS.values())
     print(f"llava_onevision1_5, batch {batch}: {compared} frames compared, 0 differ")
+    monkeypatch.setattr(model, "processor", Dropping(tap))
+    model.show(model.context.source, frames=K, options=replace(model.adapter_options, record=str(tmp_path / "lost")))
+    with pytest.raises(RunError, match=f"{K} frames were fed, but 4 reached the model"):
+        evaluate(model, ["focus_videomme"], limit=1)
 
 
 def test_at_start_it_says_that_the_published_code_does_not_run_on_this_transformers(monkeypatch):

@@ -27,14 +27,14 @@ class Engine:
     def generate(self, inputs, sampling_params):
         assert len(inputs) == len(sampling_params)
         self.seen += inputs
-        made = SimpleNamespace(text="B", token_ids=[1])
-        return [SimpleNamespace(outputs=[made], prompt_token_ids=[0] * 9) for _ in inputs]
+        completion = SimpleNamespace(text="B", token_ids=[1])
+        return [SimpleNamespace(outputs=[completion], prompt_token_ids=[0] * 9) for _ in inputs]
 
     def chat(self, messages, sampling_params, chat_template=None):
         assert len(messages) == len(sampling_params)
         self.seen += messages
-        made = SimpleNamespace(text="B", token_ids=[1])
-        return [SimpleNamespace(outputs=[made], prompt_token_ids=[0] * 9) for _ in messages]
+        completion = SimpleNamespace(text="B", token_ids=[1])
+        return [SimpleNamespace(outputs=[completion], prompt_token_ids=[0] * 9) for _ in messages]
 
     def get_metrics(self):
         return []
@@ -48,7 +48,7 @@ def model(request, tools, tmp_path, tmp_path_factory, monkeypatch):
     from focus_eval.lmms.models.vllm import FocusVLLM
 
     monkeypatch.setattr(stock, "LLM", Engine)
-    monkeypatch.setattr(vllm_generate, "SamplingParams", lambda **given: given)
+    monkeypatch.setattr(vllm_generate, "SamplingParams", lambda **parameters: parameters)
     weights = save_qwen_successor(tmp_path_factory.mktemp(request.param), request.param)
     return FocusVLLM(
         model=str(weights), sampler="random", frames=K, batch_size=4, max_pixels=50000, record=str(tmp_path)
@@ -64,26 +64,33 @@ def test_the_engine_gets_the_chosen_frames_and_their_indices(model, evaluate, ho
     assert [row["error"] for row in answers] == [None] * 4
     assert {row["frames_fed"] for row in answers} == {K}
     assert {row["tokens"]["input"] for row in answers} == {9}
-    fed = []
-    for given in model.client.seen:
-        (video,) = given["multi_modal_data"]["video"]
+    fed_videos = []
+    for request_inputs in model.client.seen:
+        (video,) = request_inputs["multi_modal_data"]["video"]
         frames, metadata = video if isinstance(video, tuple) else (video, None)
-        assert given["mm_processor_kwargs"]["do_sample_frames"] is False
-        fed.append((frames, metadata))
+        assert request_inputs["mm_processor_kwargs"]["do_sample_frames"] is False
+        fed_videos.append((frames, metadata))
     # Without it vLLM refuses the videos of Qwen2.5-VL, and takes times of its own for those of Qwen3-VL.
-    assert sorted(metadata["frames_indices"] for _, metadata in fed) == sorted(row["keyframes"] for row in selections)
+    assert sorted(metadata["frames_indices"] for _, metadata in fed_videos) == sorted(
+        row["keyframes"] for row in selections
+    )
     patch = model.processor.video_processor.patch_size
-    assert all(side % (2 * patch) == 0 for frames, _ in fed for side in frames.shape[-2:])
+    assert all(side % (2 * patch) == 0 for frames, _ in fed_videos for side in frames.shape[-2:])
     for row in selections:
-        every = tools.decode_all(home.videos["videomme"] / row["video"])
+        all_frames = tools.decode_all(home.videos["videomme"] / row["video"])
         element = {"video": "x", "max_pixels": 50000, "min_pixels": 28, "max_frames": K, "nframes": K}
-        chosen = every[row["keyframes"]]
+        chosen_frames = all_frames[row["keyframes"]]
         matching = [
             frames
-            for frames, metadata in fed
-            if frames.shape[0] == K and np.array_equal(frames.numpy(), resized(vision_process, chosen, element, patch))
+            for frames, metadata in fed_videos
+            if frames.shape[0] == K
+            and np.array_equal(frames.numpy(), resized(vision_process, chosen_frames, element, patch))
         ]
         assert matching
+
+
+def test_frames_that_the_engine_does_not_get_are_an_error(model, evaluate, tools, tmp_path, monkeypatch):
+    assert tools.lost_frame_errors(model, evaluate, tmp_path / "lost", monkeypatch) == tools.LOST_FRAMES
 
 
 @pytest.fixture
@@ -97,7 +104,7 @@ def stand_in(monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(EngineArgs=arguments))
     monkeypatch.setattr(stock, "LLM", Engine)
-    monkeypatch.setattr(chat, "SamplingParams", lambda **given: given)
+    monkeypatch.setattr(chat, "SamplingParams", lambda **parameters: parameters)
 
 
 def images_and_texts(conversation):
@@ -131,17 +138,24 @@ def test_conversations_carry_the_chosen_frames_as_images(stand_in, evaluate, hom
     sent = [images_and_texts(conversation) for conversation in model.client.seen]
     compared = 0
     for row in tools.read_record(tmp_path, "selections"):
-        (found,) = [(images, texts) for images, texts in sent if any(row["query"] in text for text in texts)]
-        images, texts = found
-        every = tools.decode_all(home.videos["longvideobench"] / row["video"])
+        (conversation,) = [(images, texts) for images, texts in sent if any(row["query"] in text for text in texts)]
+        images, texts = conversation
+        all_frames = tools.decode_all(home.videos["longvideobench"] / row["video"])
         element = {"video": "x", "max_pixels": 50000, "min_pixels": 28, "max_frames": 16, "nframes": 16}
-        expected = resized(vision_process, every[row["keyframes"]], element).transpose(0, 2, 3, 1)
+        expected = resized(vision_process, all_frames[row["keyframes"]], element).transpose(0, 2, 3, 1)
         assert np.array_equal(images, expected.astype(np.uint8))
         times = [f"<{frame / 10:.1f} seconds>" for frame in row["keyframes"]]
         assert [text for text in texts if text.startswith("<")] == (times if with_times else [])
         compared += len(images)
     assert compared == 2 * (3 * 16 + 5)
     print(f"vLLM chat, times {with_times}: {compared} frames compared, 0 differ")
+
+
+def test_images_that_a_conversation_lacks_are_an_error(stand_in, evaluate, tools, tmp_path, monkeypatch):
+    from focus_eval.lmms.models.vllm import FocusVLLMChat
+
+    model = FocusVLLMChat(model="any", sampler="random", frames=8, max_pixels=50000, record=str(tmp_path))
+    assert tools.lost_frame_errors(model, evaluate, tmp_path / "lost", monkeypatch) == tools.LOST_FRAMES
 
 
 def resized(vision_process, frames, element, patch_size=14):

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from focus_eval.benchmarks.question import Question
 from focus_eval.benchmarks.registry import read_annotations
 from focus_eval.core.errors import AnswerError, FocusEvalError
 from focus_eval.core.resources import resource_path
+from focus_eval.core.types import Question
 from focus_eval.demo.photo_events import FOLDER, build_photo_events
 from focus_eval.demo.photographs import PHOTOGRAPHS
 from focus_eval.encoders.registry import make_encoder
@@ -119,12 +119,11 @@ def test_the_same_options_in_another_order_give_the_same_answer(answerer):
 
 
 def test_an_encoder_without_embeddings_reads_question_and_option_together(tmp_path):
-    from focus_eval.encoders.protocol import GivesEmbeddings
     from support.random_weights import write_tiny_blip
 
     folder = write_tiny_blip(tmp_path / "blip")
     blip = make_encoder("blip", checkpoint=str(folder), text_heads=6)
-    assert not isinstance(blip, GivesEmbeddings)
+    assert not blip.overrides("embeddings")
     features = blip.embed(np.stack([photograph("cat"), photograph("coins")]))
     scores = option_scores(blip, features, "which animal", ("a dog", "a cat"), temperature=0.05)
     weights = frame_weights(blip.relevance(features, "which animal"), temperature=0.05)
@@ -138,6 +137,21 @@ def test_a_dual_encoder_reads_by_cosine(tmp_path):
     features = clip.embed(photograph("cat")[None])
     scores = option_scores(clip, features, "which animal", ("a dog", "a cat"), temperature=0.05)
     assert scores == pytest.approx([float(clip.cosine(features, "a dog")[0]), float(clip.cosine(features, "a cat")[0])])
+
+
+def test_frames_that_it_does_not_read_are_an_error(answerer, home, tools, tmp_path, monkeypatch):
+    from lmms_eval.evaluator import simple_evaluate
+    from lmms_eval.tasks import TaskManager
+
+    def evaluate(model, tasks, limit):
+        manager = TaskManager("ERROR", include_path=str(resource_path("tasks")), include_defaults=False)
+        monkeypatch.chdir(home.root)
+        monkeypatch.setenv("HF_HOME", str(home.hf))
+        simple_evaluate(
+            model=model, tasks=tasks, task_manager=manager, limit=limit, datetime_str="now", bootstrap_iters=0
+        )
+
+    assert tools.lost_frame_errors(answerer, evaluate, tmp_path, monkeypatch) == tools.LOST_FRAMES
 
 
 def test_an_open_question_is_refused(answerer):
@@ -169,6 +183,6 @@ def test_the_answerers_revision_is_part_of_the_runs_identity(answerer):
 def test_without_chosen_frames_there_is_no_answer(evaluate, tmp_path):
     native = FocusZeroShot(sampler="native", frames=4, record=str(tmp_path), max_error_share=1)
     evaluate(native, "longvideobench_val_v")
-    assert native.counts.asked == 0  # the counts of the next run; this one's is in the rows
+    assert native.counts.questions == 0  # the counts of the next run; this one's is in the rows
     rows = "".join(path.read_text() for path in tmp_path.glob("**/answers/*.jsonl"))
     assert rows.count("has no sampling of its own: set sampler=") == 5

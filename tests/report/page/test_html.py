@@ -97,12 +97,12 @@ def test_a_question_says_which_option_was_right_and_how_far_the_evidence_was(ope
     answers = by_question(by_length_run, "focus")
     rows = {row.question_id: row for row in by_length_run.selections if row.sampler == "focus" and not row.error}
     wrong = next(key for key, row in answers.items() if key in rows and row.parsed == "C")
-    far = next(key for key, row in rows.items() if nearest_seconds(row) > 2.1)
-    near = next(key for key, row in rows.items() if nearest_seconds(row) < 1.9)
+    far_key = next(key for key, row in rows.items() if nearest_seconds(row) > 2.1)
+    near_key = next(key for key, row in rows.items() if nearest_seconds(row) < 1.9)
     browser.page.goto(page_file.as_uri() + f"#q=longvideobench/{wrong}")
     section = browser.page.locator("#detail .series").first
     section.locator(".given").filter(has_text="B: A dog (right) / C: A cat (given)").wait_for()
-    for key, words in ((far, "No keyframe shows the evidence"), (near, "Evidence in view")):
+    for key, words in ((far_key, "No keyframe shows the evidence"), (near_key, "Evidence in view")):
         browser.page.goto(page_file.as_uri() + f"#q=longvideobench/{key}")
         browser.page.locator("#detail dd", has_text=key).wait_for()
         assert words in section.inner_text()
@@ -115,9 +115,9 @@ def test_the_questions_that_tell_two_samplers_apart_come_first(opened, page_file
     topk, uniform = by_question(by_length_run, "topk"), by_question(by_length_run, "uniform")
     browser.pick(series="topk", other="uniform", order="apart")
     ids = browser.page.locator("#list .id").all_inner_texts()
-    apart = [topk[key].error is None and topk[key].score != uniform[key].score for key in ids]
-    assert 0 < sum(apart) < 120
-    assert apart == sorted(apart, reverse=True)
+    is_different = [topk[key].error is None and topk[key].score != uniform[key].score for key in ids]
+    assert 0 < sum(is_different) < 120
+    assert is_different == sorted(is_different, reverse=True)
     browser.pick(order="long")
     seconds = {row.question_id: row.duration_seconds for row in by_length_run.selections}
     listed = [round(seconds[key]) for key in browser.page.locator("#list .id").all_inner_texts()]
@@ -157,13 +157,13 @@ def test_an_address_holds_filters_samplers_and_question(opened, page_file):
     second.click()
     browser.page.locator("#detail h3", has_text=question).wait_for()
     title, count = browser.page.locator("#detail h3").inner_text(), browser.listed()
-    again = opened(page_file)
-    again.page.goto(browser.page.url)
-    again.page.wait_for_function("document.getElementById('series').value === 'topk'")
-    again.page.reload()
-    again.page.wait_for_function(f"document.querySelector('#detail h3').textContent === {json.dumps(title)}")
-    assert again.listed() == count
-    values = {name: again.page.input_value(f"#{name}") for name in ("series", "verdict", "order", "bucket")}
+    reopened = opened(page_file)
+    reopened.page.goto(browser.page.url)
+    reopened.page.wait_for_function("document.getElementById('series').value === 'topk'")
+    reopened.page.reload()
+    reopened.page.wait_for_function(f"document.querySelector('#detail h3').textContent === {json.dumps(title)}")
+    assert reopened.listed() == count
+    values = {name: reopened.page.input_value(f"#{name}") for name in ("series", "verdict", "order", "bucket")}
     assert values == {"series": "topk", "verdict": "w", "order": "low", "bucket": "long"}
 
 
@@ -171,29 +171,29 @@ def test_a_click_on_a_heading_sorts_a_table_by_its_numbers(opened, page_file):
     browser = opened(page_file)
     table = browser.page.locator("#results table").last
     column = table.locator("thead th").count() - 1
-    before = table.locator("tbody tr").all_inner_texts()
+    original_rows = table.locator("tbody tr").all_inner_texts()
 
     def numbers():
         cells = [row.locator("td, th").nth(column).inner_text() for row in table.locator("tbody tr").all()]
-        found = [re.match(r"[-\u2212+]?[\d.]+", text.strip()) for text in cells]
-        return [float(match.group().replace("\u2212", "-")) for match in found if match]
+        matches = [re.match(r"[-\u2212+]?[\d.]+", text.strip()) for text in cells]
+        return [float(match.group().replace("\u2212", "-")) for match in matches if match]
 
     table.locator("thead button").last.click()
     assert numbers() == sorted(numbers())
     table.locator("thead button").last.click()
     assert numbers() == sorted(numbers(), reverse=True)
     table.locator("thead button").last.click()
-    assert table.locator("tbody tr").all_inner_texts() == before
+    assert table.locator("tbody tr").all_inner_texts() == original_rows
 
 
 def test_a_click_on_a_frame_shows_it_large_and_arrows_go_on(opened, page_file):
     browser = opened(page_file)
     frames = browser.page.locator("#detail .frames").first.locator(".enlarge")
     frames.nth(1).click()
-    shown = browser.page.locator("dialog img")
-    assert shown.get_attribute("src") == frames.nth(1).locator("img").get_attribute("src")
+    image = browser.page.locator("dialog img")
+    assert image.get_attribute("src") == frames.nth(1).locator("img").get_attribute("src")
     browser.page.keyboard.press("ArrowRight")
-    assert shown.get_attribute("src") == frames.nth(2).locator("img").get_attribute("src")
+    assert image.get_attribute("src") == frames.nth(2).locator("img").get_attribute("src")
     browser.page.keyboard.press("Escape")
     browser.page.wait_for_selector("dialog", state="detached")
     assert frames.nth(2).evaluate("node => node === document.activeElement")
@@ -202,8 +202,8 @@ def test_a_click_on_a_frame_shows_it_large_and_arrows_go_on(opened, page_file):
 def test_of_many_samplers_the_well_known_ones_are_drawn_first(tmp_path):
     samplers = ("focus_c", "focus_f", "focus_m", "uniform", "random", "topk", "aks", "focus")
     browser = pack_browser(load_run(simulate_run(tmp_path, Simulation(n_questions=3, samplers=samplers))))
-    shown = [item["name"] for item in browser.index["series"] if item["shown"]]
-    assert shown == ["uniform", "random", "topk", "aks", "focus"]
+    drawn = [item["name"] for item in browser.index["series"] if item["shown"]]
+    assert drawn == ["uniform", "random", "topk", "aks", "focus"]
     assert len(browser.index["series"]) == 8
 
 
@@ -268,8 +268,8 @@ def test_questions_that_are_markup_stay_text(opened, hostile_run, tmp_path):
     browser = opened(write_html(hostile_run, tmp_path / "hostile.html"))
     browser.page.locator("#list button").nth(4).click()
     browser.page.wait_for_function("document.querySelector('#detail h3').textContent.includes('\"quoted\" 4')")
-    shown = browser.page.locator("#detail h3").inner_text()
-    assert shown.startswith('</script><script>alert("4")</script> <img src=x onerror=alert(1)>')
+    heading = browser.page.locator("#detail h3").inner_text()
+    assert heading.startswith('</script><script>alert("4")</script> <img src=x onerror=alert(1)>')
     assert browser.page.locator("#detail img").count() == 0
     assert browser.page.title().startswith("hostile_&_<b>")
     assert browser.dialogs == []
@@ -293,8 +293,8 @@ def test_the_floor_comes_first_and_the_ceiling_last():
 
 
 def test_unbeaten_are_those_that_find_more_than_all_that_cost_no_more():
-    found = {"free": (0, 20), "worse": (2, 10), "good": (1, 50), "dear": (3, 60), "same": (4, 60)}
-    points = [Point(label=name, cost=cost, value=Value(ours=value)) for name, (cost, value) in found.items()]
+    points_by_name = {"free": (0, 20), "worse": (2, 10), "good": (1, 50), "dear": (3, 60), "same": (4, 60)}
+    points = [Point(label=name, cost=cost, value=Value(ours=value)) for name, (cost, value) in points_by_name.items()]
     points.append(Point(label="oracle [ceiling]", cost=0, value=Value(ours=100.0)))
     assert [point.label for point in unbeaten(points)] == ["free", "good", "dear"]
 
@@ -331,15 +331,15 @@ def test_an_enlarged_frame_plays_its_video_from_there_or_says_that_it_is_gone(op
 def test_a_chart_is_one_tab_stop_and_arrows_say_its_points(opened, page_file):
     page = opened(page_file).page
     chart = page.locator("figure:has(.point)").first
-    named = chart.locator(".point").evaluate_all("all => all.map((one) => one.getAttribute('aria-label'))")
-    assert len(named) > 2
+    labels = chart.locator(".point").evaluate_all("all => all.map((one) => one.getAttribute('aria-label'))")
+    assert len(labels) > 2
     assert chart.locator(".point[tabindex='0']").count() == 1
     chart.locator(".point").first.focus()
     for step in (0, 1, 2):
-        assert chart.locator(".told").inner_text() == named[step]
+        assert chart.locator(".told").inner_text() == labels[step]
         page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowLeft")
-    assert chart.locator(".point[tabindex='0']").get_attribute("aria-label") == named[2]
+    assert chart.locator(".point[tabindex='0']").get_attribute("aria-label") == labels[2]
 
 
 def test_the_first_button_that_says_something_has_the_focus_in_a_large_frame(opened, page_file):

@@ -43,9 +43,9 @@ def details_of(browser):
 
 def test_a_budget_of_bytes_takes_frames_from_every_question_not_questions(by_length_run):
     budget = 600_000
-    few = pack_browser(by_length_run, thumbnails=pictures, thumbnail_bytes=budget)
-    details = details_of(few)
-    assert few.pictured == 119  # one question has no selection
+    small_browser = pack_browser(by_length_run, thumbnails=pictures, thumbnail_bytes=budget)
+    details = details_of(small_browser)
+    assert small_browser.pictured == 119  # one question has no selection
     assert sum(len(text) for detail in details for text in detail["pictures"].values()) <= budget
     for detail in details:
         assert not detail["pictures"] or str(detail["evidence_frames"][0]) in detail["pictures"]
@@ -66,8 +66,8 @@ def test_the_same_rows_give_the_same_page(demo_run):
 def test_a_page_of_1500_questions_stays_small_and_opens(opened, tmp_path, capsys):
     parts = []
     for benchmark in ("longvideobench", "videomme"):
-        what = Simulation(n_questions=750, samplers=("uniform", "topk", "focus"), k=64, benchmark=benchmark)
-        parts += simulated_parts(what)
+        simulation = Simulation(n_questions=750, samplers=("uniform", "topk", "focus"), k=64, benchmark=benchmark)
+        parts += simulated_parts(simulation)
     run = Run(
         "large",
         [row for _, rows, _ in parts for row in rows],

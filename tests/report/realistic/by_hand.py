@@ -53,11 +53,11 @@ def recall(selection, distance):
 
 def recalls_of(rows, benchmark, label, k, distance):
     """Mean recall over seeds of each question that has evidence and a selection, by question and video."""
-    found = defaultdict(list)
+    recalls = defaultdict(list)
     for item in selections_of(rows, benchmark, label, k):
         if item["error"] is None and item["evidence_seconds"]:
-            found[item["question_id"], item["video"]].append(recall(item, distance))
-    return {key: fmean(values) for key, values in found.items()}
+            recalls[item["question_id"], item["video"]].append(recall(item, distance))
+    return {key: fmean(values) for key, values in recalls.items()}
 
 
 def flips_p(differences):

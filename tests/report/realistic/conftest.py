@@ -29,12 +29,14 @@ def rows(folder):
         kind: [json.loads(line) for line in (folder / kind / "all" / "rows-0.jsonl").read_text().splitlines()]
         for kind in ("selections", "answers")
     }
-    chosen = {(item["benchmark"], item["question_id"], item["selection_id"]): item for item in read["selections"]}
+    selection_by_key = {
+        (item["benchmark"], item["question_id"], item["selection_id"]): item for item in read["selections"]
+    }
     by_configuration = {(item.sampler, item.encoder): label for item, label in zip(CONFIGURATIONS, LABELS, strict=True)}
     for item in read["selections"]:
         item["label"] = by_configuration[item["sampler"], item["encoder"]]
     for answer in read["answers"]:
-        answer["selection"] = chosen[answer["benchmark"], answer["question_id"], answer["selection_id"]]
+        answer["selection"] = selection_by_key[answer["benchmark"], answer["question_id"], answer["selection_id"]]
     return read
 
 

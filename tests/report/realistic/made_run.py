@@ -130,7 +130,7 @@ def answer(row: SelectionRow, model: str) -> AnswerRow:
         score = round(float(rng.integers(0, 11)) / 10, 1)
     is_unparsed = row.error is None and number == 7 and row.seed == 2
     failed = row.error or ("the server did not answer" if number == 9 and model == "large_vl" else None)
-    fed = len(row.keyframes)
+    n_fed = len(row.keyframes)
     return AnswerRow(
         benchmark=row.benchmark,
         question_id=row.question_id,
@@ -141,8 +141,8 @@ def answer(row: SelectionRow, model: str) -> AnswerRow:
         model=model,
         bucket=row.bucket,
         frames_asked=row.k,
-        frames_chosen=fed,
-        frames_fed=0 if failed else fed,
+        frames_chosen=n_fed,
+        frames_fed=0 if failed else n_fed,
         fallback="fewer than k frames" if number == 11 and row.seed == 1 and not failed else None,
         answer=None if failed else "B",
         parsed=None if failed or is_unparsed else "B",

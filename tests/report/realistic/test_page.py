@@ -42,18 +42,18 @@ def test_points_of_the_plots_are_those_of_one_benchmark_and_one_k(run, rows):
         assert [len(points) for points in by_cost.values()] == [5, 5]
         for scored, hours in zip(*by_cost.values(), strict=True):
             label = scored.label
-            chosen = selections_of(rows, benchmark, label, k)
+            selections = selections_of(rows, benchmark, label, k)
             questions = by_question(answers_of(rows, benchmark, model, label, k))
             accuracy = over_types(questions) if benchmark == "vsibench" else fmean(questions.values())
             assert scored.value.ours == hours.value.ours == pytest.approx(100 * accuracy)
-            total = sum(selection["n_frames"] for selection in chosen)
+            total = sum(selection["n_frames"] for selection in selections)
             assert scored.cost == pytest.approx(
-                100 * sum(len(selection["pulled_frames"]) for selection in chosen) / total
+                100 * sum(len(selection["pulled_frames"]) for selection in selections) / total
             )
-            held = sum(
-                selection["seconds"].get(stage, 0) for selection in chosen for stage in ("open", "encode", "select")
+            held_seconds = sum(
+                selection["seconds"].get(stage, 0) for selection in selections for stage in ("open", "encode", "select")
             )
-            assert hours.cost == pytest.approx(held / 3600 / 3)
+            assert hours.cost == pytest.approx(held_seconds / 3600 / 3)
 
 
 def test_the_svg_says_each_point_and_each_bar_with_its_k(run, rows):
@@ -94,16 +94,16 @@ def test_the_question_browser_has_each_series_once_with_its_own_answers(run, row
     answers = {
         (row["benchmark"], row["question_id"], row["model"], row["selection_id"]): row for row in rows["answers"]
     }
-    wanted = {
+    ids_by_name = {
         f"{row['label']}, K={row['k']}, {model}, seed {row['seed']}": (model, row["selection_id"])
         for row in rows["selections"]
         for model in MODELS
     }
-    assert set(names) == set(wanted)
+    assert set(names) == set(ids_by_name)
     assert len(browser.index["questions"]) == 48
     for question_id, benchmark, _, _, verdicts, *_ in browser.index["questions"]:
         for name, verdict in zip(names, verdicts, strict=True):
-            answer = answers[(benchmark, question_id, *wanted[name])]
+            answer = answers[(benchmark, question_id, *ids_by_name[name])]
             if answer["error"]:
                 expected = "e"
             elif answer["parsed"] is None:
@@ -115,8 +115,8 @@ def test_the_question_browser_has_each_series_once_with_its_own_answers(run, row
         detail for chunk in browser.chunks for detail in json.loads(gzip.decompress(base64.b64decode(chunk)).decode())
     ]
     for (question_id, benchmark, *_), detail in zip(browser.index["questions"], details, strict=True):
-        for name, shown in zip(names, detail["series"], strict=True):
-            assert shown["score"] == answers[(benchmark, question_id, *wanted[name])]["score"]
+        for name, series in zip(names, detail["series"], strict=True):
+            assert series["score"] == answers[(benchmark, question_id, *ids_by_name[name])]["score"]
 
 
 def test_every_number_of_the_tables_stands_on_the_page_and_in_every_export(run):
@@ -129,9 +129,9 @@ def test_every_number_of_the_tables_stands_on_the_page_and_in_every_export(run):
         on_page = narrowed(table)
         for note in set(on_page.notes) - set(table.notes):
             assert note in page
-        for row, shown, line in zip(table.rows, on_page.rows, lines[1:], strict=True):
-            for title, column, said in zip(table.columns, row.figures, shown.figures, strict=True):
-                text, page_text = (cell if isinstance(cell, str) else cell.ours_text for cell in (column, said))
+        for row, page_row, line in zip(table.rows, on_page.rows, lines[1:], strict=True):
+            for title, column, page_figure in zip(table.columns, row.figures, page_row.figures, strict=True):
+                text, page_text = (cell if isinstance(cell, str) else cell.ours_text for cell in (column, page_figure))
                 assert text in markdown
                 assert latex_escaped(text) in latex
                 assert page_text in page
@@ -144,13 +144,13 @@ def test_the_report_command_writes_them_and_leaves_nothing_of_an_earlier_one(fol
     (tmp_path / "figures").mkdir()
     for path in (*stale, tmp_path / "report-mine.csv"):
         path.write_text("old")
-    done = CliRunner().invoke(app, ["report", str(folder), "--out", str(tmp_path), "--no-html"])
-    assert done.exit_code == 0, done.output
+    result = CliRunner().invoke(app, ["report", str(folder), "--out", str(tmp_path), "--no-html"])
+    assert result.exit_code == 0, result.output
     assert stale[0].read_text() != "old"
     assert not stale[1].exists()
     assert (tmp_path / "report-mine.csv").exists(), "only what a report writes is removed"
     assert len(list((tmp_path / "figures").glob("efficiency-*.pdf"))) == 5, "accuracy of 2 models on 2, recall on 1"
-    with open(tmp_path / "report-recall_pairs.csv", newline="") as file:
+    with open(tmp_path / "report-recall_against_baseline.csv", newline="") as file:
         written = list(csv.DictReader(file))
     first = written[0]
     a, b = (recalls_of(rows, "longvideobench", first[side], int(first["K"]), 1) for side in ("A", "B"))

@@ -1,0 +1,106 @@
+"""`focus-eval videos`: the manifest, the verdicts and the rates of a folder of videos."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from focus_eval.commands.console import print_folded
+from focus_eval.core.errors import InvalidInput, VideoError
+
+
+class Action(str, Enum):
+    """What the command does with the videos."""
+
+    INDEX = "index"
+    VERIFY = "verify"
+    RATES = "rates"
+
+
+def videos(
+    action: Annotated[Action, typer.Argument(help="What to write of the videos.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of videos, read with the folders in it.")],
+    annotations: Annotated[Path | None, typer.Option(help="rates: the benchmark's annotation file.")] = None,
+    benchmark: Annotated[str, typer.Option(help="rates: name of the benchmark.")] = "longvideobench",
+    out: Annotated[Path | None, typer.Option(help="rates: the CSV to write, with id, duration_s and fps.")] = None,
+    jobs: Annotated[int, typer.Option(help="verify: videos decoded at a time.", min=1)] = 1,
+) -> None:
+    """Verify a folder of videos, or write its manifest or rates.
+
+    verify: `videos.verified.json` says of each video whether all of its frames come out, and which do not. Each is
+    decoded once. Damaged frames are refused from then on, the others are read. A file that changed later is compared
+    with what was kept. Exits with code 1 where a video is damaged.
+
+    rates: a line per question of the annotation, for recall, evidence and logs.
+
+    index: `videos.manifest.json` holds size, SHA-256, frames, seconds and rate of each video.
+
+    From then on a file that is not the one that was indexed is refused wherever it is opened, and `plan` reads the
+    manifest and not the videos. Do it once the videos are known to be whole: the formats in which damage leaves no
+    trace (VP8, VP9, MJPEG above all) are guarded by nothing else. Run it again after downloading videos again.
+    """
+    from focus_eval.video.manifest import MANIFEST_NAME
+    from focus_eval.video.manifest_writer import index_folder
+
+    if action is Action.RATES:
+        if annotations is None or out is None:
+            raise InvalidInput("videos rates: give --annotations, for the ids of the questions, and --out")
+        _write_rates(folder, out, benchmark, annotations)
+        return
+    if action is Action.VERIFY:
+        _verify(folder, n_jobs=jobs)
+        return
+    entries = index_folder(folder, progress=lambda path: typer.echo(f"reading {path.relative_to(folder)}", err=True))
+    failed = {name: entry.error for name, entry in entries.items() if entry.error}
+    frames, seconds = (sum(getattr(entry, column) for entry in entries.values()) for column in ("frames", "seconds"))
+    typer.echo(f"{folder / MANIFEST_NAME}: {len(entries)} videos, {frames} frames, {seconds / 3600:.2f} hours")
+    for name, entry in entries.items():
+        for note in entry.notes:
+            print_folded(f"{name}: {note}")
+    for name, error in failed.items():
+        print_folded(f"cannot be read: {name}: {error}")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _verify(folder: Path, *, n_jobs: int) -> None:
+    from focus_eval.video.verdicts import VERDICTS_NAME
+    from focus_eval.video.verification import verify_folder
+
+    verdicts = verify_folder(
+        folder, n_jobs=n_jobs, progress=lambda path: typer.echo(f"reading {path.relative_to(folder)}", err=True)
+    )
+    damaged = {name: verdict for name, verdict in verdicts.items() if not verdict.is_whole}
+    typer.echo(f"{folder / VERDICTS_NAME}: {len(verdicts)} videos, {len(damaged)} of them damaged")
+    for name, verdict in damaged.items():
+        print_folded(f"{name}: {verdict.summary()}")
+    if damaged:
+        raise typer.Exit(1)
+
+
+def _write_rates(folder: Path, out: Path, benchmark: str, annotations: Path) -> None:
+    from focus_eval.benchmarks.registry import read_annotations, write_rates
+    from focus_eval.video.manifest import known_info
+    from focus_eval.video.scan_cache import scan_video
+
+    questions = read_annotations(benchmark, annotations)
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder}: no such folder")
+    info_by_video, failed = {}, []
+    for video in dict.fromkeys(question.video for question in questions):
+        try:
+            info_by_video[video] = known_info(folder / video) or scan_video(folder / video).info
+        except VideoError as error:
+            failed.append(str(error))
+    if not info_by_video:
+        raise InvalidInput(f"{folder}: none of {len(failed)} videos can be read; the first: {failed[0]}")
+    infos = {question.id: info_by_video[question.video] for question in questions if question.video in info_by_video}
+    write_rates(out, infos)
+    typer.echo(f"{out}: {len(infos)} of {len(questions)} questions about {len(info_by_video)} videos")
+    for line in failed:
+        print_folded(f"cannot be read: {line}")
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,174 @@
+"""The base class of encoders: frames and a query go in, relevance comes out.
+
+An encoder of one's own derives from `Encoder` and states what differs from the defaults:
+
+    class Brightness(Encoder):
+        name: ClassVar[str] = "brightness"
+        revision = "1"
+
+        def embed(self, frames):
+            return frames.mean(axis=(1, 2, 3), dtype=np.float32)[:, None]
+
+        def relevance(self, features, query):
+            return features[:, 0].astype(np.float64) / 255
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.types import FloatArray, IntArray
+from focus_eval.video.reader import Pixels
+
+_NO_COUNTS: Mapping[str, Any] = MappingProxyType({})
+
+
+class Encoder:
+    """Gives relevance in [0, 1], in one of two ways.
+
+    An encoder of pixels has `embed`, the image tower, which does not know the query, and `relevance`: the questions of
+    one video share the first step. What `embed` returns is the encoder's own (an array `(n, d)`, or image tokens on a
+    device) and is handed back unread. An encoder with `reads_frames = False` has `relevance_of` instead: it knows
+    relevance by frame index, so that no frame is read, nothing is stored and no forward is counted.
+
+    Options are the keywords of the constructor. All else has a default that suits most encoders.
+
+    Class attributes, read without importing the file (write literals):
+        name: the registered name, e.g. "offline", "blip".
+        extra: the extra of this package that brings what the encoder imports; "" for none.
+        needs_gpu: False for an encoder that runs well on a processor.
+        model_type: `model_type` that a checkpoint's configuration must state, one or several;
+            "" for an encoder without checkpoints.
+        default_checkpoint: name of the checkpoint that is loaded where none is named.
+        checkpoints: published checkpoints by name (see `weights.Checkpoint`).
+        reads_frames: True if relevance comes from pixels.
+        stores_embeddings: True if `embed` gives a float32 array `(n, d)` small enough to keep on disk; otherwise only
+            relevance is stored.
+        embedding_size: d, where it is the same for all options; 0 otherwise.
+        embeds_independently: True if a frame gets the same bits in any batch; equal frames are then embedded once.
+
+    Attributes:
+        revision: what identifies the weights and every option that can change a number, as one readable line.
+        device: torch's name of the device in use, e.g. "cuda:0".
+        gmacs: 10^9 multiply-adds by part of the model: "image" and "keys" once a frame, "fusion" once a frame and
+            question (see `encoders.cost`); {} where they are not known.
+        recoveries: number of failures recovered from so far, by kind (memory, half precision).
+        fills_batches: True if frames of several videos should share a batch, as a GPU needs it.
+        batch_size: frames of a full batch now; less after one did not fit into memory.
+    """
+
+    name: ClassVar[str] = ""
+    extra: ClassVar[str] = ""
+    needs_gpu: ClassVar[bool] = True
+    model_type: ClassVar[str | tuple[str, ...]] = ""
+    default_checkpoint: ClassVar[str] = ""
+    checkpoints: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    reads_frames: ClassVar[bool] = True
+    stores_embeddings: ClassVar[bool] = False
+    embedding_size: ClassVar[int] = 0
+    embeds_independently: ClassVar[bool] = False
+
+    revision: str = ""
+    device: str = "cpu"
+    gmacs: Mapping[str, float] = _NO_COUNTS
+    recoveries: Mapping[str, int] = _NO_COUNTS
+    fills_batches: bool = False
+    batch_size: int = 32
+
+    def embed(self, frames: Pixels) -> Any:
+        """Return the features of RGB uint8 frames `(n, height, width, 3)`, n along the first axis."""
+        raise NotImplementedError(f"encoder {self.name!r} has no embed")
+
+    def relevance(self, features: Any, query: str) -> FloatArray:
+        """Return relevance in [0, 1] of embedded frames to `query`, shape `(n,)`."""
+        raise NotImplementedError(f"encoder {self.name!r} has no relevance")
+
+    def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
+        """Return relevance in [0, 1] of `frames` of the file `video` to `query`, shape `(n,)`, without pixels.
+
+        Raises:
+            EncoderError: a frame or a text without relevance; names video and frame.
+        """
+        raise NotImplementedError(f"encoder {self.name!r} has no relevance_of")
+
+    def logits(self, features: Any, query: str) -> FloatArray:
+        """Return raw image-text logits, shape `(n,)`, any range, for samplers that ask for them (Q-Frame)."""
+        raise NotImplementedError(f"encoder {self.name!r} has no logits")
+
+    def embeddings(self, features: Any, query: str) -> tuple[NDArray[np.float64], FloatArray]:
+        """Return frame embeddings `(n, d)` and the query's `(d,)` in one space, for samplers that compare frames."""
+        raise NotImplementedError(f"encoder {self.name!r} has no embeddings")
+
+    def prepare(self, frames: Pixels) -> Pixels:
+        """Return small RGB uint8 frames with the same features to the bit; called in the thread that decodes."""
+        return frames
+
+    def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], Any]:
+        """Queue the frames of `parts`; return the function that waits for their features and returns them, in order.
+
+        The parts may differ in height and width. Another batch may be queued before the function is called.
+        """
+        raise NotImplementedError(f"encoder {self.name!r} cannot queue batches")
+
+    def load_ahead(self) -> None:
+        """Begin to load weights in a thread while the first frames are decoded; returns at once."""
+
+    def is_cut(self, query: str) -> bool:
+        """Return True if `query` is longer than the text that the encoder reads (BLIP: 35 tokens)."""
+        return False
+
+    def last_usage(self) -> list[dict[str, float]]:
+        """Return the `Reply.usage` of each model reply in this thread's last `relevance` call; [] without a model."""
+        return []
+
+    def features_of(self, video: Path, query: str) -> Any:
+        """Return a relevance function of frame indices with `logits` and `embeddings`; None by default."""
+        return None
+
+    def pictures_of(self, frames: IntArray, size: int | None) -> list[Pixels]:
+        """Return one drawn RGB picture `(height, width, 3)` per frame index, without decoding a video."""
+        raise NotImplementedError(f"encoder {self.name!r} draws no pictures")
+
+    def n_unknown(self, frames: IntArray) -> int:
+        """Return how many of `frames` got the nearest known frame's relevance in the last question."""
+        return 0
+
+    def close(self) -> None:
+        """Release weights and device memory."""
+
+    @classmethod
+    def revision_of(cls, **options: Any) -> str:
+        """Return the `revision` of an encoder with these options; override it where weights need not load for that."""
+        encoder = cls(**options)
+        try:
+            return encoder.revision
+        finally:
+            encoder.close()
+
+    @classmethod
+    def gmacs_of(cls, **options: Any) -> Mapping[str, float]:
+        """Return the `gmacs` of an encoder with these options; loads no weights."""
+        return {}
+
+    @classmethod
+    def overrides(cls, method: str) -> bool:
+        """Return True if the class overrides the `Encoder` method named `method`, e.g. "logits"."""
+        return getattr(cls, method) is not getattr(Encoder, method)
+
+
+def checked_frames(frames: Pixels) -> Pixels:
+    """Return `frames` as they are, if they are RGB uint8 `(n, height, width, 3)` with at least one pixel each.
+
+    Raises:
+        InvalidInput: another type or shape.
+    """
+    if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[3] != 3 or 0 in frames.shape[1:]:
+        raise InvalidInput(f"frames must be RGB uint8 (n, height, width, 3), got {frames.dtype} {frames.shape}")
+    return frames

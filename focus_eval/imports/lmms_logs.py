@@ -1,0 +1,504 @@
+"""Reads the logs that lmms-eval leaves, a line at a time.
+
+A run leaves `STAMP_results.json` and, per task, `STAMP_samples_TASK.jsonl` with one line per document; either may be
+gzipped. Fields differ between versions and forks: `doc` may be missing, and frames are not part of the format, so they
+are read from a field that the caller names.
+
+    for log in find_logs(Path("logs")):        # one per task of each run
+        for record in log.records():           # streamed; an error names file and line
+            verdict = verdict_of(record.metrics[log.metric_names[0]])
+            frames = record.frames("indices")  # None where the line does not have the field
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import hashlib
+import json
+import math
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.resources import HALF_ESCAPED, open_unpacked, read_json, whole_text, whole_texts
+from focus_eval.rows.store import parquet_columns, parquet_records
+
+# What lmms-eval itself writes into a line; every other key is an entry of the task's own.
+LINE_KEYS = frozenset(
+    (
+        *("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "token_counts", "input", "input_media"),
+        *("doc_hash", "prompt_hash", "target_hash"),
+    )
+)
+# A table of the answers of several runs, as Parquet: these columns and no others are read.
+TABLE_COLUMNS = ("run", "id", "frames", "resp", "target", "score")
+# How tasks call what the model named, what is right, and what it is worth.
+PREDICTED = ("parsed_pred", "pred_answer", "parsed_answer", "pred", "prediction")
+RIGHT = ("answer", "gt_answer", "ground_truth", "target", "gt")
+WORTH = ("score", "correct", "is_correct", "accuracy")
+# Arguments of lmms-eval's wrappers that say how many frames a model is shown.
+_FRAME_ARGUMENTS = ("max_num_frames", "max_frames_num", "max_frames", "num_frames", "num_frame", "nframes", "num_frm")
+_LETTER = re.compile(r"^\W*([A-Z])(?:\W|$)")
+_SAMPLES = re.compile(r"(?P<stamp>.+?)_samples_(?P<task>.+)\.jsonl(?:\.gz)?")
+_DECIMAL = re.compile(r"\d+\.\d+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a task's entry says of one answer.
+
+    Args:
+        score: as stated, or 1.0 where prediction and right answer are equal, else 0.0.
+        predicted, right: as the entry has them, None where it does not.
+    """
+
+    score: float
+    predicted: str | None = None
+    right: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogRecord:
+    """One document of a log.
+
+    Args:
+        doc_id: the document's row in its split.
+        location: file and line, for messages.
+        line: number of the line, from 1.
+        doc: the document's fields; None where the log leaves them out.
+        target: the right answer as the task gave it, as text.
+        response: what the model said, after the task's filter.
+        prompt: what the model was asked.
+        metrics: the task's own entries by name: numbers, or dictionaries for `verdict_of`.
+        prompt_hash: "" where the log has none.
+    """
+
+    doc_id: int | str
+    location: str
+    line: int
+    doc: Mapping[str, Any] | None
+    target: str
+    response: str
+    prompt: str
+    metrics: Mapping[str, Any]
+    prompt_hash: str = ""
+
+    @property
+    def prompt_digest(self) -> str:
+        """Return a digest of the prompt's text, else the log's own prompt hash; "" without either."""
+        if self.prompt:
+            return "text " + hashlib.sha256(self.prompt.encode()).hexdigest()[:16]
+        return f"hash {self.prompt_hash[:16]}" if self.prompt_hash else ""
+
+    def value(self, name: str) -> Any:
+        """Return field `name` of the document, or the one at a dotted path ("lvb_acc.id") of the line; else None."""
+        if self.doc is not None and name in self.doc:
+            return self.doc[name]
+        value: Any = self.metrics
+        for part in name.removeprefix("doc.").split("."):
+            value = self.doc if name.startswith("doc.") and value is self.metrics else value
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+    def frames(self, name: str, *, unit: str = "frames") -> tuple[float, ...] | None:
+        """Return the frames (or seconds) in field `name` as the log has them; None where the line has no such field.
+
+        Whole numbers written as text ("232") are read: forks write them so.
+
+        Raises:
+            InvalidInput: no list, or something in it that is not a number of `unit`.
+        """
+        values = self.value(name)
+        if values is None:
+            return None
+        if not isinstance(values, Sequence) or isinstance(values, str):
+            raise InvalidInput(
+                f"{self.location}: {name} holds {_short(values)}, not a list of {unit}; name another field"
+            )
+        return tuple(_number(value, name, unit, self.location) for value in values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LmmsLog:
+    """One task of one run: what its results file says, and the file of its samples.
+
+    Args:
+        run: short name, unique among the logs found together.
+        stamp, task, split: of the run; `split` is "" where no results file says it.
+        samples, results: the files; `results` is None where there is none.
+        model: checkpoint without its folders, else the name of the wrapper; "" where not known.
+        model_args: of the wrapper, as it was given them.
+        scores: the task's own figures by metric, where they are numbers.
+        metric_names: in the task's order; of the first line where there is no results file.
+        n_samples: documents that were asked, as the results file says; None where it does not.
+        git_hash: of lmms-eval; "" where not known.
+    """
+
+    run: str
+    stamp: str
+    task: str
+    samples: Path
+    results: Path | None = None
+    split: str = ""
+    model: str = ""
+    model_args: Mapping[str, str] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
+    metric_names: tuple[str, ...] = ()
+    n_samples: int | None = None
+    git_hash: str = ""
+
+    @property
+    def unnamed_model(self) -> str:
+        """Return a sentence on why the model is unknown, naming a results file that may be the renamed one."""
+        result_names = sorted(file.name for file in self.samples.parent.glob("*results*.json*"))
+        renamed = f"; {', '.join(result_names)}: renamed? A run's is {self.stamp}_results.json" if result_names else ""
+        return f"no results file beside it names the model{renamed if self.results is None else ''}"
+
+    def frames_asked(self, most_fed: int) -> int:
+        """Return K: what the wrapper's arguments say or `most_fed`, whichever is more; 0 where neither is known."""
+        frame_texts = (self.model_args.get(name, "") for name in _FRAME_ARGUMENTS)
+        return max(most_fed, next((int(text) for text in frame_texts if text.isdecimal()), 0))
+
+    def records(self) -> Iterator[LogRecord]:
+        """Yield the documents in the file's order; only one line is held.
+
+        Raises:
+            InvalidInput: a line that is cut off, damaged, of another shape than the first, or a document met twice.
+        """
+        first: frozenset[str] | None = None
+        lines_of: dict[int | str, tuple[int, int]] = {}
+        for number, values in self._lines():
+            record = _record(values, self.samples, number)
+            if first is None:
+                first = frozenset(record.metrics)
+            elif first != frozenset(record.metrics):
+                raise InvalidInput(
+                    f"{record.location}: has {_listed(record.metrics)}, line 1 has {_listed(first)}: "
+                    "logs of two tasks in one file; give each its own"
+                )
+            digest = hash((record.response, record.prompt, record.target, record.prompt_hash))
+            if record.doc_id in lines_of:
+                line, earlier = lines_of[record.doc_id]
+                fix = (
+                    "remove one of the two equal lines"
+                    if digest == earlier
+                    else "two runs or models wrote into this file: keep the lines of one"
+                )
+                raise InvalidInput(
+                    f"{record.location}: doc_id {record.doc_id} a second time, first in line {line}; {fix}"
+                )
+            lines_of[record.doc_id] = (number, digest)
+            yield record
+
+    def _lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        if self.samples.suffix == ".parquet":
+            return _table_lines(self.samples, self.run)
+        return read_lines(self.samples, expected=self.n_samples)
+
+
+def is_samples_file(path: Path) -> bool:
+    """Return True if `path` is named as lmms-eval names the answers of a task."""
+    return "_samples_" in path.name
+
+
+def is_results_file(path: Path) -> bool:
+    """Return True if `path` is named as lmms-eval names the figures of a run."""
+    return "_results." in path.name
+
+
+def has_samples(folder: Path) -> bool:
+    """Return True if samples lie in `folder` or below."""
+    return any(folder.glob("**/*_samples_*.jsonl*"))
+
+
+def run_name_of(path: Path) -> str:
+    """Return the stamp of a file of samples, or the name of a folder."""
+    return path.resolve().name.partition("_samples_")[0]
+
+
+def find_logs(path: str | Path) -> list[LmmsLog]:
+    """Return the logs in a file of samples or below a folder, in the order of their names.
+
+    A Parquet file with the columns `TABLE_COLUMNS` holds the answers of several runs: a log for each, without a task.
+
+    Raises:
+        InvalidInput: no samples there, one log twice, or samples of a task that the results beside them lack.
+    """
+    path = Path(path)
+    if path.suffix == ".parquet":
+        return _logs_of_table(path)
+    # Not rglob: folders of runs are often links.
+    sample_paths = glob.glob("**/*_samples_*.jsonl*", root_dir=path, recursive=True) if path.is_dir() else []
+    files = [path, *(path / name for name in sorted(sample_paths))]
+    files = [file for file in files if file.is_file() and _SAMPLES.fullmatch(file.name)]
+    if not files:
+        raise InvalidInput(
+            f"{path}: no STAMP_samples_TASK.jsonl (or .gz) here; run lmms-eval with --log_samples --output_path"
+        )
+    _refuse_twice(files)
+    names = _run_names(files)
+    return [_log(file, names[file]) for file in files]
+
+
+def read_lines(path: Path, *, expected: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number (from 1) and the value of each line of a JSON-lines file, gzipped or not.
+
+    Args:
+        expected: number of lines that the whole file should have, for the message about one that is cut off.
+
+    Raises:
+        InvalidInput: a line that is cut off or is not a JSON object; names file and line.
+    """
+    number = 0
+    try:
+        with open_unpacked(path) as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield number, _parsed(line, path, number, expected)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise _cut_off(path, number + 1, expected) from error
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def verdict_of(entry: Any) -> Verdict | None:
+    """Return the `Verdict` in a task's metric entry; None for an entry without one (a submission, a list)."""
+    if isinstance(entry, (bool, int, float)):
+        return Verdict(score=float(entry)) if math.isfinite(entry) else None
+    if not isinstance(entry, Mapping):
+        return None
+    predicted, right = _first_text(entry, PREDICTED), _first_text(entry, RIGHT)
+    worth = next((entry[name] for name in WORTH if isinstance(entry.get(name), (bool, int, float))), None)
+    if worth is not None:
+        return Verdict(score=float(worth), predicted=predicted, right=right) if math.isfinite(worth) else None
+    if predicted is None or right is None:
+        return None
+    return Verdict(score=float(predicted == right), predicted=predicted, right=right)
+
+
+def read_answer(response: str, verdict: Verdict, options: Sequence[str]) -> str | None:
+    """Return the answer that the task read from a response; None if it read none or guessed one."""
+    predicted = verdict.predicted
+    if predicted is None:  # a score alone says nothing of how it was read
+        letter_match = _LETTER.match(response)
+        return letter_match[1] if letter_match else response.strip() or None
+    return None if not predicted.strip() or _is_guess(predicted, response, options) else predicted
+
+
+def _is_guess(letter: str, response: str, options: Sequence[str]) -> bool:
+    """Return True if `letter` is A to Z, and neither it nor its option's text is in the response."""
+    if not (len(letter) == 1 and "A" <= letter <= "Z"):
+        return False
+    at = ord(letter) - ord("A")
+    text = options[at].casefold() if at < len(options) else ""
+    is_there = re.search(rf"(?<![A-Za-z]){letter}(?![A-Za-z])|(?i:^\W*{letter}(?:\W|$))", response)
+    return not is_there and (not text or text not in response.casefold())
+
+
+def _log(samples: Path, run: str) -> LmmsLog:
+    stamp, task = _stamp_and_task(samples)
+    results = _results_file(samples, stamp)
+    if results is None:
+        return LmmsLog(run=run, stamp=stamp, task=task, samples=samples, metric_names=_metrics_of_first(samples))
+    content = _results(results)
+    if task not in content["results"]:
+        raise InvalidInput(
+            f"{samples}: {results.name} beside it has no task {task!r}, but {_listed(content['results'])}; "
+            "give each run its own folder"
+        )
+    config, run_config = _object(_object(content.get("configs")).get(task)), _object(content.get("config"))
+    scores = _scores(_object(content["results"][task]))
+    listed = [str(_object(item).get("metric", "")) for item in config.get("metric_list") or ()]
+    arguments = _arguments(run_config.get("model_args"))
+    model = content.get("model_name") or arguments.get("pretrained") or run_config.get("model") or ""
+    sample_counts = _object(_object(content.get("n-samples")).get(task))
+    return LmmsLog(
+        run=run,
+        stamp=stamp,
+        task=task,
+        samples=samples,
+        results=results,
+        split=str(config.get("test_split") or config.get("validation_split") or ""),
+        model=str(model).rstrip("/").rpartition("/")[2],
+        model_args=arguments,
+        scores=scores,
+        metric_names=tuple(dict.fromkeys([*listed, *scores])),
+        n_samples=sample_counts.get("effective"),
+        git_hash=str(content.get("git_hash") or ""),
+    )
+
+
+def _logs_of_table(path: Path) -> list[LmmsLog]:
+    columns = parquet_columns(path)
+    missing = [name for name in TABLE_COLUMNS if name not in columns]
+    if missing:
+        raise InvalidInput(f"{path}: no column {missing[0]!r}; a table of answers has {', '.join(TABLE_COLUMNS)}")
+    runs = dict.fromkeys(str(row["run"]) for row in parquet_records(path, columns=["run"]))
+    return [LmmsLog(run=run, stamp="", task="", samples=path, metric_names=("score",)) for run in runs]
+
+
+def _table_lines(path: Path, run: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of one run as the lines of a log; the question's id stands for its row in the split."""
+    import pyarrow.dataset as ds
+
+    batches = ds.dataset(path).to_batches(columns=list(TABLE_COLUMNS), filter=ds.field("run") == run)
+    for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), start=1):
+        doc = {"id": row["id"], "frames": row["frames"]}
+        answer = {"target": row["target"], "filtered_resps": row["resp"], "score": row["score"]}
+        yield number, {"doc_id": row["id"], "doc": doc, **answer}
+
+
+def _results_file(samples: Path, stamp: str) -> Path | None:
+    paths = [samples.with_name(f"{stamp}_results.json{end}") for end in ("", ".gz")]
+    return next((file for file in paths if file.is_file()), None)
+
+
+def _results(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    if not isinstance(content, dict) or not isinstance(content.get("results"), dict):
+        raise InvalidInput(f"{path}: not lmms-eval's results: the key `results` is missing")
+    return content
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    """Return `value` if it is an object, else {}: some versions and forks write something else there."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _scores(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers among a task's results, named without the filter "none"; standard errors left out."""
+    numbers = {}
+    for name, value in values.items():
+        metric, _, filter_name = name.partition(",")
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if filter_name and is_number and not metric.endswith(("_stderr", "_stderr_clt", "_stderr_clustered")):
+            numbers[metric if filter_name == "none" else name] = float(value)
+    return numbers
+
+
+def _arguments(stated_arguments: Any) -> dict[str, str]:
+    """Return a wrapper's arguments, written "a=1,b=2" or as an object."""
+    if isinstance(stated_arguments, Mapping):
+        return {str(name): str(value) for name, value in stated_arguments.items()}
+    pairs = (part.partition("=") for part in str(stated_arguments or "").split(","))
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
+
+
+def _metrics_of_first(samples: Path) -> tuple[str, ...]:
+    first = next(read_lines(samples), None)
+    return tuple(name for name in first[1] if name not in LINE_KEYS) if first else ()
+
+
+def _run_names(files: Sequence[Path]) -> dict[Path, str]:
+    """Return a name for each log's run: its folder, or that and the stamp where a folder has several runs.
+
+    lmms-eval puts a run in a folder called after the model: the folder above it says more.
+    """
+    stamps: dict[Path, set[str]] = {}
+    for file in files:
+        stamps.setdefault(file.parent, set()).add(_stamp_and_task(file)[0])
+    short = {folder: _folder_name(folder) for folder in stamps}
+    short_names = list(short.values())
+    names = {folder: name if short_names.count(name) == 1 else str(folder).strip("/") for folder, name in short.items()}
+    several = {folder for folder, of_folder in stamps.items() if len(of_folder) > 1}
+    ends = {file: f"/{_stamp_and_task(file)[0]}" if file.parent in several else "" for file in files}
+    return {file: f"{names[file.parent]}{end}" for file, end in ends.items()}
+
+
+def _folder_name(folder: Path) -> str:
+    folder = folder.resolve()
+    return folder.parent.name if "__" in folder.name and folder.parent.name else folder.name
+
+
+def _stamp_and_task(file: Path) -> tuple[str, str]:
+    name_match = _SAMPLES.fullmatch(file.name)
+    assert name_match is not None
+    return name_match["stamp"], whole_text(name_match["task"])
+
+
+def _refuse_twice(files: Sequence[Path]) -> None:
+    """Refuse `files` that hold one log both plain and gzipped."""
+    plain: dict[Path, Path] = {}
+    for file in files:
+        name = file.with_name(file.name.removesuffix(".gz"))
+        if name in plain:
+            raise InvalidInput(f"{file}: two runs with one stamp and task; {plain[name].name} is beside it: remove one")
+        plain[name] = file
+
+
+def _record(values: Mapping[str, Any], samples: Path, line: int) -> LogRecord:
+    location = f"{samples}:{line}"
+    doc_id, doc = values.get("doc_id"), values.get("doc")
+    if isinstance(doc_id, bool) or not isinstance(doc_id, (int, str)):
+        raise InvalidInput(f"{location}: no doc_id, so not a line of lmms-eval's samples; it has {_listed(values)}")
+    return LogRecord(
+        doc_id=doc_id,
+        location=location,
+        line=line,
+        doc=doc if isinstance(doc, Mapping) else None,
+        target=str(values.get("target", "")),
+        response=_text(values.get("filtered_resps", values.get("resps", ""))),
+        prompt=_text(values.get("input", "")),
+        metrics={name: value for name, value in values.items() if name not in LINE_KEYS},
+        prompt_hash=str(values.get("prompt_hash") or ""),
+    )
+
+
+def _text(value: Any) -> str:
+    """Return a response: lmms-eval writes it bare, in a list, or in a list of lists."""
+    while isinstance(value, list) and value:
+        value = value[0]
+    return value if isinstance(value, str) else "" if value in (None, []) else json.dumps(value, ensure_ascii=False)
+
+
+def _number(value: Any, name: str, unit: str, location: str) -> float:
+    if isinstance(value, str) and (value.isdecimal() or _DECIMAL.fullmatch(value)):
+        value = int(value) if value.isdecimal() else float(value)
+    if type(value) not in (int, float) or not 0 <= value < math.inf:
+        raise InvalidInput(f"{location}: {name} holds {_short(value)}, which is not a number of {unit}")
+    number: float = value
+    if unit == "seconds":
+        return number
+    if number != int(number):
+        raise InvalidInput(f"{location}: {name} holds {value}, which is no frame; are these seconds? (--unit seconds)")
+    return int(number)
+
+
+def _first_text(entry: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """Return the first value of `entry` under one of `names` that is not None, as text; None without any."""
+    value = next((entry[name] for name in names if entry.get(name) is not None), None)
+    return None if value is None else str(value)
+
+
+def _parsed(line: bytes, path: Path, number: int, expected: int | None) -> dict[str, Any]:
+    try:
+        values = json.loads(text := line.decode("utf-8-sig"))
+        values = whole_texts(values) if HALF_ESCAPED.search(text) else values
+    except ValueError as error:
+        if not line.endswith(b"\n"):
+            raise _cut_off(path, number, expected) from error
+        raise InvalidInput(f"{path}:{number}: not JSON ({error}); the file was edited or damaged") from error
+    except RecursionError as error:
+        raise InvalidInput(f"{path}:{number}: JSON nested too deeply") from error
+    if not isinstance(values, dict):
+        raise InvalidInput(f"{path}:{number}: not an object but {type(values).__name__}; write one object a line")
+    return values
+
+
+def _cut_off(path: Path, number: int, expected: int | None) -> InvalidInput:
+    of = f" of {expected}" if expected else ""
+    return InvalidInput(f"{path}:{number}: cut off here, {number - 1}{of} lines are whole; copy the file again")
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(sorted(map(str, names))) or "nothing"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,279 @@
+"""Reads published relevance at one frame a second, as AKS keeps it, into rows that simulations replay."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from focus_eval.benchmarks.registry import VideoRate, make_benchmark
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.resources import open_unpacked
+from focus_eval.core.types import FloatArray, Question, VideoInfo
+from focus_eval.rows.records import Origin, SelectionRow, selection_row
+
+Kind = Literal["probability", "cosine"]
+# The sampler of these rows: all candidates are scored, and none is chosen.
+SCORED = "scored"
+# CLIP's cosines lie at about .1 to .4; probabilities over a whole benchmark go down to 0 and above this.
+HIGHEST_COSINE, LOWEST_COSINE = 0.6, 0.02
+# A list may have so many candidates more or fewer than the stated length gives: lengths are rounded.
+COUNT_SLACK = 1
+# Lists that fit another video than their question's: more than this many, and this share, and the order is lost.
+MOST_MISFITS, MOST_MISFITS_SHARE = 3, 0.02
+_CHUNK = 1 << 20
+_END: Any = object()
+_SPACE = re.compile(r"\s*")
+_COMMA = re.compile(r"\s*(?:,|(?=\]))")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelevanceOptions:
+    """What the caller says of the files.
+
+    Args:
+        kind: "cosine" becomes `(1 + cosine) / 2`; "auto" tells by the range of all scores, or refuses.
+        published: selections that AKS made from these scores, to check that they were read right.
+    """
+
+    kind: Literal["auto", "probability", "cosine"] = "auto"
+    published: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedRelevance:
+    """What two files gave.
+
+    Args:
+        rows: one per question, with what was scored; a simulation replays those that have evidence.
+        left_out: a line for each question whose scores cannot be used, with the reason.
+        low, high: least and largest score.
+    """
+
+    kind: Kind
+    rows: list[SelectionRow]
+    left_out: list[str]
+    low: float
+    high: float
+
+    @property
+    def n_scores(self) -> int:
+        """Scores of all rows."""
+        return sum(len(row.pulled_frames) for row in self.rows)
+
+
+def read_relevance(
+    scores: Path,
+    frames: Path,
+    questions: Sequence[Question],
+    rates: Mapping[str, VideoRate],
+    *,
+    encoder: str,
+    kind: Literal["auto", "probability", "cosine"] = "auto",
+) -> PublishedRelevance:
+    """Return the relevance in `scores` of the frames in `frames`: a list per question, in the order of `questions`.
+
+    Candidates are the frames `j * int(fps)` of each video. A question whose lists do not fit is left out.
+
+    Args:
+        rates: length and rate of the video by question id.
+        encoder: what gave the scores; the rows say so.
+
+    Raises:
+        InvalidInput: files that cannot be read, another number of lists than questions, lists that fit other videos, a
+            question without rate, or scores that are neither probabilities nor cosines.
+    """
+    collected = _Found(scores, frames)
+    for number, (values, at, question) in enumerate(
+        zip_longest(json_entries(scores), json_entries(frames), questions, fillvalue=_END)
+    ):
+        collected.add(number, values, at, question, rates)
+    collected.check_alignment(len(questions))
+    if not collected.scores:
+        raise InvalidInput(f"{scores}: no question has scores that can be used; the first: {collected.left_out[0]}")
+    low = min(float(values.min()) for values in collected.scores.values())
+    high = max(float(values.max()) for values in collected.scores.values())
+    resolved_kind = kind if kind != "auto" else _kind(low, high, scores)
+    if low < (-1 if resolved_kind == "cosine" else 0) or high > 1:
+        raise InvalidInput(f"{scores}: scores lie in {low:.3g} to {high:.3g}, which no {resolved_kind} does")
+    rows = _rows(collected.scores, questions, rates, encoder=encoder, is_cosine=resolved_kind == "cosine")
+    return PublishedRelevance(
+        kind=cast(Kind, resolved_kind), rows=rows, left_out=collected.left_out, low=low, high=high
+    )
+
+
+@dataclass
+class _Found:
+    scores_path: Path
+    frames_path: Path
+    scores: dict[str, FloatArray] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    misfits: list[str] = field(default_factory=list)
+    counts: list[int] = field(default_factory=lambda: [0, 0])
+
+    def add(self, number: int, values: Any, at: Any, question: Any, rates: Mapping[str, VideoRate]) -> None:
+        self.counts[0] += values is not _END
+        self.counts[1] += at is not _END
+        if question is _END or values is _END or at is _END:
+            return
+        if question.id not in rates:
+            raise InvalidInput(f"no length and rate for question {question.id!r}; add it to the CSV of --rates")
+        location = f"{question.id} (place {number})"
+        try:
+            scores = _numbers(values, "scores")
+            _check_finite(scores)
+            _check_frames(scores, _numbers(at, "frames"), rates[question.id])
+        except _Misfit as error:
+            self.misfits.append(f"{location}: {error}")
+            self.left_out.append(f"{self.frames_path}: {location}: {error}: left out")
+        except ValueError as error:
+            self.left_out.append(f"{self.scores_path}: {location}: {error}: left out")
+        else:
+            self.scores[question.id] = scores
+
+    def check_alignment(self, n_questions: int) -> None:
+        first = f"the first list that does not fit its video is of {self.misfits[0]}" if self.misfits else ""
+        if self.counts != [n_questions, n_questions]:
+            raise InvalidInput(
+                f"{self.scores_path}: {self.counts[0]} lists of scores and {self.counts[1]} of frames for "
+                f"{n_questions} questions: which list is whose is lost; nothing was read"
+                + (f" ({first})" if first else "")
+            )
+        if len(self.misfits) > max(MOST_MISFITS, MOST_MISFITS_SHARE * n_questions):
+            raise InvalidInput(
+                f"{self.frames_path}: {len(self.misfits)} of {n_questions} lists fit other videos than their "
+                f"questions': another order, split or file of rates? nothing was read ({first})"
+            )
+
+
+class _Misfit(ValueError):
+    """A list that belongs to another video."""
+
+
+def _numbers(values: Any, content: str) -> FloatArray:
+    if values is None or values == []:
+        raise ValueError(f"no {content}")
+    if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
+        raise ValueError(f"its {content} are not a list of numbers")
+    return np.asarray(values).astype(np.float64)
+
+
+def _check_finite(scores: FloatArray) -> None:
+    bad = np.flatnonzero(~np.isfinite(scores))
+    if bad.size:
+        raise ValueError(f"score {bad[0]} is {scores[bad[0]]}")
+
+
+def _check_frames(scores: FloatArray, frames: FloatArray, rate: VideoRate) -> None:
+    stride = _stride(rate)
+    off = np.flatnonzero(frames != np.arange(frames.size) * stride)
+    if off.size:
+        raise _Misfit(f"frame {frames[off[0]]:g} at {off[0]}, {off[0] * stride} by int({float(rate.fps):g}) a second")
+    expected = int(rate.n_frames / stride)
+    if abs(frames.size - expected) > COUNT_SLACK:
+        raise _Misfit(f"{frames.size} frames, {rate.duration_seconds:g} s of video have {expected}")
+    if scores.size != frames.size:
+        raise ValueError(f"{scores.size} scores for {frames.size} frames")
+
+
+def _stride(rate: VideoRate) -> int:
+    return max(1, int(rate.fps))
+
+
+def _kind(low: float, high: float, path: Path) -> str:
+    if low < 0 or (low >= LOWEST_COSINE and high <= HIGHEST_COSINE):
+        return "cosine"
+    if high > HIGHEST_COSINE:
+        return "probability"
+    raise InvalidInput(
+        f"{path}: scores lie in {low:.3g} to {high:.3g}: probabilities or cosines? say -o kind=probability or cosine"
+    )
+
+
+def _rows(
+    scores: Mapping[str, FloatArray],
+    questions: Sequence[Question],
+    rates: Mapping[str, VideoRate],
+    *,
+    encoder: str,
+    is_cosine: bool,
+) -> list[SelectionRow]:
+    digest = hashlib.sha256()
+    for question_id, values in scores.items():
+        digest.update(f"{question_id} {values.size} {is_cosine}".encode() + values.astype("<f8").tobytes())
+    revision = digest.hexdigest()[:16]
+    origin = Origin(selection_id=revision, sampler=SCORED, k=0, encoder=encoder, encoder_revision=revision)
+    bucket_of = make_benchmark(questions[0].benchmark).bucket
+    rows = []
+    for question in questions:
+        if question.id not in scores:
+            continue
+        values, rate = scores[question.id], rates[question.id]
+        stride = _stride(rate)
+        # Within the slack the file knows better than a rounded length how many frames the video has.
+        n_frames = min(max(rate.n_frames, values.size * stride), (values.size + 1) * stride - 1)
+        row = selection_row(
+            question,
+            origin,
+            video=VideoInfo(n_frames, float(rate.fps)),
+            keyframes=[],
+            times_seconds=[],
+            measured_seconds=rate.duration_seconds,
+            bucket_of=bucket_of,
+            query=question.query,
+            pulled_frames=(np.arange(values.size) * stride).tolist(),
+            pulled_relevance=((1 + values) / 2 if is_cosine else values).tolist(),
+            facts={"is_cosine": True} if is_cosine else {},
+        )
+        rows.append(row)
+    return rows
+
+
+def json_entries(path: Path) -> Iterator[Any]:
+    """Yield the entries of the JSON list in a file, gzipped or not, one after the other.
+
+    Only one entry is a Python object at a time: as objects the numbers of such a file take many times its size.
+
+    Raises:
+        InvalidInput: a file that cannot be read, or is not a whole JSON list; names the entry.
+    """
+    decoder, number, chunk = json.JSONDecoder(), 0, _CHUNK
+    try:
+        with open_unpacked(path) as packed, io.TextIOWrapper(packed, encoding="utf-8-sig") as file:
+            text = file.read(chunk).lstrip()
+            if not text.startswith("["):
+                raise InvalidInput(f"{path}: not a JSON list with an entry per question")
+            text, at = text[1:], 0
+            while not text.startswith("]", at := _skip(_SPACE, text, at)):
+                try:
+                    value, end = decoder.raw_decode(text, at)
+                    comma_end = _skip(_COMMA, text, end)
+                except json.JSONDecodeError:
+                    block = file.read(chunk)
+                    if not block:
+                        raise InvalidInput(f"{path}: not whole JSON after entry {number}; copy it again") from None
+                    text, at, chunk = text[at:] + block, 0, 2 * chunk
+                    continue
+                yield value
+                number, at, chunk = number + 1, comma_end, _CHUNK
+            if (text[at + 1 :] + file.read(chunk)).strip():
+                raise InvalidInput(f"{path}: something follows the list of {number} entries")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path}: cannot be read ({error})") from error
+
+
+def _skip(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """Return where `pattern` at `at` ends. Raises JSONDecodeError where it is not there, or not yet read."""
+    token = pattern.match(text, at)
+    if token is None:
+        raise json.JSONDecodeError("something else", text, at)
+    return token.end()

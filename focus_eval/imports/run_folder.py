@@ -1,0 +1,81 @@
+"""Writes imported rows into a run's folder: a part of selections, and one of answers for each model."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from focus_eval.core.errors import InvalidInput, printable
+from focus_eval.core.resources import whole_text
+from focus_eval.rows.records import AnswerRow, SelectionRow, replace_file, write_rows, write_text
+from focus_eval.rows.sealed import write_sealed_json
+from focus_eval.rows.store import part_writer
+
+MAX_NAME_BYTES = 255  # on every usual file system
+
+
+def write_run(
+    folder: Path, selections: Sequence[SelectionRow], answers: Sequence[AnswerRow] = (), *, name: str = ""
+) -> list[Path]:
+    """Add the rows of one selection, and of one model's answers, to a run's folder; return the files written.
+
+    Args:
+        name: of the selection; by default its sampler. The same name and K replace what was there.
+    """
+    part = f"{name or selections[0].sampler}-k{selections[0].k}"
+    path = folder / "selections" / part_name(part, location=folder) / "rows-0.jsonl"
+    written = [write_rows(path, selections)]
+    if answers:
+        path = folder / "answers" / part_name(f"{answers[0].model}-{part}", location=folder) / "rows-0.jsonl"
+        written.append(write_rows(path, answers))
+    name_run(folder)
+    return written
+
+
+def write_parts(
+    folder: Path,
+    parts: tuple[str, str],
+    rows: Iterable[tuple[SelectionRow, AnswerRow]],
+    cell: Mapping[str, Any],
+) -> list[Path]:
+    """Add the rows of one log to a run's folder, never holding them; return the files written.
+
+    Args:
+        parts: names of the folders of its selections and its answers; what lies there is replaced.
+        cell: what `cell.json` says of the answers.
+    """
+    places = (folder / "selections" / parts[0], folder / "answers" / parts[1])
+    for place in places:
+        place.mkdir(parents=True, exist_ok=True)
+    with part_writer(places[0], SelectionRow) as put_selection, part_writer(places[1], AnswerRow) as put_answer:
+        for selection, answer in rows:
+            put_selection(selection)
+            put_answer(answer)
+    write_text(places[1] / "cell.json", whole_text(json.dumps(cell, indent=1, ensure_ascii=False)) + "\n")
+    name_run(folder)
+    return [place / "rows.parquet" for place in places]
+
+
+def part_name(text: str, *, location: Path) -> str:
+    """Return the name of a part's folder.
+
+    Raises:
+        InvalidInput: too long for one.
+    """
+    if len(text.encode()) > MAX_NAME_BYTES:
+        raise InvalidInput(
+            f"{location}: {text[:40]}..., {len(text):,} characters, is too long for a folder; "
+            "give a short --name or --model"
+        )
+    return re.sub(r"[/\n\t]", "_", printable(text))
+
+
+def name_run(folder: Path) -> None:
+    """Write the `run.json` of a folder that has none: a run is called after its folder."""
+    path = folder / "run.json"
+    if not path.exists():
+        with replace_file(path) as unfinished:
+            write_sealed_json(unfinished, {"name": folder.resolve().name, "matrix": {}})

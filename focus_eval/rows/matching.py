@@ -1,0 +1,230 @@
+"""Pairs questions of two runs, logs or files by what they ask, not by where they stand.
+
+matches = match_questions(keys_of_one_log, keys_of_another)
+for a, b in matches.pairs:  # places in the two sequences
+    ...
+print(matches.summary("uniform", "aks"))
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from focus_eval.core.types import content_key
+from focus_eval.rows.records import AnswerRow, SelectionRow
+
+# What an import of a log writes for a video or a question that the log does not name.
+UNNAMED = re.compile(r"doc_id \d+")
+# Stands between an id and what tells it from the same id of another selection.
+ID_MARK = "~"
+RowId = tuple[str, str, str]  # benchmark, question id, selection id
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionKey:
+    """Identity of a question in one run, log or file.
+
+    Args:
+        benchmark: its name.
+        id: the document's own id, or its row in the split.
+        content: content key (see `core.types.content_key`); "" where nothing says what is asked.
+        is_row: True where `id` is a row: it identifies a question only together with its content.
+    """
+
+    benchmark: str
+    id: str
+    content: str = ""
+    is_row: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matches:
+    """Result of `match_questions`, as places in its two sequences.
+
+    Args:
+        pairs: the same question on both sides, in the order of the first.
+        moved: those of `pairs` that stand at another row.
+        by_row: those of `pairs` for which only the row speaks, because a side has no content.
+        ambiguous_a, ambiguous_b: questions whose content occurs several times on a side, and no id tells them apart.
+        only_a, only_b: questions that the other side does not have.
+    """
+
+    pairs: tuple[tuple[int, int], ...] = ()
+    moved: tuple[tuple[int, int], ...] = ()
+    by_row: tuple[tuple[int, int], ...] = ()
+    ambiguous_a: tuple[int, ...] = ()
+    ambiguous_b: tuple[int, ...] = ()
+    only_a: tuple[int, ...] = ()
+    only_b: tuple[int, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """True if every question has a pair at the same row."""
+        return not (self.moved or self.by_row or self.ambiguous_a or self.ambiguous_b or self.only_a or self.only_b)
+
+    def summary(self, a: str, b: str) -> str:
+        """Return the counts as a sentence; `a` and `b` name the two sides."""
+        parts = [f"{len(self.pairs):,} questions paired"]
+        parts += [f"{len(self.moved):,} of them at another row"] if self.moved else []
+        parts += [f"{len(self.by_row):,} of them by row alone"] if self.by_row else []
+        for name, ambiguous in ((a, self.ambiguous_a), (b, self.ambiguous_b)):
+            parts += [f"{len(ambiguous):,} of {name} ambiguous (the same content twice)"] if ambiguous else []
+        for name, missing in ((b, self.only_a), (a, self.only_b)):
+            parts += [f"{len(missing):,} missing in {name}"] if missing else []
+        return "; ".join(parts)
+
+
+def match_questions(a: Sequence[QuestionKey], b: Sequence[QuestionKey]) -> Matches:
+    """Return which questions of `a` and `b` are the same.
+
+    Questions of equal content are the same. Where a side has the same content several times, the documents' own ids
+    decide; where these are rows of a log, the questions are ambiguous. An own id also pairs a question that is worded
+    differently, for the ids of one benchmark are unique. A row pairs only where a side has no content and both sides
+    have the same number of questions.
+    """
+    partner: dict[int, int] = {}
+    ambiguous_a: set[int] = set()
+    ambiguous_b: set[int] = set()
+    groups_a, groups_b = (_grouped(range(len(keys)), lambda at, keys=keys: keys[at].content) for keys in (a, b))  # type: ignore[misc]
+    for content, places_a in groups_a.items():
+        places_b = groups_b.get(content, [])
+        if not content or not places_b:
+            continue
+        if len(places_a) == len(places_b) == 1:
+            partner[places_a[0]] = places_b[0]
+            continue
+        partner |= (resolved := _paired_by_id(a, b, places_a, places_b))
+        ambiguous_a |= {at for at in places_a if at not in resolved and a[at].is_row}
+        ambiguous_b |= {at for at in places_b if at not in resolved.values() and b[at].is_row}
+    partnered = set(partner.values())
+    rest_a = [at for at in range(len(a)) if at not in partner and at not in ambiguous_a]
+    rest_b = [at for at in range(len(b)) if at not in partnered and at not in ambiguous_b]
+    partner |= _paired_by_id(a, b, rest_a, rest_b)
+    by_row: dict[int, int] = {}
+    if len(a) == len(b):
+        by_row = _paired_by_row(a, b, [at for at in rest_a if at not in partner], rest_b)
+        partner |= by_row
+    partnered = set(partner.values())
+    pairs = tuple((at, partner[at]) for at in range(len(a)) if at in partner)
+    return Matches(
+        pairs=pairs,
+        moved=tuple((at, to) for at, to in pairs if a[at].is_row and b[to].is_row and a[at].id != b[to].id),
+        by_row=tuple(by_row.items()),
+        ambiguous_a=tuple(sorted(ambiguous_a)),
+        ambiguous_b=tuple(sorted(ambiguous_b)),
+        only_a=tuple(at for at in range(len(a)) if at not in partner and at not in ambiguous_a),
+        only_b=tuple(at for at in range(len(b)) if at not in partnered and at not in ambiguous_b),
+    )
+
+
+def row_key(selection: SelectionRow, correct_answer: str | None = "") -> QuestionKey:
+    """Return the identity of a row's question."""
+    is_row = has_row_id(selection)
+    names = (selection.video, selection.query)
+    video, text = ("" if is_row and UNNAMED.fullmatch(name) else name for name in names)
+    options = tuple(selection.option_texts)
+    content = content_key(video, text, options, correct_answer or "") if text or options else ""
+    return QuestionKey(selection.benchmark, selection.question_id, content, is_row=is_row)
+
+
+def with_answer(content: str, correct_answer: str | None) -> str:
+    """Return content key `content` with the digest of `correct_answer` in place of its own; "" stays ""."""
+    answer = content_key("", "", (), correct_answer or "").partition("-")[2]
+    return f"{content.partition('-')[0]}-{answer}" if content else ""
+
+
+def has_row_id(selection: SelectionRow) -> bool:
+    """Return True if a row's question id is a row number of a log, not the document's own id."""
+    return bool(selection.facts.get("log")) and selection.question_id.partition(ID_MARK)[0].isdecimal()
+
+
+def changed_ids(selections: Iterable[SelectionRow], answers: Iterable[AnswerRow]) -> dict[RowId, str]:
+    """Return the shared ids (see `shared_ids`) of rows whose own id names another question in another selection."""
+    right = {(row.benchmark, row.question_id, row.selection_id): row.correct_answer for row in answers}
+    series: dict[str, dict[str, list[QuestionKey]]] = {}
+    for row in selections:
+        key = row_key(row, right.get(row.key))
+        series.setdefault(row.benchmark, {}).setdefault(row.selection_id, []).append(key)
+    changed: dict[RowId, str] = {}
+    for benchmark, keys_by_selection in series.items():
+        if len(keys_by_selection) < 2 or not any(key.is_row for keys in keys_by_selection.values() for key in keys):
+            continue
+        for selection_id, ids in shared_ids(keys_by_selection).items():
+            keys = keys_by_selection[selection_id]
+            changed |= {
+                (benchmark, key.id, selection_id): name for key, name in zip(keys, ids, strict=True) if name != key.id
+            }
+    return changed
+
+
+def shared_ids(series: Mapping[str, Sequence[QuestionKey]]) -> dict[str, list[str]]:
+    """Return an id for each question of several selections that is equal exactly where the question is the same.
+
+    Args:
+        series: the questions of each selection of one benchmark, by the selection's id.
+
+    Returns:
+        Ids by selection, in the order of its questions. They are the questions' own ids unless these name different
+        questions, or an ambiguous one, which gets an id that no other selection has.
+    """
+    known_keys: list[QuestionKey] = []
+    names: list[str] = []
+    ids: dict[str, list[str]] = {}
+    for selection, keys in series.items():
+        repeated = _repeated_rows(keys)
+        matches = match_questions(known_keys, keys)
+        name_of = {to: names[at] for at, to in matches.pairs}
+        ambiguous = {*matches.ambiguous_b, *repeated}
+        used_names = set(names)
+        own_names = []
+        for at, key in enumerate(keys):
+            if at in ambiguous:
+                name = f"{key.id}{ID_MARK}{selection}"
+            elif at in name_of:
+                name = name_of[at]
+            else:
+                name = key.id if key.id not in used_names else f"{key.id}{ID_MARK}{key.content[:8]}"
+                known_keys.append(key)
+                names.append(name)
+            own_names.append(name)
+        ids[selection] = own_names
+    return ids
+
+
+def _repeated_rows(keys: Sequence[QuestionKey]) -> set[int]:
+    """Return the places of questions that only their row tells from another one of the same content."""
+    counts = Counter(key.content for key in keys if key.is_row and key.content)
+    return {at for at, key in enumerate(keys) if key.is_row and counts[key.content] > 1}
+
+
+def _grouped(places: Iterable[int], key_of: Callable[[int], Hashable]) -> dict[Hashable, list[int]]:
+    """Return lists of places by their key, in the order of `places`."""
+    groups: dict[Hashable, list[int]] = {}
+    for at in places:
+        groups.setdefault(key_of(at), []).append(at)
+    return groups
+
+
+def _paired_by_id(
+    a: Sequence[QuestionKey], b: Sequence[QuestionKey], places_a: Iterable[int], places_b: Iterable[int]
+) -> dict[int, int]:
+    """Return the pairs of equal benchmark and own id, where it occurs once on each side."""
+    own_a, own_b = (
+        _grouped((at for at in places if not keys[at].is_row), lambda at, keys=keys: (keys[at].benchmark, keys[at].id))  # type: ignore[misc]
+        for keys, places in ((a, places_a), (b, places_b))
+    )
+    return {
+        places[0]: own_b[key][0] for key, places in own_a.items() if len(places) == 1 and len(own_b.get(key, ())) == 1
+    }
+
+
+def _paired_by_row(
+    a: Sequence[QuestionKey], b: Sequence[QuestionKey], places_a: Iterable[int], places_b: Iterable[int]
+) -> dict[int, int]:
+    """Return the pairs at equal rows of which at least one side has no content."""
+    rows_b = {(b[at].benchmark, b[at].id): at for at in places_b if b[at].is_row}
+    pairs = ((at, rows_b.get((a[at].benchmark, a[at].id))) for at in places_a if a[at].is_row)
+    return {at: to for at, to in pairs if to is not None and not (a[at].content and b[to].content)}

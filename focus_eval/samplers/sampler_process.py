@@ -1,0 +1,260 @@
+"""The process in which a sampler runs: the sampler has the request of one question and pulls over a pipe.
+
+The sampler's file is imported once, in a fork of a process that holds what all samplers need. Every question is
+answered by a fork that ends with it, so nothing is kept from one question to the next. This guards against mistakes,
+not against attacks: the code may read and write what its user may. `subprocess_sampler` is the other end of the pipe.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, astuple, fields
+from multiprocessing.connection import Connection
+from typing import Any, cast
+
+import numpy as np
+
+from focus_eval.core.errors import FocusEvalError
+from focus_eval.core.types import FloatArray, IntArray, Picture, VideoInfo, frozen_ints
+from focus_eval.samplers.asking import MAX_TOKENS, NoModel, checked_question
+from focus_eval.samplers.base import FrameSampler, SelectionRequest, checked_keyframes
+from focus_eval.samplers.ledger import Ledger, broken
+from focus_eval.samplers.registry import SAMPLERS, make_in_this_process
+from focus_eval.samplers.subprocess_sampler import FILE_REQUEST, error_from_texts, error_line, error_texts
+
+
+def main(arguments: list[str]) -> None:
+    """Answer questions about installed samplers, and start the process of each file, until the socket closes."""
+    os.dup2(2, 1)  # what a sampler prints is not what a command prints
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
+    for lazy_module in ("numpy.ma", "numpy.random"):  # imported once here instead of in every fork
+        importlib.import_module(lazy_module)
+    _serve(socket.socket(fileno=int(arguments[0])), "")
+
+
+def _serve(requests: socket.socket, spec: str) -> None:
+    """Fork for every request: a question about `spec`, or the process of another file.
+
+    Args:
+        spec: `FILE.py:Class`; "" for the process that serves all installed samplers, which imports no file.
+    """
+    import_error: FocusEvalError | None = None
+    try:
+        if spec:
+            make_in_this_process(spec)  # what it sets up when it is made once, every fork has
+    except FocusEvalError as error:
+        import_error = error
+    with requests:
+        while True:
+            kind, fds, *_ = socket.recv_fds(requests, 1, 1)
+            if not fds:
+                return
+            if os.fork() == 0:
+                requests.close()
+                if kind == FILE_REQUEST:
+                    file, sys.path[:] = _receive_json(os.dup(fds[0]))
+                    _serve(socket.socket(fileno=fds[0]), file)
+                else:
+                    signal.signal(signal.SIGINT, signal.SIG_DFL)
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    _answer(Connection(fds[0]), import_error)
+                sys.stdout.flush()
+                os._exit(0)
+            os.close(fds[0])
+
+
+def _receive_json(fd: int) -> Any:
+    with Connection(fd) as line:
+        return json.loads(line.recv_bytes())
+
+
+def _answer(line: Connection, import_error: FocusEvalError | None) -> None:
+    """Answer the one question that comes over `line`."""
+    try:
+        question = line.recv()
+        reply: dict[str, Any]
+        try:
+            if import_error is not None:
+                raise import_error
+            answer, data = _ANSWERS[question.pop("ask")](line, **question)
+            reply = {"answer": answer}
+        except (EOFError, BrokenPipeError):
+            raise
+        except FocusEvalError as error:
+            reply, data = {"error": error_texts(error)}, b""
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a sampler raises is reported)
+            reply, data = {"error": ["SamplerError", error_line(error), ""]}, b""
+        line.send_bytes(json.dumps(reply).encode())
+        line.send_bytes(data)
+    except (EOFError, BrokenPipeError):
+        return  # the process that asked is gone
+
+
+def _describe(line: Connection, *, spec: str) -> tuple[Any, bytes]:
+    """Return the description from which `subprocess_class` makes a class with the same options and declarations."""
+    kind = SAMPLERS.load(spec)
+    declarations = [name for name, hint in FrameSampler.__annotations__.items() if "ClassVar" in str(hint)]
+    overridden = [name for name in ("count_pulls", "count_scans", "count_model_usage", "infeasible_reason")
+                  if getattr(kind, name) is not getattr(FrameSampler, name)]  # fmt: skip
+    return {
+        "class": kind.__name__,
+        "doc": kind.__doc__,
+        "attributes": {name: getattr(kind, name) for name in declarations},
+        "metadata": {option.name: dict(option.metadata) for option in fields(kind)},
+        "options": make_in_this_process(spec).options,
+        "overridden": overridden,
+    }, b""
+
+
+def _check_options(line: Connection, *, spec: str, options: Mapping[str, Any]) -> tuple[Any, bytes]:
+    return make_in_this_process(spec, **options).options, b""
+
+
+def _call(
+    line: Connection,
+    *,
+    spec: str,
+    options: Mapping[str, Any],
+    method: str,
+    video: VideoInfo,
+    keywords: Mapping[str, Any],
+) -> tuple[Any, bytes]:
+    return getattr(make_in_this_process(spec, **options), method)(video, **keywords), b""
+
+
+def _run_suite(line: Connection, *, spec: str, options: Mapping[str, Any], seconds_allowed: float) -> tuple[Any, bytes]:
+    """Run the contract suite in this process, where state of the sampler lives on from one case to the next."""
+    from focus_eval.samplers.contract import suite  # nothing else here needs it
+
+    verdict, fingerprints = suite(make_in_this_process(spec, **options), seconds_allowed=seconds_allowed)
+    return {"verdict": asdict(verdict), "fingerprints": fingerprints}, b""
+
+
+def _choose(
+    line: Connection,
+    *,
+    spec: str,
+    options: Mapping[str, Any],
+    video: VideoInfo,
+    k: int,
+    texts: Mapping[str, Any],
+    **request_fields: Any,
+) -> tuple[Any, bytes]:
+    sampler = make_in_this_process(spec, **options)
+    model: Any = PipeModel(line) if sampler.needs_llm else NoModel(sampler.name)
+    ledger = PipeLedger(line, video, query=texts["query"])
+    request = SelectionRequest(video=video, k=k, ledger=ledger, llm=model, **texts, **request_fields)
+    start = time.process_time()
+    choice = sampler.choose(request)
+    seconds = time.process_time() - start
+    keyframes, _ = checked_keyframes(sampler, choice, video=video, n_requested=request.n_wanted)
+    details = {
+        "scales": None if choice.scales is None else np.asarray(choice.scales, dtype=np.float64).tolist(),
+        "clips": [astuple(clip) for clip in choice.clips],
+        "facts": dict(choice.facts),
+        "seconds": seconds,
+    }
+    try:
+        json.dumps(details, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise broken("facts", f"a fact is not JSON: {error}; use int(), float() or .tolist()") from error
+    return details, keyframes.tobytes()
+
+
+_ANSWERS: Mapping[str, Callable[..., tuple[Any, bytes]]] = {
+    "describe": _describe, "options": _check_options, "call": _call, "suite": _run_suite, "choose": _choose,
+}  # fmt: skip
+
+
+class PipeLedger(Ledger):
+    """A ledger that sends every pull over `line`; the ledger at the other end checks and counts."""
+
+    def __init__(self, line: Connection, video: VideoInfo, *, query: str) -> None:
+        super().__init__(_refuse_pull, video, scan=_refuse_pull, query=query)
+        self._line = line
+
+    def relevance(self, frames: IntArray, query: str | None = None) -> FloatArray:
+        values: FloatArray = self._send("relevance", frames, query=query)
+        if query is None or query == self._query:
+            self._record(frozen_ints(frames), values)
+        else:
+            self._record_of(query, frozen_ints(frames), values)
+        return values
+
+    def look(self, frames: IntArray, size: int | None = None) -> list[Picture]:
+        pictures: list[Picture] = self._send("look", frames, size=size)
+        self._looked.append(frozen_ints(frames))
+        return pictures
+
+    def logits(self, frames: IntArray) -> FloatArray:
+        values: FloatArray = self._send("logits", frames)
+        self._record(frozen_ints(frames), np.full(values.shape, np.nan))
+        return values
+
+    def embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        images, query = self._send("embeddings", frames)
+        self._record(frozen_ints(frames), np.full(len(images), np.nan))
+        return images, query
+
+    def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray | None]:
+        values, images = self._send("relevance_and_embeddings", frames)
+        self._record(frozen_ints(frames), values)
+        return values, images
+
+    def relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        values, logits = self._send("relevance_and_logits", frames)
+        self._record(frozen_ints(frames), values)
+        return values, logits
+
+    def scan(self, frames: IntArray) -> FloatArray:
+        values: FloatArray = self._send("scan", frames)
+        self._is_scanned[frozen_ints(frames)] = True
+        return values
+
+    def _send(self, method: str, frames: IntArray, **keywords: Any) -> Any:
+        return _exchange(self._line, {"pull": method, "keywords": keywords}, frozen_ints(frames).tobytes())
+
+
+class PipeModel:
+    """A model whose every question goes over `line`; the model at the other end checks and counts."""
+
+    def __init__(self, line: Connection) -> None:
+        self._line = line
+
+    def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = MAX_TOKENS) -> str:
+        return cast(str, self._send("ask", text, images, max_tokens=max_tokens))
+
+    def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
+        return cast(FloatArray, self._send("yes", text, images))
+
+    def _send(self, method: str, text: str, images: Sequence[Picture], **keywords: Any) -> Any:
+        text, images = checked_question(text, images)
+        shapes = [image.shape for image in images]
+        message = {"pull": method, "text": text, "shapes": shapes, "keywords": keywords}
+        return _exchange(self._line, message, b"".join(image.tobytes() for image in images))
+
+
+def _exchange(line: Connection, message: Mapping[str, Any], data: bytes) -> Any:
+    """Send `message` and `data`, and return the answer of the other end.
+
+    Raises:
+        FocusEvalError: the error that the other end raised.
+    """
+    line.send_bytes(json.dumps(message, default=int).encode())  # NumPy's integers
+    line.send_bytes(data)
+    answer, error = line.recv()
+    if error is not None:
+        raise error_from_texts(*error)
+    return answer
+
+
+def _refuse_pull(frames: IntArray) -> FloatArray:
+    raise broken("ledger", f"{frames.size} frames pulled past the ledger; pull through request.ledger alone")

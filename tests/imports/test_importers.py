@@ -1,0 +1,321 @@
+"""Published selection files: the real ones, each shape, and what each refuses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from focus_eval.benchmarks.registry import read_annotations
+from focus_eval.core.errors import FocusEvalError, InvalidInput, SelectionMismatch
+from focus_eval.core.types import Question, VideoInfo
+from focus_eval.imports import ImportedSelection, load_selections, selections_hash
+from focus_eval.rows.records import RowWriter, SelectionRow
+
+
+def questions(*ids, video=None, seconds=100.0):
+    return [
+        Question(
+            benchmark="longvideobench",
+            id=name,
+            query=f"what is in {name}?",
+            options=("a", "b"),
+            video=video or f"{name}.mp4",
+            answer="A",
+            duration_seconds=seconds,
+        )
+        for name in ids
+    ]
+
+
+def written(folder, value, name="selected.json"):
+    path = folder / name
+    path.write_text(json.dumps(value))
+    return path
+
+
+def row(question_id, keyframes, *, sampler="focus", **fields):
+    values = {
+        "benchmark": "longvideobench",
+        "question_id": question_id,
+        "video": f"{question_id}.mp4",
+        "query": "q",
+        "selection_id": f"id-{sampler}",
+        "sampler": sampler,
+        "options": {"alpha": 0.25},
+        "encoder": "recorded",
+        "encoder_revision": "1",
+        "k": len(keyframes),
+        "seed": 0,
+        "bucket": "short",
+        "duration_seconds": 100.0,
+        "n_frames": 3000,
+        "fps": 30.0,
+        "keyframes": list(keyframes),
+        "times_seconds": [frame / 30.0 for frame in keyframes],
+    }
+    return SelectionRow(**{**values, **fields})
+
+
+def write_rows(path, rows):
+    writer = RowWriter(path)
+    for item in rows:
+        writer.write(item)
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "annotations", "file", "kind", "n", "max_frames"),
+    [
+        ("longvideobench", "lvb_val.json", "aks_longvideobench_blip_64.json", "aks", 1337, 64),
+        ("videomme", "videomme.json", "aks_videomme_blip_64.json", "aks", 2700, 64),
+        ("longvideobench", "lvb_val.json", "qca_longvideobench_64.json", "qca", 1337, 64),
+        ("longvideobench", "lvb_val.json", "wfs_longvideobench_16.json", "wfs", 1337, 16),
+    ],
+)
+def test_the_real_files_are_recognised_and_read(shared, benchmark, annotations, file, kind, n, max_frames):
+    benchmark_questions = read_annotations(benchmark, shared(f"data/{annotations}"))
+    selections = load_selections(shared(f"data/{file}"), questions=benchmark_questions)
+    assert {selection.sampler for selection in selections.values()} == {kind}
+    assert len(selections) == n
+    assert max(selection.n_keyframes for selection in selections.values()) == max_frames
+    raw = json.loads(shared(f"data/{file}").read_text())
+    for number, question in enumerate(benchmark_questions):
+        values = raw[question.id] if kind == "qca" else raw[number]
+        values = values["keyframe_indices"] if kind == "wfs" else values
+        assert list(selections[question.id].keyframes) == values
+        assert selections[question.id].video == question.video
+
+
+def test_a_list_by_row_of_another_benchmark_is_refused(shared):
+    benchmark_questions = read_annotations("longvideobench", shared("data/lvb_val.json"))
+    with pytest.raises(SelectionMismatch, match="2700 rows for 1337 questions"):
+        load_selections(shared("data/aks_videomme_blip_64.json"), questions=benchmark_questions)
+
+
+def test_a_list_by_row_shifted_by_one_is_refused(shared, tmp_path):
+    from focus_eval.benchmarks.registry import read_rates
+
+    benchmark_questions = read_annotations("longvideobench", shared("data/lvb_val.json"))
+    fps = {key: float(rate.fps) for key, rate in read_rates(shared("data/lvb_val_fps.csv")).items()}
+    rows = json.loads(shared("data/aks_longvideobench_blip_64.json").read_text())
+    path = written(tmp_path, rows[1:] + rows[:1])
+    with pytest.raises(SelectionMismatch, match=r"selected.json: row \d+ .*asked, the video has"):
+        load_selections(path, format="aks", questions=benchmark_questions, fps=fps)
+
+
+def test_seconds_read_as_frames_are_refused(shared, tmp_path):
+    benchmark_questions = read_annotations("longvideobench", shared("data/lvb_val.json"))
+    whole = [[int(asked_question.duration_seconds * i / 8) for i in range(8)] for asked_question in benchmark_questions]
+    with pytest.raises(SelectionMismatch, match=r"row 0 \(86CxyhFV9MI_0\).*these are seconds"):
+        load_selections(written(tmp_path, whole), format="aks", questions=benchmark_questions)
+    read = load_selections(written(tmp_path, whole), format="aks", questions=benchmark_questions, unit="seconds")
+    assert read["86CxyhFV9MI_0"].times_seconds[1] == int(190.16 / 8)
+    assert read == load_selections(written(tmp_path, whole), format="aks:unit=seconds", questions=benchmark_questions)
+
+
+def test_a_fraction_is_no_frame(tmp_path):
+    path = written(tmp_path, [[0, 30], [1.5, 2.5]])
+    with pytest.raises(SelectionMismatch, match=r"selected.json: row 1 \(b\): 1.5 is not a frame index.*seconds"):
+        load_selections(path, questions=questions("a", "b"))
+
+
+def test_frames_read_as_seconds_are_refused(tmp_path):
+    data = {"a.mp4": [{"question_id": "a", "question": "q", "frames": [100, 2000]}]}
+    with pytest.raises(SelectionMismatch, match=r"video 'a.mp4', entry 0 \(a\): 2000 s asked.*are these frames"):
+        load_selections(written(tmp_path, data), questions=questions("a"))
+
+
+def test_bolt_goes_by_video_and_states_seconds(tmp_path):
+    data = {
+        "v": [
+            {"question_id": "a", "question": "what is in a?", "frames": [0.0, 12.5, 12.5]},
+            {"question_id": "b", "question": "what is in b?", "frames": [3.0, 99.96]},
+        ]
+    }
+    selections = load_selections(written(tmp_path, data), questions=questions("a", "b", video="v.mp4"))
+    assert selections["a"].times_seconds == (0.0, 12.5, 12.5)
+    assert selections["a"].frames_in(VideoInfo(3000, 30.0)) == (0, 375, 375)
+    assert selections["b"].frames_in(VideoInfo(3000, 30.0)) == (90, 2999)
+
+
+def test_bolts_questions_without_ids_are_told_apart_by_their_text(tmp_path):
+    data = {"v": [{"question_id": "v.mp4", "question": f"what is in {name}?", "frames": [1.0]} for name in "ab"]}
+    assert list(load_selections(written(tmp_path, data), questions=questions("a", "b", video="v.mp4"))) == ["a", "b"]
+    with pytest.raises(SelectionMismatch, match="appears twice"):
+        load_selections(written(tmp_path, data))
+
+
+def test_frames_by_video_go_to_all_its_questions(tmp_path):
+    benchmark_questions = [*questions("a", "b", video="v.mp4"), *questions("c")]
+    selections = load_selections(
+        written(tmp_path, {"v": [0, 2000], "c": [2500]}), format="qca", questions=benchmark_questions
+    )
+    assert {key: selection.keyframes for key, selection in selections.items()} == {
+        "a": (0, 2000),
+        "b": (0, 2000),
+        "c": (2500,),
+    }
+
+
+def test_a_field_of_another_name_is_found_when_named(tmp_path):
+    rows = [{"id": "a", "chosen": [1, 2]}]
+    with pytest.raises(SelectionMismatch, match=r"no field of frames.*has: chosen, id"):
+        load_selections(written(tmp_path, rows))
+    assert load_selections(written(tmp_path, rows), options={"field": "chosen"})["a"].keyframes == (1, 2)
+
+
+def test_an_unknown_question_and_a_missing_one_are_named(tmp_path):
+    with pytest.raises(SelectionMismatch, match="'z' is not a question of this benchmark"):
+        load_selections(written(tmp_path, {"a": [1], "z": [2]}), questions=questions("a"))
+    with pytest.raises(SelectionMismatch, match="1 selections for 2 questions, the first without is 'b'"):
+        load_selections(written(tmp_path, {"a": [1]}), questions=questions("a", "b"))
+    assert list(load_selections(written(tmp_path, {"a": [1]}), questions=questions("a", "b"), allow_missing=True)) == [
+        "a"
+    ]
+
+
+def test_a_question_written_twice_is_refused(tmp_path):
+    path = tmp_path / "twice.json"
+    path.write_text('{"a": [1, 2], "b": [3], "a": [4]}')
+    with pytest.raises(InvalidInput, match="the key 'a' is written twice"):
+        load_selections(path, questions=questions("a", "b"))
+
+
+def test_an_empty_row_is_no_selection(tmp_path):
+    path = written(tmp_path, [[0, 30], []])
+    with pytest.raises(SelectionMismatch, match=r"row 1 \(b\): no frames chosen"):
+        load_selections(path, questions=questions("a", "b"))
+    assert list(load_selections(path, questions=questions("a", "b"), allow_missing=True)) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([[3, 1]], "frames must ascend"),
+        ([[-1, 1]], "below 0"),
+        ([["x"]], "'x' is not a number"),
+        ([[True]], "True is not a number"),
+        ([[float("nan")]], "nan is not a number"),
+    ],
+)
+def test_frames_that_are_none_are_refused_with_their_row(tmp_path, value, message):
+    with pytest.raises(SelectionMismatch, match=f"selected.json: row 0.*{message}"):
+        load_selections(written(tmp_path, value), questions=questions("a"))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "[1, 2]", '"x"', "[[1], {}]"])
+def test_a_file_of_no_known_kind_is_one_line(tmp_path, text):
+    path = tmp_path / "odd.json"
+    path.write_text(text)
+    with pytest.raises(FocusEvalError) as caught:
+        load_selections(path, questions=questions("a"))
+    assert "odd.json" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_list_by_row_needs_the_questions(tmp_path):
+    with pytest.raises(SelectionMismatch, match="follows the order of the annotation"):
+        load_selections(written(tmp_path, [[1, 2]]))
+
+
+def test_an_unknown_format_names_the_nearest(tmp_path):
+    with pytest.raises(InvalidInput, match="did you mean 'bolt'"):
+        load_selections(tmp_path / "x.json", format="bold")
+
+
+def test_a_frame_past_the_probed_end_is_refused_at_replay():
+    item = ImportedSelection(question_id="a", sampler="aks", keyframes=(0, 299, 300), location="f.json: row 7")
+    with pytest.raises(SelectionMismatch, match=r"f.json: row 7 \(a\): frame 300 asked, video has 300"):
+        item.frames_in(VideoInfo(300, 30.0))
+    late = ImportedSelection(question_id="a", sampler="bolt", times_seconds=(1.0, 10.5))
+    with pytest.raises(SelectionMismatch, match=r"10.5 s asked, video has 10.00 s"):
+        late.frames_in(VideoInfo(300, 30.0))
+
+
+def test_our_rows_are_read_from_lines_and_from_a_runs_folder(tmp_path):
+    rows = [row("a", [1, 50]), row("b", [2, 60, 2999])]
+    write_rows(tmp_path / "run" / "selections" / "w0.jsonl", rows[:1])
+    write_rows(tmp_path / "run" / "selections" / "w1.jsonl", rows[1:])
+    for path in (tmp_path / "run", tmp_path / "run" / "selections"):
+        selections = load_selections(path, questions=questions("a", "b"))
+        assert {key: selection.keyframes for key, selection in selections.items()} == {"a": (1, 50), "b": (2, 60, 2999)}
+        assert selections["a"].sampler == "focus"
+
+
+def test_rows_of_two_samplers_need_a_name(tmp_path):
+    path = write_rows(tmp_path / "rows.jsonl", [row("a", [1]), row("a", [2], sampler="topk")])
+    with pytest.raises(SelectionMismatch, match=r"rows of 2 samplers \(focus id-focus, topk id-topk\)"):
+        load_selections(path)
+    assert load_selections(path, options={"sampler": "topk"})["a"].keyframes == (2,)
+    with pytest.raises(SelectionMismatch, match="no rows of 'aks'; there are: focus, topk"):
+        load_selections(path, options={"sampler": "aks"})
+
+
+def test_an_error_row_is_no_selection(tmp_path):
+    path = write_rows(tmp_path / "rows.jsonl", [row("a", [1]), row("b", [], error="b.mp4: no such file")])
+    with pytest.raises(SelectionMismatch, match=r"line 2 \(b\): no selection, b.mp4: no such file"):
+        load_selections(path)
+    assert list(load_selections(path, allow_missing=True)) == ["a"]
+
+
+def test_a_line_that_was_being_written_is_no_row(tmp_path):
+    path = write_rows(tmp_path / "run" / "rows.jsonl", [row("a", [1])])
+    with open(path, "a") as file:
+        file.write('{"question_id": "b", "keyfr')
+    assert list(load_selections(tmp_path / "run")) == ["a"]
+    with pytest.raises(InvalidInput, match=r"rows.jsonl:2: cut off here, 1 lines are whole"):
+        load_selections(path)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_last_line_without_its_end_is_a_row(tmp_path, packed):
+    text = "\ufeff" + "\r\n".join(json.dumps({"question_id": key, "keyframes": [1, 2]}) for key in "ab")
+    path = tmp_path / ("rows.jsonl.gz" if packed else "rows.jsonl")
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    assert list(load_selections(path, questions=questions("a", "b"))) == ["a", "b"]
+
+
+def test_the_hash_sees_frames_and_nothing_else():
+    item = ImportedSelection(question_id="a", sampler="aks", keyframes=(1, 2), location="here")
+    elsewhere = ImportedSelection(question_id="a", sampler="aks", keyframes=(1, 2), location="there")
+    selection = ImportedSelection(question_id="a", sampler="aks", keyframes=(1, 3))
+    assert selections_hash({"a": item}) == selections_hash({"a": elsewhere}) != selections_hash({"a": selection})
+
+
+def test_a_finished_run_is_read_from_its_parquet_files(tmp_path):
+    from focus_eval.rows.store import compact
+
+    part = tmp_path / "run" / "selections" / "focus-k3"
+    write_rows(part / "rows-0.jsonl", [row("b", [2, 60, 2999]), row("a", [1, 50])])
+    first_load = load_selections(tmp_path / "run")
+    compact(part, SelectionRow, ["a", "b"])
+    assert sorted(path.name for path in part.iterdir()) == ["costs.parquet", "rows.parquet"]
+    assert load_selections(tmp_path / "run") == first_load
+    assert load_selections(part / "rows.parquet") == first_load
+
+
+def test_a_format_with_options_is_one_text(tmp_path):
+    rows = [{"id": "a", "chosen": [1, 2], "frames": [3]}]
+    assert load_selections(written(tmp_path, rows), format="wfs:field=chosen")["a"].keyframes == (1, 2)
+    with pytest.raises(InvalidInput, match=r"option of selection format 'wfs': 'feild'; did you mean 'field'"):
+        load_selections(written(tmp_path, rows), format="wfs:feild=chosen")
+    with pytest.raises(InvalidInput, match="option 'field' of 'wfs' is given twice"):
+        load_selections(written(tmp_path, rows), format="wfs:field=chosen", options={"field": "frames"})
+
+
+def test_an_option_of_another_format_is_refused_not_ignored(tmp_path):
+    with pytest.raises(InvalidInput, match="unknown option of selection format 'qca': 'sampler'"):
+        load_selections(written(tmp_path, {"a": [1]}), options={"sampler": "focus"})
+
+
+def test_a_file_that_two_formats_claim_needs_its_format_named(tmp_path, monkeypatch):
+    from focus_eval.imports.bolt import BoltFormat
+
+    monkeypatch.setattr(BoltFormat, "detects", lambda self, source: True)
+    path = written(tmp_path, {"a": [1]})
+    with pytest.raises(SelectionMismatch, match="looks like bolt and qca; name its format"):
+        load_selections(path)
+    assert load_selections(path, format="qca")["a"].keyframes == (1,)

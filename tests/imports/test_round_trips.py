@@ -1,0 +1,110 @@
+"""A selection that goes out and comes back is the same selection."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from focus_eval.benchmarks.registry import read_annotations
+from focus_eval.core.errors import SelectionMismatch
+from focus_eval.imports import (
+    ImportedSelection,
+    load_selections,
+    write_parquet,
+    write_selections,
+)
+from focus_eval.rows.store import JSON_COLUMNS
+from tests.imports.test_importers import questions, row, write_rows
+
+
+@pytest.fixture
+def own_rows(tmp_path):
+    clips = [[0, 1500, 5, 0.25, 0.125, True], [1500, 3000, 0, None, None, False]]
+    pulls = {"pulled_frames": [40, 10, 90], "pulled_relevance": [0.1, 0.7, 0.3], "clips": clips}
+    rows = [row("a", [1, 50], **pulls), row("b", [2, 60, 2999])]
+    return load_selections(write_rows(tmp_path / "rows" / "own_rows.jsonl", rows))
+
+
+@pytest.mark.parametrize("file", ["aks_longvideobench_blip_64.json", "qca_longvideobench_64.json"])
+def test_published_frames_survive_parquet_and_both_formats(shared, tmp_path, file):
+    benchmark_questions = read_annotations("longvideobench", shared("data/lvb_val.json"))
+    first = load_selections(shared(f"data/{file}"), questions=benchmark_questions)
+    write_parquet(first, tmp_path / "selections.parquet")
+    assert load_selections(tmp_path / "selections.parquet") == first
+    for kind in ("aks", "focus"):
+        folder = tmp_path / kind
+        write_selections(first, folder / "selected_frames.json", format=kind, questions=benchmark_questions)
+        reloaded = load_selections(folder / "selected_frames.json", format=kind, questions=benchmark_questions)
+        assert {key: selection.keyframes for key, selection in reloaded.items()} == {
+            key: selection.keyframes for key, selection in first.items()
+        }
+
+
+def test_an_aks_file_comes_back_as_it_was(shared, tmp_path):
+    benchmark_questions = read_annotations("videomme", shared("data/videomme.json"))
+    path = shared("data/aks_videomme_blip_64.json")
+    write_selections(
+        load_selections(path, questions=benchmark_questions),
+        tmp_path / "out.json",
+        format="aks",
+        questions=benchmark_questions,
+    )
+    assert json.loads((tmp_path / "out.json").read_text()) == json.loads(path.read_text())
+
+
+def test_rows_survive_the_focus_format_with_pulls_and_arms(own_rows, tmp_path):
+    benchmark_questions = questions("a", "b")
+    write_selections(own_rows, tmp_path / "selected_frames.json", format="focus", questions=benchmark_questions)
+    reloaded = load_selections(tmp_path, questions=benchmark_questions)
+    for key, selection in reloaded.items():
+        assert selection.location.startswith("selected_frames.json")
+        assert selection.sampler == "focus"
+        for name in ("keyframes", "k", "n_frames", "fps", "pulled_frames", "pulled_relevance", "clips"):
+            assert getattr(selection, name) == getattr(own_rows[key], name), name
+
+
+def test_focuss_own_details_become_pulls_and_half_open_arms(own_rows, tmp_path):
+    benchmark_questions = questions("a", "b")
+    write_selections(own_rows, tmp_path / "selected_frames.json", format="focus", questions=benchmark_questions)
+    details = json.loads((tmp_path / "sampling_details.json").read_text())
+    for entry in details:
+        del entry["focus_eval"]
+    (tmp_path / "sampling_details.json").write_text(json.dumps(details))
+    loaded = load_selections(tmp_path, questions=benchmark_questions)["a"]
+    assert loaded.clips == ((0, 1500, 5, 0.25, 0.125, True), (1500, 3000, 0, None, None, False))
+    assert loaded.pulled_frames == (40, 10, 90)
+
+
+def test_details_that_belong_to_other_frames_are_refused(own_rows, tmp_path):
+    benchmark_questions = questions("a", "b")
+    write_selections(own_rows, tmp_path / "selected_frames.json", format="focus", questions=benchmark_questions)
+    (tmp_path / "selected_frames.json").write_text("[[1, 51], [2, 60, 2999]]")
+    with pytest.raises(SelectionMismatch, match=r"sampling_details.json: row 0 \(a\): its final frames are not"):
+        load_selections(tmp_path, questions=benchmark_questions)
+
+
+def test_rows_survive_parquet_whole(own_rows, tmp_path):
+    write_parquet(own_rows, tmp_path / "own_rows.parquet")
+    assert load_selections(tmp_path / "own_rows.parquet") == own_rows
+
+
+def test_whole_rows_in_parquet_are_read(own_rows, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    lines = [json.loads(line) for line in (tmp_path / "rows" / "own_rows.jsonl").read_text().splitlines()]
+    for values in lines:
+        for name in set(JSON_COLUMNS) & set(values):
+            values[name] = json.dumps(values[name])
+    pq.write_table(pa.Table.from_pylist(lines), tmp_path / "whole.parquet")
+    assert load_selections(tmp_path / "whole.parquet") == own_rows
+
+
+def test_an_export_needs_every_question_and_frames(own_rows, tmp_path):
+    with pytest.raises(SelectionMismatch, match=r"row 2 \(c\): no selection"):
+        write_selections(own_rows, tmp_path / "x.json", format="aks", questions=questions("a", "b", "c"))
+    in_seconds = {"a": ImportedSelection(question_id="a", sampler="bolt", times_seconds=(1.0,))}
+    with pytest.raises(SelectionMismatch, match="a: chosen in seconds"):
+        write_selections(in_seconds, tmp_path / "x.json", format="aks", questions=questions("a"))
+    assert not (tmp_path / "x.json").exists()
