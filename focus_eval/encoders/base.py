@@ -31,34 +31,35 @@ _NO_COUNTS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Encoder:
-    """Gives relevance in [0, 1], in one of two ways.
+    """Base class of encoders: gives relevance in [0, 1], in one of two ways.
 
-    An encoder of pixels has `embed`, the image tower, which does not know the query, and `relevance`: the questions of
-    one video share the first step. What `embed` returns is the encoder's own (an array `(n, d)`, or image tokens on a
-    device) and is handed back unread. An encoder with `reads_frames = False` has `relevance_of` instead: it knows
-    relevance by frame index, so that no frame is read, nothing is stored and no forward is counted.
+    An encoder of pixels has `embed`, the image tower, which does not know the query, and `relevance`, so that the
+    questions of a video share the first step. The features that `embed` returns may be anything (an array `(n, d)`,
+    image tokens on a device); the caller only stores them and hands them back. An encoder with `reads_frames = False`
+    has `relevance_of` instead: it knows relevance by frame index, so that no frame is read, nothing is stored and no
+    forward is counted.
 
     Options are the keywords of the constructor. All else has a default that suits most encoders.
 
     Class attributes, read without importing the file (write literals):
         name: the registered name, e.g. "offline", "blip".
-        extra: the extra of this package that brings what the encoder imports; "" for none.
+        extra: the extra of this package that installs what the encoder imports; "" for none.
         needs_gpu: False for an encoder that runs well on a processor.
         model_type: `model_type` that a checkpoint's configuration must state, one or several;
             "" for an encoder without checkpoints.
-        default_checkpoint: name of the checkpoint that is loaded where none is named.
+        default_checkpoint: name of the checkpoint that is loaded if none is named.
         checkpoints: published checkpoints by name (see `weights.Checkpoint`).
         reads_frames: True if relevance comes from pixels.
         stores_embeddings: True if `embed` gives a float32 array `(n, d)` small enough to keep on disk; otherwise only
             relevance is stored.
-        embedding_size: d, where it is the same for all options; 0 otherwise.
+        embedding_size: d if it is the same for all options; 0 otherwise.
         embeds_independently: True if a frame gets the same bits in any batch; equal frames are then embedded once.
 
     Attributes:
-        revision: what identifies the weights and every option that can change a number, as one readable line.
+        revision: the weights and every option that can change a number, as one readable line.
         device: torch's name of the device in use, e.g. "cuda:0".
         gmacs: 10^9 multiply-adds by part of the model: "image" and "keys" once a frame, "fusion" once a frame and
-            question (see `encoders.cost`); {} where they are not known.
+            question (see `encoders.cost`); {} if they are not known.
         recoveries: number of failures recovered from so far, by kind (memory, half precision).
         fills_batches: True if frames of several videos should share a batch, as a GPU needs it.
         batch_size: frames of a full batch now; less after one did not fit into memory.
@@ -164,7 +165,7 @@ class Encoder:
 
 
 def checked_frames(frames: Pixels) -> Pixels:
-    """Return `frames` as they are, if they are RGB uint8 `(n, height, width, 3)` with at least one pixel each.
+    """Return `frames` unchanged after checking that they are RGB uint8 `(n, height, width, 3)`, n >= 0, no side 0.
 
     Raises:
         InvalidInput: another type or shape.

@@ -1,8 +1,8 @@
 """Scores frames with BLIP's image-text matching head, as LAVIS computes it.
 
-Relevance is the softmax of the two matching logits, the "match" one (Li et al. 2022, "BLIP", section 3.2), on
-transformers' `BlipForImageTextRetrieval`. The image tower does not know the question: `embed` gives its image
-tokens, and the text encoder attends to them, for several questions of a video at once.
+Relevance is the softmax probability of "match" (Li et al. 2022, "BLIP", section 3.2), computed with transformers'
+`BlipForImageTextRetrieval`. `embed` returns image tokens, which do not depend on the question; the text encoder attends
+to them, for several questions of a video at once.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _BLANK_RUNS = re.compile(r"\s{2,}")
 
 @dataclass(frozen=True, kw_only=True)
 class BlipRules:
-    """How text and image reach the model, and what its configuration must say.
+    """Preparation of text and image, and settings that override those of the model's configuration.
 
     Args:
         first_token: id put in place of `[CLS]`; LAVIS' `[ENC]` is not in transformers' vocabulary. None: `[CLS]`.
         caption: clean the text as LAVIS' `blip_caption` does.
         max_tokens: longest text with both ends; None: no cut.
-        text_heads: attention heads of the text encoder as trained; None: what `config.json` says (8 by default,
-            and in the first published configurations, which load without a word and are wrong).
-        vision_eps: epsilon of the image tower's layer norms as trained; None: what `config.json` says (1e-5).
+        text_heads: attention heads of the text encoder as trained; None: as in `config.json`. The first published
+            configurations state 8, which is wrong and loads without a warning.
+        vision_eps: epsilon of the image tower's layer norms as trained; None: as in `config.json` (1e-5).
         resize: "pil": width, then height, each by Pillow; "torchvision": transformers' image processor.
     """
 
@@ -68,7 +68,7 @@ TRANSFORMERS = BlipRules(
 
 
 def clean_caption(text: str) -> str:
-    r"""Return `text` cleaned like LAVIS' `blip_caption` does.
+    """Return `text` cleaned as LAVIS' `blip_caption` does.
 
     Lower case; each of `. ! " ( ) * # : ; ~` becomes a blank; runs of two or more blanks become one; the ends are
     stripped; the first 50 words, counted between single spaces, stay. `?`, `,`, `'` and `-` stay.
@@ -84,7 +84,7 @@ def clean_caption(text: str) -> str:
 
 
 def use_fused_attention(model: Any) -> None:
-    """Replace the attention of a `BlipForImageTextRetrieval` in place; weights and names stay as they are."""
+    """Replace the attention functions of a `BlipForImageTextRetrieval` in place by fused ones; weights stay."""
     for layer in model.vision_model.encoder.layers:
         layer.self_attn.forward = MethodType(_attend_image, layer.self_attn)
     for layer in model.text_encoder.encoder.layer:
@@ -143,7 +143,7 @@ _MAX_KEPT_BYTES = 2 << 30
 
 @dataclass
 class _ImageKeys:
-    """Keys and values of the frames of `features`, of each layer, by part of the frames."""
+    """Keys and values that every text layer computed from the image tokens `features`, by part of the frames."""
 
     features: torch.Tensor
     by_part: dict[Any, list[tuple[torch.Tensor, torch.Tensor]]] = field(default_factory=dict)
@@ -155,8 +155,8 @@ class BlipOptions(EncoderOptions):
     """Options of BLIP.
 
     Args:
-        preprocess: "lavis", what FOCUS and AKS ran; "hf", transformers' own defaults of text and image.
-        text_heads: attention heads of the text encoder as trained; "hf" takes what the configuration says.
+        preprocess: "lavis", as FOCUS and AKS ran it; "hf", transformers' own defaults of text and image.
+        text_heads: attention heads of the text encoder as trained; "hf" reads them from the configuration.
     """
 
     preprocess: Literal["lavis", "hf"] = "lavis"
@@ -169,7 +169,6 @@ class BlipOptions(EncoderOptions):
 
     @property
     def rules(self) -> BlipRules:
-        """How text and image reach the model."""
         return BlipRules(text_heads=self.text_heads) if self.preprocess == "lavis" else TRANSFORMERS
 
 
@@ -205,12 +204,10 @@ class BlipScorer(MatchingScorer):
     options: BlipOptions
 
     def load_model(self, located: Located) -> Any:
-        """Return the checkpoint's model, configured by the rules."""
         self.rules = self.options.rules
         return load_model(located.folder, self.rules, label=located.identity)
 
     def read_image_rules(self, folder: Path) -> ImageRules:
-        """Return size and colour of the input as the checkpoint in `folder` states them."""
         return _image_rules(_config(folder, self.rules))
 
     def load_text(self, located: Located) -> None:
@@ -220,12 +217,10 @@ class BlipScorer(MatchingScorer):
 
     @classmethod
     def settings(cls, options: BlipOptions) -> dict[str, Any]:
-        """Return the rules as parts of `revision`."""
         return _settings(options.rules)
 
     @classmethod
     def gmacs_in(cls, folder: Path, options: BlipOptions) -> dict[str, float]:
-        """Return the `gmacs` of the checkpoint in `folder`; loads no weights."""
         return blip_gmacs(_config(folder, options.rules), _max_text_tokens(options.rules))
 
     @classmethod
@@ -239,7 +234,7 @@ class BlipScorer(MatchingScorer):
         options: BlipOptions | None = None,
         image_processor: Any = None,
     ) -> BlipScorer:
-        """Return a scorer on a `BlipForImageTextRetrieval` made elsewhere, for benchmarks on random weights."""
+        """Return a scorer on a `BlipForImageTextRetrieval` made elsewhere; for benchmarks on random weights."""
         scorer = cls.__new__(cls)
         scorer._prepare_device(options or BlipOptions())
         scorer.rules = rules
@@ -291,18 +286,17 @@ class BlipScorer(MatchingScorer):
         return ids, encoded["attention_mask"]
 
     def count_tokens(self, query: str) -> int:
-        """Return the tokens of `query` with both ends before the cut to 35 (of its first 50 words, if it has more)."""
+        """Return the number of tokens of the cleaned `query`, both ends included, before the cut to `max_tokens`."""
         return len(self._tokenizer(self._clean_text(query))["input_ids"])
 
     def is_cut(self, query: str) -> bool:
-        """Return whether the text encoder sees only the start of `query`."""
         return self.rules.max_tokens is not None and self.count_tokens(query) > self.rules.max_tokens
 
     def _clean_text(self, text: str) -> str:
         return clean_caption(text) if self.rules.caption else text
 
     def _tokens_on_device(self, queries: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return token ids and mask on the device, tokenized once for all batches of frames."""
+        """Return token ids and mask on the device; cached, so that all batches of frames share them."""
         ids, mask = self.text_inputs(queries)
         return ids.to(self._torch_device), mask.to(self._torch_device)
 
@@ -321,7 +315,6 @@ class BlipScorer(MatchingScorer):
         return probability
 
     def close(self) -> None:
-        """Release weights and device memory."""
         self._keys = None
         self._tokens.cache_clear()
         super().close()
@@ -368,7 +361,7 @@ class BlipScorer(MatchingScorer):
 
 
 def _key_bytes(reader: Any, states: torch.Tensor) -> int:
-    """Return the bytes of one layer's keys and values of image tokens `(n, tokens, width)`."""
+    """Return the bytes of one layer's keys and values for image tokens `states`, `(n, tokens, width)`."""
     device = states.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
     n, tokens, _ = states.shape
@@ -409,12 +402,12 @@ def _image_rules(config: Any) -> ImageRules:
 
 
 def _max_text_tokens(rules: BlipRules) -> int:
-    """Return the tokens of the longest text; without a cut LAVIS' limit, which few questions exceed."""
+    """Return the length of the longest text in tokens; without a cut LAVIS' limit, which few questions exceed."""
     return rules.max_tokens or LAVIS_TOKENS
 
 
 def _settings(rules: BlipRules) -> dict[str, Any]:
-    """Return `rules` as parts of the revision: a preset, and the fields that differ from it."""
+    """Return `rules` as parts of the revision: the preset, and the fields that differ from it."""
     if rules == TRANSFORMERS:
         return {"preprocess": "hf"}
     changed = {name: value for name, value in asdict(rules).items() if value != getattr(LAVIS, name)}

@@ -1,7 +1,7 @@
 """Stores features of frames in memory, and recognises pictures that were embedded before.
 
-A still shot or a slide gives frame after frame of the same bytes, and a reader is shown frames that a sampler pulled
-before: their features are looked up by a hash of their pixels.
+A still shot or a slide repeats the same bytes frame after frame, and a model often sees frames that a sampler has
+pulled already. Their features are looked up by a hash of their pixels.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ from focus_eval.video.reader import Pixels
 class FeatureCache:
     """Keep features of frames in memory and drop the least recently used; tensors stay on their device.
 
-    May be used from several threads.
-
-    A frame of BLIP-large takes 577 x 1024 numbers: 2.25 MiB in fp32, 1.13 MiB in half precision.
+    Safe for threads. A frame of BLIP-large takes 577 x 1024 numbers: 2.25 MiB in fp32, 1.13 MiB in half precision.
 
     Args:
         max_bytes: most memory to hold, in bytes.
@@ -88,8 +86,8 @@ Features = NDArray[np.float32]
 class DuplicateCache:
     """Keep features of pictures by a hash of their pixels and drop the least recently used; safe for threads.
 
-    Only for a scorer that gives a picture the same bits whatever others are in its batch: what is looked up here
-    must be what would have been computed.
+    Only for an encoder whose features of a picture do not depend on the rest of the batch: a stored feature must equal
+    the one that would be computed.
 
     Args:
         max_pictures: most pictures to remember.
@@ -108,7 +106,7 @@ class DuplicateCache:
 
         Args:
             pictures: uint8, n along the first axis, at least one.
-            compute: the scorer's `embed`; called with each new picture once, or not at all.
+            compute: the encoder's `embed`; called at most once, with each new picture once.
         """
         hashes = [_hash(picture) for picture in pictures]
         with self._lock:

@@ -1,9 +1,9 @@
 """Counts an encoder's multiply-adds from the sizes that its checkpoint states.
 
-A matrix product `(n, k) x (k, m)` counts n k m; norms, activations and sums, below one per cent, are left out. The
-figures are in 10^9, by what they are paid for: "image" once a frame; "keys", a matching encoder's keys and values of
-the image, once a frame too, since no question changes them; "fusion" once a frame and question, for the longest text
-that the encoder reads. A text tower alone runs once a question and is not counted.
+A matrix product `(n, k) x (k, m)` counts n k m; norms, activations and sums, below one per cent, are left out. Costs
+are in 10^9 multiply-adds by part: "image" once a frame; "keys", a matching encoder's keys and values of the image, also
+once a frame, since all questions share them; "fusion" once a frame and question, for the longest text that the encoder
+reads. A text tower alone runs once a question and is not counted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def encoder_gmacs(encoder: Encoder | None) -> dict[str, float]:
 
 
 def selection_gmacs(encoder: Encoder | None, scan_encoder: Encoder | None = None) -> dict[str, float]:
-    """Return the main encoder's cost by part, with "scan_image", the scan encoder's sum, in 10^9 multiply-adds."""
+    """Return the main encoder's 10^9 multiply-adds by part, and the scan encoder's sum as "scan_image"."""
     return joint_gmacs(encoder_gmacs(encoder), encoder_gmacs(scan_encoder))
 
 
@@ -38,12 +38,12 @@ def joint_gmacs(main: Mapping[str, float], scanning: Mapping[str, float]) -> dic
 
 
 def relative_cost(scan_encoder: Encoder | None, encoder: Encoder | None) -> float | None:
-    """Return the cost of a frame of `scan_encoder` over an image of `encoder`; None if either is not known."""
+    """Return the cost of a scanned frame divided by that of an image of `encoder`; None if either is not known."""
     return scan_share(selection_gmacs(encoder, scan_encoder))
 
 
 def scan_share(gmacs: Mapping[str, float]) -> float | None:
-    """Return the cost of a scanned frame over an image of the main encoder, from a row's `gmacs`; None if not known."""
+    """Return the cost of a scanned frame over that of a main-encoder image, from a row's `gmacs`; None if unknown."""
     unit = forward_gmacs(gmacs)
     return gmacs["scan_image"] / unit if unit and "scan_image" in gmacs else None
 
@@ -79,7 +79,8 @@ def blip_gmacs(config: Any, n_tokens: int) -> dict[str, float]:
 def qwen3_vl_gmacs(config: Any, image_tokens: int, n_tokens: int) -> dict[str, float]:
     """Return the cost of Qwen3-VL: "image" tower, and "fusion", the language model over `n_tokens`, image included.
 
-    The tower's patches become one token in blocks; some of its layers are merged a second time for the language model.
+    Square blocks of patches become one token each. The outputs of `deepstack` layers of the tower pass through mergers
+    of their own and are counted too.
 
     Args:
         config: a `Qwen3VLConfig`.
@@ -101,7 +102,7 @@ def _in_gmacs(**macs: float) -> dict[str, float]:
 
 
 def _n_patches(vision: Any) -> int:
-    """Patches of an image: of its fixed size, or the most that a NaFlex checkpoint was trained on."""
+    """Return the number of patches of an image: from its fixed size, or the largest number of a NaFlex checkpoint."""
     return int(getattr(vision, "num_patches", None) or (vision.image_size // vision.patch_size) ** 2)
 
 
@@ -110,7 +111,7 @@ def _n_tokens(model_type: str, vision: Any) -> int:
 
 
 def _image_tower(model_type: str, vision: Any) -> int:
-    """Multiply-adds of one image in a vision transformer, its pooling head included."""
+    """Return the multiply-adds of one image in a vision transformer, its pooling head included."""
     width, mlp, tokens = vision.hidden_size, vision.intermediate_size, _n_tokens(model_type, vision)
     embedding = _n_patches(vision) * 3 * vision.patch_size**2 * width
     layers = vision.num_hidden_layers * _layer(tokens, width, mlp, is_gated=model_type in _GATED)
@@ -121,12 +122,12 @@ def _image_tower(model_type: str, vision: Any) -> int:
 
 
 def _layer(tokens: int, width: int, mlp: int, *, is_gated: bool = False) -> int:
-    """Multiply-adds of a transformer's layer: queries, keys, values and output; scores and sums; the MLP."""
+    """Return the multiply-adds of a transformer layer: projections, attention scores and sums, and the MLP."""
     return 4 * tokens * width**2 + 2 * tokens**2 * width + (3 if is_gated else 2) * tokens * width * mlp
 
 
 def _cross_attention(tokens: int, image_tokens: int, width: int) -> int:
-    """Multiply-adds of attention to `image_tokens` of another tower whose keys and values are computed already."""
+    """Return the multiply-adds of attention to `image_tokens` whose keys and values are computed already."""
     return 2 * tokens * width**2 + 2 * tokens * image_tokens * width
 
 

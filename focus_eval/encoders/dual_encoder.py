@@ -26,11 +26,10 @@ from focus_eval.video.reader import Pixels
 
 
 class DualEncoderScorer(TorchScorer):
-    """Base of the encoders with an image tower and a text tower that meet in one space.
+    """Base of the encoders with an image tower and a text tower that share an embedding space.
 
-    Images are resized and cut as `preprocessor_config.json` says, by Pillow, as transformers did when the published
-    runs were made; text is tokenized by the checkpoint's own tokenizer and cut at the text tower's positions.
-
+    Images are resized and cropped with Pillow by the rules of `preprocessor_config.json`, as transformers did when the
+    published runs were made. The checkpoint's own tokenizer reads the text, which is cut at the text tower's positions.
     Its options are those of `EncoderOptions`.
 
     Raises:
@@ -43,7 +42,7 @@ class DualEncoderScorer(TorchScorer):
     least_positions: ClassVar[int] = 1
 
     def load_text(self, located: Located) -> None:
-        """Load the tokenizer, and cache the queries' embeddings."""
+        """Load the tokenizer, and set up the cache of query embeddings."""
         self._positions = self.count_positions(self._model)
         if self._positions < self.least_positions:
             raise EncoderError(
@@ -57,34 +56,31 @@ class DualEncoderScorer(TorchScorer):
 
     @classmethod
     def gmacs_in(cls, folder: Path, options: Any) -> dict[str, float]:
-        """Return the `gmacs` of the checkpoint in `folder`; loads no weights."""
         return dual_encoder_gmacs(_config(folder))
 
     def count_positions(self, model: Any) -> int:
-        """Return how many tokens the text tower reads."""
+        """Return the number of tokens that the text tower reads."""
         return int(model.config.text_config.max_position_embeddings)
 
     def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], NDArray[np.float32]]:
-        """Queue image embeddings `(n, d)`, not normalised, on the processor."""
+        """Queue image embeddings `(n, d)`, not normalised; the result lies on the processor."""
         finish = self._queue(
             parts, lambda pixels: pooled_output(self.image_features(pixels)), dtype=torch.float32, to_host=True
         )
         return lambda: finish().numpy()
 
     def image_features(self, pixels: torch.Tensor) -> Any:
-        """Return what the image tower gives for pixel values `(n, 3, height, width)`."""
+        """Return the image tower's output for pixel values `(n, 3, height, width)`."""
         return self._image_features(pixel_values=pixels)
 
     def load_model(self, located: Located) -> Any:
-        """Return the checkpoint's model, both towers."""
         return _load_model(located.folder, located.identity)
 
     def load_tokenizer(self, located: Located) -> Any:
-        """Return the checkpoint's tokenizer."""
         return load_tokenizer(located.folder)
 
     def clean_text(self, text: str) -> str:
-        """Return `text` as the tokenizer gets it."""
+        """Return `text` as it is given to the tokenizer."""
         return text
 
     def relevance(self, features: NDArray[np.float32], query: str) -> FloatArray:
@@ -101,7 +97,7 @@ class DualEncoderScorer(TorchScorer):
     def logits(self, features: NDArray[np.float32], query: str) -> FloatArray:
         """Return the dot product of the embeddings as the towers give them, not normalised, shape `(n,)`.
 
-        That is what Q-Frame divides by its temperature; cosines would all be within a tenth of each other.
+        Q-Frame divides these by its temperature; cosines would all lie within a tenth of each other.
         """
         product: FloatArray = (features.astype(np.float64) * self._query_features(query)).sum(axis=1)
         return product
@@ -113,15 +109,14 @@ class DualEncoderScorer(TorchScorer):
         return images, text / np.linalg.norm(text)
 
     def count_tokens(self, query: str) -> int:
-        """Return the tokens of `query` with both ends, before any cut."""
+        """Return the number of tokens of `query`, both ends included, before any cut."""
         return len(self._tokenizer(self.clean_text(query))["input_ids"])
 
     def is_cut(self, query: str) -> bool:
-        """Return whether the text tower sees only the start of `query`."""
         return self.count_tokens(query) > self._positions
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
-        """Return the tokenizer's output for `texts` as the text tower gets it; no mask where padding is attended to."""
+        """Return the text tower's inputs for `texts`; without a mask if the tower attends to padding."""
         encoded = self._tokenizer(
             [self.clean_text(text) for text in texts],
             padding=self.text_padding,
@@ -132,7 +127,6 @@ class DualEncoderScorer(TorchScorer):
         return {"input_ids": encoded["input_ids"]} if self.text_padding == "max_length" else dict(encoded)
 
     def close(self) -> None:
-        """Release weights and device memory."""
         self._image_features = None
         super().close()
 
@@ -206,9 +200,9 @@ class MetaClip2Scorer(DualEncoderScorer):
 class Aimv2Scorer(DualEncoderScorer):
     """AIMv2 (Fini et al. 2025), the "lit" weights: the only ones published with a text tower.
 
-    The text tower was trained with causal attention. transformers 5 leaves the mask of a single text without padding
-    to a kernel that is then called as not causal, so that the same text has another embedding alone than in a batch;
-    the text tower runs with plain ("eager") attention here, which always gets the mask.
+    The text tower was trained with causal attention. transformers 5 passes a single text without padding to a kernel
+    without the causal mask, so that the text gets another embedding alone than in a batch. With plain ("eager")
+    attention, used here, the mask is always applied.
     """
 
     name: ClassVar[str] = "aimv2"
@@ -224,14 +218,13 @@ class Aimv2Scorer(DualEncoderScorer):
     }
 
     def load_model(self, located: Located) -> Any:
-        """Return the checkpoint's model, the text tower with plain attention."""
         model = super().load_model(located)
         model.text_model.set_attn_implementation("eager")
         return model
 
 
 class SiglipScorer(DualEncoderScorer):
-    """SigLIP (Zhai et al. 2023): so400m or any other. For SigLIP 2 see `siglip2`: its text is prepared differently.
+    """SigLIP (Zhai et al. 2023): so400m or any other. SigLIP 2, whose text is prepared differently, is `siglip2`.
 
     Raises:
         EncoderError: also for a SigLIP 2 of fixed resolution, whose configuration says "siglip" too.
@@ -251,7 +244,6 @@ class SiglipScorer(DualEncoderScorer):
     text_padding: ClassVar[str] = "max_length"
 
     def load_tokenizer(self, located: Located) -> Any:
-        """Return SigLIP's own tokenizer."""
         tokenizer = super().load_tokenizer(located)
         if type(tokenizer).__name__ != "SiglipTokenizer":
             raise EncoderError(
@@ -284,7 +276,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def pooled_output(output: Any) -> torch.Tensor:
-    """Return the embedding from what transformers gives: the tensor itself before version 5, an output object since."""
+    """Return the embedding in a model's output: the tensor itself before transformers 5, an output object since."""
     pooled: torch.Tensor = getattr(output, "pooler_output", output)
     return pooled
 
@@ -297,7 +289,7 @@ def pooled_output(output: Any) -> torch.Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class NaflexRules(ImageRules):
-    """Input of a NaFlex model: as many whole patches as fit, in about the frame's own aspect.
+    """Input of a NaFlex model: as many whole patches as fit, at about the frame's own aspect ratio.
 
     Args:
         patch: side of a patch in pixels.
@@ -347,7 +339,6 @@ class Siglip2Scorer(DualEncoderScorer):
     text_padding: ClassVar[str] = "max_length"
 
     def read_image_rules(self, folder: Path) -> ImageRules:
-        """Return size and colour of the input, with patches for a NaFlex checkpoint."""
         config = read_preprocessor(folder)
         if "max_num_patches" not in config:
             return read_image_rules(folder)
@@ -364,7 +355,6 @@ class Siglip2Scorer(DualEncoderScorer):
         )
 
     def image_features(self, pixels: torch.Tensor) -> Any:
-        """Return what the image tower gives for pixel values `(n, 3, height, width)`."""
         if not isinstance(self.image_rules, NaflexRules):
             return super().image_features(pixels)
         patches, shape = as_patches(pixels, self.image_rules.patch)
@@ -376,7 +366,6 @@ class Siglip2Scorer(DualEncoderScorer):
         )
 
     def load_tokenizer(self, located: Located) -> Any:
-        """Return the checkpoint's tokenizer, padding on the right."""
         tokenizer = super().load_tokenizer(located)
         if type(tokenizer).__name__ == "SiglipTokenizer":
             raise EncoderError(f"{located.identity}: has SigLIP's tokenizer, not SigLIP 2's; use the encoder siglip")
@@ -387,7 +376,6 @@ class Siglip2Scorer(DualEncoderScorer):
         return tokenizer
 
     def clean_text(self, text: str) -> str:
-        """Return `text` in lower case."""
         lowered: str = _lowercase().normalize_str(text)
         return lowered
 

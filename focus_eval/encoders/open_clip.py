@@ -1,7 +1,7 @@
 """Scores frames with any model that open_clip builds: PE-Core, MobileCLIP2, EVA02, SigLIP and more.
 
-Towers, tokenizer and image rules are open_clip's own, as a checkpoint's `open_clip_config.json` states them; only
-safetensors are read, and nothing is downloaded.
+Towers, tokenizer and image rules are open_clip's own, as a checkpoint's `open_clip_config.json` states them. Weights
+are read from safetensors only; nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FILTERS = {"bilinear": BILINEAR, "bicubic": BICUBIC}
 
 
 def _library() -> Any:
-    """Return open_clip, whose import takes seconds: a plan that names a checkpoint does without."""
+    """Return the module open_clip, imported at first use because that takes seconds."""
     try:
         return importlib.import_module("open_clip")
     except ImportError as error:
@@ -39,10 +39,9 @@ def _library() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TorchvisionRules(ImageRules):
-    """Image rules whose centre is cut as torchvision does: half a pixel goes to the even side."""
+    """Image rules with torchvision's rounding of the centre crop: half a pixel goes to the even side."""
 
     def centre(self, height: int, width: int) -> tuple[slice, slice]:
-        """Return the rows and columns of the centre of a resized frame of that size."""
         top_edge, left_edge = round((height - self.height) / 2), round((width - self.width) / 2)
         return slice(top_edge, top_edge + self.height), slice(left_edge, left_edge + self.width)
 
@@ -51,7 +50,8 @@ class OpenClipScorer(DualEncoderScorer):
     """A model of open_clip's registry, a repository of the hub, or a folder with `open_clip_config.json`.
 
     Args:
-        checkpoint: a name below (open_clip's own), a repository with `open_clip_model.safetensors`, or a folder.
+        checkpoint: one of open_clip's names in `checkpoints`, a repository with `open_clip_model.safetensors`, or a
+            folder.
 
     Raises:
         MissingWeights: see `weights.locate`.
@@ -115,11 +115,9 @@ class OpenClipScorer(DualEncoderScorer):
 
     @classmethod
     def gmacs_in(cls, folder: Path, options: Any) -> dict[str, float]:
-        """Return the cost of an image in the tower that the checkpoint in `folder` states; loads no weights."""
         return {"image": image_gmacs(json.dumps(_read(folder)["model_cfg"]))}
 
     def load_model(self, located: Located) -> Any:
-        """Return open_clip's model with both towers and all weights."""
         text = _read(located.folder)["model_cfg"].get("text_cfg", {})
         if "hf_model_name" in text:
             raise EncoderError(
@@ -137,11 +135,9 @@ class OpenClipScorer(DualEncoderScorer):
         return _Towers(model)
 
     def count_positions(self, model: Any) -> int:
-        """Return how many tokens the text tower reads."""
         return int(model.model.context_length)
 
     def load_tokenizer(self, located: Located) -> Any:
-        """Return open_clip's tokenizer for the checkpoint."""
         try:
             return _library().get_tokenizer(f"local-dir:{located.folder}")
         except (OSError, ValueError) as error:
@@ -172,18 +168,16 @@ class OpenClipScorer(DualEncoderScorer):
         )
 
     def count_tokens(self, query: str) -> int:
-        """Return the tokens of `query` with both ends, before any cut."""
         if hasattr(self._tokenizer, "tokenizer"):  # of transformers
             return len(self._tokenizer.tokenizer(self._tokenizer.clean_fn(query))["input_ids"])
         return len(self._tokenizer.encode(query)) + 2
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
-        """Return the tokens of `texts`, `(n, positions)`, cut or padded."""
         return {"input_ids": self._tokenizer(list(texts))}
 
 
 def _refuse_resized(model: Any, located: Located) -> None:
-    """Refuse weights that open_clip has interpolated to fit, as it does with positions: the file states others."""
+    """Raise EncoderError if open_clip resized a stored tensor to fit the model, as it does with positions."""
     model_state = model.state_dict()
     with safe_open(located.weight_files[0], "numpy") as stored:
         for name in sorted(stored.keys()):
@@ -196,26 +190,24 @@ def _refuse_resized(model: Any, located: Located) -> None:
 
 
 class _Towers(torch.nn.Module):
-    """Gives open_clip's model the names that transformers has for the same."""
+    """open_clip's model under the method names of transformers."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 
     def get_image_features(self, *, pixel_values: torch.Tensor) -> torch.Tensor:
-        """Return image embeddings `(n, d)`, not normalised."""
         features: torch.Tensor = self.model.encode_image(pixel_values)
         return features
 
     def get_text_features(self, *, input_ids: torch.Tensor) -> torch.Tensor:
-        """Return text embeddings `(n, d)`, not normalised."""
         features: torch.Tensor = self.model.encode_text(input_ids)
         return features
 
 
 @lru_cache(maxsize=16)
 def image_gmacs(model_cfg: str) -> float:
-    """Return 10^9 multiply-adds of one image, counted by torch on a model without numbers.
+    """Return the 10^9 multiply-adds of one image, counted by torch on a model without weights.
 
     Args:
         model_cfg: open_clip's configuration of a model, as JSON.

@@ -1,4 +1,4 @@
-"""Turns decoded frames into the pixels that an encoder was trained on."""
+"""Turns decoded frames into an encoder's pixel values: resize, crop, normalise."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FRACTION_BITS = 22
 
 
 def resize_exactly(images: torch.Tensor, height: int, width: int, *, resample: int) -> torch.Tensor:
-    """Return uint8 images `(n, c, height, width)` from uint8 `(n, c, h, w)`, on their device, as Pillow would.
+    """Resize uint8 images `(n, c, h, w)` to `(n, c, height, width)` on their device, bit-equal to Pillow.
 
     Args:
         resample: Pillow's code: 2 bilinear, 3 bicubic.
@@ -73,7 +73,7 @@ def _resize_axis(images: torch.Tensor, axis: int, size: int, resample: int) -> t
 
 @lru_cache(maxsize=256)
 def _weights_on(device: torch.device, size_in: int, size_out: int, resample: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return `pillow_weights` on the device, uploaded once: an upload waits for all that is queued there."""
+    """Return `pillow_weights` as tensors on `device`; cached, because an upload waits for the device's queue."""
     first, fixed = pillow_weights(size_in, size_out, resample)
     return torch.from_numpy(first).to(device), torch.from_numpy(fixed).to(device)
 
@@ -91,8 +91,8 @@ class ImageRules:
 
     Args:
         height, width: of the input in pixels.
-        shortest_edge: shrink or grow the shorter side to this many pixels, keeping the aspect, then cut the centre;
-            None: resize straight to `(height, width)`, aspect not kept.
+        shortest_edge: resize the shorter side to this many pixels, keeping the aspect ratio, then crop the centre;
+            None: resize straight to `(height, width)`.
         resample: Pillow's code of the filter.
         mean, std: per channel, of values in [0, 1].
     """
@@ -114,7 +114,7 @@ class ImageRules:
             raise InvalidInput(f"a centre of {self.height}x{self.width} cannot be cut from edge {self.shortest_edge}")
 
     def of_size(self, height: int, width: int) -> ImageRules:
-        """Return the rules for frames of that size: these, unless the input follows the frame's aspect."""
+        """Return the rules for frames of that size: `self`, unless the input keeps the frame's aspect ratio."""
         return self
 
     def resized_size(self, height: int, width: int) -> tuple[int, int]:
@@ -135,7 +135,7 @@ def read_image_rules(folder: Path) -> ImageRules:
     """Return the rules of `preprocessor_config.json` in a checkpoint's folder, old or new spelling.
 
     Raises:
-        EncoderError: no such file, or a step switched off that these encoders need.
+        EncoderError: no such file, or a required step is switched off.
     """
     config = read_preprocessor(folder)
     size = config["size"] if isinstance(config["size"], Mapping) else {"shortest_edge": config["size"]}
@@ -153,7 +153,7 @@ def read_image_rules(folder: Path) -> ImageRules:
 
 
 def read_preprocessor(folder: Path) -> dict[str, Any]:
-    """Return `preprocessor_config.json` of a checkpoint's folder. Raises as `read_image_rules`."""
+    """Return the content of `preprocessor_config.json` in a checkpoint's folder. Raises as `read_image_rules`."""
     path = folder / "preprocessor_config.json"
     try:
         config: dict[str, Any] = json.loads(path.read_text())
@@ -166,9 +166,9 @@ def read_preprocessor(folder: Path) -> dict[str, Any]:
 
 
 def resize_frames(frames: Pixels, rules: ImageRules) -> Pixels:
-    """Return RGB uint8 `(n, rules.height, rules.width, 3)` of frames `(n, h, w, 3)`, by Pillow, on several threads.
+    """Resize frames `(n, h, w, 3)` to RGB uint8 `(n, rules.height, rules.width, 3)` by Pillow, on several threads.
 
-    Frames that have the right size already come back unchanged.
+    Frames that already have the resized size are only cropped.
     """
     height, width = rules.resized_size(*frames.shape[1:3])
     rows, columns = rules.centre(height, width)
@@ -195,7 +195,8 @@ def resize_on_device(frames: torch.Tensor, rules: ImageRules) -> torch.Tensor:
 def normalise(images: torch.Tensor, rules: ImageRules) -> torch.Tensor:
     """Return fp32 `(u8 / 255 - mean) / std` of uint8 `(n, 3, h, w)`, on its device.
 
-    The divisors are tensors: by a plain number a GPU multiplies with the reciprocal, which differs in the last bit.
+    The divisors are tensors: a GPU divides by a plain number as a product with the reciprocal, which changes the last
+    bit.
     """
     mean, std, scale = _constants(rules, images.device)
     return images.to(torch.float32).div_(scale).sub_(mean).div_(std).contiguous()
@@ -203,13 +204,13 @@ def normalise(images: torch.Tensor, rules: ImageRules) -> torch.Tensor:
 
 @cache
 def _constants(rules: ImageRules, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return mean and std `(3, 1, 1)` and 255 on the device, once: an upload waits for all that is queued there."""
+    """Return mean and std `(3, 1, 1)` and 255 on `device`; cached, because an upload waits for the device's queue."""
     mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (rules.mean, rules.std))
     return mean, std, torch.tensor(255.0, device=device)
 
 
 def _pillow_resize(frame: Pixels, height: int, width: int, resample: int) -> Pixels:
-    """Width first, then height, in two calls: in one call Pillow 13, unlike those before, turns portrait images."""
+    """Resize width first, then height, in two calls: in one call Pillow 13 swaps the order for portrait images."""
     image = Image.fromarray(np.ascontiguousarray(frame))
     across = image.resize((width, frame.shape[0]), resample=Image.Resampling(resample))
     return np.asarray(across.resize((width, height), resample=Image.Resampling(resample)))
@@ -223,11 +224,11 @@ def _on_threads(function: Callable[[Pixels], Pixels], frames: Pixels) -> list[Pi
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    """Threads for Pillow, which releases the interpreter while it resizes."""
+    """Return the threads for Pillow, which releases the interpreter while it resizes."""
     return ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="resize")
 
 
 def triple(values: Sequence[Any]) -> Triple:
-    """Return three numbers, one of each channel."""
+    """Return three floats, one a channel."""
     red, green, blue = (float(value) for value in values)
     return red, green, blue

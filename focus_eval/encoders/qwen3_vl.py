@@ -1,7 +1,7 @@
 """Scores frames with Qwen3-VL-Embedding (one space for pictures and text) or Qwen3-VL-Reranker (yes or no).
 
-Both are a Qwen3-VL whose last token is read: as an embedding, or as the odds of "yes" against "no". Prompts are the
-authors', rendered by the checkpoint's own chat template. A frame keeps its aspect and takes at most `max_pixels`.
+Both read the last token of a Qwen3-VL: as an embedding, or as the odds of "yes" against "no". Prompts are the authors',
+rendered by the checkpoint's own chat template. A frame keeps its aspect ratio and has at most `max_pixels`.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ Content = Callable[[str], list[dict[str, str]]]
 
 @dataclass(frozen=True, kw_only=True)
 class QwenRules(ImageRules):
-    """Input of a Qwen-VL: about the frame's own aspect, in whole blocks of patches.
+    """Input of a Qwen-VL: whole blocks of patches at about the frame's own aspect ratio.
 
     Args:
         patch: side of a patch in pixels.
-        merge: patches on a side of what becomes one token.
+        merge: side of a block, in patches; a block becomes one token.
         max_pixels: most pixels of an image; the fewest are those of four tokens.
     """
 
@@ -60,10 +60,10 @@ class QwenRules(ImageRules):
     max_pixels: int
 
     def of_size(self, height: int, width: int) -> ImageRules:
-        """Return the rules for frames of that size, their aspect kept.
+        """Return the rules for frames of that size, at about their aspect ratio.
 
         Raises:
-            InvalidInput: a frame more than 200 times as wide as high, or the other way round.
+            InvalidInput: a frame more than 200 times as wide as high, or as high as wide.
         """
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
@@ -76,7 +76,7 @@ class QwenRules(ImageRules):
 
 
 class Prompts:
-    """Turns messages into tokens, as the checkpoint in `folder` states."""
+    """Turn prompts into tokens with the tokenizer and chat template of the checkpoint in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         from transformers import AutoTokenizer, Qwen2VLImageProcessorPil, Qwen3VLProcessor, Qwen3VLVideoProcessor
@@ -94,7 +94,6 @@ class Prompts:
         self._controls = sorted(set(tokenizer.all_special_tokens) | {self.processor.image_token})
 
     def rules(self, max_pixels: int) -> QwenRules:
-        """Return size and colour of the input."""
         images = self.images
         min_pixels = MIN_PATCHES * images.patch_size**2
         if max_pixels < min_pixels:
@@ -112,7 +111,7 @@ class Prompts:
         )
 
     def ids(self, system: str, content: Content, *, query: str = "", n_image_tokens: int = 0) -> list[int]:
-        """Return the tokens of a prompt with an answer begun; a query that is too long loses its end.
+        """Return the tokens of a prompt up to the start of the answer; a query that is too long loses its end.
 
         Raises:
             InvalidInput: a query that holds a control token of the model.
@@ -128,7 +127,7 @@ class Prompts:
         return ids[: max_tokens - n_tail_tokens] + ids[-n_tail_tokens:]
 
     def is_cut(self, system: str, content: Content, query: str) -> bool:
-        """Return whether `ids` leaves the end of `query` out."""
+        """Return True if `ids` cuts the end of `query`."""
         n_with_query, n_without_query = (
             len(self._tokens(self._text(system, content(part), 1))) for part in (query, "")
         )
@@ -152,11 +151,11 @@ class Prompts:
 
 
 def as_patches(pixels: torch.Tensor, rules: QwenRules) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return patches of images `(n, 3, h, w)`, each twice in time, and their grids.
+    """Return patches of images `(n, 3, h, w)`, each doubled in time, and the grid of each image.
 
     Returns:
-        `(n * rows * columns, 3 * 2 * patch * patch)`, in the order of the blocks that become tokens; and of each image
-        (1, rows, columns), `(n, 3)`.
+        `(n * rows * columns, 3 * 2 * patch * patch)`, in the order of the blocks that become tokens; and
+        (1, rows, columns) of each image, `(n, 3)`.
     """
     n, channels, height, width = pixels.shape
     p, m = rules.patch, rules.merge
@@ -173,7 +172,7 @@ class QwenOptions(EncoderOptions):
 
     Args:
         max_pixels: most pixels of a frame.
-        instruction: what a query is for, or what is asked of a frame, in the prompt.
+        instruction: the task, as the prompt states it.
     """
 
     batch_size: int = 8
@@ -184,7 +183,7 @@ class QwenOptions(EncoderOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RerankerOptions(QwenOptions):
-    """Options of Qwen3-VL-Reranker: those of the embedder, with another instruction by default."""
+    """Options of Qwen3-VL-Reranker: those of the embedding model, with another default instruction."""
 
     instruction: str = _RETRIEVE
 
@@ -214,7 +213,6 @@ class Qwen3VlEmbeddingScorer(DualEncoderScorer):
 
     @classmethod
     def settings(cls, options: QwenOptions) -> dict[str, Any]:
-        """Return size and instruction as parts of `revision`."""
         return _settings(options)
 
     @classmethod
@@ -227,22 +225,19 @@ class Qwen3VlEmbeddingScorer(DualEncoderScorer):
         return {"image": parts["image"] + parts["fusion"]}
 
     def load_model(self, located: Located) -> Any:
-        """Return the checkpoint's model without a head for words."""
+        """Return the checkpoint's model without its language-model head."""
         from transformers import Qwen3VLModel
 
         self._prompts = Prompts(located.folder)
         return _LastTokenModel(_load_model(Qwen3VLModel, located))
 
     def load_tokenizer(self, located: Located) -> Any:
-        """Return the checkpoint's tokenizer."""
         return self._prompts.tokenizer
 
     def read_image_rules(self, folder: Path) -> ImageRules:
-        """Return size and colour of the input."""
         return self._prompts.rules(self.options.max_pixels)
 
     def count_positions(self, model: Any) -> int:
-        """Return how many tokens of a query are read."""
         return MAX_QUERY_TOKENS
 
     def image_features(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -255,20 +250,19 @@ class Qwen3VlEmbeddingScorer(DualEncoderScorer):
         return last
 
     def is_cut(self, query: str) -> bool:
-        """Return whether the model reads only the start of `query`."""
         return self._prompts.is_cut(self.options.instruction, _text, query)
 
     def text_inputs(self, texts: Any) -> dict[str, torch.Tensor]:
-        """Return the model's inputs for one text."""
+        """Return the model's inputs for one text, each `(1, n_tokens)`."""
         (query,) = texts
         ids = self._prompts.ids(self.options.instruction, _text, query=query)
         return {"input_ids": torch.tensor([ids]), "attention_mask": torch.ones(1, len(ids), dtype=torch.long)}
 
 
 class Qwen3VlRerankerScorer(MatchingScorer):
-    """Qwen3-VL-Reranker (Li et al. 2026): the probability of "yes" when asked whether a frame meets the query.
+    """Qwen3-VL-Reranker (Li et al. 2026): the probability of "yes" to the question whether a frame meets the query.
 
-    The image tower runs once a frame; the language model once a frame and query. Its options are those of
+    The image tower runs once a frame, the language model once a frame and query. Its options are those of
     `RerankerOptions`.
     """
 
@@ -290,19 +284,18 @@ class Qwen3VlRerankerScorer(MatchingScorer):
 
     @classmethod
     def settings(cls, options: RerankerOptions) -> dict[str, Any]:
-        """Return size and instruction as parts of `revision`."""
         return _settings(options)
 
     @classmethod
     def gmacs_in(cls, folder: Path, options: RerankerOptions) -> dict[str, float]:
-        """Return the `gmacs` of the checkpoint in `folder`: a frame costs the tower, a frame and query the rest."""
+        """Return the `gmacs` of the checkpoint in `folder`: "image" is the tower, "fusion" the language model."""
         prompts = Prompts(folder)
         tokens = _max_image_tokens(prompts.rules(options.max_pixels))
         length = len(prompts.ids(_JUDGE, partial(_judge_content, _RETRIEVE), n_image_tokens=tokens)) + QUERY_TOKENS
         return qwen3_vl_gmacs(_config(folder), tokens, length)
 
     def load_model(self, located: Located) -> Any:
-        """Return the checkpoint's model, and keep the direction from "no" to "yes" of its head for words."""
+        """Return the checkpoint's model without its head; keep the head's row of "yes" minus that of "no"."""
         from transformers import Qwen3VLForConditionalGeneration
 
         self._prompts = Prompts(located.folder)
@@ -313,15 +306,13 @@ class Qwen3VlRerankerScorer(MatchingScorer):
         return whole.model
 
     def read_image_rules(self, folder: Path) -> ImageRules:
-        """Return size and colour of the input."""
         return self._prompts.rules(self.options.max_pixels)
 
     def load_text(self, located: Located) -> None:
-        """Set up the runner of the language model."""
         self._text_runner = self._runner(self.options.batch_size)
 
     def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], torch.Tensor]:
-        """Queue image tokens and their deeper layers side by side, `(n, rows, columns, (1 + layers) * width)`."""
+        """Queue image tokens joined with their deepstack layers, `(n, rows, columns, (1 + layers) * width)`."""
 
         def tower(pixels: torch.Tensor) -> torch.Tensor:
             patches, grid = as_patches(pixels, self.image_rules)
@@ -365,12 +356,10 @@ class Qwen3VlRerankerScorer(MatchingScorer):
         return odds
 
     def close(self) -> None:
-        """Release weights and device memory."""
         self._direction = torch.empty(0)
         super().close()
 
     def is_cut(self, query: str) -> bool:
-        """Return whether the model reads only the start of `query`."""
         return self._prompts.is_cut(_JUDGE, self._content, query)
 
     def _content(self, query: str) -> list[dict[str, str]]:
@@ -379,14 +368,14 @@ class Qwen3VlRerankerScorer(MatchingScorer):
 
 @dataclass
 class _ImageTowerOutput:
-    """What transformers' image tower gives, as its model takes it back."""
+    """Output of transformers' image tower, in the form that its language model accepts."""
 
     pooler_output: list[torch.Tensor]
     deepstack_features: list[list[torch.Tensor]]
 
 
 class _LastTokenModel(torch.nn.Module):
-    """Gives the model the name under which `DualEncoderScorer` asks for text features."""
+    """Model whose last token's state is returned under the method name that `DualEncoderScorer` calls."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()

@@ -22,7 +22,7 @@ _Row = tuple[str, str, ArrayLike, ArrayLike]  # video, query, frames (n,), relev
 
 
 class RecordedScorer(Encoder):
-    """Relevance by frame index: no frame is read. A frame without a record is an error that names it.
+    """Relevance by frame index from a record; no frame is read. A frame without a record raises EncoderError.
 
     Args:
         trace: relevance in [0, 1] of frames 0, 1, ... `(n_frames,)`, for any video and query; NaN: not recorded.
@@ -30,11 +30,11 @@ class RecordedScorer(Encoder):
             `.npy` a trace; `.npz` with `relevance` `(n,)` and, unless it is a trace, `frames` `(n,)`;
             `.parquet` with the columns video, query, frame, relevance;
             `.jsonl` with objects that hold video, query, pulled_frames and pulled_relevance, such as the
-            selection rows of a run (a torn last line, left by a kill, is not a row).
-            A video goes by its file name, with or without the ending.
+            selection rows of a run (a torn last line, left by a kill, is skipped).
+            A video is matched by its file name, with or without the ending.
 
     Raises:
-        InvalidInput: not exactly one of the two, a file of another kind, or values outside [0, 1].
+        InvalidInput: both or neither given, a file of another kind, or values outside [0, 1].
     """
 
     name: ClassVar[str] = "recorded"
@@ -54,11 +54,6 @@ class RecordedScorer(Encoder):
         self.revision = f"{Path(path).name if path is not None else 'trace'} {_digest(self._table)}"
 
     def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
-        """Return the recorded relevance of `frames` of `video` to `query`, in [0, 1], shape `(n,)`.
-
-        Raises:
-            EncoderError: a frame, or a video and query, without a record.
-        """
         video = Path(video)
         relevance_by_frame = self._records(video, checked_query(query))
         values = np.array(
@@ -162,7 +157,7 @@ def _json_row(row: Any, number: int) -> _Row:
 
 
 def _digest(table: dict[_Key, dict[int, float]]) -> str:
-    """Return a hash of everything recorded, so that an edited file is another revision."""
+    """Return a hash of the whole table, so that an edited file gets another revision."""
     digest = hashlib.sha256()
     for key in sorted(table):
         frames = np.array(sorted(table[key]), dtype="<i8")

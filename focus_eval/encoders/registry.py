@@ -1,4 +1,10 @@
-"""List the encoders, make one by name, and identify its weights and options."""
+"""Lists the encoders, makes one by name, and identifies its weights and options.
+
+    encoder = make_encoder("offline", size=64)
+    relevance = encoder.relevance(encoder.embed(frames), "a red car")
+
+Frames are RGB uint8 `(n, height, width, 3)`; relevance lies in [0, 1], shape `(n,)`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +32,7 @@ def make_encoder(name: str, **options: Any) -> Encoder:
 
     Args:
         name: a registered name; options may follow: `clip:checkpoint=clip-vit-large-patch14,device=cpu`.
-        options: keyword arguments of the encoder's constructor; text is read in the type that the option declares.
+        options: keyword arguments of the encoder's constructor; text is converted to the declared type.
 
     Raises:
         UnknownName: no such encoder or option; the message has the nearest name.
@@ -71,10 +77,10 @@ class SupportsScanning(Protocol):
 
 
 def scan_encoder_of(sampler: SupportsScanning) -> tuple[str, dict[str, Any]] | None:
-    """Return name and options of the encoder that `sampler` scans with; None where it does not scan.
+    """Return name and options of the encoder that `sampler` scans with; None if it does not scan.
 
     Raises:
-        InvalidInput: none is named.
+        InvalidInput: the sampler names no scan encoder.
         UnknownName, MissingDependency, PluginError: as `read_encoder`.
     """
     text = scan_encoder_text(sampler)
@@ -82,12 +88,12 @@ def scan_encoder_of(sampler: SupportsScanning) -> tuple[str, dict[str, Any]] | N
 
 
 def scan_encoder_text(sampler: SupportsScanning) -> str:
-    """Return the text with which `sampler` names its scan encoder; "" where it does not scan.
+    """Return the option `scan_encoder` of `sampler`, e.g. "offline:size=64"; "" if it does not scan.
 
-    Options are checked only for an encoder without checkpoints, because that does not import torch.
+    Its own options are checked only for an encoder without checkpoints, because that does not import torch.
 
     Raises:
-        InvalidInput: none is named.
+        InvalidInput: the sampler names no scan encoder.
         UnknownName, MissingDependency, PluginError: as `read_encoder`.
     """
     if not sampler.needs_scan:
@@ -104,7 +110,7 @@ def scan_encoder_text(sampler: SupportsScanning) -> str:
 
 
 def make_scan_encoder(sampler: SupportsScanning) -> Encoder | None:
-    """Return the encoder that `sampler` scans with; None where it does not scan.
+    """Return the encoder that `sampler` scans with; None if it does not scan.
 
     Raises:
         FocusEvalError: as `scan_encoder_of` and `make_encoder`.
@@ -116,8 +122,8 @@ def make_scan_encoder(sampler: SupportsScanning) -> Encoder | None:
 def encoder_revision(name: str, options: Mapping[str, Any]) -> str:
     """Return the `revision` of `make_encoder(name, **options)`; "not here: " and the reason if that fails.
 
-    The result is cached until a file named in the options changes. An encoder that does not override `revision_of` is
-    made for it.
+    Cached until a file named in the options changes. An encoder that does not override `revision_of` is made to read
+    it.
     """
     try:
         name, values = read_encoder(name, options)
@@ -136,7 +142,7 @@ def _revision(kind: Any, name: str, options: str, stamps: tuple[tuple[str, int, 
 
 
 def _stamps(files: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
-    """Return (path, bytes, time of change in ns) of each existing file in `files` and in folders among them."""
+    """Return (path, bytes, modification time in ns) of each existing file in `files` and in folders among them."""
     stamps = []
     for path in files:
         for file in [path, *sorted(path.iterdir())] if path.is_dir() else [path]:

@@ -1,4 +1,4 @@
-"""Resizes pictures with antialiasing: the filters' weights, and torch's 8-bit arithmetic without torch."""
+"""Resizes pictures with antialiasing: filter weights, and torch's 8-bit arithmetic without torch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _bilinear(x: FloatArray) -> FloatArray:
 
 
 def _bicubic(x: FloatArray) -> FloatArray:
-    """Keys' cubic with a = -0.5 (IEEE Transactions on Acoustics, Speech and Signal Processing, 1981)."""
+    """Return Keys' cubic with a = -0.5 (IEEE Transactions on Acoustics, Speech and Signal Processing, 1981)."""
     a, x = -0.5, np.abs(x)
     inner = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
     outer = (((x - 5.0) * x + 8.0) * x - 4.0) * a
@@ -87,7 +87,7 @@ def resize_squares(squares: Pixels, size: int) -> Pixels:
 
 @dataclass(frozen=True)
 class _AxisFilter:
-    """A filter along the rows of a plane of pixels.
+    """A resizing filter along the rows of a plane of pixels.
 
     Args:
         blocks: input columns, output columns, and the weights between them, `(inputs, outputs)`.
@@ -102,7 +102,7 @@ class _AxisFilter:
     dtype: type[np.floating[Any]]
 
     def __call__(self, plane: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return `(m, size_out)` of pixels `(m, size_in)`."""
+        """Return pixels `(m, size_out)` resized from `plane`, `(m, size_in)`."""
         filtered = np.empty((len(plane), len(self.offset)), np.uint8)
         n_rows = min(_ROWS_AT_ONCE, max(1, _PRODUCTS_AT_ONCE // max(weights.size for _, _, weights in self.blocks)))
         sums = np.empty((n_rows, len(self.offset)), self.dtype)
@@ -142,5 +142,5 @@ def _axis_filter(size_in: int, size_out: int) -> _AxisFilter:
 
 
 def _n_bits(largest: float) -> int:
-    """Return the most fraction bits, up to 22, with which the weight `largest` fits into 16 bits with sign."""
+    """Return the largest number of fraction bits, up to 22, at which the weight `largest` fits into int16."""
     return next((bits for bits in range(22) if int(0.5 + largest * (1 << (bits + 1))) >= 1 << 15), 22)

@@ -1,11 +1,11 @@
 """Stores embeddings and relevance of frames on disk, for this run and later ones.
 
-One SQLite file in WAL mode. A process killed at any moment loses at most what it had not yet put; several
-processes on one machine may read and write at once. WAL needs memory shared between the processes, so the file
-must lie on a local disk, not on a network file system.
+One SQLite file in WAL mode. A process killed at any moment loses only what it had not yet put; several processes on one
+machine may read and write at once. WAL needs memory shared between the processes, so the file must lie on a local disk,
+not on a network file system.
 
-Every value ends in a checksum over itself, its series and its frame. One that does not fit is computed again; a file
-that SQLite cannot read is kept under another name, and a new one begun. Both are said in one line.
+Every value ends in a checksum over itself, its series and its frame. A damaged value is computed again. A file that
+SQLite cannot read is renamed and a new one begun. Each prints a warning of one line.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class RelevanceStore:
     """Keeps embeddings of frames, and relevance of frames to queries, across runs and processes.
 
     Keys are texts: `scorer` is name and revision in one line, `video` a fingerprint of the content (see
-    `video_fingerprint`). What was put first stays: a put returns what the store now holds, so two processes
-    that scored one frame go on with the same numbers. May be used from several threads and survives a fork.
+    `video_fingerprint`). The first value stored for a key stays: a put returns what the store now holds, so that two
+    processes that scored one frame go on with the same numbers. Safe for threads; survives a fork.
 
     Args:
-        path: the file; made with its folder where missing.
+        path: the file; made with its folder if missing.
         lock_seconds: longest wait for another process's write.
 
     Raises:
@@ -93,7 +93,7 @@ class RelevanceStore:
         return (partial(RelevanceStore, lock_seconds=self._lock_seconds), (self.path,))
 
     def embeddings(self, scorer: str, video: str, frames: IntArray) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-        """Return which of `frames` `(n,)` are stored, and their embeddings in that order, float32 `(n_stored, d)`."""
+        """Return a mask of the stored `frames`, `(n,)`, and their embeddings in order, float32 `(n_stored, d)`."""
         frames = np.asarray(frames, dtype=np.int64)
         rows = self._read("embedding", "vector", (scorer, video, _NO_QUERY), frames)
         is_stored = np.array([frame in rows for frame in frames.tolist()], dtype=bool)
@@ -105,11 +105,11 @@ class RelevanceStore:
     def put_embeddings(
         self, scorer: str, video: str, frames: IntArray, vectors: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        """Store the float32 embeddings `(n, d)` of `frames` `(n,)`; return those stored now, `(n, d)`.
+        """Store the float32 embeddings `(n, d)` of `frames` `(n,)`; return the stored ones, `(n, d)`.
 
         Raises:
             InvalidInput: another type or shape, or numbers that are not finite.
-            RunError: no space left, or a lock not had in time; nothing of this put is kept.
+            RunError: no space left, or a lock not obtained in time; nothing of this put is kept.
         """
         frames, vectors = np.asarray(frames, dtype=np.int64), np.asarray(vectors)
         if vectors.dtype != np.float32 or vectors.shape[:1] != frames.shape or vectors.ndim != 2:
@@ -129,7 +129,7 @@ class RelevanceStore:
         return refreshed
 
     def relevance(self, scorer: str, video: str, query: str, frames: IntArray) -> FloatArray:
-        """Return the relevance of `frames` `(n,)` to `query`, NaN where none is stored, `(n,)`."""
+        """Return the stored relevance of `frames` `(n,)` to `query`, NaN for frames without one, `(n,)`."""
         frames = np.asarray(frames, dtype=np.int64)
         rows = self._read("relevance", "value", (scorer, video, query), frames)
         is_stored = np.array([frame in rows for frame in frames.tolist()], dtype=bool)
@@ -138,11 +138,11 @@ class RelevanceStore:
         return values
 
     def put_relevance(self, scorer: str, video: str, query: str, frames: IntArray, values: FloatArray) -> FloatArray:
-        """Store the relevance `(n,)` of `frames` `(n,)` to `query`; return the values stored now, `(n,)`.
+        """Store the relevance `(n,)` of `frames` `(n,)` to `query`; return the stored values, `(n,)`.
 
         Raises:
             InvalidInput: an empty query, another shape, or values that are not finite numbers in [0, 1].
-            RunError: no space left, or a lock not had in time; nothing of this put is kept.
+            RunError: no space left, or a lock not obtained in time; nothing of this put is kept.
         """
         frames, values = np.asarray(frames, dtype=np.int64), np.asarray(values, dtype=np.float64)
         if not query:
@@ -173,7 +173,7 @@ class RelevanceStore:
         return fingerprint
 
     def known_fingerprint(self, path: Path) -> str | None:
-        """Return the stored hash of an unchanged file; None where the file would have to be read."""
+        """Return the stored hash of an unchanged file; None if the file has to be hashed."""
         ask = "SELECT fingerprint FROM file WHERE path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
         key = _file_key(path, file_state(path))
         row = self._run(lambda connection: connection.execute(ask, key).fetchone())
@@ -193,7 +193,7 @@ class RelevanceStore:
         return self._run(read)
 
     def keep_scan(self, path: Path, state: FileState, content: bytes) -> None:
-        """Store what opening found out about a video file, in place of its earlier states."""
+        """Store the result of opening a video file, replacing those of its earlier states."""
         key = _file_key(path, state)
 
         def write(connection: sqlite3.Connection) -> None:
@@ -318,9 +318,9 @@ class RelevanceStore:
         return self._connection
 
     def _set_aside(self, error: Exception) -> bool:
-        """Rename a store that cannot be read, so that a new one takes its place; return True if it was renamed.
+        """Rename an unreadable store, so that a new one takes its place; return True if it was renamed.
 
-        A file that does not say it is a store is left alone.
+        A file without the store's application id is left alone.
         """
         if not any(sign in str(error) for sign in _DAMAGE):
             return False
@@ -401,7 +401,7 @@ def _lay_out(connection: sqlite3.Connection, lock_seconds: float) -> None:
 
 
 def _add_checksums(connection: sqlite3.Connection) -> None:
-    """Give the values of a store of layout 1 their checksums."""
+    """Add checksums to the values of a store of layout 1."""
     connection.create_function("checked", -1, _seal_series_value)
     of_series = "checked(scorer, video, query, frame, '{0}', {1})"
     with _transaction(connection):
@@ -421,7 +421,7 @@ def _seal_series_value(scorer: str, video: str, query: str, frame: int, table: s
 
 
 def _key(*parts: Any) -> int:
-    """Return the checksum of what a value belongs to: where the values of several values begin."""
+    """Return the checksum of a value's key (series or file), from which the value's own checksum continues."""
     return zlib.crc32(json.dumps(parts).encode())
 
 
@@ -438,7 +438,7 @@ def _unseal(blob: Any, key: int, frame: Any = 0) -> bytes | None:
 
 
 def _wait_for_wal(connection: sqlite3.Connection, lock_seconds: float) -> None:
-    """Turn WAL on; SQLite itself does not wait when several processes turn it on at once."""
+    """Turn WAL on; retry, because SQLite itself does not wait when several processes do so at once."""
     deadline = time.monotonic() + lock_seconds
     while True:
         try:
@@ -452,7 +452,7 @@ def _wait_for_wal(connection: sqlite3.Connection, lock_seconds: float) -> None:
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Hold the write lock from the start, so that waiting for it is bounded and never a deadlock."""
+    """Hold the write lock from the start, so that the wait for it is bounded and never a deadlock."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -464,7 +464,7 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _file_key(path: Path, state: FileState) -> tuple[str | int, ...]:
-    """Return what a file in a state is kept under; SQLite takes no name that is not UTF-8, so that is spelt out."""
+    """Return the database key of a file in a state; a path that is not UTF-8 is escaped, as SQLite requires."""
     return (str(path.resolve()).encode(errors="backslashreplace").decode(), *state)
 
 

@@ -39,7 +39,7 @@ _Tensor = Callable[[dict[str, NDArray[Any]]], NDArray[Any]]
 
 
 class _Tensors(pickle.Unpickler):
-    """A reader of pickles that knows tensors and nothing else; a tensor becomes a view of a buffer still to be read."""
+    """Unpickler that accepts tensors only; a tensor becomes a view of a buffer that is read later."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(file)

@@ -43,11 +43,11 @@ def _return_unchanged(value: T) -> T:
 
 
 class DeviceClock:
-    """Adds up the seconds a device spends inside `with` blocks; on a GPU measured there, without waiting for it.
+    """Adds up the seconds that a device spends inside `with` blocks; a GPU is timed by events, without waiting for it.
 
     Events are recorded on the stream in which the block runs: the current one of `device`, which need not be the
-    process's current device. At each block those of finished blocks are added up and dropped, so that a long run holds
-    only the events of blocks still queued. Blocks take turns: they run inside `arithmetic`.
+    process's current device. Each new block adds up and drops the events of finished blocks, so that a long run holds
+    only those of queued blocks. Blocks take turns: they run inside `arithmetic`.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -93,15 +93,15 @@ class DeviceClock:
 
 
 class BatchRunner:
-    """Runs a forward over `n` frames in batches, in one arithmetic, on one device.
+    """Runs a forward over `n` frames in batches, in one precision, on one device.
 
     Args:
         device: where it runs.
-        precision: fp32 (what the published runs used; TF32 off, in convolutions too), tf32 (fp32 with TF32 matrix
-            products where the GPU has them), bf16, fp16 (weights stay fp32, products are done in half).
+        precision: fp32 (as in the published runs; TF32 off, in convolutions too), tf32 (fp32 with TF32 matrix products
+            on GPUs that have them), bf16, fp16 (weights stay fp32, products are in half precision).
         batch_size: most rows at once; halved for good when they do not fit.
-        recoveries: counts the failures recovered from, for the row: `halved_batches` that did not fit and were tried
-            again at half their size; `fp32_batches` of half precision that were not finite, computed again in fp32.
+        recoveries: counts the failures recovered from, for the row: `halved_batches` did not fit and were tried
+            again at half their size; `fp32_batches` in half precision were not finite and were computed again in fp32.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class BatchRunner:
 
     @property
     def half_dtype(self) -> torch.dtype:
-        """Type in which image tokens are stored: half precision if the arithmetic is, else fp32."""
+        """Type in which image tokens are stored: half precision if `precision` is, else fp32."""
         return _HALF_DTYPES.get(self.precision, torch.float32)
 
     def run(
@@ -149,20 +149,19 @@ class BatchRunner:
         rows_per_frame: int = 1,
         to_host: bool = False,
     ) -> Callable[[], torch.Tensor]:
-        """Queue `forward(load(slice))` over the frames `[0, n)` in batches; return the function
-        that waits for the results and joins them.
+        """Queue `forward(load(slice))` over the frames `[0, n)` in batches; return a function that joins the results.
 
-        All batches are queued before the first is looked at, so that a GPU does not wait for the check. May be
-        called from several threads: forwards take turns, since torch's switches hold for the whole process; loads
-        do not wait. The function returned waits for these batches alone.
+        All batches are queued before the first is checked, so that a GPU does not wait for the check. Safe for threads:
+        forwards take turns, since torch's switches hold for the whole process; loads do not wait. The returned function
+        waits for these batches alone.
 
         Args:
             n: frames, at least 1.
             dtype: of the result, joined along the first axis.
-            load: makes the input of a batch, e.g. its pixel values on the device; called again where a batch of half
-                precision is not finite.
+            load: makes the input of a batch, e.g. its pixel values on the device; called again for a batch in half
+                precision that is not finite.
             rows_per_frame: rows of the batch that one frame takes (questions, in a text encoder).
-            to_host: whether the result is to be on the processor.
+            to_host: copy the result to the processor.
 
         Raises:
             EncoderError: one frame alone does not fit, or (from the function) fp32 gives no finite number either.
@@ -193,7 +192,7 @@ class BatchRunner:
     def _attempt(
         self, forward: Callable[[Any], torch.Tensor], load: Callable[[slice], Any], part: slice, precision: Precision
     ) -> torch.Tensor | None:
-        """Return the result; None if it does not fit into memory."""
+        """Return the forward's result; None if the batch does not fit into memory."""
         try:
             with torch.inference_mode():
                 inputs = load(part)
@@ -294,7 +293,7 @@ def _cudnn_allows_tf32() -> bool:
 
 
 def torch_device(name: str) -> torch.device:
-    """Return the device called `name`: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:1".
+    """Return the device called `name`: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
 
     Raises:
         InvalidInput: another name.
@@ -315,18 +314,18 @@ def torch_device(name: str) -> torch.device:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderOptions:
-    """Options of every encoder on torch; none but `precision` (and `compile`, in the last digits) changes a number.
+    """Options of every encoder on torch; only `precision` (and `compile`, in the last digits) changes numbers.
 
     Args:
         checkpoint: a known name, a repository of the model hub, or a folder; see `focus-eval doctor`. "": the default.
         revision: commit, tag or branch of the repository; None: the known one.
-        device: auto (a GPU where there is one), cpu, cuda, cuda:1.
+        device: auto (a GPU if there is one), cpu, cuda, cuda:1.
         precision: fp32, tf32, bf16, fp16.
-        batch_size: most frames encoded at once; halved when they do not fit into memory. On a GPU every batch is of
-            this size, padded at the end of a video; 32 is what a video hands in at a time, so that most are full.
-        resize: "pil" in the threads that decode, "device" with Pillow's own integer arithmetic there (bit-equal);
-            "auto": "device" on a GPU, else "pil".
-        compile: hand the image tower to `torch.compile`.
+        batch_size: most frames encoded at once; halved when they do not fit into memory. On a GPU every batch has this
+            size, padded at the end of a video; a video hands in 32 frames at a time, so that most batches are full.
+        resize: "pil": Pillow, in the threads that decode; "device": Pillow's integer arithmetic on the device
+            (bit-equal); "auto": "device" on a GPU, else "pil".
+        compile: pass the image tower to `torch.compile`.
     """
 
     checkpoint: str = ""
@@ -345,12 +344,12 @@ class EncoderOptions:
 class TorchScorer(Encoder):
     """Base of the encoders on torch: loads a checkpoint and turns frames into image features in batches.
 
-    A subclass says how its parts load (`load_model`, `read_image_rules`, `load_text`) and what goes into `revision`
+    A subclass defines how its parts load (`load_model`, `read_image_rules`, `load_text`), and its parts of `revision`
     (`settings`) and `gmacs` (`gmacs_in`). Its options are the fields of `options_type`.
 
     Attributes:
         image_rules: the encoder's input.
-        preprocess_seconds: time spent so far on resizing and uploading, for the meter.
+        preprocess_seconds: time spent so far on resizing and uploading.
 
     Raises:
         MissingWeights, EncoderError: see `weights.locate`.
@@ -413,7 +412,6 @@ class TorchScorer(Encoder):
 
     @classmethod
     def revision_of(cls, **options: Any) -> str:
-        """Return the `revision` of an encoder with these options; loads no weights."""
         parsed = cls.options_type(**options)
         identity = weights_identity(parsed.checkpoint or cls.default_checkpoint, parsed.revision)
         return revision_line(identity, parsed, cls.settings(parsed))
@@ -422,7 +420,7 @@ class TorchScorer(Encoder):
     def gmacs_of(cls, **options: Any) -> dict[str, float]:
         """Return the `gmacs` of an encoder with these options; loads no weights.
 
-        Of a published checkpoint that is not on this machine: those stated in `checkpoints`.
+        For a published checkpoint that is not on this machine they are those stated in `checkpoints`.
         """
         parsed = cls.options_type(**options)
         try:
@@ -443,19 +441,17 @@ class TorchScorer(Encoder):
         return self._image_runner.batch_size
 
     def embed(self, frames: Pixels) -> Any:
-        """Return the features of RGB uint8 frames `(n, height, width, 3)`."""
         return self.queue_parts([frames])()
 
     @property
     def encode_seconds(self) -> float:
-        """Seconds the device has spent so far in forwards of both towers, for the meter."""
+        """Seconds that the device has spent so far in forwards of both towers."""
         return sum(runner.device_seconds for runner in self._runners)
 
     def prepare(self, frames: Pixels) -> Pixels:
         """Return RGB uint8 frames at the encoder's input size, exactly as `embed` would resize them.
 
-        For a decoding thread: what goes on from there is small, and `embed` takes it without a second resize. Frames
-        that the device resizes come back unchanged.
+        Runs in a decoding thread, so that only small frames go on. Frames that the device resizes come back unchanged.
         """
         if self._resizes_on_device:
             return frames
@@ -469,7 +465,7 @@ class TorchScorer(Encoder):
     def close(self) -> None:
         """Release weights and device memory; the encoder cannot be used again.
 
-        A subclass first drops what else holds a part of the model or a tensor on the device.
+        A subclass first drops its own references to the model and to tensors on the device.
         """
         self._model = None
         self._uploader.close()
@@ -525,7 +521,7 @@ def revision_line(identity: str, options: EncoderOptions, settings: Mapping[str,
 
 
 def _split_parts(parts: Sequence[Pixels], batch: slice) -> Iterator[Pixels]:
-    """Yield the frames `[batch.start, batch.stop)` of all `parts`, those of each part by themselves."""
+    """Yield the frames `[batch.start, batch.stop)` of the joined `parts`, as pieces of the single parts."""
     start = 0
     for part in parts:
         piece = part[max(0, batch.start - start) : max(0, batch.stop - start)]
@@ -543,7 +539,6 @@ class MatchingScorer(TorchScorer):
     _vision: Any
 
     def close(self) -> None:
-        """Release weights and device memory."""
         self._vision = None
         super().close()
 
@@ -555,7 +550,7 @@ class MatchingScorer(TorchScorer):
     def _match_in_batches(
         self, features: torch.Tensor, match: Callable[[torch.Tensor, slice], torch.Tensor], *, rows_per_frame: int = 1
     ) -> torch.Tensor:
-        """Return `match(image tokens, which frames)` of `features`, batch by batch, float64 on the CPU."""
+        """Return `match(image tokens, slice of frames)` of `features`, batch by batch, float64 on the CPU."""
         finish = self._text_runner.queue(
             lambda loaded: match(self._states(loaded[0]), loaded[1]),
             len(features),
@@ -567,5 +562,5 @@ class MatchingScorer(TorchScorer):
         return finish().double()
 
     def _states(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return image tokens in the type of the computation; tokens in half precision may be read in fp32."""
+        """Return image tokens in the dtype of the computation: half-precision tokens become fp32 outside autocast."""
         return tokens if torch.is_autocast_enabled(self._torch_device.type) else tokens.float()

@@ -1,4 +1,4 @@
-"""Copies pictures to a device through one reused buffer, and results back, beside running forwards."""
+"""Copies pictures to a device through one reused buffer, and results back, while forwards run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EVENT: Any = torch.cuda.Event
 
 
 class Uploader:
-    """Copies pictures to a device; on a GPU from pinned memory, on a stream of its own, beside a running forward."""
+    """Copies pictures to a device; on a GPU from pinned memory, on a stream of its own, while a forward runs."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -49,7 +49,7 @@ class Uploader:
             self._stream = self._is_copied = None
 
     def fill(self, parts: Sequence[Pixels]) -> torch.Tensor:
-        """Return the buffer's bytes with all of `parts` in them; valid until the next call."""
+        """Copy all of `parts` into the buffer and return the filled bytes; valid until the next call."""
         n_bytes = sum(part.nbytes for part in parts)
         if self._is_copied is not None:
             # The batch before may still be on its way out of the buffer.
@@ -78,7 +78,7 @@ class Uploader:
 
 
 def start_fetch(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """Start copying a result to the host; return the function that waits for that copy alone and returns it."""
+    """Start copying `tensor` to the host; return a function that waits for that copy alone and returns it."""
     if tensor.device.type != "cuda":
         return lambda: tensor
     on_host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
@@ -94,7 +94,7 @@ def start_fetch(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
 
 
 def _group_by_size(parts: Sequence[Pixels]) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the length and the size `(h, w, c)` of each run of frames of one size."""
+    """Return length and size `(h, w, c)` of each run of consecutive parts of one size."""
     groups: list[tuple[int, tuple[int, ...]]] = []
     for part in parts:
         n, shape = len(part), part.shape[1:]

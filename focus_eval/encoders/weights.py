@@ -1,7 +1,7 @@
-"""Finds an encoder's weights and checks them; says how to download what is missing.
+"""Finds an encoder's weights on this machine and checks them; names the download command for missing ones.
 
-Looks in the model hub's cache on this machine, or in a folder. Never downloads, reads safetensors only, never
-runs code that came with a checkpoint.
+Looks in the model hub's cache, or in a folder. Never downloads, reads safetensors only, never runs code that came with
+a checkpoint.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class CheckpointLayout:
     """File names of a checkpoint.
 
     Args:
-        config: states the architecture.
-        weights: the safetensors, where they are not in shards.
-        has_tokenizer: whether a tokenizer must lie beside them.
+        config: the file that states the architecture.
+        weights: the safetensors file, if there is only one.
+        has_tokenizer: True if a tokenizer must lie in the same folder.
     """
 
     config: str
@@ -41,7 +41,6 @@ class CheckpointLayout:
 
     @classmethod
     def of(cls, model_type: str | tuple[str, ...]) -> CheckpointLayout:
-        """Return the layout of a kind of model."""
         return OPEN_CLIP if model_type == "open_clip" else TRANSFORMERS
 
 
@@ -55,18 +54,18 @@ _BLOB_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 class Checkpoint:
     """A published set of weights.
 
-    A revision is pinned where it is a commit. Hashes that could not be verified against the hub were taken from public
-    code that pins the same repository; each `note` says where that is so.
+    A revision that is a commit pins the weights. Hashes that could not be verified against the hub were taken from
+    public code that pins the same repository; `note` says so.
 
     Args:
         name: short name, as in `checkpoint=`; the key in an encoder's `checkpoints`, whose entry has the rest.
         repository: on the model hub.
         revision: commit, or reference, that holds safetensors.
-        gigabytes: size of the weights; None where it is not known here.
-        model_type: what its `config.json` may state; the encoder's.
+        gigabytes: size of the weights; None if not known.
+        model_type: allowed values of `model_type` in its `config.json`; the encoder's.
         encoder: registered name of the encoder that reads it.
-        gmacs: the encoder's `gmacs` with it, for a plan before the weights are here; {} where they are not stated.
-        note: what to know about it.
+        gmacs: the encoder's `gmacs` with it, for a plan before the weights are here; {} if not stated.
+        note: a remark for the user.
     """
 
     name: str
@@ -89,7 +88,7 @@ class Checkpoint:
 
     @property
     def is_pinned(self) -> bool:
-        """Whether `revision` is a commit, so that fetching always gives the same weights."""
+        """True if `revision` is a commit, so that fetching always gives the same weights."""
         return _COMMIT_PATTERN.fullmatch(self.revision) is not None
 
     @property
@@ -110,7 +109,7 @@ def known_checkpoints() -> dict[str, Checkpoint]:
 
 
 def encoder_checkpoint(encoder: str, options: Mapping[str, Any]) -> Located | None:
-    """Return the checkpoint of an encoder with `options`, without importing the encoder; None where it has none.
+    """Return the checkpoint of an encoder with `options`, without importing the encoder; None if it has none.
 
     Raises:
         EncoderError: as `locate`.
@@ -170,10 +169,10 @@ def locate(checkpoint: str, *, revision: str | None = None, model_type: str | tu
     Args:
         checkpoint: a known name, a repository of the hub, or a local folder.
         revision: commit, tag or branch of a repository; None: the known one, else "main". A folder has none.
-        model_type: architecture the scorer needs, or several that it reads.
+        model_type: architecture that the encoder reads, one or several.
 
     Raises:
-        MissingWeights: the checkpoint is not on this machine; the line says how to fetch it.
+        MissingWeights: the checkpoint is not on this machine; the message has the download command.
         EncoderError: another architecture, no safetensors, or a damaged file.
     """
     path, layout = Path(checkpoint).expanduser(), CheckpointLayout.of(model_type)
@@ -196,7 +195,7 @@ def is_path(name: str) -> bool:
 
 
 def cached_folder(repository: str, revision: str) -> Path | None:
-    """Return the snapshot of `repository` at `revision` in the hub's cache, None where there is none; no network.
+    """Return the snapshot of `repository` at `revision` in the hub's cache, None if there is none; no network.
 
     A snapshot that holds only the files named in `fetch_command` counts, though the hub's own client would call it
     incomplete.
@@ -240,11 +239,7 @@ def weight_files(folder: Path, layout: CheckpointLayout = TRANSFORMERS) -> list[
 
 
 def check_readable(file: Path) -> None:
-    """Read the header of a safetensors file and compare it with the file's size; the weights are not read.
-
-    Raises:
-        EncoderError: the file is cut off or no safetensors file; names it.
-    """
+    """Raise EncoderError naming `file` if it is cut off or no safetensors file; reads the header, not the weights."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -261,7 +256,7 @@ def load_weights(model_class: Any, folder: Path, *, config: Any, label: str) -> 
     """Return a transformers model with every weight from the safetensors in `folder`, in fp32.
 
     Raises:
-        EncoderError: weights missing, of another shape, or damaged; says how many, and the first.
+        EncoderError: weights missing, of another shape, or damaged; the message has their number and the first name.
     """
     import torch
     from safetensors import SafetensorError
@@ -346,7 +341,7 @@ def known_checkpoint(name: str) -> Checkpoint | None:
 
 
 def weights_folder(pretrained: str, revision: str = "main") -> Path | None:
-    """Return the folder of a checkpoint: itself, or its snapshot in the hub's cache; None where there is none."""
+    """Return the folder of a checkpoint: itself, or its snapshot in the hub's cache; None if there is none."""
     folder = Path(pretrained).expanduser()
     return folder if folder.is_dir() else cached_folder(pretrained, revision)
 
@@ -354,8 +349,8 @@ def weights_folder(pretrained: str, revision: str = "main") -> Path | None:
 def weights_identity(pretrained: str, revision: str | None = None) -> str:
     """Return the exact name of weights: "repository@commit", or "folder@sha256:.." over the files of a local folder.
 
-    Weights that are not on this machine give "repository@revision, not here". A damaged file in the hub's cache gives
-    "repository@commit, damaged". The checks before a run refuse both. An empty `pretrained` gives "".
+    Weights that are not on this machine give "repository@revision, not here"; a damaged file in the hub's cache gives
+    "repository@commit, damaged"; an empty `pretrained` gives "".
 
     Args:
         pretrained: a known name, a repository of the hub, or a local folder; "" for none.
@@ -382,8 +377,8 @@ def damaged_blobs(folder: Path) -> list[str]:
     """Return an error line for each damaged file of a snapshot in the hub's cache.
 
     The cache names a large file by its SHA-256 and any other by its git hash; a file is damaged if its content has
-    another hash. Files outside such a cache are skipped. A file is hashed once while its size and time of change stay
-    the same.
+    another hash. Files outside such a cache are skipped. A file is hashed again only when its size or modification time
+    changes.
     """
     lines = []
     for file in sorted(item for item in folder.iterdir() if item.is_file() and item.suffix in _HASHED_SUFFIXES):
@@ -403,7 +398,7 @@ def _git_hash(file: Path, size: int, changed_ns: int) -> str:
 
 
 def _folder_hash(folder: Path) -> str:
-    """Return "sha256:" and 16 digits over the names and contents of the folder's weights, rules and templates."""
+    """Return "sha256:" and 16 digits: a hash of names and contents of the folder's weights, rules and templates."""
     files = sorted(file for file in folder.iterdir() if file.is_file() and file.suffix in _HASHED_SUFFIXES)
     digest = hashlib.sha256()
     for file in files:

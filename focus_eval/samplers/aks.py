@@ -18,15 +18,15 @@ from focus_eval.samplers.expected_pulls import ExpectedPulls
 
 @dataclass(frozen=True, kw_only=True)
 class SplitAndJudge(FrameSampler):
-    """Split the candidates until a segment's best frames stand out; each kept segment gives its best.
+    """Split the candidates in halves until a segment's best frames stand out; keep the best of each kept segment.
 
-    Relevance is scaled to [0, 1] over the whole video; the same everywhere counts as 0 everywhere. A segment of
-    depth `d` gives `int(k / 2**d)` frames, so that a `k` which is not a multiple of `2**d` returns fewer than `k`.
+    Relevance is scaled to [0, 1] over the whole video; constant relevance counts as 0. A segment of depth `d` gives
+    `int(k / 2**d)` frames, so that a `k` which is not a multiple of `2**d` returns fewer than `k`.
 
     Args:
-        t1: a segment is kept when the mean of its `k` best exceeds the mean of all by more than this.
+        t1: a segment is kept if the mean of its `k` best exceeds the mean of all by more than this ...
         t2: ... and its standard deviation is above this.
-        max_depth: at this depth a segment is kept whatever it holds.
+        max_depth: at this depth every segment is kept.
     """
 
     may_return_fewer: ClassVar[bool] = True
@@ -53,7 +53,7 @@ class SplitAndJudge(FrameSampler):
         return ExpectedPulls(fixed=self.candidates(video))
 
     def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
-        """Return that a segment at `max_depth` gives no frame, where it is so, or that the grid is empty."""
+        """Return the reason if a segment at `max_depth` would give no frame, or the grid is empty; else None."""
         n = int(self.candidates(video).size)
         if n >= k and k < 2**self.max_depth:
             deepest = k.bit_length() - 1
@@ -64,7 +64,7 @@ class SplitAndJudge(FrameSampler):
         return empty_grid_reason(self.candidates(video))
 
     def _kept_segments(self, scores: FloatArray, k: int) -> list[tuple[int, int, FloatArray]]:
-        """Return (start, depth, scores) of every kept segment; an empty half can give nothing and is dropped."""
+        """Return (start, depth, scores) of every kept segment; an empty half is dropped."""
         segments: list[tuple[int, int, FloatArray]] = []
         waiting = [(0, 0, scores)]
         while waiting:
@@ -86,10 +86,10 @@ class SplitAndJudge(FrameSampler):
 
 @dataclass(frozen=True, kw_only=True)
 class Aks(SplitAndJudge):
-    """Split and judge the candidates of an even grid.
+    """Adaptive Keyframe Sampling on the candidates of an even grid.
 
     Args:
-        every_seconds: one candidate in so many seconds; None for the published grid of one frame a second.
+        every_seconds: seconds between candidates; None for the published grid of one frame a second.
     """
 
     name: ClassVar[str] = "aks"
@@ -104,7 +104,7 @@ class Aks(SplitAndJudge):
 
 @dataclass(frozen=True, kw_only=True)
 class AksDense(SplitAndJudge):
-    """`aks` on every frame instead of one a second: the paper's 255-hour row."""
+    """`aks` on every frame instead of one a second: the 255-hour row of FOCUS, table 3."""
 
     name: ClassVar[str] = "aks_dense"
     source: ClassVar[str] = "AKS without pre-filter, FOCUS table 3"

@@ -1,4 +1,4 @@
-"""What would both encoders give on every frame of the grid, whatever that costs?"""
+"""What would scan_cover choose if both encoders saw every frame of its grid? A bound without a budget."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from focus_eval.samplers.scanning import ScanningSampler
 
 @dataclass(frozen=True, kw_only=True)
 class AllFrames(ScanningSampler):
-    """Both encoders see five frames a second; keyframes as `scan_cover` chooses them. What sparse pulls could reach.
+    """Both encoders see five frames a second; keyframes are chosen as in `scan_cover`. An upper bound for sparse pulls.
 
     Args:
         value: as in `scan_cover`.

@@ -16,14 +16,14 @@ MAX_TOKENS = 256
 
 
 class LanguageModel(Protocol):
-    """A model that a sampler may ask. Text is all that comes back: it chooses no files and sets no options."""
+    """A language or vision-language model that a sampler may ask; it returns text and probabilities only."""
 
     def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = MAX_TOKENS) -> str:
         """Return the model's answer to `text` and all `images` together."""
         ...
 
     def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
-        """Return the probability in [0, 1] that it answers yes, not no, to `text` about each picture alone, `(n,)`."""
+        """Return the probability in [0, 1] of "yes" against "no" to `text` about each picture alone, `(n,)`."""
         ...
 
 
@@ -32,8 +32,9 @@ class ModelUsage:
     """A sampler's use of its model: calls, pictures and estimated tokens.
 
     Args:
-        calls: texts sent, one per picture where each was asked about alone.
-        tokens_sent, tokens_back: estimated from characters and pixels; the most that may come back.
+        calls: texts sent, one per picture if each was asked about alone.
+        tokens_sent: estimated from characters and pixels.
+        tokens_back: most tokens that the answers may have.
     """
 
     calls: int = 0
@@ -55,7 +56,7 @@ class ModelUsage:
 
 @dataclass
 class CountedModel:
-    """The model that a sampler gets: checks and counts every question and its answer."""
+    """The model as a sampler gets it: checks and counts every question, and checks its answer."""
 
     model: LanguageModel
     usage: ModelUsage = field(default_factory=ModelUsage)
@@ -69,7 +70,7 @@ class CountedModel:
 
         Raises:
             BrokenContract: a text that is empty, or pictures of another kind.
-            AnswerError: no usable answer: the model is out of reach, refuses, or says nothing.
+            AnswerError: the model is out of reach, refuses, or returns no text.
         """
         text, images = checked_question(text, images)
         max_tokens = whole_number(max_tokens, "max_tokens")
@@ -83,7 +84,7 @@ class CountedModel:
         """Return the probability in [0, 1] that the model answers yes to `text` about each picture alone, `(n,)`.
 
         Raises:
-            BrokenContract, AnswerError: as `ask`; or it would say neither yes nor no.
+            BrokenContract, AnswerError: as `ask`; also if the model answers neither yes nor no.
         """
         text, images = checked_question(text, images)
         self.usage.add(text, images, max_tokens=1, calls=len(images))

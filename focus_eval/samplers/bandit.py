@@ -13,7 +13,7 @@ from focus_eval.core.types import ClipReport, FloatArray, IntArray, frozen_ints
 
 @dataclass(frozen=True)
 class Clips:
-    """Clips `[starts[a], stops[a])`, ascending, none empty, none overlapping; both arrays of shape `(n_arms,)`."""
+    """Clips `[starts[a], stops[a])`, ascending, not empty, not overlapping; both arrays of shape `(n_arms,)`."""
 
     starts: IntArray
     stops: IntArray
@@ -42,7 +42,7 @@ class Clips:
         return np.where(is_inside, arm, -1)
 
     def frames_of(self, arms: IntArray) -> tuple[IntArray, IntArray]:
-        """Return all frames of `arms`, one arm after the other, and for each the position of its arm in `arms`."""
+        """Return all frames of `arms`, arm after arm, and for each frame the position of its arm in `arms`."""
         sizes = self.sizes[arms]
         position = np.repeat(np.arange(arms.size), sizes)
         offset = np.arange(position.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -50,7 +50,7 @@ class Clips:
 
 
 def equal_clips(n_frames: int, n_clips: int) -> Clips:
-    """Return `n_clips` clips that partition `[0, n_frames)`, their sizes differing by one frame at most.
+    """Return `n_clips` clips that partition `[0, n_frames)`, their sizes differing by at most one frame.
 
     Raises:
         InvalidInput: fewer frames than clips, or no clip.
@@ -62,7 +62,7 @@ def equal_clips(n_frames: int, n_clips: int) -> Clips:
 
 
 def nearest_pulled(frames: IntArray, pulled: IntArray, rewards: FloatArray) -> FloatArray:
-    """Return for each frame the reward of the nearest pulled frame, the earlier one of two equally near.
+    """Return for each frame the reward of the nearest pulled frame; of two at equal distance, the earlier.
 
     Args:
         frames: shape `(n,)`, any order.
@@ -93,7 +93,7 @@ def bernstein_radius(variance: FloatArray, n_pulls: IntArray, n_total: int) -> F
 
 
 def optimistic_mean(mean: FloatArray, variance: FloatArray, n_pulls: IntArray, n_total: int) -> FloatArray:
-    """Return mean plus `bernstein_radius`, shape `(n_arms,)`, summed left to right as the public FOCUS code does."""
+    """Return mean plus `bernstein_radius`, shape `(n_arms,)`, summed in the order of the public FOCUS code."""
     deviation, correction = _bernstein_terms(variance, n_pulls, n_total)
     return mean + deviation + correction
 
@@ -141,7 +141,7 @@ class Arms:
 
     @property
     def radius(self) -> FloatArray:
-        """Bernstein radius of every arm at the pulls so far."""
+        """Bernstein radius of every arm after the pulls so far."""
         return bernstein_radius(self.variance, self.n_pulls, max(1, int(self.n_pulls.sum())))
 
     def reports(self, radius: FloatArray, *, final: IntArray) -> tuple[ClipReport, ...]:
@@ -156,12 +156,12 @@ class Arms:
 
 
 def best_first(values: FloatArray) -> IntArray:
-    """Return indices by descending value, shape `(n,)`; the earlier of equal ones comes first."""
+    """Return indices by descending value, shape `(n,)`; of equal values the earlier comes first."""
     return np.argsort(-values, kind="stable")
 
 
 def top_set(values: FloatArray, n: int) -> NDArray[np.bool_]:
-    """Return a mask of the `n` largest `values`, `(n_arms,)`; the earlier of equal ones wins."""
+    """Return a mask of the `n` largest `values`, `(n_arms,)`; of equal values the earlier is in the set."""
     if not 0 < n < values.size:
         return np.full(values.shape, n > 0)
     # Without sorting all: a bandit asks after every pull.
@@ -172,23 +172,19 @@ def top_set(values: FloatArray, n: int) -> NDArray[np.bool_]:
 
 
 def even_shares(k: int, n: int) -> IntArray:
-    """Return `n` shares of `k` that differ by one at most, the larger ones first, shape `(n,)`.
-
-    That is `round(k / n)` everywhere, adjusted by one from the best arm down (or the worst up) until the sum is `k`.
-    """
+    """Return `n` shares of `k` that differ by at most one, the larger ones first, shape `(n,)`."""
     share, remainder = divmod(k, n)
     return np.full(n, share, dtype=np.int64) + (np.arange(n) < remainder)
 
 
 def within_capacity(shares: IntArray, capacities: IntArray) -> IntArray:
-    """Return `shares` cut to each arm's capacity, `(n_arms,)`; the excess goes to the next best arm.
+    """Return `shares` cut to each arm's capacity, `(n_arms,)`; the excess goes to the next arm by rank.
+
+    Excess at the last arm goes on to the best arm again. The sum is `min(sum(shares), sum(capacities))`.
 
     Args:
-        shares: asked of the arms in order of rank, `(n_shares,)`; arms of rank `n_shares` and beyond are asked none.
+        shares: wanted frames of the arms in order of rank, `(n_shares,)`; 0 for arms of rank `n_shares` and beyond.
         capacities: frames of every arm in order of rank, `(n_arms,)`, `n_arms >= n_shares`.
-
-    Walks down the ranks; what is left at the last arm goes round to the best arm again. The sum is
-    `min(sum(shares), sum(capacities))`.
     """
     granted = np.zeros_like(capacities)
     excess = 0
@@ -209,7 +205,7 @@ def draw_in_clips(clips: Clips, free: IntArray, n_each: int, rng: np.random.Gene
     """Return `n_each` frames of `free` in each clip, drawn uniformly without replacement, ascending.
 
     Args:
-        free: frames that may be drawn, ascending, `(n_free,)`; a clip with fewer than `n_each` gives all it has.
+        free: frames that may be drawn, ascending, `(n_free,)`; a clip with fewer than `n_each` gives all of them.
     """
     first = np.searchsorted(free, clips.starts)
     n_free = np.searchsorted(free, clips.stops) - first
@@ -218,7 +214,7 @@ def draw_in_clips(clips: Clips, free: IntArray, n_each: int, rng: np.random.Gene
 
 
 def distinct_offsets(sizes: IntArray, counts: IntArray, rng: np.random.Generator) -> IntArray:
-    """Return in row `a` a uniform draw of `counts[a]` distinct integers of `[0, sizes[a])`, then -1.
+    """Draw `counts[a]` distinct integers of `[0, sizes[a])` uniformly for each row `a`; pad the row with -1.
 
     Floyd's algorithm (Bentley and Floyd 1987, "A sample of brilliance") on all rows at once.
 
@@ -240,7 +236,7 @@ def distinct_offsets(sizes: IntArray, counts: IntArray, rng: np.random.Generator
 
 
 def min_max(values: FloatArray, group: IntArray | None = None) -> FloatArray:
-    """Return `values` moved and scaled to [0, 1], each group by itself; 0 everywhere in a flat group.
+    """Return `values` scaled to [0, 1] within each group; 0 in a group of equal values.
 
     Args:
         values: shape `(n,)`.
@@ -260,15 +256,15 @@ def min_max(values: FloatArray, group: IntArray | None = None) -> FloatArray:
 def softmax_draw(
     values: FloatArray, group: IntArray, n_drawn: IntArray, *, temperature: float, rng: np.random.Generator
 ) -> IntArray:
-    """Return positions of `values` drawn without replacement with softmax probabilities, each group by itself.
+    """Return positions of `values` drawn without replacement with softmax probabilities, within each group.
 
-    One frame after the other in proportion to `exp(value / temperature)`, by the Gumbel-top-k trick (Yellott 1977),
-    which needs no probabilities and so cannot run out of nonzero ones at a low temperature.
+    Frames are drawn one by one in proportion to `exp(value / temperature)`, by the Gumbel-top-k trick (Yellott 1977),
+    which computes no probabilities, so that none underflows at a low temperature.
 
     Args:
         values: shape `(n,)`, in [0, 1].
         group: ascending group numbers from 0, `(n,)`.
-        n_drawn: how many of each group, `(n_groups,)`, at most its size.
+        n_drawn: number to draw in each group, `(n_groups,)`, at most its size.
         temperature: above 0.
     """
     keys = values / temperature + rng.gumbel(size=values.size)

@@ -1,4 +1,11 @@
-"""The sampler protocol: the request, the choice and its checks."""
+"""The sampler protocol: the request that a sampler gets, the choice that it returns, and the checks of both.
+
+    class Middle(FrameSampler):
+        def choose(self, request):
+            return Choice(keyframes=np.array([request.video.n_frames // 2]))
+
+`docs/new_sampler.md` goes from there to a verdict.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +63,7 @@ def check_class(kind: type[Any], label: str) -> None:
     """Check the role, the declarations and the signature of `choose` of a sampler class.
 
     Args:
-        label: names the class in the error message.
+        label: name of the class in the error message.
 
     Raises:
         BrokenContract: an unknown role, a contradictory declaration, or a `choose` that does not take one request.
@@ -83,7 +90,7 @@ def check_class(kind: type[Any], label: str) -> None:
 def checked_keyframes(
     sampler: HasDeclarations, choice: Any, *, video: VideoInfo, n_requested: int
 ) -> tuple[IntArray, dict[str, int]]:
-    """Check the keyframes of `choice` and return them in its order, int64 `(n,)`, with facts about their count.
+    """Return the keyframes of `choice` in its order, int64 `(n,)`, and facts about their number, after checking them.
 
     The facts may have "unique_keyframes", "returned_fewer" and "returned_more", each a number of keyframes; {} for
     exactly `n_requested` distinct keyframes.
@@ -139,7 +146,7 @@ def _may(sampler: HasDeclarations, is_fewer: bool) -> tuple[bool, str]:
 
 
 def _as_frames(keyframes: Any, sampler: str) -> IntArray:
-    """Return `keyframes` as int64, `(n,)`; raise BrokenContract for other types than integers, such as 0.9."""
+    """Return `keyframes` as int64, `(n,)`; raise BrokenContract for values that are no integers, such as 0.9."""
     try:
         frames = np.asarray(keyframes)
     except ValueError as error:
@@ -181,10 +188,10 @@ class QuestionTexts:
     """The texts of a question, without its answer.
 
     Args:
-        query: what the encoder compares frames with.
+        query: the text that the encoder compares frames with.
         question: the bare question.
         options: texts of the options in order; empty for an open question.
-        subtitles: spoken lines by time, where the task has them and the sampler declares `needs_subtitles`.
+        subtitles: spoken lines by time, if the task has them and the sampler declares `needs_subtitles`.
     """
 
     query: str = ""
@@ -198,10 +205,10 @@ class SelectionRequest(QuestionTexts):
     """One question to a sampler with everything the sampler may use; the texts are those of `QuestionTexts`.
 
     Args:
-        video: length, rate and, where known, sync frames.
-        k: keyframes wanted, at least 1; may be more than the video has frames.
+        video: length, rate and, if known, sync frames.
+        k: requested keyframes, at least 1; may exceed the number of frames.
         ledger: the only way to relevance, embeddings and pictures; counts every pull and look.
-        llm: the model to ask, of a sampler that declares `needs_llm`; counts calls, pictures and tokens.
+        llm: the model to ask, for a sampler that declares `needs_llm`; counts calls, pictures and tokens.
         rng: source of every random draw.
         coarse_rng: source of a sampler's coarse draws, which the questions of a video may share; may be `rng` itself.
         evidence_seconds: times of the annotated evidence; empty unless the sampler declares `needs_evidence`.
@@ -257,26 +264,26 @@ class _NoGenerator:
 class FrameSampler(ABC):
     """Chooses keyframes. A subclass is a frozen dataclass whose fields are its options.
 
-    Options are checked when a sampler is made: their declared types (an int becomes a float where one is
-    declared), then the ranges stated with `focus_eval.core.options.option`.
+    Options are checked when a sampler is made: their declared types (an int becomes a float if one is declared), then
+    the ranges stated with `focus_eval.core.options.option`.
 
     Class attributes:
-        name: how it is registered.
-        source: where the algorithm is described.
-        role: what a table marks it as: a "sampler" that can be used, a "control" that it has to beat, a "ceiling"
-            that knows the answer's place, or a "floor" without frames.
+        name: the registered name.
+        source: reference of the algorithm.
+        role: its mark in tables: a "sampler" that can be used, a "control" that it has to beat, a "ceiling"
+            that knows the annotated evidence, or a "floor" without frames.
         version: raised whenever the code may choose other frames; part of a cell's identity.
-        file_digest: hash of the file of a sampler that nobody installed; likewise part of it.
+        file_digest: hash of the file of a sampler that is not installed; part of a cell's identity too.
         draws: False for samplers that draw nothing: every seed gives the same frames, and a matrix runs one.
         needs_encoder: False for samplers that never pull.
         needs_evidence: True for a ceiling that is given the times of the annotated evidence.
-        needs_scan: True for samplers that look with a second encoder as well (see `scanning`).
+        needs_scan: True for samplers that also use a second encoder (see `scanning`).
         needs_logits, needs_embeddings: True for samplers that pull these instead of relevance.
         needs_texts: True for samplers that pull relevance to other texts than the question's.
-        needs_subtitles: True for samplers that read `request.subtitles`; those of others are empty.
+        needs_subtitles: True for samplers that read `request.subtitles`; for others these are empty.
         needs_llm: True for samplers that ask a model: those that derive from `AskingSampler`.
-        example_reply: what a reply to its prompts looks like; a scripted model says that in checks and simulations.
-        may_return_fewer, may_return_more, may_repeat: what the sampler's text grants itself. More frames than asked
+        example_reply: a typical reply to its prompts; the scripted model of checks and simulations returns it.
+        may_return_fewer, may_return_more, may_repeat: exceptions to "exactly K distinct keyframes". More frames than K
             need `scales` with which all of them have no more pixels than K full frames.
     """
 
@@ -327,19 +334,19 @@ class FrameSampler(ABC):
         """Choose `min(k, n_frames)` keyframes of `video`.
 
         Args:
-            video: length, rate and, where known, sync frames.
-            k: keyframes wanted, at least 1.
+            video: length, rate and, if known, sync frames.
+            k: requested keyframes, at least 1.
             pull: relevance in [0, 1] of an int64 array of frame indices, shape `(n,)`; one encoder forward each.
             rng: source of every random draw.
             coarse_rng: separate source of the coarse pulls, so that the questions of a video can share them;
                 `rng` itself by default.
             budget: most pulls allowed; None for no limit.
-            evidence_seconds: times of the annotated evidence; reach only a sampler that declares `needs_evidence`.
-            scan: raw logits of the scan encoder, shape `(n,)`; reaches only a sampler that declares `needs_scan`.
+            evidence_seconds: times of the annotated evidence; passed only to a sampler that declares `needs_evidence`.
+            scan: raw logits of the scan encoder, shape `(n,)`; passed only to a sampler that declares `needs_scan`.
             scan_cost: cost of a forward of the scan encoder divided by that of the main encoder; None if unknown.
             texts: the question's texts.
             look: pictures of an array of frames, given a longest side in pixels or None for full size.
-            llm: the model to ask; reaches only a sampler that declares `needs_llm`.
+            llm: the model to ask; passed only to a sampler that declares `needs_llm`.
 
         Raises:
             InvalidInput: an argument of another kind, or `k` below 1.
@@ -407,27 +414,28 @@ class FrameSampler(ABC):
         return rng
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
-        """Return how many frames the algorithm pulls of a video with the same relevance everywhere.
+        """Return the number of frames that the algorithm pulls of a video with constant relevance.
 
-        Where the number depends on relevance or on draws (`focus_iterative`, `focus_released`), real questions differ.
+        For samplers whose pulls depend on relevance or on draws (`focus_iterative`, `focus_released`), real questions
+        differ.
         """
         return self._on_flat(video, k=k, seed=seed).n_pulls if self.needs_encoder else 0
 
     def count_scans(self, video: VideoInfo, *, k: int) -> int:
-        """Return how many frames the algorithm scans of a video of the same relevance everywhere; 0 without any."""
+        """Return the number of frames that the algorithm scans of a video with constant relevance; 0 without scans."""
         return self._on_flat(video, k=k).n_scanned if self.needs_scan else 0
 
     def count_model_usage(self, video: VideoInfo, *, k: int) -> dict[str, int]:
-        """Return the model usage on a video with the same relevance everywhere, keyed like `asking.ModelUsage`.
+        """Return the model usage on a video with constant relevance, keyed like `asking.ModelUsage`.
 
-        {} for a sampler without a model. Pictures count at 1920 x 1080, shrunk to the size that the sampler asks for.
+        {} for a sampler without a model. Pictures count as 1920 x 1080, shrunk to the size that the sampler requests.
         """
         return dict(self._on_flat(video, k=k).model_usage) if self.needs_llm else {}
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
-        """Return the expected pulls of any question on a video with the same relevance everywhere.
+        """Return the expected pulls of any question on a video with constant relevance; None if they cannot be stated.
 
-        A plan calls this once a video. None if only running each question shows its pulls. A subclass that draws other
+        A plan calls this once a video, and runs each question instead if it gets None. A subclass that draws other
         frames than its parent overrides this too.
         """
         reads_more = self.needs_evidence or self.needs_scan or self.needs_texts or self.needs_llm
@@ -441,7 +449,7 @@ class FrameSampler(ABC):
         )
 
     def at_cost(self, scan_cost: float | None) -> FrameSampler:
-        """Return a sampler to count pulls and scans with at `scan_cost`; itself if it has no scan encoder."""
+        """Return a sampler with `scan_cost` as its scan encoder's relative cost, for counting; here `self`."""
         return self
 
     def _on_flat(self, video: VideoInfo, *, k: int, seed: int = 0) -> Selection:
@@ -451,7 +459,7 @@ class FrameSampler(ABC):
         return self.select(video, k=k, pull=flat, rng=rng, scan=flat.logits, texts=texts, look=flat.look, llm=flat)
 
     def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
-        """Return why the sampler may choose no frame of `video`, and what to do; None if it will choose some.
+        """Return why the sampler would choose no frame of `video`, and a remedy; None if it will choose some.
 
         A plan calls this before the run, so the answer depends on length and rate alone.
         """
@@ -464,7 +472,7 @@ class FrameSampler(ABC):
 
     @property
     def identifying_options(self) -> dict[str, Any]:
-        """Values by name of the options that identify a selection: all but later `added` ones at their defaults."""
+        """Options that identify a selection, by name: all but those declared `added` that have their defaults."""
         later = {option.name: option.default for option in fields(self) if "added" in option.metadata}
         return {name: value for name, value in self.options.items() if name not in later or value != later[name]}
 
@@ -474,7 +482,7 @@ class AskingSampler(FrameSampler):
     """A sampler that asks a language or vision-language model, `request.llm`.
 
     Args:
-        llm: the model, with its options: `chat:model=gpt-4o-mini`. A simulation has a scripted one, whatever is named.
+        llm: the model, with its options: `chat:model=gpt-4o-mini`. A simulation uses a scripted model instead.
     """
 
     needs_llm: ClassVar[bool] = True
@@ -487,7 +495,7 @@ EXAMPLE_REPLY = "a person\na car\na dog\na sign"
 
 
 class FlatSource:
-    """A source with the same relevance (0.5), logits (0), embedding and picture for every frame.
+    """Source with constant relevance (0.5), logits (0), embedding and picture for every frame.
 
     Args:
         reply: the answer of `ask` to every text; "" for `EXAMPLE_REPLY`.

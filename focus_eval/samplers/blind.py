@@ -1,4 +1,4 @@
-"""What does a model answer that sees nothing?"""
+"""How often is a model right without seeing the video?"""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from focus_eval.samplers.base import Choice, FrameSampler, Role, SelectionReques
 
 @dataclass(frozen=True, kw_only=True)
 class Blind(FrameSampler):
-    """No frame at all: the floor, what language alone gives.
+    """No frame at all: the floor, reached by language alone.
 
-    A model that cannot be asked without a video is shown one black frame, and the row says so.
+    A model that requires a video gets one black frame, and the row records that.
     """
 
     name: ClassVar[str] = "blind"

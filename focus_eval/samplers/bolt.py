@@ -1,4 +1,4 @@
-"""Where does relevance pile up? BOLT's inverse transform sampling (Liu et al., CVPR 2025)."""
+"""How are frames drawn in proportion to relevance? BOLT's inverse transform sampling (Liu et al., CVPR 2025)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from focus_eval.samplers.coverage import empty_grid_reason, one_fps
 
 @dataclass(frozen=True, kw_only=True)
 class Bolt(FrameSampler):
-    """Read the cumulative sum of sharpened relevance of the 1-fps candidates backwards, at equal distances.
+    """Invert the cumulative sum of sharpened relevance of the 1-fps candidates at evenly spaced levels.
 
-    With `n = min(k, n_frames)` the levels are `linspace(1/n, 1 - 1/n, n)`; each gives the first candidate whose
-    share of the sum reaches it, so a frame may come more than once. The same relevance everywhere counts as equal
-    weights.
+    With `n = min(k, n_frames)` the levels are `linspace(1/n, 1 - 1/n, n)`; each gives the first candidate whose share
+    of the sum reaches it, so a frame may come more than once. Constant relevance counts as equal weights.
 
     Args:
         power: sharpens relevance scaled to [0, 1]; 2.5 on LongVideoBench.

@@ -1,10 +1,10 @@
-"""Check a sampler against the sampler contract, and reduce each broken promise to its smallest case.
+"""Checks a sampler against the sampler contract, and reduces each broken promise to its smallest case.
 
     verdict = check_sampler("peaks.py:Peaks")
     print([broken.promise for broken in verdict.broken])
 
-The checks find mistakes: state between questions, uncounted pulls, draws from a global generator. They do not stop
-code that means to cheat.
+The checks detect mistakes: state between questions, uncounted pulls, draws from a global generator. They do not detect
+deliberate cheating.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Pattern = Literal["events", "ties", "flat 0", "flat 0.5", "flat 1", "not a numbe
 
 
 class ArraySource:
-    """A source of relevance, embeddings and pictures from arrays that records its calls.
+    """Source of relevance, embeddings and pictures from arrays that records its calls.
 
     Args:
         relevance: of every frame, `(n_frames,)`.
@@ -76,7 +76,7 @@ class ArraySource:
         return self.values[frames], 20.0 * self.values[frames]
 
     def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
-        """Return relevance to another text, which has its own noise, `(n,)`."""
+        """Return relevance to another text: that of the question mixed with noise seeded by the text, `(n,)`."""
         self.other_pulls += frames.size
         self.kinds.add("texts")
         noise = np.random.default_rng([self._seed, *text.encode()]).random(self.values.size)
@@ -109,13 +109,13 @@ class ArraySource:
 
 @dataclass(frozen=True, order=True)
 class Case:
-    """One question about one video.
+    """One test question about one video.
 
     Args:
         n_frames, fps: length and rate of the video.
-        k: keyframes wanted.
-        pattern: relevance over time: "events" for four in noise, "ties" for four levels, "flat" for one value
-            everywhere, "not a number" for NaN.
+        k: requested keyframes.
+        pattern: relevance over time: "events" for four peaks in noise, "ties" for four levels, "flat" and a value for
+            constant relevance, "not a number" for NaN.
         seed: seeds the relevance and the sampler's generator.
         has_sync_frames: True if the video lists its sync frames.
     """
@@ -143,11 +143,11 @@ class Case:
 
     @property
     def evidence_seconds(self) -> tuple[float, ...]:
-        """Moments for a ceiling: two of one frame, one where no grid has a frame, one at the end."""
+        """Moments for a ceiling: the start, a second one in the same frame, one off every grid, and the last frame."""
         return (0.0, 0.2 / self.fps, int(0.618 * self.n_frames) / self.fps, (self.n_frames - 1) / self.fps)
 
     def source(self) -> ArraySource:
-        """Return the relevance, embeddings and pictures that a sampler may use."""
+        """Return the source of relevance, embeddings and pictures of this case."""
         if self.pattern == "events":
             return ArraySource(bumpy(self.n_frames, seed=self.seed), seed=self.seed)
         if self.pattern == "ties":
@@ -260,7 +260,7 @@ def _try_case(sampler: FrameSampler, case: Case) -> tuple[dict[str, str], bool]:
 
 
 def _broken_ledger(selection: Selection, source: ArraySource) -> dict[str, str]:
-    """Return {"ledger": message} if the frames asked of `source` differ from those the selection records; else {}."""
+    """Return {"ledger": message} if the frames asked of `source` differ from those in the selection; else {}."""
     pulled = np.concatenate(source.calls) if source.calls else np.empty(0, dtype=np.int64)
     n_scored = pulled.size + source.other_pulls
     if not np.array_equal(pulled, selection.pulled_frames) or n_scored != selection.n_pulls:
@@ -274,7 +274,7 @@ def _broken_ledger(selection: Selection, source: ArraySource) -> dict[str, str]:
 
 
 def fingerprint(selection: Selection) -> str:
-    """Return as JSON the parts of a selection that must be the same when the question is asked again."""
+    """Return as JSON the parts of a selection that must be equal when the same question is asked again."""
     frames = [selection.pulled_frames.tolist(), selection.scanned_frames.tolist(), selection.looked_frames.tolist()]
     text_pulls = [[pulls.text, pulls.frames.tolist()] for pulls in selection.text_pulls]
     return json.dumps([selection.keyframes, *frames, text_pulls, selection.model_usage, selection.scales])
@@ -328,7 +328,7 @@ SECONDS_ALLOWED = 30.0
 
 @dataclass(frozen=True)
 class BrokenPromise:
-    """A broken promise: its name, the smallest case that shows it (None if none does), a message."""
+    """A broken promise: its name, the smallest case that shows it (None if it needs no case), a message."""
 
     promise: str
     case: Case | None
@@ -342,7 +342,7 @@ class CheckResult:
     Args:
         broken: one entry per broken promise, in the order of `PROMISES`.
         n_cases: questions asked.
-        not_tried: promises that could not be tried because others are broken.
+        not_tried: promises that could not be checked because others are broken.
         ten_hours_seconds, ten_hours_pulls: processor seconds and pulls on a video of ten hours; None if that failed.
     """
 
@@ -392,7 +392,7 @@ def check_sampler(
 def suite(sampler: FrameSampler, *, seconds_allowed: float) -> tuple[CheckResult, list[str]]:
     """Run the checks in this process; return their result and the sampler's `fingerprints`.
 
-    The fingerprints are [] if the sampler fails or does not repeat its choices, so that another process says nothing.
+    The fingerprints are [] if the sampler fails or does not repeat its choices, so that comparing processes is useless.
     """
     broken: dict[str, BrokenPromise] = {}
     tried = {"class", "runs", "options", "time"}
@@ -445,7 +445,7 @@ _PROMISES_OF_A_SELECTION = (
 
 
 def _promises_tried_until(promise: str) -> set[str]:
-    """Return the promises that were tried when a question ended with `promise` broken."""
+    """Return the promises that were checked if a question ended with `promise` broken."""
     if promise not in _PROMISES_OF_A_CHOICE:
         return {promise}
     return set(_PROMISES_OF_A_CHOICE[: _PROMISES_OF_A_CHOICE.index(promise) + 1])
@@ -576,7 +576,7 @@ def fingerprints(sampler: FrameSampler) -> list[str]:
 
 
 def first_difference(second: FrameSampler, first_fingerprints: Sequence[str]) -> BrokenPromise | None:
-    """Return the broken promise of the first case whose fingerprint differs or that fails, None if all agree.
+    """Return the broken promise of the first case whose fingerprint differs or that fails; None if all agree.
 
     Args:
         second: the sampler in a newly started process; asked the cases in reverse order.

@@ -1,4 +1,4 @@
-"""Even pulls, and what several samplers do with them: candidates, diversity, shots, coverage of evidence.
+"""Even pulls, and functions that several samplers share: candidate grids, diversity, shots, coverage of evidence.
 
 Let `lambda(t)` be the density of evidence given the pulls. Expected evidence recall within `d` seconds is the share of
 its mass that lies within `d` of a keyframe, so the best `k` keyframes are those whose windows cover the most mass.
@@ -33,12 +33,12 @@ def one_fps(video: VideoInfo) -> IntArray:
 
 
 def candidate_grid(video: VideoInfo, seconds: float | None) -> IntArray:
-    """Return frames `round(j * seconds * fps)`, or `one_fps` where `seconds` is None, ascending."""
+    """Return frames `round(j * seconds * fps)`, or `one_fps` if `seconds` is None, ascending."""
     return one_fps(video) if seconds is None else video.frames_every(seconds)
 
 
 def empty_grid_reason(candidates: IntArray) -> str | None:
-    """Return why a sampler chooses nothing if `candidates` is empty; None if there are any."""
+    """Return why a sampler would choose nothing if `candidates` is empty; None if there are any."""
     if candidates.size:
         return None
     return "the video is shorter than a second, so the grid of one frame a second is empty; use uniform for it"
@@ -70,7 +70,7 @@ def unit_rows(embeddings: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, kw_only=True)
 class EvenPulls(FrameSampler):
-    """The number of pulls, which one of three options says.
+    """Base of samplers with evenly spread pulls, whose number one of three options sets.
 
     Args:
         budget_of: a sampler, with options or without ("focus:alpha=0.5"): as many pulls as it plans for the video.
@@ -96,7 +96,7 @@ class EvenPulls(FrameSampler):
             _budget_of(self.budget_of)
 
     def n_pulls(self, video: VideoInfo, *, k: int) -> int:
-        """Return the number of pulls of `video`, at least 1, at most every frame."""
+        """Return the number of pulls of `video`, at least 1, at most one a frame."""
         if self.pulls is not None:
             n = self.pulls
         elif self.every_seconds is not None:
@@ -116,7 +116,7 @@ class EvenPulls(FrameSampler):
 
 
 def one_in_each_stratum(video: VideoInfo, n: int, rng: np.random.Generator) -> IntArray:
-    """Return one frame at random of each of `n` equal strata, ascending, `(n,)`, `n <= n_frames`."""
+    """Draw one frame in each of `n` equal strata of the video; return them ascending, `(n,)`, `n <= n_frames`."""
     strata = equal_clips(video.n_frames, n)
     frames: IntArray = strata.starts + rng.integers(0, strata.sizes)
     return frames
@@ -132,8 +132,8 @@ def diverse_best(
 ) -> IntArray:
     """Return `n` of `frames`, chosen greedily, in order of choice.
 
-    Each step takes the frame of the largest relevance, scaled to [0, 1] over all frames, minus
-    `weight * exp(-distance / fading_seconds)` for the nearest frame already chosen; the earlier of equal ones.
+    Each step takes the frame of the largest relevance, scaled to [0, 1] over all frames, minus `weight * exp(-distance
+    / fading_seconds)` for the nearest frame already chosen; the earlier of equal ones.
 
     Args:
         frames: ascending, `(n_pulls,)`, at least `n`.
@@ -154,7 +154,7 @@ def diverse_best(
 def fill_gaps(keyframes: IntArray, request: SelectionRequest) -> Choice:
     """Return a choice of `keyframes`, plus middles of the widest gaps up to `request.n_wanted`.
 
-    The fact "from_widest_gaps" counts the added frames; without any, there are no facts.
+    The fact "from_widest_gaps" counts the added frames; if there are none, there are no facts.
     """
     n_missing = request.n_wanted - keyframes.size
     if n_missing == 0:
@@ -164,7 +164,7 @@ def fill_gaps(keyframes: IntArray, request: SelectionRequest) -> Choice:
 
 
 def halve_widest_gaps(frames: IntArray, n: int, n_frames: int) -> IntArray:
-    """Return `frames` and the middles of the widest gaps, one after the other, until there are `n`, ascending.
+    """Return `frames` with the middle of the widest gap added again and again until there are `n`, ascending.
 
     A gap is a run of frames of `[0, n_frames)` without a chosen one; the earlier of equally wide ones is halved first.
 
@@ -181,10 +181,10 @@ def halve_widest_gaps(frames: IntArray, n: int, n_frames: int) -> IntArray:
 
 
 def shots_of(video: VideoInfo) -> Clips:
-    """Return the shots that the sync frames show; the whole video as one shot if they show none.
+    """Return the shots delimited by sync frames; the whole video as one shot if they show no cut.
 
-    An encoder starts a group at a scene cut, and else when the last one has its greatest length: a group that ends
-    before that length ends at a cut. Files whose groups are all equally long have no cuts.
+    A video encoder starts a group at a scene cut, and otherwise when the last one has its greatest length: a group that
+    ends before that length ends at a cut. Files whose groups are all equally long have no cuts.
     """
     sync = video.sync_frames
     cuts = np.empty(0, dtype=np.int64)
@@ -196,10 +196,10 @@ def shots_of(video: VideoInfo) -> Clips:
 
 
 def shares_by_length(sizes: IntArray, n: int) -> IntArray:
-    """Return how many of `n` pulls each shot gets: `ceil(size / s)` with `s` such that they sum to `n`, `(n_shots,)`.
+    """Divide `n` pulls among shots: `ceil(size / s)` each, `s` such that the sum is `n`, `(n_shots,)`.
 
-    Where no `s` gives exactly `n`, it is the one of the largest sum below, and the shots with the most frames a pull
-    get one more.
+    If no `s` gives exactly `n`, take the one of the largest sum below; the shots with the most frames a pull then get
+    one more.
 
     Args:
         sizes: frames per shot, each at least 1.
@@ -225,8 +225,8 @@ def shares_by_length(sizes: IntArray, n: int) -> IntArray:
 def share_between_shots(frames: IntArray, relevance: FloatArray, shots: Clips) -> float:
     """Return the share of the variance of relevance, as logits, that lies between shots, in [0, 1].
 
-    The intraclass correlation of a one-way random-effects model, estimated from its analysis of variance and not
-    below 0 (Donner 1986). 0 where relevance is flat, or where no shot has two pulls or only one shot has pulls.
+    The intraclass correlation of a one-way random-effects model, estimated from its analysis of variance and not below
+    0 (Donner 1986). 0 if relevance is constant, if no shot has two pulls, or if only one shot has pulls.
 
     Args:
         frames: ascending, `(n_pulls,)`.
@@ -248,13 +248,13 @@ def share_between_shots(frames: IntArray, relevance: FloatArray, shots: Clips) -
 
 
 def shot_weights(at: FloatArray, starts: FloatArray, stops: FloatArray) -> FloatArray:
-    """Return the factor on the density of each moment for its place in its shot, above 0, shape like `at`.
+    """Return the factor on the evidence density of each moment from its place in its shot, above 0, shape like `at`.
 
-    Long shots count less a second, `max(1, length / 4 s)^-.5`, and the middle of a shot twice as much as its ends.
+    Long shots weigh less per second, `max(1, length / 4 s)^-.5`, and the middle of a shot twice as much as its ends.
 
     Args:
         at: seconds of the moments.
-        starts, stops: seconds at which the shot of each moment starts and stops.
+        starts, stops: start and stop of each moment's shot, in seconds.
     """
     length = stops - starts
     place = (at - starts) / length
@@ -276,7 +276,7 @@ def evidence_weights(times: FloatArray, relevance: FloatArray) -> FloatArray:
     """Return the weight of each pull as a sign of evidence, above 0, `(n_pulls,)`.
 
     `.01 + r^2` with relevance `r` scaled to [0, 1] over the pulls, times the root of its ratio to the mean over the
-    pulls within 8 seconds: what stands out from its surroundings counts for more.
+    pulls within 8 seconds: a pull that stands out from its surroundings weighs more.
 
     Args:
         times: seconds, ascending, `(n_pulls,)`.
@@ -314,7 +314,7 @@ def bridge_mean(at: FloatArray, times: FloatArray, values: FloatArray, *, base: 
 
 
 def bridge_variance(at: FloatArray, times: FloatArray, *, seconds: float) -> FloatArray:
-    """Return the share of variance at `at` that stays unknown once such a process is known at `times`, in [0, 1].
+    """Return the share of an Ornstein-Uhlenbeck process's variance at `at` that remains given its values at `times`.
 
     Args:
         at, times, seconds: as in `bridge_mean`.
@@ -326,7 +326,7 @@ def bridge_variance(at: FloatArray, times: FloatArray, *, seconds: float) -> Flo
 
 
 def _since_and_until(at: FloatArray, times: FloatArray, right: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return the seconds from each of `at` back to the last of `times` before it, and on to the first at or after it.
+    """Return seconds from each of `at` back to the last of `times` before it, and on to the first at or after it.
 
     Args:
         right: `np.searchsorted(times, at)`. Beyond the ends of `times` the seconds are infinite.
@@ -336,7 +336,7 @@ def _since_and_until(at: FloatArray, times: FloatArray, right: IntArray) -> tupl
 
 
 def grid_frames(video: VideoInfo) -> IntArray:
-    """Return the frames at which the density is estimated: five a second, every frame of slower videos, ascending."""
+    """Return the frames at which density is estimated: five a second, or every frame of a slow video, ascending."""
     n_cells = min(video.n_frames, max(1, round(GRID_HZ * video.duration_seconds)))
     return middles(video, n_cells)
 
@@ -358,15 +358,14 @@ def best_cover(
 ) -> IntArray:
     """Return up to `n` indices into `density` whose windows cover the most of it, in order of choice.
 
-    There are fewer than `n` if no further one adds anything.
-
-    Greedy, the first of equal ones. "recall": the position with the most mass not yet covered, summed over the windows
-    by weight. "count": the one that adds most to the density times log(1 + positions within five seconds).
+    Greedy, the first of equal ones. "recall": the position with the most uncovered mass, summed over the windows by
+    weight. "count": the one that adds most to the density times log(1 + positions within five seconds). Stops before
+    `n` once no position adds anything.
 
     Args:
         density: at least 0, `(n_grid,)`.
         rate: grid points a second.
-        window_weights: for "recall", the weight of mass by the seconds to either side of a position, ascending.
+        window_weights: for "recall", weight by half-width of the window in seconds, ascending.
         tolerance: relative difference up to which two sums count as equal.
     """
     window_weights = window_weights if value == "recall" else {COUNT_SECONDS: 1.0}

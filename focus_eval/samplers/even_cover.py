@@ -1,4 +1,4 @@
-"""Which keyframes cover the most evidence that one even batch of pulls lets expect?"""
+"""Which keyframes cover the most evidence expected after one batch of even pulls?"""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ Density = Literal["squares", "likelihood_ratio"]
 class EvenCover(coverage.EvenPulls):
     """One batch of jittered even pulls, then the `k` frames whose surroundings hold the most estimated evidence.
 
-    The pulls give a density of evidence over time (see `coverage`); keyframes are chosen so that their windows of one
-    and two seconds cover as much of it as possible. Where everything is covered, or relevance is the same everywhere,
-    the rest is spread evenly.
+    The pulls give a density of evidence over time (see `coverage`); the windows of one and two seconds around the
+    keyframes cover as much of it as possible. Once everything is covered, or if relevance is constant, the remaining
+    keyframes are spread evenly.
 
     Args:
         share: pulls as a share of the frames of the video at 25 fps, at least `k` and 8 of them.
-        budget_of, pulls, every_seconds: how many pulls, instead of `share`.
-        cuts: take shots from the file's sync frames: pulls are shared out among them, and relevance tells of its own
-            shot only. Without sync frames, with groups of one length, or with more shots than pulls it changes nothing.
-        weigh_cuts: with `cuts`, believe the shots as far as relevance differs between them: the density with shots
-            and the one without are mixed by the share of relevance's variance that lies between shots.
-        shared_by: questions of a video that share its pulls (`coarse_seed: video`): so many times `share` is pulled,
+        budget_of, pulls, every_seconds: number of pulls, instead of `share`.
+        cuts: take shots from the file's sync frames: pulls are divided among them, and a pull informs its own shot
+            only. No effect without sync frames, with groups of one length, or with more shots than pulls.
+        weigh_cuts: with `cuts`, mix the densities with and without shots; the weight of the former is the share of
+            relevance's variance that lies between shots.
+        shared_by: questions of a video that share its pulls (`coarse_seed: video`): `shared_by * share` is pulled,
             which costs each of them `share`.
         density: "squares" of relevance, or the "likelihood_ratio" of its log-odds (see `fusion`), without `cuts`.
         value: see `coverage.best_cover`.
@@ -81,7 +81,7 @@ class EvenCover(coverage.EvenPulls):
         return max(k, LEAST_PULLS, round(self.share * self.shared_by * SHARE_OF_FPS * video.duration_seconds))
 
     def shots(self, video: VideoInfo, n_pulls: int) -> Clips:
-        """Return the shots that pulls are shared out among; the whole video as one where they are not to be used."""
+        """Return the shots that share the pulls; the whole video as one without `cuts` or with too many shots."""
         shots = coverage.shots_of(video) if self.cuts else equal_clips(video.n_frames, 1)
         return shots if len(shots) <= n_pulls else equal_clips(video.n_frames, 1)
 
@@ -90,7 +90,7 @@ def jittered(shots: Clips, shares: IntArray, rng: np.random.Generator) -> IntArr
     """Return the middles of equal strata, each moved at random by up to a quarter of its stratum, ascending.
 
     Args:
-        shares: strata of each shot, at most its frames, `(n_shots,)`.
+        shares: number of strata of each shot, at most its frames, `(n_shots,)`.
     """
     edges = [
         start + np.arange(n + 1) * size // n
@@ -116,7 +116,7 @@ def covering_choice(
     """Return the keyframes that cover the most evidence estimated from `relevance` of ascending `frames`.
 
     Args:
-        shot_share: weight of the density that keeps to `shots`, in [0, 1]; the rest is the density without shots.
+        shot_share: weight in [0, 1] of the density that respects `shots`; the rest is the density without shots.
     """
     video, n = request.video, request.n_wanted
     if np.ptp(relevance) == 0:
@@ -131,7 +131,7 @@ def covering_choice(
 
 
 def likely_choice(frames: IntArray, request: SelectionRequest, value: coverage.Value) -> Choice:
-    """Pull ascending `frames` and return the keyframes that cover the most of the likelihood ratio of their logits."""
+    """Pull ascending `frames` and return the keyframes that cover the most of their logits' likelihood ratio."""
     video, n = request.video, request.n_wanted
     relevance, logits = request.ledger.relevance_and_logits(frames)
     if np.ptp(relevance) == 0:

@@ -1,4 +1,4 @@
-"""What do evenly spread pulls give at the cost of FOCUS, when no moment is shown twice?"""
+"""What do even pulls give at the cost of FOCUS, with a penalty on keyframes close together?"""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from focus_eval.samplers.even_topk import EvenTopK
 
 @dataclass(frozen=True, kw_only=True)
 class EvenDiverse(EvenTopK):
-    """The pulls of `even_topk`, and a greedy choice that a frame near a chosen one loses value in.
+    """The pulls of `even_topk`, and a greedy choice with a penalty on frames near a chosen one.
 
     Args:
-        diversity: penalty right beside a chosen frame on relevance, which is scaled to [0, 1] over the pulls.
+        diversity: penalty right beside a chosen frame, on relevance scaled to [0, 1] over the pulls.
         fading_seconds: distance over which the penalty falls to 1 / e.
     """
 

@@ -1,4 +1,4 @@
-"""What do evenly spread pulls give at the cost of FOCUS?"""
+"""What do even pulls give at the cost of FOCUS, without its second look?"""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from focus_eval.samplers.coverage import EvenPulls, fill_gaps, one_in_each_strat
 class EvenTopK(EvenPulls):
     """One pull at random in each of as many equal strata as `focus` plans pulls; the `k` most relevant frames.
 
-    Does looking closer earn its place? It must beat this. Where `k` is larger than the number of pulls, the middles of
-    the widest gaps are added, and the facts say how many.
+    The control that a second, closer look has to beat. If `k` exceeds the number of pulls, the middles of the widest
+    gaps are added, and the facts count them.
 
     Args:
-        budget_of, pulls, every_seconds: how many pulls; what `focus` plans by default.
+        budget_of, pulls, every_seconds: number of pulls; by default as many as `focus` plans.
     """
 
     name: ClassVar[str] = "even_topk"

@@ -40,16 +40,16 @@ EQUAL_SUMS = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class EventCover(coverage.EvenPulls):
-    """Even pulls without jitter, the likelihood of every interval of pulls to be an event, and frames that cover it.
+    """Even pulls without jitter; a density of evidence from the likelihood of each interval; frames that cover it.
 
-    The logits are a background that changes slowly; an event lifts all pulls inside it. For each interval of up to a
-    minute the likelihood ratio of "one event lies here" has a closed form. Their sum over the intervals that hold a
-    pull is the density of evidence there, and keyframes cover it within 1, 2, 3 and 5 seconds at once. The choice for
-    a smaller `k` is the beginning of the choice for a larger one, where both make the same pulls.
+    The logits are modelled as a slowly changing background, and an event raises all pulls inside it. For each interval
+    of up to a minute the likelihood ratio of "one event lies here" has a closed form. Summed over the intervals that
+    hold a pull it is the density of evidence there, and keyframes cover it within 1, 2, 3 and 5 seconds at once. With
+    the same pulls, the choice for a smaller `k` is the beginning of the choice for a larger one.
 
     Args:
         share: pulls as a share of the frames of the video at 25 fps, at least `k` and 8 of them.
-        budget_of, pulls, every_seconds: how many pulls, instead of `share`.
+        budget_of, pulls, every_seconds: number of pulls, instead of `share`.
     """
 
     name: ClassVar[str] = "event_cover"
@@ -71,9 +71,9 @@ class EventCover(coverage.EvenPulls):
 
 
 def event_density(times: FloatArray, logits: FloatArray) -> FloatArray:
-    """Return how likely evidence is at each pull, mean 1, at least 1/8, `(n_pulls,)`.
+    """Return the density of evidence at each pull, mean 1, at least 1/8, `(n_pulls,)`.
 
-    All ones where there are fewer than three pulls, or the logits are all equal.
+    All ones for fewer than three pulls, or if the logits are all equal.
 
     Args:
         times: seconds of the pulls, ascending and about evenly spaced, `(n_pulls,)`.
@@ -90,7 +90,7 @@ def event_density(times: FloatArray, logits: FloatArray) -> FloatArray:
 
 
 def standardised(logits: FloatArray) -> FloatArray:
-    """Return `logits` less their median, over half the range of their middle 68 %, clipped to [-6, 5.5]."""
+    """Return `logits` minus their median, over half the range of their middle 68 %, clipped to [-6, 5.5]."""
     low, median, high = np.quantile(logits, SCALE_QUANTILES)
     scaled: FloatArray = np.clip((logits - median) / max((high - low) / 2, 1e-9), *Z_RANGE)
     return scaled
@@ -117,7 +117,7 @@ def interval_weights(gap_seconds: float, n_pulls: int) -> FloatArray:
 
 
 def _event_mass(z: FloatArray, gap_seconds: float, weights: FloatArray) -> FloatArray:
-    """Return for each pull the likelihood ratios of the intervals that hold it, weighted and summed, `(n_pulls,)`."""
+    """Return the weighted sum of likelihood ratios of the intervals that hold each pull, `(n_pulls,)`."""
     correlation = BACKGROUND_CORRELATION * math.exp(-gap_seconds / BACKGROUND_SECONDS)
     # What a pull differs from what the one before it lets expect; nothing lies behind the last pull.
     surprise = np.append(z, 0.0)
@@ -139,7 +139,7 @@ def _event_mass(z: FloatArray, gap_seconds: float, weights: FloatArray) -> Float
 
 
 def _likelihood_ratios(lift: FloatArray, correlation: float, n: int) -> FloatArray:
-    """Return the likelihood ratio of an event of `n` pulls to none, from the summed surprise `lift`, shape like it."""
+    """Return the likelihood ratio of an event of `n` pulls to none, given their summed surprise `lift`."""
     variance = 1 - correlation**2
     precision = (1 + (n - 1) * (1 - correlation) ** 2 + correlation**2) / variance
     height_precision = 1 / EVENT_HEIGHT_DEVIATION**2
@@ -152,7 +152,7 @@ def _likelihood_ratios(lift: FloatArray, correlation: float, n: int) -> FloatArr
 
 
 def _covering_frames(times: FloatArray, density: FloatArray, n: int, video: VideoInfo) -> IntArray:
-    """Return `n` frames whose windows cover most of the density; the widest gaps are halved where the grid ends."""
+    """Return `n` frames whose windows cover most of the density; missing ones halve the widest gaps."""
     n_points = max(1, round(GRID_HZ * video.duration_seconds))
     points = cover_points(grid_mass(times, density, n_points), min(n, n_points))
     frames = np.minimum(np.floor((points + 0.5) / GRID_HZ * video.fps).astype(np.int64), video.n_frames - 1)
@@ -160,7 +160,7 @@ def _covering_frames(times: FloatArray, density: FloatArray, n: int, video: Vide
 
 
 def grid_mass(times: FloatArray, density: FloatArray, n_points: int) -> FloatArray:
-    """Return the density of the nearest pull at each of `n_points` moments, smoothed over 3 s, sum 1, `(n_points,)`."""
+    """Return the nearest pull's density at each of `n_points` grid moments, smoothed over 3 s, sum 1, `(n_points,)`."""
     moments = (np.arange(n_points) + 0.5) / GRID_HZ
     nearest = density[np.searchsorted((times[1:] + times[:-1]) / 2, moments, side="left")]
     ramp = np.arange(1, 9)
@@ -173,7 +173,7 @@ def grid_mass(times: FloatArray, density: FloatArray, n_points: int) -> FloatArr
 def cover_points(mass: FloatArray, n: int) -> IntArray:
     """Return `n` points whose windows cover most of `mass`, in order of choice, the first of equals, `(n,)`.
 
-    The first are those of `coverage.best_cover`; once all is covered, the point farthest from all others is next.
+    The first are those of `coverage.best_cover`; once all is covered, the next is the point farthest from all others.
 
     Args:
         mass: at least 0, five points a second, `(n_points,)`, `n <= n_points`.

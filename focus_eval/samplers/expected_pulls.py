@@ -1,4 +1,4 @@
-"""Counts the frames that draws are expected to pull, without drawing them."""
+"""Computes the expected number of pulled frames without drawing them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Draw:
 
 
 def independent_ranges(starts: IntArray, stops: IntArray, rates: FloatArray) -> Draw:
-    """Return independent draws in ranges `[starts[i], stops[i])`, which may overlap, as one; all of shape `(n,)`."""
+    """Combine independent draws in ranges `[starts[i], stops[i])`, which may overlap, into one; all `(n,)`."""
     edges = np.unique(np.concatenate([starts, stops]))
     is_in_range = (starts[:, None] <= edges[:-1]) & (edges[:-1] < stops[:, None])
     return Draw(edges, 1.0 - np.where(is_in_range, 1.0 - rates[:, None], 1.0).prod(axis=0))
@@ -47,14 +47,14 @@ def independent_ranges(starts: IntArray, stops: IntArray, rates: FloatArray) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedPulls:
-    """The pulls of one question on flat relevance.
+    """The pulls of one question on constant relevance.
 
     Args:
         fixed: frames that every question pulls, ascending.
-        n_keyframes: keyframes that every question gets; None: as many as are asked for, at most.
-        coarse: what `coarse_rng` draws among the other frames, which the questions of a video may share; None if
-            nothing.
-        later_draws: what `rng` draws among the frames that are left after that.
+        n_keyframes: keyframes that every question gets; None: up to `k`.
+        coarse: draw by `coarse_rng` among the other frames, which the questions of a video may share; None if
+            there is none.
+        later_draws: draws by `rng` among the frames that are left after that.
     """
 
     fixed: IntArray = field(default_factory=NO_FRAMES.copy)
@@ -64,14 +64,14 @@ class ExpectedPulls:
 
     @property
     def n_pulls(self) -> float:
-        """Pulls of one question; a fraction where the draws may meet fixed frames."""
+        """Expected pulls of one question; a fraction if the draws may meet fixed frames."""
         return expected_union(self.fixed, [(draw, 1) for draw in (self.coarse, *self.later_draws) if draw is not None])
 
 
 def expected_union(fixed: IntArray, draws: Iterable[tuple[Draw, int]]) -> float:
-    """Return how many distinct frames are expected among `fixed` and independent draws.
+    """Return the expected number of distinct frames in `fixed` and independent draws together.
 
-    A frame outside `fixed` is missed by all draws with probability `prod (1 - rate) ** times`.
+    All draws miss a frame outside `fixed` with probability `prod (1 - rate) ** times`.
 
     Args:
         fixed: frames, ascending, each once.

@@ -17,10 +17,11 @@ from focus_eval.samplers.two_stage import TwoStageSampler
 
 @dataclass(frozen=True, kw_only=True)
 class Focus(TwoStageSampler):
-    """Pull every clip a few times, pull the optimistic best closer, and draw keyframes in the clips of highest mean.
+    """Pull every clip a few times, pull the most promising ones again, and draw keyframes in the best clips.
 
-    What the paper leaves open (number of final arms, distribution of the draw, least counts) is the authors' public
-    code's; where code and paper differ, this is the paper and `focus_released` the code.
+    A promising clip has a high optimistic mean; a best clip has a high mean. What the paper leaves open (number of
+    final arms, distribution of the draw, minimum counts) follows the authors' public code; where code and paper differ,
+    this is the paper and `focus_released` the code.
 
     Args:
         temperature: of the softmax over relevance, scaled to [0, 1] within an arm.
@@ -32,7 +33,6 @@ class Focus(TwoStageSampler):
     temperature: float = option(0.06, above=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Run Algorithm 2."""
         arms, promising = self.pull_arms(request)
         n_final = self.n_final_arms(len(arms.clips))
         choice = choice_of_best_arms(arms, n_final, request, temperature=self.temperature)
@@ -42,8 +42,8 @@ class Focus(TwoStageSampler):
 def choice_of_best_arms(arms: bandit.Arms, n_final: int, request: SelectionRequest, *, temperature: float) -> Choice:
     """Draw `min(k, n_frames)` keyframes in the `n_final` arms of the highest mean (steps 4 and 5).
 
-    Every frame takes the relevance of the nearest pulled frame of its arm (the earlier of two), scaled to [0, 1]
-    within the arm. What an arm cannot give goes to the next best arm, final or not; the facts count the latter.
+    Every frame takes the relevance of the nearest pulled frame of its arm (the earlier of two), scaled to [0, 1] within
+    the arm. An arm's shortfall goes to the next arm by mean, final or not; the facts count the latter.
     """
     ranked = bandit.best_first(arms.mean)
     shares = bandit.within_capacity(bandit.even_shares(request.k, n_final), arms.clips.sizes[ranked])
@@ -58,7 +58,7 @@ def choice_of_best_arms(arms: bandit.Arms, n_final: int, request: SelectionReque
 
 
 def _interpolated(clips: bandit.Clips, arms: IntArray, ledger: Ledger) -> FloatArray:
-    """Return the relevance of every frame of `arms`, one arm after the other, from the arm's own pulls."""
+    """Return the relevance of every frame of `arms`, arm after arm, from the arm's own pulls."""
     frames, relevance = ledger.frames, ledger.relevances
     arm_of_pull = clips.arm_of(frames)
     parts = []

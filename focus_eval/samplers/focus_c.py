@@ -1,4 +1,4 @@
-"""What is lost when FOCUS stops after the coarse stage?"""
+"""How much does FOCUS lose without its fine stage?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from focus_eval.samplers.two_stage import ArmSampler
 class FocusC(ArmSampler):
     """Coarse pulls only; keyframes are drawn uniformly from all frames of the final arms together.
 
-    Where these hold fewer than `k` frames, all are taken and the rest is drawn from the next best arm, and so on.
+    If these hold fewer than `k` frames, all are taken and the rest is drawn from the next best arm, and so on.
     """
 
     name: ClassVar[str] = "focus_c"

@@ -1,4 +1,4 @@
-"""What do the pulls of FOCUS give when keyframes are to cover the most estimated evidence?"""
+"""How well do the pulls of FOCUS do with a choice that covers the most estimated evidence?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from focus_eval.samplers.two_stage import TwoStageSampler
 
 @dataclass(frozen=True, kw_only=True)
 class FocusCover(TwoStageSampler):
-    """The pulls of `focus`; keyframes are chosen as `even_cover` chooses them."""
+    """The pulls of `focus`; keyframes are chosen as in `even_cover`."""
 
     name: ClassVar[str] = "focus_cover"
     source: ClassVar[str] = "focus-eval; the pulls of FOCUS with the choice of even_cover"

@@ -1,4 +1,4 @@
-"""What does the last draw cost FOCUS?"""
+"""How much does FOCUS lose by drawing its keyframes at random?"""
 
 from __future__ import annotations
 

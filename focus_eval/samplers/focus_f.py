@@ -1,4 +1,4 @@
-"""What is lost when the pulls of FOCUS are spread evenly, without arms?"""
+"""How much does FOCUS lose if its pulls are spread evenly, without arms?"""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from focus_eval.samplers.focus import Focus
 
 @dataclass(frozen=True, kw_only=True)
 class FocusF(Focus):
-    """One pass of as many pulls as `focus` makes with these options, at equal distances from first to last frame.
+    """As many pulls as `focus` makes with these options, evenly spaced from first to last frame; then one draw.
 
-    Every frame takes the relevance of the nearest pulled one, scaled to [0, 1] over the video; one softmax, one draw.
+    Every frame takes the relevance of the nearest pulled one, scaled to [0, 1] over the video; one softmax over all.
     """
 
     name: ClassVar[str] = "focus_f"
@@ -35,5 +35,4 @@ class FocusF(Focus):
         return Choice(keyframes=frames[drawn])
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
-        """Return the pulls, which no draw changes."""
         return ExpectedPulls(fixed=even_frames(video, self.planned_pulls(video)))

@@ -1,4 +1,4 @@
-"""Which frames does FOCUS choose when it pulls coarsely only where decoding is cheap?"""
+"""Which frames does FOCUS choose if its coarse pulls fall on frames that are cheap to decode?"""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from focus_eval.samplers.focus import Focus
 class FocusGop(Focus):
     """`focus` whose coarse pulls are drawn at sync frames or right after them, at most one in each sync group.
 
-    A sync group runs from one sync frame to the next. Frames in a row show one moment, so a second pull of a group
-    would tell little. An arm in which fewer groups begin than it gets pulls is drawn from all its frames; so is every
-    arm of a video whose sync frames are not known. The facts say how many arms that were.
+    A sync group runs from one sync frame to the next. Its frames show one moment, so a second pull would add little. An
+    arm with fewer groups than pulls is drawn from all its frames; so is every arm of a video whose sync frames are not
+    known. The facts count these arms.
 
     Args:
-        frames_after_sync: frames right after a sync frame that count as cheap to reach.
+        frames_after_sync: number of frames after a sync frame that count as cheap to decode.
     """
 
     name: ClassVar[str] = "focus_gop"
@@ -40,7 +40,7 @@ class FocusGop(Focus):
         return replace(choice, facts={"arms_without_cheap_frames": n_without, **choice.facts})
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
-        """Return the pulls of `focus` where no sync frames are known; else only a run tells."""
+        """Return the pulls of `focus` if no sync frames are known; else None, since only a run shows them."""
         return super().expected_pulls(video, k=k) if video.sync_frames is None else None
 
     def coarse_candidates(self, request: SelectionRequest, clips: Clips) -> IntArray:

@@ -1,4 +1,4 @@
-"""Which frames does FOCUS choose when it pulls until the best arms are certain? (Algorithm 1)"""
+"""Which frames does FOCUS choose if it pulls until the best arms are certain? (Algorithm 1)"""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from focus_eval.samplers.two_stage import pull_into_arms
 
 @dataclass(frozen=True, kw_only=True)
 class FocusIterative(Focus):
-    """Pull the most uncertain arm in dispute until pessimism inside and optimism outside leave the top set as it is.
+    """Pull the most uncertain disputed arm until the top set is the same with its means lowered and all others raised.
 
-    An arm pulled whole is known exactly: its radius is 0. The facts say why pulling stopped: "stable" or "max_pulls".
-    When it stopped stable and every mean lies within its radius, the final arms are the true top set.
+    Means are lowered and raised by their radius; that of an arm pulled whole is 0. The facts state why pulling stopped:
+    "stable" or "max_pulls". If it is stable and every true mean lies within its radius, the final arms are the true top
+    set.
 
     Args:
-        max_pulls: no further pulls from here on; "auto" as many as `focus` makes with the same options, None no
-            limit but the frames there are. The `pulls_per_arm` first pulls of every arm are made in any case.
+        max_pulls: limit on pulls; "auto": as many as `focus` makes with the same options; None: all frames. The
+            `pulls_per_arm` first pulls of every arm are made in any case.
     """
 
     name: ClassVar[str] = "focus_iterative"
@@ -35,7 +36,6 @@ class FocusIterative(Focus):
     max_pulls: int | Literal["auto"] | None = option("auto", at_least=1)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Run Algorithm 1, then draw frames as `focus` does."""
         limit = self.planned_pulls(request.video)
         arms = self.coarse(request)
         n_final = self.n_final_arms(len(arms.clips))
@@ -56,7 +56,7 @@ class FocusIterative(Focus):
         return video.n_frames if self.max_pulls is None else min(video.n_frames, max(first, self.max_pulls))
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
-        """Return None: which arm is pulled next depends on what was pulled before."""
+        """Return None: the next arm depends on the relevance pulled before."""
         return None
 
     def _pull_arm(self, arms: Arms, arm: int, n: int, request: SelectionRequest) -> Arms:
@@ -66,13 +66,13 @@ class FocusIterative(Focus):
 
 
 def _disputed(arms: Arms, n: int, radius: FloatArray) -> NDArray[np.bool_]:
-    """Return which arms leave or enter the top set once its means are lowered and all others raised by the radius."""
+    """Return a mask of arms that leave or enter the top set if its means fall and others rise by `radius`."""
     top = top_set(arms.mean, n)
     return np.not_equal(top, top_set(arms.mean + np.where(top, -radius, radius), n))
 
 
 def _radius(arms: Arms) -> FloatArray:
-    """Return the Bernstein radius, 0 where every frame was pulled, `(n_arms,)`."""
+    """Return the Bernstein radius, 0 for an arm whose frames were all pulled, `(n_arms,)`."""
     radius = arms.radius
     is_whole = arms.n_pulls == arms.clips.sizes
     return np.where(is_whole, 0.0, radius) if is_whole.any() else radius

@@ -1,4 +1,4 @@
-"""What is lost when FOCUS trusts means alone?"""
+"""How much does FOCUS lose by comparing means alone, without radii?"""
 
 from __future__ import annotations
 

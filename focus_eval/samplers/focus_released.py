@@ -1,8 +1,8 @@
 """Chooses the frames of the FOCUS authors' public code, bit for bit.
 
-It differs from the paper (`focus`): an arm's centre is always pulled, frames at the end of the video may belong to no
-arm, fine pulls change neither the arms nor the relevance that is interpolated, and the best pulled frames are keyframes
-at once. Every draw comes from one generator in the order of the public code.
+Differences to the paper (`focus`): an arm's centre is always pulled, frames at the end of the video may belong to no
+arm, fine pulls change neither the arms nor the interpolated relevance, and the best pulled frames become keyframes
+directly. Every draw comes from one generator in the order of the public code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def interpolated(frames: IntArray, pulled: IntArray, rewards: FloatArray, method
         frames: shape `(n,)`.
         pulled, rewards: shape `(n_pulls,)`, at least one, in pull order.
         method: "nearest" (the first pulled of equally near ones), "linear" (`numpy.interp` on the pulls in pull
-            order, unsorted, as the public code does) or "rbf".
+            order, unsorted, as in the public code) or "rbf".
     """
     if method == "nearest":
         values = rewards[np.abs(frames[:, None] - pulled).argmin(axis=1)]
@@ -44,7 +44,7 @@ def interpolated(frames: IntArray, pulled: IntArray, rewards: FloatArray, method
 
 
 def softmax_probabilities(relevance: FloatArray, temperature: float) -> FloatArray:
-    """Return softmax probabilities of relevance scaled to [0, 1] (all ones where flat), shape `(n,)`."""
+    """Return softmax probabilities of relevance scaled to [0, 1] (all ones if constant), shape `(n,)`."""
     scaled = min_max(relevance) if np.ptp(relevance) > 0 else np.ones_like(relevance)
     weights = np.exp(scaled / temperature - np.max(scaled / temperature))
     probabilities: FloatArray = weights / weights.sum()
@@ -52,10 +52,10 @@ def softmax_probabilities(relevance: FloatArray, temperature: float) -> FloatArr
 
 
 def _gaussian_rbf(frames: IntArray, pulled: IntArray, rewards: FloatArray) -> FloatArray:
-    """Interpolate with Gaussians of width range / n_pulls; a single pull holds everywhere.
+    """Interpolate `rewards` with Gaussians of width range / n_pulls; constant for a single pull.
 
-    SciPy's own function, which the public code calls: on a nearly flat arm the softmax that follows shows the last
-    bits, and those are its solver's.
+    Uses SciPy's function, as the public code does: on a nearly constant arm the softmax amplifies the last bits of the
+    solver.
     """
     from scipy.interpolate import Rbf
 
@@ -67,23 +67,23 @@ def _gaussian_rbf(frames: IntArray, pulled: IntArray, rewards: FloatArray) -> Fl
 
 @dataclass(frozen=True, kw_only=True)
 class FocusReleased(FrameSampler):
-    """The authors' public code; options carry its names and defaults, so that a command line of it can be carried over.
+    """The authors' public code; options have its names and defaults, so that its command lines can be carried over.
 
     Args:
         coarse_every_sec: seconds between arms.
         fine_every_sec: seconds between fine pulls in the window of a zoomed arm.
         zoom_ratio: share of the arms that are zoomed into, and that give keyframes; the paper's alpha.
-        final_min_arms, final_max_arms: bounds on the arms that give keyframes.
-        min_coarse_segments, min_zoom_segments: least number of arms, and of zoomed ones.
+        final_min_arms, final_max_arms: bounds on the number of arms that give keyframes.
+        min_coarse_segments, min_zoom_segments: smallest number of arms, and of zoomed ones.
         extra_samples_per_region: random coarse pulls of an arm beside its centre.
-        min_variance_threshold: least variance in the Bernstein radius.
-        fine_uniform_ratio: share of a window's fine pulls at equal distances, the rest at random.
+        min_variance_threshold: smallest variance in the Bernstein radius.
+        fine_uniform_ratio: share of a window's fine pulls at equal distances; the rest are random.
         interpolation_method: relevance of an arm's frames from its coarse pulls; "uniform" draws without relevance.
         top_ratio: share of the keyframes that are the best pulled frames themselves.
         temperature: of the softmax; below 0.002 its probabilities would underflow to 0.
         region_half_window_sec: half a zoom window; None for half an arm.
-        min_gap_sec: least distance of a drawn keyframe from those chosen before its arm; "auto" is the public driver's
-            rule: 0 where the video has at most 0.2 seconds a keyframe, else a quarter of them, at most 1 second.
+        min_gap_sec: smallest distance of a drawn keyframe to those of earlier arms; "auto" is the public driver's
+            rule: 0 if the video has at most 0.2 seconds a keyframe, else a quarter of them, at most 1 second.
     """
 
     name: ClassVar[str] = "focus_released"
@@ -134,7 +134,7 @@ class FocusReleased(FrameSampler):
         return Choice(keyframes=np.flatnonzero(is_chosen)[:k], clips=clip_reports, facts=facts)
 
     def clips(self, video: VideoInfo) -> Clips:
-        """Return arms of one size from frame 0 on; a remainder at the end belongs to none."""
+        """Return arms of one size from frame 0 on; a remainder at the end belongs to no arm."""
         stride = max(1, video.n_frames // self._n_coarse_segments(video))
         n_arms = max(1, video.n_frames // stride)
         size = max(1, video.n_frames // n_arms)
@@ -153,7 +153,7 @@ class FocusReleased(FrameSampler):
         return np.column_stack([centres, other_frames + (other_frames >= centres[:, None])])
 
     def scores(self, arms: Arms) -> FloatArray:
-        """Return the optimistic mean of every arm, `(n_arms,)`; after a single pull in all that is its mean."""
+        """Return the optimistic mean of every arm, `(n_arms,)`; its mean if only one pull was made."""
         variance = np.maximum(arms.variance, self.min_variance_threshold)
         return optimistic_mean(arms.mean, variance, arms.n_pulls, int(arms.n_pulls.sum()))
 
@@ -210,7 +210,7 @@ class FocusReleased(FrameSampler):
         gap: int,
         rng: np.random.Generator,
     ) -> IntArray:
-        """Return up to `n` frames of one arm, drawn by relevance, `gap` away from chosen ones where any is left."""
+        """Return up to `n` frames of one arm, drawn by relevance, at least `gap` frames from chosen ones if any are."""
         candidates = inside[~is_chosen[inside]]
         if n == 0 or candidates.size == 0:
             return candidates[:0]
@@ -234,7 +234,7 @@ class FocusReleased(FrameSampler):
         return 0.0 if seconds_per_keyframe <= 0.2 else min(1.0, 0.25 * seconds_per_keyframe)
 
     def _windows(self, video: VideoInfo, centres: IntArray) -> list[tuple[int, int, int, int]]:
-        """Return for each centre where its window starts and stops, its fine pulls, and how many of them lie evenly."""
+        """Return (start, stop, fine pulls, evenly spaced ones among them) of the window around each centre."""
         stride, half, windows = self._fine_stride(video), self._half_window(video), []
         for centre in centres.tolist():
             start, stop = max(0, centre - half), min(video.n_frames, centre + half + 1)
@@ -265,7 +265,7 @@ def _centres(clips: Clips) -> IntArray:
 
 
 def evenly_inside(start: int, stop: int, n: int) -> IntArray:
-    """Return the middle of each of `n` equal parts of `[start, stop)`; just its own middle where `n` is its length."""
+    """Return the middle of each of `n` equal parts of `[start, stop)`; one middle if it has at most `n` frames."""
     length = stop - start
     if n == 0:
         return np.empty(0, dtype=np.int64)
@@ -277,7 +277,7 @@ def evenly_inside(start: int, stop: int, n: int) -> IntArray:
 
 
 def _distance(frames: IntArray, keyframes: IntArray) -> FloatArray:
-    """Return the distance of each frame to the nearest of ascending `keyframes`, infinite where there is none."""
+    """Return the distance of each frame to the nearest of ascending `keyframes`, infinite if there is none."""
     around = np.concatenate([[-np.inf], keyframes, [np.inf]])
     right = np.searchsorted(around, frames)
     distance: FloatArray = np.minimum(frames - around[right - 1], around[right] - frames)

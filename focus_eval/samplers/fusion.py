@@ -1,8 +1,8 @@
-"""What do a scan of the whole video and sparse pulls of a better encoder say together of where evidence is?
+"""Where is evidence, given a scan of the whole video and sparse pulls of a better encoder?
 
-Both channels are taken as Gaussian: away from evidence they correlate by `rho`, and an event that lifts the pulls'
-channel by `h` lifts the scan by `q h` (both in standard deviations). The density of evidence is then the likelihood
-ratio of "event" to "none", averaged over the unknown value of the pulls' channel.
+Scan and pulls are modelled as two Gaussian channels: away from evidence they correlate by `rho`; an event that raises
+the pulls' channel by `h` raises the scan by `q h` (both in standard deviations). The density of evidence is the
+likelihood ratio of "event" to "none", averaged over the unknown value of the pulls' channel.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Prior:
 
     Args:
         h: height of an event.
-        cap: largest height that counts, so that no single moment outweighs all others.
-        rho_prior: correlation of the two encoders, worth `prior_pulls` pulls.
-        fade_seconds: time constant of what a pull tells of its surroundings.
-        nugget: share of a pull's surprise that is of its frame alone.
+        cap: height above which values are clipped, so that no single moment outweighs all others.
+        rho_prior: correlation of the two encoders, with the weight of `prior_pulls` pulls.
+        fade_seconds: time constant over which a pull informs its surroundings.
+        nugget: share of a pull's surprise that concerns its frame alone.
     """
 
     h: float = 1.5
@@ -37,11 +37,11 @@ class Prior:
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """Logits of pulls explained by the scan.
+    """Regression of the pulls' logits on the scan.
 
     Args:
         slope: logits per standard deviation of the scan.
-        residuals: logits less their mean and the scan's part, `(n_pulls,)`.
+        residuals: logits minus their mean and the scan's part, `(n_pulls,)`.
         residual_variance: variance of the residuals, corrected for two fitted values, at least 1e-4.
     """
 
@@ -61,12 +61,12 @@ class Regression:
 
     @property
     def q(self) -> float:
-        """Height of an event in the scan over its height in the logits, assumed: twice `rho`, at most .9."""
+        """Assumed height of an event in the scan over that in the logits: twice `rho`, at most .9, at least `rho`."""
         return max(self.rho, min(0.9, 2.0 * self.rho))
 
 
 def standardised_scan(times: FloatArray, at: FloatArray, scan_times: FloatArray, values: FloatArray) -> FloatArray:
-    """Return the scan at `at`, interpolated, in robust standard deviations of the scan at `times`, shape like `at`."""
+    """Return the scan interpolated at `at`, in robust standard deviations of the scan at `times`, shape like `at`."""
     low, median, high = np.quantile(np.interp(times, scan_times, values), [0.159, 0.5, 0.841])
     standardised: FloatArray = (np.interp(at, scan_times, values) - median) / max(0.5 * (high - low), 1e-9)
     return standardised
@@ -113,7 +113,7 @@ def scan_density(times: FloatArray, scan: FloatArray, prior: Prior) -> FloatArra
 
 
 def contrast(density: FloatArray, times: FloatArray) -> FloatArray:
-    """Return `density` squared over its mean within 8 seconds: what stands out from its surroundings counts more."""
+    """Return `density` squared over its mean within 8 seconds, so that local peaks weigh more."""
     rate = (times.size - 1) / (times[-1] - times[0]) if times.size > 1 else 1.0
     around = moving_mean(density, int(CONTRAST_SECONDS * rate + 1e-9))
     # Both are 0 where a scan with one outlier makes everything else vanish.
@@ -121,7 +121,7 @@ def contrast(density: FloatArray, times: FloatArray) -> FloatArray:
 
 
 def moving_mean(values: FloatArray, half: int) -> FloatArray:
-    """Return the mean of up to `half` neighbours on each side and the value itself, fewer at the ends."""
+    """Return the mean of each value and up to `half` neighbours on each side, fewer at the ends."""
     # Not from running sums: rounding errors of large values would swamp small ones.
     window, n = np.ones(2 * half + 1), values.size
     total, count = (np.convolve(row, window)[half : half + n] for row in (values, np.ones(n)))

@@ -1,4 +1,4 @@
-"""Which frames stand for the kinds of pictures a video has, whatever the question? KTV (Song et al., AAAI 2026)."""
+"""Which frames represent the kinds of pictures in a video, whatever the question? KTV (Song et al., AAAI 2026)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ LEAST_GAIN = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Ktv(FrameSampler):
-    """k-means of the candidates' embeddings in `k` clusters; of each the frame nearest to its centre.
+    """k-means of the candidates' embeddings in `k` clusters; the frame nearest to each centre.
 
-    KTV's first stage, keyframes without the question. What it then does with tokens inside a frame is the model's. Here
-    the embeddings are the encoder's, of length 1; the clusters begin as equal parts of the video in time instead of at
-    random, so that nothing is drawn; a cluster that loses all its frames is replaced by a frame in the widest gap.
+    KTV's first stage, keyframes without the question; its second, which reduces tokens within a frame, belongs to the
+    model. Here the embeddings are the encoder's, of length 1. The clusters start as equal parts of the video in time
+    instead of at random, so that nothing is drawn. A cluster that loses all its frames is replaced by a frame in the
+    widest gap.
 
     Args:
-        n_candidates: frames considered at most, evenly; one a second in videos with fewer.
+        n_candidates: most candidates, evenly spaced; one a second in videos that give fewer.
     """
 
     name: ClassVar[str] = "ktv"
@@ -46,7 +47,7 @@ class Ktv(FrameSampler):
         return Choice(keyframes=keyframes, facts={**facts, "from_widest_gaps": n - int(candidates.size)})
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
-        """Return the number of candidates, or 0 where they are all keyframes."""
+        """Return the number of candidates, or 0 if they are all keyframes."""
         n = min(k, video.n_frames)
         candidates = at_most_one_fps(video, max(n, self.n_candidates)).size
         return int(candidates) if candidates > n else 0
@@ -56,8 +57,8 @@ def nearest_to_centres(points: FloatArray, n: int) -> IntArray:
     """Return for each cluster of k-means the point nearest to its centre, ascending, at most `n`.
 
     Args:
-        points: shape `(n_points, d)`, in an order in which neighbours are alike: the clusters begin as equal runs.
-        n: clusters at first, at most `n_points`; one that loses all its points is gone.
+        points: shape `(n_points, d)`, neighbours similar: the clusters start as equal runs of points.
+        n: initial clusters, at most `n_points`; one that loses all its points disappears.
     """
     from scipy.cluster.vq import kmeans, vq
 

@@ -33,7 +33,7 @@ RelevanceFn = Callable[[IntArray], Any]
 
 @runtime_checkable
 class LogitSource(Protocol):
-    """A source of an encoder's raw image-text logits beside relevance."""
+    """A source of relevance that also has the encoder's raw image-text logits."""
 
     def logits(self, frames: IntArray, /) -> FloatArray:
         """Return raw logits, shape `(n,)`."""
@@ -42,7 +42,7 @@ class LogitSource(Protocol):
 
 @runtime_checkable
 class EmbeddingSource(Protocol):
-    """A source of an encoder's embeddings of frames and of the query beside relevance."""
+    """A source of relevance that also has the encoder's embeddings of frames and query."""
 
     def embeddings(self, frames: IntArray, /) -> tuple[NDArray[np.float64], FloatArray]:
         """Return frame embeddings `(n, d)` and the query's embedding `(d,)`."""
@@ -69,7 +69,7 @@ class RelevanceAndLogitSource(LogitSource, Protocol):
 
 @runtime_checkable
 class TextSource(Protocol):
-    """A source of relevance of frames to any text, not only to the question."""
+    """A source of relevance to any text, not only to the question."""
 
     def relevance_to(self, frames: IntArray, text: str, /) -> FloatArray:
         """Return relevance to `text` in [0, 1], shape `(n,)`."""
@@ -92,8 +92,8 @@ class Ledger:
     """Give a sampler relevance, logits, embeddings and pictures of frames, and check and record every request.
 
     Pulling a frame twice for one text raises `BrokenContract`. Relevance must be finite and in [0, 1]. Each of
-    `relevance`, `logits` and `embeddings` counts one pull per frame. Scanned frames and frames looked at are recorded
-    apart from pulls, and may be pulled as well.
+    `relevance`, `logits` and `embeddings` counts one pull per frame. Scans and looks are recorded apart from pulls;
+    their frames may be pulled as well.
 
     Args:
         pull: gives relevance of an int64 array of frames, shape `(n,)`; may also have `logits`, `embeddings` and
@@ -141,7 +141,7 @@ class Ledger:
 
     @property
     def relevances(self) -> FloatArray:
-        """Relevance of `frames` in their order, shape `(n,)`; NaN where only logits or embeddings were asked."""
+        """Relevance of `frames` in their order, shape `(n,)`; NaN for pulls of logits or embeddings alone."""
         return frozen_floats(np.concatenate(self._relevance) if self._relevance else [])
 
     def pulls_in_time(self) -> tuple[IntArray, FloatArray]:
@@ -182,7 +182,7 @@ class Ledger:
         return np.flatnonzero(~self._is_pulled)
 
     def is_pulled(self, frames: IntArray) -> NDArray[np.bool_]:
-        """Return True for each of `frames` that was pulled for the question already, shape like `frames`."""
+        """Return a mask of the `frames` that were pulled for the question already, shape like `frames`."""
         return self._is_pulled[frames]
 
     def relevance(self, frames: IntArray, query: str | None = None) -> FloatArray:
@@ -224,10 +224,10 @@ class Ledger:
         self._n_pulls += int(frames.size)
 
     def look(self, frames: IntArray, size: int | None = None) -> list[Picture]:
-        """Return the pictures of `frames` in their order, RGB uint8 `(height, width, 3)`; no pulls.
+        """Return the pictures of `frames` in their order, RGB uint8 `(height, width, 3)`; counts no pulls.
 
         Args:
-            frames: distinct; may have been pulled or looked at before. Each call records them as looked at again.
+            frames: distinct within a call; may have been pulled or looked at before. Every call is recorded.
             size: longest side in pixels, from 1; larger pictures are shrunk. None for their own size.
 
         Raises:
@@ -275,11 +275,7 @@ class Ledger:
         return images, query
 
     def check_embeddings(self) -> EmbeddingSource:
-        """Return the source of embeddings.
-
-        Raises:
-            EncoderError: the encoder has none.
-        """
+        """Return the source of embeddings; raise EncoderError if the encoder has none."""
         if not isinstance(self._pull, EmbeddingSource):
             raise EncoderError(f"{_name_of(self._pull)} gives no embeddings; use an encoder that does (clip, siglip)")
         return self._pull
@@ -327,7 +323,7 @@ class Ledger:
         return relevance, logits
 
     def scan(self, frames: IntArray) -> FloatArray:
-        """Show `frames` to the scan encoder in one batch and return its raw logits, shape `(n,)`; no pulls.
+        """Run the scan encoder on `frames` in one batch and return its raw logits, shape `(n,)`; counts no pulls.
 
         Raises:
             InvalidInput: no scan encoder.

@@ -19,13 +19,13 @@ LEAST_GROWTH, MOST_SWAPS = 1.02, 200
 class MaxInfo(FrameSampler):
     """Rows of the largest volume of the candidates' embeddings, reduced to their leading left singular vectors.
 
-    The text leaves the number of candidates and of vectors open: `n_candidates` frames evenly, and the singular
+    The paper leaves the number of candidates and of vectors open: here `n_candidates` even frames, and the singular
     vectors that carry `energy` of the squared singular values, at most `k` of them. A square block of that many rows
     comes first, then one row after the other that adds most volume (rectangular max-volume, Mikhalev and Oseledets
-    2018). The query plays no part: a control.
+    2018). The query plays no part.
 
     Args:
-        n_candidates: frames considered, evenly; at most so many keyframes.
+        n_candidates: evenly spaced candidates, and so the most keyframes.
         energy: share of the squared singular values that is kept.
     """
 
@@ -52,10 +52,10 @@ class MaxInfo(FrameSampler):
 
 
 def largest_volume_rows(matrix: FloatArray, n: int) -> IntArray:
-    """Return `n` rows of `matrix` `(n_rows, rank)` of large volume `sqrt(det(A^T A))`, `rank <= n <= n_rows`.
+    """Return the indices of `n` rows of `matrix` `(n_rows, rank)` of large volume `sqrt(det(A^T A))`.
 
-    Square max-volume (Goreinov et al. 2010) swaps rows while one swap grows the volume by more than 2 %; then rows
-    are added greedily. Columns of `matrix` must be independent.
+    Square max-volume (Goreinov et al. 2010) swaps rows while one swap grows the volume by more than 2 %; then rows are
+    added greedily. Columns of `matrix` must be independent, and `rank <= n <= n_rows`.
     """
     rows = _pivot_rows(matrix)
     # Every row written in the chosen rows: taking row i for chosen row j multiplies the volume by |coefficients[i, j]|.
@@ -77,7 +77,7 @@ def largest_volume_rows(matrix: FloatArray, n: int) -> IntArray:
 
 
 def _pivot_rows(matrix: FloatArray) -> IntArray:
-    """Return the rows that Gaussian elimination with row pivoting takes first, shape `(rank,)`."""
+    """Return the first rows that Gaussian elimination with row pivoting takes, shape `(rank,)`."""
     residual = matrix.copy()
     rows = np.empty(matrix.shape[1], dtype=np.int64)
     for column in range(matrix.shape[1]):

@@ -20,17 +20,17 @@ LEAST_RESIDUAL = 1e-10
 class Mdp3(FrameSampler):
     """Maximise `(2 / lambda) sum ln k(query, frame) + logdet K` over `k` frames, segment after segment.
 
-    A dynamic programme over how many frames each segment of candidates gives; within a segment greedy steps of a
-    Cholesky factor, conditioned on the last frame chosen before the segment. `K` is the multi-scale Gaussian kernel
-    of the normalised embeddings.
+    A dynamic programme over the number of frames from each segment of candidates; within a segment greedy steps of a
+    Cholesky factor, conditioned on the last frame chosen before the segment. `K` is the multi-scale Gaussian kernel of
+    the normalised embeddings.
 
     With several segments this differs from the authors' code on purpose: their programme counts the frame that a
-    segment is conditioned on twice. Here the paper's objective is what is maximised.
+    segment is conditioned on twice; this one maximises the paper's objective.
 
     Args:
-        n_candidates: frames considered, evenly; at most so many keyframes.
-        balance: lambda; lower trusts relevance more, against diversity.
-        segment_size: candidates per segment; one segment of all where `k` is larger.
+        n_candidates: evenly spaced candidates, and so the most keyframes.
+        balance: lambda; lower weighs relevance more, against diversity.
+        segment_size: candidates per segment; one segment of all if `k` is larger.
     """
 
     name: ClassVar[str] = "mdp3"
@@ -67,7 +67,7 @@ def multi_gaussian(first: FloatArray, second: FloatArray) -> FloatArray:
 
 
 def best_list(kernel: FloatArray, gain: FloatArray, segments: list[IntArray], k: int) -> IntArray:
-    """Return the `k` candidates of the largest value that the programme over `segments` finds, ascending.
+    """Return the `k` candidates of the largest value that the dynamic programme over `segments` finds, ascending.
 
     Args:
         kernel: `(n, n)`, positive.
@@ -90,7 +90,7 @@ def best_list(kernel: FloatArray, gain: FloatArray, segments: list[IntArray], k:
 def greedy(
     kernel: FloatArray, gain: FloatArray, segment: IntArray, last: IntArray, n: int
 ) -> tuple[IntArray, FloatArray]:
-    """Return `n` candidates of `segment` in greedy order and what each adds, both `(n,)`, given the `last` chosen.
+    """Return `n` candidates of `segment` in greedy order and their gains, both `(n,)`, given the `last` chosen.
 
     Fast greedy MAP inference (Chen, Zhang and Zhou, 2018): every step extends the Cholesky factor by one column.
 

@@ -1,4 +1,4 @@
-"""What would a sampler give that knows where the evidence is?"""
+"""How well would a sampler do that knows the annotated evidence?"""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from focus_eval.samplers.base import Choice, FrameSampler, Role, SelectionReques
 
 @dataclass(frozen=True, kw_only=True)
 class Oracle(FrameSampler):
-    """The frames at the annotated evidence and no other: the ceiling, which no sampler can reach fairly.
+    """The frames at the annotated evidence and no other: a ceiling that no fair sampler reaches.
 
-    Fewer moments than `k` give fewer keyframes; of more moments, `k` at equal steps are taken. A frame is the one
-    nearest to its moment at the video's average rate.
+    Fewer moments than `k` give fewer keyframes; of more moments, `k` at equal steps are taken. Each moment gives its
+    nearest frame at the video's average rate.
     """
 
     name: ClassVar[str] = "oracle"

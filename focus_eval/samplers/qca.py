@@ -1,4 +1,4 @@
-"""How much of the question and of the picture should each part of the video get? QCA (ECCV 2026)."""
+"""How many keyframes should each part of the video get, by question and content? QCA (ECCV 2026)."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Embeddings = NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True)
 class Qca(FrameSampler):
-    """Share `k` out over equal segments by content and relevance; in each take relevant frames that differ.
+    """Divide `k` among equal segments by content and relevance; in each take relevant frames that differ.
 
-    The authors' run computes distances in half precision on a GPU; here they are float32. Their code stops where there
-    are fewer candidates than segments; here that is Top-K, named in the facts.
+    The authors compute distances in half precision on a GPU; here they are float32. Their code fails with fewer
+    candidates than segments; here that is Top-K, named in the facts.
 
     Args:
         segments: equal parts of the 1-fps candidates.
-        gamma: frames of a segment are considered from this share of its highest relevance on.
-        beta: weight of content against relevance when `k` is shared out, in [0, 1].
+        gamma: smallest relevance of a candidate as a share of its segment's highest.
+        beta: weight of content against relevance when `k` is divided, in [0, 1].
         temperature: of the softmax over the segments' mean relevance.
     """
 
@@ -82,7 +82,7 @@ def segment_edges(n: int, segments: int) -> IntArray:
 
 
 def content_weights(images: Embeddings, edges: IntArray) -> FloatArray:
-    """Return each segment's weight by its embeddings, `(n_segments,)`, sum 1: far from the whole video, and varied.
+    """Return each segment's weight by content, `(n_segments,)`, sum 1: high if varied and far from the video's mean.
 
     Args:
         images: unit embeddings `(n, d)`.
@@ -107,9 +107,9 @@ def softmax(values: FloatArray, temperature: float) -> FloatArray:
 
 
 def segment_budgets(weights: FloatArray, sizes: IntArray, k: int) -> IntArray:
-    """Return how many frames each segment gives, `(n_segments,)`, at most its size; their sum is `min(k, sum(sizes))`.
+    """Return the number of frames from each segment, `(n_segments,)`, at most its size; sum `min(k, sum(sizes))`.
 
-    Largest remainders first, as if all segments had the smallest size; what the sizes then leave is taken up by weight.
+    Largest remainders first, as if all segments had the smallest size; the rest is given out in order of weight.
     """
     smallest, n = int(sizes.min()), weights.size
     guaranteed = min(k, smallest * n)
@@ -131,7 +131,7 @@ def relevant_and_far(relevance: FloatArray, images: Embeddings, n: int, gamma: f
     Args:
         relevance: shape `(n_frames,)`.
         images: unit embeddings `(n_frames, d)`.
-        gamma: share of the highest relevance that is enough at first; halved until there are `n` such frames.
+        gamma: required share of the highest relevance at first; halved until `n` frames reach it.
     """
     if n == 0:
         return np.empty(0, dtype=np.int64)

@@ -18,14 +18,14 @@ from focus_eval.samplers.coverage import at_most_one_fps, empty_grid_reason
 class QFrame(FrameSampler):
     """Rank candidates by log-softmax of the raw logits plus Gumbel noise; better ranks keep more pixels.
 
-    The text gives the ladder for the token budget of 8 frames: ranks 1-4 at 1/2 of width and height, the next 8 at
-    1/4, the next 32 at 1/8. Here it grows in proportion to `k`: `k // 2`, `k` and `4 * k` ranks, as far as there
-    are candidates; so it returns more than `k` frames, each with its scale.
+    The paper gives the sizes for the token budget of 8 frames: ranks 1-4 at 1/2 of width and height, the next 8 at 1/4,
+    the next 32 at 1/8. Here they grow in proportion to `k`: `k // 2`, `k` and `4 * k` ranks, as far as there are
+    candidates; so it returns more than `k` frames, each with its scale.
 
     Args:
-        n_candidates: frames considered, evenly; one a second where that gives fewer.
+        n_candidates: most candidates, evenly spaced; one a second if that gives fewer.
         temperature: divides the logits.
-        fixed_frames: the `k` best at full size instead.
+        fixed_frames: return the `k` best at full size instead.
     """
 
     name: ClassVar[str] = "qframe"

@@ -1,8 +1,11 @@
-"""List the samplers and make one by name.
+"""Lists the samplers and makes one by name.
+
+    sampler = make_sampler("focus", alpha=0.5)
+    selection = sampler.select(video, k=8, pull=relevance_of_frames, rng=np.random.default_rng(0))
 
 The built-in samplers are the classes in the files of this package. Other packages add theirs through the entry-point
-group `focus_eval.samplers`; `path/to/file.py:Class` names a class in a file nobody installed, which runs in a process
-of its own (see `subprocess_sampler`).
+group `focus_eval.samplers`. `path/to/file.py:Class` names a class in any file, which runs in a process of its own (see
+`subprocess_sampler`).
 """
 
 from __future__ import annotations
@@ -42,13 +45,13 @@ def sampler_classes() -> dict[str, type[FrameSampler]]:
     """Return every registered sampler class by name, ascending; imports all of them.
 
     Raises:
-        PluginError: a plugin that cannot be imported, is not a sampler, or takes a name that is taken.
+        PluginError: a plugin that cannot be imported, is not a sampler, or uses a name twice.
     """
     return {name: SAMPLERS.load(name) for name in SAMPLERS.names()}
 
 
 def sampler_class(name: str) -> type[FrameSampler]:
-    """Return the sampler class that `name` names, as `make_sampler` takes it; its options are left aside.
+    """Return the class of the sampler `name`, written as for `make_sampler`; options in it are ignored.
 
     Raises:
         UnknownName: no such sampler; the message has the nearest name.
@@ -69,7 +72,7 @@ def _subprocess_class(name: str, *, is_second_start: bool = False) -> type[Frame
 
 
 def sampler_name(name: str) -> str:
-    """Return the name of a sampler in rows and tables, without options; for `FILE.py:Class` the class attribute `name`.
+    """Return a sampler's name in rows and tables, without options; for `FILE.py:Class` the class attribute `name`.
 
     Raises:
         PluginError: a file that cannot be used, with the reason.
@@ -82,7 +85,7 @@ def make_sampler(name: str, **options: Any) -> FrameSampler:
 
     Args:
         name: a registered name, or `path/to/file.py:Class`; options may follow: `focus:alpha=0.1,clip_seconds=8`.
-        options: text is read in the type that the option declares.
+        options: text is converted to the declared type.
 
     Raises:
         UnknownName: no such sampler or option; the message has the nearest name.
@@ -95,12 +98,12 @@ def make_sampler(name: str, **options: Any) -> FrameSampler:
 
 
 def make_in_subprocess(name: str, *, is_second_start: bool = False, **options: Any) -> FrameSampler:
-    """Return the sampler `name` with `options`, to run in a process of its own, or in a second one started anew."""
+    """Return the sampler `name` with `options`, run in a process of its own, or in a second, newly started one."""
     return _make(_subprocess_class(name, is_second_start=is_second_start), name, options)
 
 
 def make_in_this_process(name: str, **options: Any) -> FrameSampler:
-    """Return the sampler `name` with `options` as `make_sampler` does, that of a file in this process too."""
+    """Return the sampler `name` with `options` as `make_sampler` does, but run a file's class in this process too."""
     name, values = named_options(name, options)
     return _make(SAMPLERS.load(name), name, values)
 

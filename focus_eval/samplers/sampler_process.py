@@ -1,8 +1,8 @@
-"""The process in which a sampler runs: the sampler has the request of one question and pulls over a pipe.
+"""The process of a sampler's file: gets the request of one question and pulls over a pipe.
 
-The sampler's file is imported once, in a fork of a process that holds what all samplers need. Every question is
-answered by a fork that ends with it, so nothing is kept from one question to the next. This guards against mistakes,
-not against attacks: the code may read and write what its user may. `subprocess_sampler` is the other end of the pipe.
+The sampler's file is imported once, in a fork of a process that has loaded the shared modules. A fork answers each
+question and ends with it, so nothing is kept from one question to the next. This guards against mistakes, not against
+attacks: the code may read and write what its user may. `subprocess_sampler` is the other end of the pipe.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from focus_eval.samplers.subprocess_sampler import FILE_REQUEST, error_from_text
 
 
 def main(arguments: list[str]) -> None:
-    """Answer questions about installed samplers, and start the process of each file, until the socket closes."""
+    """Answer questions about installed samplers, and start a process for each file, until the socket closes."""
     os.dup2(2, 1)  # what a sampler prints is not what a command prints
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _serve(requests: socket.socket, spec: str) -> None:
-    """Fork for every request: a question about `spec`, or the process of another file.
+    """Fork for every request: to answer a question about `spec`, or to become the process of another file.
 
     Args:
         spec: `FILE.py:Class`; "" for the process that serves all installed samplers, which imports no file.
@@ -77,7 +77,7 @@ def _receive_json(fd: int) -> Any:
 
 
 def _answer(line: Connection, import_error: FocusEvalError | None) -> None:
-    """Answer the one question that comes over `line`."""
+    """Receive one question over `line`, and send its answer or its error."""
     try:
         question = line.recv()
         reply: dict[str, Any]
@@ -131,7 +131,7 @@ def _call(
 
 
 def _run_suite(line: Connection, *, spec: str, options: Mapping[str, Any], seconds_allowed: float) -> tuple[Any, bytes]:
-    """Run the contract suite in this process, where state of the sampler lives on from one case to the next."""
+    """Run the contract suite in this process, so that state kept between cases can be noticed."""
     from focus_eval.samplers.contract import suite  # nothing else here needs it
 
     verdict, fingerprints = suite(make_in_this_process(spec, **options), seconds_allowed=seconds_allowed)
@@ -175,7 +175,7 @@ _ANSWERS: Mapping[str, Callable[..., tuple[Any, bytes]]] = {
 
 
 class PipeLedger(Ledger):
-    """A ledger that sends every pull over `line`; the ledger at the other end checks and counts."""
+    """Ledger that sends every pull over `line`; the ledger at the other end checks and counts."""
 
     def __init__(self, line: Connection, video: VideoInfo, *, query: str) -> None:
         super().__init__(_refuse_pull, video, scan=_refuse_pull, query=query)
@@ -224,7 +224,7 @@ class PipeLedger(Ledger):
 
 
 class PipeModel:
-    """A model whose every question goes over `line`; the model at the other end checks and counts."""
+    """Model that sends every question over `line`; the model at the other end checks and counts."""
 
     def __init__(self, line: Connection) -> None:
         self._line = line

@@ -1,4 +1,4 @@
-"""Which keyframes cover the most evidence, when a cheap encoder looks everywhere and the dear one closely?"""
+"""Which keyframes cover the most evidence, if a cheap encoder scans the video and an expensive one pulls few frames?"""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ LEAST_PULLS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ScanCover(ScanningSampler):
-    """Scan the whole video with a cheap encoder, pull where it promises most and a few evenly, cover what both expect.
+    """Scan the whole video with a cheap encoder, pull its best moments and a few even ones, cover the joint density.
 
     Args:
         share: the budget in forwards of the main encoder, as a share of the frames of the video at 25 fps.
-        shared_by: questions a video has on average; they share the scan, so that each pays that part of it.
+        shared_by: average questions of a video; they share the scan, so that each pays that part of it.
         scan_hz: most frames scanned a second.
         scan_budget_share: most of the budget that the scan may take.
         even_share: part of the pulls that is spread evenly.
-        cell_seconds: the other pulls lie in different cells of so many seconds; where all cells are pulled, the rest of
+        cell_seconds: length of a cell; the other pulls lie in different cells. Once all cells are pulled, the rest of
             the budget is not spent.
         h, cap, rho_prior, prior_pulls, fade_seconds, nugget: see `fusion.Prior`.
-        fallback: "even_cover": where the even pulls say that the scan tells nothing of this video (a correlation below
-            .15), go on as `even_cover` does; takes a second batch.
+        fallback: "even_cover": continue as `even_cover`, with a second batch, if scan and even pulls correlate by less
+            than .15 on this video.
         value: see `coverage.best_cover`.
     """
 
@@ -84,10 +84,10 @@ class ScanCover(ScanningSampler):
         return fusion.Prior(**{name: self.options[name] for name in fusion.Prior.__dataclass_fields__})
 
     def spending(self, video: VideoInfo, cost: float) -> tuple[IntArray, int]:
-        """Return the frames to scan, ascending, and the number of pulls that the rest of the budget is worth.
+        """Return the frames to scan, ascending, and the number of pulls that the rest of the budget pays for.
 
         Args:
-            cost: a forward of the scan encoder over one of the main encoder.
+            cost: cost of a forward of the scan encoder divided by that of the main encoder.
         """
         seconds = video.duration_seconds
         budget, cost = self.share * SHARE_OF_FPS * seconds, cost / self.shared_by
@@ -145,7 +145,7 @@ class ScanView:
 
     @classmethod
     def of(cls, video: VideoInfo, scanned: IntArray, values: FloatArray) -> ScanView:
-        """Return the view that the scan of ascending frames gives."""
+        """Return the view of ascending `scanned` frames and their logits `values`."""
         grid = coverage.grid_frames(video)
         times, scanned_at = grid / video.fps, scanned / video.fps
         scan = fusion.standardised_scan(times, times, scanned_at, values)
@@ -177,7 +177,7 @@ class ScanView:
         *,
         is_flat: bool = True,
     ) -> Choice:
-        """Return the keyframes that cover the most of `density`, spread evenly where nothing differs.
+        """Return the keyframes that cover the most of `density`, or even ones if scan and pulls are constant.
 
         Args:
             is_flat: True if the pulls are all equal or there are none.
@@ -190,7 +190,7 @@ class ScanView:
 
 
 def evenly_pulled(video: VideoInfo, n: int, rng: np.random.Generator) -> IntArray:
-    """Return jittered even frames as `even_cover` pulls them, ascending, `(n,)`."""
+    """Return jittered even frames, as `even_cover` pulls them, ascending, `(n,)`."""
     if n == 0:
         return np.empty(0, dtype=np.int64)
     return jittered(equal_clips(video.n_frames, 1), np.array([n]), rng)

@@ -1,4 +1,4 @@
-"""What does the scan encoder give alone, when it may spend the whole budget?"""
+"""How well does the scan encoder do alone, if it may spend the whole budget?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from focus_eval.samplers.scanning import ScanningSampler
 
 @dataclass(frozen=True, kw_only=True)
 class ScanOnly(ScanningSampler):
-    """The whole budget goes into the scan, at most five frames a second; keyframes as `scan_cover` without pulls.
+    """The whole budget pays for the scan, at most five frames a second; keyframes as `scan_cover` without pulls.
 
     Args:
         share, shared_by, value: as in `scan_cover`.

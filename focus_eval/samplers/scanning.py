@@ -1,4 +1,4 @@
-"""The base of samplers that look everywhere with a second, cheap encoder: which one, and what it costs."""
+"""Base of samplers that scan the whole video with a second, cheap encoder: its name, cost and frames."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class ScanningSampler(FrameSampler):
     """A sampler with a scan encoder.
 
     Args:
-        scan_encoder: a registered encoder, with options or without ("clip:model=ViT-B-32"). A simulation takes
-            its channel "fair" for any; it has others of its own ("good", "useless:cost=0.1").
-        relative_cost: a forward of the scan encoder over one of the main encoder, instead of the ratio of their
-            multiply-adds; needed where that is not known.
-        scan_decode: which frames `scannable` gives in place of those planned: "all" for these themselves, "reference"
-            for the nearest that others refer to, which are decoded on the way anyway, "sync" for the nearest sync
-            frames, the only ones to be decoded then. Where the file does not say, all; the row's facts then do.
+        scan_encoder: a registered encoder, with options or without ("clip:model=ViT-B-32"). A simulation uses its
+            channel "fair" instead; it has others of its own ("good", "useless:cost=0.1").
+        relative_cost: cost of a forward of the scan encoder divided by that of the main encoder; by default the ratio
+            of their multiply-adds, if known.
+        scan_decode: the frames to which a planned scan is moved: "all": none is moved; "reference": the nearest frames
+            that others refer to, which are decoded on the way anyway; "sync": the nearest sync frames, so that no other
+            is decoded. If the file lists no such frames, none is moved, and the row's facts record that.
     """
 
     needs_scan: ClassVar[bool] = True
@@ -40,7 +40,7 @@ class ScanningSampler(FrameSampler):
         return self if self.relative_cost is not None else replace(self, relative_cost=scan_cost)
 
     def cost_of_scan(self, scan_cost: float | None) -> float:
-        """Return a scan encoder forward's cost divided by the main encoder's: `relative_cost`, else `scan_cost`.
+        """Return the cost of a scan encoder's forward divided by the main encoder's: `relative_cost`, else `scan_cost`.
 
         Raises:
             InvalidInput: neither is known.

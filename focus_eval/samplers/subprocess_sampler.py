@@ -1,8 +1,8 @@
 """Runs a sampler's file in a process of its own, which holds neither evidence nor other questions.
 
-The class that `subprocess_class` returns takes the place of the file's class: it has the same name, options and
-declarations, and `choose` asks the other process (`sampler_process`). That process pulls over a pipe, so the ledger
-here counts every pull. Only JSON and arrays of integers come back from it.
+The class that `subprocess_class` returns replaces the file's class: it has the same name, options and declarations, and
+its `choose` asks the other process (`sampler_process`). That process pulls over a pipe, so the ledger here counts every
+pull. It sends back only JSON and arrays of integers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _processes: dict[tuple[str, bool], tuple[socket.socket, subprocess.Popen[bytes] 
 
 @dataclass(frozen=True, kw_only=True)
 class SubprocessSampler(FrameSampler):
-    """A sampler that runs in a process of its own; `subprocess_class` derives one from it for each file."""
+    """Sampler that runs in a process of its own; `subprocess_class` derives one from it for each file."""
 
     spec: ClassVar[str] = ""
     is_second_start: ClassVar[bool] = False
@@ -78,7 +78,7 @@ class SubprocessSampler(FrameSampler):
         return cast("dict[str, Any]", self._ask("suite", seconds_allowed=seconds_allowed)[0])
 
     def at_cost(self, scan_cost: float | None) -> FrameSampler:
-        """Return the sampler with `relative_cost`, as samplers with a scan encoder do."""
+        """Return the sampler with `relative_cost` set to `scan_cost`, if it has that option and it is None."""
         is_fixed = "relative_cost" not in self.options or self.options["relative_cost"] is not None
         changed_options: dict[str, Any] = {"relative_cost": scan_cost}
         return self if is_fixed else replace(self, **changed_options)
@@ -98,7 +98,7 @@ def subprocess_class(spec: str, *, is_second_start: bool = False) -> type[FrameS
     """Return a class that runs the sampler `spec` (registered, or `FILE.py:Class`) in a process of its own.
 
     Args:
-        is_second_start: use a process that was started apart from the first, with another seed of `hash()`.
+        is_second_start: use a second process, started with another seed of `hash()`.
 
     Raises:
         FocusEvalError: as loading the class in this process would.
@@ -135,7 +135,7 @@ def _checked_options(spec: str, is_second_start: bool, options: str) -> dict[str
 def _ask(
     spec: str, is_second_start: bool, question: Mapping[str, Any], *, request: SelectionRequest | None = None
 ) -> tuple[Any, bytes]:
-    """Send `question` to the sampler's process, serve its pulls from `request`, return its answer and extra bytes."""
+    """Send `question` to the sampler's process, serve its pulls from `request`; return its answer and extra bytes."""
     our_end, process_end = socket.socketpair()
     error: FocusEvalError | None = None
     with process_end, Connection(our_end.detach()) as line:
@@ -180,7 +180,7 @@ def _serve(line: Connection, message: Mapping[str, Any], request: SelectionReque
 
 
 def _pictures(data: bytes, shapes: list[list[int]]) -> list[Picture]:
-    """Return the pictures whose pixels lie in `data`, one after the other."""
+    """Split `data` into pictures of the given `shapes`."""
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
     parts = np.split(np.frombuffer(data, dtype=np.uint8), ends)
     if parts.pop().size:
@@ -194,7 +194,7 @@ def error_texts(error: FocusEvalError) -> list[str]:
 
 
 def error_from_texts(kind: str, message: str, promise: str) -> FocusEvalError:
-    """Return the error that `error_texts` described; a `SamplerError` for a class name that is not ours."""
+    """Return the error that `error_texts` described; a `SamplerError` for an unknown class name."""
     error_class: Any = getattr(errors, str(kind), None)
     is_ours = isinstance(error_class, type) and issubclass(error_class, FocusEvalError)
     error: FocusEvalError = error_class(str(message)) if is_ours else SamplerError(str(message))
@@ -204,7 +204,7 @@ def error_from_texts(kind: str, message: str, promise: str) -> FocusEvalError:
 
 
 def error_line(error: BaseException) -> str:
-    """Return one line for `error`: this package's errors as they are, others with their type and place."""
+    """Return `error` as one line: this package's errors by their message, others with their type and place."""
     text = " ".join(str(error).split())
     if isinstance(error, FocusEvalError):
         return text
@@ -218,7 +218,7 @@ def _key(spec: str, is_second_start: bool) -> tuple[str, bool]:
 
 
 def _process(spec: str, is_second_start: bool) -> socket.socket:
-    """Return the socket to the process of `spec`, which is started if need be; forks of this process share it."""
+    """Return the socket to the process of `spec`, starting it if necessary; forks of this process share it."""
     key = _key(spec, is_second_start)
     if key not in _processes:
         our_end, process_end = socket.socketpair()
@@ -251,7 +251,7 @@ _SECONDS_TO_END = 5.0
 
 
 def end_processes(*keys: tuple[str, bool]) -> None:
-    """End the processes of `keys`, all by default; the next question starts them again, from the files as they are."""
+    """End the processes of `keys`, all by default; the next question starts them again and reads their files anew."""
     subprocess_class.cache_clear()
     _checked_options.cache_clear()
     for key in keys or [*_processes]:

@@ -1,4 +1,4 @@
-"""Where is anything that the question is about? A model names objects and cues, and each is looked for."""
+"""Where are the objects and cues that a question is about? A model names them, and the encoder scores each."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ REFUSAL = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class SubQuestions(AskingSampler):
-    """An even grid is scored for the question and for each text that a model names; a frame's largest score counts.
+    """An even grid is scored for the question and for each text that a model names; a frame's highest score counts.
 
-    T* finds the named objects with a detector, in ever finer grids of pictures. Here the encoder looks once, evenly,
-    and keyframes are chosen as `even_diverse` does.
+    T* finds the named objects with a detector, in ever finer grids of pictures. Here the encoder scores one even grid,
+    and keyframes are chosen as in `even_diverse`.
 
     Args:
-        pulls: frames of the grid, at least `k` where the video has them; each is encoded once for all texts.
-        texts: most texts that are taken.
+        pulls: frames of the grid, at least `k` if the video has them; each is encoded once for all texts.
+        texts: most texts that are used.
         diversity, fading_seconds: as in `even_diverse`.
     """
 
@@ -63,10 +63,10 @@ class SubQuestions(AskingSampler):
         return Choice(keyframes=choice.keyframes, facts={**choice.facts, "texts": texts})
 
     def _texts(self, request: SelectionRequest) -> list[str]:
-        """Return what the model names, each once, without the question itself.
+        """Return the texts that the model names, each once, without the question itself.
 
         Raises:
-            AnswerError: nothing, a refusal, or something else than a list.
+            AnswerError: an empty reply, a refusal, or no list.
         """
         options = "Options: " + "; ".join(request.options) if request.options else ""
         prompt = PROMPT.format(n=self.texts, question=request.question, options=options).rstrip()

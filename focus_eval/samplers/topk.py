@@ -14,10 +14,10 @@ from focus_eval.samplers.coverage import candidate_grid, empty_grid_reason
 
 @dataclass(frozen=True, kw_only=True)
 class TopK(FrameSampler):
-    """The `k` most relevant candidates, the earlier of equal ones; all of them where they are fewer.
+    """The `k` most relevant candidates, the earlier of equal ones; all of them if they are fewer.
 
     Args:
-        every_seconds: one candidate in so many seconds; None for the published grid of one frame a second.
+        every_seconds: seconds between candidates; None for the published grid of one frame a second.
     """
 
     name: ClassVar[str] = "topk"

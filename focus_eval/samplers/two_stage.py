@@ -1,4 +1,4 @@
-"""How does FOCUS look twice: at every arm, then closer at the promising ones?"""
+"""The two stages of pulls that the FOCUS samplers share: every arm a few times, then the promising ones more."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MAX_FINAL_ARMS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class ArmSampler(FrameSampler):
-    """The first steps and the options that all samplers of the FOCUS paper share.
+    """Options and first steps that all samplers of the FOCUS paper share.
 
     Args:
         clip_seconds: greatest length of an arm, `l`; there are at least `min(8, n_frames)` arms.
         pulls_per_arm: coarse pulls of every arm, `q`; an arm with fewer frames is pulled whole.
-        alpha: share of the arms that are looked at closer.
+        alpha: share of the arms that are promising.
     """
 
     clip_seconds: float = option(16.0, above=0)
@@ -35,7 +35,7 @@ class ArmSampler(FrameSampler):
     alpha: float = option(0.25, above=0, at_most=1)
 
     def clips(self, video: VideoInfo) -> Clips:
-        """Return the `M` consecutive clips that partition the video, equal to one frame (Algorithm 2, step 0)."""
+        """Return `M` consecutive clips that partition the video, equally long within a frame (Algorithm 2, step 0)."""
         desired = max(MIN_ARMS, _ceil(video.duration_seconds / self.clip_seconds))
         return equal_clips(video.n_frames, min(video.n_frames, desired))
 
@@ -47,7 +47,7 @@ class ArmSampler(FrameSampler):
         return pull_into_arms(Arms.unpulled(clips), frames, request.ledger)
 
     def coarse_candidates(self, request: SelectionRequest, clips: Clips) -> IntArray:
-        """Return the frames that coarse pulls are drawn from, ascending: all."""
+        """Return the frames that coarse pulls are drawn from, ascending; here all of `request.video`."""
         return np.arange(request.video.n_frames)
 
     def n_chosen_arms(self, n_arms: int) -> int:
@@ -69,14 +69,14 @@ class ArmSampler(FrameSampler):
 
     @abstractmethod
     def planned_pulls(self, video: VideoInfo) -> int:
-        """Return the most frames the sampler pulls of `video`, known before the first pull."""
+        """Return the most frames of `video` that the sampler may pull, known before the first pull."""
 
     def planned_coarse_pulls(self, clips: Clips) -> int:
         return int(np.minimum(self.pulls_per_arm, clips.sizes).sum())
 
 
 def pull_into_arms(arms: Arms, frames: IntArray, ledger: Ledger) -> Arms:
-    """Pull `frames` in one batch and return the arms that know their relevance."""
+    """Pull `frames` in one batch and return the arms with their relevance added."""
     return arms.with_pulls(frames, ledger.relevance(frames))
 
 
@@ -87,16 +87,16 @@ def _ceil(value: float) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class TwoStageSampler(ArmSampler):
-    """The pulls of FOCUS, whatever is chosen from them (Algorithm 2, steps 0 to 3).
+    """The pulls of FOCUS (Algorithm 2, steps 0 to 3), for any choice from them.
 
     Args:
-        seconds_per_fine_pull: a promising arm gets one more pull for each of its seconds, over this.
+        seconds_per_fine_pull: a promising arm gets one more pull for each span of so many seconds.
     """
 
     seconds_per_fine_pull: float = option(1.0, above=0)
 
     def pull_arms(self, request: SelectionRequest) -> tuple[Arms, IntArray]:
-        """Return the arms after coarse and fine pulls, and which arms were pulled closer, ascending."""
+        """Return the arms after coarse and fine pulls, and the indices of the promising arms, ascending."""
         arms = self.coarse(request)
         promising = np.sort(best_first(arms.mean + self.exploration(arms))[: self.n_chosen_arms(len(arms.clips))])
         return self.fine(arms, promising, request), promising
@@ -120,7 +120,7 @@ class TwoStageSampler(ArmSampler):
     def fine_pulls_per_arm(self, video: VideoInfo, clips: Clips) -> int:
         """Return `z`: the mean length of an arm in seconds over `seconds_per_fine_pull`, rounded, at least 1.
 
-        The same for all arms, so that the number of pulls follows from length and rate.
+        Equal for all arms, so that the number of pulls follows from length and rate.
         """
         return max(1, math.floor(video.duration_seconds / len(clips) / self.seconds_per_fine_pull + 0.5))
 
@@ -139,7 +139,7 @@ class TwoStageSampler(ArmSampler):
         return replace(first, later_draws=(Draw(first.coarse.edges, rates),))
 
     def planned_pulls(self, video: VideoInfo) -> int:
-        """Return coarse and fine pulls; fewer are made only where promising arms run out of frames."""
+        """Return the number of coarse and fine pulls; an upper bound if promising arms run out of frames."""
         clips = self.clips(video)
         n_unpulled = np.maximum(0, clips.sizes - self.pulls_per_arm)
         fine = np.minimum(

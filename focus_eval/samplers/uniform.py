@@ -12,7 +12,7 @@ from focus_eval.samplers.coverage import empty_grid_reason, even_frames, one_fps
 
 @dataclass(frozen=True, kw_only=True)
 class Uniform(FrameSampler):
-    """`linspace(0, n_frames - 1, k)` truncated to integers: what the model wrappers do themselves."""
+    """`linspace(0, n_frames - 1, k)` truncated to integers, as in lmms-eval's model wrappers."""
 
     name: ClassVar[str] = "uniform"
     source: ClassVar[str] = "lmms-eval's model wrappers"
@@ -25,9 +25,9 @@ class Uniform(FrameSampler):
 
 @dataclass(frozen=True, kw_only=True)
 class UniformOneFps(FrameSampler):
-    """One frame a second, or `uniform` where these are more than `k`: the published LLaVA-Video baseline.
+    """One frame a second, or `uniform` if these are more than `k`: the published LLaVA-Video baseline.
 
-    A clip of fewer than `k` seconds gives fewer than `k` frames, one of less than a second none.
+    A video of fewer than `k` seconds gives fewer than `k` frames, one of less than a second none.
     """
 
     name: ClassVar[str] = "uniform_1fps"

@@ -20,13 +20,13 @@ Does this picture help to answer the question? Answer yes or no."""
 
 @dataclass(frozen=True, kw_only=True)
 class VlmTopK(AskingSampler):
-    """A model is asked about each of an even grid of frames; the `k` of the highest probability of yes are kept.
+    """A model is asked about each frame of an even grid; the `k` of the highest probability of yes are kept.
 
     FRAG asks about 256 frames at the model's own resolution, with a prompt of its own; here pictures are shrunk to
     `size`. Of equal ones the earlier is kept.
 
     Args:
-        frames: of the grid; at least `k` where the video has them.
+        frames: number of frames in the grid; at least `k` if the video has them.
         size: longest side of a picture in pixels.
     """
 

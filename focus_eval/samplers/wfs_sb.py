@@ -29,13 +29,13 @@ FORGETTING_FRAMES = 10.0  # candidates over which similarity falls to 1 / e wher
 
 @dataclass(frozen=True, kw_only=True)
 class WfsSb(FrameSampler):
-    """Split the 1-fps candidates where the coarsest wavelet detail of their relevance peaks, then share `k` out.
+    """Split the 1-fps candidates at peaks of the relevance's coarsest wavelet detail; divide `k` among the segments.
 
     Relevance is the encoder's own, not scaled over the video; frames are compared by its embeddings, or by their
-    distance in time where it has none. Fewer candidates than `k`: `uniform`, named in the facts.
+    distance in time if it has none. With fewer candidates than `k` this is `uniform`, named in the facts.
 
     Args:
-        balance: of relevance against similarity to frames already chosen in the segment, in [0, 1].
+        balance: weight of relevance against similarity to frames already chosen in the segment, in [0, 1].
     """
 
     name: ClassVar[str] = "wfs_sb"
@@ -67,14 +67,14 @@ class WfsSb(FrameSampler):
         return Choice(keyframes=candidates[positions], facts=facts)
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
-        """Return the number of candidates, or 0 where they are fewer than `k`."""
+        """Return the number of candidates, or 0 if they are fewer than `k`."""
         n = int(one_fps(video).size)
         return n if n >= k else 0
 
     def choose_in_segments(
         self, segments: IntArray, budgets: IntArray, relevance: FloatArray, images: FloatArray | None
     ) -> IntArray:
-        """Return the candidates chosen in each segment by itself, `budget` of each, ascending."""
+        """Return the candidates chosen within each segment, as many as its budget, ascending."""
         parts = [np.empty(0, dtype=np.int64)]
         for (start, stop), budget in zip(segments.tolist(), budgets.tolist(), strict=True):
             inside = slice(start, stop)
@@ -86,7 +86,7 @@ class WfsSb(FrameSampler):
     def grow_selection(
         self, selected: IntArray, n: int, candidates: slice, relevance: FloatArray, images: FloatArray | None
     ) -> IntArray:
-        """Return `selected`, all among `candidates`, with the best of these added one by one until there are `n`."""
+        """Return `selected`, all among `candidates`, extended by the best of these one by one until there are `n`."""
         value = self.balance * (2.0 * relevance[candidates] - 1.0)
         likeness = similarity(images, candidates, selected).max(axis=1)
         is_free = np.ones(value.shape, dtype=bool)
@@ -100,11 +100,10 @@ class WfsSb(FrameSampler):
         return selected
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
-        """Return the candidates, or nothing where they are fewer than `k`."""
         return ExpectedPulls(fixed=one_fps(video)[: self.count_pulls(video, k=k)])
 
     def trim_or_grow(self, k: int, selected: IntArray, relevance: FloatArray, images: FloatArray | None) -> IntArray:
-        """Return `k` candidates: those of `selected`, filled up from all, or the most relevant of them; ascending."""
+        """Return `k` candidates, ascending: the most relevant of `selected`, or `selected` and additions from all."""
         if selected.size > k:
             selected = selected[best_first(2.0 * relevance[selected] - 1.0)[:k]]
         elif selected.size < k:
@@ -113,7 +112,7 @@ class WfsSb(FrameSampler):
 
 
 def similarity(images: FloatArray | None, first: slice, second: IntArray) -> FloatArray:
-    """Return how alike each candidate of the range `first` is to each of `second`, `(n_first, n_second)`.
+    """Return the similarity of each candidate of the range `first` to each of `second`, `(n_first, n_second)`.
 
     The cosine of their unit embeddings `images` `(n, d)`, or `exp(-distance / 10)` without any.
     """
@@ -126,7 +125,7 @@ def similarity(images: FloatArray | None, first: slice, second: IntArray) -> Flo
 
 
 def boundaries(relevance: FloatArray) -> IntArray:
-    """Return where new segments begin: the peaks of the coarsest wavelet detail's absolute value, ascending.
+    """Return the starts of new segments: peaks of the absolute coarsest wavelet detail, ascending.
 
     Args:
         relevance: shape `(n,)`, n at least 1.
@@ -169,7 +168,7 @@ def coarsest_detail(relevance: FloatArray) -> FloatArray:
 
 
 def half_even_half_best(relevance: FloatArray, k: int) -> IntArray:
-    """Return `k // 2` candidates at equal distances and the most relevant of the others, the later of equal ones."""
+    """Return `k // 2` evenly spaced candidates and the most relevant others, the later of equal ones; ascending."""
     even = np.linspace(0, relevance.size - 1, k // 2).astype(np.int64)
     best = np.argsort(relevance, kind="stable")[::-1]
     positions = np.concatenate([np.unique(even), best[~np.isin(best, even)]])
@@ -202,7 +201,7 @@ def important(importance: FloatArray) -> NDArray[np.bool_]:
 
 
 def segment_budgets(importance: FloatArray, k: int) -> IntArray:
-    """Return how many of `k` frames each segment gives: softmax, floors, largest remainder; `(n_segments,)`."""
+    """Divide `k` frames among segments: softmax of importance, floors, largest remainder; `(n_segments,)`."""
     weights = np.exp(importance - importance.max())
     exact = k * (weights / weights.sum())
     budgets: IntArray = np.floor(exact).astype(np.int64)
