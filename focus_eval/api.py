@@ -77,7 +77,7 @@ class VideoSelection(Selection):
     Args:
         row: the record of the selection, as a run would write it.
         sampler_version: of the sampler's code.
-        reopen: opens the video again for its pictures.
+        reopen: opens the video again to read its pictures.
     """
 
     row: SelectionRow
@@ -91,7 +91,6 @@ class VideoSelection(Selection):
 
     @property
     def query(self) -> str:
-        """The query text."""
         return self.row.query
 
     @property
@@ -100,7 +99,7 @@ class VideoSelection(Selection):
         return tuple(self.row.times_seconds or ())
 
     def images(self) -> Iterator[Image]:
-        """Yield the keyframes as PIL images at full size, in order; the video is decoded on the way.
+        """Yield the keyframes as PIL images at full size, in order, decoding the video as they are requested.
 
         Raises:
             VideoError: the file has gone, has changed, or is damaged.
@@ -169,7 +168,7 @@ class VideoSelection(Selection):
 
 
 def check_shown(n_keyframes: int) -> None:
-    """Refuse more keyframes than a contact sheet shows."""
+    """Raise InvalidInput for more keyframes than a contact sheet shows."""
     if n_keyframes > MOST_SHOWN:
         raise InvalidInput(f"a contact sheet shows at most {MOST_SHOWN} keyframes, not {n_keyframes}")
 
@@ -193,23 +192,23 @@ def select_keyframes(
 ) -> Any:
     """Return the `VideoSelection` of `k` keyframes of `video` for `query`.
 
-    Of a list of videos or of queries, a list in its order; of both, a list by video of lists by query.
+    A list of videos or of queries gives a list in its order; both give a list by video of lists by query.
 
     Args:
         video: a file, a folder of pictures, RGB uint8 `(n, height, width, 3)`, or a list of these.
-        query: what to look for, or a list; the queries of one video share its decoded and encoded frames.
+        query: the text to look for, or a list; the queries of one video share its decoded and encoded frames.
         k: keyframes, at most as many as the video has frames.
         sampler: a name, with options or without ("focus:alpha=0.1"), or a made sampler. By default `even_cover` with
             600 scored frames.
-        sampler_options, encoder_options: by name, beside those in the text.
+        sampler_options, encoder_options: by name, in addition to those in the text.
         encoder: a name or a made encoder. A sampler that never pulls loads none.
         store: file that keeps embeddings for the next call.
         share, seconds: score this share of the video's frames, or as many as take about so long here (by timing a few).
-        fps: pictures per second of a folder or an array, which do not say it themselves.
+        fps: pictures per second of a folder or an array, which do not state it.
         progress: callback that is called as frames are scored.
 
     Raises:
-        FocusEvalError: the video, an option or the encoder's output is invalid; the message says what to do.
+        FocusEvalError: the video, an option or the encoder's output is invalid; the message has the remedy.
     """
     queries = [query] if isinstance(query, str) else query
     if not isinstance(queries, (list, tuple)):
@@ -288,7 +287,7 @@ def open_source(
 
     Raises:
         VideoError: the source cannot be read.
-        InvalidInput: pictures without `fps`, a file with it, or something else.
+        InvalidInput: pictures without `fps`, a file with it, or another type.
     """
     if not isinstance(video, (str, Path, np.ndarray)):
         raise InvalidInput(f"video must be a path or an array of pictures, got {type(video).__name__}")
@@ -316,7 +315,7 @@ class Budget:
 
     Args:
         share: of the video's frames, in (0, 1].
-        seconds: as many as take about so long here.
+        seconds: time that scoring may take on this machine.
 
     Raises:
         InvalidInput: both, or a value out of range.
@@ -342,7 +341,7 @@ class Budget:
         return self.share is None and self.seconds is None
 
     def check_alone(self, options: Iterable[str]) -> None:
-        """Refuse sampler options that set a budget beside this one."""
+        """Raise InvalidInput if sampler options set a budget as well."""
         if not self.is_open and (repeated := {*options} & {*BUDGET_OPTIONS}):
             raise InvalidInput(f"give share or seconds, or the sampler's option {min(repeated)}, not both")
 
@@ -366,7 +365,7 @@ class Budget:
 
 
 def frames_in(seconds: float, selector: Selector, reader: VideoReader) -> int:
-    """Return how many frames can be decoded and encoded in `seconds`, by timing some of them."""
+    """Return the number of frames that can be decoded and encoded in `seconds`, by timing some of them."""
     encoder = selector.encoder
     if encoder is None or not encoder.reads_frames:
         return reader.info.n_frames
@@ -387,10 +386,10 @@ def query_question(path: str | Path, query: str) -> Question:
 
 
 def selection_of(row: SelectionRow, *, sampler_version: int, reopen: Callable[[], VideoReader]) -> VideoSelection:
-    """Return the selection that `row` holds, with its video.
+    """Return the selection in `row`, with its video.
 
     Raises:
-        SelectionMismatch: a row that holds none.
+        SelectionMismatch: a row without a selection.
     """
     if (selection := row.selection) is None:
         raise SelectionMismatch(f"{row.benchmark} {row.question_id}: no selection, {row.error or 'frames not known'}")
@@ -431,7 +430,7 @@ def select_with(
 
 
 def _open_same(reopen: Callable[[], VideoReader], state: FileState) -> VideoReader:
-    """Open a video again, and refuse a file that was changed or replaced."""
+    """Open a video again; raise VideoError if the file was changed or replaced."""
     reader = reopen()
     if file_state(reader.path) != state:
         reader.close()

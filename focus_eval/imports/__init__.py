@@ -1,4 +1,7 @@
-"""Selections that others published, read and written in their formats."""
+"""Reads and writes the selections and logs of others, in their formats.
+
+selections = load_selections("selected_frames.json", format="aks", questions=questions)
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from focus_eval.imports import imported
 
 
 class AksFormat(imported.SelectionFormat):
-    """The AKS pipeline's list by row."""
+    """AKS's list of frames by row of the annotation."""
 
     name: ClassVar[str] = "aks"
     summary: ClassVar[str] = "a list, one entry of frames per row of the annotation"

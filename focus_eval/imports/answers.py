@@ -1,4 +1,4 @@
-"""Reads selections that were published with a model's answers, in a declared shape."""
+"""Reads published selections with a model's answers; options name the file's fields."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LETTERS = "ABCDEFGH"
 
 @dataclass(frozen=True, kw_only=True)
 class Answers(SelectionFormat):
-    """A list of rows, each with the model's answer, in fields that the options name.
+    """A list of rows, each with the model's answer; the options name the fields.
 
     Args:
         id: the question's id in the annotation.
         times, frames: keyframes in seconds, or as frame indices of the file; one of the two.
-        answer: the option letter that the model gave; null where it gave none.
-        correct_answer, correct: the right letter, and whether the answer is right; "" where the file has none.
+        answer: the option letter that the model gave; null if it gave none.
+        correct_answer, correct: the right letter, and whether the answer is right; "" if the file has none.
     """
 
     name: ClassVar[str] = "answers"

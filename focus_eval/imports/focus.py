@@ -1,4 +1,4 @@
-"""Reads and writes the public FOCUS code's format: `selected_frames.json` with `sampling_details.json` beside it."""
+"""Reads and writes the public FOCUS code's format: `selected_frames.json` and `sampling_details.json`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FRAMES_FILE = "selected_frames.json"
 
 
 class PublicFocus(imported.SelectionFormat):
-    """The public FOCUS code's list by row, with the pulls and clips of the details beside it."""
+    """The public FOCUS code's list of frames by row, with the pulls and clips from its details file."""
 
     name: ClassVar[str] = "focus"
     summary: ClassVar[str] = "as aks, selected_frames.json (or its folder) with sampling_details.json beside it"
@@ -51,10 +51,10 @@ class PublicFocus(imported.SelectionFormat):
     def write(
         self, selections: Mapping[str, imported.ImportedSelection], path: Path, *, questions: Sequence[Question]
     ) -> list[Path]:
-        """Write `path` and `sampling_details.json` beside it.
+        """Write `path`, and `sampling_details.json` in its folder.
 
-        A row does not say which pull belonged to which stage, so all stand under `coarse_sampling`, in pull order. An
-        arm's score is its mean plus its radius. What that format has no place for stands under `focus_eval`.
+        A row does not record the stage of a pull, so all pulls go under `coarse_sampling`, in pull order. An arm's
+        score is its mean plus its radius. Values without a place in that format go under `focus_eval`.
         """
         ordered = imported.in_order(selections, questions)
         imported.write_json(path, [list(imported.frames_of(selection)) for selection in ordered])

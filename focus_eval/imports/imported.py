@@ -1,4 +1,4 @@
-"""One imported selection, and the frames of a video that it means."""
+"""One imported selection, its frames in a video, and the base class of selection formats."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from focus_eval.rows.records import write_text
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedAnswer:
-    """What a model answered from a published selection.
+    """A model's answer published with a selection.
 
     Args:
-        letter: the option it named; None where none could be read.
-        correct_letter, is_correct: as the file states them; None where it does not.
+        letter: the option it named; None if none could be read.
+        correct_letter, is_correct: as stated in the file; None if not stated.
     """
 
     letter: str | None
@@ -38,20 +38,20 @@ class PublishedAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedSelection:
-    """The keyframes somebody chose for one question: frame indices, or times where the file states seconds.
+    """The published keyframes of one question: frame indices, or times if the file states seconds.
 
     Args:
         question_id: id within the benchmark.
-        sampler: who chose: the name in a row of ours, else the format ("aks", "bolt", ...).
-        keyframes: ascending frame indices; a frame may repeat (BOLT's may). None where the file states seconds.
-        times_seconds: ascending times; None where unknown. At least one of the two is there.
-        benchmark, video: "" where the file does not say and no questions were given.
-        k: frames asked for; the number chosen where the file does not say.
-        n_frames, fps: length and rate as the file states them; 0 where it does not.
-        pulled_frames, pulled_relevance: what was scored, in pull order; relevance None where not recorded.
+        sampler: name of the sampler in a row of ours, else the format ("aks", "bolt", ...).
+        keyframes: ascending frame indices; a frame may repeat (BOLT's may). None if the file states seconds.
+        times_seconds: ascending times; None if unknown. At least one of the two is given.
+        benchmark, video: "" if the file does not state them and no questions were given.
+        k: requested frames; if the file does not state it, the number of keyframes.
+        n_frames, fps: length and rate as stated in the file; 0 if not stated.
+        pulled_frames, pulled_relevance: scored frames in pull order; relevance None if not recorded.
         clips: `[start, stop, n_pulls, mean, radius, is_final]` per arm, as in a `SelectionRow`.
         scales: shrink factor per keyframe or None.
-        answered: the model's answer, where the file has it; not part of the Parquet file.
+        answered: the model's answer, if the file has it; not part of the Parquet file.
         location: file and row it came from, for messages.
     """
 
@@ -89,7 +89,7 @@ class ImportedSelection:
 
     @property
     def n_keyframes(self) -> int:
-        """Frames chosen, repeats counted."""
+        """Number of keyframes, repeats counted."""
         return len(self.keyframes if self.keyframes is not None else self.times_seconds or ())
 
     def frames_in(self, video: VideoInfo) -> tuple[int, ...]:
@@ -112,7 +112,7 @@ class ImportedSelection:
         return tuple(min(int(time * video.fps + 0.5), video.n_frames - 1) for time in times)
 
     def times_at(self, fps: float) -> tuple[float, ...]:
-        """Return the times of the keyframes in seconds, `frame / fps` where the file states frames.
+        """Return the times of the keyframes in seconds; frame indices become `frame / fps`.
 
         Raises:
             InvalidInput: frames, but no rate above 0.
@@ -129,7 +129,7 @@ class ImportedSelection:
 
 
 def selections_hash(selections: Mapping[str, ImportedSelection]) -> str:
-    """Return 16 hexadecimal digits over all that can change what a replay shows: ids, frames, times, scales."""
+    """Return 16 hexadecimal digits over all that a replay depends on: ids, frames, times, scales."""
     content = [
         [key, selection.keyframes, selection.times_seconds if selection.keyframes is None else None, selection.scales]
         for key, selection in sorted(selections.items())
@@ -145,13 +145,13 @@ _NOT_JSON = (".jsonl", ".parquet", ".csv", ".tsv", ".zip", ".npz", ".npy", ".pt"
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A file of selections and what the caller said of it.
+    """A file of selections with the caller's options.
 
     Args:
         path: the file, or a folder.
-        format: name of its format; "" while it is being found.
+        format: name of its format; "" before it is detected.
         unit: "frames" or "seconds".
-        questions: in the order of the annotation; None where none were given.
+        questions: in the order of the annotation; None if none were given.
         allow_missing: leave out questions without frames instead of refusing the file.
     """
 
@@ -163,7 +163,7 @@ class Source:
 
     @cached_property
     def data(self) -> Any:
-        """The JSON value in the file (or its gzip), read once; None for a folder and a file that is not one JSON value.
+        """The JSON value in the file (or its gzip), read once; None for a folder, or a file that is not one JSON value.
 
         Raises:
             InvalidInput: no such file, or broken JSON.
@@ -185,10 +185,10 @@ class Source:
         unit: str | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> Iterable[ImportedSelection]:
-        """Yield the selection of one entry, or nothing for an empty one that the caller allows.
+        """Yield the selection of one entry, or nothing for an empty one if `allow_missing`.
 
         Args:
-            unit: of this entry, where it is not that of the file.
+            unit: of this entry, if it is not that of the file.
 
         Raises:
             SelectionMismatch: no frames, or values that are not of `unit`; names file and entry.
@@ -243,16 +243,16 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionFormat(ABC):
-    """A format of selection files. A subclass in a file of this package, or an entry point, is found by its `name`.
+    """A format of selection files, registered by its `name`.
 
     A format with options is a frozen dataclass whose fields, all with defaults, are the options.
 
     Class attributes:
-        name: how it is registered.
-        summary: what such a file is, in a line.
-        unit: what its numbers usually are, "frames" or "seconds".
-        is_general: a file of another format may look like one of this; asked after the others.
-        is_written: `write` exists.
+        name: the registered name.
+        summary: description of such a file in a line.
+        unit: usual unit of its numbers, "frames" or "seconds".
+        is_general: True if files of other formats may look like this one too; detected after the others.
+        is_written: True if `write` is implemented.
     """
 
     name: ClassVar[str]
@@ -266,7 +266,7 @@ class SelectionFormat(ABC):
             object.__setattr__(self, name, value)
 
     def detects(self, source: Source) -> bool:
-        """Return True if `source` looks like this format; False if its files can only be read by naming the format."""
+        """Return True if `source` looks like this format; always False for a format that has to be named."""
         return False
 
     @abstractmethod
@@ -283,7 +283,7 @@ class SelectionFormat(ABC):
         """Write the selections of `questions`, in their order, and return the files written.
 
         Raises:
-            SelectionMismatch: a question without a selection, or one that the format cannot say.
+            SelectionMismatch: a question without a selection, or a selection that the format cannot hold.
         """
         raise InvalidInput(f"selection format {self.name!r} is read, not written")
 
@@ -320,7 +320,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def in_order(selections: Mapping[str, ImportedSelection], questions: Sequence[Question]) -> list[ImportedSelection]:
-    """Return the selections of `questions` in the annotation's order, for formats that go by it.
+    """Return the selections of `questions` in the annotation's order, for formats that go by row.
 
     Raises:
         SelectionMismatch: a question without a selection, or a selection of no question.
@@ -340,7 +340,7 @@ def frames_of(selection: ImportedSelection) -> tuple[int, ...]:
     """Return the keyframes of `selection`, for formats that state frames.
 
     Raises:
-        SelectionMismatch: chosen in seconds.
+        SelectionMismatch: a selection in seconds.
     """
     if selection.keyframes is None:
         raise SelectionMismatch(f"{selection.question_id}: chosen in seconds; this format needs frame indices")
@@ -357,7 +357,7 @@ def numbers(values: Any, *, unit: str, location: str) -> tuple[Any, ...]:
     """Return `values` as ascending ints (unit "frames") or floats (unit "seconds").
 
     Raises:
-        SelectionMismatch: no list, no number, not finite, or a fraction where a frame is meant.
+        SelectionMismatch: no list, no number, not finite, or a fraction as a frame index.
     """
     if not isinstance(values, list):
         raise SelectionMismatch(f"{location}: expected a list of {unit}, got {type(values).__name__}")
@@ -398,10 +398,10 @@ def check_lengths(
     *,
     left_out: list[str] | None = None,
 ) -> dict[str, ImportedSelection]:
-    """Return the selections, none with a frame or time more than a second past the annotated end of its video.
+    """Return the selections after checking that none goes more than a second past its video's annotated end.
 
     Args:
-        left_out: where given, such frames are left out of their selection, and a sentence about each is added here.
+        left_out: if given, frames past the end are dropped, and a sentence about each selection is added here.
 
     Raises:
         SelectionMismatch: a frame past the end, and no `left_out`; names the row.

@@ -1,4 +1,4 @@
-"""Reads the frames that a log of lmms-eval says were fed, as a selection."""
+"""Reads the frames recorded in a log of lmms-eval as a selection."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from focus_eval.imports.lmms_logs import find_logs
 
 @dataclass(frozen=True, kw_only=True)
 class Lmms(SelectionFormat):
-    """One log of lmms-eval; `focus-eval import lmms` also takes its answers.
+    """One log of lmms-eval, its frames alone; `focus-eval import lmms` also reads its answers.
 
     Args:
         frames_field: field of the document with the frames that were fed; must be named, for a log may hold others.
         id_field: field with the question's id in the annotation.
-        run: which, where the file holds several.
+        run: name of the run, if the file holds several.
     """
 
     name: ClassVar[str] = "lmms"
@@ -30,7 +30,7 @@ class Lmms(SelectionFormat):
     run: str = ""
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
-        """Yield the frames of every line; a line without them is an empty selection."""
+        """Yield the frames of every line; a line without them gives an empty selection."""
         logs = [log for log in find_logs(source.path) if self.run in ("", log.run)]
         if len(logs) != 1:
             raise SelectionMismatch(f"{source.path}: holds {len(logs)} logs, name the file of one (or its `run`)")

@@ -7,7 +7,7 @@ are read from a field that the caller names.
     for log in find_logs(Path("logs")):        # one per task of each run
         for record in log.records():           # streamed; an error names file and line
             verdict = verdict_of(record.metrics[log.metric_names[0]])
-            frames = record.frames("indices")  # None where the line does not have the field
+            frames = record.frames("indices")  # None if the line does not have the field
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _DECIMAL = re.compile(r"\d+\.\d+")
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What a task's entry says of one answer.
+    """A task's verdict on one answer.
 
     Args:
-        score: as stated, or 1.0 where prediction and right answer are equal, else 0.0.
-        predicted, right: as the entry has them, None where it does not.
+        score: as stated, or 1.0 if prediction and right answer are equal, else 0.0.
+        predicted, right: answer read by the task, and right answer; None if not stated.
     """
 
     score: float
@@ -70,12 +70,12 @@ class LogRecord:
         doc_id: the document's row in its split.
         location: file and line, for messages.
         line: number of the line, from 1.
-        doc: the document's fields; None where the log leaves them out.
+        doc: the document's fields; None if the log leaves them out.
         target: the right answer as the task gave it, as text.
-        response: what the model said, after the task's filter.
-        prompt: what the model was asked.
+        response: the model's response after the task's filter.
+        prompt: the text sent to the model.
         metrics: the task's own entries by name: numbers, or dictionaries for `verdict_of`.
-        prompt_hash: "" where the log has none.
+        prompt_hash: the log's hash of the prompt; "" if it has none.
     """
 
     doc_id: int | str
@@ -90,7 +90,7 @@ class LogRecord:
 
     @property
     def prompt_digest(self) -> str:
-        """Return a digest of the prompt's text, else the log's own prompt hash; "" without either."""
+        """Digest of the prompt's text, else the log's own prompt hash; "" without either."""
         if self.prompt:
             return "text " + hashlib.sha256(self.prompt.encode()).hexdigest()[:16]
         return f"hash {self.prompt_hash[:16]}" if self.prompt_hash else ""
@@ -106,12 +106,12 @@ class LogRecord:
         return value
 
     def frames(self, name: str, *, unit: str = "frames") -> tuple[float, ...] | None:
-        """Return the frames (or seconds) in field `name` as the log has them; None where the line has no such field.
+        """Return the frames (or seconds) in field `name`, in the log's order; None if the line has no such field.
 
-        Whole numbers written as text ("232") are read: forks write them so.
+        Whole numbers written as text ("232"), as forks do, are read too.
 
         Raises:
-            InvalidInput: no list, or something in it that is not a number of `unit`.
+            InvalidInput: no list, or an item that is not a number of `unit`.
         """
         values = self.value(name)
         if values is None:
@@ -125,18 +125,18 @@ class LogRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class LmmsLog:
-    """One task of one run: what its results file says, and the file of its samples.
+    """One task of one run: the contents of its results file, and the file of its samples.
 
     Args:
         run: short name, unique among the logs found together.
-        stamp, task, split: of the run; `split` is "" where no results file says it.
-        samples, results: the files; `results` is None where there is none.
-        model: checkpoint without its folders, else the name of the wrapper; "" where not known.
-        model_args: of the wrapper, as it was given them.
-        scores: the task's own figures by metric, where they are numbers.
-        metric_names: in the task's order; of the first line where there is no results file.
-        n_samples: documents that were asked, as the results file says; None where it does not.
-        git_hash: of lmms-eval; "" where not known.
+        stamp, task, split: of the run; `split` is "" if no results file states it.
+        samples, results: the files; `results` is None if there is none.
+        model: checkpoint without its folders, else the name of the wrapper; "" if not known.
+        model_args: arguments of the wrapper.
+        scores: the task's own figures by metric; those that are numbers.
+        metric_names: in the task's order; read from the first line if there is no results file.
+        n_samples: number of documents as stated in the results file; None if not stated.
+        git_hash: of lmms-eval; "" if not known.
     """
 
     run: str
@@ -154,21 +154,21 @@ class LmmsLog:
 
     @property
     def unnamed_model(self) -> str:
-        """Return a sentence on why the model is unknown, naming a results file that may be the renamed one."""
+        """Reason why the model is unknown, as a clause for messages; names files that may be the renamed results."""
         result_names = sorted(file.name for file in self.samples.parent.glob("*results*.json*"))
         renamed = f"; {', '.join(result_names)}: renamed? A run's is {self.stamp}_results.json" if result_names else ""
         return f"no results file beside it names the model{renamed if self.results is None else ''}"
 
     def frames_asked(self, most_fed: int) -> int:
-        """Return K: what the wrapper's arguments say or `most_fed`, whichever is more; 0 where neither is known."""
+        """Return K: the larger of the wrapper's frame argument and `most_fed`; 0 if neither is known."""
         frame_texts = (self.model_args.get(name, "") for name in _FRAME_ARGUMENTS)
         return max(most_fed, next((int(text) for text in frame_texts if text.isdecimal()), 0))
 
     def records(self) -> Iterator[LogRecord]:
-        """Yield the documents in the file's order; only one line is held.
+        """Yield the documents in the file's order; only one line is held in memory.
 
         Raises:
-            InvalidInput: a line that is cut off, damaged, of another shape than the first, or a document met twice.
+            InvalidInput: a line that is cut off, damaged, of another shape than the first, or a repeated document.
         """
         first: frozenset[str] | None = None
         lines_of: dict[int | str, tuple[int, int]] = {}
@@ -224,10 +224,11 @@ def run_name_of(path: Path) -> str:
 def find_logs(path: str | Path) -> list[LmmsLog]:
     """Return the logs in a file of samples or below a folder, in the order of their names.
 
-    A Parquet file with the columns `TABLE_COLUMNS` holds the answers of several runs: a log for each, without a task.
+    A Parquet file with the columns `TABLE_COLUMNS` holds the answers of several runs and gives a log for each, without
+    a task.
 
     Raises:
-        InvalidInput: no samples there, one log twice, or samples of a task that the results beside them lack.
+        InvalidInput: no samples there, one log twice, or samples of a task that is missing in the results.
     """
     path = Path(path)
     if path.suffix == ".parquet":
@@ -249,7 +250,7 @@ def read_lines(path: Path, *, expected: int | None = None) -> Iterator[tuple[int
     """Yield the number (from 1) and the value of each line of a JSON-lines file, gzipped or not.
 
     Args:
-        expected: number of lines that the whole file should have, for the message about one that is cut off.
+        expected: expected number of lines, for the message about a file that is cut off.
 
     Raises:
         InvalidInput: a line that is cut off or is not a JSON object; names file and line.
@@ -343,7 +344,7 @@ def _logs_of_table(path: Path) -> list[LmmsLog]:
 
 
 def _table_lines(path: Path, run: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the rows of one run as the lines of a log; the question's id stands for its row in the split."""
+    """Yield the rows of one run as lines of a log; the question's id takes the place of `doc_id`."""
     import pyarrow.dataset as ds
 
     batches = ds.dataset(path).to_batches(columns=list(TABLE_COLUMNS), filter=ds.field("run") == run)
@@ -366,12 +367,12 @@ def _results(path: Path) -> dict[str, Any]:
 
 
 def _object(value: Any) -> Mapping[str, Any]:
-    """Return `value` if it is an object, else {}: some versions and forks write something else there."""
+    """Return `value` if it is an object, else {}: some versions and forks write other types there."""
     return value if isinstance(value, Mapping) else {}
 
 
 def _scores(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers among a task's results, named without the filter "none"; standard errors left out."""
+    """Return a task's numeric results by metric, without standard errors; the filter "none" is dropped from names."""
     numbers = {}
     for name, value in values.items():
         metric, _, filter_name = name.partition(",")
@@ -382,7 +383,7 @@ def _scores(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _arguments(stated_arguments: Any) -> dict[str, str]:
-    """Return a wrapper's arguments, written "a=1,b=2" or as an object."""
+    """Return a wrapper's arguments, written "a=1,b=2" or as an object, by name."""
     if isinstance(stated_arguments, Mapping):
         return {str(name): str(value) for name, value in stated_arguments.items()}
     pairs = (part.partition("=") for part in str(stated_arguments or "").split(","))
@@ -395,9 +396,9 @@ def _metrics_of_first(samples: Path) -> tuple[str, ...]:
 
 
 def _run_names(files: Sequence[Path]) -> dict[Path, str]:
-    """Return a name for each log's run: its folder, or that and the stamp where a folder has several runs.
+    """Return a name for each log's run: its folder, or folder and stamp if a folder has several runs.
 
-    lmms-eval puts a run in a folder called after the model: the folder above it says more.
+    lmms-eval names a run's folder after the model; then the folder above it is used.
     """
     stamps: dict[Path, set[str]] = {}
     for file in files:
@@ -422,7 +423,7 @@ def _stamp_and_task(file: Path) -> tuple[str, str]:
 
 
 def _refuse_twice(files: Sequence[Path]) -> None:
-    """Refuse `files` that hold one log both plain and gzipped."""
+    """Raise InvalidInput if one log is there both plain and gzipped."""
     plain: dict[Path, Path] = {}
     for file in files:
         name = file.with_name(file.name.removesuffix(".gz"))
@@ -450,7 +451,7 @@ def _record(values: Mapping[str, Any], samples: Path, line: int) -> LogRecord:
 
 
 def _text(value: Any) -> str:
-    """Return a response: lmms-eval writes it bare, in a list, or in a list of lists."""
+    """Return a response as text: lmms-eval writes it bare, in a list, or in a list of lists."""
     while isinstance(value, list) and value:
         value = value[0]
     return value if isinstance(value, str) else "" if value in (None, []) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,8 @@
-"""Reads a file of selections in any known format and checks it against the benchmark's questions."""
+"""Reads a file of selections in any known format and checks it against the benchmark's questions.
+
+selections = load_selections("selected_frames.json", format="aks", questions=questions)
+keyframes = selections[questions[0].id].keyframes
+"""
 
 from __future__ import annotations
 
@@ -42,14 +46,14 @@ def load_selections(
     """Return the selections of a file by question id, in the file's order.
 
     Args:
-        format: a registered name, with options or without ("wfs:field=chosen", "aks:unit=seconds"); "auto" finds it.
-        questions: the benchmark's questions in the order of its annotation. `aks` and `focus` say nothing of ids,
-            so they need them; the other formats are checked against them.
-        unit: "frames" or "seconds" where the file differs from its format's habit.
-        fps: rate by question id, to find indices past the end before any video is opened.
+        format: a registered name, with options or without ("wfs:field=chosen", "aks:unit=seconds"); "auto" detects it.
+        questions: the benchmark's questions in the order of its annotation. Required for `aks` and `focus`, whose files
+            have no ids; files of other formats are checked against them.
+        unit: "frames" or "seconds" if the file differs from its format's usual unit.
+        fps: rate by question id, to detect indices past the end without opening a video.
         allow_missing: leave out questions without frames instead of refusing the file.
-        left_out: where given, frames past the end of their video and rows of no question are left out and described
-            here, instead of refusing the file.
+        left_out: if given, frames past the end of their video and rows of no question are left out and described here,
+            instead of refusing the file.
         options: of the format: `field` (wfs), `sampler` (rows), the names of the fields (answers).
 
     Raises:
@@ -93,7 +97,7 @@ def write_selections(
 
     Raises:
         UnknownName: no such format that can be written.
-        SelectionMismatch: a question without a selection, or one that the format cannot say.
+        SelectionMismatch: a question without a selection, or a selection that the format cannot hold.
     """
     written = [name for name in FORMATS.names() if FORMATS.fact(name, "is_written", False)]
     if format not in written:
@@ -102,7 +106,7 @@ def write_selections(
 
 
 def _detect(source: imported.Source) -> str:
-    """Return the one format that `source` looks like; formats that say less of a file are asked after the others."""
+    """Return the name of the one format that `source` looks like; general formats are tried last."""
     for is_general in (False, True):
         candidates = [name for name in FORMATS.names() if bool(FORMATS.fact(name, "is_general", False)) == is_general]
         matching = [name for name in candidates if make_format(name).detects(source)]

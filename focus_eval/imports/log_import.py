@@ -1,10 +1,10 @@
-"""Turns logs of lmms-eval into the rows of a run, so that everything else reads them as one of ours.
+"""Turns logs of lmms-eval into rows, so that reports read them like rows of our own runs.
 
     for log in read_log_imports(Path("logs"), LogOptions(frames_field="indices")):
         for selection, answer in log.rows():
             ...
 
-A log is read several times and never held: first what it says is counted and checked, then the rows are made.
+A log is read several times and never held in memory: first its contents are counted and checked, then rows are made.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class LogOptions:
     """Options of `import lmms`.
 
     Args:
-        frames_field: the document's field with the frames that were fed; "" where the log does not say them.
+        frames_field: the document's field with the frames that were fed; "" if the log does not have them.
         unit: of that field, "frames" of the file or "seconds".
-        metric: which of the task's metrics is the score; "" for the first that gives one for each answer.
-        k: frames the model was asked to see; 0 to take it from the log.
-        assume_uniform: questions whose frames the log does not say were shown evenly spaced frames.
+        metric: the task's metric that is the score; "" for the first that gives one for each answer.
+        k: frames that the model was to be shown; 0 to take it from the log.
+        assume_uniform: assume evenly spaced frames for questions whose frames the log does not have.
         id_field: field with a question's id in the annotation; "" for the benchmark's own, or the row.
-        video_field: field that names the video, where no benchmark says which.
+        video_field: field with the name of the video, if no benchmark defines it.
         model, name: in the rows; "" to take them from the log.
     """
 
@@ -77,16 +77,16 @@ class LogOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LogOrigin:
-    """Origin of an imported log, stored beside its answers: stated facts, and problems met while reading.
+    """Origin of an imported log, stored with its answers: stated facts, and problems met while reading.
 
     Args:
         file, stamp, task, split, model_args, scores: of the log; `scores` are its own figures by metric.
-        metric: that the rows are scored by.
-        n_questions: how many its results file counts; None where it does not.
-        is_k_stated: whether its arguments, or the caller, say K; else it is the most frames of a question.
-        frames_field, unit: what the frames were read from.
-        candidate_fields: lists of numbers in documents whose frames were not read.
-        problems: what could not be read, a line each.
+        metric: the metric that is the rows' score.
+        n_questions: number of questions as stated in its results file; None if not stated.
+        is_k_stated: True if its arguments or the caller state K; otherwise K is the most frames of a question.
+        frames_field, unit: field and unit that the frames were read from.
+        candidate_fields: fields with lists of numbers, in documents whose frames were not read.
+        problems: a sentence for each record that could not be read.
     """
 
     file: str = ""
@@ -105,18 +105,18 @@ class LogOrigin:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> LogOrigin:
-        """Return the origin in `cell.json`; fields that an older version did not write have their defaults."""
+        """Return the origin in `cell.json`; fields that an older version did not write get their defaults."""
         return cls(**{item.name: document[item.name] for item in fields(cls) if item.name in document})
 
     @property
     def accuracy(self) -> float | None:
-        """The file's own figure for the metric that the rows are scored by."""
+        """The log's own figure for the metric that is the rows' score."""
         return self.scores.get(self.metric)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredRecord:
-    """One record of a log with its question, its score and the frames that were fed (None where it does not say)."""
+    """One record of a log with its question, its score and the frames that were fed (None if the log lacks them)."""
 
     record: LogRecord
     question: Question
@@ -156,10 +156,10 @@ class LogImport:
 
     Args:
         log: of one task of one run.
-        source: how its questions are known.
-        options: what the caller says of it.
-        rates: length and rate by question or video; None where not known.
-        is_tolerant: lines that cannot be read are listed in `problems`; by default the first is raised.
+        source: where its questions come from.
+        options: the caller's options.
+        rates: length and rate by question or video; None if not known.
+        is_tolerant: list unreadable lines in `problems`; by default the first raises.
 
     Raises:
         InvalidInput: a log that is damaged, without a score for each answer, or whose K, rates or model are not known.
@@ -192,7 +192,7 @@ class LogImport:
 
     @property
     def cell(self) -> str:
-        """Name of its answers in the rows."""
+        """Name of the log's cell in the rows."""
         return f"{self.source.benchmark}-{self.model}-{self.name}-k{self.k}"
 
     @property
@@ -269,7 +269,7 @@ class LogImport:
         self.problems.append(problem)
 
     def _metric(self) -> str:
-        """Return the metric that is the score: the one named, or the first with a verdict in the first line."""
+        """Return the name of the score's metric: the option's, or the first with a verdict in the first line."""
         first = next(self.log.records(), None) if not self.is_tolerant else self._first_readable()
         if first is None:
             return ""
@@ -299,10 +299,10 @@ class LogImport:
             return None
 
     def _scored_records(self, metric: str, *, problems: list[str] | None = None) -> Iterator[ScoredRecord]:
-        """Yield the records, without those that a tolerant import cannot read.
+        """Yield the readable records with their question and score.
 
         Args:
-            problems: takes a sentence about each of these.
+            problems: list to which a tolerant import adds a sentence for each unreadable record.
         """
         listed: list[str] = [] if problems is None else problems
         records = self.log.records()
@@ -415,7 +415,7 @@ def read_log_imports(
     rates: Mapping[str, VideoRate] | None = None,
     is_tolerant: bool = False,
 ) -> list[LogImport]:
-    """Return the logs in a file of samples or below a folder, checked and ready to be made rows.
+    """Return the logs in a file of samples or below a folder, checked and ready to become rows.
 
     Args:
         benchmark: its name; "" for that of each log's task.
@@ -452,7 +452,7 @@ def read_log_imports(
 
 
 def _benchmark_of(log: LmmsLog, name: str) -> Benchmark | None:
-    """Return the benchmark that the caller names, or that of the task; None where no benchmark here has it."""
+    """Return the benchmark called `name`, or that of the log's task; None if neither is known here."""
     if name:
         return make_benchmark(name)
     try:
@@ -473,7 +473,7 @@ def _annotated(
 
 
 def _refuse_unknown_field(path: Path, imports: Sequence[LogImport], options: LogOptions) -> None:
-    """Refuse a field of frames that no line has: most likely its name is mistyped."""
+    """Raise InvalidInput if no line has the field of frames: its name is probably mistyped."""
     if not options.frames_field or options.assume_uniform or any(item.counts.most_frames for item in imports):
         return
     names = sorted({name for item in imports for name in number_fields(next(item.log.records()))})
@@ -484,7 +484,7 @@ def _refuse_unknown_field(path: Path, imports: Sequence[LogImport], options: Log
 
 
 def _refuse_same_names(imports: Sequence[LogImport]) -> None:
-    """Refuse logs whose rows would be written to the same place."""
+    """Raise InvalidInput if two logs would be written to the same place."""
     import_by_place: dict[tuple[str, str], LogImport] = {}
     for item in imports:
         key = (item.model, item.part)
@@ -497,7 +497,6 @@ def _refuse_same_names(imports: Sequence[LogImport]) -> None:
 
 
 def _count_record(counts: LogCounts, scored: ScoredRecord, rate: VideoRate | None, unit: str) -> None:
-    """Add one record to `counts`."""
     question, record, frames = scored.question, scored.record, scored.fed_frames
     counts.answers += 1
     counts.score += scored.verdict.score if scored.verdict is not None else 0.0
@@ -523,7 +522,7 @@ def _count_record(counts: LogCounts, scored: ScoredRecord, rate: VideoRate | Non
 
 
 def _count_groups(counts: LogCounts, scored: ScoredRecord) -> None:
-    """Count scores by the fields of the metric's entry: some tasks give a mean over such groups."""
+    """Add the record's score to each group named by the metric's entry: some tasks average over such groups."""
     entry = scored.record.metrics.get(counts.metric)
     for name, value in entry.items() if isinstance(entry, Mapping) and scored.verdict is not None else ():
         if not isinstance(value, (str, int)):
@@ -575,7 +574,7 @@ def stated_accuracy(log: LogImport) -> tuple[float | None, bool]:
 
 
 def explain_difference(log: LogImport, accuracy: float) -> str:
-    """Return why the log's figure is not the mean over its answers: a mean over groups, or the answers in doubt."""
+    """Return why the log's figure is not the mean over its answers: a mean over groups, or doubtful answers."""
     for name, groups in log.counts.groups.items():
         group_means = [score / n for score, n in groups.values()]
         if 1 < len(group_means) <= MAX_GROUPS and equals_to_last_digit(float(np.mean(group_means)), accuracy):

@@ -1,4 +1,4 @@
-"""Turns the documents of an lmms-eval log into questions, whether or not a benchmark here describes them."""
+"""Turns the documents of an lmms-eval log into questions, with or without a matching benchmark."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class QuestionSource:
     Args:
         benchmark: name in the rows.
         description: sentence for the user: the source of questions and videos.
-        question: of a record.
-        bucket: length bucket of seconds.
+        question: returns the question of a record.
+        bucket: returns the length bucket of a number of seconds.
     """
 
     benchmark: str
@@ -56,15 +56,15 @@ def question_source(
     video_field: str = "",
     is_tolerant: bool = False,
 ) -> QuestionSource:
-    """Return how the questions of `log` are known: from an annotation, a benchmark's documents, or as they stand.
+    """Return the source of the questions of `log`: an annotation, a benchmark's documents, or the log alone.
 
     Args:
-        benchmark: that describes the documents; None where none does.
+        benchmark: the benchmark that describes the documents; None if there is none.
         annotated: the questions in the order of the split.
-        is_named: the caller named the benchmark: documents that are not its own are refused.
-        id_field: that holds a question's id in the annotation.
-        video_field: that names the video, where no benchmark says which.
-        is_tolerant: read what can be read; the import lists the problems.
+        is_named: True if the caller named the benchmark: documents of another one are then refused.
+        id_field: field with a question's id in the annotation.
+        video_field: field with the name of the video, if no benchmark defines it.
+        is_tolerant: read as much as possible; the import lists the problems.
     """
     first = _first_record(log, is_tolerant=is_tolerant)
     if first is None:
@@ -124,9 +124,9 @@ def _from_annotation(
     *,
     is_tolerant: bool,
 ) -> QuestionSource:
-    """Return questions of an annotation, paired with the records by content or own id; by row where these are unknown.
+    """Return a source that pairs records with annotated questions by content or own id, otherwise by row.
 
-    A row pairs only where the prompt asks that row's question.
+    A row pairs only if the prompt contains that row's question.
     """
     name = annotated[0].benchmark
     key_of, reading = _key_of(log, annotated[0].benchmark, benchmark, first, id_field)
@@ -194,7 +194,7 @@ def _places_in_annotation(
     *,
     is_tolerant: bool,
 ) -> tuple[dict[int | str, int], int]:
-    """Return the place in the annotation of each record that has one, by doc_id, and how many pair by content."""
+    """Return the annotation's position of each paired record by doc_id, and the number of pairs by content."""
     doc_ids: list[int | str] = []
     keys: list[QuestionKey] = []
     try:
@@ -211,7 +211,7 @@ def _places_in_annotation(
 
 
 def _at_row(record: LogRecord, annotated: Sequence[Question]) -> Question:
-    """Return the question at row `doc_id`, if the prompt asks it."""
+    """Return the question at row `doc_id` if the prompt contains it."""
     row = int(record.doc_id)
     if not 0 <= row < len(annotated):
         raise SelectionMismatch(
@@ -227,7 +227,7 @@ def _at_row(record: LogRecord, annotated: Sequence[Question]) -> Question:
 
 
 def _as_they_stand(log: LmmsLog, first: LogRecord | None, video_field: str, *, reason: str) -> QuestionSource:
-    """Return questions known by task, split and doc_id; reports pair them by content (see `rows.matching`)."""
+    """Return a source of questions identified by task, split and doc_id; reports pair them by content."""
     task = log.task or log.samples.name
     benchmark = f"{task}@{log.split}" if log.split else task
     if first is not None and video_field and _field(first, (video_field,)) is None:
@@ -257,14 +257,14 @@ def _as_they_stand(log: LmmsLog, first: LogRecord | None, video_field: str, *, r
 
 
 def _text_of(record: LogRecord) -> str:
-    """Return what a record asks: its question, prompt or the prompt's hash, else its row."""
+    """Return a record's question, prompt or the prompt's hash; if it has none, its row."""
     text = str(_field(record, _QUERY_FIELDS) or record.prompt).strip()
     hashed = f"prompt {record.prompt_hash}" if record.prompt_hash else f"doc_id {record.doc_id}"
     return text or hashed
 
 
 def _unnamed_video(record: LogRecord) -> str:
-    """Return a name for the video of a record that names none: the question's own id, else its row."""
+    """Return a stand-in for a missing video name: the question's own id, else its row."""
     own_id = _field(record, _ID_FIELDS)
     return f"doc_id {record.doc_id}" if own_id is None else f"of question {own_id}"
 
@@ -281,7 +281,7 @@ def group_fields(record: LogRecord) -> dict[str, str]:
 
 
 def _field(record: LogRecord, names: Sequence[str]) -> Any:
-    """Return the first of the fields that the document or an entry of a metric has."""
+    """Return the first value under one of `names` in the document or a metric's entry; None without any."""
     places: list[Mapping[str, Any]] = [record.doc] if record.doc is not None else []
     places += [entry for entry in record.metrics.values() if isinstance(entry, Mapping)]
     for name in names:
@@ -294,7 +294,7 @@ def _field(record: LogRecord, names: Sequence[str]) -> Any:
 
 
 def options_of(record: LogRecord) -> tuple[str, ...]:
-    """Return the options of a document, or of the prompt."""
+    """Return the options in a document, or in the prompt."""
     listed = _field(record, _OPTION_FIELDS)
     if isinstance(listed, Sequence) and not isinstance(listed, str):
         return tuple(str(option) for option in listed)
@@ -306,7 +306,7 @@ def options_of(record: LogRecord) -> tuple[str, ...]:
 
 
 def category_of(record: LogRecord) -> str:
-    """Return the type of a question; "" where nothing says it."""
+    """Return the type of a question; "" if not stated."""
     value = _field(record, _CATEGORY_FIELDS)
     return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
 
@@ -322,7 +322,7 @@ def _folded(text: str) -> str:
 
 
 def number_fields(record: LogRecord) -> list[str]:
-    """Return the fields of a document that hold lists of numbers: those that may be frames."""
+    """Return the fields of a document that hold lists of numbers, and so may be frames."""
     lists = {name: value for name, value in (record.doc or {}).items() if isinstance(value, list) and value}
     return [name for name, value in lists.items() if all(map(_is_number, value))]
 

@@ -17,12 +17,12 @@ class QcaFormat(SelectionFormat):
     summary: ClassVar[str] = "by question id (or by video, for all its questions): frames"
 
     def detects(self, source: Source) -> bool:
-        """Return whether it maps names to lists of numbers."""
+        """Return True if the file maps names to lists of numbers."""
         data = source.data
         return is_mapping_of_lists(data) and not any(isinstance(value[0], Mapping) for value in data.values() if value)
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
-        """Yield the selections by question id; frames of a video go to all its questions."""
+        """Yield the selections by question id; a video's frames go to all its questions."""
         if not isinstance(source.data, Mapping):
             raise SelectionMismatch(
                 f"{source.path.name}: format 'qca' is a mapping from question id (or video) to frames"

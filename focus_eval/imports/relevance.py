@@ -1,4 +1,4 @@
-"""Reads published relevance at one frame a second, as AKS keeps it, into rows that simulations replay."""
+"""Reads published relevance at one frame a second, in AKS's files, into rows that simulations replay."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _COMMA = re.compile(r"\s*(?:,|(?=\]))")
 
 @dataclass(frozen=True, kw_only=True)
 class RelevanceOptions:
-    """What the caller says of the files.
+    """Options of `import relevance`.
 
     Args:
-        kind: "cosine" becomes `(1 + cosine) / 2`; "auto" tells by the range of all scores, or refuses.
-        published: selections that AKS made from these scores, to check that they were read right.
+        kind: "cosine" becomes `(1 + cosine) / 2`; "auto" decides by the range of all scores, or refuses.
+        published: AKS's selections from these scores, to check that they were read right.
     """
 
     kind: Literal["auto", "probability", "cosine"] = "auto"
@@ -51,12 +51,12 @@ class RelevanceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedRelevance:
-    """What two files gave.
+    """Relevance read from a file of scores and a file of frames.
 
     Args:
-        rows: one per question, with what was scored; a simulation replays those that have evidence.
-        left_out: a line for each question whose scores cannot be used, with the reason.
-        low, high: least and largest score.
+        rows: one per question, with the scored frames; a simulation replays those that have evidence.
+        left_out: a sentence for each question whose scores cannot be used.
+        low, high: smallest and largest score.
     """
 
     kind: Kind
@@ -67,7 +67,7 @@ class PublishedRelevance:
 
     @property
     def n_scores(self) -> int:
-        """Scores of all rows."""
+        """Number of scores in all rows."""
         return sum(len(row.pulled_frames) for row in self.rows)
 
 
@@ -86,7 +86,7 @@ def read_relevance(
 
     Args:
         rates: length and rate of the video by question id.
-        encoder: what gave the scores; the rows say so.
+        encoder: name of the encoder that gave the scores, for the rows.
 
     Raises:
         InvalidInput: files that cannot be read, another number of lists than questions, lists that fit other videos, a
@@ -272,7 +272,7 @@ def json_entries(path: Path) -> Iterator[Any]:
 
 
 def _skip(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Return where `pattern` at `at` ends. Raises JSONDecodeError where it is not there, or not yet read."""
+    """Return the end of the match of `pattern` at `at`; raise JSONDecodeError if none, or not yet read."""
     token = pattern.match(text, at)
     if token is None:
         raise json.JSONDecodeError("something else", text, at)

@@ -1,4 +1,4 @@
-"""Reads our own rows of selections, JSON lines or Parquet, and writes published selections as Parquet."""
+"""Reads our own selection rows, JSON lines or Parquet, and writes published selections as Parquet."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LinesOf = Callable[[Path], Iterator[tuple[int, dict[str, Any]]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Rows(SelectionFormat):
-    """Rows of ours: a file, or the folder of a run.
+    """Our own rows: a file, or the folder of a run.
 
     Args:
-        sampler: a sampler's name or a selection id; needed where the rows hold several.
+        sampler: a sampler's name or a selection id; required if the rows hold several.
     """
 
     name: ClassVar[str] = "rows"
@@ -55,12 +55,12 @@ class Rows(SelectionFormat):
 
 
 def is_rows_path(path: Path) -> bool:
-    """Return whether `path` looks like our rows: by its suffix, or as a folder that holds such files."""
+    """Return True if `path` looks like our rows: by its suffix, or as a folder that holds such files."""
     return _suffix(path) in _SUFFIXES or (path.is_dir() and bool(_row_files(path)))
 
 
 def _row_files(folder: Path) -> list[Path]:
-    """Files of rows in a run's folder, in its `selections/`, or in one part of that; costs stand apart and are none."""
+    """Return the files of rows in a run's folder, in its `selections/`, or in one part of that; no costs."""
     inside = folder / "selections" if (folder / "selections").is_dir() else folder
     files = [*inside.glob("*"), *inside.glob("*/*")]
     return sorted(file for file in files if file.suffix in _SUFFIXES and file.name != "costs.parquet")

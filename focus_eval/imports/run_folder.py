@@ -23,7 +23,7 @@ def write_run(
     """Add the rows of one selection, and of one model's answers, to a run's folder; return the files written.
 
     Args:
-        name: of the selection; by default its sampler. The same name and K replace what was there.
+        name: of the selection, by default its sampler; an earlier one of the same name and K is replaced.
     """
     part = f"{name or selections[0].sampler}-k{selections[0].k}"
     path = folder / "selections" / part_name(part, location=folder) / "rows-0.jsonl"
@@ -41,11 +41,11 @@ def write_parts(
     rows: Iterable[tuple[SelectionRow, AnswerRow]],
     cell: Mapping[str, Any],
 ) -> list[Path]:
-    """Add the rows of one log to a run's folder, never holding them; return the files written.
+    """Add the rows of one log to a run's folder, streaming them; return the files written.
 
     Args:
-        parts: names of the folders of its selections and its answers; what lies there is replaced.
-        cell: what `cell.json` says of the answers.
+        parts: folder names of its selections and its answers; existing ones are replaced.
+        cell: content of the answers' `cell.json`.
     """
     places = (folder / "selections" / parts[0], folder / "answers" / parts[1])
     for place in places:
@@ -60,10 +60,10 @@ def write_parts(
 
 
 def part_name(text: str, *, location: Path) -> str:
-    """Return the name of a part's folder.
+    """Return `text` as the name of a part's folder.
 
     Raises:
-        InvalidInput: too long for one.
+        InvalidInput: too long for a folder's name.
     """
     if len(text.encode()) > MAX_NAME_BYTES:
         raise InvalidInput(
@@ -74,7 +74,7 @@ def part_name(text: str, *, location: Path) -> str:
 
 
 def name_run(folder: Path) -> None:
-    """Write the `run.json` of a folder that has none: a run is called after its folder."""
+    """Write a `run.json` that names the run after its folder, unless there is one."""
     path = folder / "run.json"
     if not path.exists():
         with replace_file(path) as unfinished:

@@ -1,4 +1,4 @@
-"""Turns imported selections, and the answers beside them, into rows that reports read."""
+"""Turns imported selections and their answers into rows that reports read."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def rows_of_selections(
     name: str,
     model: str = "",
 ) -> Rows:
-    """Return a selection row per question, and an answer row for each that the file answers.
+    """Return a selection row per question, and an answer row for each answer in the file.
 
-    Times stay as published; where a file states times, a keyframe is the frame nearest to it at the stated rate. What
-    the selection cost is not known: no pulls, no seconds.
+    Times stay as published; if a file states times, a keyframe is the frame nearest to it at the stated rate. The
+    selection's cost is unknown: no pulls, no seconds.
 
     Args:
-        questions: of the benchmark; None where only the file's own ids are known.
-        rates: length and rate by question id; empty where unknown: then frames have no times and times no frames.
+        questions: of the benchmark; None if only the file's own ids are known.
+        rates: length and rate by question id; empty if unknown: then frames have no times and times no frames.
         name: of the selection, the `sampler` of the rows.
-        model: who answered; needed where the file has answers.
+        model: the model that answered; required if the file has answers.
 
     Raises:
         InvalidInput: answers without a model, or rates that lack a question.
@@ -57,7 +57,7 @@ def rows_of_selections(
 
 
 def _unknown_question(selection: ImportedSelection) -> Question:
-    """Return the question of a selection of which only the id is known."""
+    """Return a question made from a selection of which only the id is known."""
     return Question(
         benchmark=selection.benchmark or "not stated",
         id=selection.question_id,

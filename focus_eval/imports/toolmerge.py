@@ -1,6 +1,6 @@
-"""Reads the ToolMerge format: per question `uid`, `timestamps_used` in seconds, and what the model answered.
+"""Reads the ToolMerge format: per question `uid`, `timestamps_used` in seconds, and the model's answer.
 
-Its `frames_used` are not native frame indices, whatever its README says: they count on a grid of 2 frames per second
+Contrary to its README, `frames_used` are not native frame indices: they count on a grid of 2 frames per second
 (`frames_used / timestamps_used` is 2 in every row of the published files). Only the times are read.
 """
 
@@ -30,7 +30,7 @@ class ToolMerge(Answers):
     correct: str = "correct"
 
     def detects(self, source: Source) -> bool:
-        """Return whether it is a list of objects with `uid` and `timestamps_used`."""
+        """Return True if the file is a list of objects with `uid` and `timestamps_used`."""
         return is_list_of_rows(source.data, "uid", "timestamps_used")
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:

@@ -19,7 +19,7 @@ class Wfs(SelectionFormat):
     """WFS-SB's copy of the annotation.
 
     Args:
-        field: name of the field of frames; None for the usual one that is there.
+        field: name of the field of frames; None for the first of the usual ones in the file.
     """
 
     name: ClassVar[str] = "wfs"
@@ -29,7 +29,7 @@ class Wfs(SelectionFormat):
     field: str | None = None
 
     def detects(self, source: Source) -> bool:
-        """Return whether it is a list of objects."""
+        """Return True if the file is a list of objects."""
         return is_list_of_rows(source.data)
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:

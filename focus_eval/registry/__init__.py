@@ -1,1 +1,1 @@
-"""The registry: a folder per sampler, what is known of each, where every figure comes from."""
+"""The registry: a card, files and figures for each sampler, with the source of every figure."""

@@ -1,4 +1,8 @@
-"""Reads the registry's cards: who made a sampler, what it needs, and the files others published of it."""
+"""Reads the registry's cards: a sampler's authors, its needs, and the published files.
+
+card = read_registry()["focus"]
+selection = card.make_sampler().select(video, k=8, pull=relevance_of_frames, rng=rng)
+"""
 
 from __future__ import annotations
 
@@ -29,16 +33,16 @@ class _CardPart(BaseModel):
 
 
 class PublishedFile(_CardPart):
-    """A file that somebody published: the frames chosen for a benchmark's questions, a model's answers, or both.
+    """A published file: the frames chosen for a benchmark's questions, a model's answers, or both.
 
     Args:
-        name: how its rows are called; the card's title where it is not given. Unique with benchmark and K.
-        format: as `load_selections` names it, with its options; "lmms" for a log of answers alone.
+        name: name of its rows; by default the card's title. Unique with benchmark and K.
+        format: format for `load_selections`, with its options; "lmms" for a log of answers alone.
         file: in the sampler's own folder, or in the reader's folder or below it; it may be gzipped.
-        sha256: of the file, not gzipped; "" where it is not known: the file then gives no figures.
-        model: whose answers the file holds; "" where it holds frames alone.
-        source, path, commit: repository, place in it and commit; "" where not recorded.
-        variant: a further setting of a method with a row: measured and recorded, left out of the page by length.
+        sha256: of the file, not gzipped; "" if not known: the file then gives no figures.
+        model: the model that answered; "" if the file holds frames alone.
+        source, path, commit: repository, path in it and commit; "" if not recorded.
+        variant: True for a further setting of a listed method: measured and recorded, but left out of the page.
     """
 
     name: str = ""
@@ -65,14 +69,15 @@ class Card(_CardPart):
     """The card of one sampler in the registry.
 
     Args:
-        title: how tables call it.
-        paper: its key in `registry/references.yaml`, or an address; "" where there is none.
-        licence: of its code, or of its files where it has no code here.
-        sampler: a registered name, or `FILE.py:Class` in the card's folder; "" where only files are known.
-        options: of the published setting, where they are not the defaults.
-        needs: what the sampler's class cannot say: a language model, a GPU, features of another network.
+        title: name in tables.
+        paper: its key in `registry/references.yaml`, or an address; "" if there is none.
+        licence: of its code, or of its files if it has no code here.
+        sampler: a registered name, or `FILE.py:Class` in the card's folder; "" if only files are known.
+        options: of the published setting, if they are not the defaults.
+        needs: requirements that the sampler's class cannot declare: a language model, a GPU, features of another
+            network.
         version: of the published files; a sampler's class states its own.
-        folder: where the card lies.
+        folder: the card's folder.
     """
 
     title: str = Field(pattern=r"^[^\x00-\x1f$<>]{1,60}$")  # it is drawn in figures, where $ begins a formula
@@ -105,11 +110,11 @@ class Card(_CardPart):
 
     @property
     def sampler_text(self) -> str:
-        """The sampler as `make_sampler` takes it: a file's name with the card's folder before it."""
+        """The sampler's name for `make_sampler`: a file with the card's folder before it, or a registered name."""
         return str(self.folder / self.sampler) if ".py:" in self.sampler else self.sampler
 
     def label(self, item: PublishedFile) -> str:
-        """Return the name of the rows of `item`, one of the card's files."""
+        """Return the row name of `item`, one of the card's files."""
         return item.name or self.title
 
     def make_sampler(self) -> FrameSampler:
@@ -118,7 +123,7 @@ class Card(_CardPart):
 
     @property
     def needs_text(self) -> str:
-        """E.g. "embeddings, encoder": what the sampler's class declares (`needs_encoder`), then what the card adds."""
+        """Needs as text, e.g. "embeddings, encoder": those that the sampler's class declares, then the card's."""
         kind = sampler_class(self.sampler_text) if self.sampler else None
         declared = [
             name.removeprefix("needs_") for name in dir(kind) if name.startswith("needs_") and getattr(kind, name)
@@ -132,7 +137,7 @@ class Card(_CardPart):
 
 
 def read_card(path: Path) -> Card:
-    """Return the card in a file.
+    """Return the card in the file `path`.
 
     Raises:
         InvalidInput: a file that cannot be read, keys that are missing, unknown or of another kind, as `file:line`; a
@@ -169,7 +174,7 @@ def read_registry(folder: Path | None = None) -> dict[str, Card]:
 
 
 def card_named(cards: dict[str, Card], name: str) -> Card:
-    """Return one of `cards`.
+    """Return the card called `name`.
 
     Raises:
         UnknownName: with the nearest name.
@@ -180,7 +185,7 @@ def card_named(cards: dict[str, Card], name: str) -> Card:
 
 
 def find_file(item: PublishedFile, *folders: Path) -> Path | None:
-    """Return the file in one of `folders` or below it, gzipped or not; None where it is not there."""
+    """Return the path of `item` in one of `folders` or below it, gzipped or not; None if it is not there."""
     names = (item.file, f"{item.file}.gz")
     for folder in folders:
         nested = (path for name in names for path in sorted(folder.rglob(name)))
@@ -197,11 +202,7 @@ def file_digest(path: Path) -> str:
 
 
 def check_file(item: PublishedFile, path: Path) -> None:
-    """Refuse a file that is not the one the card was written about.
-
-    Raises:
-        InvalidInput: another hash, or a card without one.
-    """
+    """Raise InvalidInput if the SHA-256 of the file at `path` is not the one on its card, or the card has none."""
     digest = file_digest(path)
     if digest != item.sha256:
         raise InvalidInput(f"{path}: sha256 is {digest}, the card (K = {item.k}) has {item.sha256!r}")

@@ -1,6 +1,8 @@
-"""Writes `methods.md` and `references.bib` of a run: its settings in a paragraph, and BibTeX of all that it used.
+"""Writes `methods.md` and `references.bib` of a run: its settings in a paragraph, and BibTeX of its sources.
 
-write_methods(load_run(folder), folder / "report")
+    write_methods(load_run(folder), folder / "report")
+
+Every citation in the paragraph has its BibTeX entry.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ OUR_KEY = "focus_eval"
 def write_methods(run: Run, folder: Path) -> list[Path]:
     """Write `methods.md` and `references.bib` of `run` into `folder`, and return both paths.
 
-    Citations are pandoc's, `[@focus]`; what has no reference on file is named at the end of `methods.md`.
+    Citations are pandoc's, `[@focus]`; sources without a reference on file are named at the end of `methods.md`.
     """
     methods, references = methods_texts(run)
     return [write_text(folder / "methods.md", methods), write_text(folder / "references.bib", references)]
@@ -45,7 +47,7 @@ def methods_texts(run: Run) -> tuple[str, str]:
 
 
 def read_references() -> dict[str, dict[str, Any]]:
-    """Return author, title, year and place of each paper, by key."""
+    """Return author, title, year and venue of each paper, by key."""
     references: dict[str, dict[str, Any]] = read_yaml(resource_path("registry") / "references.yaml")
     return references
 
@@ -68,7 +70,7 @@ class _MethodsWriter:
     papers: Mapping[str, str]
 
     def purpose_by_key(self) -> dict[str, str]:
-        """Return what each reference of the run is for, e.g. "sampler focus"; a key may have no reference on file."""
+        """Return the purpose of each reference, e.g. "sampler focus"; a key may have no reference on file."""
         purposes: dict[str, str] = {}
         for row in self.run.variants:
             purposes.setdefault(self._paper(row.sampler), f"sampler {row.sampler}")
@@ -106,7 +108,7 @@ class _MethodsWriter:
         return sentences
 
     def _paper(self, sampler: str) -> str:
-        """Return the key of a sampler's paper; its own name where no card knows it."""
+        """Return the key of a sampler's paper; its own name if no card has it."""
         return self.papers.get(sampler, sampler)
 
     def _samplers(self) -> list[str]:

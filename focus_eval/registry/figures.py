@@ -1,4 +1,4 @@
-"""The registry's figures: where each comes from, how they are derived, and what tier they put a sampler in."""
+"""The registry's figures: their sources, their derivation, and the tiers of samplers."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Figure:
     """One figure of the registry; all fields are text, as in its CSV file.
 
     Args:
-        status: where it comes from: `DERIVED`, `REPLAYED` or `COMPUTED`.
-        sampler: its folder; "" for a baseline that stands beside published files.
-        name: how its row is called.
+        status: its source: `DERIVED`, `REPLAYED` or `COMPUTED`.
+        sampler: its folder; "" for a baseline that published files are compared with.
+        name: name of its row.
         version: of the sampler's class, with its file's digest, or of the card.
         measure: "within 2 s", "nearness", "cost", "accuracy, MODEL".
-        value, low, high: in [0, 1], the ends of a 95 % interval clustered by video; ends "" where there are none.
-        tier: 1 is the best; "" where nothing was compared.
+        value, low, high: in [0, 1], the ends of a 95 % interval clustered by video; ends "" if there are none.
+        tier: 1 is the best; "" if nothing was compared.
         seed, month: of simulated videos.
     """
 
@@ -70,7 +70,7 @@ FIGURES = RecordFile(
 
 
 def read_figures(folder: Path) -> list[Figure]:
-    """Return the recorded figures of a registry; none where there is no file.
+    """Return the recorded figures of a registry; [] if there is no file.
 
     Raises:
         InvalidInput: other columns.
@@ -79,15 +79,15 @@ def read_figures(folder: Path) -> list[Figure]:
 
 
 def write_figures(folder: Path, figures: Iterable[Figure]) -> list[Figure]:
-    """Put `figures` in place of those of the same keys, and return all; earlier versions and months stay."""
+    """Replace the figures of the same keys by `figures`, and return all; earlier versions and months stay."""
     return [Figure(**record) for record in FIGURES.update(folder, [vars(item) for item in figures])]
 
 
 def tiers_of(values: Mapping[str, ArrayLike], videos: Sequence[object]) -> dict[str, int]:
     """Return the tier of each name, from 1.
 
-    In the order of the means, a tier begins at the first that the paired test shows to be below the best of the tier
-    before it (sign flips over videos, Holm over all pairs). Within a tier nobody is first.
+    In the order of the means, a new tier begins at the first name that the paired test shows to be below the best of
+    the tier before it (sign flips over videos, Holm over all pairs). Names within a tier are not ranked.
 
     Args:
         values: per question in [0, 1], shape `(n,)`, the same questions for all.
@@ -109,7 +109,7 @@ def tiers_of(values: Mapping[str, ArrayLike], videos: Sequence[object]) -> dict[
 def measured_figures(
     values: Mapping[str, ArrayLike], videos: Sequence[object], templates: Mapping[str, Figure], measure: str
 ) -> Iterator[Figure]:
-    """Yield the figure of each name of `values`: its mean with its interval and its tier among them.
+    """Yield the figure of each name in `values`: its mean with its interval and its tier among them.
 
     Args:
         templates: the other fields of each name's figure.
@@ -127,7 +127,7 @@ def _texts(mean: Estimate) -> dict[str, str]:
 def replayed_figures(group: Group, cards: Mapping[str, Card]) -> list[Figure]:
     """Return recall and nearness of the selections of one benchmark and K, and of uniform frames, with their tiers.
 
-    Moments are judged in videos of `LONG_SECONDS` and more: in shorter ones they are nearly always in view.
+    Evidence moments are measured in videos of `LONG_SECONDS` and more: in shorter ones nearly all are near a keyframe.
     """
     ground = group.ground
     is_judged = np.array(
@@ -153,7 +153,7 @@ def replayed_figures(group: Group, cards: Mapping[str, Card]) -> list[Figure]:
 
 
 def computed_figures(card: Card, material: Material) -> Iterator[Figure]:
-    """Yield the accuracy that a card's files of answers give, where they are at hand; all questions count alike."""
+    """Yield the accuracy from a card's files of answers, if they are at hand; all questions weigh alike."""
     for item in (*card.selections, *card.answers):
         path = material.find(card, item) if item.model else None
         if path is None or item.benchmark not in material.annotations:
@@ -194,9 +194,9 @@ class Verification:
     """The result of deriving figures again.
 
     Args:
-        n_same: figures that came out as recorded.
-        differences: a sentence for each that did not, or that is not recorded.
-        skipped: why the others were not derived.
+        n_same: figures that equal the recorded ones.
+        differences: a sentence for each that differs, or is not recorded.
+        skipped: reasons why other figures were not derived.
     """
 
     n_same: int = 0
@@ -206,7 +206,7 @@ class Verification:
     def compare(
         self, recorded: Mapping[tuple[str, ...], Figure], derived: Iterable[Figure], *, with_tiers: bool = True
     ) -> None:
-        """Compare figures that were `derived` again with those recorded."""
+        """Compare `derived` figures with the recorded ones."""
         for item in derived:
             old = recorded.get(item.key)
             if old is not None and not with_tiers:

@@ -24,8 +24,8 @@ class RecordFile:
     """A CSV file of the registry.
 
     Args:
-        keys: the columns that tell two records apart.
-        order: places the records of one benchmark and K.
+        keys: the columns that identify a record.
+        order: sort key for the records of one benchmark and K.
     """
 
     name: str
@@ -34,7 +34,7 @@ class RecordFile:
     order: Callable[[Record], tuple[object, ...]]
 
     def read(self, folder: Path) -> list[Record]:
-        """Return the records of the file in `folder`; none where there is no file.
+        """Return the records of the file in `folder`; [] if there is no file.
 
         Raises:
             InvalidInput: other columns.
@@ -49,7 +49,7 @@ class RecordFile:
         return [dict(zip(self.columns, row, strict=True)) for row in rows]
 
     def update(self, folder: Path, records: Iterable[Record]) -> list[Record]:
-        """Put `records` in place of those of the same keys, write the file and return all of it.
+        """Replace the records of the same keys by `records`, write the file and return all of it.
 
         Records are sorted by benchmark, number of frames and name, not by rank.
         """
@@ -119,7 +119,7 @@ def _by_benchmark(rows: Sequence[Record]) -> list[list[Record]]:
 
 
 def recall_table(rows: Sequence[Record]) -> Table:
-    """Return the table of one benchmark, with who is first at each tolerance."""
+    """Return the table of one benchmark, with the best selection at each tolerance."""
     buckets = list(dict.fromkeys(row["bucket"] for row in rows))
     measures = [measure for measure in MEASURES if any(row[measure] for row in rows)]
     row_by_line: dict[tuple[str, str], dict[str, Record]] = {}
@@ -144,14 +144,14 @@ def _percent(row: Record | None, measure: str) -> str:
 
 
 def _mean_frames(rows: Sequence[Record]) -> str:
-    """Return the mean over all questions; buckets of lengths share them, "all" holds them."""
+    """Return the mean number of frames over all questions: of bucket "all", else weighted over the buckets."""
     rows = [row for row in rows if row["bucket"] == "all"] or rows
     frames = sum(float(row["frames"]) * int(row["questions"]) for row in rows)
     return f"{frames / sum(int(row['questions']) for row in rows):.1f}"
 
 
 def _leaders(rows: Sequence[Record], buckets: Sequence[str], measures: Sequence[str]) -> Iterable[str]:
-    """Yield who is first at each K and bucket, by measure where that is not one selection."""
+    """Yield the best selection at each K and bucket; by measure if they differ."""
     for k in dict.fromkeys(row["k"] for row in rows):
         for bucket in buckets:
             part = [row for row in rows if (row["k"], row["bucket"]) == (k, bucket) and row["name"] not in BASELINES]

@@ -38,11 +38,11 @@ MEASURES = (*_MEASURE_BY_HIT.values(), "nearness")
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """The evidence of one benchmark's questions, which selections are measured on.
+    """The annotated evidence of one benchmark's questions, on which selections are measured.
 
     Args:
         cases: questions with evidence.
-        intervals: by question id; a moment is an interval of no length.
+        intervals: by question id; a moment is an interval of length 0.
         are_moments: True if all intervals are moments.
         videos: by question id.
     """
@@ -55,7 +55,7 @@ class Ground:
 
     @classmethod
     def of(cls, benchmark: str, questions: Sequence[Question], fps: Mapping[str, float]) -> Ground:
-        """Return the ground of `questions`; those without evidence that can be read are left out."""
+        """Return the ground of `questions`; those without readable evidence are left out."""
         cases = evidence_cases(benchmark, questions, fps)
         moments = {case.question_id: tuple((time, time) for time in case.evidence_seconds.tolist()) for case in cases}
         intervals = {question.id: question.evidence_intervals or moments[question.id] for question in questions}
@@ -66,11 +66,11 @@ class Ground:
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Names of the measures for this evidence; moments have no measure of being inside."""
+        """Names of the measures for this evidence; for moments none that counts keyframes inside intervals."""
         return tuple(name for name in MEASURES if not (self.are_moments and name == _INSIDE))
 
     def videos_of(self, is_kept: np.ndarray) -> list[str]:
-        """Return the videos of those of `cases` that the mask keeps."""
+        """Return the videos of the `cases` that the mask keeps."""
         return [self.videos[case.question_id] for case, is_one in zip(self.cases, is_kept, strict=True) if is_one]
 
     @property
@@ -85,7 +85,7 @@ class Ground:
 
 @dataclass(frozen=True)
 class Material:
-    """What the figures of published files are derived from.
+    """The files from which the figures of published selections are derived.
 
     Args:
         files: folder of the published files.
@@ -99,7 +99,7 @@ class Material:
     _grounds: dict[str, tuple[Sequence[Question], dict[str, float], Ground]] = field(default_factory=dict)
 
     def find(self, card: Card, item: PublishedFile) -> Path | None:
-        """Return a card's file, checked against its hash; None where it is not at hand."""
+        """Return the path of a card's file, checked against its hash; None if it is not at hand."""
         path = find_file(item, card.folder, self.files)
         if path is not None:
             check_file(item, path)
@@ -139,8 +139,8 @@ class Group:
 
     Args:
         figures: `question_figures` by name, those of the baselines included.
-        owners: the folder of the registry of each selection.
-        notes: frames and rows that were left out.
+        owners: registry folder of each selection.
+        notes: sentences about frames and rows that were left out.
         is_whole: True if no listed selection is missing, so that tiers among `figures` are those of the registry.
     """
 
@@ -167,7 +167,7 @@ def measured_groups(
         missing: list to which a sentence is added for each file that is not at hand.
 
     Raises:
-        InvalidInput: a file that is another one, or does not fit the benchmark's questions.
+        InvalidInput: a file with another hash, or one that does not fit the benchmark's questions.
     """
     listed = [(card, item) for card in cards for item in card.selections]
     groups = sorted({(item.benchmark, item.k) for card, item in listed if only in ("", card.name)})
@@ -201,7 +201,7 @@ def measured_groups(
 
 
 def question_figures(ground: Ground, frames: Mapping[str, ShownFrames]) -> pd.DataFrame:
-    """Return the measures of each question of `ground.cases`, and its number of different frames; in their order.
+    """Return the measures of each question of `ground.cases`, in their order, and its number of different frames.
 
     Random frames get their exact expectation.
 
@@ -232,7 +232,7 @@ def baseline_figures(ground: Ground, k: int) -> dict[str, pd.DataFrame]:
 
 
 def recall_records(ground: Ground, name: str, k: int, figures: pd.DataFrame) -> list[dict[str, str]]:
-    """Return the records of one selection in `by_length.csv`, one per bucket; what evidence cannot be in is "".
+    """Return the records of one selection in `by_length.csv`, one per bucket; measures that do not apply are "".
 
     Args:
         figures: `question_figures` of the selection.

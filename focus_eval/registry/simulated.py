@@ -29,7 +29,7 @@ _RANKED = ("sampler", "control")
 
 
 def videos_of(figures: Sequence[Figure], seed: int | None = None) -> tuple[str, int]:
-    """Return month and seed of the simulated videos: those recorded last, or this month and a new `seed`.
+    """Return month and seed of the simulated videos: the last recorded ones, or this month and a new `seed`.
 
     Raises:
         InvalidInput: none are recorded, and no seed is given.
@@ -43,7 +43,7 @@ def videos_of(figures: Sequence[Figure], seed: int | None = None) -> tuple[str, 
 
 
 def ranked(cards: Mapping[str, Card]) -> list[Card]:
-    """Return the cards that name code to run; ceilings and floors are left out, and samplers that ask a model.
+    """Return the cards with code to rank: no ceilings, no floors, and no samplers that ask a model.
 
     Replies of a model are scripted in simulated videos, so they do not measure a real one.
     """

@@ -25,7 +25,7 @@ TIER_NOTE = (
 
 
 def latest(figures: Iterable[Figure]) -> list[Figure]:
-    """Return the figures that stand now: of the newest version, and of simulated videos of the last month."""
+    """Return the current figures: of the newest version, and of simulated videos of the last month."""
     figures = list(figures)
     last = max((item.month for item in figures), default="")
     now = [item for item in figures if item.month in ("", last)]
@@ -42,7 +42,7 @@ def _version(text: str) -> tuple[int, str]:
 
 
 def leaderboards(figures: Sequence[Figure], cards: Mapping[str, Card]) -> list[Table]:
-    """Return a table per benchmark and K of the figures that stand now, tier by tier and by name within."""
+    """Return a table of the current figures per benchmark and K, sorted by tier, then by name."""
     now = [item for item in latest(figures) if item.tier or item.measure == COST]
     places = sorted({(item.benchmark != WORLD, item.benchmark, int(item.k)) for item in now})
     return [
@@ -100,7 +100,7 @@ def accuracy_table(figures: Sequence[Figure]) -> Table | None:
 
 
 def sampler_table(cards: Iterable[Card]) -> Table:
-    """Return what each sampler is, needs and may be used under."""
+    """Return a table of role, authors, needs, licence and contents of each card."""
     rows = [
         TableRow((card.name, card.title), (card.role, card.authors, card.needs_text, card.licence, _contents(card)))
         for card in cards
@@ -110,14 +110,14 @@ def sampler_table(cards: Iterable[Card]) -> Table:
 
 
 def _contents(card: Card) -> str:
-    """Return what a card holds, in a line: "code, 12 selections, 3 logs"."""
+    """Return the contents of a card as text: "code, 12 selections, 3 logs"."""
     parts = ["code"] if card.sampler else []
     parts += [f"{len(card.selections)} selections"] if card.selections else []
     return ", ".join([*parts, *([f"{len(card.answers)} logs"] if card.answers else [])])
 
 
 def card_lines(card: Card) -> list[str]:
-    """Return what one sampler is and needs: authors and paper, needs and licence, code."""
+    """Return the lines about one sampler: authors and paper, needs and licence, code."""
     reference = read_references().get(card.paper)
     paper = f"paper: {reference_text(reference) if reference else card.paper}." if card.paper else "no paper."
     options = ", ".join(f"{name}={value}" for name, value in card.options.items())
@@ -133,6 +133,5 @@ def write_site(path: Path, cards: Mapping[str, Card], figures: Sequence[Figure])
 
 
 def write_page(path: Path, title: str, sections: Sequence[Section]) -> Path:
-    """Write one page and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return write_text(path, render_sections(title, sections))

@@ -29,13 +29,13 @@ from focus_eval.samplers.registry import make_sampler, sampler_name
 def submission(
     card_file: Path, sampler: str, out: Path, material: Material, registered_cards: Mapping[str, Card]
 ) -> Iterator[Card]:
-    """Make the folder of a submission; it appears below `out` when the block ends well, else nothing is left.
+    """Make the folder of a submission; it appears below `out` only if the block ends without an error.
 
-    Selections are checked against the benchmark's questions, where its annotation is given, and written as Parquet; all
+    Selections are checked against the benchmark's questions, if its annotation is given, and written as Parquet; all
     files get their SHA-256.
 
     Args:
-        card_file: the author's card; files that it names lie beside it.
+        card_file: the author's card; files that it names lie in its folder.
         sampler: `FILE.py:Class` or a registered name, with options; "" for that of the card, if any.
         registered_cards: the cards of the registry.
 
@@ -43,7 +43,7 @@ def submission(
         The card in the unfinished folder.
 
     Raises:
-        InvalidInput: a card or a file that does not fit, a folder that is there, a name that is taken.
+        InvalidInput: a card or a file that does not fit, an existing folder, or a name that is taken.
     """
     card = check(Card, _with_sampler(load_yaml(card_file), sampler), card_file)
     code = _sampler_text(card, card_file.parent, sampler)
@@ -68,7 +68,7 @@ def submission(
 
 
 def findings_of(card: Card, material: Material) -> list[str]:
-    """Return what `audit` finds in the card's selections, a line each."""
+    """Return the findings of `audit` on the card's selections, a line each."""
     lines: list[str] = []
     for item in card.selections:
         options = ReadingOptions()
@@ -89,7 +89,7 @@ def _with_sampler(document: dict[str, Any], sampler: str) -> dict[str, Any]:
 
 
 def _sampler_text(card: Card, card_folder: Path, sampler: str) -> str:
-    """Return what `make_sampler` takes: a file that the card names lies beside it, one of the command line here."""
+    """Return the sampler's name for `make_sampler`; a file that the card names is looked up in the card's folder."""
     is_beside = ".py:" in card.sampler and not sampler
     return str(card_folder / card.sampler) if is_beside else card.sampler
 
@@ -99,7 +99,7 @@ def _folder_name(text: str) -> str:
 
 
 def _copy_code(code: str, folder: Path) -> str:
-    """Copy a sampler's file into the folder; return how the card names it there."""
+    """Copy a sampler's file into the folder; return the sampler's name in the new card."""
     file, separator, kind = code.rpartition(".py:")
     if not separator:
         make_sampler(code)
@@ -112,7 +112,7 @@ def _copy_code(code: str, folder: Path) -> str:
 
 
 def _stored_file(item: PublishedFile, kind: str, card_folder: Path, folder: Path, material: Material) -> dict[str, Any]:
-    """Write one file into the folder, and return what the card says of it there."""
+    """Write one file into the folder; return its entry in the new card."""
     source = card_folder / item.file
     if not source.is_file():
         raise InvalidInput(f"{source}: no such file; the card names it below its own folder")
@@ -147,7 +147,7 @@ def _refuse_duplicate(target: Path) -> None:
 
 
 def _refuse_taken(card: Card, registered_cards: Mapping[str, Card]) -> None:
-    """Refuse a name that the registry has, unless this is a newer version of the same method."""
+    """Raise InvalidInput for a name in the registry, unless this is a newer version of the same method."""
     registered = registered_cards.get(card.name)
     titles = {item.title: name for name, item in registered_cards.items() if name != card.name}
     if card.title in titles:
