@@ -61,16 +61,22 @@ def is_empty_name(name: str) -> bool:
     return name.strip("_").lower() in EMPTY_NAMES
 
 
+def source_files(folder: Path) -> list[Path]:
+    """Return the Python files below `folder`, without those in hidden folders (.venv, .git)."""
+    files = sorted(folder.rglob("*.py"))
+    return [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+
+
 def class_names(folder: Path) -> Counter[str]:
     """Count the classes of each name below `folder`; a leading underscore makes no other name."""
-    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.py")))
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in source_files(folder))
     return Counter(node.name.lstrip("_") for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
 
 
 def measure(folder: Path) -> HouseFigures:
     """Count the Python files below `folder`."""
     figures = HouseFigures()
-    for path in sorted(folder.rglob("*.py")):
+    for path in source_files(folder):
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
         docstring_lines = _docstring_lines(tree)
