@@ -11,9 +11,9 @@
 
 Each part may take its share of the time that is left, and is stopped there; a part that fails or is stopped says so in
 a line of the page, with what it had printed, and the others go on. Without a GPU, or with --tiny, networks and clips
-are tiny, and all parts run in this process, so that libraries load once. Energy is what NVML counts over each part. The
-section between the two marks of `--page` is replaced, or added where there are none; `--machine` gets the rates in the
-form that `focus-eval plan --machine` reads. Name a page of your own: tests derive the figures of docs/performance.md.
+are tiny, and all parts run in this process, so that libraries load once. The section
+between the two marks of `--page` is replaced, or added where there are none; `--machine` gets the rates in the form that
+`focus-eval plan --machine` reads. Name a page of your own: tests derive the figures of docs/performance.md.
 
 Run: python scripts/measure_node.py [--page node.md] [--machine node.yaml] [--annotations F --rates F]
 """
@@ -35,7 +35,7 @@ from typing import Any
 
 import yaml
 
-from focus_eval.matrix.machine import best_device, gpu_gigabytes, measured_energy
+from focus_eval.matrix.machine import best_device, gpu_gigabytes
 from focus_eval.pipeline.timing import device_name
 from focus_eval.video.decoder import n_cores
 
@@ -211,15 +211,12 @@ def main() -> None:
     section = [
         f"## Measured on a node\n\n{date.today()}, {machine_text}: `python scripts/measure_node.py`. {meaning}".rstrip()
     ]
-    joules: dict[str, float] = {}
     printed: dict[str, str] = {}
     for part in parts_of(args):
         started = time.monotonic()
         remaining_seconds = args.seconds - (started - began)
-        with measured_energy(joules, part.name):
-            printed[part.name] = run_here(part) if args.tiny else run_part(part, seconds=part.share * remaining_seconds)
-        drawn = f", {joules[part.name]:.0f} J" if part.name in joules else ", energy not measured"
-        section.append(f"### {part.name}: {time.monotonic() - started:.0f} s{drawn}\n\n{printed[part.name]}")
+        printed[part.name] = run_here(part) if args.tiny else run_part(part, seconds=part.share * remaining_seconds)
+        section.append(f"### {part.name}: {time.monotonic() - started:.0f} s\n\n{printed[part.name]}")
         print(section[-1] + "\n", flush=True)
         if args.page is not None:
             # After each part: what was measured stays where the run is cut off.

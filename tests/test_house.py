@@ -40,7 +40,7 @@ ALLOWED = {
 }
 HEAVY = {
     "torch", "torchvision", "transformers", "timm", "av", "decord", "torchcodec", "ray", "lmms_eval", "pandas",
-    "pyarrow", "matplotlib", "scipy", "statsmodels", "pydantic", "PIL", "jinja2", "openvino", "pynvml", "open_clip",
+    "pyarrow", "matplotlib", "scipy", "statsmodels", "pydantic", "PIL", "jinja2", "openvino", "open_clip",
 }  # fmt: skip
 
 

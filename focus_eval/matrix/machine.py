@@ -1,8 +1,4 @@
-"""Measures a machine for a run: GPUs, memory, a worker's share of both, and the energy used.
-
-Energy is the difference of NVML's counter before and after, so it includes other processes on the same boards. GPUs
-older than Volta have no such counter.
-"""
+"""Measures a machine for a run: GPUs, memory, and a worker's share of both."""
 
 from __future__ import annotations
 
@@ -10,10 +6,9 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from focus_eval.matrix.config import Resources
 from focus_eval.video.decoder import MAX_DECODERS_PER_VIDEO, n_cores
@@ -151,41 +146,3 @@ class FrameReservations:
             with self._changed:
                 self.n_bytes -= n_bytes
                 self._changed.notify_all()
-
-
-def gpu_joules() -> float | None:
-    """Return joules drawn by all GPUs of this machine since their driver was loaded; None if no GPU reports them.
-
-    Needs the package `nvidia-ml-py` (extra `energy`) and NVIDIA's driver.
-    """
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:  # no driver, or no GPU
-        return None
-    try:
-        boards = [pynvml.nvmlDeviceGetHandleByIndex(at) for at in range(pynvml.nvmlDeviceGetCount())]
-        millijoules = [pynvml.nvmlDeviceGetTotalEnergyConsumption(board) for board in boards]
-    except pynvml.NVMLError:  # one board without a counter would make the sum a wrong number
-        return None
-    finally:
-        with suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
-    return sum(millijoules) / 1000 if millijoules else None
-
-
-@contextmanager
-def measured_energy(into: dict[str, Any], part: str) -> Iterator[None]:
-    """Write the joules that GPUs drew during the block to `into[part]`; nothing if no GPU reports them."""
-    # The counter runs since the driver was loaded: only a difference means something.
-    joules_at_start = gpu_joules()
-    try:
-        yield
-    finally:
-        joules_at_end = gpu_joules()
-        # Nothing is noted rather than a guess: 0 would read as a measured nothing.
-        if joules_at_start is not None and joules_at_end is not None:
-            into[part] = round(joules_at_end - joules_at_start, 1)

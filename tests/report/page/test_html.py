@@ -11,7 +11,7 @@ import pytest
 
 from focus_eval.report.page.browser import pack_browser
 from focus_eval.report.page.charts import Point, unbeaten
-from focus_eval.report.page.html import render_sections, report_tables, write_html
+from focus_eval.report.page.html import _recoveries, render_sections, report_tables, write_html
 from focus_eval.report.run import Run, load_run, sampler_order
 from focus_eval.report.table import Table, TableRow, Value, narrowed, notes_once, to_csv
 from tests.report.simulated import Simulation, simulate_run
@@ -357,3 +357,9 @@ def test_a_page_of_parts_says_each_heading_once_and_none_that_is_empty():
     headings = re.findall(r"<(h\d)>(.*?)</h\d>", text)
     assert headings == [("h1", "Aks"), ("h2", "Samplers"), ("h2", "More"), ("h3", "Samplers")]
     assert re.findall(r'<th scope="row"><span class="key-text">(\w+)', text) == ["focus", "aks"] * 2
+
+
+def test_the_page_names_what_an_encoder_repeated():
+    assert _recoveries({}) == ""
+    text = _recoveries({"blip": {"halved_batches": 1, "fp32_batches": 3}})
+    assert text == "blip: 1 batch halved for lack of memory, blip: 3 batches redone in fp32"
