@@ -11,9 +11,9 @@
 
 Each part may take its share of the time that is left, and is stopped there; a part that fails or is stopped says so in
 a line of the page, with what it had printed, and the others go on. Without a GPU, or with --tiny, networks and clips
-are tiny, and all parts run in this process, so that libraries load once. The section
-between the two marks of `--page` is replaced, or added where there are none; `--machine` gets the rates in the form that
-`focus-eval plan --machine` reads. Name a page of your own: tests derive the figures of docs/performance.md.
+are tiny, and all parts run in this process, so that libraries load once.
+The section between the two marks of `--page` is replaced, or added where there are none; `--machine` gets the rates
+in the form of `focus-eval plan --machine`. Name a page of your own: tests derive the figures of docs/performance.md.
 
 Run: python scripts/measure_node.py [--page node.md] [--machine node.yaml] [--annotations F --rates F]
 """
