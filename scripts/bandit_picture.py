@@ -16,7 +16,8 @@ from focus_eval.core.types import Selection
 from focus_eval.report.figures import EVIDENCE, FAINT, INK, STYLES
 from focus_eval.samplers.base import derived_rng
 from focus_eval.samplers.registry import make_sampler
-from focus_eval.simulation.worlds import WORLDS, SimulatedTrace, make_trace
+from focus_eval.simulation.traces import SimulatedTrace, make_trace
+from focus_eval.simulation.worlds import WORLDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -59,7 +59,10 @@ def compare_samplers(
     minutes: MinutesOption = 10.0,
     margin: Annotated[float, typer.Option(help="Points of recall within which samplers are equivalent.")] = 3.0,
     world: Annotated[
-        list[str], typer.Option(metavar="NAME", help="Simulated world; repeatable. [default: realistic]")
+        list[str],
+        typer.Option(
+            metavar="NAME", help="Simulated world; repeatable. [default: realistic, and with 65 % blind questions]"
+        ),
     ] = [],  # noqa: B006
     relevance: RelevanceOption = None,
     scan_relevance: ScanRelevanceOption = None,
@@ -100,7 +103,7 @@ def _configured(sampler: str, rivals: list[str], world: list[str], **settings: A
 
     for entry in world:
         world_of(entry)
-    worlds: list[str | dict[str, Any]] = [*world] or ["realistic"]
+    worlds: list[str | dict[str, Any]] = [*world] or ["realistic", "realistic:blind=0.65"]
     return SimulationConfig(name=f"compare {sampler}", worlds=worlds, samplers=[sampler, *rivals], k=_K, **settings)
 
 
@@ -256,11 +259,12 @@ def simulation_sections(
     """
     from focus_eval.report.figures import page_svg
     from focus_eval.report.lab import draw_frontier, recall_overview
-    from focus_eval.report.verdict import by_length, verdict_sentence, verdict_table
+    from focus_eval.report.verdict import by_length, differing_worlds, verdict_sentence, verdict_table
 
     sections: list[Section] = []
+    compared_by_world: dict[str, list[RivalComparison]] = {}
     for world in _worlds(config, frame):
-        compared = world.compared(margin, share)
+        compared = compared_by_world[world.name] = world.compared(margin, share)
         lengths = by_length(compared, world.frame, world.new, share=share)
         table = verdict_table(compared, world.frame, world.new, lengths, margin=margin, share=share)
         place = f"on {world.name}" if config.recorded else f"in the world {world.name!r}"
@@ -277,6 +281,10 @@ def simulation_sections(
         for sentence in sentences:
             print_folded(sentence)
         sections.append((title, [*sentences, table]))
+    if differing := differing_worlds(compared_by_world, config.series()[0][0].name):
+        for sentence in differing:
+            print_folded(sentence)
+        sections.append(("Not in every world", [*differing]))
     picture = page_svg(draw_frontier(frontier), "Evidence recall against forward equivalents")
     sections.append(("Recall and cost", [recall_overview(frame), picture]))
     return sections

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -181,6 +181,23 @@ def verdict_sentence(
         n_short = int((rows["error"].isna() & (rows["n_keyframes"] < rows[["k", "n_frames"]].min(axis=1))).sum())
         sentence += f"; {name} chose fewer frames than asked on {n_short} of {len(rows)} questions" if n_short else ""
     return f"{sentence}."
+
+
+def differing_worlds(compared_by_world: Mapping[str, Sequence[RivalComparison]], new: str) -> list[str]:
+    """Return a sentence for each rival and K that `new` is decidedly ahead of, or behind, in some worlds only."""
+    by_rival: dict[tuple[int, str], dict[str, float]] = {}
+    for world, compared in compared_by_world.items():
+        for item in compared:
+            gap = item.overall.difference.value if item.differs else 0.0
+            by_rival.setdefault((item.rival.k, item.rival.name), {})[world] = gap
+    sentences = []
+    for (k, rival), gaps in by_rival.items():
+        for word, sign in (("ahead of", 1), ("behind", -1)):
+            worlds = [world for world, gap in gaps.items() if sign * gap > 0]
+            if worlds and len(worlds) < len(gaps):
+                others = ", ".join(world for world in gaps if world not in worlds)
+                sentences.append(f"K = {k}: {new} is {word} {rival} in {', '.join(worlds)} only, not in {others}.")
+    return sentences
 
 
 def _finding(item: RivalComparison, margin: float) -> str:

@@ -20,11 +20,14 @@ class Channel:
         rho: correlation of the two backgrounds, in [0, 1].
         q: height of an event, and of all that has to do with the question, over its height for the main encoder.
         cost: a forward over one of the main encoder.
+        location, scale: of its marginal; None for the main encoder's.
     """
 
     rho: float = 0.3
     q: float = 0.6
     cost: float = CLIP_B32_OVER_BLIP_L
+    location: float | None = None
+    scale: float | None = None
 
     def __post_init__(self) -> None:
         if not (0 <= self.rho <= 1 and self.q >= 0 and self.cost > 0):
@@ -36,6 +39,9 @@ CHANNELS = {
     "good": Channel(rho=0.5, q=1.0),
     "bad": Channel(rho=0.3, q=0.3),
     "useless": Channel(rho=0.0, q=0.0),
+    # Fitted with the world `measured` to public selections.
+    "clip_b32": Channel(rho=0.24, q=0.54, location=-2.7, scale=0.1),
+    "wfs_sb": Channel(rho=0.24, q=0.96, location=-1.0, scale=1.2),
 }
 
 

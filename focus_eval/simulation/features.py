@@ -10,14 +10,9 @@ from numpy.typing import NDArray
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray, IntArray, Picture
 from focus_eval.samplers.base import derived_rng
-from focus_eval.simulation.worlds import (
-    GRID_HZ,
-    RecordedTrace,
-    SimulatedTrace,
-    World,
-    autoregression,
-    frame_noise,
-)
+from focus_eval.simulation.recorded import RecordedTrace
+from focus_eval.simulation.traces import GRID_HZ, SimulatedTrace, autoregression, frame_noise
+from focus_eval.simulation.worlds import World
 
 # What a picture shows besides the query lies in so many dimensions.
 DIMENSIONS = 16

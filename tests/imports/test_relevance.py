@@ -25,8 +25,8 @@ from focus_eval.imports import relevance as reading
 from focus_eval.imports.relevance import json_entries, read_relevance
 from focus_eval.report.run import load_run
 from focus_eval.samplers.registry import make_sampler
+from focus_eval.simulation.recorded import recorded_traces
 from focus_eval.simulation.running import SimulationConfig, sources
-from focus_eval.simulation.worlds import recorded_traces
 from tests.imports.made_relevance import candidates, write_files
 from tests.samplers.recorded import recorded_cases, recorded_relevance
 

@@ -14,6 +14,7 @@ from focus_eval.report.verdict import (
     Rival,
     by_length,
     compare_with_rivals,
+    differing_worlds,
     telling_questions,
     verdict_sentence,
     verdict_table,
@@ -142,3 +143,20 @@ def test_samplers_that_choose_the_same_have_an_interval():
 def test_questions_are_won_and_lost():
     frame = lab({"new": [1.0, 0.5, 0.0, 0.5], "old": [0.0, 0.5, 1.0, 0.25]})
     assert telling_questions(frame, "new", "old", 8) == (["w-0", "w-3"], ["w-2"])
+
+
+def test_an_advantage_in_one_world_only_is_said_and_one_in_all_or_none_is_not():
+    rng = np.random.default_rng(5)
+    low, high, rivals = (
+        noisy(rng, 300),
+        noisy(rng, 300, 0.25),
+        [Rival(8, name, name) for name in ("old", "none", "top")],
+    )
+    compared = {
+        world: compare_with_rivals(lab({"new": new, "old": low, "none": 0 * low, "top": high}), "new", rivals)
+        for world, new in {"realistic": high, "blind": low}.items()
+    }
+    assert differing_worlds(compared, "new") == [
+        "K = 8: new is ahead of old in realistic only, not in blind.",
+        "K = 8: new is behind top in blind only, not in realistic.",
+    ]

@@ -20,7 +20,8 @@ import numpy as np
 from focus_eval import Choice, FrameSampler
 from focus_eval.report import recall
 from focus_eval.samplers.ledger import Ledger
-from focus_eval.simulation.worlds import WORLDS, make_trace
+from focus_eval.simulation.traces import make_trace
+from focus_eval.simulation.worlds import WORLDS
 
 
 @dataclass(frozen=True, kw_only=True)

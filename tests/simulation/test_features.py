@@ -11,8 +11,10 @@ from focus_eval.core.types import VideoInfo, frozen_floats, frozen_ints
 from focus_eval.samplers.ledger import EmbeddingSource, LogitSource
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.simulation.features import TraceFeatures
+from focus_eval.simulation.recorded import RecordedTrace
 from focus_eval.simulation.running import SimulationConfig, select_on, sources
-from focus_eval.simulation.worlds import WORLDS, RecordedTrace, make_trace
+from focus_eval.simulation.traces import make_trace
+from focus_eval.simulation.worlds import WORLDS
 
 
 def trace(world="calibrated"):

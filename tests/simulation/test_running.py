@@ -29,8 +29,8 @@ from focus_eval.rows.store import load_rows
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.samplers.topk import TopK
 from focus_eval.simulation import running
+from focus_eval.simulation.recorded import recorded_traces
 from focus_eval.simulation.running import SimulationConfig, run_simulation, select_on, selection_ids, sources
-from focus_eval.simulation.worlds import recorded_traces
 
 CONFIG = SimulationConfig(
     videos=12,

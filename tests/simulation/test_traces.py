@@ -7,11 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from focus_eval.benchmarks.registry import read_annotations, read_rates
 from focus_eval.core.errors import InvalidInput, UnknownName
 from focus_eval.core.types import VideoInfo
+from focus_eval.report.recall import recall_within
+from focus_eval.samplers.base import derived_rng
 from focus_eval.samplers.registry import make_sampler
+from focus_eval.simulation.channels import CHANNELS
 from focus_eval.simulation.running import SimulationConfig, options_at
-from focus_eval.simulation.worlds import GRID_HZ, WORLDS, autoregression, frame_noise, make_trace, world_of
+from focus_eval.simulation.traces import GRID_HZ, RealQuestion, autoregression, frame_noise, make_trace
+from focus_eval.simulation.worlds import WORLDS, world_of
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -139,3 +144,84 @@ def test_an_encoder_sees_the_share_of_cuts_that_was_measured():
     cuts = (trace.cuts * trace.info.fps).astype(int)
     assert len(cuts) > 5000
     assert np.isin(cuts, trace.info.sync_frames).mean() == pytest.approx(335 / 362, abs=0.01)
+
+
+def test_blind_questions_are_the_stated_share_and_leave_no_trace_and_the_others_stay_as_they_are():
+    seeing, half_blind = world_of("realistic"), world_of({"world": "realistic", "blind": 0.5})
+    pairs = [[make_trace(world, n, seed=0, minutes=(2, 4)) for world in (seeing, half_blind)] for n in range(200)]
+    is_blind = np.array([second.strength == 0.0 for _, second in pairs])
+    assert 0.4 < is_blind.mean() < 0.6
+    at_evidence = np.array(
+        [[trace.latent[int(trace.evidence_seconds[0] * GRID_HZ)] for trace in pair] for pair in pairs]
+    )
+    assert (at_evidence[~is_blind, 0] == at_evidence[~is_blind, 1]).all()
+    assert at_evidence[is_blind, 1].mean() == pytest.approx(0.0, abs=0.35)
+    assert at_evidence[is_blind, 0].mean() > 1.5
+    with pytest.raises(InvalidInput, match="blind is a share of the questions"):
+        world_of("realistic:blind=1.5")
+
+
+def test_a_text_names_a_world_with_other_parameters_and_is_its_name():
+    world = world_of("measured:blind=0.65")
+    assert (world.name, world.blind, world.is_fitted) == ("measured:blind=0.65", 0.65, True)
+    assert replace(world, name="measured", blind=0.0) == WORLDS["measured"]
+
+
+def test_parameters_that_fitted_worlds_do_not_read_are_refused():
+    with pytest.raises(InvalidInput, match="fitted events do not depend on event_is_shot"):
+        world_of({"world": "measured", "event_is_shot": True})
+
+
+def test_the_fitted_background_has_the_specified_parts():
+    quiet = replace(WORLDS["measured"], strength=-50.0, event_spread=0.0, distractors_per_minute=0.0)
+    trace = make_trace(quiet, 0, seed=0, minutes=(1200, 1200.001))
+    frames = np.arange(0, trace.info.n_frames, 5)
+    relevance = trace.relevance(frames)
+    x = (np.log(relevance / (1 - relevance)) - trace.world.location) / trace.world.scale
+    assert x.var() == pytest.approx(1.0, abs=0.06)
+    assert (x[1:] - x[:-1]).var() > 2 * 0.07  # what changes from frame to frame is in it
+    shot = np.searchsorted(trace.cuts, frames / trace.info.fps, side="right")
+    lag = round(20 * trace.info.fps / 5)  # the smooth part keeps 2 %, a shot its level
+    alike = shot[lag:] == shot[:-lag]
+    assert np.corrcoef(x[lag:][alike], x[:-lag][alike])[0, 1] == pytest.approx(0.33, abs=0.15)
+    assert np.median(np.diff(trace.cuts)) == pytest.approx(4.5, rel=0.1)
+
+
+def test_locations_of_the_fitted_world_spread_over_questions_and_a_channel_shares_them():
+    traces = [make_trace(WORLDS["measured"], n, seed=0, minutes=(1, 2)) for n in range(300)]
+    locations = np.array([trace.world.location for trace in traces])
+    assert locations.mean() == pytest.approx(-1.85, abs=0.4)
+    assert locations.std() == pytest.approx(2.35, rel=0.15)
+    seen = make_trace(WORLDS["measured"], 0, seed=0, minutes=(1, 2), channel=CHANNELS["wfs_sb"])
+    assert seen.world.location - -1.0 == pytest.approx(locations[0] - -1.85)
+    assert (seen.evidence_seconds, seen.cuts.tolist()) == (traces[0].evidence_seconds, traces[0].cuts.tolist())
+
+
+@pytest.mark.parametrize("name", ["realistic", "calibrated", "measured"])
+def test_a_real_question_keeps_its_length_and_evidence_and_intervals_are_the_events(name):
+    info = VideoInfo(9000, 25.0)
+    moments = RealQuestion("q", info, np.array([100.0, 40.0]))
+    trace = make_trace(WORLDS[name], 0, seed=0, real=moments)
+    assert (trace.question_id, trace.info.n_frames, trace.evidence_seconds) == ("q", 9000, (40.0, 100.0))
+    intervals = RealQuestion("q", info, np.array([[100.0, 130.0], [40.0, 41.0]]))
+    assert make_trace(WORLDS[name], 0, seed=0, real=intervals).events == [(40.0, 41.0), (100.0, 130.0)]
+
+
+def test_the_fitted_world_gives_the_recall_and_the_splits_of_the_published_selections(shared):
+    rates = read_rates(shared("data/lvb_val_fps.csv"))
+    questions = [
+        q for q in read_annotations("longvideobench", shared("data/lvb_val.json")) if q.duration_seconds >= 180
+    ]
+    recalls, roots = {0.37: [], 0.8: []}, {0.37: [], 0.8: []}
+    for number, question in enumerate(questions):
+        moments = np.array(question.evidence_seconds)
+        real = RealQuestion(question.id, rates[question.id].info, moments)
+        trace = make_trace(WORLDS["measured"], number, seed=0, real=real)
+        for t1 in recalls:
+            selection = make_sampler("aks", t1=t1).select(real.info, k=32, pull=trace.relevance, rng=derived_rng(0))
+            recalls[t1].append(recall_within(moments, np.array(selection.keyframes) / real.info.fps, [2.0])[0])
+            roots[t1].append(selection.facts["segments"] == 1)
+    assert np.mean(roots[0.37]) == pytest.approx(0.815, abs=0.035)
+    assert np.mean(roots[0.8]) == pytest.approx(0.15, abs=0.035)
+    assert np.mean(recalls[0.37]) == pytest.approx(0.615, abs=0.035)
+    assert np.mean(recalls[0.8]) == pytest.approx(0.485, abs=0.035)

@@ -1,0 +1,378 @@
+"""How right are simulated worlds? Published selections against the same algorithms in each world.
+
+    python scripts/world_validity.py FOLDER [--json FILE] [--csv FILE] [--picture FILE]
+
+FOLDER holds, at any depth, the public files that docs/simulation.md names. Each method runs in each world on the real
+videos' lengths and the real evidence, at one frame a second; its recall is compared with that of the published file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import gzip
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from focus_eval.benchmarks.registry import exact_rate, read_annotations, read_rates
+from focus_eval.core.types import FloatArray, Question, VideoInfo
+from focus_eval.imports import load_selections
+from focus_eval.report.figures import add_shared_legend, figure_style, save_figure
+from focus_eval.report.recall import recall_within
+from focus_eval.report.scenes import read_scenes
+from focus_eval.samplers.base import derived_rng
+from focus_eval.samplers.registry import make_sampler
+from focus_eval.simulation.channels import CHANNELS
+from focus_eval.simulation.traces import RealQuestion, make_trace
+from focus_eval.simulation.worlds import world_of
+
+TOLERANCES = (1.0, 2.0, 5.0)
+LONG_SECONDS = 180
+DEFAULT = {"t1": 0.8, "max_depth": 5}
+# How the authors' files of LongVideoBench were made, by K (`focus-eval import aks` infers it).
+AUTHORS = {32: {"t1": 0.37, "max_depth": 5}, 64: {"t1": 0.37, "max_depth": 3}}
+# Method -> the encoder of its relevance, None for the main one.
+ENCODERS = {"AKS": None, "AKS others BLIP": None, "AKS others CLIP": "clip_b32", "WFS": "wfs_sb", "uniform": None}
+SIZES = {"WFS": (8, 16, 32), "uniform": (8, 16, 32, 64)}
+# Benchmark -> file of each published selection by method and K.
+FILES = {
+    "longvideobench": {
+        ("AKS", 32): "aks_lvb_32.json", ("AKS", 64): "aks_longvideobench_blip_64.json",
+        **{(f"AKS others {name}", k): f"aks_lvb_{name.lower()}_{k}_yunseok.json"
+           for name in ("BLIP", "CLIP") for k in (32, 64)},
+        ("WFS", 8): "wfs_lvb_8.json", ("WFS", 16): "wfs_longvideobench_16.json", ("WFS", 32): "wfs_lvb_32.json",
+    },
+    "videomme": {
+        **{(f"AKS others {name}", k): f"aks_videomme_{name.lower()}_{k}_yunseok.json"
+           for name in ("BLIP", "CLIP") for k in (32, 64)},
+        **{("WFS", k): f"wfs_videomme_{k}.json" for k in (8, 16, 32)},
+    },
+}  # fmt: skip
+# Benchmark, world, seed, whether the authors' AKS runs at its defaults, whether the world was fitted to these files.
+RUNS = (
+    ("longvideobench", "calibrated", 0, True, False),
+    ("longvideobench", "realistic", 0, True, False),
+    ("longvideobench", "calibrated", 0, False, False),
+    ("longvideobench", "realistic", 0, False, False),
+    ("longvideobench", "realistic:blind=0.65", 0, False, False),
+    ("longvideobench", "measured", 0, False, True),
+    ("longvideobench", "measured", 1, False, True),
+    ("longvideobench", "measured:blind=0.65", 0, False, False),
+    ("videomme", "realistic", 0, False, False),
+    ("videomme", "realistic:blind=0.65", 0, False, False),
+    ("videomme", "measured", 0, False, False),
+    ("videomme", "measured:blind=0.65", 0, False, False),
+)
+DRAWS = 1000
+
+
+Recalls = FloatArray  # (n_questions, n_methods, n_tolerances)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """The questions of one benchmark, their videos, and the seconds of the published frames by method and K."""
+
+    benchmark: str
+    questions: Sequence[RealQuestion]
+    videos: Sequence[str]
+    times: Mapping[tuple[str, int], Sequence[FloatArray]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validity:
+    """How right a world is.
+
+    Args:
+        aks: how the authors' AKS was run, "at its defaults" or "as its files".
+        is_fit: True if the world was fitted to these selections.
+        pairs: pairs of methods of one K and tolerance whose real difference is significant.
+        share: of these, the pairs that the world orders alike, with its interval over videos.
+        error: mean absolute error of recall in points, with its interval over videos.
+        recall: (simulated, real) at each tolerance, in percent, by method and K.
+        roots: share of the questions whose video AKS leaves whole, by method and K.
+    """
+
+    benchmark: str
+    world: str
+    seed: int
+    aks: str
+    is_fit: bool
+    questions: int
+    pairs: int
+    share: tuple[float, float, float]
+    error: tuple[float, float, float]
+    recall: dict[str, list[tuple[float, float]]]
+    roots: dict[str, float]
+
+
+def main() -> None:
+    """Measure every world and print a line for each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--json", type=Path, help="write every figure, with recall by method, as JSON")
+    parser.add_argument("--csv", type=Path, help="write the table as CSV")
+    parser.add_argument("--picture", type=Path, help="draw simulated against real recall")
+    parser.add_argument("--every", type=int, default=1, help="take every so-many-th question only")
+    parser.add_argument("--workers", type=int, default=1)
+    arguments = parser.parse_args()
+    grounds = read_grounds(arguments.folder)
+    results = []
+    print("| " + " | ".join(HEADS) + " |\n|" + "---|" * len(HEADS))
+    with ProcessPoolExecutor(arguments.workers) as pool:
+        for benchmark, world, seed, at_defaults, is_fit in (run for run in RUNS if run[0] in grounds):
+            ground = grounds[benchmark]
+            # The share of blind questions was chosen on the even questions of Video-MME: the odd ones judge it.
+            is_tuned = benchmark == "videomme" and "blind" in world
+            places = range(len(ground.questions))[is_tuned :: 2 if is_tuned else arguments.every]
+            simulate_one = partial(simulate, world, seed, at_defaults, list(ground.times))
+            simulated = list(pool.map(simulate_one, [ground.questions[at] for at in places], places, chunksize=20))
+            results.append(judge(ground, places, simulated, world, seed, at_defaults=at_defaults, is_fit=is_fit))
+            print("| " + " | ".join(cells_of(results[-1]).values()) + " |", flush=True)
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(item) for item in results], indent=1) + "\n", encoding="utf-8")
+    if arguments.csv:
+        with arguments.csv.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, HEADS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(cells_of(item) for item in results)
+    if arguments.picture:
+        save_figure(draw(results), arguments.picture)
+
+
+def read_grounds(folder: Path) -> dict[str, Ground]:
+    """Return the benchmarks that FOLDER has all files of; say of the others what is missing."""
+    rates_file = find(folder, "lvb_val_fps.csv")
+    if rates_file is None:
+        raise SystemExit(f"{folder}: no lvb_val_fps.csv: published frames become seconds only with rates")
+    grounds = {}
+    annotations = find(folder, "lvb_val.json")
+    if annotations is None:
+        print("longvideobench left out: no lvb_val.json")
+    else:
+        rates = read_rates(rates_file)
+        questions = read_annotations("longvideobench", annotations)
+        infos = {key: rate.info for key, rate in rates.items() if rate.duration_seconds >= LONG_SECONDS}
+        evidence = {question.id: np.array(question.evidence_seconds) for question in questions}
+        grounds["longvideobench"] = ground_of("longvideobench", folder, questions, infos, evidence)
+    scenes_file, annotations = find(folder, "kfs_videomme_anno.csv"), find(folder, "videomme.json")
+    if scenes_file is not None and annotations is None:
+        print("videomme left out: scenes without their benchmark's questions (videomme.json)")
+    elif scenes_file is not None and annotations is not None:
+        questions = read_annotations("videomme", annotations)
+        evidence = {key: np.array([interval for scene in scenes for interval in scene])
+                    for key, scenes in read_scenes(scenes_file).items()}  # fmt: skip
+        infos = videomme_infos(folder, questions)
+        grounds["videomme"] = ground_of("videomme", folder, questions, infos, evidence)
+    return {key: ground for key, ground in grounds.items() if ground is not None}
+
+
+def find(folder: Path, name: str) -> Path | None:
+    """Return the file of that name in FOLDER or below it, packed or not."""
+    return next(iter(sorted(folder.rglob(name)) or sorted(folder.rglob(f"{name}.gz"))), None)
+
+
+def ground_of(
+    benchmark: str,
+    folder: Path,
+    questions: Sequence[Question],
+    infos: Mapping[str, VideoInfo],
+    evidence: Mapping[str, FloatArray],
+) -> Ground | None:
+    """Return the questions with a known video and evidence; None where a published file is missing."""
+    paths = {method: find(folder, name) for method, name in FILES[benchmark].items()}
+    if missing := [name for method, name in FILES[benchmark].items() if paths[method] is None]:
+        print(f"{benchmark} left out: no {', '.join(missing)}")
+        return None
+    judged = [question for question in questions if question.id in infos and len(evidence.get(question.id, ()))]
+    fps = {question.id: infos[question.id].fps for question in judged}
+    times = {}
+    for method, path in paths.items():
+        selections = load_selections(path, questions=questions, left_out=[])
+        times[method] = [np.array(selections[question.id].times_at(fps[question.id])) for question in judged]
+    for k in SIZES["uniform"]:
+        times["uniform", k] = [np.linspace(0, infos[q.id].n_frames - 1, k) / fps[q.id] for q in judged]
+    return Ground(
+        benchmark=benchmark,
+        questions=[RealQuestion(q.id, infos[q.id], evidence[q.id]) for q in judged],
+        videos=[question.video for question in judged],
+        times=times,
+    )
+
+
+def videomme_infos(folder: Path, questions: Sequence[Question]) -> dict[str, VideoInfo]:
+    """Return length and rate of medium and long videos, which no annotation states, from two published files.
+
+    The last of even frames is the video's last; the frames of a file of one frame a second are multiples of the rate.
+    """
+    even, grid = find(folder, "videomme_fps_4_64.csv"), find(folder, "aks_videomme_blip_64_yunseok.json")
+    if even is None or grid is None:
+        return {}
+    with gzip.open(even, "rt", encoding="utf-8") as file:
+        _, *lines = csv.reader(file)
+    strides: dict[str, int] = {}
+    selections = load_selections(grid, questions=questions)
+    for question in questions:
+        strides[question.video] = math.gcd(strides.get(question.video, 0), *selections[question.id].keyframes or ())
+    return {
+        question.id: VideoInfo(json.loads(line[0])[-1] + 1, float(exact_rate(str(strides[question.video]))))
+        for question, line in zip(questions, lines, strict=True)
+        if question.bucket != "short"
+    }
+
+
+def mixtures(methods: Sequence[tuple[str, int]]) -> dict[tuple[str, int], list[tuple[tuple[str, int], int]]]:
+    """Return the parts of every compared method: published selections, each with every so-many-th frame taken."""
+    parts = {method: [(method, 1)] for method in methods}
+    for name in {name for name, _ in methods} - {"WFS", "uniform"}:
+        parts[f"{name} 32 thinned", 16] = [((name, 32), 2)]
+        parts[f"{name} + WFS", 16] = [((name, 32), 4), (("WFS", 8), 1)]
+        parts[f"{name} + WFS", 32] = [((name, 32), 2), (("WFS", 16), 1)]
+        parts[f"{name} + uniform", 32] = [((name, 32), 2), (("uniform", 16), 1)]
+        if (name, 64) in methods:
+            parts[f"{name} 64 thinned", 32] = [((name, 64), 2)]
+    if ("AKS", 32) in methods:
+        parts["AKS + WFS", 64] = [(("AKS", 32), 1), (("WFS", 32), 1)]
+    parts["WFS + uniform", 32] = [(("WFS", 16), 1), (("uniform", 16), 1)]
+    return dict(sorted(parts.items()))
+
+
+def recalls(times: Mapping[tuple[str, int], FloatArray], evidence: FloatArray) -> FloatArray:
+    """Return the recall of every compared method at each tolerance, `(n_methods, n_tolerances)`."""
+    parts = mixtures(list(times)).values()
+    shown = [np.concatenate([times[method][::step] for method, step in of_method]) for of_method in parts]
+    return np.array([recall_within(evidence, seconds, TOLERANCES) for seconds in shown])
+
+
+def simulate(
+    world: str, seed: int, at_defaults: bool, methods: Sequence[tuple[str, int]], question: RealQuestion, place: int
+) -> tuple[FloatArray, dict[tuple[str, int], bool]]:
+    """Return the recall of every method on one question in a world, and whether each AKS left its video whole."""
+    traces = {
+        encoder: make_trace(world_of(world), place, seed=seed, real=question, channel=CHANNELS.get(encoder or ""))
+        for encoder in set(ENCODERS.values())
+    }
+    times, is_whole = {}, {}
+    for name, k in methods:
+        options = {} if name in ("WFS", "uniform") else DEFAULT if at_defaults or name != "AKS" else AUTHORS[k]
+        sampler = make_sampler({"WFS": "wfs_sb", "uniform": "uniform"}.get(name, "aks"), **options)
+        pull = traces[ENCODERS[name]].relevance
+        selection = sampler.select(question.info, k=k, pull=pull, rng=derived_rng(seed))
+        times[name, k] = np.array(selection.keyframes) / question.info.fps
+        if options:
+            is_whole[name, k] = selection.facts["segments"] == 1
+    # Fitted events lie around a moment, not at it: recall is of the annotated evidence.
+    return recalls(times, question.evidence), is_whole
+
+
+def judge(
+    ground: Ground, places: Sequence[int], simulated: list, world: str, seed: int, *, at_defaults: bool, is_fit: bool
+) -> Validity:
+    """Compare simulated with real recall; the intervals are of 1,000 draws of videos, with bias corrected."""
+    real = np.array([recalls({method: seconds[at] for method, seconds in ground.times.items()},
+                             ground.questions[at].evidence) for at in places])  # fmt: skip
+    made = np.array([values for values, _ in simulated])
+    methods = list(mixtures(list(ground.times)))
+    pairs = [
+        (a, b) for (a, first), (b, second) in itertools.combinations(enumerate(methods), 2) if first[1] == second[1]
+    ]
+    first, second = (list(side) for side in zip(*pairs, strict=True))
+    drawn_real, drawn_made = drawn_means(real, made, [ground.videos[at] for at in places], seed)
+    gaps = drawn_real[:, first] - drawn_real[:, second]
+    low, high = np.quantile(gaps, [0.025, 0.975], axis=0)
+    is_clear = (low > 0) | (high < 0)
+    orders = np.sign(real.mean(axis=0)[first] - real.mean(axis=0)[second])
+    made_orders = np.sign(drawn_made[:, first] - drawn_made[:, second])
+    shares = (made_orders == orders)[:, is_clear].mean(axis=1)
+    share = (np.sign(made.mean(axis=0)[first] - made.mean(axis=0)[second]) == orders)[is_clear].mean()
+    errors = 100 * np.abs(drawn_made - drawn_real).mean(axis=(1, 2))
+    error = 100 * np.abs(made.mean(axis=0) - real.mean(axis=0)).mean()
+    return Validity(
+        benchmark=ground.benchmark,
+        world=world,
+        seed=seed,
+        aks="at its defaults" if at_defaults else "as its files" if ("AKS", 32) in ground.times else "",
+        is_fit=is_fit,
+        questions=len(places),
+        pairs=int(is_clear.sum()),
+        share=with_interval(share, shares),
+        error=with_interval(error, errors),
+        recall={
+            f"{name}, K = {k}": (100 * np.stack([made, real], axis=-1).mean(axis=0)[at]).round(2).tolist()
+            for at, (name, k) in enumerate(methods)
+        },
+        roots={
+            f"{name}, K = {k}": float(np.mean([is_whole[name, k] for _, is_whole in simulated]))
+            for name, k in simulated[0][1]
+        },
+    )
+
+
+def drawn_means(real: Recalls, made: Recalls, videos: Sequence[str], seed: int) -> tuple[FloatArray, FloatArray]:
+    """Return mean real and simulated recall over draws of videos with replacement, `(n_draws, n_methods, 3)`."""
+    _, video_of = np.unique(videos, return_inverse=True)
+    n_videos = int(video_of.max()) + 1
+    weights = derived_rng(seed, "videos").multinomial(n_videos, np.full(n_videos, 1 / n_videos), DRAWS)[:, video_of]
+    total = weights.sum(axis=1)[:, None, None]
+    return tuple(np.tensordot(weights, values, axes=1) / total for values in (real, made))
+
+
+def with_interval(value: float, drawn: FloatArray) -> tuple[float, float, float]:
+    """Return the value and the 95 % interval of the basic bootstrap, not below 0."""
+    high, low = 2 * value - np.quantile(drawn, [0.025, 0.975])
+    return float(value), max(0.0, float(low)), float(high)
+
+
+HEADS = ("benchmark", "world", "AKS", "questions", "pairs", "agree (%)", "error (points)")
+
+
+def cells_of(item: Validity) -> dict[str, str]:
+    """Return the line of one world in the table."""
+    world = f"{item.world}{' (fitted to these)' if item.is_fit else ''}{f', seed {item.seed}' if item.seed else ''}"
+    share, low, high = (min(100.0, 100 * value) for value in item.share)
+    pairs = f"{round(item.share[0] * item.pairs)} of {item.pairs}"
+    error = "{:.1f} [{:.1f}, {:.1f}]".format(*item.error)
+    cells = (item.benchmark, world, item.aks, str(item.questions), pairs, f"{share:.0f} [{low:.0f}, {high:.0f}]", error)
+    return dict(zip(HEADS, cells, strict=True))
+
+
+def draw(results: Sequence[Validity]):
+    """Draw simulated against real recall, a panel for each world, a point for each method and tolerance."""
+    from matplotlib.figure import Figure
+
+    panels = [item for item in results if item.aks != "at its defaults" and item.seed == 0]
+    benchmarks = list(dict.fromkeys(item.benchmark for item in panels))
+    columns = max(sum(item.benchmark == name for item in panels) for name in benchmarks)
+    with figure_style():
+        figure = Figure(figsize=(2.3 * columns, 2.5 * len(benchmarks)), layout="constrained")
+        grid = figure.subplots(len(benchmarks), columns, squeeze=False, sharex=True, sharey=True)
+        for row, benchmark in zip(grid, benchmarks, strict=True):
+            of_benchmark = [item for item in panels if item.benchmark == benchmark]
+            for axes, item in itertools.zip_longest(row, of_benchmark):
+                if item is None:
+                    axes.set_axis_off()
+                    continue
+                axes.axline((0, 0), slope=1, color="grey", linewidth=0.6)
+                points = np.array(list(item.recall.values()))
+                for at, (tolerance, marker) in enumerate(zip(TOLERANCES, "osD", strict=True)):
+                    axes.scatter(
+                        points[:, at, 1], points[:, at, 0], s=9, marker=marker, label=f"within {tolerance:g} s"
+                    )
+                axes.set_title(f"{item.world}\n{item.benchmark}", fontsize=7)
+            row[0].set_ylabel("simulated recall (%)")
+        for axes in grid[-1]:
+            axes.set_xlabel("real recall (%)")
+        add_shared_legend(figure)
+        return figure
+
+
+if __name__ == "__main__":
+    main()
