@@ -2,7 +2,7 @@
 
 Parts: `groups` (coverage of a difference between two groups of questions, few videos on one side), `means` (coverage of
 an accuracy's interval), `differences` (coverage of a paired difference's), `equal` (how often equal samplers are told
-apart, by the sign-flip test and by McNemar after cutting at one half), `unequal` (the same, and coverage, where videos
+apart by the sign-flip test), `unequal` (the same, and coverage, where videos
 have very different numbers of questions and differences are skewed), `types` (means over task types with few
 questions), `looks` (errors of a verdict that looks up to four times), `power` (of the minimum detectable difference),
 `cost` (seconds per test). Prints Markdown tables; `--csv results/published` also writes those that docs/statistics.md
@@ -28,7 +28,6 @@ from focus_eval.report.statistics import (
     detectable_difference,
     difference_estimate,
     holm,
-    mcnemar_p,
     mean_estimate,
     standard_error,
     video_sums,
@@ -144,21 +143,19 @@ def paired(rng, n_videos, per_video, kind, mean, alike, lost):
 
 
 def equal(repeats):
-    print("| shape | seeds | sign-flip rejects (%) | McNemar on means cut at one half (%) |\n|---|---:|---:|---:|")
+    print("| shape | seeds | sign-flip rejects (%) |\n|---|---:|---:|")
     for name, n_videos, per_video, correlation in (
         ("12 videos of 3 questions (the demo)", 12, 3, 0.2),
         ("753 videos of 2 (LongVideoBench)", 753, 2, 0.3),
         ("288 videos of 18, correlation .3 (VSI-Bench)", 288, 18, 0.3),
     ):
         for seeds in (1, 2, 4, 5):
-            rng, rejected, cut = np.random.default_rng([3, n_videos, seeds]), 0, 0
+            rng, rejected = np.random.default_rng([3, n_videos, seeds]), 0
             videos = np.repeat(np.arange(n_videos), per_video)
             for _ in range(repeats):
                 a, b = equal_samplers(rng, n_videos, videos, seeds, correlation)
                 rejected += sign_flip_p(video_sums(b - a, videos), draws=4000)[0] <= 0.05
-                only = [int(((x >= 0.5) & (y < 0.5)).sum()) for x, y in ((a, b), (b, a))]
-                cut += mcnemar_p(*only) <= 0.05
-            print(f"| {name} | {seeds} | {100 * rejected / repeats:.1f} | {100 * cut / repeats:.1f} |", flush=True)
+            print(f"| {name} | {seeds} | {100 * rejected / repeats:.1f} |", flush=True)
 
 
 def equal_samplers(rng, n_videos, videos, seeds, correlation):

@@ -274,15 +274,13 @@ def comparison_table(
     of: str = "accuracy",
 ) -> Table:
     """Return the table of `pairs`, p-values adjusted over all of them by Holm's method; `of` names what differs."""
-    has_mcnemar = of == "accuracy" and any(pair.compared.mcnemar is not None for pair in pairs)
-    last = ("McNemar p", "Detectable") if has_mcnemar else ("Detectable",)
     return difference_table(
         [((*pair.group, pair.a, pair.b), _cells(pair.compared)) for pair in pairs],
         name=name,
         title=title,
         key_titles=(*keys, "A", "B"),
-        columns=("B − A (points)", "Questions", "Better A / B", "p", "p (Holm)", *last),
-        notes=tuple(_notes(pairs, of, has_mcnemar)),
+        columns=("B − A (points)", "Questions", "Better A / B", "p", "p (Holm)", "Detectable"),
+        notes=tuple(_notes(pairs, of)),
     )
 
 
@@ -318,12 +316,11 @@ def _cells(compared: PairedComparison) -> Cells:
         "B − A (points)": compared,
         "Questions": str(compared.difference.questions),
         "Better A / B": f"{compared.better_a} / {compared.better_b}",
-        "McNemar p": Value.of_p(compared.mcnemar),
         "Detectable": Value() if compared.detectable is None else Value(ours=100 * compared.detectable),
     }
 
 
-def _notes(pairs: Sequence[Pair], of: str, has_mcnemar: bool) -> Iterable[str]:
+def _notes(pairs: Sequence[Pair], of: str) -> Iterable[str]:
     yield (
         f"B − A: difference of {of} in points on the questions both have, each question its mean over seeds; 95 % "
         "interval: sign flips over videos."
@@ -331,8 +328,6 @@ def _notes(pairs: Sequence[Pair], of: str, has_mcnemar: bool) -> Iterable[str]:
     over_types = sorted({pair.group[0] for pair in pairs if pair.is_over_types})
     if over_types:
         yield f"{' and '.join(over_types)}: the difference of the means over task types."
-    if has_mcnemar:
-        yield "McNemar p: where every score is 0 or 1 from one seed; it takes questions of one video for independent."
     yield "Better A / B: questions on which that sampler has the higher score."
     yield (
         "Detectable: minimum detectable difference (80 % power) in points, from the spread over videos seen here, "
@@ -358,8 +353,7 @@ def _pair(a: QuestionMeans, b: QuestionMeans, name_a: str, name_b: str, group: t
     first, second = paired(a, b)
     if not first.keys:
         return None
-    seeds = max(a.seeds, b.seeds)
-    compared = compare_paired(first.values, second.values, first.videos, strata=first.strata, seeds=seeds)
+    compared = compare_paired(first.values, second.values, first.videos, strata=first.strata)
     return Pair(group=group, a=name_a, b=name_b, compared=compared, is_over_types=first.strata is not None)
 
 

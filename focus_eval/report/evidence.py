@@ -230,7 +230,7 @@ def _gained_less_unchanged(
     if p_value is None:
         return []
     compared = statistics.PairedComparison(
-        difference=difference, better_a=0, better_b=0, p_value=p_value, is_exact=False, mcnemar=None, detectable=None
+        difference=difference, better_a=0, better_b=0, p_value=p_value, is_exact=False, detectable=None
     )
     return [WithinQuestion(change=GAINED_LESS_UNCHANGED, accuracy_a=None, accuracy_b=None, compared=compared)]
 

@@ -28,14 +28,12 @@ class QuestionMeans:
         values: mean over the question's seeds, shape `(n,)`.
         videos: (benchmark, video): two benchmarks may use the same names.
         types: the question types that the benchmark's accuracy is the mean over, "" where it is not.
-        seeds: largest number of seeds of any question.
     """
 
     keys: tuple[Key, ...]
     values: FloatArray
     videos: tuple[Key, ...]
     types: tuple[str, ...]
-    seeds: int
 
     @property
     def strata(self) -> tuple[str, ...] | None:
@@ -49,7 +47,6 @@ class QuestionMeans:
             self.values[places],
             tuple(self.videos[i] for i in places),
             tuple(self.types[i] for i in places),
-            self.seeds,
         )
 
 
@@ -79,7 +76,6 @@ def question_means(part: pd.DataFrame, column: str) -> QuestionMeans:
         np.asarray(sums / counts, dtype=np.float64),
         tuple(videos[row] for row in first_rows),
         tuple(types[row] for row in first_rows),
-        int(counts.max(initial=0)),
     )
 
 

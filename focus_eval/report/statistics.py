@@ -312,29 +312,23 @@ def _shrunk_ends(value: float, parts: _VideoParts) -> tuple[float, float]:
     return min(low, value), max(high, value)
 
 
-# Up to this many disagreements McNemar's test is the exact binomial one.
-MCNEMAR_EXACT_UP_TO = 25
-
-
 @dataclass(frozen=True, kw_only=True)
 class PairedComparison(Tested):
     """Two samplers on the same questions: the tested mean of `b - a`.
 
     Args:
         better_a, better_b: number of questions on which a, or b, has the higher score.
-        mcnemar: McNemar's p-value; None if a score is neither 0 nor 1, or is a mean over seeds.
         detectable: smallest difference detected with 80 % power; None if nothing varies or there is no interval.
     """
 
     p_value: float
     better_a: int
     better_b: int
-    mcnemar: float | None
     detectable: float | None
 
 
 def compare_paired(
-    a: ArrayLike, b: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None, seeds: int = 1
+    a: ArrayLike, b: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None
 ) -> PairedComparison:
     """Return the tested mean of `b - a`, for two samplers' scores on the same questions.
 
@@ -342,7 +336,6 @@ def compare_paired(
         a, b: score per question in [0, 1], the mean over its seeds, shape `(n,)`, in the same order.
         videos: the video of each question, shape `(n,)`.
         strata: as in `mean_estimate`.
-        seeds: number of seeds that the scores are means over; McNemar's test needs a single one.
 
     Raises:
         InvalidInput: different numbers of scores, or scores outside [0, 1].
@@ -357,7 +350,6 @@ def compare_paired(
     sums, shares = _parts_of_difference(differences, videos, strata)
     p_value, is_exact = sign_flip_p(sums, weights=shares)
     better_a, better_b = int((differences < -1e-12).sum()), int((differences > 1e-12).sum())
-    is_right_or_wrong = seeds == 1 and bool(((all_scores == 0) | (all_scores == 1)).all())
     difference = difference_estimate(differences, videos, strata=strata)
     return PairedComparison(
         difference=difference,
@@ -365,25 +357,8 @@ def compare_paired(
         better_b=better_b,
         p_value=p_value,
         is_exact=is_exact,
-        mcnemar=mcnemar_p(better_a, better_b) if is_right_or_wrong else None,
         detectable=None if difference.low is None else detectable_difference(differences, videos, strata=strata),
     )
-
-
-def mcnemar_p(only_a: int, only_b: int) -> float:
-    """Return McNemar's two-sided p-value from the numbers of questions that only one sampler has right.
-
-    The test is the exact binomial one up to 25 disagreements, else chi-square with continuity correction. It treats
-    questions as independent, which those about one video are not.
-    """
-    n = only_a + only_b
-    if n == 0:
-        return 1.0
-    from scipy.special import bdtr, chdtrc
-
-    if n <= MCNEMAR_EXACT_UP_TO:
-        return min(1.0, 2 * float(bdtr(min(only_a, only_b), n, 0.5)))
-    return float(chdtrc(1, (abs(only_a - only_b) - 1) ** 2 / n))
 
 
 def holm(p_values: Sequence[float]) -> FloatArray:

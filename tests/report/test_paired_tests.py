@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from math import comb
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from focus_eval.report.statistics import (
     compare_paired,
     detectable_difference,
     holm,
-    mcnemar_p,
     video_sums,
 )
 from support.independent_formulas import sign_flip_p as counted_out
@@ -87,7 +85,7 @@ def test_the_test_does_not_depend_on_order_nor_on_which_sampler_is_named_first()
 
 def test_no_difference_is_no_evidence_and_says_little_of_six_videos():
     compared = compare_paired([1, 0, 1] * 4, [1, 0, 1] * 4, np.repeat(np.arange(6), 2))
-    assert (compared.p_value, compared.mcnemar, compared.detectable) == (1.0, 1.0, None)
+    assert (compared.p_value, compared.detectable) == (1.0, None)
     # None of six differ: at most 45.9 % of all do (1 - .025 ** (1 / 6)).
     assert (compared.difference.value, compared.difference.low) == (0.0, pytest.approx(-0.459, abs=1e-3))
 
@@ -97,29 +95,7 @@ def test_partial_credit_is_not_cut_at_one_half():
     compared = compare_paired([0.6] * 30, [0.69] * 30, range(30))
     assert compared.difference.value == pytest.approx(0.09)
     assert compared.p_value < 0.001
-    assert compared.mcnemar is None
     assert (compared.better_a, compared.better_b) == (0, 30)
-
-
-def test_mcnemar_stands_only_beside_single_answers_that_are_right_or_wrong():
-    a, b, videos = [1, 0, 0, 1], [1, 1, 1, 0], list("abcd")
-    assert compare_paired(a, b, videos).mcnemar == mcnemar_p(1, 2)
-    assert compare_paired(a, b, videos, seeds=2).mcnemar is None
-    assert compare_paired([0.5, 0, 0, 1], b, videos).mcnemar is None
-
-
-def test_exact_mcnemar_is_the_two_sided_binomial():
-    # 3 against 9: twice the chance of at most 3 heads in 12 throws, (1 + 12 + 66 + 220) / 4096.
-    by_hand = 2 * sum(comb(12, i) for i in range(4)) / 2**12
-    assert mcnemar_p(3, 9) == pytest.approx(by_hand)
-    assert by_hand == pytest.approx(0.14599609375)
-
-
-def test_many_disagreements_use_the_corrected_chi_square():
-    from scipy.stats import chi2
-
-    # (|40 - 20| - 1)^2 / 60 = 361 / 60.
-    assert mcnemar_p(40, 20) == pytest.approx(chi2.sf(361 / 60, 1))
 
 
 def test_questions_are_counted_by_which_sampler_is_better():
