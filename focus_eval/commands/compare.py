@@ -291,21 +291,16 @@ def simulation_sections(
 
 
 def _details(config: SimulationConfig, out: Path, frame: pd.DataFrame) -> list[Section]:
-    """Return the measures of events, pulls off a recorded grid, and the timelines, where there are any."""
-    from focus_eval.report.events import event_table, with_events
-    from focus_eval.report.lab import off_grid_lines, read_traces
+    """Return the pulls off a recorded grid, and the timelines, where there are any."""
+    from focus_eval.report.lab import off_grid_lines
     from focus_eval.report.run import load_run
 
-    run = load_run(out)
     sections: list[Section] = []
-    off_grid = off_grid_lines(run)
+    off_grid = off_grid_lines(load_run(out))
     for line in off_grid:
         print_folded(line)
     if off_grid:
         sections.append(("Pulls off the recorded grid", list(off_grid)))
-    met = with_events(frame, run, read_traces(out))
-    if len(met):
-        sections.append(("Events", [event_table(met)]))
     return sections + _timelines(frame, config)
 
 

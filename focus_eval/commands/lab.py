@@ -20,8 +20,6 @@ from focus_eval.core.options import parse_assignments
 from focus_eval.core.resources import resource_path
 
 if TYPE_CHECKING:
-    from focus_eval.report.run import Run
-    from focus_eval.report.table import Table
     from focus_eval.samplers.contract import CheckResult
     from focus_eval.simulation.running import SimulationConfig
 
@@ -161,12 +159,13 @@ def run_with_progress(loaded: SimulationConfig, folder: Path, *, limit: int | No
 
 def show_simulation(folder: Path, *, baseline: str) -> list[Path]:
     """Print the tables of a simulation, write them and the figures beside its rows, and return what was written."""
-    from focus_eval.report.lab import off_grid_lines
+    from focus_eval.report.lab import differences_by_length, lab_frame, off_grid_lines, recall_overview, save_frontiers
     from focus_eval.report.run import load_run
 
     run = load_run(folder)
-    tables = simulation_tables(run, folder, baseline)
-    for table in tables[:2]:
+    frame = lab_frame(run)
+    tables = [recall_overview(frame), differences_by_length(frame, baseline)]
+    for table in tables:
         print_table(table)
     for line in off_grid_lines(run):
         print_folded(line)
@@ -176,32 +175,4 @@ def show_simulation(folder: Path, *, baseline: str) -> list[Path]:
     for table in tables:
         written.append(folder / f"simulation-{table.name}.csv")
         write_table([table], written[-1])
-    return [*written, *_figures(run, folder)]
-
-
-def simulation_tables(run: Run, folder: Path, baseline: str) -> list[Table]:
-    """Return recall, its differences to the baseline by length of the video, and by length and height of events."""
-    from focus_eval.report import lab
-    from focus_eval.report.events import event_table, with_events
-
-    frame, traces = lab.lab_frame(run), lab.read_traces(folder)
-    met = with_events(frame, run, traces)
-    events = [event_table(met)] if len(met) else []
-    by_event = lab.differences_by_event(frame, traces, baseline)
-    return [lab.recall_overview(frame), lab.differences_by_length(frame, baseline), *events, *by_event]
-
-
-def _figures(run: Run, folder: Path) -> list[Path]:
-    from focus_eval.report.figures import save_figure
-    from focus_eval.report.lab import draw_against, lab_frame, read_traces, save_frontiers
-
-    frame = lab_frame(run)
-    written = save_frontiers(frame, folder / "figures")
-    frame = frame.merge(read_traces(folder), on=["benchmark", "question_id"], how="left")
-    frame["minutes"] = frame["seconds"] / 60
-    figure = draw_against(frame, "minutes", (1, 3, 10, 20, 60, 180, 600), label="Length (min)")
-    written += save_figure(figure, folder / "figures" / "by_length.pdf")
-    if "event_seconds" in frame:
-        figure = draw_against(frame, "event_seconds", (0.5, 1, 2, 4, 8), label="Mean length of events (s)")
-        written += save_figure(figure, folder / "figures" / "by_event_length.pdf")
-    return written
+    return [*written, *save_frontiers(frame, folder / "figures")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,6 @@ WITHIN_NEAR = f"within {NEAR_SECONDS:g} s"
 _KEYS = ["benchmark", "k"]
 # Costs no further apart than this share count as equal.
 EQUAL = 0.02
-_Split = Callable[[pd.DataFrame], pd.Series]
 
 
 def read_traces(folder: Path) -> pd.DataFrame:
@@ -157,32 +156,6 @@ def off_grid_lines(run: Run) -> list[str]:
         texts = ", ".join(f"{name} {n:,} of {of[name]:,}" for name, n in sorted(off.items()) if n)
         lines += [f"{kind} between recorded frames, which took the relevance of the nearest: {texts}."] if texts else []
     return lines
-
-
-def differences_by_length(frame: pd.DataFrame, baseline: str) -> Table:
-    """Return paired differences of near recall to `baseline`, over all questions and by length."""
-    buckets = in_order(frame["bucket"])
-    return _differences(frame, baseline, lambda part: part["bucket"], buckets, name="by_length", title="by length")
-
-
-def differences_by_event(frame: pd.DataFrame, traces: pd.DataFrame, baseline: str) -> list[Table]:
-    """Return tables of near recall differences to `baseline` by length and by height of events; [] if not known."""
-    if "strength" not in traces:
-        return []
-    frame = frame.merge(traces, on=["benchmark", "question_id"], how="left", validate="many_to_one")
-    lengths = ("< 1 s", "1-2 s", "2-4 s", "4-8 s", "8-30 s", "30-100 s", "100-300 s", "> 300 s")
-    heights, edges = ("< 1", "1-2", "2-3", "> 3"), (1, 2, 4, 8, 30, 100, 300)
-    present_lengths = set(_binned(frame["event_seconds"], edges, lengths))
-    by_length = _differences(
-        frame, baseline, lambda part: _binned(part["event_seconds"], edges, lengths),
-        [name for name in lengths if name in present_lengths],
-        name="by_event_length", title="by mean length of the events",
-    )  # fmt: skip
-    by_height = _differences(
-        frame, baseline, lambda part: _binned(part["strength"], (1, 2, 3), heights), heights,
-        name="by_strength", title="by height of the events (standard deviations)",
-    )  # fmt: skip
-    return [by_length, by_height]
 
 
 def demo_tables(run: Run, baseline: str) -> list[Table]:
@@ -313,28 +286,26 @@ def baseline_label(frame: pd.DataFrame, baseline: str) -> str:
     return str(min(labels))
 
 
-def _differences(
-    frame: pd.DataFrame, baseline: str, split: _Split, names: Sequence[str], *, name: str, title: str
-) -> Table:
-    base = baseline_label(frame, baseline)
+def differences_by_length(frame: pd.DataFrame, baseline: str) -> Table:
+    """Return paired differences of near recall to `baseline`, over all questions and by length."""
+    base, names = baseline_label(frame, baseline), in_order(frame["bucket"])
     lines: list[tuple[tuple[str, ...], Cells]] = []
     for (benchmark, k), part in _groups(frame, _KEYS):
-        kind = split(part)
         for label in sorted(set(part["label"]) - {base}, key=sampler_order):
             pair = paired_by_question(part, base, label)
             if not pair[0].keys:
                 continue
             cells: Cells = {"all (points)": _compared(*pair)}
             for column in names:
-                first, second = paired_by_question(part[kind == column], base, label)
+                first, second = paired_by_question(part[part["bucket"] == column], base, label)
                 if first.keys:
                     estimate = statistics.difference_estimate(second.values - first.values, first.videos)
                     cells[column] = Value.of(estimate, is_difference=True)
             lines.append(((benchmark, str(k), label), cells))
     return difference_table(
         lines,
-        name=name,
-        title=f"Evidence recall difference to {base} {WITHIN_NEAR}, {title}",
+        name="by_length",
+        title=f"Evidence recall difference to {base} {WITHIN_NEAR}, by length",
         key_titles=("Benchmark", "K", "Sampler"),
         columns=("all (points)", "p (Holm)", *names),
         notes=(
@@ -370,16 +341,6 @@ def _equal_costs(part: pd.DataFrame, base: str, labels: Sequence[str]) -> list[s
         equal = [label for label in labels if label != base and abs(costs[label] - costs[base]) < EQUAL * costs[base]]
         parts.append(f"in {title.removesuffix(' (%)')} {', '.join(equal) or 'none'}")
     return [f"Cost within {100 * EQUAL:g} % of {base}: {'; '.join(parts)}."]
-
-
-def _binned(values: pd.Series, edges: Sequence[float], names: Sequence[str]) -> pd.Series:
-    """Return the name of the bin of each value; `names` has one more than `edges`."""
-    bins = np.array(names)[np.searchsorted(edges, values.to_numpy(), side="right")]
-    return pd.Series(bins, values.index)
-
-
-# A series whose label has one of these is a budget of the frontier, not a sampler of its own.
-BUDGETS = "every_seconds=|clip_seconds=|share="
 
 
 def save_frontiers(frame: pd.DataFrame, folder: Path, *, replayed: pd.DataFrame | None = None) -> list[Path]:
@@ -434,25 +395,6 @@ def _draw_budgets(
         drawn = {**style.hollow, "ms": 3} if hollow else {**style.filled, "ms": 4, "label": str(sampler)}
         axes.plot(spent, recall, **drawn, lw=lw)
     return costs
-
-
-def draw_against(frame: pd.DataFrame, column: str, edges: Sequence[float], *, label: str) -> Figure:
-    """Return near recall against `column` in bins between `edges`, one panel per K, without budget variants."""
-    default_rows = frame[~frame["label"].str.contains(BUDGETS)]
-    ks = sorted(set(default_rows["k"]))
-    with figure_style():
-        figure, panels = _panels(len(ks))
-        styles = styles_of(sorted(set(default_rows["label"])))
-        middles = np.sqrt(np.asarray(edges[:-1]) * np.asarray(edges[1:]))
-        for axes, k in zip(panels, ks, strict=True):
-            for sampler, rows in default_rows[default_rows["k"] == k].groupby("label"):
-                bins = pd.cut(rows[column], list(edges), labels=middles, include_lowest=True)
-                recalls = 100 * rows.groupby(bins, observed=True)[RECALL].mean()
-                style = styles[str(sampler)]
-                axes.plot(recalls.index.astype(float), recalls, **style.filled, ms=4, lw=1, label=str(sampler))
-            axes.set(xlabel=label, title=f"K = {k}", xscale="log")
-        _finish(figure, panels)
-        return figure
 
 
 def _panels(n: int) -> tuple[Figure, list[Axes]]:

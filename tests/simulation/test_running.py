@@ -15,7 +15,6 @@ from focus_eval.cli import app
 from focus_eval.commands.compare import simulation_sections
 from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.report.lab import (
-    differences_by_event,
     differences_by_length,
     lab_frame,
     off_grid_lines,
@@ -198,12 +197,10 @@ def test_a_row_without_its_pulls_is_the_row_with_them(ran):
         assert row.pulled_frames == []
 
 
-def test_differences_are_paired_with_the_baseline_by_length_and_event(ran):
+def test_differences_are_paired_with_the_baseline_by_length(ran):
     frame = lab_frame(load_run(ran))
     table = differences_by_length(frame, "focus")
     assert {row.keys[2] for row in table.rows} == set(frame["label"]) - {"focus"}
-    lengths, heights = differences_by_event(frame, read_traces(ran), "focus")
-    assert len(lengths.rows) == len(heights.rows) == len(table.rows)
     with pytest.raises(InvalidInput, match="the baseline 'mdp3' is none of"):
         differences_by_length(frame, "mdp3")
 
