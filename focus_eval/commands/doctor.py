@@ -23,10 +23,6 @@ GIGABYTE = 1e9
 
 def doctor(
     store: Annotated[Path | None, typer.Option(help="Also show the size of this store.")] = None,
-    videos: Annotated[Path | None, typer.Option(help="Also count the verified videos of this folder.")] = None,
-    run: Annotated[
-        Path | None, typer.Option(help="Also say what the scan encoders of this run cost, and whether they tell.")
-    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Show versions, devices, decoders, extras and weights.
@@ -40,8 +36,6 @@ def doctor(
         "extras": extras(),
         "checkpoints": checkpoints(),
         "folders": folders(store),
-        **({"videos": verified_videos(videos)} if videos is not None else {}),
-        **({"scan encoders": scan_encoders(run)} if run is not None else {}),
     }
     if as_json:
         print(json.dumps(facts, indent=2))
@@ -137,37 +131,6 @@ def folders(store: Path | None) -> dict[str, str]:
         size = sum(file.stat().st_size for file in files) / GIGABYTE
         text_by_folder["store"] = f"{store}, {f'{size:.3f} GB' if files else 'does not exist yet'}, {_free(store)}"
     return text_by_folder
-
-
-def verified_videos(folder: Path) -> dict[str, str]:
-    """Return how many videos of a folder are verified, by the folder that they lie in."""
-    from focus_eval.video.manifest_writer import video_files
-    from focus_eval.video.verdicts import count_verified
-
-    by_folder: dict[Path, list[Path]] = {}
-    for path in video_files(folder):
-        by_folder.setdefault(path.parent, []).append(path)
-    return {str(parent): count_verified(paths) for parent, paths in by_folder.items()}
-
-
-def scan_encoders(folder: Path) -> dict[str, str]:
-    """Return cost per frame and correlation with the main encoder of each scan encoder of a run."""
-    from focus_eval.report.cost import unit_costs
-    from focus_eval.report.measures import scan_correlations
-    from focus_eval.report.run import load_run
-
-    run = load_run(folder)
-    costs = {
-        scan_encoder: unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost"))[1]
-        for row in run.variants
-        if (scan_encoder := row.options.get("scan_encoder") or row.scan_encoder)
-    }
-    correlation_by_encoder = scan_correlations(run.selection_frame)
-    return {
-        scan_encoder: f"a frame costs {cost:.3g} of a forward; correlation with the main encoder "
-        + (f"{correlation_by_encoder[scan_encoder]:.2f}" if scan_encoder in correlation_by_encoder else "not measured")
-        for scan_encoder, cost in costs.items()
-    }
 
 
 def _print_tables(facts: dict[str, Any]) -> None:
