@@ -11,7 +11,6 @@ import typer
 
 from focus_eval.commands.console import DemoOption, MinutesOption, print_folded, print_table
 from focus_eval.commands.registry import AnnotationsOption, RatesOption, RegistryOption, annotation_of
-from focus_eval.core.errors import printable
 
 if TYPE_CHECKING:
     from focus_eval.registry.cards import Card
@@ -40,23 +39,20 @@ def submit(
     """Make a registry folder of a sampler or selections.
 
     A sampler is checked, gets a verdict on simulated videos of a seed drawn now, and runs in the quick demo. Selections
-    are audited and measured on annotated evidence. Nothing is written where anything fails.
+    are measured on annotated evidence. Nothing is written where anything fails.
     """
     from focus_eval.core.resources import resource_path
     from focus_eval.registry.cards import read_registry
     from focus_eval.registry.replayed import Material
-    from focus_eval.registry.submission import findings_of, submission
+    from focus_eval.registry.submission import submission
 
     material = Material(Path(card).parent, dict(annotation_of(text) for text in annotations), rates)
     registered_cards = read_registry(place or resource_path("registry"))
     with submission(card, sampler, out, material, registered_cards) as new_card:
         figures = _figures(new_card, material)
-        findings = findings_of(new_card, material)
-        for line in findings:
-            print_folded(printable(line))
         if new_card.sampler:
             _verdict(new_card, videos=videos, minutes=minutes, demo=demo, seed=seed)
-        _write_page(new_card, figures, findings)
+        _write_page(new_card, figures)
     typer.echo(str(out / new_card.name))
 
 
@@ -96,14 +92,12 @@ def _verdict(card: Card, **options: Any) -> None:
         shutil.copyfile(Path(work) / "compare.html", card.folder / "verdict.html")
 
 
-def _write_page(card: Card, figures: list[Figure], findings: list[str]) -> None:
-    """Write the folder's own page: what the sampler is, its verdict, its figures, and what audit found."""
+def _write_page(card: Card, figures: list[Figure]) -> None:
+    """Write the folder's own page: what the sampler is, its verdict and its figures."""
     from focus_eval.registry.site import Section, card_lines, leaderboards, write_page
 
     sections: list[Section] = [(card.title, card_lines(card))]
     if card.sampler:
         sections.append(("Verdict", [{"verdict.html": "On simulated videos, and in the quick demo"}]))
     sections += [(table.title, [table]) for table in leaderboards(figures, {card.name: card})]
-    if card.selections:
-        sections.append(("Audit", findings or ["No findings."]))
     write_page(card.folder / "index.html", card.title, sections)

@@ -12,16 +12,12 @@ from typing import Any
 
 import yaml
 
-from focus_eval.benchmarks.registry import read_rates, stated_rates
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import parse_named
 from focus_eval.imports import load_selections
-from focus_eval.imports.rows import write_parquet
 from focus_eval.matrix.config import check, load_yaml
 from focus_eval.registry.cards import CARD_FILE, Card, PublishedFile, file_digest, read_card
 from focus_eval.registry.replayed import Material
-from focus_eval.report.audit import audit, series_of
-from focus_eval.report.reading import ReadingOptions, read_runs
 from focus_eval.samplers.registry import make_sampler, sampler_name
 
 
@@ -31,8 +27,8 @@ def submission(
 ) -> Iterator[Card]:
     """Make the folder of a submission; it appears below `out` only if the block ends without an error.
 
-    Selections are checked against the benchmark's questions, if its annotation is given, and written as Parquet; all
-    files get their SHA-256.
+    Selections are checked against the benchmark's questions, if its annotation is given. The card gets the SHA-256 of
+    all files.
 
     Args:
         card_file: the author's card; files that it names lie in its folder.
@@ -65,20 +61,6 @@ def submission(
         _refuse_taken(finished, registered_cards)
         yield finished
         folder.rename(out / name)
-
-
-def findings_of(card: Card, material: Material) -> list[str]:
-    """Return the findings of `audit` on the card's selections, a line each."""
-    lines: list[str] = []
-    for item in card.selections:
-        options = ReadingOptions()
-        if item.benchmark in material.annotations:
-            questions = material.questions(item.benchmark)
-            rates = stated_rates(questions) or (read_rates(material.rates) if material.rates else {})
-            options = ReadingOptions(questions=questions, rates=rates)
-        runs, _ = read_runs([card.folder / item.file], options)
-        lines += map(str, audit(series_of(runs, options.questions or ())))
-    return lines
 
 
 def _with_sampler(document: dict[str, Any], sampler: str) -> dict[str, Any]:
@@ -118,32 +100,19 @@ def _stored_file(item: PublishedFile, kind: str, card_folder: Path, folder: Path
         raise InvalidInput(f"{source}: no such file; the card names it below its own folder")
     if item.sha256 and file_digest(source) != item.sha256:
         raise InvalidInput(f"{source}: sha256 is {file_digest(source)}, the card has {item.sha256!r}")
-    target = folder / kind / source.name.removesuffix(".gz")
-    target.parent.mkdir(exist_ok=True)
-    changed: dict[str, Any] = {}
-    if kind == "selections" and not item.model:
-        # Without the annotation nothing is known of the questions; the registry checks them when it measures.
-        is_annotated = item.benchmark in material.annotations
-        questions, fps, _ = material.ground(item.benchmark) if is_annotated else (None, None, None)
+    target = folder / kind / source.name
+    if target.exists():
+        raise InvalidInput(f"{target.name}: two files of the card would have this name; rename one")
+    if kind == "selections" and item.benchmark in material.annotations:
+        questions, fps, _ = material.ground(item.benchmark)
         loaded = load_selections(source, format=item.format, questions=questions, fps=fps)
         most_keyframes = max(selection.n_keyframes for selection in loaded.values())
         if most_keyframes > item.k:
             raise InvalidInput(f"{source}: a question has {most_keyframes} frames, the card says K = {item.k}")
-        target = target.with_suffix(".parquet")
-        _refuse_duplicate(target)
-        write_parquet(loaded, target)
-        changed["format"] = "auto"
-    else:  # with answers: kept as it is
-        target = target.with_name(source.name)
-        _refuse_duplicate(target)
-        shutil.copyfile(source, target)
-    changed |= {"file": target.relative_to(folder).as_posix(), "sha256": file_digest(target)}
+    target.parent.mkdir(exist_ok=True)
+    shutil.copyfile(source, target)
+    changed = {"file": target.relative_to(folder).as_posix(), "sha256": file_digest(target)}
     return {**item.model_dump(mode="json", exclude_defaults=True), **changed}
-
-
-def _refuse_duplicate(target: Path) -> None:
-    if target.exists():
-        raise InvalidInput(f"{target.name}: two files of the card would have this name; rename one")
 
 
 def _refuse_taken(card: Card, registered_cards: Mapping[str, Card]) -> None:
