@@ -52,7 +52,6 @@ class Encoder:
         reads_frames: True if relevance comes from pixels.
         stores_embeddings: True if `embed` gives a float32 array `(n, d)` small enough to keep on disk; otherwise only
             relevance is stored.
-        embedding_size: d if it is the same for all options; 0 otherwise.
         embeds_independently: True if a frame gets the same bits in any batch; equal frames are then embedded once.
 
     Attributes:
@@ -73,7 +72,6 @@ class Encoder:
     checkpoints: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     reads_frames: ClassVar[bool] = True
     stores_embeddings: ClassVar[bool] = False
-    embedding_size: ClassVar[int] = 0
     embeds_independently: ClassVar[bool] = False
 
     revision: str = ""

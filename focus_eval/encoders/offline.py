@@ -128,7 +128,6 @@ class OfflineScorer(Encoder):
     extra: ClassVar[str] = "offline"
     needs_gpu: ClassVar[bool] = False
     stores_embeddings: ClassVar[bool] = True
-    embedding_size: ClassVar[int] = 384
     embeds_independently: ClassVar[bool] = True
 
     def __init__(self, *, n_classes: int = 10, centred: bool = True, size: int = FULL_SIZE) -> None:

@@ -386,7 +386,8 @@ class LogImport:
 
     def _answer(self, scored: ScoredRecord, selection: SelectionRow, names: CellNames) -> AnswerRow:
         question, verdict = scored.question, scored.verdict
-        n_fed = self.k if scored.fed_frames is None else len(scored.fed_frames)
+        shown_frames = selection.keyframes if scored.fed_frames is None else scored.fed_frames
+        n_fed = None if shown_frames is None else len(shown_frames)
         is_frames = scored.fed_frames is not None and self.options.unit == "frames"
         right = question.answer or (verdict.right if verdict is not None else None) or scored.record.target
         return answer_row(

@@ -319,7 +319,7 @@ def _answer_line(row: AnswerRow) -> dict[str, Any]:
         "fallback": row.fallback,
         "frames_asked": row.frames_asked,
         "frames_fed": row.frames_fed,
-        "is_below_k": row.error is None and row.frames_fed < row.frames_asked,
+        "is_below_k": row.error is None and row.frames_fed is not None and row.frames_fed < row.frames_asked,
         "generate_seconds": row.seconds.get("generate", 0.0),
         "answer_device": row.device,
     }

@@ -189,7 +189,8 @@ class AnswerRow:
 
     Args:
         cell_id: hash over all that can change the answer (selection, model and revision, policies, prompt).
-        frames_asked, frames_chosen, frames_fed: k; keyframes of the selection; frames that reached the model.
+        frames_asked, frames_chosen, frames_fed: k; keyframes of the selection; frames that reached the model; the last
+            two are None where a log does not say.
         fallback: why other frames than the chosen ones were fed (`frame_policy: aks`, a black frame), else None.
         answer: the model's text, verbatim.
         parsed: the option letter or value read from it; None where none could be read.
@@ -210,8 +211,8 @@ class AnswerRow:
     model: str
     bucket: str
     frames_asked: int
-    frames_chosen: int
-    frames_fed: int
+    frames_chosen: int | None
+    frames_fed: int | None
     fed_frames: list[int] = field(default_factory=list)
     fallback: str | None = None
     answer: str | None = None

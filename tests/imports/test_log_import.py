@@ -59,9 +59,11 @@ def test_frames_are_never_guessed(tmp_path):
     write_log(tmp_path / "mine", [line(0), line(1)])
     output = run_import(tmp_path / "mine", tmp_path / "run")
     assert "no --frames-field is named for 2: not known" in output
-    _, selections, _ = rows_of(tmp_path / "run")
+    run, selections, answers = rows_of(tmp_path / "run")
     row = selections["0"]
     assert (row.keyframes, row.times_seconds, row.n_frames, row.fps) == (None, None, None, None)
+    assert (answers["0"].frames_chosen, answers["0"].frames_fed) == (None, None)
+    assert not run.answer_frame["is_below_k"].any()
 
 
 def test_frames_without_rates_have_no_times_and_no_recall(tmp_path):

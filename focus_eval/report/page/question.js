@@ -92,7 +92,7 @@ function seriesSection(i, detail, one, withTimeline) {
 
 function costs(data) {
   const parts = [`${data.frames.length} of ${data.k} frames`];
-  if (data.fed !== undefined && data.fed !== data.frames.length) parts.push(`${data.fed} fed`);
+  if (data.fed != null && data.fed !== data.frames.length) parts.push(`${data.fed} fed`);
   if (data.pulls) parts.push(`${data.pulls.toLocaleString("en")} scored (${((100 * data.pulls) / Math.max(1, data.of)).toFixed(1)} %)`);
   if (data.fallback) parts.push(`fallback: ${data.fallback}`);
   return parts.join(" · ");
