@@ -120,21 +120,6 @@ def save_qwen_successor(folder: Path, kind: str, seed: int = 0) -> Path:
     return folder
 
 
-def write_tiny_qwen3_vl(folder: Path, *, seed: int = 0) -> Path:
-    """Write a Qwen3-VL with tokens for "yes" and "no", whose weights are wide enough that frames and texts differ."""
-    from safetensors.torch import load_file, save_file
-    from transformers import AutoTokenizer
-
-    save_qwen_successor(folder, "qwen3", seed)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.add_tokens(["yes", "no"])
-    tokenizer.save_pretrained(folder)
-    weights = load_file(folder / "model.safetensors")
-    wide = {name: value * (6.0 if value.ndim > 1 else 1.0) for name, value in weights.items()}
-    save_file(wide, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
-
-
 def save_llava_onevision(folder: Path, seed: int = 0) -> Path:
     """Write a LLaVA-OneVision."""
     import torch

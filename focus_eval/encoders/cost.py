@@ -76,27 +76,6 @@ def blip_gmacs(config: Any, n_tokens: int) -> dict[str, float]:
     )
 
 
-def qwen3_vl_gmacs(config: Any, image_tokens: int, n_tokens: int) -> dict[str, float]:
-    """Return the cost of Qwen3-VL: "image" tower, and "fusion", the language model over `n_tokens`, image included.
-
-    Square blocks of patches become one token each. The outputs of `deepstack` layers of the tower pass through mergers
-    of their own and are counted too.
-
-    Args:
-        config: a `Qwen3VLConfig`.
-    """
-    vision, text = config.vision_config, config.text_config
-    block = vision.spatial_merge_size**2
-    patches, wide = image_tokens * block, vision.hidden_size * block
-    tower = patches * vision.in_channels * vision.temporal_patch_size * vision.patch_size**2 * vision.hidden_size
-    tower += vision.depth * _layer(patches, vision.hidden_size, vision.intermediate_size)
-    tower += (1 + len(vision.deepstack_visual_indexes)) * image_tokens * wide * (wide + vision.out_hidden_size)
-    heads, shared = text.num_attention_heads * text.head_dim, text.num_key_value_heads * text.head_dim
-    layer = 2 * n_tokens * text.hidden_size * (heads + shared) + 2 * n_tokens**2 * heads
-    layer += 3 * n_tokens * text.hidden_size * text.intermediate_size
-    return _in_gmacs(image=tower, fusion=text.num_hidden_layers * layer)
-
-
 def _in_gmacs(**macs: float) -> dict[str, float]:
     return {name: value / 1e9 for name, value in macs.items()}
 

@@ -32,7 +32,6 @@ from support.random_weights import (
     write_tiny_siglip,
     write_tiny_siglip2,
 )
-from support.tiny_transformers import write_tiny_qwen3_vl
 
 QUERIES = [
     "a cat",
@@ -92,8 +91,6 @@ SCORERS = {
     "siglip2 naflex": Case(_tiny("siglip2", write_tiny_naflex), tolerance=1e-5),
     "metaclip2": Case(_tiny("metaclip2", write_tiny_metaclip2), tolerance=1e-5),
     "aimv2": Case(_tiny("aimv2", write_tiny_aimv2), tolerance=1e-5),
-    "qwen3_vl_embedding": Case(_tiny("qwen3_vl_embedding", write_tiny_qwen3_vl), tolerance=1e-5),
-    "qwen3_vl_reranker": Case(_tiny("qwen3_vl_reranker", write_tiny_qwen3_vl), tolerance=1e-5),
     "open_clip": Case(_tiny("open_clip", write_tiny_open_clip), tolerance=1e-5),
     "vlm": Case(lambda _: make_encoder("vlm", **VLM), tolerance=0.0, paid_for="fusion", options=VLM),
 }
