@@ -31,7 +31,7 @@ def predict(
     format: FormatsOption = [],  # noqa: B006
     family: Annotated[
         list[str],
-        typer.Option(metavar="NAME=PATTERN", help="Runs of one method; repeatable. [default: a family per sampler]"),
+        typer.Option(metavar="NAME=PATTERN", help="Runs of one method; repeatable. Without it there is no interval."),
     ] = [],  # noqa: B006
     benchmark: BenchmarkOption = "longvideobench",
     allow_missing: AllowMissing = False,

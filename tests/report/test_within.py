@@ -278,6 +278,30 @@ def test_an_error_needs_three_families_and_a_pattern_that_fits():
         named_families(answers, {"x": "z*"})
 
 
+@pytest.mark.parametrize("n_families", [3, 6])
+def test_the_interval_of_a_prediction_covers_a_family_that_differs_like_those_of_the_logs(n_families):
+    rng, repeats, covered = np.random.default_rng(6), 200, 0
+    logged = lines_of({f"f{number}": [0.3, 0.6] for number in range(n_families)})
+    logged = logged.assign(**{name: rng.random(len(logged)) for name in ("recall@2", "near_frames", "nearness")})
+    names = list(dict.fromkeys(logged["family"]))
+    for _ in range(repeats):
+        shift = dict(zip(names, 0.03 * rng.normal(size=n_families), strict=True))
+        answers = logged.assign(score=0.5 + logged["family"].map(shift) + 0.1 * logged["recall@2"])
+        selection = answers[answers["run"] == "f00"]
+        accuracy = 0.5 + 0.03 * rng.normal() + 0.1 * selection["recall@2"].mean()
+        prediction = predict(answers, selection, prediction_errors(answers)[0])
+        covered += prediction.low <= accuracy <= prediction.high
+    # t with 20 more degrees of freedom covers 84 and 90 %; with one more, 90 and 92.5.
+    assert 0.925 < covered / repeats < 0.98
+
+
+def test_a_prediction_has_no_interval_without_three_named_families():
+    answers = lines_of({"a": [0.2, 0.3], "b": [0.5]})
+    selection = answers[answers["run"] == "b0"]
+    prediction = predict(answers, selection, None)
+    assert (prediction.value, prediction.low) == (pytest.approx(selection["score"].mean()), None)
+
+
 def test_only_questions_of_every_run_enter_a_prediction():
     answers = lines_of({"a": [0.2], "b": [0.4]})
     lacking = answers[~((answers["run"] == "a0") & (answers["question_id"] == "q3"))]
@@ -323,15 +347,20 @@ def test_evidence_compares_each_question_with_itself_over_several_runs(imported)
 def test_predict_gives_an_interval_and_refuses_what_the_logs_do_not_cover(shared, imported):
     logs = [item for folder in imported for item in ("--logs", folder)]
     arguments = [*logs, *annotated(shared), "--min-seconds", "180"]
+    families = [word for name in ("uniform", "aks", "scenes") for word in ("--family", f"{name}=*{name}*")]
     file = shared("data/field/selections/aks_lvb_blip_32_yunseok.json.gz")
-    output = called("predict", f"BLIP={file}", *arguments)
+    output = called("predict", f"BLIP={file}", *arguments, *families)
     assert re.search(r"BLIP, K = 32 \d\d\.\d \[\d\d\.\d, \d\d\.\d\] 976", output)
-    assert "lvb_aks" in output
+    assert "rests on three families: take it as a convention" in output
     tspo = shared("data/field/selections/tspo_longvideobench_64.json.gz")
     output = called("predict", f"TSPO={tspo}", *arguments, exit_code=1)
     assert "K = 64, the logs have 32" in output
-    result = CliRunner().invoke(app, [str(item) for item in ["predict", f"B={file}", *arguments, "--family", "all=*"]])
-    assert "1 families of runs (all)" in str(result.exception)
+    output = called("predict", f"BLIP={file}", *arguments)
+    assert "nothing says which runs are variants of one method" in output
+    assert re.search(r"BLIP, K = 32 \d\d\.\d 976", output)
+    output = called("predict", f"BLIP={file}", *arguments, "--family", "all=*")
+    assert "no interval, for one family of runs cannot show" in output
+    assert re.search(r"BLIP, K = 32 \d\d\.\d 976", output)
 
 
 def test_several_models_stand_side_by_side(shared):
