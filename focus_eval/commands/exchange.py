@@ -352,6 +352,10 @@ def evidence(
     measure: Annotated[
         list[str], typer.Option(help="Measure for --within: recall@2, nearness, ...; repeatable. [default: all]")
     ] = [],  # noqa: B006
+    policy: Annotated[
+        str,
+        typer.Option(help='Rule that picks a run for each question, "duration<65:uniform,else:aks", or a file of it.'),
+    ] = "",
     distance: Annotated[
         float,
         typer.Option(
@@ -360,38 +364,45 @@ def evidence(
     ] = IN_VIEW_SECONDS,
     scenes: Annotated[Path | None, typer.Option(help="Scenes by question, as in focus-eval recall.")] = None,
     min_seconds: MinSecondsOption = 180.0,
-    estimate: Annotated[list[str], typer.Option(hidden=True)] = [],  # noqa: B006
     allow_missing: AllowMissing = False,
     allow_outside: AllowOutside = False,
     out: AlsoOption = None,
 ) -> None:
     """Compare accuracy with and without the evidence in view.
 
-    Prints tables by distance, video length and category, and by question; each model has its own lines.
+    Prints tables by distance, video length and category, and by question; each model has its own lines. With --policy
+    prints instead what a rule would have reached that picks one of the runs for each question.
     """
-    from focus_eval.report.evidence import evidence_tables
     from focus_eval.report.run import load_runs
-    from focus_eval.report.within import within_tables
 
     if (not runs) == (not selections):
         raise InvalidInput("give the folder of a run, or --selections with --annotations")
     if runs and scenes is not None:
         raise InvalidInput("--scenes go with --selections; the rows of a run have their own evidence")
-    if measure and not is_within:
-        raise InvalidInput("--measure goes with --within")
-    if estimate:  # an option of the version before
-        raise InvalidInput("--estimate is gone; focus-eval predict FILE --logs RUN expects one from logged runs")
+    if (measure and not is_within) or (policy and is_within):
+        raise InvalidInput("--measure goes with --within, and neither with --policy")
     left_out: list[str] | None = [] if allow_outside else None
     reading_options = {"options": parse_assignments(option), "allow_missing": allow_missing, "left_out": left_out}
     sources: dict[str, Any] = {"benchmark": benchmark, "model": model, "annotations": annotations, "rates": rates}
-    sources["scenes"] = scenes
+    sources |= {"scenes": scenes}
     answered = load_runs(runs) if runs else _from_files(selections, format, reading_options, **sources)
-    tables = evidence_tables(answered, distance=distance, min_seconds=min_seconds)
-    if is_within:
-        tables += within_tables(answered, min_seconds=min_seconds, measures=measure)
-    print_tables(tables, out)
+    print_tables(_answer_tables(answered, policy, is_within, measure, distance, min_seconds), out)
     for line in left_out or ():
         print_folded(line)
+
+
+def _answer_tables(
+    run: Run, policy: str, is_within: bool, measures: Sequence[str], distance: float, min_seconds: float
+) -> list[Table]:
+    """Return the tables of `evidence`; `policy` is a rule, the file of one, or ""."""
+    from focus_eval.report.evidence import evidence_tables
+    from focus_eval.report.policy import policy_table
+    from focus_eval.report.within import within_tables
+
+    if policy:
+        return [policy_table(run, Path(policy).read_text() if Path(policy).is_file() else policy)]
+    tables = evidence_tables(run, distance=distance, min_seconds=min_seconds)
+    return tables + (within_tables(run, min_seconds=min_seconds, measures=measures) if is_within else [])
 
 
 def _from_files(
