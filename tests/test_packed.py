@@ -169,28 +169,9 @@ def test_any_zip_file_of_ours_lists_what_it_holds(packed):
         assert {f"made/{line[66:]}" for line in sums} | {f"made/{SUMS_FILE}"} == set(file.namelist())
 
 
-def test_a_run_goes_to_an_object_store_and_is_read_from_there(run, packed, tmp_path):
-    fsspec = pytest.importorskip("fsspec")
-    url = "memory://bucket/made.zip"
-    assert called("pack", run, "--out", url).exit_code == 0
-    assert fsspec.filesystem("memory").cat("/bucket/made.zip") == packed.read_bytes()
-    assert tables_of(Path(url)) == tables_of(run)
-    assert unpack_run(Path(url), tmp_path / "again") == tmp_path / "again"
-    assert tables_of(tmp_path / "again") == tables_of(run)
-
-
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("memory://bucket/absent.zip", "memory://bucket/absent.zip"),
-        ("nothing://bucket/made.zip", "nothing://bucket/made.zip"),
-    ],
-)
-def test_an_object_that_is_not_there_is_an_error_that_names_it(url, message, tmp_path):
-    pytest.importorskip("fsspec")
-    with pytest.raises(InvalidInput, match=message):
-        unpack_run(Path(url), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+def test_an_object_store_is_refused_with_what_to_do(run):
+    with pytest.raises(InvalidInput, match="pack to a file here"):
+        pack_run(run, Path("s3://bucket/made.zip"))
 
 
 def test_a_run_cannot_write_its_rows_into_an_object_store():

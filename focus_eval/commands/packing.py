@@ -12,10 +12,7 @@ def pack(
     path: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run; with --undo a packed run.")],
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Zip file to write, here or at a URL that fsspec knows (s3://...); with --undo a new folder. "
-            "[default: the run's name, here]"
-        ),
+        typer.Option(help="Zip file to write; with --undo a new folder. [default: the run's name, here]"),
     ] = None,
     pictures: Annotated[bool, typer.Option(help="Pack figures and linked thumbnails too.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Unpack, and check against the checksums.")] = False,
@@ -23,8 +20,7 @@ def pack(
     """Pack a run into one file, or unpack it with --undo.
 
     A run is links into a pool that several runs share; a copy of its folder has no rows. The file holds rows, costs,
-    descriptions, what the models were sent, the report and checksums. report, compare and audit read it as it is,
-    also from a URL.
+    descriptions, what the models were sent, the report and checksums. report, compare and audit read it as it is.
 
     --undo refuses files whose paths leave the folder, links, and files that grow out of proportion.
     """
@@ -35,5 +31,4 @@ def pack(
         return
     out = out or Path(f"{path.resolve().name}.zip")
     names = pack_run(path, out, pictures=pictures)
-    size = f", {out.stat().st_size / 1e6:.1f} MB" if out.exists() else ""
-    typer.echo(f"{out}: {len(names)} files{size}")
+    typer.echo(f"{out}: {len(names)} files, {out.stat().st_size / 1e6:.1f} MB")

@@ -135,7 +135,7 @@ class RunFolder:
         if (url := object_url(self.path)) is not None:
             raise InvalidInput(
                 f"{url}: rows are appended, linked and locked, which object stores cannot do; run into a local folder, "
-                "then focus-eval pack RUN --out URL.zip"
+                "focus-eval pack RUN, and copy the file there"
             )
         self.path.mkdir(parents=True, exist_ok=True)
         try:

@@ -11,11 +11,11 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from focus_eval.core.errors import DamagedFile, InvalidInput, MissingDependency, RunError
+from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
 from focus_eval.rows.locks import FolderLock, Timeout
-from focus_eval.rows.records import error_line, replace_file
+from focus_eval.rows.records import replace_file
 
 # In the zip, in the form of sha256sum; not unpacked, for a run may go on.
 SUMS_FILE = "SHA256SUMS"
@@ -37,7 +37,7 @@ _UNPACKED: dict[tuple[Path, int, int], tempfile.TemporaryDirectory[str]] = {}
 
 
 def pack_run(folder: Path, out: Path, *, pictures: bool = False) -> list[str]:
-    """Write the run in `folder` to the zip file `out`, here or in an object store, and return what it holds.
+    """Write the run in `folder` to the zip file `out`, and return what it holds.
 
     Rows, costs, descriptions, prompt records, traces and the report's files; the same folder gives the same bytes.
 
@@ -51,14 +51,8 @@ def pack_run(folder: Path, out: Path, *, pictures: bool = False) -> list[str]:
     check_links(folder)
     if out.suffix != ".zip":
         raise InvalidInput(f"{out}: a packed run is a .zip file")
-    url = object_url(out)
-    if url is not None:
-        with tempfile.TemporaryDirectory(prefix="focus-eval-") as scratch:
-            packed_names = pack_run(folder, Path(scratch) / out.name, pictures=pictures)
-            # One object, whole or not at all: nothing of it needs links, locks or renaming there.
-            with _open_store(url) as (files, place):
-                files.put_file(str(Path(scratch) / out.name), place)
-        return packed_names
+    if url := object_url(out):
+        raise InvalidInput(f"{url}: pack to a file here, then copy it there")
     paths = {path for pattern in (*_PACKED_FILES, *(_PICTURES if pictures else ())) for path in folder.glob(pattern)}
     names = {path.relative_to(folder).as_posix(): path for path in paths if path.is_file()}
     packed_names = sorted(name for name in names if not any(part.startswith(".") for part in name.split("/")))
@@ -78,38 +72,6 @@ def object_url(path: Path) -> str | None:
     return f"{match[1]}://{str(path)[match.end() :]}" if match and not path.exists() else None
 
 
-@contextmanager
-def _open_store(url: str) -> Iterator[tuple[Any, str]]:
-    """Yield the file system of `url` and the path in it.
-
-    Raises:
-        MissingDependency: no fsspec, or no package for this kind of store.
-        InvalidInput: no such kind, no such object, or no access; names the URL.
-    """
-    try:
-        import fsspec
-
-        yield fsspec.core.url_to_fs(url)
-    except ImportError as error:
-        raise MissingDependency(f"{url}: {error}; install the package that it names") from error
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"{url}: {error_line(error)}") from error
-
-
-@contextmanager
-def _local(file: Path) -> Iterator[Path]:
-    """Yield `file`, or a local copy of an object that exists during the block."""
-    url = object_url(file)
-    if url is None:
-        yield file
-        return
-    with tempfile.TemporaryDirectory(prefix="focus-eval-") as folder:
-        copy = Path(folder) / file.name
-        with _open_store(url) as (files, place):
-            files.get_file(place, str(copy))
-        yield copy
-
-
 def unpack_run(file: Path, out: Path | None = None) -> Path:
     """Write the run packed in `file` to the new folder `out`, by default the run's name here, and return it.
 
@@ -120,8 +82,8 @@ def unpack_run(file: Path, out: Path | None = None) -> Path:
         InvalidInput: an `out` that holds something, or a zip file that is no packed run: a path out of its folder, a
             link, a repeated name, or more data than a run of this size can hold.
     """
-    with _local(file) as copy, _opened(copy) as packed:
-        run, entries = _checked(packed, copy)
+    with _opened(file) as packed:
+        run, entries = _checked(packed, file)
         target = out if out is not None else Path(run)
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
             raise InvalidInput(f"{target}: is there already; name another folder with --out")
@@ -142,17 +104,15 @@ def run_folder(path: Path) -> Path:
     Raises:
         InvalidInput: as `unpack_run`.
     """
-    if path.suffix != ".zip" or not (path.is_file() or object_url(path)):
+    if path.suffix != ".zip" or not path.is_file():
         return path
-    # An object is fetched once in a process.
-    state = path.stat() if path.is_file() else None
-    key = (path.resolve(), state.st_mtime_ns, state.st_size) if state else (path, 0, 0)
+    state = path.stat()
+    key = (path.resolve(), state.st_mtime_ns, state.st_size)
     if key not in _UNPACKED:
-        with _local(path) as copy:
-            with _opened(copy) as packed:
-                run, _ = _checked(packed, copy)
-            temporary = tempfile.TemporaryDirectory(prefix="focus-eval-")
-            unpack_run(copy, Path(temporary.name) / run)
+        with _opened(path) as packed:
+            run, _ = _checked(packed, path)
+        temporary = tempfile.TemporaryDirectory(prefix="focus-eval-")
+        unpack_run(path, Path(temporary.name) / run)
         _UNPACKED[key] = temporary
     return next(Path(_UNPACKED[key].name).iterdir())
 
