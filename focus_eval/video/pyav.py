@@ -210,7 +210,7 @@ class PyAVReader(ScannedReader):
 
     def __init__(self, path: str | Path, *, n_threads: int | None = None, scan: Scan | None = None) -> None:
         super().__init__(path, scan=scan)
-        self._n_workers = n_threads or min(n_cores(), _DEFAULT_WORKERS)
+        self._n_threads = n_threads
         self._is_closed = False
         self._decoders: list[Decoder] = []
         self._underway: Iterator[tuple[int, Pixels]] = iter(())
@@ -260,7 +260,7 @@ class PyAVReader(ScannedReader):
             yield from self._counted(self._open_decoders(1)[0], frames)
             return
         runs = list(index.runs(frames))
-        n_workers = min(self._n_workers, len(runs))
+        n_workers = min(self._n_threads or min(n_cores(), _DEFAULT_WORKERS), len(runs))
         decoders = self._open_decoders(n_workers)
         if n_workers < 2:
             for run in runs:
