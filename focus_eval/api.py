@@ -192,6 +192,9 @@ def select_keyframes(
 ) -> Any:
     """Return the `VideoSelection` of `k` keyframes of `video` for `query`.
 
+    >>> select_keyframes("talk.mp4", query="a slide with a chart", k=4, sampler="uniform").keyframes
+    (0, 26, 52, 79)
+
     A list of videos or of queries gives a list in its order; both give a list by video of lists by query.
 
     Args:

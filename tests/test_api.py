@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import focus_eval
@@ -19,18 +21,33 @@ from .matrix.conftest import write_simulation
 REFERENCE = (Path(__file__).resolve().parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def example_files(tmp_path_factory):
+    """Return a folder with the video and the run that the examples name."""
+    folder = tmp_path_factory.mktemp("examples")
+    write_numbered_clip(folder / "talk.mp4", n_frames=80, fps=10)
+    run_matrix(load_matrix(write_simulation(folder / "made")), out=folder / "results" / "runs" / "example")
+    return folder
+
+
 def test_the_public_names_are_those_of_the_reference():
     documented = set(re.findall(r"^### (\w+)$", REFERENCE, flags=re.MULTILINE))
     assert documented == set(focus_eval.__all__)
     assert len(focus_eval.__all__) == 16
     assert set(dir(focus_eval)) == {*focus_eval.__all__, "__version__"}
-    assert all(getattr(focus_eval, name).__doc__ for name in focus_eval.__all__)
 
 
-def test_the_examples_of_the_reference_run(tmp_path, monkeypatch):
-    write_numbered_clip(tmp_path / "talk.mp4", n_frames=80, fps=10)
-    run_matrix(load_matrix(write_simulation(tmp_path / "made")), out=tmp_path / "results" / "runs" / "example")
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.parametrize("name", focus_eval.__all__)
+def test_the_docstring_of_a_public_name_has_an_example_that_runs(name, example_files, monkeypatch):
+    monkeypatch.chdir(example_files)
+    names = {public: getattr(focus_eval, public) for public in focus_eval.__all__} | {"np": np}
+    example = doctest.DocTestParser().get_doctest(names[name].__doc__, names, name, None, None)
+    assert example.examples
+    assert doctest.DocTestRunner().run(example).failed == 0
+
+
+def test_the_examples_of_the_reference_run(example_files, monkeypatch):
+    monkeypatch.chdir(example_files)
     blocks = re.findall(r"^```python\n(.*?)^```", REFERENCE, flags=re.DOTALL | re.MULTILINE)
     assert len(blocks) >= 10
     # A dataclass looks its module up by name.

@@ -1,1 +1,1 @@
-"""Benchmarks: a document becomes a question."""
+"""Benchmarks: turns the documents of data sets into questions."""

@@ -1,4 +1,4 @@
-"""Brings published annotations into one document per question: rows nested in videos, and files beside them."""
+"""Brings published annotations into one document per question: nested rows, and details in a second file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class FileShape:
     """How a benchmark's file differs from one row per question.
 
     Args:
-        nested: field of a row that holds the list of its questions (LVBench: `qa`); "" where a row is a question.
-        beside: name of a file beside the annotation with more of each document; `{stem}` is the annotation's name
-            without its suffix; "" for none. A document gets its entry in that file as the field `beside`.
+        nested: field of a row that holds the list of its questions (LVBench: `qa`); "" if a row is a question.
+        beside: name of a second file in the annotation's folder with details of each document; `{stem}` is the
+            annotation's name without its suffix; "" for none. A document gets its entry there as the field `beside`.
         beside_by: field of a document that holds its key in that file.
     """
 
@@ -34,7 +34,7 @@ class FileShape:
 def documents_in(rows: Iterable[Mapping[str, Any]], shape: FileShape, path: Path) -> Iterator[Mapping[str, Any]]:
     """Yield the documents of `rows`, which were read from `path`, one for each question.
 
-    Where the file beside the annotation is missing, documents come without it.
+    If the second file is missing, documents come without its details.
 
     Raises:
         InvalidInput: a nested field that is no list of objects; names file and row.

@@ -52,31 +52,31 @@ _NO_OPTION = ("N/A",)
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentFields:
-    """Which field of a document holds what.
+    """Fields of a document, by their meaning.
 
     A name may list alternatives, `uid|key`: the first that the document has. A name with braces is a template over
-    fields, `{video_id}.mp4`. `info.fps` is a field of a field, `spans[qid]` the one that the field `qid` names. A name
-    that ends with "?" may be missing: without it, lengths, `fps` and `bucket` must be there once they are declared.
+    fields, `{video_id}.mp4`. `info.fps` is a field of a field, `spans[qid]` the one that the field `qid` names. A field
+    whose name ends with "?" may be missing; a declared length, `fps` or `bucket` without "?" must be there.
 
     Args:
         question: the question's text.
-        id: what is unique in the benchmark; "" where documents have none: then the video's name and a hash of question
-            and options.
+        id: unique in the benchmark; "" if documents have none: then the video's name and a hash of question and
+            options.
         video: the file, relative to the benchmark's video folder.
-        answer: the right answer; "" where the split hides it.
-        options: the option texts: a list, a mapping of letters to texts, or one text with a line per option; or a
-            list of fields with one option each (one that holds a list holds them all); "" where there are none.
-        options_in_question: True where the question's own text ends with a line per option.
-        answer_is: what `answer` holds: a "letter", a 0-based "index", the "text" of an option, or "open" where a
-            question has no options; "letter|open" says that some have.
+        answer: the right answer; "" if the split hides it.
+        options: the option texts: a list, a mapping of letters to texts, or one text with a line per option; or a list
+            of fields with one option each (one that holds a list holds them all); "" if there are none.
+        options_in_question: True if the question's own text ends with a line per option.
+        answer_is: kind of `answer`: a "letter", a 0-based "index", the "text" of an option, or "open" for a question
+            without options; "letter|open" if only some have options.
         duration, duration_minutes: length of the video in seconds, or in minutes.
         fps: its frames per second.
         bucket: "short", "medium" or "long".
         evidence: annotated moments or intervals, in `evidence_unit`.
         evidence_unit: one of `focus_eval.benchmarks.evidence.EVIDENCE_UNITS`.
         category: the type of question.
-        subtitles: the file of what is said, relative to the folder that holds the video folder.
-        subtitles_offset: what that file's clock says, in seconds, when the video begins.
+        subtitles: the subtitle file, relative to the folder that holds the video folder.
+        subtitles_offset: time in seconds on the subtitles' clock at which the video begins.
     """
 
     question: str = "question"
@@ -113,10 +113,10 @@ class DeclaredBenchmark:
 
     Args:
         name: as in matrices and rows.
-        tasks: lmms-eval tasks whose documents these are.
-        fields: which field holds what.
+        tasks: lmms-eval tasks that have these documents.
+        fields: fields of a document by meaning.
         edges: bounds of the length buckets.
-        facts: what else is true of it.
+        facts: further facts about it.
         shape: of its annotation files.
     """
 
@@ -169,10 +169,10 @@ class DeclaredBenchmark:
 
 
 def split_question(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return the question and its options from one text that holds both; no options where none are lettered A, B, ..
+    """Return the question and its options from one text that holds both; no options if none are lettered A, B, ..
 
-    Options start at the first line that begins with A and must run on in the order of the alphabet. An option goes on
-    to the next; the last one ends with its line, for what follows is said to the model.
+    Options start at the first line that begins with A and must follow the alphabet. An option extends to the next; the
+    last one ends with its line, because instructions to the model may follow.
     """
     marks = list(_OPTION_LINE.finditer(text))
     start = next((at for at, mark in enumerate(marks) if mark[1] == "A"), len(marks))
@@ -191,7 +191,7 @@ def _id_from_text(video: str, query: str, options: tuple[str, ...]) -> str:
 
 
 def _value(document: Mapping[str, Any], name: str) -> Any:
-    """Return what field, path or template `name` gives; None where the document has no such field."""
+    """Return the value of field, path or template `name`; None if the document has no such field."""
     for alternative in name.removesuffix("?").split("|"):
         value = _filled(document, alternative) if "{" in alternative else _at(document, alternative)
         if value is not None:
@@ -207,7 +207,7 @@ def _filled(document: Mapping[str, Any], template: str) -> str | None:
 
 
 def _at(document: Mapping[str, Any], path: str) -> Any:
-    """Return the field `path`, or what lies at `a.b[c]`: field b of a, and of that the entry which field c names."""
+    """Return the field `path`, or the value at `a.b[c]`: field b of a, and in it the entry that field c names."""
     if path in document:
         return document[path]
     value: Any = document

@@ -1,4 +1,4 @@
-"""Annotated evidence: the units it is given in, and how near a keyframe must be to show it."""
+"""Annotated evidence: its units, and the distances within which a keyframe counts as near it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_evidence_unit(unit: str) -> bool:
 
 
 def annotation_fps(unit: str) -> float:
-    """Return the frames a second of a unit such as "frames@24"."""
+    """Return the rate of a unit of frames: 24.0 for "frames@24"."""
     return float(unit.removeprefix("frames@"))
 
 
@@ -49,13 +49,13 @@ def evidence_of(value: Any, unit: str, *, location: str) -> tuple[Moments, Inter
     """Return evidence as moments in seconds, and as half-open intervals in seconds; one of the two is empty.
 
     Args:
-        value: what the document holds: a number, text, or a list of them; text may also be JSON.
+        value: the document's value: a number, text, or a list of them; text may also be JSON.
         unit: "seconds" (moments), "frames@RATE" (moments as frame numbers), "intervals" (pairs of seconds), or "clock"
-            ("01:23" is a moment, "01:23-01:40" an interval; hours may stand before).
+            ("01:23" is a moment, "01:23-01:40" an interval; hours may come first).
         location: benchmark and question, for messages.
 
     Raises:
-        InvalidInput: a value that the unit does not describe.
+        InvalidInput: a value that does not have the unit's form.
     """
     if isinstance(value, str) and unit != "clock":
         try:

@@ -1,4 +1,4 @@
-"""What a benchmark states about its questions: length buckets and facts."""
+"""The base of benchmarks: their protocol, length buckets and facts."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ class LengthEdges:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkFacts:
-    """What is true of a benchmark beside its documents; it stands in the benchmark's YAML file.
+    """Facts about a benchmark besides its documents, from its YAML file.
 
     Args:
-        questions: of the whole split; None where not stated.
-        mean_over_types: True where its accuracy is reported as the mean over question types.
+        questions: of the whole split; None if not stated.
+        mean_over_types: True if its accuracy is reported as the mean over question types.
         types_with_parts: types whose parts are averaged first: "a" has the parts "a_easy" and "a_hard".
-        evidence_file: file beside the documents that holds their evidence, where they do not.
+        evidence_file: second file that holds the evidence, if the documents do not.
         lmms_eval_parsing: the task whose rule reads answers under `answer_parsing=lmms_eval`: "longvideobench",
-            "vsibench", or "letters" (the first letter); "" where the task itself scores then.
+            "vsibench", or "letters" (the first letter); "" if the task itself then scores them.
     """
 
     questions: int | None = None
@@ -77,9 +77,9 @@ class BenchmarkFacts:
             raise unknown_name("lmms_eval_parsing", self.lmms_eval_parsing, LMMS_EVAL_PARSINGS)
 
     def strata(self, categories: Sequence[str]) -> list[str] | None:
-        """Return the type of each question, "type/part" for a part of one; None where accuracy is over questions.
+        """Return the type of each question, "type/part" for a part of one; None if accuracy is over questions.
 
-        None also where a category is "": then only the mean over questions is known.
+        None also if a category is "": then only the mean over questions is known.
         """
         if not self.mean_over_types or not all(categories):
             return None
@@ -103,12 +103,12 @@ class Benchmark(Protocol):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Official lmms-eval tasks whose documents these are."""
+        """Official lmms-eval tasks that have these documents."""
         ...
 
     @property
     def facts(self) -> BenchmarkFacts:
-        """What is true of it beside its documents."""
+        """Facts about it besides its documents."""
         ...
 
     def question(self, document: Mapping[str, Any]) -> Question:

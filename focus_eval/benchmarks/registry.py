@@ -1,4 +1,9 @@
-"""Lists the benchmarks, declared in YAML or from packages, and finds the one of an lmms-eval task."""
+"""Lists the benchmarks, declared in YAML or from packages, and finds the one of an lmms-eval task.
+
+    questions = read_annotations("longvideobench", "lvb_val.json")
+
+Every other use of a benchmark's documents goes through `make_benchmark(name).question(document)`.
+"""
 
 from __future__ import annotations
 
@@ -63,10 +68,10 @@ def make_benchmark(name: str, *, edges_seconds: tuple[float, float] | None = Non
 
 
 def benchmark_of_task(task_name: str) -> Benchmark:
-    """Return the benchmark whose documents the lmms-eval task `task_name` gives.
+    """Return the benchmark whose documents the lmms-eval task `task_name` has.
 
-    Known are the official names (`longvideobench_val_v`, `videomme`, `mlvu_dev`, ..) and ours: either an official
-    name or a benchmark's behind "focus_".
+    Known are the official names (`longvideobench_val_v`, `videomme`, `mlvu_dev`, ..) and our own: "focus_" followed by
+    an official name or a benchmark's.
 
     Raises:
         UnknownName: a task of no benchmark here; the message has the nearest name.
@@ -78,17 +83,17 @@ def benchmark_of_task(task_name: str) -> Benchmark:
 
 
 def facts_of(name: str, stated_facts: Mapping[str, Any] | None = None) -> BenchmarkFacts:
-    """Return the facts of a benchmark: `stated_facts`, else those of its YAML file; nothing if neither has any.
+    """Return the facts of a benchmark: `stated_facts`, else those of its YAML file; defaults if neither has any.
 
     Args:
-        stated_facts: keys of a YAML file, or what `run.json` kept of one; runs of older versions kept fewer.
+        stated_facts: keys of a YAML file, or their copy in `run.json`; runs of older versions kept fewer.
     """
     own_facts = make_benchmark(name).facts if name in BENCHMARKS else BenchmarkFacts()
     return _facts(stated_facts or {}, own_facts)
 
 
 def declared_in(path: Path, *, edges: LengthEdges | None = None) -> DeclaredBenchmark:
-    """Return the benchmark that a YAML file declares: `benchmark`, `task`, `fields`, and what `declared` reads.
+    """Return the benchmark declared in a YAML file with `benchmark`, `task`, `fields` and other keys of `declared`.
 
     Raises:
         InvalidInput: a file that cannot be read, or without `fields`.
@@ -104,7 +109,7 @@ def declared(
 ) -> DeclaredBenchmark:
     """Return the benchmark `name` from the keys of a YAML file.
 
-    Read are `task` and `tasks`, `fields` (or the name of the benchmark whose fields these are), `edges_seconds`, and
+    The keys are `task` and `tasks`, `fields` (or the name of a benchmark with the same fields), `edges_seconds`, and
     the names of `BenchmarkFacts` and `FileShape`.
     """
     own_edges = document.get("edges_seconds")
@@ -159,8 +164,8 @@ def read_annotations(name: str | Benchmark, path: str | Path) -> list[Question]:
 
     Raises:
         UnknownName: no such benchmark.
-        InvalidInput: a file that is missing or cannot be read, a row that is not a question, an id met twice; names
-            the file, and the row where there is one.
+        InvalidInput: a file that is missing or cannot be read, a row that is not a question, a repeated id; names the
+            file, and the row if there is one.
     """
     benchmark = make_benchmark(name) if isinstance(name, str) else name
     rows: Iterable[Mapping[str, Any]] = read_documents(Path(path))
@@ -191,9 +196,9 @@ def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, Any]], 
 
 
 def _refuse_escape(question: Question) -> None:
-    """Refuse a video path that leads out of the folder of videos: annotations are written by others.
+    """Raise InvalidInput for a video path out of the folder of videos, since annotations come from others.
 
-    Links inside the folder are followed: that is how the hub's cache and many data folders are laid out.
+    Links inside the folder are followed: the hub's cache and many data folders consist of them.
     """
     path = PurePosixPath(question.video.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or "\0" in question.video:
@@ -273,7 +278,6 @@ class VideoRate:
 
     @property
     def info(self) -> VideoInfo:
-        """What a sampler needs to know of the video."""
         return VideoInfo(self.n_frames, float(self.fps))
 
 
@@ -283,7 +287,7 @@ def read_rates(path: str | Path) -> dict[str, VideoRate]:
     `fps` is a number or a fraction ("30000/1001"); 23, 23.98, 29 and 59 are read as the NTSC rates they come from.
 
     Raises:
-        InvalidInput: a missing file or column, a value that is not a number above 0, an id met twice; names the line.
+        InvalidInput: a missing file or column, a value that is not a number above 0, a repeated id; names the line.
     """
     rates: dict[str, VideoRate] = {}
     rows = _csv_rows(Path(path))
@@ -303,7 +307,7 @@ def read_rates(path: str | Path) -> dict[str, VideoRate]:
 
 
 def write_rates(path: Path, infos: Mapping[str, VideoInfo]) -> None:
-    """Write the CSV that `read_rates` reads, from what the video files of questions say."""
+    """Write the CSV that `read_rates` reads, from the probed length and rate of each question's video."""
     rows = []
     for question_id, info in infos.items():
         rate = Fraction(info.fps).limit_denominator()
@@ -315,7 +319,7 @@ def write_rates(path: Path, infos: Mapping[str, VideoInfo]) -> None:
 
 
 def stated_rates(questions: Iterable[Question]) -> dict[str, VideoRate]:
-    """Return length and rate by question id, of the questions whose annotation states both."""
+    """Return length and rate by question id, for the questions whose annotation states both."""
     return {
         question.id: VideoRate(question.duration_seconds, exact_rate(repr(question.fps)))
         for question in questions

@@ -1,4 +1,4 @@
-"""Reads what is said in a video, by time, from a benchmark's subtitle files."""
+"""Reads the subtitles of a video, with times, from a benchmark's files."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from focus_eval.core.types import TimedText
 
 
 def read_subtitles(path: Path, *, offset_seconds: float = 0.0) -> tuple[TimedText, ...]:
-    """Return the lines of a file in the order of their start: JSON, a list of entries with times and a text.
+    """Return the lines of a JSON file of subtitles in the order of their start.
 
-    An entry has `timestamp` (two numbers, the second may be none: until the next line) and `text`, or `start` and `end`
+    An entry has `timestamp` (two numbers, the second may be null: until the next line) and `text`, or `start` and `end`
     (h:mm:ss.ms) and `line`, as in LongVideoBench.
 
     Args:
-        offset_seconds: what the file's clock says when the video begins.
+        offset_seconds: time on the file's clock at which the video begins.
 
     Raises:
-        InvalidInput: no such file, or an entry that is not such a line; names both.
+        InvalidInput: no such file, or an entry of another form; names both.
     """
     try:
         return _read(path, offset_seconds)

@@ -1,4 +1,8 @@
-"""The errors that focus-eval raises on purpose."""
+"""The errors that focus-eval raises on purpose.
+
+>>> issubclass(errors.UnknownName, errors.FocusEvalError)
+True
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ class InvalidInput(FocusEvalError, ValueError):
 
 
 class DamagedFile(InvalidInput):
-    """A stored file whose content is not what was written; the message names the file and what a run does with it."""
+    """A stored file that was altered after it was written; the message names the file and the remedy."""
 
 
 class RowsChanged(InvalidInput):
@@ -56,7 +60,7 @@ class VideoError(FocusEvalError):
 
 
 class EncoderError(FocusEvalError):
-    """A scorer that returned no usable relevance, or cannot provide what was requested."""
+    """An encoder that returned no usable relevance, or cannot provide the requested output."""
 
 
 class SamplerError(FocusEvalError):

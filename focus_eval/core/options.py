@@ -1,8 +1,8 @@
 """Reads options of plugins from Python, YAML, the command line and `--model_args`.
 
-An option is declared once, as a field of a dataclass or a keyword of a constructor. Its value may come as text
-("0.25", "true", "none"): a boolean is `true` or `false` and nothing else, `none` is None where an option may be None.
-A plugin with options is one text too: `focus:alpha=0.1,clip_seconds=8`.
+An option is declared once, as a field of a dataclass or a keyword of a constructor. Its value may come as text ("0.25",
+"true", "none"): a boolean is `true` or `false` and nothing else; `none` is None if the option may be None. A plugin
+with options is one text too: `focus:alpha=0.1,clip_seconds=8`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ def option(
     added: bool = False,
 ) -> T:
     """Declare an option of a sampler: a dataclass field with its default and its range.
+
+    >>> from dataclasses import make_dataclass
+    >>> make_dataclass("Options", [("alpha", float, option(0.25, above=0, at_most=1))])().alpha
+    0.25
 
     A range applies to numbers only, so an option of type `float | Literal["auto"]` may have one.
 
@@ -142,11 +146,7 @@ def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
 
 
 def check_names(owner: str, names: Iterable[str], values: Iterable[str]) -> None:
-    """Refuse a name that is not among `names`, the options of `owner`.
-
-    Raises:
-        UnknownName: with the nearest option of `owner`.
-    """
+    """Raise UnknownName, with the nearest of `names`, for a value that is not an option of `owner`."""
     options = list(names)
     for name in values:
         if name not in options:
@@ -186,7 +186,7 @@ def field_types(kind: type) -> dict[str, Any]:
 
 
 def checked_values(owner: str, instance: Any) -> dict[str, Any]:
-    """Return the options of dataclass `instance` in their declared types: an int becomes a float where one is declared.
+    """Return the options of dataclass `instance` in their declared types: an int becomes a float if one is declared.
 
     Raises:
         InvalidInput: a value of another type or outside its range.

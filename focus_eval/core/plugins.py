@@ -38,7 +38,7 @@ class Plugin:
     """A plugin that is located but not imported.
 
     Args:
-        name: how it is registered.
+        name: the registered name.
         location: `module:Class`, or the path of a YAML file.
         module: the module of a built-in class; "" for anything else.
         point: the entry point of an installed package, if it is one.
@@ -50,7 +50,7 @@ class Plugin:
     point: EntryPoint | None = None
 
     def load(self) -> Any:
-        """Return the class, what the entry point names, or the path of the YAML file."""
+        """Return the class, the object of the entry point, or the path of the YAML file."""
         if self.point is not None:
             return self.point.load()
         if not self.module:
@@ -67,7 +67,7 @@ class Registry(Generic[T]):
     """The plugins of one kind.
 
     Args:
-        noun: what messages call one: "sampler".
+        noun: name of the kind in messages, e.g. "sampler".
         group: the entry-point group for other packages.
         built_in: finds the plugins of this package; see `classes_in`.
         check: called with the loaded object and a label for messages; returns the object or raises `PluginError`.
@@ -97,7 +97,7 @@ class Registry(Generic[T]):
         """Return every name, ascending; imports no plugin.
 
         Raises:
-            PluginError: an installed package takes a name that is taken.
+            PluginError: an installed package registers a name that is taken.
         """
         return sorted(self.plugins)
 
@@ -108,9 +108,9 @@ class Registry(Generic[T]):
         """Return the plugin `name`, importing its file and no other plugin's.
 
         Raises:
-            UnknownName: no such plugin; the message has the nearest name where one is near.
+            UnknownName: no such plugin; the message has the nearest name, if one is near.
             MissingDependency: a package it needs is not installed; the message has the install command.
-            PluginError: it cannot be loaded, or is not what it should be.
+            PluginError: it cannot be loaded, or is not of this kind.
         """
         if name not in self._loaded:
             is_file = self._takes_files and ".py:" in name
@@ -203,7 +203,7 @@ def classes_in(
 
     Args:
         packages: dotted names of packages inside `focus_eval`.
-        base: the class that each derives from, by its name; "" for any class.
+        base: name of the class that each derives from; "" for any class.
         name_of: the registered name from the literal attributes of a class's own body, "" for none; its `name` by
             default.
     """

@@ -1,4 +1,4 @@
-"""Finds the files that come with the package, and reads text, JSON and YAML, whoever wrote it."""
+"""Finds the files that come with the package, and reads text, JSON and YAML from any source safely."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _IN_REPOSITORY = {
 
 
 def resource_path(name: str) -> Path:
-    """Return the folder `name`, a key of `_IN_REPOSITORY`: in the wheel, or in the repository."""
+    """Return the folder `name`, a key of `_IN_REPOSITORY`, in the wheel or in the repository."""
     installed = _PACKAGE / "_data" / name
     return installed if installed.is_dir() else _PACKAGE.parent / _IN_REPOSITORY[name]
 
@@ -122,7 +122,7 @@ class _RepeatedKey(Exception):
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse repeated keys, of which Python would silently keep the last value."""
+    """Return the object of `pairs`; raise _RepeatedKey for a key that occurs twice."""
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -157,7 +157,7 @@ def yaml_node(path: Path, loader: type[Any] | None = None) -> Any:
 
     Raises:
         InvalidInput: a file that cannot be read, broken YAML (with its line), nested too deeply, aliases that contain
-            themselves or stand for more than `MOST_YAML_VALUES` values.
+            themselves or expand to more than `MOST_YAML_VALUES` values.
     """
     import yaml
 
@@ -193,7 +193,7 @@ def _name_line_in_errors(path: Path) -> Iterator[None]:
 
 
 def _count_values(node: Any, path: Path) -> int:
-    """Return how many values `node` would have with its aliases expanded."""
+    """Return the number of values in `node` with its aliases expanded."""
     counts: dict[int, int] = {}
     under_way: set[int] = set()
     stack = [(node, False)]

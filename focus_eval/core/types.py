@@ -91,7 +91,7 @@ def usable_path(value: Any, label: str) -> Path:
     """Return `value` as a path that is valid on this system, whether or not it exists.
 
     Raises:
-        InvalidInput: not a path, or one that cannot be.
+        InvalidInput: not a path, or one that is not valid here.
     """
     if not isinstance(value, (str, Path)):
         raise InvalidInput(f"{label} must be a path, got {value!r}")
@@ -105,7 +105,7 @@ def usable_path(value: Any, label: str) -> Path:
 
 
 def checked_query(query: str) -> str:
-    """Return `query` without surrounding blanks; every scorer checks its query so.
+    """Return `query` without surrounding blanks.
 
     Raises:
         InvalidInput: an empty query, or text that is not valid Unicode (a lone surrogate).
@@ -124,11 +124,14 @@ def checked_query(query: str) -> str:
 class VideoInfo:
     """Length and frame rate of a video, which is all that a sampler knows of it besides relevance.
 
+    >>> VideoInfo(n_frames=3000, fps=30.0).duration_seconds
+    100.0
+
     Args:
         n_frames: frames in presentation order, at least 1.
         fps: average rate in frames per second, above 0.
-        sync_frames: ascending indices the codec can start decoding from; None where unknown.
-        reference_frames: ascending indices of frames that others may refer to; None where unknown or not asked for.
+        sync_frames: ascending indices the codec can start decoding from; None if unknown.
+        reference_frames: ascending indices of frames that others may refer to; None if unknown or not requested.
 
     Raises:
         InvalidInput: a count, a rate or one of these frames outside its range.
@@ -180,19 +183,18 @@ class Question:
         query: the bare question for the encoder: no options, no instructions.
         options: option texts in order; empty for open questions.
         video: path of the file relative to the benchmark's video folder; questions with equal `video` share it.
-        answer: the correct option letter, or the value of an open question; None where the split hides it.
-        duration_seconds: the annotation's own length; None where it has none and the file must be probed.
-        bucket: the annotation's own length bucket; None where it follows from the seconds.
+        answer: the correct option letter, or the value of an open question; None if the split hides it.
+        duration_seconds: the length stated in the annotation; None if none is stated.
+        bucket: the length bucket stated in the annotation; None if it follows from the seconds.
         evidence_seconds: times of the annotated evidence.
-        evidence_intervals: the annotated evidence as (start, stop) in seconds, where it is given as intervals.
-        evidence_scenes: number of the scene of each interval, where several are one scene; else empty.
-        n_evidence_dropped: annotated times that lie past the end of the video and were left out.
-        evidence_unread: why the annotated evidence cannot be read; "" where it can, or where there is none.
-        category: the benchmark's question type, "" where there is none.
-        fps: the annotation's own frame rate of the video; None where it has none.
-        subtitles: file of what is said in the video, relative to the folder beside the video folder; "" where the
-            benchmark has none.
-        subtitles_offset_seconds: what that file's clock says when the video begins.
+        evidence_intervals: the annotated evidence as (start, stop) in seconds, if it is given as intervals.
+        evidence_scenes: scene number of each interval, if several intervals may form one scene; else empty.
+        n_evidence_dropped: number of annotated times past the end of the video, which were left out.
+        evidence_unread: why the annotated evidence cannot be read; "" if it can, or if there is none.
+        category: the benchmark's question type; "" if it has none.
+        fps: the frame rate stated in the annotation; None if none is stated.
+        subtitles: subtitle file, relative to the parent of the video folder; "" if the benchmark has none.
+        subtitles_offset_seconds: time on the subtitles' clock at which the video begins.
     """
 
     benchmark: str
@@ -229,7 +231,7 @@ _OPTION_LABEL = re.compile(r"^\(?[a-z0-9](?:\)|[.:])\s*(?=\S)")
 
 @lru_cache(maxsize=65536)
 def content_key(video: str, text: str, options: tuple[str, ...] = (), answer: str = "") -> str:
-    """Return a digest of what a question asks, and one of its correct answer, however a file writes them.
+    """Return a digest of a question's content, and one of its correct answer, however a file writes them.
 
     Case, white space and the form of Unicode do not count, nor do the folder and suffix of a video and the letters
     before options.
@@ -265,11 +267,7 @@ def query_text(question: Question, form: str = "question") -> str:
 
 
 def check_query_form(form: str) -> None:
-    """Refuse a `form` that `query_text` cannot fill.
-
-    Raises:
-        InvalidInput: neither a known form nor a template with `{question}`, or a template with another field.
-    """
+    """Raise InvalidInput for a `form` that is neither known nor a template with `{question}`, or has another field."""
     if form in ("question", "question_and_options"):
         return
     if "{question}" not in form:
@@ -319,21 +317,26 @@ class TextPulls:
 class Selection:
     """The keyframes of one question, the frames pulled to find them, and the sampler.
 
+    >>> video, pull = VideoInfo(100, 10.0), lambda frames: frames / 100
+    >>> selection = make_sampler("topk").select(video, k=2, pull=pull, rng=np.random.default_rng(0))
+    >>> selection.keyframes, selection.n_pulls, selection.share_scored
+    ((80, 90), 10, 0.1)
+
     Args:
-        keyframes: frames shown to the model, ascending ints in `[0, video.n_frames)`; unique unless the
-            sampler's text says that it may repeat a frame.
+        keyframes: frames shown to the model, ascending ints in `[0, video.n_frames)`; unique unless the sampler
+            declares that it may repeat a frame.
         video: the video they belong to.
-        k: keyframes asked for.
+        k: requested keyframes.
         sampler: registered name of the sampler.
         options: every option of the sampler, defaults included.
         pulled_frames, pulled_relevance: of the question's own text, shape `(n,)`, in pull order.
-        text_pulls: the same of other texts.
+        text_pulls: the same for other texts.
         looked_frames: frames whose pictures the sampler looked at itself, in that order, `(n,)`.
-        asked: what it asked a model, as `samplers.asking.ModelUsage`; {} where it asked none.
-        scanned_frames: what the scan encoder saw, ascending, `(n_scanned,)`; empty where there is none.
+        model_usage: use of a model, keyed like `samplers.asking.ModelUsage`; {} without a model.
+        scanned_frames: frames shown to the scan encoder, ascending, `(n_scanned,)`; empty without one.
         scales: one factor in (0, 1] per keyframe, by which to shrink width and height; None: full size for all.
         clips: the arms of a bandit sampler, ascending; empty for others.
-        facts: what the sampler reports beyond that (why it stopped, a named fallback), JSON values only.
+        facts: further facts from the sampler (why it stopped, a named fallback), JSON values only.
         seconds_apart: processor seconds of the choice in a process of the sampler's own; 0 for samplers of this one.
     """
 
@@ -400,9 +403,9 @@ class Selection:
 
     @property
     def relevance(self) -> FloatArray:
-        """Relevance of each keyframe in [0, 1], shape `(n_keyframes,)`; NaN where no frame was scored.
+        """Relevance of each keyframe in [0, 1], shape `(n_keyframes,)`; NaN if no frame was scored.
 
-        A keyframe that was not scored (`is_scored`) gets the value on the line between the nearest scored frames.
+        A keyframe that was not scored (see `is_scored`) gets the value interpolated between the nearest scored frames.
         """
         scored = np.flatnonzero(np.isfinite(self.pulled_relevance))
         if not scored.size:

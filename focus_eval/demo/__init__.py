@@ -1,1 +1,1 @@
-"""The demo's benchmark: long videos made of photographs that installed packages carry."""
+"""The demo's benchmark: long videos made of photographs from installed packages."""

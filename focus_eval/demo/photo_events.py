@@ -46,8 +46,7 @@ def build_photo_events(
     """Make the benchmark below `folder`, which then serves as `HF_HOME`; return the data set's folder in it.
 
     The data set has LongVideoBench's layout and schema: `videos/`, `validation-00000-of-00001.parquet` and
-    `lvb_val.json`. A video that is already there is kept; one that was being written when the last run was killed
-    is written again, byte for byte the same.
+    `lvb_val.json`. A finished video is kept; one that was interrupted is written again, byte for byte the same.
 
     Args:
         video_ids: make only these videos and their questions; None: all.
@@ -200,7 +199,7 @@ def _write_annotation(root: Path, boards: Sequence[Storyboard]) -> None:
 
 
 class _DoneVideos:
-    """Record of finished videos with a hash of their recipe, so that those of an older recipe are redone."""
+    """Record of finished videos with a hash of their recipe, so that those of an older recipe are made again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -254,7 +253,7 @@ def _video_path(root: Path, board: Storyboard) -> Path:
 
 
 def _remove_leftovers(root: Path) -> None:
-    """Remove the unfinished files of killed runs, not those of a running one."""
+    """Remove the unfinished files of killed processes, not those of running ones."""
     for video_id in VIDEO_IDS:
         for partial in (root / "videos").glob(f".{video_id}.*.mp4"):
             if not _is_running(int(partial.name.split(".")[2])):

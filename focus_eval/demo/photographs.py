@@ -1,4 +1,4 @@
-"""The photographs of the demo's videos, where they are and who took them."""
+"""The photographs of the demo's videos, with their packages, licences and photographers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Photograph:
     """A picture inside an installed package.
 
     Args:
-        name: how the demo calls it.
+        name: name in the demo.
         package, file: import name of the package and path below it.
-        distribution: what to install where the package is missing.
+        distribution: name to install if the package is missing.
         licence, credit: as the package states them.
-        subject: left, top, right, bottom of what the picture shows, in parts of its width and height; the camera
-            keeps most of it in view while the picture is evidence.
+        subject: left, top, right, bottom of the subject, as shares of width and height; the camera keeps most of it in
+            view while the picture is evidence.
     """
 
     name: str

@@ -29,9 +29,9 @@ class Shot:
     Args:
         photograph: its name.
         n_frames: length, at least 1.
-        first, last: what is in view at both ends, in parts of the picture's width and height; equal: a still shot.
-        mirrored: left and right exchanged.
-        gain: brightness, 1 as taken.
+        first, last: view at both ends, as shares of the picture's width and height; equal for a still shot.
+        mirrored: True to exchange left and right.
+        gain: factor on brightness.
     """
 
     photograph: str
@@ -80,7 +80,7 @@ class Topic:
     Args:
         name: category of its questions.
         query: the question, without its choices.
-        answers: photograph -> the choice it makes right.
+        answers: correct choice by photograph.
         other_answers: further wrong choices, of the same kind, that no photograph shows.
         never_with: photographs that would make the answer doubtful, kept out of a video with this question.
     """
@@ -268,10 +268,10 @@ def _storyboard(
 
 
 def _topics_by_video() -> list[list[tuple[Topic, str]]]:
-    """Return topics and photographs of each video's questions: all topics but one, whose photographs distract there.
+    """Return (topic, photograph) of each question by video; every video leaves one topic out and uses it to distract.
 
-    An astronaut makes the answer to the question about vehicles doubtful, so one video in three is not asked about
-    vehicles and shows her; one is not asked about clothing; one leaves out another topic and shows the officer. The
+    The astronaut makes the answer to the question about vehicles doubtful, so one video in three has no such question
+    and shows her; one has no question about clothing; one leaves out another topic and shows the officer. The
     photographs of every other topic take turns.
     """
     rng = Random("photo_events topics")
@@ -306,7 +306,7 @@ def _balanced_letters() -> list[int]:
 
 
 def _choices(rng: Random, topic: Topic, photograph: str, right: int) -> tuple[str, ...]:
-    """Return the choices: the other photographs of the topic first, then others of its kind, in random order."""
+    """Return the topic's choices: the other photographs' and further ones, shuffled, the right one at `right`."""
     wrong = [text for name, text in topic.answers.items() if name != photograph]
     wrong += rng.sample(topic.other_answers, N_CHOICES - 1 - len(wrong))
     rng.shuffle(wrong)
@@ -340,7 +340,7 @@ def _ordinary_shots(
     earlier_shots: Sequence[Shot],
     aspects: Mapping[str, float],
 ) -> list[Shot]:
-    """Return shots of background photographs, `n_frames` together, none followed by the same photograph."""
+    """Return shots of background photographs, `n_frames` together, no photograph twice in a row."""
     shots: list[Shot] = []
     n_left = n_frames
     shortest = round(shot_seconds[0] * fps)

@@ -1,10 +1,4 @@
-"""Lists the encoders, makes one by name, and identifies its weights and options.
-
-    encoder = make_encoder("offline", size=64)
-    relevance = encoder.relevance(encoder.embed(frames), "a red car")
-
-Frames are RGB uint8 `(n, height, width, 3)`; relevance lies in [0, 1], shape `(n,)`.
-"""
+"""Lists the encoders, makes one by name, and identifies its weights and options."""
 
 from __future__ import annotations
 
@@ -29,6 +23,10 @@ ENCODERS: Registry[type[Encoder]] = Registry(
 
 def make_encoder(name: str, **options: Any) -> Encoder:
     """Return the encoder `name` with `options`, the rest at their defaults; its weights load now or at first use.
+
+    >>> encoder = make_encoder("recorded", trace=[0.1, 0.9])
+    >>> encoder.relevance_of("talk.mp4", [1, 0], "a slide").tolist()
+    [0.9, 0.1]
 
     Args:
         name: a registered name; options may follow: `clip:checkpoint=clip-vit-large-patch14,device=cpu`.

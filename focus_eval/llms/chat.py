@@ -1,4 +1,4 @@
-"""Ask a model behind an OpenAI-compatible service."""
+"""Asks a model behind an OpenAI-compatible service."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _CANDIDATES = 20
 
 
 class ChatModel:
-    """An OpenAI-compatible service: a provider, or vLLM and the like on a machine of one's own.
+    """An OpenAI-compatible service: a provider, or vLLM and the like on your own machine.
 
     Args:
         model: name of the model at the service.
         base_url: address of the service; "" for OPENAI_BASE_URL, then OPENAI_API_BASE, then OpenAI's.
-        key: environment variable that holds the key; any word does for a service without keys.
+        key: environment variable that holds the key; set it to any word for a service without keys.
         max_side: longest side of a picture in pixels; None for its own size.
         jpeg_quality: 1 to 95; None for PNG.
         detail: the service's `detail` of each picture; "" sends none.
@@ -35,7 +35,7 @@ class ChatModel:
         parameters: size of the model in 10^9; its tokens then count in forward equivalents. None: not known.
         num_concurrent: pictures asked about at once.
         timeout: seconds of one request.
-        max_retries: requests at most for one question, the first one included.
+        max_retries: most requests for one question, the first one included.
         retry_backoff_s: seconds of the first pause between two requests.
         max_cost: dollars after which no question is sent; needs both prices. None for no limit.
         price_input, price_output: dollars per million tokens.
@@ -149,7 +149,7 @@ class ChatModel:
         return openai.OpenAI(api_key=key, base_url=self._url, timeout=self._timeout, max_retries=0)
 
     def check(self) -> None:
-        """Refuse a missing or refused key and a service that is down. Raises `InvalidInput`."""
+        """Raise InvalidInput for a missing or refused key, or a service that is down."""
         if self._offline:
             return
         client = self._client.with_options(timeout=_CHECK_SECONDS)

@@ -21,13 +21,12 @@ from focus_eval.core.errors import AnswerError, InvalidInput, RunError
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFormat:
-    """How frames are written into a request.
+    """How frames are encoded in a request.
 
     Args:
-        jpeg_quality: 1 to 95; None for PNG, which loses nothing.
+        jpeg_quality: 1 to 95; None for PNG, which is lossless.
         max_side: longest side in pixels; larger frames are shrunk (Lanczos). None for the frame's own size.
-        max_megabytes: most bytes of one image; larger is refused.
-
+        max_megabytes: most megabytes of one image; a larger one is refused.
     """
 
     jpeg_quality: int | None = None
@@ -92,11 +91,7 @@ class Spending:
         self._dollars = 0.0
 
     def check(self) -> None:
-        """Refuse to send another question once the limit is reached.
-
-        Raises:
-            RunError: the limit is reached. The run ends, answers are kept, and a later run with a higher limit goes on.
-        """
+        """Raise RunError if the limit is reached; the run ends, and a later run with a higher limit continues."""
         if self._limit is not None and self._dollars >= self._limit:
             raise RunError(
                 f"max_cost={self._limit:g} dollars are spent ({self._dollars:.4f}); answers are kept, "
@@ -119,8 +114,8 @@ class ChatClient:
     Args:
         client: an openai client that does not retry by itself.
         spending: adds up the price of the answers.
-        attempts: requests at most for one payload.
-        backoff_seconds: first pause; it doubles, with jitter, and a server's `Retry-After` counts for more.
+        attempts: most requests for one payload.
+        backoff_seconds: first pause; it doubles, with jitter, and is at least the server's `Retry-After`.
         secrets: strings to remove from error messages.
     """
 

@@ -1,4 +1,4 @@
-"""Score frames with a vision-language model: relevance is its probability of answering yes."""
+"""Scores frames with a vision-language model: relevance is its probability of answering yes."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class VlmEncoder(Encoder):
 
     @classmethod
     def gmacs_of(cls, *, llm: str = "", **_: Any) -> dict[str, float]:
-        """Return {"fusion": most 10^9 multiply-adds of a picture with a text}; {} where not known."""
+        """Return {"fusion": upper bound on the 10^9 multiply-adds of a picture with a text}; {} if not known."""
         return _pair_gmacs(make_llm(llm))
 
     def embed(self, frames: Pixels) -> Pixels:
-        """Return RGB uint8 frames `(n, height, width, 3)` as they are: the model sees picture and text together."""
+        """Return RGB uint8 frames `(n, height, width, 3)` unchanged: the model sees picture and text together."""
         return checked_frames(frames)
 
     def relevance(self, features: Any, query: str) -> FloatArray:
@@ -74,7 +74,6 @@ class VlmEncoder(Encoder):
         return np.array([reply.yes for reply in replies], dtype=np.float64)
 
     def last_usage(self) -> list[dict[str, float]]:
-        """Return the usage of each reply to this thread's last call of `relevance`."""
         return list(getattr(self._spent, "usage", []))
 
     def close(self) -> None:

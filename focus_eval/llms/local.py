@@ -20,12 +20,12 @@ _CANDIDATES = 200
 
 
 class LocalModel:
-    """A checkpoint with its own processor and chat template, greedy; one question at a time.
+    """A checkpoint with its own processor and chat template, decoding greedily; one question at a time.
 
     Args:
         checkpoint: repository of the hub in its cache, or a folder.
         revision: commit, tag or branch of a repository.
-        device: torch device; "auto" for a GPU where there is one.
+        device: torch device; "auto" for a GPU if there is one.
         dtype: type of the weights; "auto" for that of the checkpoint.
     """
 
@@ -110,7 +110,7 @@ class LocalModel:
         return 0.0
 
     def check(self) -> None:
-        """Refuse a checkpoint that is not on this machine. Raises `MissingWeights`."""
+        """Raise MissingWeights if the checkpoint is not on this machine."""
         folder = weights_folder(self._checkpoint, self._revision)
         if folder is None or not weight_files(folder):
             raise MissingWeights(

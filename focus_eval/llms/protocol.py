@@ -17,7 +17,7 @@ class Reply:
 
     Args:
         text: the answer.
-        yes: probability in [0, 1] that the first word is yes rather than no; None where it was not asked for.
+        yes: probability in [0, 1] that the first word is yes rather than no; None if not requested.
         usage: "requests", "input" and "output" tokens and "dollars", as far as they are known.
     """
 
@@ -44,19 +44,19 @@ class Model(Protocol):
 
     @property
     def gmacs_per_token(self) -> float | None:
-        """10^9 multiply-adds of one token: one per parameter; None where the number of parameters is not known."""
+        """10^9 multiply-adds of one token: one per parameter; None if the number of parameters is not known."""
         ...
 
     @property
     def tokens_per_image(self) -> int | None:
-        """Most tokens of a picture; None where no size limits them."""
+        """Most tokens of a picture; None if its size is not limited."""
         ...
 
     def ask(self, text: str, images: Sequence[Picture], *, max_tokens: int) -> Reply:
         """Return the reply to `text` and all `images`, RGB uint8 `(height, width, 3)`, together.
 
         Raises:
-            AnswerError: no usable answer; its attribute `usage` holds the spending, where known.
+            AnswerError: no usable answer; its attribute `usage` holds the spending, if known.
             RunError: the spending limit is reached.
         """
         ...
@@ -70,11 +70,7 @@ class Model(Protocol):
         ...
 
     def check(self) -> None:
-        """Refuse to begin a run that the model cannot serve: no key, a service that is down.
-
-        Raises:
-            FocusEvalError: one line that says what to do.
-        """
+        """Raise FocusEvalError, with the remedy, if the model cannot serve a run: no key, a service that is down."""
         ...
 
     def close(self) -> None:
@@ -115,12 +111,9 @@ class TakesPictureTimes(Protocol):
 def check_limits(
     model: str, *, above: float = -inf, at_least: float = -inf, at_most: float = inf, **values: float | None
 ) -> None:
-    """Refuse a value of `values` (option name to number) outside the range; None passes.
+    """Raise InvalidInput for the first of `values` (option name to number) outside the range or NaN; None passes.
 
     `model` is the model's registered name, for the message.
-
-    Raises:
-        InvalidInput: the first option outside; not-a-number is outside too.
     """
     limits = {"above": above, "at least": at_least, "at most": at_most}
     limits_text = " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if abs(limit) < inf)

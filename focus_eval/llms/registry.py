@@ -53,13 +53,13 @@ def make_llm(name: str, **options: Any) -> Model:
 
 
 def _named(text: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return name and all options of NAME:OPTIONS, where commas or semicolons separate options."""
+    """Return name and all options of NAME:OPTIONS, with commas or semicolons between options."""
     # Inside the options of a sampler a comma would end the model's name.
     return named_options(text.replace(";", ","), options)
 
 
 def check_llm(sampler: SupportsModel) -> None:
-    """Refuse a sampler whose model is not named, is unknown or has unknown options; the model is not made.
+    """Raise an error if the model of `sampler` is not named, is unknown or has unknown options; makes no model.
 
     Raises:
         FocusEvalError: as `make_llm`.
@@ -71,14 +71,15 @@ def check_llm(sampler: SupportsModel) -> None:
 
 
 def llm_of(sampler: SupportsModel) -> Model | None:
-    """Return the model that `sampler` asks; None where it asks none. Raises as `make_llm`."""
+    """Return the model that `sampler` asks; None if it asks none. Raises as `make_llm`."""
     return make_llm(_text_of(sampler)) if sampler.needs_llm else None
 
 
 def llm_text(text: str) -> str:
     """Return the model's name and options for rows and tables, without options that cannot change a reply.
 
-    `text` is NAME:OPTIONS as `make_llm` takes it; "" gives ""."""
+    `text` is NAME:OPTIONS as for `make_llm`; "" gives "".
+    """
     name, values = _named(text, {})
     arguments = {key: value for key, value in effective_arguments(values).items() if key not in _NO_REPLY_CHANGES}
     return named_text(name, arguments) if name else ""
@@ -109,7 +110,7 @@ def llm_token_gmacs(sampler: SupportsModel, encoders: Mapping[str, float]) -> di
 
 
 def token_gmacs(model: Model, encoders: Mapping[str, float]) -> dict[str, float]:
-    """Return {"llm_token": cost of a token in 10^9 multiply-adds}; {} where the cost is not known.
+    """Return {"llm_token": cost of a token in 10^9 multiply-adds}; {} if the cost is not known.
 
     Args:
         encoders: `gmacs` of the run's encoders; a scripted model states its cost in their forwards.
@@ -121,7 +122,7 @@ def token_gmacs(model: Model, encoders: Mapping[str, float]) -> dict[str, float]
 
 
 def ready_llm(sampler: SupportsModel) -> Model | None:
-    """Return the model that `sampler` asks, after checking that it can be reached; None where it asks none.
+    """Return the model that `sampler` asks, after checking that it can be reached; None if it asks none.
 
     Raises:
         FocusEvalError: the model cannot serve a run.

@@ -24,15 +24,15 @@ _COMMON = (
 class ScriptedModel:
     """Says yes to pictures within `reach_seconds` of the evidence, no to others, right for a share `accuracy`.
 
-    To a text alone it answers with the sampler's example of a reply, else with the question's words, one a line. It
-    reads the annotation: the rows of a sampler that asks it are no result.
+    To a text alone it answers with the sampler's `example_reply`, else with the question's words, one a line. Because
+    it reads the annotation, rows of a sampler that asks it are no measurement.
 
     Args:
-        accuracy: share of pictures that it is right about, from one half (it guesses) to below 1.
+        accuracy: share of pictures that it is right about, from 0.5 (guessing) to below 1.
         reach_seconds: seconds before and after an evidence time in which the evidence is in view.
         tokens_per_image: tokens counted for a picture; a text counts one token for four characters.
-        cost: cost of a token in encoder forwards; the default suits a 7 B model beside BLIP large.
-        parameters: size in 10^9 of the model it stands for; replaces `cost` where given.
+        cost: cost of a token in encoder forwards; the default is that of a 7 B model next to BLIP large.
+        parameters: size in 10^9 of the model it stands for; if given, replaces `cost`.
         seed: seed of the mistakes.
     """
 

@@ -2,8 +2,6 @@
 
 Evidence is moments, shape `(n,)`, or intervals, shape `(n, 2)`, in seconds; a moment counts as an interval of length 0.
 No model is needed: the benchmark states the times of the evidence, and the selection those of its frames.
-
-    recall(keyframe_seconds=[9.5, 40.0], evidence_seconds=[10.0, 20.0], within_seconds=2.0)  # 0.5
 """
 
 from __future__ import annotations
@@ -58,6 +56,9 @@ def recall(
     scales: ArrayLike | None = None,
 ) -> float:
     """Return evidence recall@d: the share of annotated moments with a keyframe within `within_seconds`, in [0, 1].
+
+    >>> recall([9.5, 40.0], [10.0, 20.0], within_seconds=2.0)
+    0.5
 
     Args:
         keyframe_seconds: times of the keyframes, shape `(k,)`, any order.

@@ -516,6 +516,10 @@ class Run:
 def load_run(folder: str | Path) -> Run:
     """Return the run in a folder with `selections/` and `answers/`, or in a packed run (`focus-eval pack`).
 
+    >>> run = load_run("results/runs/example")
+    >>> len(run.selection_frame) == len(run.selections)
+    True
+
     Its rows may be JSON lines or Parquet, in one part or many.
 
     Raises:

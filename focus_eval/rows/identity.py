@@ -1,4 +1,4 @@
-"""Identities of selections and answers: what can change a result, and the hash over it."""
+"""Identities of selections and answers: everything that can change a result, and the hash over it."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def selection_identity(
     Used alike by single selections, matrices (which add their questions) and simulations.
 
     Args:
-        encoder, encoder_revision: what gives relevance, to the byte of its weights or file; "" where nothing is pulled.
-        scan_encoder, scan_encoder_revision: likewise of what scans, whatever name the sampler's option gives it.
-        llm, llm_revision: likewise of the model that the sampler asks.
+        encoder, encoder_revision: the encoder, exact to the byte of its weights or file; "" if nothing is pulled.
+        scan_encoder, scan_encoder_revision: likewise the scan encoder, under its resolved name.
+        llm, llm_revision: likewise the model that the sampler asks.
         query: form of the encoder's text, as in `query_text`.
-        inexact_backend: the video reader, where its pixels are not the exact ones.
+        inexact_backend: the video reader, if its pixels are not the exact ones.
     """
     # Defaults are left out, so that ids from before an option existed stay the same.
     unusual = {
@@ -117,8 +117,8 @@ def answer_identity(
         arguments: of the model's wrapper; those without effect on an answer are left out.
         weights: the exact checkpoint.
         selection: identity or id of the selection that is shown.
-        task: the lmms-eval task; the prompt it is asked with is part of the identity.
-        packages: of the model, whose versions can change an answer beside those of every model.
+        task: the lmms-eval task; a hash of its prompt is part of the identity.
+        packages: further packages whose versions can change this model's answers.
         fields: further parts that only some runs have, e.g. split and generation arguments.
     """
     return {
@@ -181,7 +181,7 @@ def answering_versions(*packages: str) -> dict[str, str]:
 
 
 def git_revision() -> str | None:
-    """Return the commit of an editable install, with "+" when files differ from it; None outside a repository."""
+    """Return the commit of an editable install, with "+" if files differ from it; None outside a repository."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None

@@ -1,9 +1,11 @@
-"""Pairs questions of two runs, logs or files by what they ask, not by where they stand.
+"""Pairs questions of two runs, logs or files by content, not by position.
 
-matches = match_questions(keys_of_one_log, keys_of_another)
-for a, b in matches.pairs:  # places in the two sequences
-    ...
-print(matches.summary("uniform", "aks"))
+    matches = match_questions(keys_of_one_log, keys_of_another)
+    for a, b in matches.pairs:  # positions in the two sequences
+        ...
+    print(matches.summary("uniform", "aks"))
+
+Reports, imports and the registry all pair questions with it.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ class QuestionKey:
     Args:
         benchmark: its name.
         id: the document's own id, or its row in the split.
-        content: content key (see `core.types.content_key`); "" where nothing says what is asked.
-        is_row: True where `id` is a row: it identifies a question only together with its content.
+        content: content key (see `core.types.content_key`); "" if the content is unknown.
+        is_row: True if `id` is a row: it identifies a question only together with its content.
     """
 
     benchmark: str
@@ -42,12 +44,12 @@ class QuestionKey:
 
 @dataclass(frozen=True, kw_only=True)
 class Matches:
-    """Result of `match_questions`, as places in its two sequences.
+    """Result of `match_questions`, as positions in its two sequences.
 
     Args:
         pairs: the same question on both sides, in the order of the first.
-        moved: those of `pairs` that stand at another row.
-        by_row: those of `pairs` for which only the row speaks, because a side has no content.
+        moved: those of `pairs` that are at different rows.
+        by_row: those of `pairs` matched by row alone, because a side has no content.
         ambiguous_a, ambiguous_b: questions whose content occurs several times on a side, and no id tells them apart.
         only_a, only_b: questions that the other side does not have.
     """
@@ -80,10 +82,10 @@ class Matches:
 def match_questions(a: Sequence[QuestionKey], b: Sequence[QuestionKey]) -> Matches:
     """Return which questions of `a` and `b` are the same.
 
-    Questions of equal content are the same. Where a side has the same content several times, the documents' own ids
-    decide; where these are rows of a log, the questions are ambiguous. An own id also pairs a question that is worded
-    differently, for the ids of one benchmark are unique. A row pairs only where a side has no content and both sides
-    have the same number of questions.
+    Questions of equal content are the same. If a side has the same content several times, the documents' own ids
+    decide; if these are rows of a log, the questions are ambiguous. An own id also pairs a question that is worded
+    differently, for the ids of one benchmark are unique. A row pairs only if a side has no content and both sides have
+    the same number of questions.
     """
     partner: dict[int, int] = {}
     ambiguous_a: set[int] = set()
@@ -161,7 +163,7 @@ def changed_ids(selections: Iterable[SelectionRow], answers: Iterable[AnswerRow]
 
 
 def shared_ids(series: Mapping[str, Sequence[QuestionKey]]) -> dict[str, list[str]]:
-    """Return an id for each question of several selections that is equal exactly where the question is the same.
+    """Return ids for the questions of several selections, equal exactly if the questions are the same.
 
     Args:
         series: the questions of each selection of one benchmark, by the selection's id.
@@ -195,13 +197,13 @@ def shared_ids(series: Mapping[str, Sequence[QuestionKey]]) -> dict[str, list[st
 
 
 def _repeated_rows(keys: Sequence[QuestionKey]) -> set[int]:
-    """Return the places of questions that only their row tells from another one of the same content."""
+    """Return the positions of questions that differ from another one of the same content only by their row."""
     counts = Counter(key.content for key in keys if key.is_row and key.content)
     return {at for at, key in enumerate(keys) if key.is_row and counts[key.content] > 1}
 
 
 def _grouped(places: Iterable[int], key_of: Callable[[int], Hashable]) -> dict[Hashable, list[int]]:
-    """Return lists of places by their key, in the order of `places`."""
+    """Return lists of positions by their key, in the order of `places`."""
     groups: dict[Hashable, list[int]] = {}
     for at in places:
         groups.setdefault(key_of(at), []).append(at)

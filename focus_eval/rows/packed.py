@@ -39,13 +39,14 @@ _UNPACKED: dict[tuple[Path, int, int], tempfile.TemporaryDirectory[str]] = {}
 def pack_run(folder: Path, out: Path, *, pictures: bool = False) -> list[str]:
     """Write the run in `folder` to the zip file `out`, and return what it holds.
 
-    Rows, costs, descriptions, prompt records, traces and the report's files; the same folder gives the same bytes.
+    Contains rows, costs, descriptions, prompt records, traces and the report's files; the same folder gives the same
+    bytes.
 
     Args:
         pictures: pack figures and linked thumbnails too.
 
     Raises:
-        InvalidInput: no run, a link that leads nowhere, or an `out` that cannot be written.
+        InvalidInput: no run, a broken link, or an `out` that cannot be written.
         RunError: a run is writing here.
     """
     check_links(folder)
@@ -67,7 +68,7 @@ def pack_run(folder: Path, out: Path, *, pictures: bool = False) -> list[str]:
 
 
 def object_url(path: Path) -> str | None:
-    """Return the URL ("s3://...") that `path` stands for; None if it is a local path."""
+    """Return `path` as the URL of an object store ("s3://..."); None if it is a local path."""
     match = _URL.match(str(path))
     return f"{match[1]}://{str(path)[match.end() :]}" if match and not path.exists() else None
 
@@ -79,8 +80,8 @@ def unpack_run(file: Path, out: Path | None = None) -> Path:
 
     Raises:
         DamagedFile: not a zip file, or content that does not match its checksums.
-        InvalidInput: an `out` that holds something, or a zip file that is no packed run: a path out of its folder, a
-            link, a repeated name, or more data than a run of this size can hold.
+        InvalidInput: an `out` that is not empty, or a zip file that is no packed run: a path out of its folder, a link,
+            a repeated name, or more data than a run of this size can hold.
     """
     with _opened(file) as packed:
         run, entries = _checked(packed, file)
@@ -118,11 +119,7 @@ def run_folder(path: Path) -> Path:
 
 
 def check_links(folder: Path) -> None:
-    """Refuse a run with broken links among its parts.
-
-    Raises:
-        InvalidInput: no such folder, or such a link; names the first and says how to move a run.
-    """
+    """Raise InvalidInput for a missing folder or a broken link among its parts; the message says how to move a run."""
     if not folder.is_dir():
         raise InvalidInput(f"{folder}: no such folder")
     parts = [path for kind in _PARTS for path in sorted(folder.glob(f"{kind}/*"))]

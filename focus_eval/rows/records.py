@@ -1,8 +1,7 @@
 """Rows: the record of one question, written so that a kill loses at most the row being written.
 
-Two kinds of rows, both append-only JSON lines: a `SelectionRow` says which frames were chosen and what that
-cost; an `AnswerRow` says what one model answered from them. They are joined on (benchmark, question_id,
-selection_id), never on position.
+Two kinds of rows, both append-only JSON lines: a `SelectionRow` holds the chosen frames and their cost; an `AnswerRow`
+holds one model's answer from them. They are joined on (benchmark, question_id, selection_id), never on position.
 """
 
 from __future__ import annotations
@@ -39,38 +38,37 @@ class SelectionRow:
     Args:
         selection_id: hash over all that can change the selection (sampler and options, encoder and revision, k, seed).
         bucket: length bucket of the benchmark, e.g. "short".
-        duration_seconds: the benchmark's own length where it states one, else the probed one; None if unknown.
+        duration_seconds: the length stated by the benchmark, else the probed one; None if unknown.
         n_frames, fps: length and rate of the video; None if unknown.
         keyframes, times_seconds: ascending frames and their presentation times; None if a log does not state them.
         scales: shrink factor per keyframe or None.
-        pulled_frames, pulled_relevance: in pull order; relevance None where only logits were pulled.
+        pulled_frames, pulled_relevance: in pull order; relevance None if only logits were pulled.
         text_pulls: `[text, frames, relevance]` of each other text that frames were scored for, in pull order.
         looked_frames: frames whose pictures the sampler looked at itself, in that order; not pulls.
         clips: `[start, stop, n_pulls, mean, radius, is_final]` per arm.
-        forwards: encoder forwards on frames really made for this question (the rest came from the store or from
-            another question of the video); `n_scored` is the paper's count.
+        forwards: encoder forwards actually made for this question; other scores came from the store or from another
+            question of the video. `n_scored` is the paper's count.
         seconds: by stage. `BLOCKING_STAGES` add up to the wall-clock time that the device was held for this question
-            (its share, where several were served at once), `CONCURRENT_STAGES` ran beside them in other threads.
-        gmacs: 10^9 multiply-adds by what is counted (see `encoders.cost`): "image", "keys" and "scan_image" once a
-            frame, "fusion" once a frame and question; {} where the encoder does not say.
-        decoded: frames that the decoder gave out for this question, those passed through included, by the option
-            that chose them: "all", "reference", "sync"; {} where the reader does not say.
-        encoded: share of the distinct "main" and "scan" frames, where those lists are not kept (see `report.cost`).
-        evidence_seconds: times of the annotated evidence; empty where the benchmark has none.
-        evidence_intervals: annotated evidence as `[start, stop]` in seconds, or `[start, stop, scene]` where several
-            intervals are one scene.
+            (its share, if several were served at once); `CONCURRENT_STAGES` ran in other threads meanwhile.
+        gmacs: 10^9 multiply-adds by part (see `encoders.cost`): "image", "keys" and "scan_image" once a frame, "fusion"
+            once a frame and question; {} if unknown.
+        decoded: frames that the decoder gave out for this question, those passed through included, by the option that
+            chose them: "all", "reference", "sync"; {} if the reader does not count.
+        encoded: share of the distinct "main" and "scan" frames, if those lists are not kept (see `report.cost`).
+        evidence_seconds: times of the annotated evidence; empty if the benchmark has none.
+        evidence_intervals: annotated evidence as `[start, stop]` in seconds, or `[start, stop, scene]` if several
+            intervals may form one scene.
         option_texts: the question's options in order (A, B, ..); empty for open questions.
         changed_options: those of `options` that are not the sampler's defaults.
-        n_pulls: how many frames were scored, where `pulled_frames` is not kept (simulations); else None.
-        scan_encoder, scan_encoder_revision: the second, cheap encoder; "" where there is none.
-        scanned_frames, n_scanned: what it was shown, ascending, or how many where the list is not kept; not pulls.
+        n_pulls: number of scored frames, if `pulled_frames` is not kept (simulations); else None.
+        scan_encoder, scan_encoder_revision: the second, cheap encoder; "" if there is none.
+        scanned_frames, n_scanned: frames shown to it, ascending, or their number if the list is not kept; not pulls.
         scan_forwards: as `forwards`, of the scan encoder.
-        llm, llm_revision: the model that the sampler asked; "" where it asks none.
-        asked: "calls" and "images" that it was asked with, "input" and "output" tokens of all calls where the service
-            says so, "replayed" calls that the store answered, "requests" and "dollars" really spent, by an encoder
-            that asks a service too; {} without either.
-        role: "sampler", or what a table marks it as: "control", "ceiling" (sees the annotation) or "floor" (sees no
-            frame).
+        llm, llm_revision: the model that the sampler asked; "" if it asks none.
+        asked: usage of a model by sampler or encoder: "calls" and "images" sent, "input" and "output" tokens if the
+            service states them, "replayed" calls answered from the store, "requests" and "dollars" spent; {} without
+            one.
+        role: "sampler", "control", "ceiling" (sees the annotation) or "floor" (sees no frame).
         error: one line, None on success.
     """
 
@@ -149,7 +147,7 @@ class SelectionRow:
         Also None for a row that counts its pulls without listing them.
 
         Raises:
-            InvalidInput: frames that no sampler may choose, such as one past the end, in rows of other programs.
+            InvalidInput: invalid frames, such as one past the end, in rows of other programs.
         """
         is_counted = bool(self.n_pulls or self.n_scanned)
         if self.error is not None or self.keyframes is None or self.info is None or is_counted:
@@ -193,12 +191,12 @@ class AnswerRow:
             two are None where a log does not say.
         fallback: why other frames than the chosen ones were fed (`frame_policy: aks`, a black frame), else None.
         answer: the model's text, verbatim.
-        parsed: the option letter or value read from it; None where none could be read.
+        parsed: the option letter or value read from it; None if none could be read.
         correct_answer: letter or value.
-        score: 0-1, or the benchmark's partial credit (VSI-Bench); None where the task is not scored here.
-        category: the benchmark's question type, "" where there is none.
-        metric: the task's own metric that gave the score; "" where the answer was read here.
-        tokens: input, output and image tokens where the model says so.
+        score: 0-1, or the benchmark's partial credit (VSI-Bench); None if the task is not scored here.
+        category: the benchmark's question type, "" if it has none.
+        metric: the task's own metric that gave the score; "" if the answer was read here.
+        tokens: input, output and image tokens if the model reports them.
         error: one line, None on success; a row with an error has no answer.
     """
 
@@ -237,9 +235,9 @@ class AnswerRow:
 
 
 class RowWriter:
-    """Appends rows to one JSON-lines file, one writer per file; an incomplete line is not a row.
+    """Appends rows to one JSON-lines file, one writer per file.
 
-    A torn last line (the writer was killed) is cut off when the file is opened again.
+    An incomplete last line, left by a killed writer, is cut off when the file is opened again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -287,7 +285,7 @@ def name_file_in_errors(path: Path) -> Iterator[None]:
 
 
 def read_rows(path: Path, kind: type[RowT]) -> Iterator[RowT]:
-    """Yield the complete rows of a JSON-lines file in file order; a torn last line is not a row.
+    """Yield the complete rows of a JSON-lines file in file order, without an incomplete last line.
 
     Raises:
         InvalidInput: a broken line that is not the last, or one with other fields; names file and line.
@@ -335,9 +333,7 @@ def restore_row(values: dict[str, Any], kind: type[RowT]) -> RowT:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the number and the fields of each complete line of a JSON-lines file, from 1.
-
-    A line without its end was being written when its writer died: it is not a row.
+    """Yield the number, from 1, and the fields of each line of a JSON-lines file, without an incomplete last line.
 
     Raises:
         InvalidInput: a line that is not a JSON object; names file and line.
@@ -423,7 +419,7 @@ BucketOf = Callable[[float], str]
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Who chose the frames: the fields of a `SelectionRow` that are the same for every question of a run.
+    """Origin of a selection: the fields of a `SelectionRow` that are the same for every question of a run.
 
     Args:
         selection_id: hash over all that can change a selection (`rows.identity.selection_identity`).
@@ -453,9 +449,9 @@ class CellNames:
 
 
 def forward_gmacs(gmacs: Mapping[str, float]) -> float | None:
-    """Return the cost of a forward of a row's main encoder; None if the row does not state it.
+    """Return the cost of a main encoder's forward from a row's `gmacs`; None if not stated.
 
-    An image; a pair of image and text where the encoder reads both together.
+    A forward is an image, or a pair of image and text for an encoder that reads both together.
     """
     return gmacs.get("image") or gmacs.get("fusion")
 
@@ -516,7 +512,7 @@ def selection_row(
 
     Args:
         video, keyframes, times_seconds: None if unknown.
-        measured_seconds: length of the video where the benchmark states none; by default that of `video`.
+        measured_seconds: length of the video for a benchmark that states none; by default that of `video`.
         bucket_of: length bucket of a duration in seconds, for questions that do not state their own.
         fields: others of a `SelectionRow`: query, scales, pulled_frames, clips, facts, ...
     """
@@ -544,7 +540,7 @@ def failed_selection_row(
     cost: SelectionCost | None = None,
     **fields: Any,
 ) -> SelectionRow:
-    """Return the row that records why a question has no selection; `cost` and `fields` as in `selection_row`."""
+    """Return the row of a question whose selection failed with `error`; `cost` and `fields` as in `selection_row`."""
     shared = _shared_fields(question, origin, question.duration_seconds, bucket_of)
     return SelectionRow(**{**shared, **(vars(cost) if cost else {}), **fields, "error": error_line(error)})
 
@@ -562,7 +558,7 @@ def answer_row(
     """Return the row of one model's answer, or of the error that prevented it.
 
     Args:
-        selection: None where the wrapper sampled by itself; `fields` then have its selection_id and frames_fed.
+        selection: None if the wrapper sampled by itself; `fields` then have its selection_id and frames_fed.
         fed_frames: indices of the frames that the model was given, in order.
         fields: others of an `AnswerRow`: answer, parsed, score, metric, seconds, error, ...
     """

@@ -1,7 +1,7 @@
 """Detects damaged files: each file contains its own SHA-256.
 
-A digest inside the file takes its place together with it, whenever the writer is killed. Files without one are older,
-and are read as they are.
+A digest inside the file is renamed into place together with it, even if the writer is killed. Older files, without a
+digest, are read unchecked.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def check_parquet(path: Path) -> None:
     """Compare a Parquet file with its digest, once per process and state of the file.
 
     Raises:
-        DamagedFile: another content than was written.
+        DamagedFile: its content does not match its digest.
         FileNotFoundError: no such file.
     """
     stat = path.stat()
@@ -72,7 +72,7 @@ def read_sealed_json(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file without its digest.
 
     Raises:
-        DamagedFile: not JSON, or another content than was written; names file and fix.
+        DamagedFile: not JSON, or content that does not match its digest; names file and remedy.
     """
     try:
         document = read_json_object(path)

@@ -1,8 +1,8 @@
 """Stores rows as JSON lines during a run, and as Parquet once a part is finished.
 
-A finished part is two Parquet files. `rows.parquet` holds what depends on the configuration alone: two runs of the
-same matrix, or the same run killed and resumed, or on another number of workers, write the same bytes.
-`costs.parquet` holds what the clock and the device said.
+A finished part is two Parquet files. `rows.parquet` holds the columns that depend on the configuration alone: two runs
+of the same matrix, resumed or not, on any number of workers, write the same bytes. `costs.parquet` holds measured times
+and devices.
 """
 
 from __future__ import annotations
@@ -185,8 +185,9 @@ _PARQUET = ("rows.parquet", "costs.parquet")
 class StoredRows(Collection[RowT]):
     """The rows of one part, from its Parquet files and its JSON lines; each key once.
 
-    Of several rows of one key the first without an error counts: a question that failed was asked again. Rows are
-    read again at every iteration, so memory does not grow with their number; of JSON lines the keys are held.
+    Of several rows of one key the first without an error counts: a question that failed was asked again. Every
+    iteration reads the files again, so memory does not grow with the number of rows; for JSON lines the keys are kept
+    in memory.
 
     Args:
         folder: of the part.
@@ -234,7 +235,7 @@ class StoredRows(Collection[RowT]):
     def in_order(self, keys: Iterable[Key]) -> Iterator[RowT]:
         """Yield the rows of `keys` in that order.
 
-        Rows that lie before those asked for are held until it is their turn: few where the order is about that of the
+        Rows that come before a requested one are kept in memory until requested: few if the order is about that of the
         files.
 
         Raises:
@@ -339,7 +340,7 @@ def load_rows(folder: Path, kind: type[RowT]) -> Iterator[RowT]:
 
 
 def finished_questions(folder: Path, kind: type[RowT]) -> set[str]:
-    """Return the ids of the questions that have a row, without reading what is in the rows.
+    """Return the ids of the questions that have a row; reads keys only.
 
     Raises:
         InvalidInput: a file that is damaged; names it.
@@ -348,7 +349,7 @@ def finished_questions(folder: Path, kind: type[RowT]) -> set[str]:
 
 
 class FinishedQuestions:
-    """Questions of one part that have a row; a later call reads only what was added since."""
+    """Questions of one part that have a row; a later call reads only rows added since."""
 
     def __init__(self, folder: Path, kind: type[Any]) -> None:
         self._folder = folder
@@ -399,8 +400,8 @@ class FinishedQuestions:
 def compact(folder: Path, kind: type[RowT], order: list[str], *, in_use: Collection[Path] = ()) -> None:
     """Turn the JSON lines of `folder` into Parquet, in the order of question ids `order`.
 
-    Safe to kill: the lines go only once both files are in place. Files in `in_use` are still being written by others:
-    their rows are read, and the files stay.
+    Safe to kill: lines are deleted only once both files are in place. Files in `in_use` are still being written by
+    others: their rows are read, and the files stay.
 
     Raises:
         InvalidInput: a row of a question that is not in `order`.
@@ -421,9 +422,9 @@ def compact(folder: Path, kind: type[RowT], order: list[str], *, in_use: Collect
 
 
 def set_damaged_files_aside(folder: Path, kind: type[RowT], *, in_use: Collection[Path] = ()) -> None:
-    """Rename the unreadable files of a part and report them; their questions are asked again.
+    """Rename the unreadable files of a part and report them, so that their questions are asked again.
 
-    Of a file of JSON lines the whole rows stay. Files in `in_use` are still being written by others.
+    Complete rows of a damaged file of JSON lines are kept. Files in `in_use` are still being written by others.
     """
     parquet = [folder / name for name in _PARQUET]
     if parquet[0].exists():

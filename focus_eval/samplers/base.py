@@ -1,11 +1,4 @@
-"""The sampler protocol: the request that a sampler gets, the choice that it returns, and the checks of both.
-
-    class Middle(FrameSampler):
-        def choose(self, request):
-            return Choice(keyframes=np.array([request.video.n_frames // 2]))
-
-`docs/new_sampler.md` goes from there to a verdict.
-"""
+"""The sampler protocol: the request that a sampler gets, the choice that it returns, and the checks of both."""
 
 from __future__ import annotations
 
@@ -204,6 +197,11 @@ class QuestionTexts:
 class SelectionRequest(QuestionTexts):
     """One question to a sampler with everything the sampler may use; the texts are those of `QuestionTexts`.
 
+    >>> video, rng = VideoInfo(100, 10.0), np.random.default_rng(0)
+    >>> ledger = Ledger(lambda frames: frames / 100, video)
+    >>> SelectionRequest(video=video, k=8, ledger=ledger, rng=rng, coarse_rng=rng).n_wanted
+    8
+
     Args:
         video: length, rate and, if known, sync frames.
         k: requested keyframes, at least 1; may exceed the number of frames.
@@ -235,6 +233,9 @@ class SelectionRequest(QuestionTexts):
 class Choice:
     """The keyframes that an algorithm chose; `FrameSampler.select` makes a `Selection` of them.
 
+    >>> Choice(keyframes=np.array([70, 3]), facts={"candidates": 25}).keyframes.tolist()
+    [70, 3]
+
     Args:
         keyframes: any order, shape `(n,)`.
         scales: one factor in (0, 1] per keyframe, in the order of `keyframes`; None for full size.
@@ -263,6 +264,16 @@ class _NoGenerator:
 @dataclass(frozen=True, kw_only=True)
 class FrameSampler(ABC):
     """Chooses keyframes. A subclass is a frozen dataclass whose fields are its options.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Middle(FrameSampler):
+    ...     name, source = "middle", "an example"
+    ...     def choose(self, request):
+    ...         return Choice(keyframes=np.array([request.video.n_frames // 2]))
+    >>> rng = np.random.default_rng(0)
+    >>> Middle().select(VideoInfo(100, 10.0), k=1, pull=lambda frames: frames / 100, rng=rng).keyframes
+    (50,)
 
     Options are checked when a sampler is made: their declared types (an int becomes a float if one is declared), then
     the ranges stated with `focus_eval.core.options.option`.
@@ -480,6 +491,9 @@ class FrameSampler(ABC):
 @dataclass(frozen=True, kw_only=True)
 class AskingSampler(FrameSampler):
     """A sampler that asks a language or vision-language model, `request.llm`.
+
+    >>> make_sampler("subquestions", llm="scripted").needs_llm
+    True
 
     Args:
         llm: the model, with its options: `chat:model=gpt-4o-mini`. A simulation uses a scripted model instead.

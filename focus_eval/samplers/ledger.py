@@ -91,6 +91,10 @@ def log_odds(relevance: FloatArray) -> FloatArray:
 class Ledger:
     """Give a sampler relevance, logits, embeddings and pictures of frames, and check and record every request.
 
+    >>> ledger = Ledger(lambda frames: frames / 100, VideoInfo(100, 10.0))
+    >>> ledger.relevance([0, 50]).tolist(), ledger.n_pulls
+    ([0.0, 0.5], 2)
+
     Pulling a frame twice for one text raises `BrokenContract`. Relevance must be finite and in [0, 1]. Each of
     `relevance`, `logits` and `embeddings` counts one pull per frame. Scans and looks are recorded apart from pulls;
     their frames may be pulled as well.

@@ -1,8 +1,5 @@
 """Lists the samplers and makes one by name.
 
-    sampler = make_sampler("focus", alpha=0.5)
-    selection = sampler.select(video, k=8, pull=relevance_of_frames, rng=np.random.default_rng(0))
-
 The built-in samplers are the classes in the files of this package. Other packages add theirs through the entry-point
 group `focus_eval.samplers`. `path/to/file.py:Class` names a class in any file, which runs in a process of its own (see
 `subprocess_sampler`).
@@ -82,6 +79,9 @@ def sampler_name(name: str) -> str:
 
 def make_sampler(name: str, **options: Any) -> FrameSampler:
     """Return the sampler `name` with `options`, the rest at their defaults.
+
+    >>> make_sampler("focus:clip_seconds=8", alpha=0.1).options["alpha"]
+    0.1
 
     Args:
         name: a registered name, or `path/to/file.py:Class`; options may follow: `focus:alpha=0.1,clip_seconds=8`.

@@ -19,6 +19,9 @@ ScanDecode = Literal["all", "reference", "sync"]
 class ScanningSampler(FrameSampler):
     """A sampler with a scan encoder.
 
+    >>> make_sampler("scan_cover", scan_encoder="offline:size=64").needs_scan
+    True
+
     Args:
         scan_encoder: a registered encoder, with options or without ("clip:model=ViT-B-32"). A simulation uses its
             channel "fair" instead; it has others of its own ("good", "useless:cost=0.1").

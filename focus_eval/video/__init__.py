@@ -37,6 +37,10 @@ def open_video(
 ) -> VideoReader:
     """Open a video file for exact reading by frame index.
 
+    >>> with open_video("talk.mp4") as video:
+    ...     len(video.read([0, 5]))
+    2
+
     Args:
         backend: "pyav" (the default, always installed), "torchcodec" or "decord" (extras); "torchcodec_cuda" decodes on
             a GPU and refuses a file where that gives other frames, "torchcodec_cuda_near" accepts other rounding; or a
