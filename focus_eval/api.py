@@ -190,12 +190,10 @@ def select_keyframes(
     fps: float | None = None,
     progress: Progress | None = None,
 ) -> Any:
-    """Return the `VideoSelection` of `k` keyframes of `video` for `query`.
+    """Return the `VideoSelection` of `k` keyframes of `video` for `query`; lists give lists, by video, then by query.
 
     >>> select_keyframes("talk.mp4", query="a slide with a chart", k=4, sampler="uniform").keyframes
     (0, 26, 52, 79)
-
-    A list of videos or of queries gives a list in its order; both give a list by video of lists by query.
 
     Args:
         video: a file, a folder of pictures, RGB uint8 `(n, height, width, 3)`, or a list of these.

@@ -253,7 +253,7 @@ def shares_frames(model: Any) -> bool:
     """Return True if `model` may answer its questions video by video, so that cells share decoded frames.
 
     False for batches of several questions, which the stock wrapper forms within one cell, and for models that answer
-    several questions at once, such as a service, which decoding does not hold up.
+    several questions at once, such as a service, which does not wait for decoding.
     """
     return model.questions_at_once is None and int(model.batch_size) == 1
 
@@ -325,7 +325,7 @@ def load_model(config: ModelConfig, *, frames: int) -> Any:
 
 
 def load_arguments(config: ModelConfig, *, frames: int, device: str) -> dict[str, Any]:
-    """Return the arguments of the model's constructor; `device` is added where the config names no device.
+    """Return the arguments of the model's constructor; `device` is added if the config names no device.
 
     A wrapper's own default is "cuda" even without a GPU. A `device_map` in the config counts as naming a device.
     """

@@ -37,7 +37,7 @@ def model_weights(model: ModelConfig) -> str:
 def questions_digest(config: BenchmarkConfig) -> str:
     """Return a hash of a benchmark's questions, and of its file of rates if that replaces the videos.
 
-    Returns "" where the questions cannot be read on this machine; no run starts in that state.
+    Returns "" if the questions cannot be read on this machine; no run starts in that state.
     """
     try:
         # Read again only when a file has changed: many parts of a matrix ask for the same benchmark.
@@ -76,8 +76,8 @@ class SelectionSpec:
         encoder: encoder that gives relevance; None for a sampler that needs none.
         k: keyframes per question.
         query: form of the question that encoders get (see `core.types.query_text`).
-        share_frames: True lets questions and selections share embedded frames. This changes the cost of a row, not
-            its keyframes: it is not part of the identity, but rows without sharing have a folder of their own.
+        share_frames: True lets questions and selections share embedded frames. This changes the cost of a row, not its
+            keyframes: it is not part of the identity, but rows without sharing have a folder of their own.
         scan_encoder: encoder that the sampler scans with; None for a sampler that does not scan.
     """
 
@@ -93,7 +93,7 @@ class SelectionSpec:
 
     @property
     def encoders(self) -> list[EncoderConfig]:
-        """The encoders of this selection, the main one before the one that scans."""
+        """The encoders of this selection, the main one before the scan encoder."""
         return [encoder for encoder in (self.encoder, self.scan_encoder) if encoder]
 
     @cached_property
@@ -178,7 +178,7 @@ class AnswerSpec:
 
     @cached_property
     def prompts(self) -> str:
-        """Name of the task's prompts for this model; `DEFAULT` where the benchmark has no task."""
+        """Name of the task's prompts for this model; `DEFAULT` if the benchmark has no task."""
         task, model = self.benchmark.task, self.model.model
         return prompts_for(task_values(task), model, stock_name(model)) if task else DEFAULT
 
@@ -321,7 +321,7 @@ def _scan_encoder(matrix: MatrixConfig, sampler: FrameSampler) -> EncoderConfig 
 
 
 def all_encoders(matrix: MatrixConfig) -> list[EncoderConfig]:
-    """Return the encoders of `matrix`, and those that its samplers scan with, each once."""
+    """Return the encoders of `matrix` and the scan encoders of its samplers, each once."""
     scanning = [_scan_encoder(matrix, instance) for sampler in matrix.samplers for instance in _instances(sampler)]
     return list({encoder.name: encoder for encoder in [*matrix.encoders, *scanning] if encoder}.values())
 
@@ -346,8 +346,8 @@ _LISTS: dict[str, tuple[str, Callable[[Any], str]]] = {
 def narrow(matrix: MatrixConfig, names_by_list: dict[str, list[str]]) -> MatrixConfig:
     """Return `matrix` with lists cut to the entries in `names_by_list`, e.g. {"sampler": ["focus", "aks"]}.
 
-    Keys are benchmark, model, encoder, sampler, k and seed. Other lists stay whole. A sampler in a file may be given
-    by its name, `peaks`, or its place, `peaks.py:Peaks`.
+    Keys are benchmark, model, encoder, sampler, k and seed. Other lists stay whole. A sampler in a file may be given by
+    its name, `peaks`, or as `peaks.py:Peaks`.
 
     Raises:
         UnknownName: a list or an entry that the matrix does not have; the message has the nearest name.

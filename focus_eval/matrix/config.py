@@ -176,7 +176,7 @@ def shipped_matrices() -> dict[str, Path]:
 
 
 def find_matrix(name: str | Path) -> Path:
-    """Return the matrix file that `name` means: a file, or the name of a shipped one ("alpha", "paper/alpha.yaml").
+    """Return the matrix file of `name`: a file, or the name of a shipped one ("alpha", "paper/alpha.yaml").
 
     Raises:
         UnknownName: no file and no shipped matrix of that name; the message has the nearest name.
@@ -237,18 +237,19 @@ class StrictModel(BaseModel):
 
 
 class BenchmarkConfig(StrictModel):
-    """Where a benchmark's questions and videos are.
+    """Sources of a benchmark's questions and videos.
 
-    The questions are the documents of `task`, from the hub's cache or from the local folder `dataset`. `annotations`
-    (a file, or a folder of parquet shards) replaces them as the source of questions. `videos` is the folder that the
-    questions' video paths are relative to. Paths may hold `${VARIABLE}` and `${VARIABLE:-default}`. `rates` is a CSV
-    of id, duration_s and fps, which stands in for the videos when planning, and wherever no frame is read.
-    `fields` names the fields of the documents (see `benchmarks.declared`), or the benchmark whose fields these are, and
-    `tasks` further tasks with such documents. `questions` to `lmms_eval_parsing` are the benchmark's facts (see
-    `benchmarks.question.BenchmarkFacts`); what is not stated is as in the file of that benchmark. `data_home` is the
-    value of `HF_HOME` for lmms-eval. `source` is the data set's name on the hub, and `gated` is True if it
-    needs an account. `disk_gigabytes` is the size of the videos. Fetching them takes `disk_copies` times as much,
-    since the archives stay beside the unpacked files.
+    The questions are the documents of `task`, from the hub's cache or from the local folder `dataset`. `annotations` (a
+    file, or a folder of parquet shards) replaces them as the source of questions. `videos` is the folder that the
+    questions' video paths are relative to. Paths may hold `${VARIABLE}` and `${VARIABLE:-default}`. `rates` is a CSV of
+    id, duration_s and fps, which replaces the videos when planning, and wherever no frame is read.
+
+    `fields` names the fields of the documents (see `benchmarks.declared`), or a benchmark with the same fields; `tasks`
+    lists further tasks with such documents. `questions` to `lmms_eval_parsing` are the benchmark's facts (see
+    `benchmarks.question.BenchmarkFacts`); missing ones are taken from that benchmark's file. `data_home` is the value
+    of `HF_HOME` for lmms-eval. `source` is the data set's name on the hub, and `gated` is True if it needs an account.
+    `disk_gigabytes` is the size of the videos. Fetching them takes `disk_copies` times as much, since the archives stay
+    beside the unpacked files.
     """
 
     name: str
@@ -288,10 +289,10 @@ class BenchmarkConfig(StrictModel):
 
 
 class ModelConfig(StrictModel):
-    """One model as lmms-eval knows it, its checkpoint and the frames it is shown.
+    """One model of lmms-eval, its checkpoint and the number of frames it is shown.
 
-    `gpus` is the number of GPUs of one copy of the model; None for the matrix's `answer_resources`. `frames` is the
-    number shown where the matrix states no k. `api_key` is the name of the environment variable with the key.
+    `gpus` is the number of GPUs of one copy of the model; None for the matrix's `answer_resources`. `frames` is used if
+    the matrix states no k. `api_key` is the name of the environment variable with the key.
     """
 
     name: str
@@ -312,7 +313,7 @@ def _names_with_options(part: Any, kind: str) -> bool:
 
 
 class EncoderConfig(StrictModel):
-    """One encoder with its options, under the name that rows and tables give it.
+    """One encoder with its options, under its name in rows and tables.
 
     A matrix may name one in place: `blip`, `clip:checkpoint=clip-vit-large-patch14`. `disk_gigabytes` is the
     checkpoint's size, by default that of the published checkpoint.
@@ -343,9 +344,9 @@ def _published_gigabytes(encoder: str, options: Mapping[str, Any]) -> float:
 
 
 class SamplerConfig(StrictModel):
-    """One sampler; every option given a list is tried with each of its values, all combinations.
+    """One sampler; an option given as a list is tried with each of its values, in all combinations.
 
-    Options may stand in the name as well: `focus:alpha=0.1`.
+    Options may also follow the name: `focus:alpha=0.1`.
 
     `encoders` restricts it to some of the matrix's encoders, by name. The option `scan_encoder` is the name of one of
     them, a text as in `encoders`, or a mapping with `encoder` and `options`.
@@ -403,11 +404,11 @@ class MatrixConfig(StrictModel):
     """All configurations of one table: the product of its lists.
 
     `k` is a list of frame counts; empty means each model's own `frames`. `queries` lists the texts that encoders get:
-    "question", "question_and_options", or a template with {question} and {options}. Without `models` a
-    matrix only selects. With `share_frames` a frame is embedded once for all selections, and kept; without it every
-    question of every selection pays for its own frames, so that its hours may stand beside published ones. With
-    `available_only` only questions whose video is on this machine are asked. `store_gigabytes` is the disk space of
-    the store of embeddings and the rows; checks before a run ask for as much.
+    "question", "question_and_options", or a template with {question} and {options}. Without `models` a matrix only
+    selects. With `share_frames` a frame is embedded once for all selections, and kept; without it every question of
+    every selection pays for its own frames, so that its hours compare with published ones. With `available_only` only
+    questions whose video is on this machine are asked. `store_gigabytes` is the disk space of the store of embeddings
+    and the rows; checks before a run require it.
     """
 
     name: str

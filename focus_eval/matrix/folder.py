@@ -1,10 +1,10 @@
 """Reads and writes the folder of a run, and finds the questions of a part that have rows.
 
-run.json                         the matrix, and versions and device of each start
-recoveries-WORKER.jsonl          counts of an encoder's recoveries, if any
-selections/NAME/spec.json        description of a selection; beside it rows-RUN-WORKER.jsonl, Parquet when done
-answers/NAME/cell.json           description of a cell, with its rows beside it
-.lock                            held by the run that writes
+    run.json                         the matrix, and versions and device of each start
+    recoveries-WORKER.jsonl          counts of an encoder's recoveries, if any
+    selections/NAME/spec.json        description of a selection; its rows: rows-RUN-WORKER.jsonl, Parquet when done
+    answers/NAME/cell.json           description of a cell, with its rows beside it
+    .lock                            held by the run that writes
 
 Parts are links into the pool that all runs beside this one share; an unpacked run has its own part folders.
 """
@@ -147,7 +147,7 @@ class RunFolder:
             yield
 
     def part(self, spec: SelectionSpec | AnswerSpec) -> Path:
-        """Return the folder of a selection or a cell: in the pool, or in the run's own folder where it was unpacked."""
+        """Return the folder of a selection or a cell: in the pool, or in an unpacked run's own folder."""
         unpacked = self.path / kind_of(spec) / spec.name
         return unpacked if unpacked.is_dir() and not unpacked.is_symlink() else self.pool.part(kind_of(spec), spec.name)
 

@@ -18,7 +18,7 @@ _DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-gpu", "/dev/nvma
 
 
 def best_device() -> str:
-    """Return "cuda" where torch finds a GPU, else "cpu"."""
+    """Return "cuda" if torch finds a GPU, else "cpu"."""
     # Loading torch takes seconds and hundreds of megabytes: a run that needs none should not load it to hear "cpu".
     if "torch" not in sys.modules and not _may_have_gpu():
         return "cpu"
@@ -45,7 +45,7 @@ def gpu_gigabytes() -> list[float]:
 
 
 def host_gigabytes() -> float | None:
-    """Return this machine's memory in gigabytes; None where the system does not say."""
+    """Return this machine's memory in gigabytes; None if the system does not report it."""
     # Windows has none.
     if not hasattr(os, "sysconf"):
         return None
@@ -74,7 +74,7 @@ class WorkerResources:
     Args:
         cores: number of cores that decode.
         frame_bytes: most memory for decoded frames of all its videos; a single larger video runs alone.
-        gpus: number of GPUs it holds, a fraction where workers share one; 0 without.
+        gpus: number of GPUs it holds, a fraction if workers share one; 0 without.
     """
 
     cores: int
@@ -99,7 +99,7 @@ class WorkerResources:
 
 
 def local_resources(resources: Resources) -> WorkerResources:
-    """Return the share of a worker that runs in this process: the cores of one GPU, or all where there is none."""
+    """Return the share of a worker that runs in this process: the cores of one GPU, or all if there is none."""
     # One process may run per GPU, so each leaves the others their cores.
     cores = resources.decode_cores or max(1, n_cores() // max(1, len(gpu_gigabytes())))
     return WorkerResources(cores, frame_bytes(resources))

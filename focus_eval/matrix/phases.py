@@ -31,7 +31,7 @@ class Worker(Protocol):
         """Do one job; call `on_row` with each row that is written."""
 
     def run_all(self, jobs: list[Any], *, on_row: Callable[[Any], None] | None = None) -> None:
-        """Do all jobs, several at once where that is faster."""
+        """Do all jobs, several at once if that is faster."""
 
     def close(self) -> None:
         """Close the files; release encoders or model."""

@@ -84,13 +84,13 @@ class SelectionPlan:
 
     @property
     def share_scored(self) -> float:
-        """Share of the frames that are scored, in [0, 1]; NaN where no length is known."""
+        """Share of the frames that are scored, in [0, 1]; NaN if no length is known."""
         return self.pulls / self.frames if self.frames else float("nan")
 
     def forward_equivalents(self, *, shared: bool, unit: float | None = None) -> float:
         """Return the whole cost in forwards of the encoder: embedding, scanning, matching, tokens of a model.
 
-        The result is NaN where the cost of a scan or of a model's token is not known.
+        NaN if the cost of a scan or of a model's token is not known.
 
         Args:
             shared: True if the questions of a video share their frames.
@@ -110,9 +110,9 @@ class Plan:
     """Predicted work of a matrix.
 
     Args:
-        forwards_by_encoder: frames each encoder will embed, each distinct (video, frame) pair once with
-            `share_frames`, else again for each question of each selection: exact for samplers that look at fixed
-            frames, on flat relevance for the others.
+        forwards_by_encoder: frames each encoder will embed, each distinct (video, frame) pair once with `share_frames`,
+            else again for each question of each selection: exact for samplers that pull fixed frames, on flat relevance
+            for the others.
         questions: (number asked, number in all) by benchmark name.
         questions_per_video: numbers of asked questions, one per video, by benchmark name.
     """
@@ -143,7 +143,7 @@ class Plan:
 
     @property
     def scan_pairs(self) -> dict[tuple[str, str], float | None]:
-        """Relative cost of a scan by (scan encoder name, main encoder name); None where it is not known."""
+        """Relative cost of a scan by (scan encoder name, main encoder name); None if not known."""
         return {
             (spec.scan_encoder.name, spec.encoder.name): getattr(spec.sampler, "relative_cost", None) or spec.scan_cost
             for spec in (selection.spec for selection in self.selections)
@@ -404,10 +404,10 @@ def _noise(rng: np.random.Generator, frames: IntArray) -> FloatArray:
 class Machine(StrictModel):
     """Cores, GPUs and measured rates of a machine to plan for.
 
-    `decode_seconds` are seconds of one core per frame asked for, including frames decoded on the way to it.
-    `decode_seconds_gop` is that number for frames near sync frames (`focus_gop`); None for the former.
-    `frames_per_second` is the rate of one GPU (without GPU: of the machine) by encoder and precision. `is_measured` is
-    False for estimates. `source` names who measured or estimated the rates.
+    `decode_seconds` are seconds of one core per requested frame, including frames decoded on the way to it.
+    `decode_seconds_gop` is that number for frames near sync frames (`focus_gop`); None: the same. `frames_per_second`
+    is the rate of one GPU (without GPU: of the machine) by encoder and precision. `is_measured` is False for estimates.
+    `source` names who measured or estimated the rates.
     """
 
     name: str

@@ -45,13 +45,13 @@ class MissingDocuments(FocusEvalError):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSource:
-    """Where an lmms-eval task takes its documents from.
+    """The source of an lmms-eval task's documents.
 
     Args:
         repository: data set on the hub, or a local folder.
         subset: the data set's configuration; "" for the only one.
         split: e.g. "validation".
-        video_folder: folder of its videos below HF_HOME; "" where the task names none.
+        video_folder: folder of its videos below HF_HOME; "" if the task names none.
     """
 
     repository: str
@@ -127,7 +127,7 @@ def documents_in(folder: Path, source: TaskSource) -> DocumentFiles | None:
 
 
 def dataset_snapshot(repository: str) -> Path | None:
-    """Return the folder of a data set in the hub's cache (or the local folder itself); None where there is none."""
+    """Return the folder of a data set in the hub's cache (or the local folder itself); None if there is none."""
     if Path(repository).is_dir():
         return Path(repository)
     try:
@@ -146,7 +146,7 @@ def dataset_snapshot(repository: str) -> Path | None:
 
 @cache
 def task_source(task: str) -> TaskSource:
-    """Return where the lmms-eval task `task` takes its documents from, read from its YAML file.
+    """Return the source of the documents of the lmms-eval task `task`, read from its YAML file.
 
     Raises:
         InvalidInput: no file of that task, in ours or in lmms-eval's.
@@ -249,7 +249,7 @@ class QuestionSet:
         return Path(self.config.videos) / video
 
     def known_info(self, question: Question) -> VideoInfo | None:
-        """Return length and rate from the file of rates, else from the videos' manifest; None where neither has it."""
+        """Return length and rate from the file of rates, else from the videos' manifest; None if neither has it."""
         # The file of rates wins: it is stated by the config, the manifest is only found.
         rate = self.rates.get(question.id)
         if rate is not None:
@@ -318,7 +318,7 @@ def load_questions(config: BenchmarkConfig, *, limit: int | None = None, availab
 def read_questions(config: BenchmarkConfig) -> tuple[list[Question], str]:
     """Return all questions of a benchmark, and the file or folder they were read from.
 
-    The source is `annotations` where the config names it, else the documents of its task.
+    The source is `annotations` if the config names it, else the documents of its task.
 
     Raises:
         MissingDocuments: the task's documents are not on this machine.

@@ -27,7 +27,7 @@ START_SECONDS = 600
 class RayEngine:
     """Runs jobs on Ray actors, as many as the cluster has room for; each holds one encoder or model.
 
-    The run's folder and the videos must be on storage every node sees. A worker that is lost is replaced, and its
+    The run's folder and the videos must be on storage shared by all nodes. A worker that is lost is replaced, and its
     questions without a row are done again.
 
     Args:
@@ -192,8 +192,8 @@ class _PhaseActor:
 def _use_token_of_cluster(address: str | None) -> None:
     """Use this account's cluster token, as `ray start` does.
 
-    From a version on `ray start` asks for the account's token as soon as there is one (a local cluster makes one),
-    but `ray.init` with an address sends it only in this mode, and is refused without it.
+    Newer versions of `ray start` require the account's token once there is one (a local cluster makes one), but
+    `ray.init` with an address sends it only in this mode, and is refused without it.
     """
     has_token = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
     if address and (has_token or (Path.home() / ".ray" / "auth_token").is_file()):

@@ -49,7 +49,7 @@ class LocalEngine:
 
     @property
     def device(self) -> str:
-        """The first GPU where there is one, else the processor."""
+        """The first GPU if there is one, else the processor."""
         return device_name(best_device())
 
     def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
@@ -103,9 +103,9 @@ def complete_run(
 
     Args:
         out: the run's folder; `results/runs/<name>` by default.
-        engine: where the work is done; this process by default.
+        engine: place of the work; this process by default.
         store: file of embeddings and relevance; `store.sqlite` beside the run's folder by default, shared by runs.
-        retry_errors: forget rows that record an error first.
+        retry_errors: first delete rows that record an error.
         drop: parts whose files of rows are renamed first, "answers/NAME" or "selections/NAME"; NAME may hold `*`.
 
     Raises:

@@ -87,7 +87,7 @@ def select_jobs(specs: list[SelectionSpec], sets: dict[str, QuestionSet], folder
 
 @dataclass(frozen=True)
 class _QuestionRequest:
-    """One question for one selector, and where its row is written."""
+    """One question for one selector, and the writer of its row."""
 
     questions: QuestionSet
     question: Question
@@ -174,8 +174,8 @@ class SelectWorker:
     def run(self, job: SelectJob, *, on_row: Callable[[SelectionRow], None] | None = None) -> None:
         """Write the rows of one job; a question that fails gets a row with the error.
 
-        All questions and samplers are served together: a frame is decoded and embedded once for all that ask, and the
-        time it took is shared out among their rows. May be called from several threads.
+        All questions and samplers are served together: a frame is decoded and embedded once for all of them, and its
+        time is divided among their rows. May be called from several threads.
         """
         questions = self._sets[job.benchmark]
         by_id = {question.id: question for question in questions.by_video[job.video]}

@@ -3,8 +3,8 @@
     for finding in audit(series_of(runs)):
         print(finding)
 
-Each check is a function over the rows of one series, or of two, and returns `Finding`s. What is unknown (None in a row)
-is not checked.
+Each check is a function over the rows of one series, or of two, and returns `Finding`s. Unknown values (None in a row)
+are not checked.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class CheckedSeries:
         name: name of the series in findings.
         model: "" for a selection alone.
         selections, answers: rows by question id, without rows that have an error.
-        origin: statements of an imported file about itself; None for a run of this project.
-        prompt: the first prompt of the cell, "" where not recorded.
-        expected: all questions of the benchmark; empty where not known.
+        origin: an imported file's statements about itself; None for a run of this project.
+        prompt: the first prompt of the cell, "" if not recorded.
+        expected: all questions of the benchmark; empty if not known.
     """
 
     name: str
@@ -68,7 +68,7 @@ class CheckedSeries:
 
     @property
     def k(self) -> int | None:
-        """Number of frames asked for; None where not stated, or where the role of the selection is not "sampler"."""
+        """Requested number of frames; None if not stated, or if the role of the selection is not "sampler"."""
         row = next(iter(self.selections.values()), None)
         is_stated = self.origin is None or self.origin.is_k_stated
         return row.k or None if row is not None and row.role == "sampler" and is_stated else None
@@ -100,7 +100,7 @@ class CheckedSeries:
 
     @cached_property
     def frames(self) -> dict[str, tuple[float, ...]]:
-        """Frame numbers (or seconds, where only these are known) by question id, in the order fed to the model."""
+        """Frame numbers (or seconds, if only these are known) by question id, in the order fed to the model."""
         frames = {}
         for question_id, row in self.selections.items():
             values: Sequence[float] | None = row.times_seconds if row.keyframes is None else row.keyframes
@@ -112,7 +112,7 @@ class CheckedSeries:
         return frames
 
     def prompt_of(self, question_id: str) -> str:
-        """Return the prompt recorded for a question (a text or a hash), else the cell's; "" where not known."""
+        """Return the prompt recorded for a question (a text or a hash), else the cell's; "" if not known."""
         return str(self.selections[question_id].facts.get("prompt") or self.prompt)
 
 
@@ -124,8 +124,8 @@ class Finding:
         check: short name of the problem.
         subject: name of the series, or names of several.
         count, of: cases with the problem, and cases checked.
-        worst: the worst or first case; "" where none is named.
-        severity: `FAULT` where reported figures are misleading, else `NOTE`.
+        worst: the worst or first case; "" if none is named.
+        severity: `FAULT` if reported figures are misleading, else `NOTE`.
     """
 
     check: str
@@ -357,8 +357,8 @@ def frames_past_the_end(series: CheckedSeries) -> Iterator[Finding]:
 def _length(row: SelectionRow) -> tuple[float, float | None]:
     """Return the length of a row's video, and the first frame (or second) that is surely past its end.
 
-    (0, None) where the length is not known. Imported lengths get slack: computed from seconds and rate, they may be
-    a little short.
+    (0, None) if the length is not known. Imported lengths get slack: computed from seconds and rate, they may be a
+    little short.
     """
     is_counted = not row.facts.get("published")
     if row.keyframes is None:
@@ -385,7 +385,7 @@ def frames_in_order(series: CheckedSeries) -> Iterator[Finding]:
 
 
 def fewer_than_k(series: CheckedSeries) -> Iterator[Finding]:
-    """Find questions with fewer distinct frames than K, or than the video has where that is less."""
+    """Find questions with fewer distinct frames than K (or than the video has, if that is less)."""
     if series.k is None:
         return
     n_distinct = {key: len(set(frames)) for key, frames in series.frames.items()}
@@ -445,7 +445,7 @@ def positions_as_frames(series: CheckedSeries) -> Iterator[Finding]:
 
 
 def _position_rate(benchmark: str) -> float | None:
-    """Return the frames per second of a benchmark's annotation; None where it is not in frames."""
+    """Return the frames per second of a benchmark's annotation; None if it is not in frames."""
     described = make_benchmark(benchmark) if benchmark in BENCHMARKS else None
     unit = described.fields.evidence_unit if isinstance(described, DeclaredBenchmark) else ""
     return annotation_fps(unit) if unit.startswith("frames@") else None
@@ -517,7 +517,7 @@ def same_answers(group: ComparableSeries) -> Iterator[Finding]:
 
 
 def _with_other_frames(pair: SeriesPair) -> tuple[list[tuple[str, str]], bool]:
-    """Return (ids of questions whose frames differ, True), or (all ids, False) where no frames are known."""
+    """Return (ids of questions whose frames differ, True), or (all ids, False) if no frames are known."""
     with_frames = [ids for ids in pair.ids if ids[0] in pair.a.frames and ids[1] in pair.b.frames]
     if with_frames:  # only questions with other frames can tell
         return [ids for ids in with_frames if set(pair.a.frames[ids[0]]) != set(pair.b.frames[ids[1]])], True
@@ -533,7 +533,7 @@ def _is_repeat(pair: SeriesPair) -> bool:
 
 
 def arrival_by_part(group: ComparableSeries) -> Iterator[Finding]:
-    """Find the part of the questions (see `_parts`) on which two series answer alike while elsewhere they differ.
+    """Find the part of the questions (see `_parts`) on which two series answer alike although they differ elsewhere.
 
     On that part the selection probably did not reach the model. Yields the largest such part of each pair.
     """
@@ -686,5 +686,5 @@ def _finding(
 
 
 def _numbers(values: Sequence[int]) -> str:
-    """Return the first four of `values` as text, with ", ..." where there are more."""
+    """Return the first four of `values` as text, with ", ..." if there are more."""
     return ", ".join(map(str, values[:4])) + (", ..." if len(values) > 4 else "")

@@ -19,8 +19,8 @@ class Coefficient:
 
     Args:
         value, error: the coefficient and its CR2 standard error.
-        freedom: Satterthwaite's degrees of freedom: about how many videos the error rests on.
-        n, videos: scores and videos that the fit rests on.
+        freedom: Satterthwaite's degrees of freedom: about the number of videos that determine the error.
+        n, videos: numbers of scores and videos in the fit.
     """
 
     value: float
@@ -31,13 +31,13 @@ class Coefficient:
 
     @property
     def p_value(self) -> float:
-        """Return the two-sided p-value of a t test that the coefficient is 0; 1 where the error is 0."""
+        """Return the two-sided p-value of a t test that the coefficient is 0; 1 if the error is 0."""
         from scipy.special import stdtr
 
         return float(2 * stdtr(self.freedom, -abs(self.value) / self.error)) if self.error > 0 else 1.0
 
     def estimate(self, *, level: float = 0.95, limits: tuple[float, float] | None = None) -> Estimate:
-        """Return the coefficient with its t interval, clipped to `limits`; no interval where the error is 0."""
+        """Return the coefficient with its t interval, clipped to `limits`; no interval if the error is 0."""
         from scipy.special import stdtrit
 
         if not (self.error > 0 and np.isfinite(self.error)):
@@ -159,7 +159,7 @@ def clustered_fit(
 def _scaled(products: FloatArray, vectors: FloatArray) -> FloatArray:
     """Return `((I - G)^(-1/2) - I) G^(-1) x` per video, shape `(n_videos, p, k)`.
 
-    Where only one video determines a direction, `G` has eigenvalue 1; `(I - G)^(-1/2)` counts as 0 there.
+    If only one video determines a direction, `G` has eigenvalue 1 there; `(I - G)^(-1/2)` then counts as 0.
 
     Args:
         products: `G` of each video, shape `(n_videos, p, p)`.

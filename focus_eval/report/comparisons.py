@@ -40,10 +40,10 @@ def baseline_table(run: Run, *, baseline: str | None = None) -> Table | None:
     """Return the accuracy of every sampler of `run` against its baseline, per benchmark, model and K.
 
     Args:
-        baseline: a sampler's name, or its label in the tables; uniform where the run has it.
+        baseline: a sampler's name, or its label in the tables; uniform if the run has it.
 
     Returns:
-        None where the run has no answers, or no baseline and none was named.
+        None if the run has no answers, or no baseline and none was named.
 
     Raises:
         UnknownName: no sampler of the run is called `baseline`.
@@ -92,7 +92,7 @@ def recall_table(run: Run, *, baseline: str | None = None) -> Table | None:
     Uses selections only, so no model needs to have answered.
 
     Returns:
-        None where the run has no evidence, or no baseline and none was named.
+        None if the run has no evidence, or no baseline and none was named.
 
     Raises:
         UnknownName: no sampler of the run is called `baseline`.
@@ -109,14 +109,14 @@ def recall_table(run: Run, *, baseline: str | None = None) -> Table | None:
 
 
 def run_comparison(a: Run, b: Run) -> Table:
-    """Return how the answers of run `b` differ from those of run `a`, cell by cell, on the same questions.
+    """Return the differences of run `b`'s answers to those of run `a`, cell by cell, on the same questions.
 
-    Cells are matched by benchmark, model, K and sampler. Where each run has one unmatched cell of a benchmark, or one
-    cell in all, these two are compared despite other keys. Questions are paired by content (see `rows.matching`), and
-    the notes count those that are not.
+    Cells are matched by benchmark, model, K and sampler. If each run has one unmatched cell of a benchmark, or one cell
+    in all, these two are compared despite other keys. Questions are paired by content (see `rows.matching`), and the
+    notes count those that are not.
 
     Raises:
-        InvalidInput: no question answered in both, or several cells that could be meant; names them.
+        InvalidInput: no question answered in both, or an ambiguous choice of cells; names them.
     """
     if not a.answers or not b.answers:
         raise InvalidInput(f"{a.name if not a.answers else b.name}: has no answers to compare")
@@ -222,7 +222,7 @@ def _baseline_text(pairs: Sequence[Pair]) -> str:
 
 
 def _prompt_differences(a: Run, part_a: pd.DataFrame, b: Run, part_b: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence for each field in which the first prompts of two cells differ, but for the question."""
+    """Yield a sentence for each field, the question apart, in which the first prompts of two cells differ."""
     first, second = (run.prompts.get(part["cell"].iloc[0], {}) for run, part in ((a, part_a), (b, part_b)))
     if not first or not second:
         return
@@ -235,7 +235,7 @@ def _prompt_differences(a: Run, part_a: pd.DataFrame, b: Run, part_b: pd.DataFra
 
 
 def _short(name: str, record: Mapping[str, Any], counterpart: Mapping[str, Any]) -> str:
-    """Return field `name` of `record` as text: of a mapping the entries unlike `counterpart`, of "text" its end."""
+    """Return field `name` of `record` as text: a mapping's entries unlike `counterpart`, the end of "text"."""
     value = record.get(name, "nothing")
     if isinstance(value, Mapping):
         other_value = counterpart.get(name) or {}
@@ -244,7 +244,7 @@ def _short(name: str, record: Mapping[str, Any], counterpart: Mapping[str, Any])
 
 
 def run_discordance(run: Run) -> Discordance:
-    """Return how far the answers of two samplers of `run` differ: the medians over its pairs of samplers.
+    """Return the discordance of two samplers' answers in `run`: the medians over its pairs of samplers.
 
     Raises:
         InvalidInput: no two samplers that answered the same questions differently.
@@ -303,7 +303,7 @@ def baseline_labels(run: Run, baseline: str | None) -> tuple[str, ...]:
 def _baseline_groups(
     frame: pd.DataFrame, keys: list[str], run: Run, baseline: str | None
 ) -> Iterator[tuple[tuple[str, ...], pd.DataFrame, str, list[str]]]:
-    """Yield each group of lines with the label of its baseline, "" where it has none, and all other labels in order."""
+    """Yield each group of lines with the label of its baseline ("" if it has none), and all other labels in order."""
     preferred = baseline_labels(run, baseline)
     for group, part in () if frame.empty else frame.groupby(keys):
         labels = set(part["label"])
@@ -349,7 +349,7 @@ def _pairs(part: pd.DataFrame, column: str, names: Sequence[tuple[str, str]], gr
 
 
 def _pair(a: QuestionMeans, b: QuestionMeans, name_a: str, name_b: str, group: tuple[str, ...]) -> Pair | None:
-    """Return the comparison on the questions that both have; None where they share none."""
+    """Return the comparison on the questions that both have; None if they share none."""
     first, second = paired(a, b)
     if not first.keys:
         return None
@@ -358,7 +358,7 @@ def _pair(a: QuestionMeans, b: QuestionMeans, name_a: str, name_b: str, group: t
 
 
 def _names(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:
-    """Return the labels of two cells, with their encoders where these differ."""
+    """Return the labels of two cells, with their encoders if these differ."""
     labels = [str(part["label"].iloc[0]) for part in (a, b)]
     encoders = [str(part["encoder"].iloc[0]) for part in (a, b)]
     if encoders[0] == encoders[1]:

@@ -1,7 +1,7 @@
 """The cost of choosing frames, counted in one way for every table and figure.
 
-A frame that several questions of a video ask for is encoded once. Each of the q questions that ask for it counts
-1/q of the frame, so that the shares of all rows of a selection add up to the distinct frames.
+A frame that several questions of a video need is encoded once. Each of the q questions counts 1/q of the frame, so that
+the shares of all rows of a selection add up to the distinct frames.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def frame_shares(groups: Sequence[Hashable], frames: Sequence[IntArray]) -> Floa
 
     Args:
         groups: group of each row, such as (benchmark, video, selection id). Rows of a group share frames.
-        frames: frame numbers that each row asked for, any order.
+        frames: frame numbers that each row needs, any order.
     """
     shares = np.zeros(len(groups))
     members: dict[Hashable, list[int]] = {}
@@ -48,7 +48,7 @@ def frame_shares(groups: Sequence[Hashable], frames: Sequence[IntArray]) -> Floa
 
 
 class CostColumns:
-    """The cost columns of a run, collected row by row; NaN where a row does not say enough."""
+    """The cost columns of a run, collected row by row; NaN if a row lacks the numbers."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}  # of each group, by benchmark, video and selection
@@ -116,7 +116,7 @@ def unit_costs(gmacs: Mapping[str, float], *, relative_cost: float | None = None
 
     Args:
         gmacs: 10^9 multiply-adds by kind, as in a `SelectionRow`.
-        relative_cost: cost of a scanned frame over that of a main one, where the user states it.
+        relative_cost: cost of a scanned frame divided by that of a main one, if the user states it.
     """
     unit = forward_gmacs(gmacs) or np.nan
     scan = gmacs.get("scan_image", np.nan) / unit if relative_cost is None else float(relative_cost)
@@ -135,14 +135,14 @@ def common_forward(rows: Iterable[Mapping[str, float]]) -> float | None:
 
 
 def llm_equivalents(gmacs: Mapping[str, float], usage: Mapping[str, float], *, unit: float | None = None) -> float:
-    """Return the cost of asking a model, in forwards of the main encoder; NaN where tokens or their cost are not known.
+    """Return the cost of asking a model, in forwards of the main encoder; NaN if tokens or their cost are not known.
 
     A token takes one multiply-add per parameter, whether it is read or written.
 
     Args:
         gmacs: 10^9 multiply-adds by kind, as in a `SelectionRow`.
         usage: `asked` of a `SelectionRow`: numbers of calls, input and output tokens. Without calls the cost is 0.
-        unit: 10^9 multiply-adds of a forward where the row has no encoder.
+        unit: 10^9 multiply-adds of a forward for a row without an encoder.
     """
     if not usage.get("calls"):
         return 0.0
@@ -163,9 +163,9 @@ def forward_equivalents(
 def charged_seconds(frame: pd.DataFrame) -> pd.Series:
     """Return the seconds that each row of `Run.selection_frame` would have taken alone, without other selections.
 
-    Where the selection made all its forwards itself, these are the measured seconds. Else they are the measured
-    seconds of opening and choosing, plus for each frame of the row's share the mean seconds of a forward and of
-    waiting for a decoded frame on that device. NaN where no such forward was measured.
+    A selection that made all its forwards itself is charged the measured seconds. Any other is charged the measured
+    seconds of opening and choosing, plus for each frame of the row's share the mean seconds of a forward and of waiting
+    for a decoded frame on that device. NaN if no such forward was measured.
     """
     sums = frame.groupby(["benchmark", "selection_id"])[
         ["forwards", "n_encoded", "scan_forwards", "n_scanned_encoded"]

@@ -1,7 +1,7 @@
-"""Is a model right more often where the evidence is in view?
+"""Is a model right more often if the evidence is in view?
 
-Evidence is in view for a question when every annotated moment has a keyframe within d seconds, out of view when none
-has. Questions about one video are not independent: every interval and test is clustered by video.
+Evidence is in view for a question if every annotated moment has a keyframe within d seconds, out of view if none has.
+Questions about one video are not independent: every interval and test is clustered by video.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ SERIES = ["benchmark", "model", "label", "k"]
 
 @dataclass(frozen=True, kw_only=True)
 class ViewAccuracy:
-    """Accuracy of one series by how much of the evidence is in view.
+    """Accuracy of one series by the share of the evidence in view.
 
     Args:
         by_view: accuracy by "all", "some" and "none" in view; None for a view without questions.
         overall: accuracy of all questions with evidence.
-        difference: all in view minus none, with its interval; None where one of the two has no question.
+        difference: all in view minus none, with its interval; None if one of the two has no question.
         p_value: p of the t test of `difference`; None without an interval.
-        same_kind: the difference among questions of the same category, length and number of moments; None where no
-            kind of question has both, or the difference has no interval.
+        same_kind: the difference among questions of the same category, length and number of moments; None if no kind of
+            question has both, or the difference has no interval.
     """
 
     by_view: dict[str, statistics.Estimate | None]
@@ -51,7 +51,7 @@ class ViewAccuracy:
 class WithinQuestion:
     """The same questions answered from two selections by one model: accuracies from A and B, and their difference.
 
-    The accuracies are None where the difference is one of two groups' differences.
+    The accuracies are None if the difference is one of two groups' differences.
     """
 
     change: str
@@ -67,7 +67,7 @@ def evidence_answers(run: Run, *, min_seconds: float = 0.0) -> pd.DataFrame:
         min_seconds: leave out shorter videos.
 
     Returns:
-        The columns of `run.answer_frame` and `duration`; all scores are there.
+        The columns of `run.answer_frame` and `duration`; every line has a score.
 
     Raises:
         InvalidInput: no answers, or none with evidence.
@@ -92,7 +92,7 @@ def evidence_answers(run: Run, *, min_seconds: float = 0.0) -> pd.DataFrame:
 
 
 def lengths_text(min_seconds: float) -> str:
-    """Return text for a table's title on the lengths of its videos."""
+    """Return the phrase for a table's title on the lengths of its videos."""
     return f"videos of {min_seconds:g} s and more" if min_seconds > 0 else "videos of every length"
 
 
@@ -141,11 +141,12 @@ def group_difference(
 ) -> tuple[statistics.Estimate, float | None]:
     """Return the mean of one group minus that of the others with its interval, and the p of its t test.
 
-    The two groups are different questions, but of the same videos. Both from the CR2 variance of the coefficient in
-    the regression of the score on the group, with Satterthwaite's degrees of freedom (see `clustered_fit`).
+    The two groups are different questions, but of the same videos. Interval and p come from the CR2 variance of the
+    coefficient in the regression of the score on the group, with Satterthwaite's degrees of freedom (see
+    `clustered_fit`).
 
     Returns:
-        Without interval and p where one of the groups has questions about fewer than 5 videos.
+        Without interval and p if one of the groups has questions about fewer than 5 videos.
     """
     values, first = np.asarray(scores, dtype=np.float64), np.asarray(is_in_first, dtype=bool)
     value = float(values[first].mean() - values[~first].mean())
@@ -163,10 +164,10 @@ def stratified_difference(
     videos: Sequence[object],
     strata: Sequence[object],
 ) -> Coefficient | None:
-    """Return the mean of one group minus the other's within strata; None where no stratum has both.
+    """Return the mean of one group minus the other's within strata; None if no stratum has both.
 
-    The least-squares difference with an intercept per stratum: strata weigh by how much they can tell, and those
-    with one group alone add nothing.
+    The least-squares difference with an intercept per stratum: strata weigh by their information; those with one group
+    alone have none.
 
     Args:
         is_in_first: True for scores of the first group.
@@ -180,16 +181,15 @@ def stratified_difference(
 
 
 def within_question(part_a: pd.DataFrame, part_b: pd.DataFrame, *, distance: float) -> list[WithinQuestion]:
-    """Return how answers change from selection A to B, by what happened to the evidence; then over all questions.
+    """Return the changes of answers from selection A to B, by change of the evidence in view, and over all questions.
 
-    Last, where both groups have 5 videos: what gained evidence adds to what selection B adds anyway.
-
-    gained: none in view in A, all in B; lost: the other way; in part: some of it in view in A or B. How hard a
-    question is stays the same, which comparing different questions does not give.
+    gained: none in view in A, all in B; lost: the reverse; in part: some in view in A or B. The difficulty of a
+    question stays the same, unlike in comparisons of different questions. If both groups have 5 videos, the last item
+    is the difference between "gained" and unchanged questions.
 
     Args:
-        part_a, part_b: lines of `evidence_answers` of one model. Matched by question, and by seed where both have the
-            same seeds.
+        part_a, part_b: lines of `evidence_answers` of one model. Matched by question, and by seed if both have the same
+            seeds.
 
     Raises:
         InvalidInput: no question in common.
@@ -262,8 +262,7 @@ def evidence_tables(run: Run, *, distance: float = IN_VIEW_SECONDS, min_seconds:
 
     Args:
         distance: d in seconds, for all tables but the first.
-        min_seconds: shorter videos are left out of all tables but that by length: their evidence is nearly always in
-            view.
+        min_seconds: shorter videos are left out of all tables but that by length: nearly all their evidence is in view.
 
     Raises:
         InvalidInput: no answers with evidence, or distance 0 with evidence that are moments, not intervals.

@@ -187,7 +187,7 @@ def draw_clip_means(axes: Axes, row: SelectionRow, *, colour: str) -> None:
 
 
 def add_legend(axes: Axes, row: SelectionRow, *, colour: str) -> None:
-    """Add a legend above the axis for what `draw_timeline` and `draw_clip_means` drew."""
+    """Add a legend above the axis for the elements of `draw_timeline` and `draw_clip_means`."""
     from matplotlib.lines import Line2D
 
     entries = [Line2D([], [], marker="^", color=colour, ls="", label=f"keyframes ({len(row.keyframes or ())})")]
@@ -314,9 +314,9 @@ _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 
 
 def page_svg(figure: Figure, title: str) -> Markup:
-    """Return `figure` as SVG to stand in a page: in the page's font and the colours of its theme.
+    """Return `figure` as SVG for a page: in the page's font and the colours of its theme.
 
-    The page's policy forbids style attributes, so each declaration becomes an attribute of its own. An element with a
+    The page's policy forbids style attributes, so each declaration becomes an attribute of its own. Each element with a
     gid of `MARK` and a text gets the text as its tooltip, and the first of them is a tab stop.
 
     Args:

@@ -59,7 +59,7 @@ EQUAL = 0.02
 
 
 def read_traces(folder: Path) -> pd.DataFrame:
-    """Return the properties of each trace of a simulation, one line per question; empty where the folder holds none."""
+    """Return the properties of each trace of a simulation, one line per question; empty if the folder holds none."""
     files = sorted((folder / "traces").glob("*.jsonl"))
     lines = [json.loads(line) for file in files for line in lines_of(read_text(file))]
     return pd.DataFrame(lines)
@@ -143,7 +143,7 @@ def _sizes_note(frame: pd.DataFrame) -> list[str]:
 
 
 def off_grid_lines(run: Run) -> list[str]:
-    """Return a sentence on the pulls, and one on the scans, that fell between recorded frames; [] where none did."""
+    """Return a sentence on the pulls, and one on the scans, that fell between recorded frames; [] if none did."""
     lines = []
     for kind, fact, count_field in (
         ("Pulls", "pulls_off_grid", "n_scored"),
@@ -240,14 +240,14 @@ def _failed_note(part: pd.DataFrame, answers: pd.DataFrame | None = None) -> lis
 
 
 def _answered_by_ceiling(answers: pd.DataFrame) -> set[str]:
-    """Return ids of the questions that the oracle answered correctly; of all answered ones where no oracle ran."""
+    """Return ids of the questions that the oracle answered correctly; of all answered ones if no oracle ran."""
     ceiling = answers[answers["sampler"] == "oracle"]
     right = ceiling[ceiling["score"] >= 0.5] if len(ceiling) else answers
     return set(right["question_id"])
 
 
 def _effect_note(part: pd.DataFrame, answers: pd.DataFrame) -> list[str]:
-    """Return a note on how accuracy changes with evidence in view within the same questions; [] if none vary."""
+    """Return a note on the change of accuracy with evidence in view within the same questions; [] if none vary."""
     fair = part[~part["sampler"].isin(["oracle", "blind"])]
     keys = ["benchmark", "question_id", "selection_id"]
     joined = answers[[*keys, "video", "score"]].merge(fair[[*keys, RECALL]], on=keys)

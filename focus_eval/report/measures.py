@@ -37,7 +37,7 @@ class QuestionMeans:
 
     @property
     def strata(self) -> tuple[str, ...] | None:
-        """The type of each question; None where the mean is over questions, or there are several benchmarks."""
+        """The type of each question; None if the mean is over questions, or there are several benchmarks."""
         return self.types if len({benchmark for benchmark, _ in self.keys}) == 1 and all(self.types) else None
 
     def taken(self, places: list[int]) -> QuestionMeans:
@@ -89,7 +89,7 @@ def accuracy_figure(part: pd.DataFrame, *, published: float | None = None, over_
 
     Args:
         published: the published accuracy in percent, kept beside ours.
-        over_types: take the mean over task types; empty where the benchmark is not reported so, or `part` has several.
+        over_types: take the mean over task types; empty if the benchmark is not reported so, or `part` has several.
     """
     answered = part[part["is_answered"]]
     if len(answered) and answered["score"].isna().all():
@@ -131,7 +131,7 @@ def frames_scored_percent(selections: pd.DataFrame) -> float | None:
 
 
 def forwards_percent(selections: pd.DataFrame) -> float | None:
-    """Return forward equivalents over frames of the videos in percent; None where the cost of a row is not known."""
+    """Return forward equivalents over frames of the videos in percent; None if the cost of a row is not known."""
     total, spent = selections["n_frames"].sum(), selections["forward_equivalents"]
     return float(100 * spent.sum() / total) if total and spent.notna().all() else None
 
@@ -142,7 +142,7 @@ COSTS = {FORWARDS: forwards_percent, FRAMES_SCORED: frames_scored_percent}
 
 
 def per_question(selections: pd.DataFrame, column: str) -> float | None:
-    """Return the mean of `column` over the questions and seeds that did not fail; None where a value is missing."""
+    """Return the mean of `column` over the questions and seeds that did not fail; None if a value is missing."""
     values = selections.loc[selections["error"].isna(), column]
     return float(values.mean()) if len(values) and values.notna().all() else None
 
@@ -166,7 +166,7 @@ def scan_correlations(frame: pd.DataFrame) -> dict[str, float]:
 
 
 def scan_notes(frame: pd.DataFrame) -> list[str]:
-    """Return a note on the correlation of each scan encoder with the main one, and a warning where it is too low."""
+    """Return a note on the correlation of each scan encoder with the main one, and a warning if it is too low."""
     rhos = scan_correlations(frame)
     if not rhos:
         return []
@@ -206,7 +206,7 @@ def llm_notes(frame: pd.DataFrame) -> list[str]:
 def hours_per_seed(selections: pd.DataFrame) -> float | None:
     """Return the device-hours of one seed's selections alone, the mean over seeds; see `cost.charged_seconds`.
 
-    None where the cost or time of a row is not known.
+    None if the cost or time of a row is not known.
     """
     seconds = selections["charged_seconds"]
     if not selections["has_cost"].all() or seconds.isna().any():
@@ -221,9 +221,9 @@ def runs_on_gpu(selections: pd.DataFrame) -> bool:
 
 
 def counts_of(run: Run, part: pd.DataFrame) -> Counts:
-    """Return the counts behind figures over `part`: lines of answers, or of selections where no model answered.
+    """Return the counts behind figures over `part`: lines of answers, or of selections if no model answered.
 
-    Questions are counted once whatever their seeds; the other counts are of (question, seed) pairs.
+    Questions are counted once for all seeds; the other counts are of (question, seed) pairs.
     """
     expected = [run.facts_of(name).questions for name in part["benchmark"].unique()]
     is_error = part["error"].notna()

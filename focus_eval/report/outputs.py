@@ -79,7 +79,7 @@ def inputs_digest(run: Path, *, options: Mapping[str, Any], videos: Path | None 
     Args:
         run: a run's folder, or a packed run.
         options: options of the command by name.
-        videos: folder of the videos that the report shows; None where it shows none.
+        videos: folder of the videos that the report shows; None if it shows none.
 
     Raises:
         RowsChanged: a file was removed while it was read.

@@ -1,4 +1,4 @@
-"""How small a difference between two samplers can be detected, and how many videos does a difference need?"""
+"""Which difference between two samplers can be detected, and how many videos does a difference need?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TARGET_POINTS = (2.0, 1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Discordance:
-    """How often two samplers' scores of a question differ, and how alike the differences of one video are.
+    """Disagreement of two samplers' scores, and correlation of their differences within a video.
 
     Args:
         share: variance over questions of the difference of the two scores, above 0, at most 1. With right and wrong
@@ -116,6 +116,6 @@ def more_videos_text(detectable: float, videos: int) -> str:
 
 
 def _weighted_size(counts: ArrayLike) -> float:
-    """Return the mean over questions of the number of questions about the same video, itself counted."""
+    """Return the mean over questions of the number of questions about the same video, the question included."""
     sizes = np.asarray(counts, dtype=np.float64)
     return float((sizes**2).sum() / sizes.sum())

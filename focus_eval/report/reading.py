@@ -29,7 +29,7 @@ class ReadingOptions:
 
     Args:
         frames_field: field of a log's documents that holds the frames fed to the model; "" reads no frames.
-        questions: questions of the benchmark, in the annotation's order; None where not given.
+        questions: questions of the benchmark, in the annotation's order; None if not given.
         rates: length and frame rate of the video by question id.
     """
 
@@ -39,7 +39,7 @@ class ReadingOptions:
 
 
 def read_runs(paths: Sequence[Path], options: ReadingOptions) -> tuple[list[Run], list[str]]:
-    """Return the runs in `paths`, and a sentence for each thing that was not read.
+    """Return the runs in `paths`, and a sentence for each item that was not read.
 
     A log that can be read in part raises no error: its problems are listed in `Run.logs`.
 
@@ -71,7 +71,7 @@ def is_log_path(path: Path) -> bool:
 
 
 def _read_path(path: Path, options: ReadingOptions, notes: list[str]) -> Iterator[Run]:
-    """Yield each run, log and file of selections at `path` or below; append what was not read to `notes`."""
+    """Yield each run, log and file of selections at `path` or below; append reasons for unread items to `notes`."""
     if path.is_dir() and ((path / "selections").is_dir() or (path / "answers").is_dir()):
         yield load_run(path)
     elif path.is_dir():

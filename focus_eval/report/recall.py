@@ -211,10 +211,10 @@ class EvidenceCase:
     Args:
         bucket: length bucket of the video.
         evidence_seconds: annotated moments, shape `(n,)`; those more than a second past the end are dropped.
-        duration_seconds: annotated length, above 0; None where unknown: then there are no even and random frames.
+        duration_seconds: annotated length, above 0; None if unknown: then there are no even and random frames.
         fps: average rate of the file, above 0.
         n_frames: frames of the file; 0 becomes `int(duration_seconds * fps)`, at least 1.
-        n_dropped: number of dropped moments, with those that the benchmark had dropped before.
+        n_dropped: number of moments dropped here or by the benchmark.
     """
 
     question_id: str
@@ -243,7 +243,7 @@ def evidence_cases(
     """Return a case for each of `questions`, with no moments for a question without annotated moments.
 
     Args:
-        benchmark: name of the benchmark, which assigns length buckets where the annotation does not.
+        benchmark: name of the benchmark, which assigns length buckets if the annotation does not.
         fps: frame rate of the video by question id.
         has_evidence: True if another file states the evidence, so that the annotation need not.
 

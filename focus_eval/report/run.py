@@ -96,7 +96,7 @@ CEILING_MARK = _ROLE_MARK.format("ceiling")
 
 
 def unique_labels(labels: dict[str, str], variants: Mapping[str, SelectionRow]) -> dict[str, str]:
-    """Return `labels` with the start of the selection id added where several selections share label, k and seed.
+    """Return `labels`, those of several selections of one k and seed extended by the start of the selection id.
 
     A folder holds such selections if a matrix was changed and run there again, e.g. with a newer version of a sampler.
     Under one label they would be pooled like seeds of one configuration.
@@ -331,7 +331,7 @@ def _decoded(row: SelectionRow, mode: str) -> float:
 
 
 def _has_cost(row: SelectionRow) -> bool:
-    """Return True if the row states what choosing cost; an imported file that holds only frames does not."""
+    """Return True if the row states the cost of choosing; an imported file that holds only frames does not."""
     came_as_a_file = row.facts.get("published") or row.facts.get("replayed_from")
     return row.n_scored > 0 or not came_as_a_file
 
@@ -406,7 +406,7 @@ class Run:
     def cut_queries(self) -> dict[str, tuple[int, int]]:
         """By encoder: the number of questions of which it read only the start, and of all that it read.
 
-        Only encoders that cut a question are keys.
+        Encoders that cut no question are left out.
         """
         frame = self.selection_frame
         if frame.empty:
@@ -591,7 +591,7 @@ def _with_shared_ids(run: Run) -> Run:
 
 
 def _without_pulls(rows: Collection[SelectionRow]) -> Iterable[SelectionRow]:
-    """Return `rows` without relevance of pulls and clips where they are read from files; others as they are."""
+    """Return `rows` without relevance of pulls and clips if they are read from files; others unchanged."""
     return rows.without("pulled_relevance", "clips") if isinstance(rows, RunRows) else rows
 
 

@@ -1,6 +1,8 @@
-"""Tables of selection files on annotated moments, intervals and scenes, with uniform and random frames beside them.
+"""Tables of selection files on annotated moments, intervals and scenes, with uniform and random frames as baselines.
 
-print_tables([moment_table(cases, {"AKS": selections}, fps)])
+    print_tables([moment_table(cases, {"AKS": selections}, fps)])
+
+Every figure is a mean over questions; no model is needed.
 """
 
 from __future__ import annotations

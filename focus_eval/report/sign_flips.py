@@ -22,8 +22,9 @@ def sign_flip_p(
 ) -> tuple[float, bool]:
     """Return the two-sided p-value of the sign-flip test over videos that the mean is 0, and True if it is exact.
 
-    The p-value is the share of sign assignments whose statistic is at least as far from 0 as the observed one. Up to
-    14 videos with a difference all assignments count, else random ones and the observed one (Phipson and Smyth 2010).
+    The p-value is the share of sign assignments whose statistic is at least as far from 0 as the observed one. Up to 14
+    videos with a difference all assignments count, else random ones and the observed one (Phipson and Smyth 2010).
+
     The test is valid if each video's difference is as likely to have the other sign. Equal means do not imply that, so
     the statistic is studentised and corrected for skew (Hall 1992). With skewed differences, or if a few videos have
     most of the questions, the test holds its level for many videos, and nearly so for few (docs/statistics.md).
@@ -31,7 +32,7 @@ def sign_flip_p(
     Args:
         sums: each video's part of the mean difference, shape `(n_videos,)`.
         weights: each video's share of the questions, sum 1, shape `(n_videos,)`; None for equal shares.
-        draws: number of random assignments where not all are counted.
+        draws: number of random assignments if not all are counted.
     """
     values = np.asarray(sums, dtype=np.float64)
     shares = np.full(values.size, 1 / values.size) if weights is None else np.asarray(weights, dtype=np.float64)

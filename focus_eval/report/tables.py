@@ -84,7 +84,7 @@ def has_published_settings(
     Args:
         table: name of the published table.
         line: line of that table.
-        part: rows of one figure, with `k`, `encoder`, `selection_id` and, where models answered, `model`.
+        part: rows of one figure, with `k`, `encoder`, `selection_id` and, if models answered, `model`.
         variants: one selection row for every selection id.
     """
     if table in _OF_ONE_MODEL and "model" in part and set(part["model"]) != {_ONE_MODEL}:
@@ -392,10 +392,10 @@ def _keys(shape: Layout, lines: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _row(run: Run, shape: Layout, values: dict[str, Any], part: pd.DataFrame) -> tuple[float, TableRow]:
-    """Return a measured line and its place among the published lines, after them all if none matches.
+    """Return a measured line and its position among the published lines, after them all if none matches.
 
-    If its settings differ from the published ones, the line has no published figure, and its place is just before the
-    published line.
+    If its settings differ from the published ones, the line has no published figure, and its position is just before
+    the published line.
     """
     key_values = {**{name: part[name].iloc[0] for name in ("sampler", "benchmark") if name in part}, **values}
     published = read_anchors(shape.anchors) if shape.anchors else ()
@@ -473,7 +473,7 @@ def _with_device(columns: list[tuple[int, str]], run: Run) -> list[tuple[int, st
 
 
 def _published_only(shape: Layout, keys: Sequence[str], taken_places: set[float]) -> list[tuple[float, TableRow]]:
-    """Return the published lines whose place is not in `taken_places`, each with its place."""
+    """Return the published lines whose position is not in `taken_places`, each with its position."""
     rows: list[tuple[float, TableRow]] = []
     for place, line in enumerate(read_anchors(shape.anchors) if shape.anchors else ()):
         if place in taken_places:
@@ -552,7 +552,7 @@ def _hours_notes(run: Run) -> list[str]:
 
 
 def _unparsed_note(run: Run) -> str:
-    """Return a note on how answers that could not be parsed count: a rule of lmms-eval may guess, and may be right."""
+    """Return a note on the scores of answers that could not be parsed: a rule of lmms-eval may guess, and may be right."""
     frame = run.answer_frame
     n_scored = int((frame["is_unparsed"] & (frame["score"] > 0)).sum())
     guessed = f", but {n_scored} of this run got points from a rule of lmms-eval's, which may guess" if n_scored else ""
@@ -560,7 +560,7 @@ def _unparsed_note(run: Run) -> str:
 
 
 def _pivoted_options(run: Run, shape: Layout) -> list[str]:
-    """Return notes on columns headed by a sampler's name that hold it with options that are not default."""
+    """Return notes on columns headed by a sampler's name whose sampler has options that are not default."""
     column_samplers = {column.conditions["sampler"] for column in shape.columns if "sampler" in column.conditions}
     frame = run.selection_frame
     if frame.empty or not column_samplers:

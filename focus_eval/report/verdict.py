@@ -56,7 +56,7 @@ class RivalComparison:
 
     @property
     def is_decided(self) -> bool:
-        """True where the difference is significant, or the two are equivalent within the margin."""
+        """True if the difference is significant, or the two are equivalent within the margin."""
         return self.differs or self.is_equivalent
 
 

@@ -154,10 +154,10 @@ def mean_over_seeds(answers: pd.DataFrame, values: Sequence[str]) -> pd.DataFram
 
 
 def within_answers(run: Run, *, min_seconds: float = 0.0) -> pd.DataFrame:
-    """Return the answers to questions with evidence, as `measure_effects` takes them, with columns model and family.
+    """Return the answers to questions with evidence in the form of `measure_effects`, with columns model and family.
 
     There is one line per question and run, the mean over its seeds. The column run names a selection and its K. The
-    family is the sampler, whatever its options.
+    family is the sampler, without its options.
 
     Args:
         min_seconds: leave out shorter videos.

@@ -1,7 +1,7 @@
 """The data of the page's question browser.
 
-The page holds a small index of all questions, read at once, and details in chunks of questions: JSON, gzip, base64.
-A chunk is unpacked when one of its questions is opened, so a page of thousands opens at once.
+The page holds a small index of all questions, which it reads at once, and details in chunks of questions: JSON, gzip,
+base64. A chunk is unpacked when one of its questions is opened, so a page of thousands opens at once.
 """
 
 from __future__ import annotations
@@ -146,9 +146,9 @@ class Series:
     """One column of verdicts: a sampler's frames shown to a model, or the frames alone, on every benchmark.
 
     Args:
-        k: frames asked for.
-        base: the name without K: what stays the same when the reader switches K.
-        ids: selection and cell id by benchmark; the cell's is "" where no model answered.
+        k: requested frames.
+        base: the name without K, which stays the same when the reader switches K.
+        ids: selection and cell id by benchmark; the cell's is "" if no model answered.
     """
 
     name: str
@@ -218,7 +218,7 @@ def pack_browser(
 
 
 def all_series_of(run: Run) -> list[Series]:
-    """Return the series of `run`, uniform first; model, K and seed are named where there are several.
+    """Return the series of `run`, uniform first; model, K and seed are named if there are several.
 
     A sampler's frames on two benchmarks are one series: a cell's id differs by benchmark, the configuration does not.
     """
@@ -267,14 +267,14 @@ def _series_order(series: tuple[str, int, str, int]) -> tuple[str, int, int, str
 
 
 def json_for_script(value: Any) -> str:
-    """Return JSON that may stand inside a script element whatever texts it holds."""
+    """Return `value` as JSON that is safe inside a script element, with any texts in it."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # "</script" and "<!--" end or change the element; the two separators are line ends to old JavaScript.
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def _shown(all_series: Sequence[Series]) -> list[bool]:
-    """Return whether the page draws each series at first: all if they are few, else the best known ones."""
+    """Return a mask of the series that the page draws at first: all if they are few, else the best known ones."""
     bases = list(dict.fromkeys(series.base for series in all_series))
     if len(bases) <= MOST_SERIES_SHOWN + 1:
         return [True] * len(all_series)
@@ -284,7 +284,7 @@ def _shown(all_series: Sequence[Series]) -> list[bool]:
 
 
 def _first_pair(all_series: Sequence[Series]) -> list[str]:
-    """Return the two series that the page compares at first: focus with uniform, where the run has them."""
+    """Return the two series that the page compares at first: focus with uniform, if the run has them."""
     bases = list(dict.fromkeys(series.base for series in all_series))
     by_label = {series.label: series.base for series in reversed(all_series)}
     second = by_label.get("uniform", bases[0])

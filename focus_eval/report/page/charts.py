@@ -109,8 +109,8 @@ PanelsByFigure = Mapping[str, list[Panel]]
 def charts_of(run: Run, panels_by_figure: PanelsByFigure | None = None) -> list[Chart]:
     """Return the plots: recall per benchmark, accuracy per benchmark and model against each cost, and by length.
 
-    Every K has a panel of its own. The paper's points stand where they are about the same benchmark, model and K.
-    Hours are drawn where every selection of the benchmark paid for its own frames.
+    Every K has a panel of its own. The paper's points are drawn for the same benchmark, model and K. Hours are drawn if
+    every selection of the benchmark paid for its own frames.
     """
     styles = styles_of_run(run)
     charts: list[Chart] = []
@@ -161,7 +161,7 @@ def unbeaten(points: Sequence[Point]) -> list[Point]:
 
 
 def accuracy_panels(run: Run, part: pd.DataFrame, *, benchmark: str, model: str) -> list[Panel]:
-    """Return accuracy against forwards and frames scored, and hours where they are each question's own, per K."""
+    """Return accuracy against forwards and frames scored, and hours if they are each question's own, per K."""
     costs = list(COSTS)
     if all(paid for (name, _), paid in run.pays_its_own.items() if name == benchmark):
         costs.append("GPU hours" if measures.runs_on_gpu(measures.selections_of(run, part)) else "device-hours (cpu)")
@@ -206,7 +206,7 @@ def _panel_chart(figure_title: str, panel: Panel, styles: Mapping[str, Style], e
 
 
 def styles_of_run(run: Run) -> dict[str, Style]:
-    """Return the style of every sampler of `run`, the same wherever it is drawn, and of the published ones."""
+    """Return the style of every sampler of `run`, the same in all its plots, and of the published ones."""
     labels = sorted(set(run.labels.values()), key=sampler_order)
     published = [name for name in ("uniform", "aks", "focus") if name not in labels]
     return styles_of([*labels, *published])
@@ -310,7 +310,7 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, Style], ends: tup
 
 
 def _reach(value: Value) -> list[list[float]] | None:
-    """Return the lengths of the interval below and above the figure, as matplotlib takes them."""
+    """Return the lengths of the interval below and above the figure, in matplotlib's form."""
     if value.ours is None or value.low is None or value.high is None:
         return None
     return [[max(0.0, value.ours - value.low)], [max(0.0, value.high - value.ours)]]

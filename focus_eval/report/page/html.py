@@ -30,7 +30,8 @@ def write_html(run: Run, path: Path, *, videos: Path | None = None, **options: A
     """Write the report of `run`: one self-contained file, no request to anywhere, texts of the data escaped.
 
     Args:
-        videos: the folder that the rows' video paths start from; an enlarged frame then plays its video, where it is.
+        videos: the folder that the rows' video paths start from; an enlarged frame then plays its video, if it is
+            there.
         options: other arguments of `render_html`.
     """
     videos_address = None if videos is None else quote(Path(os.path.relpath(videos, path.parent)).as_posix())
@@ -49,7 +50,7 @@ def render_html(
     """Return the page as text.
 
     Args:
-        tables: from `report_tables`, where it was called already.
+        tables: from `report_tables`, if it was called already.
         thumbnails, thumbnail_bytes: as in `pack_browser`.
         videos: address of the videos' folder, relative to the page.
         panels: from `panels_of`, likewise.
@@ -128,7 +129,7 @@ def _digest(text: str) -> str:
 
 
 def report_tables(run: Run, layout: str | None = None, *, baseline: str | None = None) -> list[Table]:
-    """Return the tables every form of the report begins with.
+    """Return the first tables of every form of the report.
 
     Args:
         layout: of the first table; the matrix's own, else the overview, which is never left out.
@@ -158,7 +159,7 @@ def run_facts(run: Run, *, questions: str = "") -> list[tuple[str, str]]:
     """Return the facts of a run by name: benchmark, questions, model, start, device, code.
 
     Args:
-        questions: how many, in words; their number by default.
+        questions: number of questions as text; counted by default.
     """
     starts: Sequence[dict[str, Any]] = run.provenance.get("starts", [])
     last = starts[-1] if starts else {}
@@ -210,5 +211,5 @@ def _recoveries(by_encoder: dict[str, dict[str, int]]) -> str:
 
 
 def _short(commit: str | None) -> str:
-    """Return the first ten digits of a commit, and its "+" where files differed from it."""
+    """Return the first ten digits of a commit, and its "+" if files differed from it."""
     return "" if not commit else commit[:10] + ("+" if commit.endswith("+") else "")

@@ -30,8 +30,8 @@ class Pictures:
 
     Args:
         make: makes the pictures; None for a page without.
-        budget_bytes: most bytes of pictures in the page; None where they are linked and weigh nothing.
-        n_questions: how many will ask.
+        budget_bytes: most bytes of pictures in the page; None if they are linked and take none.
+        n_questions: number of questions that will be added.
     """
 
     def __init__(self, make: Thumbnails | None, *, budget_bytes: int | None, n_questions: int) -> None:
@@ -43,7 +43,7 @@ class Pictures:
         self._made = [0, 0]  # pictures, bytes
 
     def make_ahead(self, questions: Iterable[Sequence[SelectionRow]]) -> None:
-        """Make the pictures of all questions in one pass per video, where no limit leaves any out."""
+        """Make the pictures of all questions in one pass per video, unless a limit leaves some out."""
         if self._make is None or self._is_limited:
             return
         frames_of: dict[str, set[int]] = {}
@@ -55,7 +55,7 @@ class Pictures:
                 pass
 
     def add(self, number: int, rows: Sequence[SelectionRow]) -> None:
-        """Add the pictures of question `number`, the most telling ones first, as many as its share of bytes allows."""
+        """Add the pictures of question `number`, the most telling ones first, up to its share of bytes."""
         share = self._left_bytes // max(1, self._left_questions)
         self._left_questions -= 1
         if self._make is None or not rows:
@@ -75,14 +75,14 @@ class Pictures:
 
 
 def evidence_frames(row: SelectionRow) -> list[int]:
-    """Return the frame of `row`'s video at each annotated moment; none where the video's rate is unknown."""
+    """Return the frame of `row`'s video at each annotated moment; [] if the video's rate is unknown."""
     if row.info is None:
         return []
     return [min(row.info.n_frames - 1, max(0, round(time * row.info.fps))) for time in row.evidence_seconds]
 
 
 def telling_frames(rows: Sequence[SelectionRow]) -> Iterator[int]:
-    """Yield the frames of one question's selections, each once.
+    """Yield the frames of one question's selections, each once, the most informative first.
 
     First the evidence, then each selection's keyframe nearest to it, then the keyframes of all in turn, spread out.
     """
@@ -97,7 +97,7 @@ def telling_frames(rows: Sequence[SelectionRow]) -> Iterator[int]:
 
 
 def _spread(frames: Sequence[int]) -> list[int]:
-    """Return `frames` reordered so that the first n are spread evenly, whatever n (bit-reversed indices)."""
+    """Return `frames` reordered so that the first n are spread evenly for every n (bit-reversed indices)."""
     bits = max(1, (len(frames) - 1).bit_length())
     order = sorted(range(len(frames)), key=lambda i: int(f"{i:0{bits}b}"[::-1], 2))
     return list(np.asarray(frames, dtype=int)[order].tolist()) if order else []
