@@ -108,7 +108,7 @@ def _configured(sampler: str, rivals: list[str], world: list[str], **settings: A
 
 
 def _run(config: SimulationConfig, folder: Path, looks: Sequence[int], minutes: float, margin: float) -> list[Section]:
-    """Run the simulation until it decides; return what the page says of it."""
+    """Run the simulation until it decides; return the sections of the page."""
     from focus_eval.simulation.running import tried_files, with_fresh_seed
 
     # A folder for each state of the file: its seed was drawn when nobody who wrote the file could know it.
@@ -127,7 +127,7 @@ def _run(config: SimulationConfig, folder: Path, looks: Sequence[int], minutes: 
 
 
 def _named(sampler: str, other_samplers: list[str]) -> list[str]:
-    """Return the samplers to compare with at their own cost: those named, else focus; without pulls, what has none."""
+    """Return the rivals at their own cost: the named ones or focus, and even ones if `sampler` never pulls."""
     from focus_eval.samplers.registry import make_sampler
 
     new = make_sampler(sampler)
@@ -173,7 +173,7 @@ def _until_decided(
 
 
 def _controls(config: SimulationConfig, frame: pd.DataFrame) -> list[SamplerEntry]:
-    """Return the controls at the cost that the new sampler has at each K; none where it encodes no frame."""
+    """Return the controls at the new sampler's cost at each K; [] if it encodes no frame."""
     from focus_eval.core.types import VideoInfo
     from focus_eval.simulation.equal_cost import CONTROLS, controls_at
 
@@ -190,7 +190,7 @@ def _controls(config: SimulationConfig, frame: pd.DataFrame) -> list[SamplerEntr
 
 
 def _frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
-    """The rows that `config` asks for, not what an earlier state of a file, or a longer run, chose into this folder."""
+    """Return the rows of `config` in `out`, without those of earlier states of a file or of a longer run."""
     from focus_eval.report.lab import lab_frame, read_traces
     from focus_eval.report.run import load_run
     from focus_eval.report.verdict import with_failures_as_0
@@ -204,7 +204,7 @@ def _frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
 
 
 def _label(config: SimulationConfig, place: int, k: int, frame: pd.DataFrame) -> str:
-    """The label in `frame` of the sampler at `place` of the configuration."""
+    """Return the label in `frame` of the sampler at `place` of the configuration."""
     from focus_eval.simulation.running import selection_ids
 
     ids = selection_ids(config.model_copy(update={"samplers": [config.samplers[place]], "k": [k]}))
@@ -291,7 +291,7 @@ def simulation_sections(
 
 
 def _details(config: SimulationConfig, out: Path, frame: pd.DataFrame) -> list[Section]:
-    """Return the pulls off a recorded grid, and the timelines, where there are any."""
+    """Return the sections on pulls off a recorded grid and on timelines, as far as they apply."""
     from focus_eval.report.lab import off_grid_lines
     from focus_eval.report.run import load_run
 
@@ -305,7 +305,7 @@ def _details(config: SimulationConfig, out: Path, frame: pd.DataFrame) -> list[S
 
 
 def _frontier_frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
-    """The samplers on the videos of the first look, and the controls at several budgets; failures count as 0."""
+    """Return rows of the samplers on the videos of the first look, and of the controls at several budgets."""
     from focus_eval.report.verdict import LOOKS
     from focus_eval.simulation.running import SamplerEntry
 
@@ -338,7 +338,7 @@ def _timelines(frame: pd.DataFrame, config: SimulationConfig) -> list[Section]:
 
 
 def _demo_section(folder: Path, samplers: list[str]) -> Section:
-    """The quick demo's table; where it cannot run, the page is written without it and says why."""
+    """Return the quick demo's table, or the reason why the demo cannot run."""
     from focus_eval.commands.demo import run_demo
     from focus_eval.core.errors import FocusEvalError
     from focus_eval.report.lab import demo_tables

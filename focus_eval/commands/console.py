@@ -43,7 +43,7 @@ def table_console() -> Console:
 
 
 def print_table(table: Table) -> None:
-    """Print a table, in several parts where it is wider than the console."""
+    """Print a table, in several parts if it is wider than the console."""
     from focus_eval.report.table import narrowed, to_terminal
 
     console, screen_table = table_console(), narrowed(table)
@@ -59,7 +59,7 @@ def print_table(table: Table) -> None:
 def print_folded(text: str, indent: int = 2) -> None:
     """Print a line, folded at the width of a terminal; continuation lines are indented by `indent`.
 
-    Into a file or a pipe it stays one line, so that programs can search it.
+    In a file or a pipe it stays one line, so that programs can search it.
     """
     print(folded(text, table_console().width, indent) if sys.stdout.isatty() else text)
 
@@ -92,7 +92,7 @@ def print_entries(entries: Sequence[tuple[str, Sequence[str]]]) -> None:
 
 
 def print_tables(tables: Sequence[Table], out: Path | None = None) -> None:
-    """Print tables, each note once, and write them to `out` where one is given (see `write_table`)."""
+    """Print tables, each note once, and write them to `out` if it is given (see `write_table`)."""
     from focus_eval.report.table import notes_once
 
     for table in notes_once(tables):

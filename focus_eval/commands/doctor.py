@@ -44,7 +44,7 @@ def doctor(
 
 
 def devices() -> dict[str, str]:
-    """Return the devices an encoder can run on by torch's name, with what they are."""
+    """Return the devices an encoder can run on: a description by torch's name."""
     from focus_eval.matrix.machine import host_gigabytes
     from focus_eval.pipeline.timing import cpu_name
 
@@ -64,7 +64,7 @@ def devices() -> dict[str, str]:
 
 
 def decoders() -> dict[str, str]:
-    """Return each package that decodes videos with its version, or what to install."""
+    """Return the version of each package that decodes videos, or the command that installs it."""
     version_by_package = {}
     for name in (name for name in READERS.names() if not READERS.fact(name, "needs_gpu", False)):
         package, extra = READERS.fact(name, "package", "") or name, READERS.fact(name, "extra", "")
@@ -81,7 +81,7 @@ def decoders() -> dict[str, str]:
 
 
 def extras() -> dict[str, str]:
-    """Return each extra of the package with "installed", or the packages it lacks."""
+    """Return "installed", or the missing packages, by extra of the package."""
     from packaging.requirements import Requirement
 
     try:
@@ -98,7 +98,7 @@ def extras() -> dict[str, str]:
 
 
 def checkpoints() -> dict[str, dict[str, str]]:
-    """Return each known checkpoint with its encoder, its size and where it is, or how to fetch it."""
+    """Return encoder, size and location of each known checkpoint, or its download command, by name."""
     from focus_eval.encoders.weights import known_checkpoints, locate
 
     row_by_checkpoint = {}
@@ -119,7 +119,7 @@ def checkpoints() -> dict[str, dict[str, str]]:
 
 
 def folders(store: Path | None) -> dict[str, str]:
-    """Return the folders that matter with the space they take and the space left."""
+    """Return used and free space of the folders of this machine that runs write to."""
     text_by_folder = {"working folder": _free(Path.cwd())}
     if find_spec("huggingface_hub") is not None:
         from huggingface_hub import constants
@@ -164,7 +164,7 @@ def _version(package: str) -> str:
 
 
 def _extras_in(marker: str) -> list[str]:
-    """Return ["lmms"] of `extra == "lmms" and sys_platform == "linux"`."""
+    """Return the extras in a marker: ["lmms"] for `extra == "lmms" and sys_platform == "linux"`."""
     parts = marker.replace("'", '"').split("extra == ")[1:]
     return [part.split('"')[1] for part in parts]
 

@@ -135,7 +135,7 @@ def _import_logs(file: Path, out: Path, values: Mapping[str, Any], **sources: An
 
 
 def read_questions(benchmark: str, annotations: Path | None) -> Sequence[Question] | None:
-    """Return the questions of an annotation file, None where none was given."""
+    """Return the questions of an annotation file, None if none was given."""
     from focus_eval.benchmarks.registry import read_annotations
 
     return read_annotations(benchmark, annotations) if annotations is not None else None
@@ -219,7 +219,7 @@ def recall(
 
 
 def _rate_notes(without_rate: Sequence[str], cases: Sequence[EvidenceCase]) -> list[str]:
-    """Say how even and random frames were made for videos of unknown rate or length."""
+    """Return notes on even and random frames for videos of unknown rate or length."""
     if any(case.duration_seconds is None for case in cases):
         return [
             "Lengths of videos are not known: without --rates there are no uniform and random frames to compare with."
@@ -293,14 +293,14 @@ def _left_out_notes(questions: Sequence[Question], compared: Sequence[Question])
 
 
 def values_per_file(values: Sequence[str], n_files: int, *, value_name: str, default: str) -> list[str]:
-    """Return what is given of each selection file: one for all, or one for each; `default` where nothing is."""
+    """Return one value for each selection file: the given one or ones, or `default`."""
     if values and len(values) not in (1, n_files):
         raise InvalidInput(f"{len(values)} {value_name} for {n_files} selection files; give one, or one for each")
     return list(values) if len(values) == n_files else [*(values or [default])] * n_files
 
 
 def selection_files(texts: Sequence[str | Path], formats: Sequence[str]) -> list[tuple[str, Path, str]]:
-    """Return name, file and format of each [NAME=]FILE; a file without a name is called after itself."""
+    """Return name, file and format of each [NAME=]FILE; a file without a name gets its own."""
     named_files = []
     for text, kind in zip(
         texts, values_per_file(formats, len(texts), value_name="formats", default="auto"), strict=True

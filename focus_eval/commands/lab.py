@@ -47,7 +47,7 @@ def check(
 
 
 def _declared(sampler: str, verdict: CheckResult) -> str:
-    """Return what the class declares of itself, where it can be loaded."""
+    """Return the class's declarations as text, if the class can be loaded."""
     from focus_eval.samplers.registry import sampler_class
 
     if any(item.promise == "class" for item in verdict.broken):
@@ -129,10 +129,10 @@ def simulate(
 
 
 def load_simulation(path: Path | None) -> SimulationConfig:
-    """Return the simulation file at `path`, or the shipped one.
+    """Return the simulation in the file at `path`, or the shipped one.
 
     Raises:
-        InvalidInput: as the matrix files: `file:line: key: what`.
+        InvalidInput: a mistake in the file, as `file:line: key: message`.
     """
     from focus_eval.matrix.config import check, load_yaml
     from focus_eval.simulation.running import SimulationConfig

@@ -33,7 +33,7 @@ class Entry:
     """One name of a list.
 
     Args:
-        name: what is typed.
+        name: the text to type.
         lines: description, for people.
         facts: JSON values, for programs; the lines if there are none.
         title: heading instead of the name.
@@ -100,7 +100,7 @@ def _as_json(entry: Entry) -> dict[str, Any]:
 
 
 def _print_usage(kind: str) -> None:
-    """Print how the names of a list are used, where that is a command of its own."""
+    """Print the command for the names of a list, if it is not `list` itself."""
     if kind == "configs":
         print("\nfocus-eval plan NAME and focus-eval run NAME take these names.")
     elif kind == "tasks":
@@ -110,7 +110,7 @@ def _print_usage(kind: str) -> None:
 
 
 def _print_all_names() -> None:
-    """Print the names of every kind; of a plugin of an installed package also where it is."""
+    """Print the names of every kind; for a plugin of an installed package also its location."""
     from focus_eval.matrix.config import shipped_matrices
 
     entries = []
@@ -265,7 +265,7 @@ def config_entries() -> list[Entry]:
 
 
 def format_entries() -> list[Entry]:
-    """Return the formats of selections, with what such a file holds."""
+    """Return the formats of selections, with a description of such a file."""
     return _plugin_entries("formats", lambda plugin: [plugin.facts["summary"]] if "summary" in plugin.facts else [])
 
 
@@ -308,7 +308,7 @@ def _copy_configs(folder: Path) -> None:
 
 
 def matrix_size(matrix: MatrixConfig) -> tuple[str, str, str]:
-    """Return how many selections and answers `matrix` asks for and the gigabytes of its weights, as texts.
+    """Return the numbers of selections and answers in `matrix` and the gigabytes of its weights, as texts.
 
     A benchmark whose config does not state its number of questions makes the sum a lower bound, marked "+".
     """

@@ -26,7 +26,7 @@ def import_logs(
     annotations: Path | None = None,
     rates: Path | None = None,
 ) -> int:
-    """Write the rows of all logs below `path` to the run folder `out`, print what was taken; return their number."""
+    """Write the rows of all logs below `path` to the run folder `out`, print a summary; return their number."""
     from focus_eval.benchmarks.registry import read_rates
     from focus_eval.imports.log_import import read_log_imports
     from focus_eval.imports.run_folder import write_parts
@@ -44,7 +44,7 @@ def import_logs(
 
 
 def _warnings(imports: Sequence[LogImport]) -> Iterator[str]:
-    """Say which logs are several of one task in one folder: a report shows them as several selections."""
+    """Yield a warning for logs of one task in one folder: a report shows them as several selections."""
     by_place: dict[tuple[Path, str, str], list[str]] = {}
     for log in imports:
         by_place.setdefault((log.log.samples.parent, log.log.task, log.model), []).append(log.name)
@@ -57,7 +57,7 @@ def _warnings(imports: Sequence[LogImport]) -> Iterator[str]:
 
 
 def _described(log: LogImport) -> list[str]:
-    """Return what was taken from a log, a line each."""
+    """Return the summary of a log's import, in lines."""
     counts = log.counts
     task = f"{log.log.task} ({log.log.split})" if log.log.split else log.log.task or log.log.samples.name
     parts_by_title = {

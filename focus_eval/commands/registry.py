@@ -178,7 +178,7 @@ def _verify(
 def _verify_simulated(
     cards: Mapping[str, Card], figures: list[Figure], result: Verification, rows: Path | None
 ) -> None:
-    """Derive the figures of simulated videos of the last month, and say which are of code that is not here."""
+    """Derive the figures of simulated videos of the last month again; name those whose code is not here."""
     from tempfile import TemporaryDirectory
 
     from focus_eval.registry.simulated import ranked, version_of

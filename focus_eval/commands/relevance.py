@@ -31,7 +31,7 @@ def import_relevance(
     rates: Path | None,
     name: str,
 ) -> None:
-    """Write the relevance in `scores` to the run folder `out`, and say what was read and what was left out."""
+    """Write the relevance in `scores` to the run folder `out`, and print what was read and left out."""
     from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
     from focus_eval.imports.relevance import RelevanceOptions, read_relevance
     from focus_eval.imports.run_folder import write_run
@@ -66,10 +66,10 @@ def _plural(kind: str) -> str:
 def published_check(
     relevance: PublishedRelevance, questions: Sequence[Question], published: Path, *, aks: FrameSampler | None = None
 ) -> str:
-    """Return how often `aks` chooses the published frames from these scores: whether they were read right.
+    """Return a sentence on how many of AKS's published selections `aks` reproduces from these scores.
 
     Args:
-        aks: with other options than the published ones.
+        aks: sampler with other options than the published ones.
     """
     from focus_eval.core.types import frozen_floats, frozen_ints
     from focus_eval.imports import load_selections

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def read_thumbnails(path: Path, frames: Sequence[int], *, height: int = 90) -> Iterator[tuple[int, bytes]]:
-    """Yield frame numbers and JPEGs in one pass over the file; it is not opened without frames.
+    """Yield frame numbers and JPEGs in one pass over the file; without frames the file is not opened.
 
     Raises:
         VideoError: a file or a frame that cannot be read.

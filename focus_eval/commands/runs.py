@@ -133,7 +133,7 @@ def _discordance(text: str) -> Discordance:
 
 
 def _print_power(plan: Plan, discordance: Discordance) -> None:
-    """Print how small a difference between two samplers the questions can show."""
+    """Print the smallest difference between two samplers that the questions can show."""
     from focus_eval.report.power import least_difference, more_videos_text
 
     for name, counts in plan.questions_per_video.items():
@@ -150,7 +150,7 @@ def _print_power(plan: Plan, discordance: Discordance) -> None:
 
 
 def _verification_lines(plan: Plan) -> list[str]:
-    """Return a line for each benchmark whose videos are here: how many are verified."""
+    """Return a line on the verified videos of each benchmark whose videos are here."""
     from focus_eval.video.manifest_writer import video_files
     from focus_eval.video.verdicts import count_verified
 
@@ -160,7 +160,7 @@ def _verification_lines(plan: Plan) -> list[str]:
 
 
 def _warning_lines(plan: Plan) -> list[str]:
-    """Return one line per predicted problem of a sampler, whatever encoder and seed."""
+    """Return one line per predicted problem of a sampler; equal ones for several encoders and seeds once."""
     lines = [
         f"warning: {selection.spec.sampler.name}, K {selection.spec.k}: {warning.questions} of "
         f"{selection.questions} questions (first: {warning.first}) {warning.text}"
@@ -248,7 +248,7 @@ def _model_usage_line(selection: SelectionPlan) -> str:
 
 
 def _print_scans_so_far(plan: Plan, folder: Path) -> None:
-    """Print how far scan and main encoder agree in the rows so far."""
+    """Print the correlation of scan and main encoder in the rows so far."""
     if plan.scan_pairs and (folder / "run.json").is_file():
         from focus_eval.report.measures import scan_notes
         from focus_eval.report.run import load_run
@@ -475,7 +475,7 @@ def _check_layout(name: str) -> None:
 
 
 def print_missing(preflight: Preflight) -> bool:
-    """Print everything missing with its fix, in lines to copy; return whether anything is missing."""
+    """Print everything missing with its fix, in lines to copy; return True if anything is missing."""
     for note in preflight.notes:
         print_folded(f"note: {note}")
     if not preflight.missing:

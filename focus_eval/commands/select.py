@@ -112,10 +112,10 @@ def _check_writable(*paths: Path | None, video: Path) -> None:
 
 
 def alike_keyframes(pictures: Mapping[int, NDArray[np.uint8]]) -> dict[int, int]:
-    """Return the earlier keyframe that each repeated-looking keyframe resembles.
+    """Return for each keyframe that resembles an earlier one the earlier one.
 
-    Two pictures are alike where their pixels, averaged over 16 x 16 fields, differ by less than `ALIKE_LEVELS` of 255
-    in the mean.
+    Two pictures are alike if their pixels, averaged over 16 x 16 fields, differ by less than `ALIKE_LEVELS` of 255 in
+    the mean.
     """
     from PIL import Image
 

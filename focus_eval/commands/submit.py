@@ -75,7 +75,7 @@ def _figures(card: Card, material: Material) -> list[Figure]:
 
 
 def _verdict(card: Card, **options: Any) -> None:
-    """Check the sampler and compare it with the controls at its cost; the page of this stays with the card."""
+    """Check the sampler and compare it with the controls at its cost; write the page beside the card."""
     from focus_eval.commands.compare import compare_samplers
 
     options_text = ",".join(f"{name}={value}" for name, value in card.options.items())
@@ -93,7 +93,7 @@ def _verdict(card: Card, **options: Any) -> None:
 
 
 def _write_page(card: Card, figures: list[Figure]) -> None:
-    """Write the folder's own page: what the sampler is, its verdict and its figures."""
+    """Write the folder's own page: the sampler, its verdict and its figures."""
     from focus_eval.registry.site import Section, card_lines, leaderboards, write_page
 
     sections: list[Section] = [(card.title, card_lines(card))]

@@ -22,28 +22,28 @@ from focus_eval.lmms.tracing import GenerateTrace, TracedModel
 class FrameAdapter:
     """Mixin placed before a stock wrapper: shows it exactly the chosen frames and records the answers.
 
-    An adapter is a class `class FocusX(FrameAdapter, X)` that says
+    An adapter is a class `class FocusX(FrameAdapter, X)` that states
 
     - `model_id`: the model's name, set in the class's own body. A class in `focus_eval/lmms/models/` is found by it;
       a class of another package has an entry point of this name in the group `focus_eval.models`;
     - `checkpoint_types`: allowed values of `model_type` in the checkpoint's `config.json`; empty allows any;
-    - `is_simple = False` where the wrapper takes lmms-eval's chat requests;
+    - `is_simple = False` if the wrapper takes lmms-eval's chat requests;
     - `stock_name`: lmms-eval's name of the wrapper, under which tasks may have prompts for it;
     - `frames_argument`: name of the wrapper's argument for the most frames it takes;
-    - how the wrapper gets the pixels. Its `doc_to_visual` returns `visuals(frame_batch)`, by default a list with one
-      `PathWithFrames`: a str that is the real path and carries `frame_batch`. Override the wrapper's own loader: for
-      a `PathWithFrames` return `path.frame_batch.take()` in the shape the wrapper wants, else call `super()`.
-      Chat wrappers: `video_parts(frame_batch)` are the message parts that stand for the video.
-    - where they differ: `packages` (whose versions can change an answer, beside transformers and lmms-eval),
-      `takes_mixed_sizes` (the wrapper can show frames of different sizes as images), `largest_batch`,
+    - the pixels' way into the wrapper. Its `doc_to_visual` returns `visuals(frame_batch)`, by default a list with
+      one `PathWithFrames`: a str that is the real path and carries `frame_batch`. Override the wrapper's loader: for
+      a `PathWithFrames` return `path.frame_batch.take()` in the shape the wrapper expects, else call `super()`.
+      Chat wrappers: `video_parts(frame_batch)` are the message parts of the video.
+    - if they differ from the defaults: `packages` (whose versions can change an answer, beside transformers and
+      lmms-eval), `takes_mixed_sizes` (the wrapper can show frames of different sizes as images), `largest_batch`,
       `questions_at_once` (an API), `prepares_ahead` (the wrapper may prepare the inputs of several batches in threads,
       as long as its model takes one at a time: see `GenerateTrace.take_turn`), `frames_reaching(inputs)`
       (frames per question among the inputs of the model's `generate`, or None), `own_options` (a dataclass of further
-      arguments, handed to `prepare`), `prepare`, `defaults`.
+      arguments, passed to `prepare`), `prepare`, `defaults`.
 
     Per question: selection, decode, then the wrapper's own `generate_until` on a copy of the request, called on a
-    shallow copy of the model (a view), so that one question's failure is its own. A frame batch that the wrapper never
-    read, or a number of frames that differs from what reached the model, is an error, not an answer.
+    shallow copy of the model (a view), so that one question's failure does not affect others. A frame batch that the
+    wrapper never read, or a number of frames that differs from what reached the model, is an error, not an answer.
     """
 
     model_id: ClassVar[str]
@@ -109,7 +109,7 @@ class FrameAdapter:
     def passed_on(cls) -> tuple[str, ...]:
         """Return the names of arguments that the wrapper accepts as `**kwargs` and passes on, such as an engine's.
 
-        None by default; an adapter of such a wrapper overrides it.
+        () by default; an adapter of such a wrapper overrides it.
         """
         return ()
 
@@ -133,10 +133,10 @@ class FrameAdapter:
             wrapper_arguments["device_map"] = wrapper_arguments["device"]
 
     def ready(self, frame_batch: FrameBatch) -> None:
-        """Prepare decoded frames, in place, while an earlier question is still being answered; does nothing here."""
+        """Prepare decoded frames, in place, while an earlier question is still being answered; here a no-op."""
 
     def visuals(self, frame_batch: FrameBatch) -> Any:
-        """Return the visuals that `doc_to_visual` hands to the wrapper for `frame_batch`."""
+        """Return the visuals that `doc_to_visual` gives the wrapper for `frame_batch`."""
         return [PathWithFrames(frame_batch)]
 
     def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
@@ -163,12 +163,12 @@ class FrameAdapter:
     # What a caller may use.
 
     def show(self, source: FrameSource | None, *, frames: int, options: AdapterOptions | None = None) -> None:
-        """Show the frames of `source` from now on: one loaded model serves one selection after another.
+        """Use `source` for the questions that follow: one loaded model serves one selection after another.
 
         Args:
-            source: gives the selections (see `sources.GivenRows` for rows made before); None for the wrapper's own
+            source: gives the selections (see `sources.GivenRows` for finished rows); None for the wrapper's own
                 sampling.
-            frames: keyframes asked for, at most those the model was loaded for.
+            frames: requested keyframes, at most those the model was loaded for.
             options: frame policy, answer parsing, error share and the rest; those of the constructor by default.
         """
         options = options or self.adapter_options

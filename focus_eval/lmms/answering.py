@@ -49,9 +49,9 @@ class RunContext:
 
     Args:
         source: gives the selections; None for the wrapper's own sampling.
-        frames: keyframes asked for.
+        frames: requested keyframes.
         options: frame policy, video reader, answer parsing.
-        recorder: takes the rows.
+        recorder: writes the rows.
         scan_cache: facts of opened video files, kept for other processes; None keeps nothing.
         cores: number of CPU cores for decoding and preparing.
     """

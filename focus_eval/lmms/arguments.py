@@ -34,15 +34,15 @@ class AdapterOptions:
         frames: keyframes per question; None for the wrapper's own number.
         seed: seed of every question's random generator, together with the question.
         coarse_seed: "video" lets the questions of a video share their coarse pulls.
-        query: text of a question that the encoder is given: "question", "question_and_options" or a template with
-            {question} and {options}.
+        query: text of a question for the encoder: "question", "question_and_options" or a template with {question} and
+            {options}.
         benchmark: a benchmark's name or the YAML file that declares one, for tasks that focus-eval does not know.
         subtitles: true puts the subtitles spoken at the shown frames before the question (LongVideoBench).
         frame_policy: "exact" feeds the keyframes; "aks" feeds the frames that the AKS evaluation code would feed.
         store: file that keeps computed relevance; "" keeps none.
         record: folder for the rows.
         backend: video reader.
-        answer_parsing: how the answer in a row is read: "strict", or "lmms_eval" with its random guess, seeded.
+        answer_parsing: parser of the answer in a row: "strict", or "lmms_eval" with its random guess, seeded.
         decode_gigabytes: memory limit for decoded frames; a batch that needs more is answered in parts.
         max_error_share: largest share of failed questions, 0 to 1; a run with more fails at its end.
 
@@ -109,12 +109,12 @@ def split_arguments(
     Args:
         model: the model's name, for messages.
         arguments: everything in `--model_args`, and batch size and device.
-        base: the wrapper's class; its constructor says what it takes.
-        own_options: a dataclass that declares the adapter's own arguments; None where it has none.
+        base: the wrapper's class, whose constructor declares its arguments.
+        own_options: a dataclass that declares the adapter's own arguments; None if it has none.
         passed_on: names of further arguments that the wrapper passes on (to an engine).
 
     Raises:
-        UnknownName: an argument nobody takes; the message has the nearest name.
+        UnknownName: an argument that nothing takes; the message has the nearest name.
         InvalidInput: a value is invalid.
     """
     plain_names = [declared.name for declared in fields(AdapterOptions) if not declared.name.endswith("_options")]
@@ -155,7 +155,7 @@ def split_arguments(
 
 
 def constructor_parameters(base: type) -> list[str]:
-    """Return the named parameters of a wrapper's constructor, and of its parents where it takes `**kwargs`."""
+    """Return the named parameters of a wrapper's constructor, and of its parents if it takes `**kwargs`."""
     names: dict[str, None] = {}
     for base_class in base.__mro__:
         if "__init__" not in vars(base_class) or base_class is object:

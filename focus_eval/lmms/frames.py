@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class DecodedFrames:
-    """Frames of one video, in the order in which they were asked for.
+    """Decoded frames of one video, in the requested order.
 
     Args:
         info: length and rate of the video.
@@ -40,7 +40,7 @@ class DecodedFrames:
     pixels: Pixels
 
     def pick(self, frames: Sequence[int]) -> DecodedFrames:
-        """Return a copy with only `frames`, in that order; the frames held here must ascend and include them."""
+        """Return a copy with only `frames`, in that order; `self.frames` must ascend and include them."""
         at = np.searchsorted(self.frames, frames)
         return DecodedFrames(self.info, self.frames[at], self.times_seconds[at], self.pixels[at])
 
@@ -204,9 +204,9 @@ def frames_to_decode(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tupl
 def frames_to_feed(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tuple[int, ...], str | None]:
     """Return the frame indices fed for `row`, and a reason if they are not the chosen ones (else None).
 
-    "exact" feeds the keyframes and nothing else. "aks" does what the AKS evaluation code does: a selection of
-    fewer than k frames is dropped for `linspace(0, n_frames - 1, k)`, and its uniform baseline gets one frame per
-    second, or that linspace where these are more than k.
+    "exact" feeds the keyframes and nothing else. "aks" follows the AKS evaluation code: a selection of fewer than k
+    frames is replaced by `linspace(0, n_frames - 1, k)`, and its uniform baseline gets one frame per second, or that
+    linspace if these are more than k.
     """
     keyframes = tuple(row.keyframes or ())
     if frame_policy == "exact":

@@ -1,8 +1,8 @@
-"""Decodes and prepares the next questions while one is answered: in order, and within a bound of memory.
+"""Decodes and prepares the next questions while one is answered: in order, and within a memory limit.
 
-Questions become parts (one call of the model each). Neighbouring parts about one video become a group, whose
-frames are decoded once. The thread that iterates over `LookAhead.run` decides what is decoded and answered next; the
-threads of its pool only decode and answer, so that none waits for memory while it holds some.
+Questions become parts (one call of the model each). Neighbouring parts about one video become a group, whose frames are
+decoded once. The thread that iterates over `LookAhead.run` decides what is decoded and answered next; the threads of
+its pool only decode and answer, so that none waits for memory while it holds some.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def own_cores() -> int:
 
 
 def n_lanes(cores: int) -> int:
-    """Return the number of threads that take parts to the model: one waits for its answer, the others prepare."""
+    """Return the number of threads that bring parts to the model: one waits for its answer, the others prepare."""
     # Two more than half the cores: decoders and resizing have threads of their own.
     return min(MAX_LANES, cores // 2 + 2)
 
 
 def n_groups_ahead(cores: int) -> int:
-    """Return how many groups are decoded ahead of the one that is answered."""
+    """Return the number of groups that are decoded ahead of the one being answered."""
     # Chosen by `scripts/answer_simulation.py`: more hold less of a video each, fewer leave cores without work.
     return min(3, max(1, cores // 4))
 
@@ -250,8 +250,8 @@ class LookAhead:
 
     - Order: parts are yielded in order. A local model also gets them in order, one at a time (`Turns`).
     - Memory: decoded frames stay within `max_bytes`; a part that needs more goes alone.
-    - Failures: runners record failures of a question. A `RunError` ends the run: no further part is asked. Parts that
-      a service is already answering, which are paid for, are still yielded.
+    - Failures: runners record failures of a question. A `RunError` ends the run: no further part is sent. Parts that
+      a service is already answering, which cost money, are still yielded.
 
     Args:
         at_once: questions that a service answers in parallel; None for a local model.
@@ -478,7 +478,7 @@ class OwnProcessors:
 
     @contextmanager
     def of(self, model: Any, turn: Turn) -> Iterator[dict[str, Any]]:
-        """Give, for the block, copies of the processors and tokenizers of `model`, by attribute name.
+        """Yield copies of the processors and tokenizers of `model`, by attribute name.
 
         Processors, but not tokenizers, move their inputs to the device only when `turn` is near.
         """
@@ -502,7 +502,7 @@ class OwnProcessors:
 
 
 class NearbyInputs:
-    """Wraps a processor whose outputs move to the device only when their turn is near; all else is the processor's.
+    """Wraps a processor whose outputs move to the device only when their turn is near; other attributes are its own.
 
     The device then holds the inputs of two batches, not those of all threads.
     """

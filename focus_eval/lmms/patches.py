@@ -1,8 +1,7 @@
 """Patches lmms-eval and its dependencies, and places this process among those of a run.
 
-Each function that reaches into a package says what it relies on and why.
-
-All other code uses public interfaces. `tests/lmms/test_patches.py` fails if a package changes what a patch relies on.
+The docstring of each patch states the internals it relies on, and its reason. All other code uses public interfaces.
+`tests/lmms/test_patches.py` fails if a package changes what a patch relies on.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ def wrap_video_readers(wrap: Callable[[Callable[..., Any]], Callable[..., Any]])
 
 
 def open_no_video_twice() -> None:
-    """Let lmms-eval's Qwen wrappers ask for length and size of a video with chosen frames without opening its file.
+    """Give lmms-eval's Qwen wrappers length and size of a video with chosen frames without opening its file.
 
     Relies on: the name `decord` in the wrappers' modules, of which they use `VideoReader(path)`: its `len`, and the
     shape of `[0].asnumpy()`.
 
-    Why: for every question they would open the file with decord, which reads all of it. The frames come from elsewhere.
+    Why: for every question they would open the file with decord, which reads all of it, though the frames are decoded.
     """
     for name in ("simple.qwen2_vl", "simple.qwen2_5_vl", "simple.qwen3_vl", "chat.qwen2_5_vl"):
         module: Any = importlib.import_module(f"lmms_eval.models.{name}")
@@ -57,7 +56,7 @@ def open_no_video_twice() -> None:
 
 
 class _FrameAwareDecord:
-    """Stands in for the package decord; its `VideoReader` does not open a path that carries frames."""
+    """Replacement for the package decord; its `VideoReader` does not open a path that carries frames."""
 
     def __init__(self, stock: Any) -> None:
         self._stock = stock
@@ -75,7 +74,7 @@ class _FrameAwareDecord:
 
 
 class _FrameBatchVideo:
-    """Stands in for decord's reader: has the video's length, and black frames of its size."""
+    """Replacement for decord's reader: has the video's length, and black frames of its size."""
 
     def __init__(self, frame_batch: FrameBatch) -> None:
         self._frame_batch = frame_batch
@@ -110,13 +109,13 @@ def resize_to_patches() -> None:
 
 
 def load_generating_classes() -> None:
-    """Let lmms-eval's `huggingface` wrapper fall back to `AutoModelForImageTextToText` in place of `AutoModel`.
+    """Make lmms-eval's `huggingface` wrapper fall back to `AutoModelForImageTextToText` instead of `AutoModel`.
 
-    Relies on: the name `AutoModel` in `lmms_eval.models.chat.huggingface`, used where a model type is in none of the
+    Relies on: the name `AutoModel` in `lmms_eval.models.chat.huggingface`, used if a model type is in none of the
     wrapper's tables.
 
-    Why: lmms-eval 0.7.3 looks a model type (text) up among configuration classes, finds it nowhere, and loads every
-    model as `AutoModel`: a network without `generate`.
+    Why: lmms-eval 0.7.3 looks a model type (text) up among configuration classes, never finds it, and loads every model
+    as `AutoModel`: a network without `generate`.
     """
     from lmms_eval.models.chat import huggingface as stock
     from loguru import logger
@@ -155,13 +154,13 @@ def single_process_in_accelerate() -> Iterator[None]:
 
 
 def look_prompts_up_by_wrapper(model: str, stock_name: str) -> None:
-    """Let lmms-eval's tasks ask `model` with the prompts they have for the stock wrapper behind it.
+    """Make lmms-eval's tasks ask `model` with their prompts for the stock wrapper behind it.
 
-    Relies on: `ConfigurableTask._prepare_model_specific_config`, called once by the constructor, which looks up what a
-    task has for `self.model_name`: the name given to `--model`, or the model itself where Python hands one over. Tasks
-    are made after the model is.
+    Relies on: `ConfigurableTask._prepare_model_specific_config`, called once by the constructor, which looks up a
+    task's entries for `self.model_name`: the name given to `--model`, or the model itself in a call from Python. Tasks
+    are made after the model.
 
-    Why: under a name that is in no task's file a model would be asked with other prompts than its stock wrapper.
+    Why: no task's file has our name of the model, which would get other prompts than its stock wrapper.
     """
     from lmms_eval.api.task import ConfigurableTask
 
@@ -188,13 +187,13 @@ _VIDEO_FIELDS = ("video_path", "videoID", "video_id", "video_name", "video", "sc
 
 
 def keep_videos_on_one_rank() -> None:
-    """Let lmms-eval give all questions of a video to one of its processes.
+    """Make lmms-eval assign all questions of a video to one of its processes.
 
     Relies on: `create_iterator(iterator, rank, world_size, limit, offset)`, which `lmms_eval.api.task` looks up in
-    `lmms_eval.utils` and `lmms_eval.evaluator` by its own name; documents come as pairs (number, document). Ranks
-    with fewer requests are filled up by lmms-eval itself.
+    `lmms_eval.utils` and `lmms_eval.evaluator` by its own name; documents come as pairs (number, document). Ranks with
+    fewer requests are filled up by lmms-eval itself.
 
-    Why: documents are dealt out in turn, so that each video is decoded and embedded by several processes.
+    Why: documents are assigned in turn, so that each video would be decoded and embedded by several processes.
     """
     from lmms_eval import evaluator, utils
 
@@ -219,8 +218,8 @@ def keep_videos_on_one_rank() -> None:
 def _dealt_by_video(items: Iterator[Any], world_size: int) -> Iterator[tuple[int, Any]]:
     """Yield (rank, item) for each item, all items of a video on one rank: the one with fewest items at its first.
 
-    Items that name no video are dealt out in turn. So are all items if there are fewer videos than ranks: lmms-eval
-    fills a rank up with copies of its own requests, so each rank needs one.
+    Items without a video are assigned in turn. So are all items if there are fewer videos than ranks: lmms-eval fills a
+    rank up with copies of its own requests, so each rank needs one.
     """
     # Looks only as far as needed: `items` is an iterator over the whole task.
     start, videos = [], set[str]()
@@ -267,12 +266,9 @@ def uses_response_cache() -> bool:
 
 
 def refuse_response_cache() -> None:
-    """Refuse lmms-eval's `--use_cache`: its key holds the model arguments, not the frames a question was shown.
+    """Raise InvalidInput if lmms-eval's `--use_cache` is on: its key holds the model arguments, not the shown frames.
 
     Called at every point where lmms-eval calls us.
-
-    Raises:
-        InvalidInput: a cache is in use.
     """
     if uses_response_cache():
         raise InvalidInput(
@@ -285,9 +281,9 @@ def refuse_response_cache() -> None:
 def command_line_errors() -> Iterator[None]:
     """End lmms-eval's command line with one line and exit code 2 if the block raises one of our errors.
 
-    That command line catches every Exception, prints a traceback and ends with code 0: a script would take a model
-    that could not be loaded for a finished run. Errors of other code keep their traceback. Called from Python, the
-    any error is raised unchanged.
+    That command line catches every Exception, prints a traceback and ends with code 0: a script would take a model that
+    could not be loaded for a finished run. Errors of other code keep their traceback. In a call from Python, every
+    error is raised unchanged.
     """
     try:
         yield

@@ -1,7 +1,7 @@
 """Finds the name under which a task has prompts for a model: the model's, its wrapper's, or "default".
 
-lmms-eval looks a task's prompts and generation arguments up by the name given to `--model`, else under "default". A
-name of ours is in no task's file, so the name of the stock wrapper is looked up as well.
+lmms-eval looks a task's prompts and generation arguments up by the name given to `--model`, else under "default". No
+task's file has a name of ours, so the name of the stock wrapper is looked up as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT = "default"
 
 
 def prompts_for(task: Mapping[str, Any], model: str, stock_name: str) -> str:
-    """Return the name under which a task has prompts or generation arguments for `model`; "default" where it has none.
+    """Return the name under which a task has prompts or generation arguments for `model`; "default" if there is none.
 
     Args:
         task: values of the task's file, or of lmms-eval's configuration of the task.

@@ -91,11 +91,11 @@ class Recorder(ABC):
                     raise RunError(str(error)) from error
 
     def selection(self, pending: PendingRequest) -> None:
-        """Write the selection row of `pending`; does nothing where another recorder writes it."""
+        """Write the selection row of `pending`; a no-op if another recorder writes it."""
         return
 
     def answer(self, pending: PendingRequest, frames: int) -> AnswerRow:
-        """Write and return the answer row of `pending`; `frames` is the number of frames asked for."""
+        """Write and return the answer row of `pending`; `frames` is the requested number of frames."""
         row = self.answer_row(pending, frames)
         self.write_answer(pending, row)
         return row
@@ -104,7 +104,7 @@ class Recorder(ABC):
         """Return the answer row of `pending`; a row with an error has no answer.
 
         Args:
-            frames: number of frames asked for.
+            frames: requested number of frames.
         """
         question, selection = pending.question, pending.row
         text = None if pending.error is not None else answer_text(pending.output)
@@ -330,11 +330,7 @@ def over_all_ranks(counts: RunCounts) -> RunCounts:
 
 
 def check_error_share(counts: RunCounts, limit: float) -> None:
-    """Fail a run in which too many questions have no answer.
-
-    Raises:
-        RunError: the share of questions with an error is above `limit`; the message has the first error.
-    """
+    """Raise RunError, with the first error, if the share of questions with an error is above `limit`."""
     if counts.questions and counts.errors / counts.questions > limit:
         raise RunError(
             f"{counts.errors} of {counts.questions} questions have no answer, more than max_error_share={limit:g} "

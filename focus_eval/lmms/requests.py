@@ -49,7 +49,7 @@ class PendingRequest:
         request: lmms-eval's own request, never changed.
         is_simple: True for a simple request, False for a chat request.
         question: read from the document.
-        path: the video file; None where the document has none.
+        path: the video file; None if the document has none.
         benchmark: benchmark of the task; None if no benchmark describes it.
         document: the task's document; empty if it could not be read.
         messages: chat messages of the document; None for a simple request.
@@ -180,7 +180,7 @@ def add_preface(messages: list[dict[str, Any]], preface: str) -> list[dict[str, 
 
 @dataclass(frozen=True)
 class ViewDocument:
-    """A document as the view of a model sees it: the visuals of one question, or its messages."""
+    """A document for the view of a model: the visuals of one question, or its messages."""
 
     visuals: Any = None
     messages: Any = None
@@ -254,11 +254,11 @@ def _benchmark(task: str, name: str = "") -> Benchmark | None:
 
 
 def form_batches(model: Any, queue: list[PendingRequest]) -> list[list[PendingRequest]]:
-    """Return `queue` in the batches, and the order, in which the stock wrapper would form them.
+    """Return `queue` in the batches, and the order, of the stock wrapper.
 
-    Batches decide on padding, so equal batches are what makes answers comparable with a stock run. One question at
-    a time needs no order, and keeps that of the documents: neighbours often share a video. Only questions of one
-    task and split go together: the wrappers look a whole batch up in the first question's task.
+    Equal batches have equal padding, which makes answers comparable with a stock run. One question at a time needs no
+    order, and keeps that of the documents: neighbours often share a video. Only questions of one task and split go
+    together: the wrappers look a whole batch up in the first question's task.
     """
     size = int(model.batch_size)
     if size == 1:
@@ -282,8 +282,7 @@ def form_batches(model: Any, queue: list[PendingRequest]) -> list[list[PendingRe
 
 
 def sort_key(model: Any, pending: PendingRequest) -> Any:
-    """Return the key by which the stock wrapper sorts `pending` among others: by text, the longest first in simple
-    wrappers."""
+    """Return the stock wrapper's key for sorting `pending`: by text, the longest first in simple wrappers."""
     context = f"{pending.preface}\n{pending.parts.context}" if pending.preface else pending.parts.context
     if not model.is_simple:
         return context

@@ -50,15 +50,15 @@ class FrameSource(Protocol):
 
 @runtime_checkable
 class NeedsQuestions(Protocol):
-    """A source that must see all questions of a benchmark, in the annotation's order, before the first one is asked."""
+    """A source that must see all questions of a benchmark, in the annotation's order, before the first is answered."""
 
     def prepare(self, benchmark: str, questions: Sequence[Question], *, question_ids: Collection[str]) -> None:
-        """Read what belongs to `benchmark`; `question_ids` are the ids of the questions that will be asked."""
+        """Read the selections for `benchmark`; `question_ids` are the ids of the questions that will be asked."""
         ...
 
 
 def check_source(options: AdapterOptions) -> None:
-    """Refuse a sampler, encoder or option that does not exist, before anything is loaded.
+    """Raise an error for a sampler, encoder or option that does not exist, before anything is loaded.
 
     Raises:
         UnknownName: an unknown name; the message has the nearest one.
@@ -138,7 +138,7 @@ class ReplayedSelections:
 
     Args:
         path: the file, or the folder of a run.
-        frames: most frames a selection may have; more is refused, not thinned out.
+        frames: most frames of a selection; one with more is refused, not thinned out.
         options: format, unit and allow_missing of `load_selections`, and those of the format.
         store: keeps facts of opened videos; None keeps nothing.
     """
@@ -168,7 +168,7 @@ class ReplayedSelections:
 
     @property
     def selection_id(self) -> str:
-        """Hash of the file's content and how it is read."""
+        """Hash of the file's content and the options of reading it."""
         options = {**self._options, **self._format_options}
         return identity_hash({"content": self._content, "options": options, "frames": self.k})
 
@@ -249,7 +249,7 @@ class GivenRows:
 
     Args:
         rows: selection rows, error rows included.
-        k: frames asked for.
+        k: requested frames.
         selection_id: the id of all rows.
     """
 

@@ -65,7 +65,7 @@ def _patterns(last: str) -> _Patterns:
 
 @dataclass(frozen=True)
 class ParsedAnswer:
-    """An answer as it was read, and its score.
+    """An answer as parsed, and its score.
 
     Args:
         parsed: an option letter, a number as text, or an open answer; None if none can be read or it was guessed.
@@ -81,12 +81,11 @@ class ParsedAnswer:
 def read_answer(
     question: Question, text: str, *, answer_parsing: AnswerParsing = "strict", rule: str = "letters", seed: int = 0
 ) -> ParsedAnswer:
-    """Read the answer `text` to `question` and score it.
+    """Parse the answer `text` to `question` and score it.
 
     Args:
-        answer_parsing: "lmms_eval" reads LongVideoBench as lmms-eval does, its random guess drawn from (seed,
-            question). Its rules for the other benchmarks make no guess: there the two differ only in what they
-            accept.
+        answer_parsing: "lmms_eval" parses LongVideoBench as lmms-eval does, with its random guess drawn from (seed,
+            question). Its rules for the other benchmarks never guess: there the two differ only in the accepted forms.
         rule: name of lmms-eval's rule for "lmms_eval" (see `BenchmarkFacts.lmms_eval_parsing`).
         seed: seed of the guess.
     """
@@ -202,9 +201,9 @@ class TaskScore:
 def task_of(request: Any) -> Any | None:
     """Return the lmms-eval task that built `request`; None for a request made by hand.
 
-    A wrapper is given documents only, and the score of a task that is not a benchmark here is known to the task alone.
+    A wrapper gets documents only, but the score of a task that is not a benchmark here is known to the task alone.
     lmms-eval puts its task's bound method `doc_to_visual` (`doc_to_messages` for chat models) into every request, so
-    the task is that method's object. tests/lmms/test_tasks.py fails when that changes.
+    the task is that method's object. tests/lmms/test_tasks.py fails if that changes.
     """
     for argument in request.args:
         owner = getattr(argument, "__self__", None)
@@ -243,7 +242,7 @@ def task_score(task: Any, question: Question, document: Mapping[str, Any], text:
 
 
 def score_in(value: Any) -> float | None:
-    """Return the score of one question in [0, 1] from a metric's value; None where it has none.
+    """Return the score of one question in [0, 1] from a metric's value; None if it has none.
 
     The value is a number, or a mapping with a score or with the predicted and the target answer, which are compared.
     """
@@ -422,7 +421,7 @@ def _results(benchmark: str, doc: Document, results: list[str], visual: Callable
 
 
 def _bucket(benchmark: Benchmark, question: Question, doc: Document, visual: Callable[[Document], list[str]]) -> str:
-    """Return the length bucket; "" where the length is not stated and the video cannot be read."""
+    """Return the length bucket; "" if the length is not stated and the video cannot be read."""
     if question.duration_seconds is not None:
         return benchmark.bucket(question.duration_seconds)
     try:

@@ -32,10 +32,10 @@ class GenerateTrace:
         n_calls: number of calls of the model.
         generate_seconds: time spent in the model's `generate`.
         frames: number of frames per question that reached the model; None if its inputs do not tell.
-        tokens: token counts per question, under "input", "output" and "vision" where known.
+        tokens: token counts per question, under "input", "output" and "vision" if known.
         turn: the batch's place in the order of batches; None for a service.
         wants_prompt_record: True if `sent` is to be filled.
-        sent: the first question of the batch as the model was given it; empty if not asked for.
+        sent: the first question of the batch as the model got it; empty if not requested.
     """
 
     error: BaseException | None = None

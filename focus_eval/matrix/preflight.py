@@ -403,7 +403,7 @@ def infeasible_problems(matrix: MatrixConfig, sets: dict[str, QuestionSet], note
 
 
 def _infeasible_questions(spec: SelectionSpec, questions: QuestionSet) -> list[tuple[str, float, str]]:
-    """Return (question id, video seconds, reason) of questions for which the sampler may find no frame; opens no video."""
+    """Return (question id, video seconds, reason) of questions whose sampler may find no frame; opens no video."""
     infeasible = []
     for question in questions.questions:
         video = questions.known_info(question)

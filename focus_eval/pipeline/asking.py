@@ -29,12 +29,12 @@ USAGE = ("requests", "input", "output", "dollars")
 class ModelSession:
     """A language model during one question.
 
-    The store keeps replies by their content: model, text, pixels and length. A question asked again, by another run
-    too, is answered from there; its tokens are counted as the method's cost, and no request is made.
+    The store keeps replies by their content: model, text, pixels and length. A repeated question, in another run too,
+    is answered from there; its tokens are counted as the method's cost, and no request is made.
 
     Attributes:
         usage: "calls", "images" and "replayed" of this question, and the sums of `USAGE`; requests and dollars are
-            those really made and spent, tokens those of all calls.
+            those actually made and spent, tokens those of all calls.
     """
 
     def __init__(self, model: Model, *, store: RelevanceStore | None, meter: Meter) -> None:

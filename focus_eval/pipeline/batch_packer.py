@@ -1,11 +1,11 @@
 """Fills an encoder's batches with frames of several videos.
 
-A video's questions ask for a few frames at a time: alone they leave a GPU's batches half empty, and the GPU waits while
-one video is decoded. Here the passes over several videos hand in their frames; a batch is run when it is full, or
-when every pass waits and no more can come. A batch that is not full is padded, so that all have one size: what a
-frame gets does not depend on which frames of other videos happen to be in its batch. A pass hands in as many frames at
-a time as a batch of the default size holds, so that only the last frames of passes need company or padding. The next
-batch is copied to the device and queued there while it computes this one.
+A video's questions need a few frames at a time: alone they leave a GPU's batches half empty, and the GPU waits while
+one video is decoded. Here the passes over several videos submit their frames; a batch runs when it is full, or when
+every pass waits and no more can come. A batch that is not full is padded, so that all have one size: a frame's features
+do not depend on the frames of other videos in its batch. A pass submits as many frames at a time as a batch of the
+default size holds, so that only the last frames of passes need company or padding. The next batch is copied to the
+device and queued there while it computes this one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_BATCHES_UNDERWAY = 2
 
 @dataclass(eq=False)
 class _Call:
-    """Frames that one pass hands in.
+    """Frames that one pass submits.
 
     `features` holds the results so far, by the position of the first frame of each share.
     """
@@ -80,12 +80,12 @@ class BatchPacker:
                 self._changed.notify_all()
 
     def embed(self, encoder: Encoder, pixels: Pixels) -> tuple[Any, float]:
-        """Return the features of `pixels` `(n, height, width, 3)`, and their share of the seconds the batches took.
+        """Return the features of `pixels` `(n, height, width, 3)`, and their share of the batches' seconds.
 
         Called inside `open_pass`, at most once at a time in each.
 
         Raises:
-            EncoderError, RunError: what the encoder raised for these frames.
+            EncoderError, RunError: the encoder's error for these frames.
         """
         call = _Call(encoder, pixels)
         with self._changed:
@@ -161,7 +161,7 @@ class BatchPacker:
 
     @contextmanager
     def _unlocked(self) -> Iterator[None]:
-        """Release the lock for the block, so that other passes can hand in frames."""
+        """Release the lock for the block, so that other passes can submit frames."""
         self._changed.release()
         try:
             yield

@@ -53,12 +53,12 @@ class VideoSession:
     """One open video with its encoder and the stored features of its frames.
 
     Args:
-        key: fingerprint of the video's content; "" where there is no store.
+        key: fingerprint of the video's content; "" if there is no store.
         feature_cache: features of an encoder that stores none, for the next question of the video.
         batch_size: frames encoded at once; bounds the pixels held in memory.
         server: embeds frames together with other questions; None: each question alone.
         shares: True reuses the features of an identical picture that was embedded before.
-        batches: fills the encoder's batches with frames of other videos, where it `fills_batches`.
+        batches: fills the encoder's batches with frames of other videos, if it `fills_batches`.
         stage: stage that the encoder's seconds are booked on, "scan" for a scan encoder.
         decodes: decoding mode under which decoded frames are counted: "all", "reference" or "sync".
     """
@@ -97,7 +97,7 @@ class VideoSession:
 
     @property
     def packer(self) -> BatchPacker | None:
-        """`batches`, if the encoder wants full ones; None if it takes batches of any size."""
+        """`batches`, if the encoder needs full ones; None if it takes batches of any size."""
         return self.batches if self.encoder.fills_batches else None
 
     def embed(self, frames: IntArray, pixels: Pixels, *, meter: Meter) -> tuple[Any, NDArray[np.bool_]]:
@@ -127,9 +127,9 @@ class VideoSession:
 class VideoRelevance:
     """Relevance of one video's frames to one query, as the ledger pulls it.
 
-    Has `logits` and `embeddings` exactly where the encoder has them. `forwards` counts the encoder forwards
-    really made; frames that came from the store, that another question asked for first, or that show the very
-    pixels of a frame embedded before (`embeds_independently`), are not among them.
+    Has `logits` and `embeddings` only if the encoder has them. `forwards` counts the encoder forwards actually made,
+    without frames that came from the store, that another question needed first, or whose pixels equal those of a frame
+    embedded before (`embeds_independently`).
     """
 
     def __init__(self, session: VideoSession, query: str, *, progress: Progress | None = None) -> None:
@@ -319,8 +319,8 @@ def decoded_batches(
 
     Args:
         frames: ascending, each once.
-        meter: gets the thread's seconds as "decode" and "preprocess", the wait for them as "idle"; and the frames that
-            the decoder gave out, those on the way to the asked ones included, where the reader says.
+        meter: gets the thread's seconds as "decode" and "preprocess", the wait for them as "idle"; and, if the reader
+            counts them, the frames that the decoder gave out, including those decoded on the way.
         prepare: shrinks each frame at once, so that no more than one is held at full size.
     """
     parts = [frames[at : at + batch_size] for at in range(0, frames.size, batch_size)]

@@ -1,8 +1,8 @@
 """Serves the questions of one video together: each frame is decoded and embedded once.
 
 Samplers pull in few large batches (coarse, then fine). Every question runs in a thread of its own until it waits for
-frames; when all of them wait, one forward pass over the video serves them all. What a question gets does not depend
-on who else asks, so results are those of questions run alone.
+frames; when all of them wait, one forward pass over the video serves them all. A question's result does not depend on
+the other questions: it equals that of the question run alone.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class RendezvousBatcher:
         self._number = threading.local()
 
     def run(self, questions: Sequence[Callable[[], T]]) -> list[T]:
-        """Run all `questions`, each in a thread, and return what they return, in their order.
+        """Run all `questions`, each in a thread, and return their results, in order.
 
         Raises:
-            BaseException: what a question raised, once all have ended.
+            BaseException: a question's error, once all have ended.
         """
         if not questions:
             return []
@@ -91,7 +91,7 @@ class RendezvousBatcher:
         """Wait until a round has visited all `frames`; return the forwards made for this question.
 
         Raises:
-            VideoError, EncoderError: what went wrong with these frames; the other questions go on.
+            VideoError, EncoderError: a failure of these frames; the other questions continue.
         """
         # The order of the questions, not of the threads, decides who is first: rows must not depend on timing.
         request = _Request(self._number.value, session, frames, visit)
@@ -125,7 +125,7 @@ class RendezvousBatcher:
                 self._changed.notify()
 
     def _next_round(self) -> list[_Request]:
-        """Wait until every running question asks for frames; return the requests, [] if no question is left."""
+        """Wait until every running question waits for frames; return the requests, [] if no question is left."""
         with self._changed:
             # Not as soon as one waits: the more questions a pass serves, the fewer frames are decoded twice.
             self._changed.wait_for(lambda: len(self._waiting) == self._running)

@@ -67,7 +67,7 @@ QUESTION_BYTES = 1 << 30
 
 
 class Selector:
-    """Chooses keyframes of questions; the order of the questions changes nothing.
+    """Chooses keyframes of questions; results do not depend on the order of the questions.
 
     Args:
         sampler: the algorithm.
@@ -79,14 +79,14 @@ class Selector:
         store: keeps embeddings or relevance between runs; None keeps nothing.
         backend: video reader.
         coarse_seed: "video" lets the questions of one video share their coarse pulls.
-        query: form of the question that the encoder gets (see `core.types.query_text`).
+        query: form of the question for the encoder (see `core.types.query_text`).
         batch_size: frames encoded at once.
-        feature_cache: keeps features of an encoder that stores no embeddings for other questions of a video;
-            selectors with the same encoder may share it. None keeps none.
+        feature_cache: keeps features of an encoder that stores no embeddings for other questions of a video; selectors
+            with the same encoder may share it. None keeps none.
         scan_feature_cache: `feature_cache` of the scan encoder.
-        keep_pulls: False writes only how many frames were scored, not which: simulations make too many.
+        keep_pulls: False writes only the number of scored frames, not the list: simulations make too many.
         batches: fills batches of the encoder with frames of other videos that are processed at the same time.
-        share_frames: False embeds every frame again, whatever other selectors of this process embedded.
+        share_frames: False embeds every frame again, even if other selectors of this process embedded it.
 
     Raises:
         InvalidInput: a sampler that pulls without an encoder, or scans without a second one or with one of unknown
@@ -185,11 +185,11 @@ class Selector:
         """Return the row of `question` on the video at `video_path`.
 
         Args:
-            info: length and rate where no frame need be read (a sampler that never pulls, recorded relevance);
-                the file is then never opened.
+            info: length and rate, if no frame need be read (a sampler that never pulls, recorded relevance); the file
+                is then never opened.
             batcher: serves this question together with others of the same video; its reader is used, and stays open.
             bucket_of: length bucket of a duration in seconds, for questions that do not state their own.
-            progress: called with the number of pulls expected, then as they are made.
+            progress: called with the expected number of pulls, then as they are made.
 
         Raises:
             FocusEvalError: the video, a frame or the encoder's output is invalid.
@@ -381,7 +381,7 @@ class Selector:
         return FeatureCache(QUESTION_BYTES) if cache is None and self.sampler.needs_texts else cache
 
     def _video_key(self, store: RelevanceStore, reader: VideoReader, batcher: RendezvousBatcher | None) -> str:
-        """Return the store's key of the open video: its fingerprint, and the reader where its pixels are not exact."""
+        """Return the store's key of the open video: its fingerprint, and the reader if its pixels are not exact."""
         # Once for all questions of an open video: even a file that is known takes a look at the disk and the store.
         fingerprint = batcher.fingerprint(store) if batcher else store.video_fingerprint(reader.path)
         return " ".join([fingerprint, *self._inexact_backend.values()])

@@ -20,9 +20,9 @@ STAGES = ("open", "decode", "preprocess", "scan", "encode", "ask", "select", "id
 class Meter:
     """Wall-clock seconds by stage. A stage entered inside another stops the outer clock, so stages never overlap.
 
-    Work of other threads (decoding ahead) is booked with `add` and does overlap; what the main thread waits for
-    it is `idle`. The algorithm itself, `select`, is booked in processor seconds of its thread: where many questions
-    are served together it mostly waits for its turn.
+    Work of other threads (decoding ahead) is booked with `add` and does overlap; the main thread's wait for it is
+    `idle`. The algorithm itself, `select`, is booked in processor seconds of its thread: when many questions are served
+    together it mostly waits for its turn.
 
     Attributes:
         seconds: by stage.
@@ -121,7 +121,7 @@ def charged_rows(
 ) -> list[SelectionRow]:
     """Return rows of questions processed together, with seconds that add up to the time the device was held.
 
-    Their threads wait for one another, so what each measured overlaps; the proportions are kept.
+    Their threads wait for one another, so their measured times overlap; the proportions are kept.
 
     Args:
         device_seconds: wall-clock seconds for which the device was held for all rows.

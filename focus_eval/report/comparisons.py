@@ -273,7 +273,7 @@ def comparison_table(
     keys: Sequence[str] = ("Benchmark", "Model", "K"),
     of: str = "accuracy",
 ) -> Table:
-    """Return the table of `pairs`, p-values adjusted over all of them by Holm's method; `of` names what differs."""
+    """Return the table of `pairs`, p-values adjusted over all of them by Holm's method; `of` names the measure."""
     return difference_table(
         [((*pair.group, pair.a, pair.b), _cells(pair.compared)) for pair in pairs],
         name=name,

@@ -552,7 +552,7 @@ def _hours_notes(run: Run) -> list[str]:
 
 
 def _unparsed_note(run: Run) -> str:
-    """Return a note on the scores of answers that could not be parsed: a rule of lmms-eval may guess, and may be right."""
+    """Return a note on the scores of answers that could not be parsed: a rule of lmms-eval may guess right."""
     frame = run.answer_frame
     n_scored = int((frame["is_unparsed"] & (frame["score"] > 0)).sum())
     guessed = f", but {n_scored} of this run got points from a rule of lmms-eval's, which may guess" if n_scored else ""

@@ -18,8 +18,8 @@ class Channel:
 
     Args:
         rho: correlation of the two backgrounds, in [0, 1].
-        q: height of an event, and of all that has to do with the question, over its height for the main encoder.
-        cost: a forward over one of the main encoder.
+        q: height of an event, and of everything related to the question, divided by that for the main encoder.
+        cost: cost of a forward divided by that of the main encoder.
         location, scale: of its marginal; None for the main encoder's.
     """
 
@@ -51,7 +51,7 @@ def channel_name(text: str) -> str:
 
 
 def channel_of(text: str) -> Channel:
-    """Return the channel that `text` names; with changes: "fair:cost=0.25" or "good:rho=0.4,q=0.7".
+    """Return the channel `text`; with changed parameters: "fair:cost=0.25" or "good:rho=0.4,q=0.7".
 
     Raises:
         UnknownName: no such channel or parameter.

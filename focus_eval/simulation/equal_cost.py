@@ -20,8 +20,8 @@ def controls_at(
 ) -> list[SamplerEntry]:
     """Return `names` at options with which they score `cost` frames of a video in the mean over `videos`.
 
-    The frames that they score are in proportion to a video's length. A control that scores a least number of frames
-    whatever its options may cost more.
+    The number of frames is proportional to a video's length. A control that always scores a minimum number of frames
+    may cost more.
 
     Args:
         cost: in forward equivalents per question, above 0.

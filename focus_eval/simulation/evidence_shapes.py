@@ -68,8 +68,8 @@ class PlacedEvidence:
 
     Args:
         starts, lengths: seconds, `(n,)`; events may overlap.
-        moments: the annotated times, ascending, one in each event, `(n,)`; None where they are not drawn yet.
-        stretch: start and stop of the part of the video that holds all of it, where there is such a part.
+        moments: the annotated times, ascending, one in each event, `(n,)`; None before they are drawn.
+        stretch: start and stop of the part of the video that holds all of it, if there is such a part.
     """
 
     starts: FloatArray
@@ -79,14 +79,14 @@ class PlacedEvidence:
 
 
 def check_shapes(names: tuple[str, ...]) -> None:
-    """Refuse a name that is not one of `EVIDENCE_SHAPES`. Raises UnknownName."""
+    """Raise UnknownName for a name that is not one of `EVIDENCE_SHAPES`."""
     for name in names:
         if name not in EVIDENCE_SHAPES:
             raise unknown_name("evidence", name, EVIDENCE_SHAPES)
 
 
 def drawn_seconds(quantiles: Quantiles, n: int, rng: np.random.Generator) -> FloatArray:
-    """Return `n` lengths with these quantiles, shape `(n,)`."""
+    """Draw `n` lengths from a distribution with these quantiles, shape `(n,)`."""
     return np.expm1(np.interp(rng.uniform(size=n), SHARES, np.log1p(quantiles)))
 
 

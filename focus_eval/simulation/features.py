@@ -28,9 +28,9 @@ _SMALLEST = 1e-9
 class TraceFeatures:
     """Source of relevance for samplers that need logits or embeddings.
 
-    A frame's embedding has the query's direction for its relevance, and `DIMENSIONS` others for what it shows: a
-    background like that of relevance, smooth within a shot, with a jump at each cut and the same again where a video
-    returns to a scene. A recorded trace has no cuts, and its pictures are drawn for the length of its video.
+    A frame's embedding has the query's direction for its relevance, and `DIMENSIONS` others for its appearance: a
+    background like that of relevance, smooth within a shot, with a jump at each cut and a repetition if a video returns
+    to a scene. A recorded trace has no cuts; its pictures are drawn for the length of its video.
     """
 
     def __init__(self, trace: SimulatedTrace | RecordedTrace) -> None:
@@ -55,12 +55,12 @@ class TraceFeatures:
         return np.hstack([cosine, np.sqrt(1 - cosine**2) * vectors]), np.eye(1 + DIMENSIONS)[0]
 
     def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
-        """Return relevance to another text, shape `(n,)`: that to the question, through noise of the text's own.
+        """Return relevance to another text, shape `(n,)`: that to the question plus noise seeded by the text.
 
         The noise is as smooth and as large as the background, in logits.
 
         Raises:
-            InvalidInput: a recorded trace, which knows of no other text.
+            InvalidInput: a recorded trace, which has relevance to its question only.
         """
         if not isinstance(self.trace, SimulatedTrace):
             raise InvalidInput(f"{self.trace.question_id}: relevance to other texts was not recorded, asked {text!r}")

@@ -48,7 +48,7 @@ class SamplerEntry(BaseModel):
     """One sampler with options; with `budgets`, once more at each of the simulation's budgets.
 
     Args:
-        k: only at these K; at those of the simulation where it is empty.
+        k: only at these K; if empty, at those of the simulation.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -66,8 +66,8 @@ class SimulationConfig(BaseModel):
         minutes: shortest and longest video.
         budgets: percent of the frames scored, of 25 frames a second.
         recorded: folder of a run whose relevance is used instead of simulated worlds; "" for none.
-        scan_recorded: folder of a run whose relevance a scan encoder sees, of the same questions.
-        budget_k: the K at which budgets are compared; every K where it is empty.
+        scan_recorded: folder of a run with relevance of the same questions for the scan encoder.
+        budget_k: the K at which budgets are compared; every K if empty.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -97,11 +97,7 @@ class SimulationConfig(BaseModel):
         return worlds
 
     def check_baseline(self) -> None:
-        """Refuse a baseline that is not among the samplers at its default options.
-
-        Raises:
-            InvalidInput: with the samplers that there are.
-        """
+        """Raise InvalidInput, with the samplers, if the baseline is not among them at its default options."""
         samplers = [sampler for sampler, _ in self.series()]
         if not any(sampler.name == self.baseline and sampler == type(sampler)() for sampler in samplers):
             names = ", ".join(sorted({sampler.name for sampler in samplers}))
@@ -129,10 +125,10 @@ class SimulationConfig(BaseModel):
 def options_at(name: str, percent: float) -> dict[str, Any]:
     """Return the options with which a sampler scores `percent` of the frames of a long video at 25 frames a second.
 
-    The FOCUS family takes longer arms and rarer pulls in one proportion, so that the share of coarse pulls stays.
+    The FOCUS family gets longer arms and fewer pulls in one proportion, so that the share of coarse pulls stays.
 
     Raises:
-        InvalidInput: a sampler whose number of pulls no option sets.
+        InvalidInput: a sampler without an option that sets its number of pulls.
     """
     rate = NOMINAL_FPS * percent / 100
     option_names = sampler_class(name).__dataclass_fields__
@@ -180,7 +176,7 @@ class TraceEncoder(Encoder):
         return self._features
 
     def pictures_of(self, frames: IntArray, size: int | None) -> list[Picture]:
-        """Return a picture of each frame of the trace, whatever the `size`."""
+        """Return a picture of each frame of the trace; `size` is ignored."""
         return self._features.pictures(frames)
 
     @property
@@ -249,7 +245,7 @@ class TraceSource:
     def numbers(self, config: SimulationConfig, limit: int | None) -> Sequence[int]:
         """Return the numbers of the traces of the first `limit` videos, with all their questions.
 
-        Questions of a video share its frames: with some of them left out, the others would pay for more.
+        Questions of a video share its frames: if some were left out, the others would pay for more.
         """
         if self.world is not None:
             return range(config.videos)[:limit]
@@ -490,8 +486,8 @@ def _with_shares(rows: Sequence[SelectionRow]) -> list[SelectionRow]:
 def _shared_by(sampler: FrameSampler, rows: Sequence[SelectionRow]) -> list[SelectionRow]:
     """Return simulated rows with their share of the frames that a sampler with `shared_by` would share.
 
-    A simulated video has one question; `shared_by` says how many more would have asked for the same frames: the scanned
-    ones, or the pulls of a sampler without a scan.
+    A simulated video has one question; `shared_by` assumes further ones that need the same frames: the scanned ones, or
+    the pulls of a sampler without a scan.
     """
     questions, shared = sampler.options.get("shared_by", 1.0), "scan" if sampler.needs_scan else "main"
     if questions == 1:

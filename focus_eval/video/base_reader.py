@@ -1,4 +1,4 @@
-"""Base class of the readers: takes length, rate and times from a file's scan, and returns frames in the order asked."""
+"""Base class of the readers: takes length, rate and times from a file's scan, and returns frames in any order."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def _reference_frames(path: Path, state: FileState) -> IntArray | None:
 class ScannedReader(ABC):
     """Base of the readers; see `VideoReader` for the contract.
 
-    Length, rate and sync frames come from one scan whatever decodes, so that a selection does not depend on the
+    Length, rate and sync frames come from one scan for all backends, so that a selection does not depend on the
     backend.
 
     Class attributes:
-        name: how a reader is registered.
+        name: the registered name.
         gives_exact_pixels: True if every file it opens gives the same pixels as the default reader.
         package: the distribution that decodes; `focus-eval doctor` shows its version.
-        extra: the extra of this package that brings what the reader imports.
+        extra: the extra of this package that installs what the reader imports.
         needs_gpu: True if it opens no file without a GPU.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Reads from a coded picture what containers do not say: whether others refer to it, and whether decoding can start."""
+"""Reads facts from coded pictures that containers lack: which are references, and where decoding can start."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ _MPEG2_PICTURE, _MPEG2_B = 0x00, 3
 def reference_test(codec: str, extradata: bytes | None) -> Callable[[Any], bool] | None:
     """Return a test of a packet, True if other pictures may refer to it; None if packets of `codec` do not show it.
 
-    The test agrees with FFmpeg's decoder when told to drop pictures nobody refers to. It returns True for a packet that
-    it cannot read.
+    The test agrees with FFmpeg's decoder set to drop unreferenced pictures. It returns True for an unreadable packet.
     """
     if codec == "h264":
         length_bytes = nal_length_bytes(extradata)
@@ -88,7 +87,7 @@ def starts_h264(packet: Any, length_bytes: int) -> bool:
     """Return True if an H.264 decoder started at this packet gives exactly its picture and all pictures shown after it.
 
     True for an IDR picture and for a recovery point that needs no further frame (ITU-T H.264, D.2.8). A gradual
-    refresh, or an I picture that promises nothing, is not a start.
+    refresh, or an I picture without such a mark, is not a start.
     """
     for header, data in nal_units(packet, length_bytes):
         if header & 31 == _IDR:
@@ -107,8 +106,8 @@ def nal_length_bytes(extradata: bytes | None, codec: str = "h264") -> int:
 def nal_units(packet: Any, length_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Yield (header byte, up to 300 bytes after it) of a packet's NAL units; with start codes, of its first 4 KiB only.
 
-    As FFmpeg reads it, a unit with a length may hold more units behind start codes: so Samsung's cameras put a picture
-    behind its prefix unit.
+    As in FFmpeg, a unit with a length may hold more units behind start codes: Samsung's cameras put a picture behind
+    its prefix unit this way.
     """
     data = memoryview(packet)
     if length_bytes == 0:
@@ -126,7 +125,7 @@ def _units_behind_codes(head: bytes, at: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _sized_units(data: memoryview, length_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield [start, stop) of the NAL units that have a length before them, `stop` perhaps behind the data."""
+    """Yield [start, stop) of the NAL units that follow their length; the last `stop` may lie past the data."""
     at = 0
     while at + length_bytes < len(data):
         start = at + length_bytes
@@ -135,23 +134,23 @@ def _sized_units(data: memoryview, length_bytes: int) -> Iterator[tuple[int, int
 
 
 def may_be_padded(codec: str) -> bool:
-    """Tell whether the zeros at the end of this codec's packets say something; see `usual_padding`."""
+    """Return True if zeros at the end of this codec's packets may be padding or damage; see `usual_padding`."""
     return codec in _WITH_START_CODES
 
 
 def trailing_zeros(packet: Any) -> int:
-    """Return how many zeros a packet ends with; 0 where its last `_MAX_TAIL_BYTES` bytes are nothing else."""
+    """Return the number of zeros at a packet's end; 0 if its last `_MAX_TAIL_BYTES` bytes are all zeros."""
     tail = bytes(memoryview(packet)[-_MAX_TAIL_BYTES:])
     content = tail.rstrip(b"\0")
     return len(tail) - len(content) if content else 0
 
 
 def usual_padding(tails: IntArray) -> int:
-    """Return how many zeros may stand behind a coded picture of a file; `tails`, `(n,)`, holds the zeros at each end.
+    """Return the number of zeros that may follow a picture of a file; `tails`, `(n,)`, has the zeros at each end.
 
-    Tools that cut units out of a stream leave up to three. Encoders in cameras fill up to a multiple of 16 bytes or
-    more, and do it in picture after picture: where three do, or half of a short file, zeros at the end are no sign of
-    damage, up to twice the third largest number.
+    Tools that cut units out of a stream leave up to three. Encoders in cameras fill picture after picture up to a
+    multiple of 16 bytes or more: if three do, or half of a short file, zeros at the end are no sign of damage, up to
+    twice the third largest number.
     """
     padded = np.sort(tails[tails > _MAX_PADDING_BYTES])[::-1]
     n_needed = min(3, -(-tails.size // 2))
@@ -159,12 +158,12 @@ def usual_padding(tails: IntArray) -> int:
 
 
 def blank_test(codec: str, extradata: bytes | None) -> Callable[[Any, int], bool] | None:
-    """Return a test `(packet, padding)`, True if the packet holds zeros that no encoder writes; None for codecs that
-    may hold any. `padding` is the number of zeros that may stand behind a picture.
+    """Return a test `(packet, padding)`, True if the packet holds zeros that no encoder writes; None if all are legal.
 
-    So a blanked stretch is noticed that would decode without an error. H.264 and HEVC never hold 00 00 00 or 00 00 02
-    (ITU-T H.264, 7.4.1), MPEG-1, -2 and -4 no 23 zero bits but in a start code (ISO 14496-2, 5.2.3). For the zeros at
-    the end see `usual_padding`; MPEG-1 and -2 may hold any number there. VP8, VP9 and AV1 may hold any, but hold few.
+    `padding` is the number of zeros that may follow a picture. The test detects a blanked stretch that would decode
+    without an error. H.264 and HEVC never hold 00 00 00 or 00 00 02 (ITU-T H.264, 7.4.1), MPEG-1, -2 and -4 no 23 zero
+    bits except in a start code (ISO 14496-2, 5.2.3). For the zeros at the end see `usual_padding`; MPEG-1 and -2 may
+    hold any number there. VP8, VP9 and AV1 may hold any, but hold few.
     """
     if codec in _WITH_FEW_ZEROS:
         return lambda packet, padding: _LONG_BLANK in bytes(packet)
@@ -175,9 +174,9 @@ def blank_test(codec: str, extradata: bytes | None) -> Callable[[Any, int], bool
 
 
 def form_test(codec: str, extradata: bytes | None) -> Callable[[Any], bool]:
-    """Return a test of a packet, True if it is framed (start code, lengths or header) as `codec` prescribes.
+    """Return a test of a packet, True if its framing (start code, lengths or header) is that of `codec`.
 
-    A packet that fails was written over. The end of the packet before it may be damaged too, which not every decoder
+    A packet that fails was overwritten. The end of the packet before it may be damaged too, which not every decoder
     notices.
     """
     length_bytes = nal_length_bytes(extradata, codec)
@@ -256,7 +255,7 @@ def _has_forbidden_zeros(unit: bytes, padding: int) -> bool:
 
 
 def _recovery_frames(sei: bytes) -> int | None:
-    """Return `recovery_frame_cnt` of the recovery point among an SEI unit's messages, None where it has none."""
+    """Return `recovery_frame_cnt` of the recovery point among an SEI unit's messages; None if it has none."""
     at = 0
     while at + 2 < len(sei):
         kind, at = _sei_number(sei, at)

@@ -89,15 +89,15 @@ class DecodeResult:
 
 @dataclass(frozen=True)
 class Step:
-    """What happened when one packet was decoded.
+    """The result of decoding one packet.
 
     Args:
         position: the packet's position in the file; None for the last step, which drains the decoder.
-        is_needed: the packet's frame must come out, now or in a later step.
+        is_needed: True if the packet's frame must come out, now or in a later step.
         frames: decoded frames, in presentation order, mostly of earlier packets.
-        is_refused: the decoder raised or logged an error.
-        is_blanked: the packet's picture holds zeros that no encoder writes.
-        is_formed: the packet's parts have the form that its codec prescribes.
+        is_refused: True if the decoder raised or logged an error.
+        is_blanked: True if the packet's picture holds zeros that no encoder writes.
+        is_formed: True if the packet's parts have the form that its codec prescribes.
     """
 
     position: int | None
@@ -115,23 +115,23 @@ class SeekError(Exception):
 class Decoder:
     """One open container and the decoder of its best video stream.
 
-    Attributes:
-        n_decoded: number of frames decoded so far.
-        has_seen_damage: the decoder raised or logged an error, or marked a frame as corrupt, since the last restart.
-
-    The best stream is FFmpeg's choice: the one marked as default, then the one of the highest bit rate.
-
-    It decodes in the calling thread. Several threads in one decoder hide damage, depending on their number: what they
-    log cannot be heard here, and a frame may come out before the thread that finds it damaged has marked it.
+    The best stream is FFmpeg's choice: the one marked as default, then the one of the highest bit rate. Decoding runs
+    in the calling thread. Several threads in one decoder would hide damage, depending on their number: their log is not
+    collected here, and a frame may come out before the thread that finds it damaged has marked it.
 
     Args:
         path: file to open.
         container_options: options of the demuxer, as FFmpeg names them.
         state: expected state of the file; None: its present state.
 
+    Attributes:
+        n_decoded: number of frames decoded so far.
+        has_seen_damage: True if the decoder raised or logged an error, or marked a frame as corrupt, since the last
+            restart.
+
     Raises:
-        VideoError: no FFmpeg demuxer opens the file, it has no video stream, its codec is not built in, or its
-            state is not `state`.
+        VideoError: no FFmpeg demuxer opens the file, it has no video stream, its codec is not built in, or its state is
+            not `state`.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Decoder:
         self.restart()
 
     def restart(self) -> None:
-        """Reopen the file at its first packet: works for every container, also where seeking does not."""
+        """Reopen the file at its first packet, which works for containers without seeking too."""
         self.close()
         if file_state(self.path) != self._state:
             raise VideoError(f"{self.path}: replaced or changed after it was opened; open it again when it is complete")
@@ -212,7 +212,7 @@ class Decoder:
         """Return True if a packet holds zeros that no encoder writes; reads packets from the start of the file.
 
         Args:
-            padding: number of zeros that may stand behind a picture, see `usual_padding`.
+            padding: number of zeros that may follow a picture, see `usual_padding`.
         """
         self.restart()
         is_blanked = self._is_blanked
@@ -243,10 +243,10 @@ class Decoder:
     ) -> Iterator[Step]:
         """Decode packets `first_packet` to `last_packet` (inclusive) and yield one `Step` each.
 
-        A step without frames follows for the next packet, only to tell `is_formed`, then one that drains.
+        A step without frames follows for the next packet, only to set `is_formed`, then one that drains.
 
         Args:
-            wanted_packets: positions of packets whose frames must come out; pictures nobody refers to may be dropped.
+            wanted_packets: positions of packets whose frames must come out; unreferenced other pictures may be dropped.
 
         Raises:
             SeekError: a seek led to wrong packets; call again.
@@ -268,7 +268,7 @@ class Decoder:
         yield Step(None, False, decoded.frames, decoded.is_refused)
 
     def _packets_from(self, index: FrameIndex, first: int) -> Iterator[tuple[int, Any]]:
-        """Yield (position in the file, packet) from position `first` on, wherever the demuxer's seek lands."""
+        """Yield (position in the file, packet) from position `first` on, wherever the demuxer's seek ends."""
         if self.has_seen_damage:
             # After an error FFmpeg's H.264 decoder may conceal parts of the next picture too, across seek and flush.
             self.restart()
@@ -289,7 +289,7 @@ class Decoder:
     def _checked(
         self, index: FrameIndex, packets: Iterator[Any], *, landed: int, first: int
     ) -> Iterator[tuple[int, Any]]:
-        """Yield (position, packet) from `first` on; raise where a packet differs from the index.
+        """Yield (position, packet) from `first` on; raise if a packet differs from the index.
 
         Args:
             packets: from position `landed` on.
@@ -319,7 +319,7 @@ class Decoder:
         self.stream.codec_context.flush_buffers()
 
     def _packets(self) -> Iterator[Any]:
-        """Yield the packets of the stream from where the demuxer stands."""
+        """Yield the packets of the stream from the demuxer's position on."""
         try:
             yield from packets_of(self.container, self.stream)
         except av.FFmpegError as error:

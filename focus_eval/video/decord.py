@@ -14,8 +14,8 @@ from focus_eval.video.reader import Pixels
 class DecordReader(ByIndexReader):
     """Reads a video by frame index through decord.
 
-    decord decodes ahead in the background and its memory grows with that, has no AV1, and returns wrong frames for
-    some files (`docs/fidelity.md`): that is why it is not the default.
+    Not the default: decord decodes ahead in the background, which costs memory, has no AV1, and returns wrong frames
+    for some files (`docs/fidelity.md`).
     """
 
     name: ClassVar[str] = "decord"

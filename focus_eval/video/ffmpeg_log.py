@@ -20,8 +20,8 @@ def errors_logged() -> Iterator[list[str]]:
     """Collect each error that FFmpeg logs in this thread, as `source: message`; the list is filled when the block ends.
 
     Errors of FFmpeg's own threads are not collected. FFmpeg has one log per process: inside the block it logs errors,
-    and those of other threads are dropped. Where the program set a level itself (`av.logging`), that
-    level is kept and other threads' lines go where it sends them.
+    and those of other threads are dropped. If the program set a level itself (`av.logging`), that level is kept and
+    other threads' lines go to its handler.
     """
     _start()
     heard: list[str] = []

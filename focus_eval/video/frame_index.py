@@ -1,4 +1,4 @@
-"""Finds, without decoding, which packet of a file holds which frame and where decoding can start."""
+"""Maps frames to packets without decoding: which packet holds which frame, and where decoding can start."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ class Packets:
     """The packets of one video stream in file order, as the demuxer gives them: arrays of shape `(n_packets,)`.
 
     Args:
-        ticks: presentation times in the stream's time base; meaningless where `lacks_ticks`.
-        decode_ticks: decoding times, or presentation times where the container has none.
+        ticks: presentation times in the stream's time base; meaningless if `lacks_ticks`.
+        decode_ticks: decoding times, or presentation times if the container has none.
         sizes: bytes.
-        places: offset in the file, -1 where the demuxer does not say.
-        is_sync: decoding can start at the packet.
-        is_hidden: decoded but never shown (cut away by an edit list, or an invisible reference frame).
-        is_corrupt: part of the packet is or may be missing.
-        lacks_ticks: some packet has no presentation time.
-        goes_back: some decoding time lies before that of the packet before it, as where recordings were joined.
+        places: offset in the file, -1 if the demuxer does not give it.
+        is_sync: True if decoding can start at the packet.
+        is_hidden: True for a packet that is decoded but never shown (cut away by an edit list, or an invisible
+            reference frame).
+        is_corrupt: True if part of the packet is or may be missing.
+        lacks_ticks: True if some packet has no presentation time.
+        goes_back: True if some decoding time lies before that of the packet before it, as in joined recordings.
         end_ticks: time at which the last shown packet ends.
-        padding: number of zeros that may stand behind a picture, see `usual_padding`.
+        padding: number of zeros that may follow a picture, see `usual_padding`.
     """
 
     ticks: IntArray
@@ -69,8 +70,8 @@ def demux_packets(path: Path, container: Any, stream: Any) -> Packets:
 def packets_of(container: Any, *streams: Any) -> Iterator[Any]:
     """Yield the packets of `streams` (of all if none is given) from the demuxer's position on; skip empty ones.
 
-    Where a programme table changes, FFmpeg adds streams while it reads, and PyAV fails on them behind the last packet.
-    After 64 KiB without a packet in a transport stream, FFmpeg asks to be called again.
+    If a programme table changes, FFmpeg adds streams while it reads, and PyAV fails on them after the last packet.
+    After 64 KiB without a packet in a transport stream, FFmpeg has to be called again.
     """
     while True:
         try:
@@ -126,12 +127,12 @@ def _demux(container: Any, stream: Any) -> Packets:
 def lost_start(packets: Packets, *, first_ticks: int, is_broadcast: bool) -> str | None:
     """Return the fault shown by packets with times before `first_ticks`, as a clause for a message, or None.
 
-    No fault are leading pictures of the first packet, packets that an edit list hides at the file's start, and, in a
+    Legal are leading pictures of the first packet, packets that an edit list hides at the file's start, and, in a
     broadcast that does not begin with a sync packet, those before its first one.
 
     Args:
         first_ticks: presentation time of the first decoded frame.
-        is_broadcast: the format's recordings may begin anywhere.
+        is_broadcast: True for a format whose recordings may begin anywhere.
     """
     is_early = packets.ticks < first_ticks
     later_syncs = np.flatnonzero(packets.is_sync & ~is_early & ~packets.is_hidden)
@@ -168,7 +169,8 @@ class FrameIndex:
         packets: in file order.
         frame_packet: `(n_frames,)` position in the file of each frame's packet.
         frame_ticks: `(n_frames,)` presentation time of each frame, ascending.
-        sync_packet, sync_frame: `(n_sync,)` where decoding can start, ascending; the first is the start of the file.
+        sync_packet, sync_frame: `(n_sync,)` packets and frames at which decoding can start, ascending; the first is the
+            start of the file.
     """
 
     packets: Packets
@@ -226,7 +228,7 @@ def _clean_sync_packets(packets: Packets, shown_packets: IntArray) -> IntArray:
 
 
 def average_rate(container_rate: float | None, *, n_frames: int, seconds: float) -> float:
-    """Return frames per second: the container's average rate where it is within 1 % of `n_frames / seconds`, else that.
+    """Return frames per second: the container's rate if it is within 1 % of `n_frames / seconds`, else the latter.
 
     Containers without a constant rate (Matroska above all) guess; the published strides use the container's rate.
     """

@@ -22,15 +22,15 @@ class Findings:
     """Results of the check of a container.
 
     Args:
-        notes: what is unusual about the file and does no harm.
-        has_odd_end: bytes behind the last picture are cut, or are padding: FFmpeg may complain of them.
+        notes: harmless peculiarities of the file.
+        has_odd_end: True if bytes after the last picture are cut, or are padding: FFmpeg may complain of them.
     """
 
     notes: list[str] = field(default_factory=list)
     has_odd_end: bool = False
 
     def note_end(self, note: str) -> None:
-        """Note what is unusual behind the last picture."""
+        """Note a peculiarity after the last picture."""
         self.notes.append(note)
         self.has_odd_end = True
 
@@ -64,7 +64,7 @@ def program_fault(data: mmap.mmap, *, stream: int, n_packets: int) -> str | None
 
 
 def _has_time(data: mmap.mmap, at: int) -> bool:
-    """Return True if the header at `at` holds a presentation time (MPEG-2: flag; MPEG-1: mark behind stuffing)."""
+    """Return True if the header at `at` holds a presentation time (MPEG-2: flag; MPEG-1: mark after stuffing)."""
     if data[at] >> 6 == 2:
         return data[at + 1] >> 7 == 1
     while at < len(data) and data[at] == 0xFF:
@@ -91,8 +91,8 @@ _BEHIND_PICTURES = (0x1C53BB6B, 0x1254C367)
 def matroska_fault(data: mmap.mmap, findings: Findings) -> str | None:
     """Return the fault in the structure of a Matroska or WebM file, as a clause for a message, or None.
 
-    Live recordings state no sizes, so None is returned. Where the writer left CRC-32 checksums (FFmpeg does, in
-    Matroska but not in WebM), the bytes of each part are compared with them (RFC 8794, 11.3.1).
+    Live recordings state no sizes, so None is returned. If the writer left CRC-32 checksums (FFmpeg does, in Matroska
+    but not in WebM), the bytes of each part are compared with them (RFC 8794, 11.3.1).
     """
     at, kind, size = _header(data, 0)
     if kind != _EBML or size is None:
@@ -134,7 +134,7 @@ def _crc_agrees(data: mmap.mmap, start: int, stop: int) -> bool | None:
 
 
 def _header(data: mmap.mmap, at: int) -> tuple[int, int, int | None]:
-    """Return (offset of the content, id, size) of the element at `at`; size None where it is unknown or unreadable."""
+    """Return (offset of the content, id, size) of the element at `at`; size None if unknown or unreadable."""
     first = data[at] if at < len(data) else 0
     id_length = 9 - first.bit_length()
     if not 1 <= id_length <= 4 or at + id_length >= len(data):
@@ -162,9 +162,9 @@ _CHUNK = 1 << 20
 def transport_fault(data: mmap.mmap, *, pid: int, n_pictures: int, findings: Findings) -> str | None:
     """Return the fault in the packets of stream `pid`, as a clause for a message, or None.
 
-    The counter that each packet carries must go up by 1 modulo 16. It may jump where a new recording begins: behind a
-    programme table, at the start of a picture that can be decoded by itself. A picture may be spread over several
-    units, of which those after the first state no time or the same, so there are at least as many pictures as times.
+    The counter in each packet must go up by 1 modulo 16. It may jump where a new recording begins: after a programme
+    table, at the start of a picture that can be decoded by itself. A picture may be spread over several units, of which
+    those after the first state no time or the same, so there are at least as many pictures as times.
 
     Args:
         n_pictures: number of pictures that the demuxer found.
@@ -219,7 +219,7 @@ def _is_aligned(data: mmap.mmap, length: int, skip: int) -> bool:
 def ends_in_full_packet(data: mmap.mmap, *, pid: int) -> bool:
     """Return True if the last packet of stream `pid` is full: its picture may continue in a missing packet.
 
-    A muxer fills the last packet of a picture up with stuffing, unless the picture happens to fit (1 of 184).
+    A muxer fills the last packet of a picture with stuffing, unless the picture happens to fit (1 of 184).
     """
     shape = next(((length, skip) for length, skip in _PACKET_LENGTHS if _is_aligned(data, length, skip)), None)
     if shape is None:
@@ -297,7 +297,7 @@ def check_whole(path: Path, decoder: Decoder, packets: Packets, *, logged: list[
 
 
 def mark_doubtful_end(path: Path, decoder: Decoder, packets: Packets) -> Packets:
-    """Return `packets` with the last one marked as corrupt where a transport stream may have been cut within it."""
+    """Return `packets`, the last one marked as corrupt if a transport stream may have been cut within it."""
     if decoder.container.format.name != "mpegts":
         return packets
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -389,8 +389,8 @@ def _mp4_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Fi
 def _padding_fault(data: mmap.mmap, start: int, decoder: Decoder, packets: Packets, *, is_complete: bool) -> str | None:
     """Return None if the zeros from byte `start` to the end are padding, else the fault.
 
-    Behind fragments they may as well be space for more of them, in a recording that did not end: then the index of
-    fragments, which is written last, must be there, or the pictures must reach to the end that the header states.
+    After fragments they may also be reserved space, in a recording that was interrupted: then the index of fragments,
+    which is written last, must be there, or the pictures must reach the end that the header states.
     """
     moov = next((data[at : at + length] for name, at, length in mp4_boxes(data) if name == b"moov"), b"")
     promised_seconds = _stated_seconds(moov)
@@ -470,7 +470,7 @@ def _avi_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Fi
 
 
 def _ends_in_index(data: mmap.mmap) -> bool:
-    """Return True if an AVI that is cut off ends in the index behind its pictures."""
+    """Return True if an AVI that is cut off ends in the index after its pictures."""
     at, name = 12, b""
     while at + 8 <= len(data):
         name = data[at : at + 4]
@@ -490,7 +490,7 @@ def _asf_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Fi
 
 
 def _flv_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Findings) -> str | None:
-    """Follow the tags: 11 bytes of header with the size of what follows, then 4 bytes with the size of both."""
+    """Follow the tags: 11 bytes of header with the size of the content, then 4 bytes with the size of both."""
     start = int.from_bytes(data[5:9], "big") + 4
     while start + 11 <= len(data):
         start += 11 + int.from_bytes(data[start + 1 : start + 4], "big") + 4
@@ -505,7 +505,7 @@ def _flv_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Fi
 
 
 def _ogg_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Findings) -> str | None:
-    """Follow the pages; the last one of each stream must say that it is the last (RFC 3533, 6)."""
+    """Follow the pages; the last one of each stream must be marked as the last (RFC 3533, 6)."""
     start, last = 0, {}
     while data[start : start + 4] == b"OggS" and start + 27 <= len(data):
         n_segments = data[start + 26]

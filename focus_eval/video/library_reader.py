@@ -20,7 +20,7 @@ class ByIndexReader(ScannedReader):
     A file is refused if the library counts another number of frames than the scan.
 
     Raises:
-        VideoError: as `open_video`; also where the library cannot open the file or counts other frames.
+        VideoError: as `open_video`; also if the library cannot open the file or counts other frames.
     """
 
     library: ClassVar[str]

@@ -25,7 +25,7 @@ class FileState(NamedTuple):
 
 
 def file_state(path: Path) -> FileState:
-    """Return size, time of change and inode of `path`. Raises VideoError where there is no file."""
+    """Return size, time of change and inode of `path`. Raises VideoError if there is no file."""
     try:
         status = path.stat()
     except OSError as error:
@@ -67,7 +67,7 @@ class ManifestEntry:
         sha256: of the whole file, hexadecimal.
         fps: average rate; `frames / fps` is `seconds`.
         error: why the video could not be read when the manifest was written; its frames are then 0.
-        notes: what is unusual about it and does no harm.
+        notes: harmless peculiarities of the file.
         mtime_ns: time of change when a run first saw the video, which is hashed again only if that differs. 0 for
             entries written by `videos index`, which are hashed once in every process.
     """

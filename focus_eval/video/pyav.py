@@ -29,19 +29,19 @@ _NEVER = 1 << 62
 class Taint:
     """Tracks which frames of one decoded run are surely right and which may be damaged.
 
-    A frame may refer to any frame decoded before it, so it is sure only when all of those came out whole. It is lost
-    when some packet up to its own was refused, gave no frame, or gave one that the decoder marks as damaged. Pictures
-    shown before the sync packet's own (leading pictures) may need what lies before it: nothing that is shown later
-    refers to them, so they are left out of account.
+    A frame may refer to any frame decoded before it, so it is sure only if all of those came out whole. It is lost if
+    some packet up to its own was refused, gave no frame, or gave one that the decoder marks as damaged. Pictures shown
+    before the sync packet's own (leading pictures) may need earlier packets; no later picture refers to them, so they
+    are ignored.
 
-    A stretch that was written over may reach from the end of one packet into the next, and show only there: so a frame
-    is sure when the packet behind its own was seen, too. Then it is the same whatever else is asked.
+    An overwritten stretch may reach from the end of one packet into the next, and show only there: so a frame is sure
+    only once the packet after its own was seen too. This makes it independent of the other requested frames.
 
     Args:
         first_packet: the sync packet's position in the file.
-        is_key: says whether a frame refers to no other; that of the sync packet must not. A container with a damaged
-            index may mark others as sync packets, from which some decoders go on with whatever they decoded last.
-            None at the file's start, where any frame may stand.
+        is_key: tells whether a frame refers to no other, which must hold for the sync packet's. A container with a
+            damaged index may mark others as sync packets, from which some decoders continue with earlier pictures. None
+            at the file's start, where any frame is legal.
     """
 
     def __init__(self, index: FrameIndex, first_packet: int, *, is_key: Callable[[Any], bool] | None) -> None:
@@ -186,20 +186,20 @@ _FULL_RANGE = 2
 class PyAVReader(ScannedReader):
     """Reads a video by frame index; see `VideoReader` for the contract.
 
-    Opening demuxes the file once (nothing is decoded but its first frame) and remembers the index of the last few
-    files. Where the packets do not say the order of the frames (AVI with B-frames, raw streams), opening decodes the
-    file once to count them, `info.sync_frames` is None and reading decodes from the start.
+    Opening demuxes the file once (and decodes only its first frame) and caches the index of the last few files. If the
+    packets do not show the order of the frames (AVI with B-frames, raw streams), opening decodes the file once to count
+    them, `info.sync_frames` is None and reading decodes from the start.
 
-    The rate is the container's average rate where it agrees with the timestamps to 1 %, else frames over seconds. A
-    frame of another size than the first is scaled to it. Pixels are converted by the file's own colour matrix and
-    range. A reader serves one request at a time: a new `stream` ends the one before, and `read` in several threads is
-    one after the other.
+    The rate is the container's average rate if it agrees with the timestamps to 1 %, else frames over seconds. A frame
+    of another size than the first is scaled to it. Pixels are converted by the file's own colour matrix and range. A
+    reader serves one request at a time: a new `stream` ends the one before, and concurrent calls of `read` run one
+    after the other.
 
-    Frames that lie behind several sync frames are decoded side by side, by one decoder and one thread for each group
-    of pictures. No decoder has threads of its own: they would hide damage.
+    Frames after different sync frames are decoded side by side, by one decoder and one thread for each group of
+    pictures. No decoder has threads of its own: they would hide damage.
 
     Args:
-        n_threads: groups of pictures that are decoded side by side; None: one per core, at most 4. Few where several
+        n_threads: groups of pictures that are decoded side by side; None: one per core, at most 4. Set few if several
             videos are decoded at a time.
         scan: of the file, which is then compared with no manifest and no verdict.
     """
@@ -219,7 +219,7 @@ class PyAVReader(ScannedReader):
 
     @property
     def n_decoded(self) -> int:
-        """Number of frames decoded since opening, asked for or not."""
+        """Number of frames decoded since opening, requested or not."""
         return sum(decoder.n_decoded for decoder in self._decoders)
 
     def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
@@ -288,7 +288,7 @@ class PyAVReader(ScannedReader):
     def groups(self) -> Iterator[tuple[int, int, int]]:
         """Yield `(start, stop, CRC-32 of its packets)` per group of pictures, which frames `[start, stop)` need.
 
-        Nothing for files whose frames can only be counted.
+        Yields nothing for files whose frames can only be counted.
         """
         index = self._scan.index
         if index is None:
@@ -332,7 +332,7 @@ class PyAVReader(ScannedReader):
     def _run(
         self, decoder: Decoder, index: FrameIndex, run: FrameRun, *, convert: bool = True
     ) -> Iterator[tuple[int, Pixels]]:
-        """Yield the frames of a run; where its sync point does not give its own frame, go back to the one before."""
+        """Yield the frames of a run; if its sync point does not give its own frame, start at the one before."""
         sync, n_done = run.sync, 0
         while True:
             while sync in self._unclean_syncs:
@@ -356,8 +356,8 @@ class PyAVReader(ScannedReader):
     def _attempt(self, decoder: Decoder, index: FrameIndex, run: FrameRun, *, sync: int, n_done: int) -> Iterator[Any]:
         """Yield the decoded frames of a run, from its frame `n_done` on, as far as they are sure to be right.
 
-        Where the first frame that comes out is not the sync point's own, or that is not whole, decoding cannot start
-        there (a gradual refresh, a container that marks every packet): that is remembered.
+        If the first frame that comes out is not the sync point's own, or is not whole, decoding cannot start there (a
+        gradual refresh, a container that marks every packet): that is remembered.
         """
         first_packet, packet_of = int(index.sync_packet[sync]), index.frame_packet[run.frames]
         first_ticks, asked_ticks = index.frame_ticks[index.sync_frame[sync]], index.frame_ticks[run.frames]
@@ -390,7 +390,7 @@ class PyAVReader(ScannedReader):
                 return
 
     def _counted(self, decoder: Decoder, frames: IntArray) -> Iterator[tuple[int, Pixels]]:
-        """Yield wanted frames of a sequential decode, for files whose packets do not say the order."""
+        """Yield wanted frames of a sequential decode, for files whose packets do not show the order."""
         remaining = iter(frames.tolist())
         expected = next(remaining, None)
         if expected is None:

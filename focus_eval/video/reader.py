@@ -1,4 +1,4 @@
-"""The reader protocol: what can be asked of a video file."""
+"""The reader protocol: exact access to the frames of a video file."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Pixels = NDArray[np.uint8]
 class VideoReader(Protocol):
     """Exact access to frames by index: frame `i` is the i-th frame in presentation order, rotation applied.
 
-    Opening reads the container's index, never decodes more than it must. Every failure is a `VideoError`
-    whose message starts with the path. Memory does not grow with the length of the video.
+    Opening reads the container's index and decodes as little as possible. Every failure is a `VideoError` whose message
+    starts with the path. Memory does not grow with the length of the video.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""Scans a video file: how many frames, at which times, and how they are stored."""
+"""Scans a video file: number, times and storage of its frames."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ class Orientation:
 
     @classmethod
     def of_frame(cls, path: Path, frame: Any) -> Orientation:
-        """Return the orientation that a decoded frame of `path` asks for.
+        """Return the orientation that a decoded frame of `path` states.
 
         Raises:
-            VideoError: the file asks for a turn that is not a multiple of 90 degrees.
+            VideoError: the file states a turn that is not a multiple of 90 degrees.
         """
         matrix = frame.side_data.get("DISPLAYMATRIX")
         if matrix is None:
@@ -95,11 +95,11 @@ class Scan:
     """Length, rate, frame index and orientation of a video file.
 
     Args:
-        index: None where frames can only be counted; `info.sync_frames` is then None.
-        frame_ticks: `(n_frames,)` presentation time of each frame, ascending; None where the file does not say it.
+        index: None if frames can only be counted; `info.sync_frames` is then None.
+        frame_ticks: `(n_frames,)` presentation time of each frame, ascending; None if the file states none.
         time_base: seconds per tick.
         stored_size: (width, height) as coded, before the orientation.
-        notes: what is unusual about the file and does no harm.
+        notes: harmless peculiarities of the file.
     """
 
     info: VideoInfo
@@ -173,7 +173,7 @@ def scan_file(path: Path) -> Scan:
 
 
 def _trusted_index(decoder: Decoder, packets: Packets, first: Any) -> FrameIndex | None:
-    """Return the index where the packets' times are presentation times, None where frames must be counted."""
+    """Return the index if the packets' times are presentation times, None if frames must be counted."""
     if first.pts is None:
         return None
     # A palette comes with the first packet only, or with the one that changes it: lost by every seek.
@@ -203,9 +203,9 @@ def _may_repeat(decoder: Decoder, packets: Packets) -> bool:
 
 
 def _counted_ticks(packets: Packets, n_frames: int) -> IntArray | None:
-    """Return the times of frames that come in another order than the packets' times say; None where they do not tell.
+    """Return the times of frames that come in another order than the packets' times show; None if unknown.
 
-    Each packet stands for one frame then, in a container that has no presentation times.
+    Each packet then is one frame, in a container that has no presentation times.
     """
     ticks = np.sort(packets.ticks[~packets.is_hidden])
     is_told = not (packets.lacks_ticks or packets.goes_back) and ticks.size == n_frames

@@ -1,4 +1,4 @@
-"""Remembers scans of videos, in this process and, with a store, for other processes."""
+"""Caches scans of videos, in this process and, with a store, for other processes."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ class KeptScans(Protocol):
 
 
 def scan_video(path: Path, *, store: KeptScans | None = None) -> Scan:
-    """Scan a video file, or return its remembered scan, by path, size, time of change and inode.
+    """Scan a video file, or return its cached scan, by path, size, time of change and inode.
 
-    More than its first frame is decoded only where its packets do not suffice. Where a manifest names the file
-    (`manifest.py`), its size, checksum and number of frames are compared, once in a process.
+    Frames after the first are decoded only if the packets do not suffice. If a manifest names the file (`manifest.py`),
+    its size, checksum and number of frames are compared, once in a process.
 
     Args:
-        store: looked up for a kept scan, and given a new one; None: remember in this process only.
+        store: looked up for a kept scan, and given a new one; None: cache in this process only.
 
     Raises:
         VideoError: no file, no video, a header that promises more than the file holds, another file than the manifest
-            names, or damage that shows; starts with the path.
+            names, or visible damage; starts with the path.
     """
     state = file_state(checked_file(path))
     with _lock:
@@ -112,7 +112,7 @@ def scan_bytes(scan: Scan) -> bytes:
 
 
 def scan_from_bytes(content: bytes) -> Scan | None:
-    """Return the scan that `scan_bytes` wrote; None where another version wrote it, or a byte of it changed."""
+    """Return the scan that `scan_bytes` wrote; None if another version wrote it, or a byte of it changed."""
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             facts = json.loads(arrays["facts"].tobytes())

@@ -56,8 +56,8 @@ NEAR_LEVELS = 2.0
 class TorchCodecCudaReader(TorchCodecReader):
     """Reads with the GPU's video decoder; see `VideoReader` for the contract.
 
-    Opening compares `N_COMPARED` frames over the whole file with those of the default backend, the first after each of
-    as many sync frames among them, and refuses a file of which one pixel differs.
+    Opening compares `N_COMPARED` frames over the whole file, and the first after each of as many sync frames, with
+    those of the default backend, and refuses a file in which one pixel differs.
 
     Raises:
         VideoError: as `TorchCodecReader`; no GPU; a frame that is not the exact one.

@@ -26,9 +26,9 @@ class VideoVerdict:
     Args:
         frames: number of frames; 0 if the file is refused as a whole.
         damaged: half-open ranges of frames that do not come out whole, ascending.
-        groups: of each group of pictures the half-open range of frames that need it, and the CRC-32 of its packets;
-            none where frames can only be counted.
-        error: why the file is refused as a whole; empty if it is not.
+        groups: of each group of pictures the half-open range of frames that need it, and the CRC-32 of its packets; ()
+            if frames can only be counted.
+        error: why the file is refused as a whole; "" if it is not.
         writer: versions that decoded it.
     """
 
@@ -65,7 +65,7 @@ def verdict_on(path: Path) -> VideoVerdict | None:
 
 
 def count_verified(paths: Sequence[Path]) -> str:
-    """Return how many videos are verified: "20 of 900 videos verified, 1 of them damaged"."""
+    """Return the number of verified videos as text: "20 of 900 videos verified, 1 of them damaged"."""
     verdicts = [verdict for path in paths if (verdict := verdict_on(path)) is not None]
     n_damaged = sum(not verdict.is_whole for verdict in verdicts)
     text = f"{len(verdicts)} of {len(paths)} video{'s' if len(paths) != 1 else ''} verified"

@@ -1,4 +1,4 @@
-"""Decodes each video of a folder once and keeps which of its frames are whole."""
+"""Decodes each video of a folder once and records which of its frames are whole."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def verify_folder(
 ) -> dict[str, VideoVerdict]:
     """Decode every video under `folder` not verified yet, write the verdicts, and return all by path in `folder`.
 
-    Videos that no manifest names are indexed first. A video of another content than its manifest's is compared with
-    what an earlier reading kept, group by group of pictures.
+    Videos that no manifest names are indexed first. A video whose content differs from its manifest's is compared with
+    an earlier verification, group by group of pictures.
 
     Args:
         n_jobs: number of videos decoded at a time, each by one thread.

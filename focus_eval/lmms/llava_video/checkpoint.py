@@ -27,12 +27,12 @@ Times = Literal["exact", "original"]
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """How frames become tokens and a question becomes a prompt.
+    """Choices in turning frames into tokens and a question into a prompt.
 
     Args:
-        pooling: from 27x27 patches to 14x14 ("bilinear") or 13x13 ("average"); "checkpoint" is what its config says.
-        newline: where the newline vector goes: after each row, after each frame, once at the end, nowhere.
-        template: the conversation the question is put into.
+        pooling: from 27x27 patches to 14x14 ("bilinear") or 13x13 ("average"); "checkpoint": as in its config.
+        newline: place of the newline vector: after each row, after each frame, once at the end, nowhere.
+        template: the conversation template of the question.
         time_instruction: the sentence with the times of the frames, after "<image>" and a newline as in training and
             lmms-eval, or straight after "<image>" as on the model card.
         times: "exact" names the presentation times; "original" is the public code's rule, frame / round(fps).
@@ -57,7 +57,7 @@ SETUP_OPTIONS = tuple(option.name for option in fields(Setup))
 
 
 def make_setup(preset: str = "aks", **options: Any) -> Setup:
-    """Return the preset with the given options changed; None leaves an option as the preset has it.
+    """Return the preset with the given options changed; None leaves an option at the preset's value.
 
     Raises:
         InvalidInput: an unknown preset, option or value; the message has the nearest one.
@@ -97,11 +97,7 @@ class TokenLayout:
         return frames * side * side + {"frame": frames, "one_token": 1, "no_token": 0}[self.newline]
 
     def check_fit(self, frames: int, *, other_tokens: int, context_tokens: int) -> None:
-        """Refuse more frames than the context holds beside `other_tokens` (prompt and answer).
-
-        Raises:
-            InvalidInput: the frames do not fit; the message says how many do.
-        """
+        """Raise InvalidInput, with the number that fits, if `frames` and `other_tokens` exceed the context."""
         n_tokens = self.count(frames) + other_tokens
         if n_tokens <= context_tokens:
             return
@@ -206,7 +202,7 @@ class CheckpointConfig:
         folder: folder of the checkpoint.
         text: settings of the Qwen2 language model, under transformers' names.
         vision: settings of the SigLIP tower at its full depth; the last layer is never run.
-        pooling, newline: what the model was trained with.
+        pooling, newline: those of the model's training.
         context_tokens: longest merged sequence.
     """
 
@@ -238,8 +234,8 @@ def read_config(folder: Path) -> CheckpointConfig:
 
     Raises:
         MissingWeights: no config.json.
-        InvalidInput: not JSON, another model (the message names the model to use), or a setting outside of what is
-            known to equal the original.
+        InvalidInput: not JSON, another model (the message names the model to use), or a setting that was not compared
+            with the original.
     """
     path = folder / "config.json"
     if not path.exists():
@@ -335,12 +331,12 @@ def load_network(
     device_map: str | Mapping[str, Any] = "cpu",
     end_early: bool = True,
 ) -> Any:
-    """Return the network with all weights of the checkpoint, in eval mode, its tower ending where the original's does.
+    """Return the network with all weights of the checkpoint, in eval mode; the tower ends at the original's last layer.
 
     Args:
         dtype: "bfloat16", "float16" or "float32"; float16 can overflow in Qwen2.
         attn_implementation: "sdpa", "flash_attention_2" or "eager".
-        device_map: a device, a map, or "auto" to spread the layers over the devices there are.
+        device_map: a device, a map, or "auto" to spread the layers over all devices.
         end_early: False leaves transformers' class as it is, post-norm included.
 
     Raises:
@@ -395,7 +391,7 @@ def key_mapping() -> dict[str, str]:
 
 
 def transformers_config(config: CheckpointConfig, *, vocab_size: int) -> LlavaOnevisionConfig:
-    """Return the LLaVA-OneVision config that computes what the original does: one vision layer fewer, no head."""
+    """Return the LLaVA-OneVision config that is equivalent to the original: one vision layer fewer, no head."""
     from transformers import LlavaOnevisionConfig, Qwen2Config, SiglipVisionConfig
 
     text = {key: value for key, value in config.text.items() if key not in ("rope_theta", "vocab_size")}
@@ -435,10 +431,10 @@ def weight_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def vocabulary_rows(shapes: Mapping[str, tuple[int, ...]], folder: Path) -> int:
-    """Return the rows of the embedding as stored, which may differ from the config's `vocab_size`.
+    """Return the number of stored embedding rows, which may differ from the config's `vocab_size`.
 
     The original loader resizes embedding and head to the tokenizer's length; a checkpoint saved after that has fewer
-    rows than its config may say, and is as good.
+    rows than its config may state, and is valid.
 
     Raises:
         InvalidInput: embedding and head absent or of different length.

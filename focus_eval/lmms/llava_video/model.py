@@ -26,11 +26,11 @@ def original_frames(
 ) -> tuple[IntArray, FloatArray]:
     """Return frames and times in seconds as lmms-eval's llava_vid takes them.
 
-    Every `stride`-th frame, with time frame / stride; where these are more than `max_frames`, or `force_sample` is
-    set, `max_frames` evenly spaced ones (truncated, so a short video repeats frames) with time frame / fps.
+    Every `stride`-th frame, with time frame / stride; if these are more than `max_frames`, or `force_sample` is set,
+    `max_frames` evenly spaced ones (truncated, so a short video repeats frames) with time frame / fps.
 
     Raises:
-        InvalidInput: `max_frames` below 1, or a rate of which the stride rounds to 0.
+        InvalidInput: `max_frames` below 1, or a rate at which the stride rounds to 0.
     """
     if max_frames < 1:
         raise InvalidInput(f"max_frames must be at least 1, got {max_frames}")
@@ -118,7 +118,7 @@ FRAMES_PER_FORWARD = 32
 
 
 class VideoNetwork:
-    """Transformers' LLaVA-OneVision put together as the original puts LLaVA-Video together.
+    """Transformers' LLaVA-OneVision, assembled like the original LLaVA-Video.
 
     Args:
         network: with the original weights, from `load_network`.
@@ -224,8 +224,8 @@ class VideoNetwork:
     def _configured_penalty(self) -> list[Any]:
         """Return the processor of the generation config's repetition penalty.
 
-        Transformers 5 would make it itself, but of rows that are padded on the left it then skips as many new tokens
-        as there is padding, though the ids it sees begin after the prompt.
+        Transformers 5 would make one itself, but for rows padded on the left it skips as many new tokens as there is
+        padding, although its ids begin after the prompt.
         """
         from transformers import RepetitionPenaltyLogitsProcessor
 
@@ -322,11 +322,11 @@ class LlavaVideo:
 
     @property
     def image_rules(self) -> ImageRules:
-        """How a frame becomes the tower's input: Pillow's bicubic, aspect not kept, mean and deviation 0.5."""
+        """Rules from a frame to the tower's input: Pillow's bicubic, aspect ratio not kept, mean and deviation 0.5."""
         return tower_rules(int(self.config.vision["image_size"]))
 
     def pixel_values(self, frames: Pixels) -> torch.Tensor:
-        """Return frames `(n, height, width, 3)` as the tower takes them, float32 in [-1, 1], `(n, 3, size, size)`."""
+        """Return frames `(n, height, width, 3)` as the tower's input, float32 in [-1, 1], `(n, 3, size, size)`."""
         rules = self.image_rules
         levels = torch.from_numpy(np.ascontiguousarray(resize_frames(frames, rules)))
         return normalise(levels.to(self.network.vision_device).permute(0, 3, 1, 2), rules)

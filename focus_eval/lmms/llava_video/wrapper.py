@@ -30,18 +30,18 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
     """LLaVA-Video as a model of lmms-eval; without the adapter it samples frames as lmms-eval's `llava_vid` does.
 
     Args:
-        pretrained: folder of an original checkpoint, or its name where it is in the hub's cache.
+        pretrained: folder of an original checkpoint, or its name in the hub's cache.
         preset: "aks" (checkpoint's pooling, chatml_direct) or "lmms_eval" (average pooling, qwen_1_5).
         pooling, newline, template, time_instruction, times: change the preset; see `Setup`.
         dtype: "bfloat16", "float16" or "float32".
         attn_implementation: "sdpa", "flash_attention_2" or "eager".
-        device: of this process; by default its GPU, or the CPU where there is none.
+        device: of this process; by default its GPU, or the CPU if there is none.
         device_map: "auto" spreads one model over all GPUs (72B).
         batch_size: questions answered at once.
         max_frames_num: most frames per question.
         video_fps, force_sample: of the original's own sampling.
 
-    As in `llava_vid`, an answer ends at the end of the turn or at `max_new_tokens`; a task's `until` is not read.
+    As in `llava_vid`, an answer ends at the end of the turn or at `max_new_tokens`; a task's `until` is ignored.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class FocusLlavaVideo(FrameAdapter, LlavaVideoWrapper):
     frames_argument: ClassVar[str] = "max_frames_num"
 
     def prepare(self, adapter_arguments: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> checkpoint.Setup:
-        """Check preset, checkpoint and room for the frames before any weight loads; return the set-up in full.
+        """Check preset, checkpoint and room for the frames before any weight loads; return the complete set-up.
 
         Raises:
             InvalidInput: an unknown option, another model's checkpoint, or more frames than the context holds.
@@ -206,8 +206,6 @@ class FocusLlavaVideo(FrameAdapter, LlavaVideoWrapper):
 
 
 class _TracedLlavaVideo:
-    """A `LlavaVideo` that records its calls; see `focus_eval.lmms.tracing`."""
-
     def __init__(self, model: LlavaVideo, trace: GenerateTrace) -> None:
         self._model = model
         self._trace = trace

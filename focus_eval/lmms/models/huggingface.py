@@ -19,8 +19,8 @@ from focus_eval.lmms.tracing import GenerateTrace
 class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
     """lmms-eval's `huggingface` wrapper: InternVL3.5, SmolVLM2, GLM-4.6V, Video-LLaMA 3 and others.
 
-    The wrapper hands paths to the model's processor, which would sample frames of its own. Here the processor is given
-    the decoded frames with their indices, rate and length, and is told not to sample.
+    The wrapper passes paths to the model's processor, which would sample frames of its own. Here the processor gets the
+    decoded frames with their indices, rate and length, and the option not to sample.
     """
 
     model_id: ClassVar[str] = "focus_huggingface"
@@ -36,7 +36,7 @@ class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
         load_generating_classes()
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
-        """Place the model on its device: with the stock map "auto" the wrapper sends its inputs to "cuda" only."""
+        """Set device and device map: with the stock map "auto" the wrapper sends its inputs to "cuda" only."""
         device = wrapper_arguments.setdefault("device", "cuda")
         wrapper_arguments.setdefault("device_map", device)
 

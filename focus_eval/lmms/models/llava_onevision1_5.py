@@ -14,7 +14,7 @@ from focus_eval.lmms.tracing import GenerateTrace
 
 
 class FocusLlavaOnevision1_5(QwenAdapter, Llava_OneVision1_5):  # type: ignore[misc]
-    """LLaVA-OneVision-1.5, chat requests; lmms-eval's simple wrapper hands the model a time it does not take."""
+    """LLaVA-OneVision-1.5, chat requests; lmms-eval's simple wrapper passes the model a time it refuses."""
 
     model_id: ClassVar[str] = "focus_llava_onevision1_5"
     stock_name: ClassVar[str] = "llava_onevision1_5"
@@ -32,9 +32,9 @@ class FocusLlavaOnevision1_5(QwenAdapter, Llava_OneVision1_5):  # type: ignore[m
             )
 
     def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
-        """Also let the wrapper's second sampling keep the frames of the first question of a batch as they are.
+        """Also make the wrapper's second sampling keep the frames of the first question of a batch.
 
-        It takes `max_num_frames` of them by linspace, which would repeat frames where fewer were chosen.
+        It takes `max_num_frames` of them by linspace, which would repeat frames if fewer were chosen.
         """
         super().trace_model(view, batch, trace)
         first = batch[0].frame_batch

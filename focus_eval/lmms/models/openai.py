@@ -1,8 +1,7 @@
 """Shows the chosen frames to GPT-4o, or any model behind an OpenAI-compatible API.
 
-The stock wrappers build the request; with stand-ins for images, and the client replaces these by the real
-frames (see `SentFrames`). So both kinds of request send the same images, as PNG or as JPEG, in full size or
-shrunk.
+The stock wrappers build the request with placeholder images; the client replaces these by the real frames (see
+`SentFrames`). So both kinds of request send the same images, as PNG or as JPEG, in full size or shrunk.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from focus_eval.lmms.tracing import GenerateTrace, describe_messages, image_part
 
 @dataclass(frozen=True, kw_only=True)
 class SentFrames:
-    """The frames of one question as they go into a request.
+    """The frames of one question in the form of a request.
 
     Args:
         urls: data URLs of the images, in the order they are shown.
         times_seconds: written as text before each image ("[83.2 s]"); None for images alone.
-        as_video: one part of type `video_url` in place of the images, for servers that take it (vLLM, SGLang): JPEG
-            images behind one another, of which the server is asked to sample none away.
+        as_video: True for one part of type `video_url` in place of the images, for servers that take it (vLLM, SGLang):
+            joined JPEG images, with a request to the server to drop none.
         detail: sent with each image; "" leaves it out.
     """
 
@@ -88,14 +87,14 @@ class SentFrames:
 
 
 class QuestionClient:
-    """Stands in for the wrapper's client while it asks one question: `client.chat.completions.create(**payload)`.
+    """Replaces the wrapper's client while it asks one question: `client.chat.completions.create(**payload)`.
 
-    It replaces the wrapper's stand-in images by the frames, and records requests, images, tokens and the error.
+    It replaces the wrapper's placeholder images by the frames, and records requests, images, tokens and the error.
 
     Args:
         client: sends requests, and repeats those that may succeed later.
-        trace: takes the record.
-        shown_frames: the question's frames; None leaves the payload's own images (the wrapper's sampling).
+        trace: receives the record.
+        shown_frames: the question's frames; None keeps the payload's own images (the wrapper's sampling).
     """
 
     def __init__(self, client: ChatClient, trace: GenerateTrace, *, shown_frames: SentFrames | None) -> None:
@@ -158,7 +157,7 @@ class ApiOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestFormat:
-    """How frames go into a request: as images of some format and detail, with their times, or as one video."""
+    """Form of the frames in a request: images of some format and detail, with their times, or one video."""
 
     images: ImageFormat
     timestamps: bool = False
@@ -181,7 +180,7 @@ class OpenAIAdapter(FrameAdapter):
     """The adapter of the OpenAI wrappers.
 
     Its own arguments are `ApiOptions`. `max_retries` counts requests, as in the stock wrapper; `timeout` (seconds, 120
-    by default) is really set on the client.
+    by default) is passed to the client, unlike there.
     """
 
     frames_argument: ClassVar[str] = "max_frames_num"
@@ -221,7 +220,7 @@ class OpenAIAdapter(FrameAdapter):
         )
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
-        """Name the model the paper used, and a time-out long enough for many images."""
+        """Set the paper's model, and a time-out long enough for many images."""
         if "model" not in wrapper_arguments:
             wrapper_arguments.setdefault("model_version", "gpt-4o")
         wrapper_arguments.setdefault("timeout", 120)

@@ -1,8 +1,8 @@
 """Shows the chosen frames to Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5.
 
-Their wrappers hand the path to qwen-vl-utils, whose readers are entries of a table. Each entry is replaced once
-(`patches.wrap_video_readers`): a path that carries frames gives those frames, with their indices, rate and
-length; any other goes to the reader that was there. Resizing to `max_pixels`, and all that follows, is unchanged.
+Their wrappers pass the path to qwen-vl-utils, whose readers are entries of a table. Each entry is replaced once
+(`patches.wrap_video_readers`): a path that carries frames gives those frames, with their indices, rate and length; any
+other goes to the stock reader. Resizing to `max_pixels`, and all later steps, are unchanged.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class QwenAdapter(FrameAdapter):
             raise MissingDependency(f"{cls.model_id} needs qwen-vl-utils: pip install qwen-vl-utils") from error
 
     def visuals(self, frame_batch: FrameBatch) -> Any:
-        """Return the video, or one image per frame where frames differ in size."""
+        """Return the video, or one image per frame if frames differ in size."""
         return frame_batch.images() if frame_batch.scales is not None else [PathWithFrames(frame_batch)]
 
     def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
@@ -113,7 +113,7 @@ class FocusQwen3VLChat(QwenAdapter, Qwen3VLChat):  # type: ignore[misc]
 
 
 class FocusQwen3_5(QwenAdapter, Qwen3_5):  # type: ignore[misc]
-    """Qwen3.5, simple requests. Its wrapper samples answers at temperature 0.7 where a task sets none."""
+    """Qwen3.5, simple requests. Its wrapper samples answers at temperature 0.7 if a task sets none."""
 
     model_id = "focus_qwen3_5"
     stock_name: ClassVar[str] = "qwen3_5"

@@ -1,7 +1,7 @@
 """Shows the chosen frames to models that run in vLLM, through lmms-eval's `vllm_generate` and `vllm` wrappers.
 
-The engine was not at hand when this was written: tests run both with a stand-in at the calls `LLM.generate` and
-`LLM.chat`, and vLLM's own processor on the requests of the first.
+Written without access to the engine: tests replace the calls `LLM.generate` and `LLM.chat` for both, and run vLLM's own
+processor on the requests of the first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from focus_eval.lmms.tracing import GenerateTrace, describe_messages, image_part
 
 
 class VLLMAdapter(QwenAdapter):
-    """The adapter of both vLLM wrappers, which read videos through qwen-vl-utils as the in-process ones do."""
+    """The adapter of both vLLM wrappers, which read videos through qwen-vl-utils like the in-process ones."""
 
     packages: ClassVar[tuple[str, ...]] = ("qwen-vl-utils", "vllm")
     frames_argument: ClassVar[str] = "nframes"
@@ -52,7 +52,7 @@ class VLLMAdapter(QwenAdapter):
         return tuple(field.name for field in dataclasses.fields(EngineArgs))
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
-        """Raise the wrapper's default limit `max_frame_num` to the number of frames asked for."""
+        """Raise the wrapper's default limit `max_frame_num` to the requested number of frames."""
         wrapper_arguments.setdefault("max_frame_num", int(wrapper_arguments[self.frames_argument]))
 
     @property
@@ -80,9 +80,9 @@ class FocusVLLM(VLLMAdapter, VLLMGenerate):  # type: ignore[misc]
         frame_batch.patch_size = getattr(getattr(self.processor, "video_processor", None), "patch_size", None)
 
     def make_one_request(self, request: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the stock request, its frames not to be resized again; those of Qwen2.5-VL with their metadata.
+        """Return the stock request, marked not to resize its frames again; for Qwen2.5-VL with the frames' metadata.
 
-        Without metadata vLLM refuses the videos of Qwen2.5-VL; its processor would resize to its own limits.
+        Without metadata vLLM refuses the videos of Qwen2.5-VL, whose processor would also resize to its own limits.
         """
         inputs, params = super().make_one_request(request)
         _, _, _, doc_id, task, split = request.arguments
@@ -104,10 +104,9 @@ class FocusVLLM(VLLMAdapter, VLLMGenerate):  # type: ignore[misc]
 class FocusVLLMChat(VLLMAdapter, VLLM):  # type: ignore[misc]
     """Any model in vLLM, given messages with one image per frame (`LLM.chat`).
 
-    The frames are resized as the stock wrapper does it, by qwen-vl-utils, and written as PNG. They are handed over as
-    images, all alive at once: the stock wrapper makes them one by one and remembers each encoding by the image's
-    address, so that a new frame at a freed address is sent as an earlier one. With `is_qwen3_vl=True` each frame has
-    its time before it, as there.
+    The frames are resized like in the stock wrapper, by qwen-vl-utils, and written as PNG. All images exist at once:
+    the stock wrapper makes them one by one and caches each encoding by the image's memory address, so that a new frame
+    at a freed address is sent as an earlier one. With `is_qwen3_vl=True` each frame is preceded by its time, as there.
     """
 
     model_id: ClassVar[str] = "focus_vllm_chat"
@@ -122,7 +121,7 @@ class FocusVLLMChat(VLLMAdapter, VLLM):  # type: ignore[misc]
     is_qwen3_vl: bool
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
-        """Also let the engine take as many images in a prompt as frames are asked for."""
+        """Also allow the engine as many images in a prompt as frames are requested."""
         super().defaults(wrapper_arguments)
         wrapper_arguments.setdefault(
             "limit_mm_per_prompt", {"image": int(wrapper_arguments[self.frames_argument]), "video": 0}
@@ -182,7 +181,7 @@ class TracedEngine:
 
 
 def _frames_in(request: dict[str, Any]) -> int:
-    """Return the number of frames in one request, rounded up to whole pairs as the vision tower takes them."""
+    """Return the number of frames in one request, rounded up to whole pairs, the units of the vision tower."""
     videos = request.get("multi_modal_data", {}).get("video") or []
     frames = sum(len(video[0] if isinstance(video, tuple) else video) for video in videos)
     return frames + frames % 2

@@ -1,9 +1,8 @@
 """Answers with an encoder alone: the option that fits the shown frames best.
 
 `focus_zero_shot` needs no language model: frames are weighted by their relevance to the question, and the option
-nearest to the weighted frames is the answer. It reads what is in a frame, not what happens, counts nothing and
-follows no instruction: a modest answerer that makes samplers comparable where no model is at hand, not a substitute
-for one.
+nearest to the weighted frames is the answer. It recognises the contents of a frame, not actions, counts nothing and
+follows no instruction: a modest answerer to compare samplers without a model, not a substitute for one.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
     Args:
         temperature: of the softmax over the frames' relevance to the question, above 0.
         max_num_frames: most frames it is shown.
-        device: of the encoder, where it has a choice.
+        device: of the encoder, if it has a choice.
         batch_size: questions at a time; only 1.
     """
 
@@ -98,11 +97,11 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
 
 @dataclass(frozen=True, kw_only=True)
 class AnswererOptions:
-    """The answerer's own arguments. It is not the samplers' `encoder`: keep it while samplers or encoders are compared.
+    """The answerer's own arguments. They are independent of the samplers' `encoder`; keep them fixed in comparisons.
 
     Args:
-        answer_encoder: an encoder that looks at frames, with its options or without.
-        answer_encoder_checkpoint: where it has more than one.
+        answer_encoder: an encoder of pixels, with its options or without.
+        answer_encoder_checkpoint: its checkpoint, if it has several.
     """
 
     answer_encoder: str = "offline"
@@ -148,13 +147,13 @@ class FocusZeroShot(FrameAdapter, ZeroShotAnswerer):
 def option_scores(
     scorer: Encoder, features: Any, query: str, options: tuple[str, ...], *, temperature: float
 ) -> FloatArray:
-    """Return how well each option fits the frames, shape `(n_options,)`, larger is better.
+    """Return a score for each option and the frames, shape `(n_options,)`, larger is better.
 
     Frames weigh `softmax(relevance to the query / temperature)`. With embeddings an option scores its cosine with the
     weighted mean of the frames; without (BLIP), the weighted mean of its frames' relevance to "query option".
 
     Args:
-        features: of the frames, as `scorer.embed` gave them.
+        features: of the frames, from `scorer.embed`.
     """
     weights = frame_weights(scorer.relevance(features, query), temperature=temperature)
     if not scorer.overrides("embeddings"):
