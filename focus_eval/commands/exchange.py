@@ -23,6 +23,7 @@ from focus_eval.core.options import make, named_options, parse_assignments
 from focus_eval.core.resources import whole_text
 
 if TYPE_CHECKING:
+    from focus_eval.benchmarks.registry import VideoRate
     from focus_eval.core.types import Question
     from focus_eval.imports import ImportedSelection
     from focus_eval.report.recall import EvidenceCase
@@ -112,6 +113,8 @@ def _import_selections(
     selections = load_selections(file, questions=questions, fps=fps, **reading_options)
     for line in reading_options["left_out"] or ():
         print_folded(line)
+    if all(selection.sampler == "aks" for selection in selections.values()):
+        print_folded(_aks_line(selections, rate_of))
     if out.suffix == ".parquet":
         write_parquet(selections, out)
         max_frames = max(selection.n_keyframes for selection in selections.values())
@@ -124,6 +127,18 @@ def _import_selections(
     name, model = whole_text(name or file.stem), whole_text(model)
     rows = rows_of_selections(selections, questions, rate_of or {}, name=name, model=model)
     typer.echo("\n".join(printable(str(path)) for path in write_run(out, *rows)))
+
+
+def _aks_line(selections: Mapping[str, ImportedSelection], rate_of: Mapping[str, VideoRate] | None) -> str:
+    """Say how a file of AKS selections was made."""
+    from focus_eval.imports.aks_settings import infer_settings
+
+    if rate_of is None or any(selection.keyframes is None for selection in selections.values()):
+        return "How AKS split the videos is not known without frame numbers and --rates."
+    frames = (
+        (item.keyframes or (), rate_of[key].n_frames, float(rate_of[key].fps)) for key, item in selections.items()
+    )
+    return f"AKS: {infer_settings(frames) or 'too few frames a question to infer how the videos were split'}"
 
 
 def _import_logs(file: Path, out: Path, values: Mapping[str, Any], **sources: Any) -> None:

@@ -35,6 +35,7 @@ def import_relevance(
     from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
     from focus_eval.imports.relevance import RelevanceOptions, read_relevance
     from focus_eval.imports.run_folder import write_run
+    from focus_eval.samplers.registry import make_sampler
 
     import_options = make("import relevance", RelevanceOptions, options)
     if frames is None or annotations is None:
@@ -56,7 +57,9 @@ def import_relevance(
     span = f"{relevance.low:.3g} to {relevance.high:.3g}"
     print_folded(f"read as {_plural(relevance.kind)} ({span}): {KIND_MEANINGS[relevance.kind]}")
     if import_options.published is not None:
-        print_folded(published_check(relevance, questions, import_options.published))
+        aks = make_sampler("aks", t1=import_options.t1, max_depth=import_options.max_depth)
+        for line in published_check(relevance, questions, import_options.published, aks=aks):
+            print_folded(line)
 
 
 def _plural(kind: str) -> str:
@@ -64,22 +67,18 @@ def _plural(kind: str) -> str:
 
 
 def published_check(
-    relevance: PublishedRelevance, questions: Sequence[Question], published: Path, *, aks: FrameSampler | None = None
-) -> str:
-    """Return a sentence on how many of AKS's published selections `aks` reproduces from these scores.
-
-    Args:
-        aks: sampler with other options than the published ones.
-    """
+    relevance: PublishedRelevance, questions: Sequence[Question], published: Path, *, aks: FrameSampler
+) -> list[str]:
+    """Return how often `aks` chooses the published frames from these scores, and how the file was made."""
     from focus_eval.core.types import frozen_floats, frozen_ints
     from focus_eval.imports import load_selections
+    from focus_eval.imports.aks_settings import infer_settings
     from focus_eval.samplers.bandit import nearest_pulled
     from focus_eval.samplers.base import derived_rng
-    from focus_eval.samplers.registry import make_sampler
 
     published_selections = load_selections(published, format="aks", questions=questions, allow_missing=True)
     k = max(selection.k for selection in published_selections.values())
-    sampler, rng, differing_ids = aks or make_sampler("aks"), derived_rng(0), []
+    rng, differing_ids = derived_rng(0), []
     rows = [row for row in relevance.rows if row.question_id in published_selections and len(row.pulled_frames) > k]
     for row in rows:
         assert row.info is not None  # the scores were read with a rate
@@ -87,7 +86,7 @@ def published_check(
             frozen_ints(row.pulled_frames),
             frozen_floats(np.array(row.pulled_relevance, dtype=float)),
         )
-        choice = sampler.select(
+        choice = aks.select(
             row.info,
             k=k,
             pull=lambda frames, pulled_frames=pulled_frames, values=values: nearest_pulled(
@@ -99,7 +98,14 @@ def published_check(
             differing_ids.append(row.question_id)
     first = f"; the first of the others: {differing_ids[0]}" if differing_ids else ""
     n_same = len(rows) - len(differing_ids)
-    return (
-        f"{published}: aks at K = {k} chooses the same frames for {n_same} of {len(rows)} questions "
-        f"with more than {k} candidates{first}"
-    )
+    frames = [
+        (published_selections[row.question_id].keyframes or (), row.info.n_frames, row.info.fps)
+        for row in rows
+        if row.info
+    ]
+    options = aks.options
+    return [
+        f"{published}: aks at K = {k}, t1={options['t1']:g}, max_depth={options['max_depth']} chooses the same frames "
+        f"for {n_same} of {len(rows)} questions with more than {k} candidates{first}",
+        f"{published.name}: {infer_settings(frames) or 'nothing to infer its settings from'}",
+    ]

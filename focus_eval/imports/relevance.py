@@ -43,10 +43,13 @@ class RelevanceOptions:
     Args:
         kind: "cosine" becomes `(1 + cosine) / 2`; "auto" decides by the range of all scores, or refuses.
         published: AKS's selections from these scores, to check that they were read right.
+        t1, max_depth: of AKS, as it made that file.
     """
 
     kind: Literal["auto", "probability", "cosine"] = "auto"
     published: Path | None = None
+    t1: float = 0.8
+    max_depth: int = 5
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,6 +41,7 @@ class PublishedFile(_CardPart):
         file: in the sampler's own folder, or in the reader's folder or below it; it may be gzipped.
         sha256: of the file, not gzipped; "" if not known: the file then gives no figures.
         model: the model that answered; "" if the file holds frames alone.
+        settings: of the method, where files of one name were made in different ways; tables say it.
         source, path, commit: repository, path in it and commit; "" if not recorded.
         variant: True for a further setting of a listed method: measured and recorded, but left out of the page.
     """
@@ -55,6 +56,7 @@ class PublishedFile(_CardPart):
     source: str = ""
     path: str = ""
     commit: str = ""
+    settings: str = ""
     variant: bool = False
 
     @model_validator(mode="after")

@@ -107,9 +107,19 @@ def page_text(
         and (row["benchmark"], row["k"], row["name"]) not in variants
     ]
     differences = [row for row in differences if (row["benchmark"], row["k"], row["name"]) not in variants]
+    settings = {
+        (item.benchmark, str(item.k), name): f"{name}, {item.settings}" for name, item in files if item.settings
+    }
+    recalls, differences = ([_with_settings(row, settings) for row in rows] for rows in (recalls, differences))
     tables = [recall_table(rows) for rows in _by_benchmark(recalls)]
     tables += [_difference_table(rows) for rows in _by_benchmark(differences)]
     return "\n".join(to_markdown(table) for table in tables).replace("### ", "## ")
+
+
+def _with_settings(row: Record, settings: Mapping[tuple[str, str, str], str]) -> Record:
+    """Return `row` with the settings of the selections that it names."""
+    names = {side: row[side] for side in ("name", "less") if side in row}
+    return {**row, **{side: settings.get((row["benchmark"], row["k"], name), name) for side, name in names.items()}}
 
 
 def _by_benchmark(rows: Sequence[Record]) -> list[list[Record]]:

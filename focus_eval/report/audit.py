@@ -21,6 +21,7 @@ from focus_eval.benchmarks.declared import DeclaredBenchmark
 from focus_eval.benchmarks.evidence import END_SLACK_SECONDS, annotation_fps
 from focus_eval.benchmarks.registry import BENCHMARKS, make_benchmark
 from focus_eval.core.types import Question
+from focus_eval.imports.aks_settings import infer_settings
 from focus_eval.imports.log_import import LogOrigin
 from focus_eval.report.run import Run
 from focus_eval.rows.matching import ID_MARK, QuestionKey, match_questions, row_key, shared_ids
@@ -656,6 +657,17 @@ def other_questions(group: ComparableSeries) -> Iterator[Finding]:
         yield Finding(check, group.name, len(benchmarks), len(group.series), ", ".join(benchmarks), NOTE)
 
 
+def aks_settings(series: CheckedSeries) -> Iterator[Finding]:
+    """Say of an imported AKS selection how often it is plain Top-K, and to what depth it splits the other videos."""
+    if not (series.is_imported and "aks" in series.name.casefold()):
+        return
+    rows = [row for row in series.selections.values() if row.keyframes and row.n_frames and row.fps]
+    settings = infer_settings((row.keyframes or (), row.n_frames or 0, row.fps or 0.0) for row in rows)
+    if settings is not None:
+        check = f"AKS left the whole video unsplit (plain Top-{settings.k})"
+        yield Finding(check, series.name, settings.whole, settings.questions, str(settings), NOTE)
+
+
 CHECKS_OF_SEVERAL: tuple[Callable[[ComparableSeries], Iterable[Finding]], ...] = (
     same_answers,
     arrival_by_part,
@@ -676,6 +688,7 @@ CHECKS_OF_ONE: tuple[Callable[[CheckedSeries], Iterable[Finding]], ...] = (
     unparsed,
     fewer_than_k,
     questions_asked_twice,
+    aks_settings,
 )
 
 

@@ -286,12 +286,13 @@ def test_our_aks_gives_the_frames_that_the_authors_code_chose_from_the_same_scor
     published.write_text(json.dumps([case["selected"]]))
     relevance = read_relevance(scores, frames, [benchmark_questions], rates, encoder="blip", kind="probability")
     aks = make_sampler("aks", **{name: case[name] for name in ("t1", "t2", "max_depth")})
-    assert "the same frames for 1 of 1 questions" in published_check(
-        relevance, [benchmark_questions], published, aks=aks
+    assert (
+        "the same frames for 1 of 1 questions"
+        in published_check(relevance, [benchmark_questions], published, aks=aks)[0]
     )
     scores.write_text(json.dumps([recorded_relevance(case["trace"])[at][::-1].tolist()]))
     relevance = read_relevance(scores, frames, [benchmark_questions], rates, encoder="blip", kind="probability")
-    assert "the same frames for 0 of 1" in published_check(relevance, [benchmark_questions], published, aks=aks)
+    assert "the same frames for 0 of 1" in published_check(relevance, [benchmark_questions], published, aks=aks)[0]
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the published annotation and selections of ../shared/data")

@@ -120,7 +120,7 @@ def test_the_page_leaves_out_variants_short_videos_and_random_frames():
     text = page_text(RECORDED, RECORDED_DIFFERENCES, FILES)
     assert {line.split(" | ")[1] for line in text.splitlines() if "| LVU" in line} == {
         "LVU scenes 1.0",
-        "LVU scenes 1.0 less AKS",
+        "LVU scenes 1.0 less AKS, t1 .37, depth 5",
     }
     assert "short" not in text
     assert "random" not in text
