@@ -336,3 +336,25 @@ def test_outputs_count_as_current_only_with_their_rows_code_and_a_finished_comma
     write()
     monkeypatch.setattr(outputs, "_DRAWN_WITH", ("numpy",))  # as if a library were another one
     assert kept().printed() is None
+
+
+def test_allow_missing_compares_on_the_questions_that_every_file_has(tmp_path):
+    row = {"question": "what is it?", "video": "v.mp4", "answer": "A", "options": ["a", "b"], "seconds": 100.0}
+    rows = [{**row, "id": f"q{at}", "moments": [10.0]} for at in range(3)]
+    (tmp_path / "annotation.json").write_text(json.dumps(rows))
+    fields = "  options: options\n  duration: seconds\n  evidence: moments\n  evidence_unit: seconds\n"
+    (tmp_path / "own.yaml").write_text(f"benchmark: own\nfields:\n{fields}")
+    (tmp_path / "rates.csv").write_text("id,duration_s,fps\n" + "".join(f"q{at},100,10\n" for at in range(3)))
+    near, far = [100], [900]
+    (tmp_path / "whole.json").write_text(json.dumps({"q0": near, "q1": near, "q2": far}))
+    (tmp_path / "part.json").write_text(json.dumps({"q0": far, "q1": near}))
+    arguments = ["recall", "--benchmark", tmp_path / "own.yaml", "--annotations", tmp_path / "annotation.json"]
+    arguments += ["--rates", tmp_path / "rates.csv", "--format", "qca", "--out", tmp_path / "t.csv"]
+    arguments += [item for name in ("whole", "part") for item in ("--selections", tmp_path / f"{name}.json")]
+    with pytest.raises(FocusEvalError, match="q2"):
+        called(*arguments)
+    assert "1 questions lack a selection and do not count, the first: q2" in called(*arguments, "--allow-missing")
+    lines = (tmp_path / "t.csv").read_text().splitlines()
+    # On q0 and q1: the whole file would have 66.7 over its three.
+    assert "100.0" in next(line for line in lines if line.startswith("whole"))
+    assert "50.0" in next(line for line in lines if line.startswith("part"))

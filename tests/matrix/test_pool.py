@@ -73,6 +73,11 @@ def test_the_plan_of_several_counts_what_is_distinct(two):
     assert pooled(plans)["answers"] == (0, 0)
 
 
+def test_of_two_plans_with_one_part_the_larger_number_of_questions_counts(two):
+    whole, few = make_plan(two[0]), make_plan(two[0].model_copy(update={"limit": 3}))
+    assert pooled([whole, few])["selections"] == pooled([few, whole])["selections"] == (2 * (24 + 3), 2 * 24)
+
+
 def test_a_table_shows_only_the_questions_it_asked(two, tmp_path):
     run(two[0], tmp_path / "runs" / "whole")
     limited = two[0].model_copy(update={"limit": 3, "name": "few"})

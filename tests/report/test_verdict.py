@@ -66,6 +66,19 @@ def test_lengths_are_tested_only_where_all_shows_a_difference_and_are_never_sure
     assert list(old) == list(equal_lengths) == list(BUCKETS)
 
 
+def test_a_length_that_is_clear_by_itself_is_no_surer_than_all():
+    # Short videos gain in every one; over all lengths that is one in four.
+    rng, n = np.random.default_rng(7), 160
+    gain = np.where(np.arange(n) % 4 == 0, 0.3, rng.normal(0, 0.5, n))
+    frame = lab({"new": np.clip(0.4 + gain, 0, 1), "old": np.full(n, 0.4)})
+    (item,) = compare_with_rivals(frame, "new", [Rival(8, "old", "old")])
+    (lengths,) = by_length([item], frame, "new")
+    part = frame[frame["bucket"] == "short"].pivot(index="question_id", columns="label", values=RECALL).astype(float)
+    alone = compare_paired(part["old"], part["new"], part.index.tolist()).p_value
+    assert item.differs
+    assert 4 * alone < item.p_differs == lengths["short"].p_adjusted
+
+
 def test_a_look_may_spend_its_share_of_the_error_only():
     rng = np.random.default_rng(2)
     frame = lab({"new": noisy(rng, 150, 0.1), "old": noisy(rng, 150)})

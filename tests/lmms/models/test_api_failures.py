@@ -49,13 +49,14 @@ def test_a_server_that_asks_for_a_pause_gets_it(gpt, server, evaluate):
     [
         ((429, {"error": {"message": "pay first", "code": "insufficient_quota"}}), 1, "pay first"),
         ((400, {"error": {"message": "too many images"}}), 1, "too many images"),
+        ((429, {"error": {"message": "come back later"}}, {"retry-after": "121"}), 1, "come back later"),
         ((401, {"error": {"message": f"Incorrect API key provided: {KEY}."}}), 1, "Incorrect API key"),
         ((200, completion(None, refusal="I can't help with that")), 1, "refused: I can't help"),
         ((200, completion(None)), 1, "without text"),
         ((500, {"error": {"message": f"key {KEY} broke"}}), 2, "(after 2 requests)"),
         (LATE, 2, "timed out"),
     ],
-    ids=["quota", "400", "401", "refusal", "empty", "500", "time-out"],
+    ids=["quota", "400", "long pause", "401", "refusal", "empty", "500", "time-out"],
 )
 def test_a_failure_is_an_error_of_its_question_alone(
     gpt, server, evaluate, tools, tmp_path, capfd, failure, requests, message
