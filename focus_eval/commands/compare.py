@@ -286,7 +286,10 @@ def simulation_sections(
             print_folded(sentence)
         sections.append(("Not in every world", [*differing]))
     picture = page_svg(draw_frontier(frontier), "Evidence recall against forward equivalents")
-    sections.append(("Recall and cost", [recall_overview(frame), picture]))
+    # The page begins with the verdict, the picture and one table.
+    title, (*sentences, table) = sections[0]
+    sections[0] = (title, [*sentences, picture, table])
+    sections.append(("Recall and cost of every sampler", [recall_overview(frame)]))
     return sections
 
 

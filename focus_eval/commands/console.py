@@ -56,6 +56,16 @@ def print_table(table: Table) -> None:
             console.print(caption, style="dim")
 
 
+def print_link(text: str, path: Path) -> None:
+    """Print `text` and the address of a file: a link in a terminal that shows links, else the address alone."""
+    from rich.style import Style
+    from rich.text import Text
+
+    address = path.as_uri()
+    line = Text(f"{text}: ").append(address, Style(link=address))
+    Console(markup=False, highlight=False).print(line, soft_wrap=True)
+
+
 def print_folded(text: str, indent: int = 2) -> None:
     """Print a line, folded at the width of a terminal; continuation lines are indented by `indent`.
 

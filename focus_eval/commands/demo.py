@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import os
-import shutil
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from focus_eval.commands.console import print_table, progress_bar, say_how_to_continue, write_table
+from focus_eval.commands.console import (
+    print_if_slow,
+    print_link,
+    print_table,
+    progress_bar,
+    say_how_to_continue,
+    write_table,
+)
 from focus_eval.core.errors import MissingDependency
 from focus_eval.core.resources import resource_path
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from rich.progress import Progress
 
     from focus_eval.matrix.config import MatrixConfig, SamplerConfig
+    from focus_eval.matrix.running import RunProgress
+    from focus_eval.report.table import Table
 
 # A short, a medium and a long video would take minutes: the quick demo shows the way on the short ones.
 QUICK_VIDEOS = ("short_a", "short_b")
 QUICK_SAMPLERS = ("uniform", "topk", "focus", "even_cover", "scan_cover", "oracle")
+N_FIRST_QUESTIONS = 10  # those of the quick demo's videos
 RECALL_K = (4, 8, 16, 32)
-# Percent of the frames that the picture's samplers score, besides the 2 % that focus scores by default.
-BUDGETS = (0.5, 1.0, 4.0)
-REPLAY_SEEDS = 5
 
 
 def demo(
@@ -52,41 +58,87 @@ def demo(
     data = data or Path("results") / name
     folder = out or Path("results/runs") / name
     run_demo(name, folder, data, quick=quick, k=k, samplers=sampler, seeds=seeds)
-    _show(folder, data / "datasets" / "longvideobench" / "videos", quick=quick)
+    _show(folder, data / "datasets" / "longvideobench" / "videos")
 
 
 def run_demo(
     name: str, folder: Path, data: Path, *, quick: bool, k: list[int], samplers: list[str], seeds: int = 1
 ) -> None:
-    """Select and answer at `k`, then select without answers at the other K of the recall table."""
+    """Select and answer at `k`, and select without answers at the other K of the recall table, under one bar."""
+    from focus_eval.demo.storyboard import VIDEO_IDS
     from focus_eval.matrix.preflight import package_problems
+    from focus_eval.matrix.running import complete_run
 
     os.environ["FOCUS_EVAL_DEMO"] = str(data.resolve())
-    answered = k or [8]
-    matrices = [_matrix(name, quick=quick, k=at, samplers=samplers, seeds=seeds) for at in answered]
-    for at in () if quick else sorted(set(RECALL_K) - set(answered)):
-        matrices.append(_without_answers(_matrix(name, quick=quick, k=at, samplers=samplers, seeds=seeds)))
-    for lack in package_problems(matrices):
+    os.environ.setdefault("TQDM_DISABLE", "1")  # lmms-eval and its tasks draw bars of their own
+    matrices = [_matrix(name, quick=quick, k=at, samplers=samplers, seeds=seeds) for at in k or [8]]
+    other_k = [] if quick else sorted(set(RECALL_K) - set(k or [8]))
+    recall_matrices = [
+        _without_answers(_matrix(name, quick=quick, k=at, samplers=samplers, seeds=seeds)) for at in other_k
+    ]
+    for lack in package_problems([*matrices, *recall_matrices]):
         raise MissingDependency(f"the demo needs {lack.problem}: {lack.fix}")
     # After the matrices: a mistake in them is told before the minutes that videos take.
-    build_videos(data, quick=quick)
-    for matrix in matrices:
-        _run(matrix, folder)
+    with progress_bar("%") as bar:
+        progress = _StageProgress(bar)
+        if not quick and not (folder / "run.json").exists():
+            build_videos(data, QUICK_VIDEOS, lambda part: None)
+            first = _without_answers(_matrix(name, quick=True, k=8, samplers=[], seeds=1))
+            with say_how_to_continue("finished questions"):
+                complete_run(first.model_copy(update={"limit": N_FIRST_QUESTIONS}), out=folder)
+            _print_first(folder)
+        run_progress = cast("RunProgress", progress)
+        progress.begin("rendering videos")
+        build_videos(data, QUICK_VIDEOS if quick else VIDEO_IDS, progress.reach)
+        with say_how_to_continue("finished questions"):
+            # The frames of all K are decoded in one pass over each video.
+            others = [*matrices[1:], *recall_matrices]
+            complete_run(matrices[0], selected_with=others, out=folder, progress=run_progress)
+            for matrix in matrices[1:]:
+                complete_run(matrix, out=folder, progress=run_progress)
 
 
-def build_videos(data: Path, *, quick: bool) -> None:
-    """Make the demo's videos, or the two of the quick one, under a bar."""
+class _StageProgress:
+    """One bar over all stages of the demo, each as long as its share of the time; a `matrix.running.RunProgress`."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar = bar
+        self._task = bar.add_task("first result", total=100)
+        self._shares = {"first result": (0, 8), "rendering videos": (8, 30), "select": (30, 88), "answer": (88, 100)}
+        self._start, self._stop = self._shares["first result"]
+        self._n_rows = self._n_done = 0
+
+    def begin(self, stage: str) -> None:
+        """Move the bar to the start of `stage` and name it."""
+        self._start, self._stop = self._shares[stage]
+        self._bar.update(self._task, description=stage, completed=self._start)
+
+    def reach(self, part: float) -> None:
+        """Move the bar to `part` of the stage, in [0, 1]."""
+        self._bar.update(self._task, completed=round(self._start + part * (self._stop - self._start), 1))
+
+    def start(self, phase: str, n_rows: int) -> None:
+        self._n_rows, self._n_done = n_rows, 0
+        self.begin(phase)
+
+    def advance(self, phase: str, n_rows: int, n_errors: int) -> None:
+        self._n_done += n_rows
+        self.reach(self._n_done / self._n_rows)
+
+
+def build_videos(data: Path, video_ids: Sequence[str], reach: Callable[[float], None]) -> None:
+    """Make videos of the demo; `reach` gets the part of their frames that is written, in [0, 1]."""
     from focus_eval.demo.photo_events import build_photo_events
+    from focus_eval.demo.storyboard import N_FRAMES_BY_VIDEO
 
-    with say_how_to_continue("finished videos"), progress_bar("frames") as bar:
-        tasks: dict[str, int] = {}
+    n_written, n_frames = dict[str, int](), sum(N_FRAMES_BY_VIDEO[video_id] for video_id in video_ids)
 
-        def show(video_id: str, n_frames: int, total: int) -> None:
-            if video_id not in tasks:
-                tasks[video_id] = int(bar.add_task(f"rendering {video_id}", total=total))
-            bar.update(tasks[video_id], completed=n_frames)  # type: ignore[arg-type]
+    def count(video_id: str, n_frames_of_video: int, _total: int) -> None:
+        n_written[video_id] = n_frames_of_video
+        reach(sum(n_written.values()) / n_frames)
 
-        build_photo_events(data, video_ids=QUICK_VIDEOS if quick else None, progress=show)
+    with say_how_to_continue("finished videos"):
+        build_photo_events(data, video_ids=video_ids, progress=count)
 
 
 def _matrix(name: str, *, quick: bool, k: int, samplers: list[str], seeds: int) -> MatrixConfig:
@@ -118,75 +170,40 @@ def _without_answers(matrix: MatrixConfig) -> MatrixConfig:
     return matrix.model_copy(update={"models": [], "samplers": samplers})
 
 
-def _run(matrix: MatrixConfig, folder: Path) -> None:
-    from focus_eval.commands.runs import run_progress
-    from focus_eval.matrix.running import complete_run
-
-    with run_progress() as progress:
-        complete_run(matrix, out=folder, progress=progress)
-
-
-def replay_budgets(folder: Path) -> pd.DataFrame:
-    """Return selections at several budgets, replayed from the stored relevance of the run in `folder`.
-
-    A frame has the relevance of the nearest frame that any sampler of the run scored for the question: nothing is
-    decoded or scored anew. The rows lie in `budgets` below the run.
-    """
-    from focus_eval.report.lab import lab_frame
+def _print_first(folder: Path) -> None:
+    """Print recall and cost of the samplers on the first videos."""
+    from focus_eval.demo.storyboard import VIDEO_IDS
+    from focus_eval.report.lab import lab_frame, recall_by_k
+    from focus_eval.report.measures import FORWARDS
     from focus_eval.report.run import load_run
-    from focus_eval.simulation.running import SamplerEntry, SimulationConfig, run_simulation
 
-    even = [SamplerEntry(sampler=name, budgets=True) for name in ("focus", "even_topk", "even_diverse", "even_cover")]
-    config = SimulationConfig(
-        name="budgets",
-        recorded=str(folder),
-        samplers=[*even, SamplerEntry(sampler="even_cover", options={"budget_of": "focus"})],
-        k=list(RECALL_K),
-        budgets=list(BUDGETS),
-        # The questions of a video share their draws, as in the run: one draw would be few.
-        seeds=list(range(REPLAY_SEEDS)),
-    )
-    out = folder / "budgets"
-    # Made anew: an earlier run may have stored other relevance.
-    shutil.rmtree(out, ignore_errors=True)
-    run_simulation(config, out)
-    return lab_frame(load_run(out))
+    table = recall_by_k(lab_frame(load_run(folder)))
+    columns = {"K = 8": "recall (%)", FORWARDS: "cost (%)"}
+    print_table(_brief(table, columns, f"First result, on {len(QUICK_VIDEOS)} of {len(VIDEO_IDS)} videos, K = 8"))
 
 
-def _show(folder: Path, videos: Path, *, quick: bool) -> None:
-    """Write and print the results; unchanged results of an earlier demo are only printed."""
-    from focus_eval.report.outputs import KeptOutputs, inputs_digest
-
-    inputs = inputs_digest(folder, options={"quick": quick, "folder": folder}, videos=videos)
-    outputs = KeptOutputs(folder / ".demo.json", inputs)
-    if (printed := outputs.printed()) is not None:
-        typer.echo(printed, nl=False)
-        return
-    with outputs.writing() as written:
-        written += _write(folder, videos, quick=quick)
+def _brief(table: Table, columns: Mapping[str, str], title: str) -> Table:
+    """Return `table` with `columns` alone, old title to new, and without notes: narrow enough for 80 characters."""
+    places = [table.columns.index(column) for column in columns]
+    rows = tuple(replace(row, figures=tuple(row.figures[at] for at in places)) for row in table.rows)
+    return replace(table, title=title, columns=tuple(columns.values()), rows=rows, notes=())
 
 
-def _write(folder: Path, videos: Path, *, quick: bool) -> list[Path]:
-    """Write and print report, tables and picture; return their paths."""
+def _show(folder: Path, videos: Path) -> None:
+    """Write the report and the demo's tables; print one table, what was found and the address of the page."""
     from focus_eval.commands.reports import write_report
-    from focus_eval.report.lab import demo_tables, lab_frame, save_frontiers
+    from focus_eval.report.lab import WITHIN_NEAR, demo_tables
+    from focus_eval.report.measures import FORWARDS
+    from focus_eval.report.page.charts import headline, panels_of
     from focus_eval.report.run import load_run
 
     run = load_run(folder)
-    # In a process of its own, beside the report: both are a single thread's work.
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        replay = None if quick else pool.submit(replay_budgets, folder)
-        written = write_report(run, folder, videos=videos, link_thumbnails=True)
-        replayed = replay.result() if replay else None
-    tables = demo_tables(run, "focus")
-    write_table(tables, folder / "demo.md")
-    frame = lab_frame(run)
-    # Floor and ceiling are lines at 0 and 100 %; the tables have them.
-    measured_frame = frame[~frame["sampler"].isin(["blind", "oracle"])]
-    picture = save_frontiers(measured_frame, folder / "figures", replayed=replayed)
-    for table in reversed(tables[:2]):  # the first stands last, where the terminal ends
-        print_table(table)
-    for path in (folder / "demo.md", *picture, folder / "report.html"):
-        typer.echo(str(path))
-    # Nothing counts as current where a thumbnail failed.
-    return [*written, folder / "demo.md", *picture] if written else []
+    with print_if_slow("writing the report"):
+        write_report(run, folder, videos=videos, link_thumbnails=True, is_printed=False)
+        tables = demo_tables(run, "focus")
+        write_table(tables, folder / "demo.md")
+    columns = {f"recall {WITHIN_NEAR} (%)": "recall (%)", FORWARDS: "cost (%)", "accuracy (%)": "accuracy (%)"}
+    print_table(_brief(tables[0], columns, tables[0].title))
+    typer.echo(headline(run, panels_of(run)))
+    page = (folder / "report.html").resolve()
+    print_link("All tables, charts and questions", page)

@@ -44,7 +44,9 @@ _THUMBNAILS = "report_thumbnails/*.jpg"
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="Folder of a run: results/runs/NAME, or a packed run.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of a run (results/runs/NAME, or a packed run), or of several runs.")
+    ],
     table: Annotated[
         str | None, typer.Option(help="Layout of the first table. [default: the matrix's, or the overview]")
     ] = None,
@@ -62,8 +64,14 @@ def report(
     """Write a run's tables, figures and page.
 
     Prints the first tables; writes report.md, report.tex, report.csv, report.html and figures/ beside the rows, and for
-    a paper methods.md (versions, settings, deviations) and references.bib.
+    a paper methods.md (versions, settings, deviations) and references.bib. Of a folder of runs it writes index.html, a
+    table of them all that links to their pages.
     """
+    if folders := run_folders(folder):
+        from focus_eval.report.page.runs import write_index
+
+        typer.echo(str(write_index(folders, (out or folder) / "index.html")))
+        return
     options: dict[str, Any] = {"table": table, "baseline": baseline, "videos": videos, "html": html}
     options |= {"thumbnail_megabytes": thumbnail_megabytes, "link_thumbnails": link_thumbnails}
     target = out or (folder if folder.is_dir() else folder.with_name(f"{folder.stem}-report"))
@@ -75,6 +83,14 @@ def report(
             if not reads_left:
                 raise
             typer.echo(f"note: {error.what}; reading again", err=True)
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """Return the runs one level below `folder`; [] if `folder` holds rows itself, and is a run."""
+    kinds = ("selections", "answers")
+    if not folder.is_dir() or any((folder / kind).is_dir() for kind in kinds):
+        return []
+    return sorted({rows.parent for kind in kinds for rows in folder.glob(f"*/{kind}")})
 
 
 # Of runs that share cells one may end while the other's report is read.
@@ -107,8 +123,9 @@ def write_report(
     thumbnail_megabytes: float = 12.0,
     link_thumbnails: bool = False,
     html: bool = True,
+    is_printed: bool = True,
 ) -> list[Path]:
-    """Print the first tables of `run`, and write all files of `report` to `target`.
+    """Write all files of `report` to `target`; with `is_printed` print the first tables of `run` and the paths.
 
     Returns:
         The written paths; none if a thumbnail failed, so that the next report tries again.
@@ -124,7 +141,7 @@ def write_report(
     tables = report_tables(run, table, baseline=baseline)
     # A spreadsheet holds one table: the first is report.csv.
     sheets = ["report.csv", *(f"report-{item.name}.csv" for item in tables[1:])]
-    for item, sheet in zip(notes_once(tables), sheets, strict=True):
+    for item, sheet in zip(notes_once(tables) if is_printed else (), sheets, strict=False):
         if len(item.rows) <= _MOST_ROWS_PRINTED:
             print_table(item)
         else:
@@ -154,7 +171,7 @@ def write_report(
     if failures:
         first = next(iter(failures.values()))
         typer.echo(f"note: videos without thumbnails of some frames: {len(failures)}, the first: {first}", err=True)
-    for path in written:
+    for path in written if is_printed else ():
         typer.echo(str(path))
     return [] if failures else [*written, *target.glob(_THUMBNAILS)]
 

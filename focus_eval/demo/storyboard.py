@@ -173,7 +173,8 @@ _VIDEOS: tuple[tuple[str, int, Fraction, tuple[float, float]], ...] = (
     ("long_b", 1310, Fraction(24), (8, 50)),
     ("long_c", 1365, _NTSC_24, (8, 60)),
 )
-VIDEO_IDS: tuple[str, ...] = tuple(row[0] for row in _VIDEOS)
+N_FRAMES_BY_VIDEO = {video_id: int(seconds * fps) for video_id, seconds, fps, _ in _VIDEOS}
+VIDEO_IDS: tuple[str, ...] = tuple(N_FRAMES_BY_VIDEO)
 
 
 @dataclass(frozen=True)

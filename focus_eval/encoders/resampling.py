@@ -66,7 +66,7 @@ FILTERS: dict[int, tuple[Callable[[FloatArray], FloatArray], float]] = {
 # enough, whatever the order of the additions, so that matrix products give the same bits.
 
 _COLUMNS_AT_ONCE = 16  # a block of the filter's matrix is mostly zeros where it is wide
-_ROWS_AT_ONCE = 64  # they stay in the processor's cache
+_ROWS_AT_ONCE = 256  # few products of Python's, and they stay in the processor's cache
 # OpenBLAS spreads larger products over threads, which costs more than it saves here, above all on a busy machine.
 _PRODUCTS_AT_ONCE = 1 << 18
 _MIDDLE = 128  # of 8 bits: sums of values around zero are smaller

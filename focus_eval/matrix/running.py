@@ -92,6 +92,7 @@ class RunProgress:
 def complete_run(
     matrix: MatrixConfig,
     *,
+    selected_with: Sequence[MatrixConfig] = (),
     out: str | Path | None = None,
     engine: Engine | None = None,
     store: str | Path | None = None,
@@ -102,6 +103,7 @@ def complete_run(
     """Run the part of `matrix` that has no rows yet, and return the folder of the rows.
 
     Args:
+        selected_with: matrices on the same benchmarks whose selections are made in the same pass over each video.
         out: the run's folder; `results/runs/<name>` by default.
         engine: place of the work; this process by default.
         store: file of embeddings and relevance; `store.sqlite` beside the run's folder by default, shared by runs.
@@ -120,7 +122,8 @@ def complete_run(
     )
     progress = progress or RunProgress()
     sets = load_sets(matrix)
-    specs, all_cells = selection_specs(matrix), cells(matrix)
+    specs = list({spec.name: spec for item in (matrix, *selected_with) for spec in selection_specs(item)}.values())
+    all_cells = cells(matrix)
     dropped = _matching_parts([*specs, *all_cells], drop)
     # The matrix and its questions are read above, before anything is written.
     with run.locked():
@@ -138,7 +141,8 @@ def complete_run(
         finally:
             run.note_end()
     # Errors are counted at the end: the rows of a run that fails are all written and can be looked at.
-    _check_errors(run, matrix, sets)
+    for item in (matrix, *selected_with):
+        _check_errors(run, item, sets)
     if not matrix.allow_unparsed:
         _check_answers(run, all_cells, sets)
     return run

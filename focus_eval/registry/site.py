@@ -134,4 +134,4 @@ def write_site(path: Path, cards: Mapping[str, Card], figures: Sequence[Figure])
 
 def write_page(path: Path, title: str, sections: Sequence[Section]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    return write_text(path, render_sections(title, sections))
+    return write_text(path, render_sections(title, sections, n_open=len(sections)))

@@ -8,11 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.commands.demo import BUDGETS, RECALL_K, replay_budgets
+from focus_eval.commands.demo import RECALL_K
 from focus_eval.demo import photo_events
 from focus_eval.matrix.config import load_matrix
 from focus_eval.report.lab import draw_frontier
 from focus_eval.report.measures import FRAMES_SCORED
+from scripts.draw_demo_frontier import BUDGETS, replay_budgets
 from support.matrix_rows import run_matrix
 from tests.matrix.conftest import write_simulation
 

@@ -12,9 +12,7 @@ from focus_eval.llms.client import ChatClient, Spending
 
 @pytest.fixture
 def retrying():
-    client = ChatClient(
-        openai.OpenAI(api_key="none"), spending=Spending(), attempts=9, backoff_seconds=0.5, secrets=()
-    )
+    client = ChatClient(openai.OpenAI(api_key="none"), spending=Spending(), attempts=9, backoff_seconds=0.5, secrets=())
     return client._retrying()
 
 

@@ -23,11 +23,12 @@ function follow() {
   }
   state.also = new Set(said.has("also") ? said.get("also").split("|").filter((base) => bases.includes(base)) : usual);
   const asked = questions.findIndex((one) => `${one[BENCHMARK]}/${one[ID]}` === said.get("q"));
-  current = asked;
+  // Of itself the page opens on the question on which the pair differs most.
+  current = asked >= 0 || state.sort ? asked : sorted(matching(), "apart")[0] ?? -1;
   filter();
   if (asked >= 0) {
     open(asked, true);
     byId("questions").scrollIntoView();
-  } else if (shown.length) open(shown[0], false);
+  } else if (shown.length) open(current < 0 ? shown[0] : current, false);
   else nothing();
 }

@@ -11,7 +11,7 @@ const chunks = new Map();
 // The controls by their name in the address, and what they say at first.
 const CONTROLS = { find: "search", length: "bucket", k: "k", a: "series", b: "other", answer: "verdict", sort: "order" };
 const first = { find: "", length: "", k: String(frames[0]), a: index.pair[0], b: index.pair[1], answer: "", sort: "" };
-const usual = bases.filter((base) => index.series.some((series) => series.base === base && series.shown));
+const usual = []; // drawn besides the pair
 const state = { ...first, also: new Set(usual) };
 let shown = [];
 let page = 0;
@@ -62,7 +62,7 @@ function matching() {
   });
 }
 
-function sorted(places) {
+function sorted(places, order = state.sort) {
   const [a, b] = [seriesOf(state.a), seriesOf(state.b)];
   const recall = (i, series) => (questions[i][RECALLS] || [])[series] ?? null;
   const gap = (left, right) => (left === null || left === undefined || right === null || right === undefined ? -1 : Math.abs(left - right));
@@ -74,7 +74,7 @@ function sorted(places) {
     low: (i) => (recall(i, a) === null ? -1000 : -recall(i, a)),
     high: (i) => (recall(i, a) === null ? -1000 : recall(i, a)),
   };
-  const key = keys[state.sort];
+  const key = keys[order];
   return key ? places.map((i) => [key(i), i]).sort((x, y) => y[0] - x[0] || x[1] - y[1]).map((pair) => pair[1]) : places;
 }
 
@@ -145,6 +145,8 @@ async function open(place, wanted) {
   }
   if (current !== place) return;
   drawn = { place, detail };
+  const line = byId("list").querySelector("[aria-current=true]");
+  if (line && !wanted) byId("list").scrollTop = line.parentElement.offsetTop;
   // Before drawing: a timeline takes the width of its place, and on a phone that is hidden until now.
   if (wanted) document.querySelector(".browser").classList.add("open");
   draw();

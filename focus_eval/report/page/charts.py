@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 
 # With more points than this their names would cover each other: the legend has the colours, each mark its title.
 MOST_LABELS = 7
-# A panel on the page; shown at about one and a half times this size.
+# A page begins with a chart of at most so many samplers, each named at its mark.
+MOST_LEADING = 6
+# A panel on the page; shown at about one and a half times this size. The first chart has the width of the page.
 _WIDTH_INCHES, _HEIGHT_INCHES = 3.9, 2.5
+_LEAD_INCHES = (8.0, 2.9)
 
 
 _RECALL, _RECALL_TITLE = recall_column(NEAR_SECONDS), f"Evidence recall, {NEAR_SECONDS:g} s (%)"
@@ -140,6 +143,52 @@ def panels_of(run: Run) -> PanelsByFigure:
     return {title: of_figure for title, of_figure in panels.items() if of_figure}
 
 
+def lead_panel(run: Run, panels_by_figure: PanelsByFigure) -> tuple[str, Panel] | None:
+    """Return the figure's title and panel that a page begins with; None where nothing was measured against forwards.
+
+    Evidence recall where it is known, else accuracy; at the K that a model answered from.
+    """
+    answered = set(run.answer_frame["k"]) if run.answers else set()
+    candidates = [
+        (not panel.is_frontier, panel.k not in answered, title, panel)
+        for title, panels in panels_by_figure.items()
+        for panel in panels
+        if panel.cost == FORWARDS
+    ]
+    return min(candidates, key=lambda entry: entry[:2])[2:] if candidates else None
+
+
+def lead_chart(run: Run, panels_by_figure: PanelsByFigure) -> Chart | None:
+    """Return the lead panel as a chart of at most `MOST_LEADING` samplers: uniform, focus, those that none beats."""
+    if (lead := lead_panel(run, panels_by_figure)) is None:
+        return None
+    title, panel = lead
+    by_value = sorted(panel.points, key=lambda point: -point.value.plotted)
+    order = [point for point in panel.points if point.label in ("uniform", "focus")] + unbeaten(panel.points)[::-1]
+    order += [point for point in by_value if "[" not in point.label] + by_value
+    points = list(dict.fromkeys(point for point in order if not point.is_published))[:MOST_LEADING]
+    points += [point for point in panel.points if point.is_published]
+    part = replace(panel, points=points)
+    return _panel_chart(title, part, styles_of_run(run), value_ends([part]), size=_LEAD_INCHES)
+
+
+def headline(run: Run, panels_by_figure: PanelsByFigure) -> str:
+    """Return the run's answer as a sentence: the best figure that no ceiling has, and that of uniform frames; or ""."""
+    if (lead := lead_panel(run, panels_by_figure)) is None:
+        return ""
+    title, panel = lead
+    own_points = [point for point in unbeaten(panel.points) if not point.is_published]
+    if not own_points:
+        return ""
+    best, uniform = own_points[-1], next((point for point in panel.points if point.label == "uniform"), None)
+    what = (
+        f"of the evidence has a keyframe within {NEAR_SECONDS:g} s" if panel.is_frontier else "of the answers are right"
+    )
+    cost = f"{best.cost:.2g} % of the frames encoded" if best.cost else "no frame encoded"
+    others = f"; uniform frames: {uniform.value.brief_text} %" if uniform not in (None, best) else ""
+    return f"{title}, K = {panel.k}: with {best.label} {best.value.brief_text} % {what}, {cost}{others}."
+
+
 def conclusions(panels_by_figure: PanelsByFigure) -> list[str]:
     """Return a sentence per benchmark and K on the samplers with most recall for their cost; [] without evidence."""
     lines = []
@@ -189,9 +238,15 @@ def recall_panels(selections: pd.DataFrame) -> list[Panel]:
     return [panel for panel in panels if panel.points]
 
 
-def _panel_chart(figure_title: str, panel: Panel, styles: Mapping[str, Style], ends: tuple[float, float]) -> Chart:
+def _panel_chart(
+    figure_title: str,
+    panel: Panel,
+    styles: Mapping[str, Style],
+    ends: tuple[float, float],
+    size: tuple[float, float] = (_WIDTH_INCHES, _HEIGHT_INCHES),
+) -> Chart:
     with figure_style():
-        figure = figures.new_figure(_WIDTH_INCHES, _HEIGHT_INCHES)
+        figure = figures.new_figure(*size)
         axes = figure.subplots()
         axes.grid(axis="y", color=figures.THEME["line"][0], lw=0.6)
         _draw_panel(axes, panel, styles, ends)

@@ -16,7 +16,15 @@ from focus_eval.report.comparisons import baseline_labels, baseline_table, not_c
 from focus_eval.report.figures import css_variables
 from focus_eval.report.measures import cost_tables
 from focus_eval.report.page.browser import Browser, json_for_script, pack_browser
-from focus_eval.report.page.charts import PanelsByFigure, charts_of, conclusions, panels_of, styles_of_run
+from focus_eval.report.page.charts import (
+    PanelsByFigure,
+    charts_of,
+    conclusions,
+    headline,
+    lead_chart,
+    panels_of,
+    styles_of_run,
+)
 from focus_eval.report.page.thumbnails import Thumbnails
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.table import COUNT_TITLES, Counts, Table, count_texts, narrowed, notes_once, to_csv
@@ -59,16 +67,19 @@ def render_html(
     script, styles, panels = _script(), styles_of_run(run), panels_of(run) if panels is None else panels
     charts = charts_of(run, panels)
     has_published = any(chart.has_published for chart in charts)
+    page_tables = [narrowed(item) for item in notes_once([*(tables or report_tables(run)), *cost_tables(run)])]
     return _render(
         "report.html.j2",
         script=script,
         run=run,
         facts=run_facts(run, questions=_questions(browser)),
-        tables=[narrowed(item) for item in notes_once([*(tables or report_tables(run)), *cost_tables(run)])],
+        headline=headline(run, panels),
+        lead=lead_chart(run, panels),
+        tables=[replace(item, notes=()) for item in page_tables],
+        notes=[(item.title, item.notes) for item in page_tables if item.notes],
         prompts={model: sent["text"] for model, sent in prompts_of(run).items() if "text" in sent},
         conclusions=conclusions(panels),
-        frontier=[chart for chart in charts if chart.is_frontier],
-        charts=[chart for chart in charts if not chart.is_frontier],
+        charts=sorted(charts, key=lambda chart: not chart.is_frontier),
         has_published=has_published,
         # Where a table has published figures too, the sentence stands there.
         otherwise=[ASKED_OTHERWISE] if has_published and not run.anchors else [],
@@ -80,14 +91,27 @@ def render_html(
     )
 
 
-def render_sections(title: str, sections: Sequence[tuple[str, Sequence[str | Table | Mapping[str, str]]]]) -> str:
-    """Return a page of headings with texts, tables, drawings (`figures.page_svg`) and links by address below each."""
+def render_sections(
+    title: str,
+    sections: Sequence[tuple[str, Sequence[str | Table | Mapping[str, str]]]],
+    *,
+    n_open: int = 1,
+    links: Mapping[str, str] | None = None,
+) -> str:
+    """Return a page of headings with texts, tables, drawings (`figures.page_svg`) and links by address below each.
+
+    Args:
+        n_open: sections that stand open; the others open by a click.
+        links: address by the name of a row.
+    """
     tables = iter(notes_once([item for _, items in sections for item in items if isinstance(item, Table)]))
     narrow_sections = [
         (heading, [narrowed(next(tables)) if isinstance(item, Table) else item for item in items])
         for heading, items in sections
     ]
-    return _render("compare.html.j2", title=title, sections=narrow_sections)
+    script = _script(("elements", "sorting", "sections"))
+    values = {"title": title, "sections": narrow_sections, "n_open": n_open, "links": links or {}}
+    return _render("compare.html.j2", script=script, **values)
 
 
 def _render(template: str, *, script: str = "", **values: Any) -> str:
@@ -114,9 +138,9 @@ def _asset(name: str) -> str:
     return (files("focus_eval.report") / "page" / name).read_text(encoding="utf-8")
 
 
-def _script() -> str:
-    """Return the page's scripts as one, in a scope of their own."""
-    return '"use strict";\n(() => {\n' + "\n".join(_asset(f"{name}.js") for name in _SCRIPTS) + "})();\n"
+def _script(names: Sequence[str] = _SCRIPTS) -> str:
+    """Return scripts of a page as one, in a scope of their own."""
+    return '"use strict";\n(() => {\n' + "\n".join(_asset(f"{name}.js") for name in names) + "})();\n"
 
 
 def _csv_address(table: Table) -> str:

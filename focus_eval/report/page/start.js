@@ -42,8 +42,8 @@ function switchTheme() {
 
 function start() {
   fillControls();
-  document.querySelectorAll("#results table").forEach(sortable);
-  document.querySelectorAll("#results .folded").forEach(siftable);
+  document.querySelectorAll("main table").forEach(sortable);
+  document.querySelectorAll(".sifted").forEach(siftable);
   document.querySelectorAll("figure:has(.point)").forEach(pointable);
   byId("filters").addEventListener("input", read);
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
