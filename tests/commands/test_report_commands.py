@@ -358,3 +358,23 @@ def test_allow_missing_compares_on_the_questions_that_every_file_has(tmp_path):
     # On q0 and q1: the whole file would have 66.7 over its three.
     assert "100.0" in next(line for line in lines if line.startswith("whole"))
     assert "50.0" in next(line for line in lines if line.startswith("part"))
+
+
+def test_the_report_of_a_folder_of_runs_is_an_index_that_links_to_their_pages(run_folder, tmp_path):
+    shutil.copytree(run_folder, tmp_path / "first")
+    shutil.copytree(run_folder, tmp_path / "second & last")
+    (tmp_path / "first" / "report.html").write_text("a page")
+    for name in ("second & last/report.html", "first/.report.json"):
+        (tmp_path / name).unlink(missing_ok=True)
+    assert called("report", tmp_path).split() == [str(tmp_path / "index.html")]
+    text = (tmp_path / "index.html").read_text()
+    rows = re.findall(r"<tr>(.*?)</tr>", text, flags=re.DOTALL)[1:]
+    run = load_run(run_folder)
+    assert len(rows) == 2 * len(run.cells)
+    assert sum('<a href="first/report.html">first</a>' in row for row in rows) == len(run.cells)
+    assert "which focus-eval report RUN writes: second &amp; last" in text
+    focus = next(row for row in rows if ">focus<" in row)
+    frame = run.answer_frame
+    accuracy = 100 * frame[frame["sampler"] == "focus"]["score"].mean()
+    assert f'<span class="value">{accuracy:.1f}</span>' in focus
+    assert run.provenance["starts"][-1]["time"][:10] in focus

@@ -22,7 +22,7 @@ def write_index(folders: Sequence[Path], path: Path) -> Path:
     table = Table(
         name="runs",
         title="Runs",
-        key_titles=("Run", "Benchmark", "Model", "K", "Sampler"),
+        key_titles=("Benchmark", "Model", "K", "Sampler", "Run"),
         columns=(f"recall within {NEAR_SECONDS:g} s (%)", "accuracy (%)", FORWARDS, "date"),
         rows=rows,
         notes=("Evidence recall and accuracy with 95 % intervals, by video. The last start of a run is its date.",),
@@ -58,5 +58,5 @@ def _rows(name: str, run: Run) -> list[TableRow]:
         for label, point in by_label.items():
             recall = recalls[label].value if label in recalls else Value()
             figures = (recall, point.value if model else Value(), Value(ours=point.cost, digits=2), date)
-            rows.append(TableRow((name, benchmark, model, str(k), label), figures))
+            rows.append(TableRow((benchmark, model, str(k), label, name), figures))
     return rows

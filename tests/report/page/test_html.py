@@ -10,7 +10,15 @@ from dataclasses import replace
 import pytest
 
 from focus_eval.report.page.browser import pack_browser
-from focus_eval.report.page.charts import Point, unbeaten
+from focus_eval.report.page.charts import (
+    MOST_LEADING,
+    Point,
+    headline,
+    lead_chart,
+    lead_panel,
+    panels_of,
+    unbeaten,
+)
 from focus_eval.report.page.html import _recoveries, render_sections, report_tables, write_html
 from focus_eval.report.run import Run, load_run, sampler_order
 from focus_eval.report.table import Table, TableRow, Value, narrowed, notes_once, to_csv
@@ -80,12 +88,12 @@ def test_a_question_shows_timelines_frames_evidence_and_answers(opened, page_fil
 
 def test_a_reader_chooses_which_samplers_are_drawn(opened, page_file):
     browser = opened(page_file)
-    assert browser.page.locator("#detail .series").count() == 4
+    assert browser.page.locator("#detail .series").count() == 2
     browser.page.locator(".shown button").nth(1).click()
     assert browser.page.locator("#detail .series").count() == 3
     assert browser.page.locator("#list button").first.locator(".marks span").count() == 3
     browser.page.locator(".shown button").nth(1).click()
-    assert browser.page.locator("#detail .series").count() == 4
+    assert browser.page.locator("#detail .series").count() == 2
 
 
 def nearest_seconds(row):
@@ -277,9 +285,40 @@ def test_questions_that_are_markup_stay_text(opened, hostile_run, tmp_path):
     assert len([url for url in browser.requests if not url.startswith("data:")]) == 1
 
 
-def test_a_page_begins_with_evidence_and_cost_and_every_table_can_be_saved(page_file, by_length_run):
+def test_a_page_opens_on_the_question_on_which_the_pair_differs_most(opened, by_length_run, tmp_path):
+    ids = ("q00002", "q00003")  # both right on the first, one of them on the second
+    parts = [
+        [row for row in rows if row.question_id in ids] for rows in (by_length_run.selections, by_length_run.answers)
+    ]
+    browser = opened(write_html(Run("two", *parts), tmp_path / "two.html"))
+    browser.page.wait_for_function("document.querySelector('#detail h3').textContent.includes('scene 3')")
+    assert browser.page.locator("#list button[aria-current=true] .id").inner_text() == "q00003"
+
+
+def test_the_first_chart_has_few_samplers_and_the_sentence_the_best_and_uniform(tmp_path):
+    names = ("focus_c", "focus_f", "focus_m", "uniform", "random", "topk", "aks", "focus")
+    run = load_run(simulate_run(tmp_path, Simulation(n_questions=12, samplers=names)))
+    panels = panels_of(run)
+    chart = lead_chart(run, panels)
+    labels = re.findall(r'aria-label="(\w+): ', chart.svg)
+    assert len(labels) == MOST_LEADING < len(names)
+    best = max((point for point in lead_panel(run, panels)[1].points), key=lambda point: point.value.ours)
+    assert {"uniform", "focus", best.label} <= set(labels)
+    sentence = headline(run, panels)
+    assert f"with {best.label} {best.value.brief_text} % of the evidence" in sentence
+    assert "uniform frames: " in sentence
+    assert headline(Run("none", [], []), {}) == ""
+
+
+def test_a_page_begins_with_the_answer_and_every_table_can_be_saved(page_file, by_length_run):
     text = page_file.read_text(encoding="utf-8")
-    assert text.index('id="frontier"') < text.index('id="results"') < text.index('id="plots"')
+    places = [
+        text.index(f'{kind}"') for kind in ('class="headline', 'id="results', 'id="questions', 'id="more', 'id="notes')
+    ]
+    assert places == sorted(places)
+    assert text.count("<table") > 2
+    assert text[: text.index('id="more"')].count("<table") == 1
+    assert "<details open" not in text
     saved = re.findall(r'download="(.+?)\.csv" href="data:text/csv;base64,(.+?)"', text)
     tables = [narrowed(item) for item in notes_once(report_tables(by_length_run))]
     assert [name for name, _ in saved][: len(tables)] == [item.name for item in tables]
@@ -301,7 +340,7 @@ def test_unbeaten_are_those_that_find_more_than_all_that_cost_no_more():
 
 def test_a_folded_table_shows_the_rows_with_every_word(opened, page_file):
     browser = opened(page_file)
-    table = browser.page.locator(".folded").first
+    table = browser.page.locator(".sifted").first
     table.locator("summary").click()
     rows = [text.lower() for text in table.locator("tbody tr").all_inner_texts()]
     table.locator(".sift input").fill("topk")
@@ -353,7 +392,9 @@ def test_a_page_of_parts_says_each_heading_once_and_none_that_is_empty():
         TableRow(("focus", "8"), (Value(ours=1.0),)), TableRow(("aks", "16"), (Value(ours=2.0),)),
     ))  # fmt: skip
     parts = [("Aks", ["By others."]), ("Samplers", [table]), ("More", [table]), ("", [{"index.html": "All"}])]
-    text = render_sections("Aks", parts)
+    closed = re.findall(r"<details><summary>(.*?)</summary>", render_sections("Aks", parts))
+    assert closed == ["Samplers", "More", ""]
+    text = render_sections("Aks", parts, n_open=len(parts))
     headings = re.findall(r"<(h\d)>(.*?)</h\d>", text)
     assert headings == [("h1", "Aks"), ("h2", "Samplers"), ("h2", "More"), ("h3", "Samplers")]
     assert re.findall(r'<th scope="row"><span class="key-text">(\w+)', text) == ["focus", "aks"] * 2
