@@ -134,18 +134,14 @@ def write_report(
     from focus_eval.report.page.charts import panels_of, write_figures
     from focus_eval.report.page.html import report_tables, write_html
     from focus_eval.report.page.thumbnails import thumbnail_maker
-    from focus_eval.report.table import notes_once
     from focus_eval.samplers.registry import sampler_name
 
     baseline = sampler_name(baseline) if baseline else None
     tables = report_tables(run, table, baseline=baseline)
     # A spreadsheet holds one table: the first is report.csv.
     sheets = ["report.csv", *(f"report-{item.name}.csv" for item in tables[1:])]
-    for item, sheet in zip(notes_once(tables) if is_printed else (), sheets, strict=False):
-        if len(item.rows) <= _MOST_ROWS_PRINTED:
-            print_table(item)
-        else:
-            print_folded(f"{item.title}: {len(item.rows)} lines, in report.md and {sheet}")
+    if is_printed:
+        _print_short_tables(tables, sheets)
     written, failures, panels = [], dict[str, str](), panels_of(run)
     remove_stale(target)
     for name in ("report.md", "report.tex"):
@@ -174,6 +170,17 @@ def write_report(
     for path in written if is_printed else ():
         typer.echo(str(path))
     return [] if failures else [*written, *target.glob(_THUMBNAILS)]
+
+
+def _print_short_tables(tables: Sequence[Table], sheets: Sequence[str]) -> None:
+    """Print tables with each note once; of a long one only the names of its files."""
+    from focus_eval.report.table import notes_once
+
+    for item, sheet in zip(notes_once(tables), sheets, strict=True):
+        if len(item.rows) <= _MOST_ROWS_PRINTED:
+            print_table(item)
+        else:
+            print_folded(f"{item.title}: {len(item.rows)} lines, in report.md and {sheet}")
 
 
 def remove_stale(folder: Path) -> None:
