@@ -178,8 +178,9 @@ def _print_first(folder: Path) -> None:
     from focus_eval.report.run import load_run
 
     table = recall_by_k(lab_frame(load_run(folder)))
-    columns = {"K = 8": "recall (%)", FORWARDS: "cost (%)"}
-    print_table(_brief(table, columns, f"First result, on {len(QUICK_VIDEOS)} of {len(VIDEO_IDS)} videos, K = 8"))
+    columns = {"K = 8": "recall", FORWARDS: "cost"}
+    title = f"First result, on {len(QUICK_VIDEOS)} of {len(VIDEO_IDS)} videos: recall and cost in percent"
+    print_table(_brief(table, columns, title))
 
 
 def _brief(table: Table, columns: Mapping[str, str], title: str) -> Table:
@@ -202,8 +203,8 @@ def _show(folder: Path, videos: Path) -> None:
         write_report(run, folder, videos=videos, link_thumbnails=True, is_printed=False)
         tables = demo_tables(run, "focus")
         write_table(tables, folder / "demo.md")
-    columns = {f"recall {WITHIN_NEAR} (%)": "recall (%)", FORWARDS: "cost (%)", "accuracy (%)": "accuracy (%)"}
-    print_table(_brief(tables[0], columns, tables[0].title))
+    columns = {f"recall {WITHIN_NEAR} (%)": "recall", FORWARDS: "cost", "accuracy (%)": "accuracy"}
+    print_table(_brief(tables[0], columns, "Evidence recall, cost and accuracy in percent"))
     typer.echo(headline(run, panels_of(run)))
     page = (folder / "report.html").resolve()
     print_link("All tables, charts and questions", page)

@@ -8,14 +8,17 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.commands.demo import RECALL_K
+from focus_eval.commands.demo import RECALL_K, _show
 from focus_eval.demo import photo_events
 from focus_eval.matrix.config import load_matrix
 from focus_eval.report.lab import draw_frontier
 from focus_eval.report.measures import FRAMES_SCORED
+from focus_eval.report.page.charts import headline, panels_of
+from focus_eval.report.run import load_run
 from scripts.draw_demo_frontier import BUDGETS, replay_budgets
 from support.matrix_rows import run_matrix
 from tests.matrix.conftest import write_simulation
+from tests.report.simulated import Simulation, simulate_run
 
 MEASURED = ["benchmark", "question_id", "label", "k", "n_pulls", "recall@2"]
 
@@ -78,6 +81,21 @@ def test_lines_are_the_replayed_budgets_and_filled_marks_the_run():
     assert (filled["focus"].get_xdata().tolist(), filled["focus"].get_ydata().tolist()) == ([2.0], [50.0])
     assert {line.get_linewidth() for line in filled.values()} == {0}
     assert line.get_color() == filled["focus"].get_color()
+
+
+def test_the_demo_ends_with_a_short_table_the_answer_and_the_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ("focus_c", "focus_f", "focus_m", "uniform", "random", "topk", "aks", "focus")
+    folder = simulate_run(tmp_path / "run", Simulation(n_questions=12, samplers=names))
+    (tmp_path / "videos").mkdir()
+    _show(folder, tmp_path / "videos")
+    *table, answer, link = capsys.readouterr().out.rstrip().splitlines()
+    assert len(table) <= 16
+    assert max(map(len, table)) <= 80
+    assert all(any(line.lstrip().startswith(f"{name} ") for line in table) for name in names)
+    assert answer == headline(load_run(folder), panels_of(load_run(folder)))
+    assert link.endswith((folder / "report.html").as_uri())
+    assert (folder / "demo.md").read_text().startswith("#")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -146,6 +147,12 @@ def test_bolts_questions_without_ids_are_told_apart_by_their_text(tmp_path):
     assert list(load_selections(written(tmp_path, data), questions=questions("a", "b", video="v.mp4"))) == ["a", "b"]
     with pytest.raises(SelectionMismatch, match="appears twice"):
         load_selections(written(tmp_path, data))
+
+
+def test_bolts_ids_count_for_more_than_equal_texts(tmp_path):
+    same_texts = [replace(item, query="what is in it?") for item in questions("a", "b", video="v.mp4")]
+    entries = [{"question_id": name, "question": "what is in it?", "frames": [1.0]} for name in "ab"]
+    assert list(load_selections(written(tmp_path, {"v": entries}), questions=same_texts)) == ["a", "b"]
 
 
 def test_frames_by_video_go_to_all_its_questions(tmp_path):
