@@ -287,8 +287,8 @@ def simulation_sections(
         sections.append(("Not in every world", [*differing]))
     picture = page_svg(draw_frontier(frontier), "Evidence recall against forward equivalents")
     # The page begins with the verdict, the picture and one table.
-    title, (*sentences, table) = sections[0]
-    sections[0] = (title, [*sentences, picture, table])
+    heading, items = sections[0]
+    sections[0] = (heading, [*items[:-1], picture, items[-1]])
     sections.append(("Recall and cost of every sampler", [recall_overview(frame)]))
     return sections
 
