@@ -34,6 +34,13 @@ from focus_eval.core.types import (
     usable_path,
 )
 from focus_eval.encoders.base import Encoder
+from focus_eval.encoders.default import (
+    DOWNLOAD_VARIABLE,
+    better_encoder_hint,
+    default_encoder,
+    is_download_allowed,
+    offer_text,
+)
 from focus_eval.encoders.registry import make_encoder, make_scan_encoder
 from focus_eval.llms.registry import ready_llm
 from focus_eval.pipeline.relevance import Progress, decoded_batches
@@ -54,6 +61,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from focus_eval.encoders.store import RelevanceStore
+    from focus_eval.encoders.weights import Checkpoint
 
 # One file, one folder of pictures, or the pictures themselves.
 Video: TypeAlias = "str | Path | Pixels"
@@ -67,6 +75,8 @@ MOST_SHOWN = 512
 # Queries of one video that are served at once; each waits in a thread of its own.
 QUERIES_AT_ONCE = 64
 
+MAX_QUERY_CHARACTERS = 100_000
+
 log = logging.getLogger("focus_eval")
 
 
@@ -78,11 +88,13 @@ class VideoSelection(Selection):
         row: the record of the selection, as a run would write it.
         sampler_version: of the sampler's code.
         reopen: opens the video again to read its pictures.
+        warning: says that the encoder may not know what the query names, with the nearest it knows; "" if it does.
     """
 
     row: SelectionRow
     sampler_version: int
     reopen: Callable[[], VideoReader]
+    warning: str = ""
 
     @property
     def path(self) -> Path:
@@ -130,6 +142,7 @@ class VideoSelection(Selection):
             **asdict(self.row),
             "frames_scored": self.share_scored,
             "sampler_version": self.sampler_version,
+            "warning": self.warning or None,
             "versions": versions(),
         }
 
@@ -152,7 +165,7 @@ class VideoSelection(Selection):
         check_shown(len(self.keyframes))
         from focus_eval.report.figures import draw_sheet
 
-        return draw_sheet(self.row, list(self.thumbnails.values()))
+        return draw_sheet(self.row, list(self.thumbnails.values()), warning=self.warning)
 
     def __repr__(self) -> str:
         scored = f"{self.n_pulls} of {self.video.n_frames} frames scored"
@@ -180,7 +193,7 @@ def select_keyframes(
     k: int = 8,
     sampler: str | FrameSampler | None = None,
     sampler_options: Mapping[str, Any] | None = None,
-    encoder: str | Encoder = "offline",
+    encoder: str | Encoder | None = None,
     encoder_options: Mapping[str, Any] | None = None,
     seed: int = 0,
     store: RelevanceStore | str | Path | None = None,
@@ -202,7 +215,9 @@ def select_keyframes(
         sampler: a name, with options or without ("focus:alpha=0.1"), or a made sampler. By default `even_cover` with
             600 scored frames.
         sampler_options, encoder_options: by name, in addition to those in the text.
-        encoder: a name or a made encoder. A sampler that never pulls loads none.
+        encoder: a name or a made encoder. By default the best image-text encoder whose weights are on this machine;
+            else, with `FOCUS_EVAL_DOWNLOAD=1` in the environment, one that is downloaded; else `offline`, which knows
+            everyday objects (see `VideoSelection.warning`). A sampler that never pulls loads none.
         store: file that keeps embeddings for the next call.
         share, seconds: score this share of the video's frames, or as many as take about so long here (by timing a few).
         fps: pictures per second of a folder or an array, which do not state it.
@@ -217,17 +232,8 @@ def select_keyframes(
     if progress is not None and not isinstance(progress, Progress):
         raise InvalidInput(f"progress must have the methods expect and advance, got {progress!r}")
     budget = Budget(share=share, seconds=seconds)
-    selector = make_selector(
-        sampler,
-        sampler_options or {},
-        encoder,
-        encoder_options or {},
-        budget,
-        k=k,
-        seed=seed,
-        store=store,
-        backend=backend,
-    )
+    settings: dict[str, Any] = {"k": k, "seed": seed, "store": store, "backend": backend}
+    selector = make_selector(sampler, sampler_options or {}, encoder, encoder_options or {}, budget, **settings)
     videos = video if isinstance(video, list) else [video]
     opening = [partial(open_source, item, fps=fps, backend=backend, store=selector.store) for item in videos]
     selections = [select_with(selector, reopen, queries, budget, progress=progress) for reopen in opening]
@@ -238,14 +244,18 @@ def select_keyframes(
 def make_selector(
     sampler: str | FrameSampler | None,
     sampler_options: Mapping[str, Any],
-    encoder: str | Encoder,
+    encoder: str | Encoder | None,
     encoder_options: Mapping[str, Any],
     budget: Budget,
     *,
     store: RelevanceStore | str | Path | None = None,
+    may_download: Callable[[Checkpoint], bool] | None = None,
     **options: Any,
 ) -> Selector:
     """Return the selector for these names and options; no encoder is made for a sampler that never pulls.
+
+    Args:
+        may_download: see `default_encoder`; by default the environment decides.
 
     Raises:
         FocusEvalError: a name or an option is invalid, options for a made object, or two budgets.
@@ -254,6 +264,10 @@ def make_selector(
     budget.check_alone(sampler_options if sampler is None else changed_options(instance))
     _checked_options("encoder", encoder_options)
     scorer: Encoder | None = None
+    if instance.needs_encoder and encoder is None:
+        if encoder_options:
+            raise InvalidInput(f"options of the encoder ({', '.join(encoder_options)}) need its name: encoder=NAME")
+        encoder = default_encoder(may_download or _allows_download)
     if instance.needs_encoder and isinstance(encoder, str):
         scorer = make_encoder(encoder, **encoder_options)
     elif instance.needs_encoder:
@@ -266,6 +280,27 @@ def make_selector(
     scan = make_scan_encoder(instance) if instance.needs_scan else None
     llm = ready_llm(instance) if instance.needs_llm else None
     return Selector(sampler=instance, encoder=scorer, scan_encoder=scan, llm=llm, store=store, **options)
+
+
+def _allows_download(checkpoint: Checkpoint) -> bool:
+    if not is_download_allowed():
+        log.info("%s=1 downloads %s", DOWNLOAD_VARIABLE, offer_text(checkpoint))
+    return is_download_allowed()
+
+
+def vocabulary_warning(encoder: Encoder | None, query: str) -> str:
+    """Return the warning that `query` names something outside the encoder's vocabulary; "" if it does not.
+
+    Raises:
+        InvalidInput: a query that the encoder cannot read.
+    """
+    if encoder is None or not (neighbours := encoder.known_neighbours(query)):
+        return ""
+    shown_query = query if len(query) <= 60 else f"{query[:57]}..."
+    return (
+        f"The encoder {encoder.name} may not know {shown_query!r}; the nearest it knows: {', '.join(neighbours)}. "
+        f"For an encoder that knows more: {better_encoder_hint()}"
+    )
 
 
 def default_or_named(sampler: str | FrameSampler | None, options: Mapping[str, Any]) -> FrameSampler:
@@ -383,10 +418,14 @@ def query_question(path: str | Path, query: str) -> Question:
     if not isinstance(query, str):
         raise InvalidInput(f"a query is text, got {query!r}")
     query = checked_query(query)
+    if len(query) > MAX_QUERY_CHARACTERS:
+        raise InvalidInput(f"the query has {len(query)} characters; at most {MAX_QUERY_CHARACTERS} are taken")
     return Question(benchmark="video", id=query, query=query, options=(), video=str(path), answer=None)
 
 
-def selection_of(row: SelectionRow, *, sampler_version: int, reopen: Callable[[], VideoReader]) -> VideoSelection:
+def selection_of(
+    row: SelectionRow, *, sampler_version: int, reopen: Callable[[], VideoReader], warning: str = ""
+) -> VideoSelection:
     """Return the selection in `row`, with its video.
 
     Raises:
@@ -394,7 +433,7 @@ def selection_of(row: SelectionRow, *, sampler_version: int, reopen: Callable[[]
     """
     if (selection := row.selection) is None:
         raise SelectionMismatch(f"{row.benchmark} {row.question_id}: no selection, {row.error or 'frames not known'}")
-    return VideoSelection(**vars(selection), row=row, sampler_version=sampler_version, reopen=reopen)
+    return VideoSelection(**vars(selection), row=row, sampler_version=sampler_version, reopen=reopen, warning=warning)
 
 
 def select_with(
@@ -415,6 +454,7 @@ def select_with(
                 f"{reader.path}: a store keeps what is known of video files, not of pictures; leave it out"
             )
         questions = [query_question(reader.path, query) for query in queries]
+        warnings = [vocabulary_warning(selector.encoder, question.query) for question in questions]
         rows: list[SelectionRow] = []
         for at in range(0, len(questions), QUERIES_AT_ONCE):
             batcher = RendezvousBatcher(reader)
@@ -427,7 +467,10 @@ def select_with(
     for row in rows:
         log.info("%s: %s chose %d keyframes for %r", row.video, row.sampler, len(row.keyframes or ()), row.query)
     version = selector.sampler.version
-    return [selection_of(row, sampler_version=version, reopen=reopen) for row in rows]
+    return [
+        selection_of(row, sampler_version=version, reopen=reopen, warning=warning)
+        for row, warning in zip(rows, warnings, strict=True)
+    ]
 
 
 def _open_same(reopen: Callable[[], VideoReader], state: FileState) -> VideoReader:

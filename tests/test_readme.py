@@ -44,7 +44,7 @@ LINES_RUN_HERE = [line for line in LINES if not line.startswith(tuple(ELSEWHERE)
 def folder(tmp_path_factory):
     """The working folder of the README: a video and a sampler."""
     folder = tmp_path_factory.mktemp("readme")
-    write_numbered_clip(folder / "talk.mp4", n_frames=80, fps=10)
+    write_numbered_clip(folder / "holiday.mp4", n_frames=80, fps=10)
     (folder / "mine.py").write_text(re.search(r"```python\n# mine\.py\n(.*?)```", README, re.DOTALL)[1])
     return folder
 

@@ -112,6 +112,16 @@ def test_sheet_json_and_notebook_show_the_selection(selection, tmp_path):
     assert repr(selection) == "<bars.mp4: 4 keyframes for 'a bar', even_cover, 60 of 60 frames scored>"
 
 
+def test_a_query_outside_the_vocabulary_is_flagged_with_the_nearest_names(clip, tmp_path):
+    flagged, plain = select_keyframes(clip, query=["a slide with a bar chart", "a dog"], k=2, encoder="offline")
+    assert "may not know 'a slide with a bar chart'; the nearest it knows: horizontal bar, " in flagged.warning
+    assert (plain.warning, json.loads(plain.to_json())["warning"]) == ("", None)
+    assert json.loads(flagged.to_json())["warning"] == flagged.warning
+    with_warning, without = (item.sheet.get_suptitle() for item in (flagged, plain))
+    assert flagged.warning in with_warning
+    assert with_warning.count("\n") == without.count("\n") + 1
+
+
 def test_more_keyframes_than_anybody_looks_at_are_chosen_but_not_drawn(tmp_path):
     large = select_keyframes(np.zeros((600, 8, 8, 3), np.uint8), query="<b>", k=10**6, fps=1, sampler="uniform")
     assert len(large.keyframes) == 600
@@ -222,11 +232,13 @@ WRONG = {
     "options of a made sampler": {"sampler": make_sampler("topk"), "sampler_options": {"every_seconds": 1}},
     "an unknown encoder": {"encoder": "offlin"},
     "a number as encoder": {"encoder": 3},
-    "no encoder": {"encoder": None},
+    "options of no encoder": {"encoder_options": {"size": 64}},
     "options of a made encoder": {
         "encoder": make_encoder("recorded", trace=np.ones(60)), "encoder_options": {"device": "cpu"},
     },
-    "an unknown option of the encoder": {"encoder_options": {"devise": "cpu"}},
+    "an unknown option of the encoder": {"encoder": "offline", "encoder_options": {"devise": "cpu"}},
+    "a query in another script": {"query": "собака", "encoder": "offline"},
+    "a query of ten megabytes": {"query": "a dog " * 1_700_000},
     "an unknown reader": {"backend": "pyaf"},
     "no such file": {"video": "absent.mp4"},
     "a number as video": {"video": 5},
@@ -249,7 +261,7 @@ WRONG = {
     "a long path": {"video": "a" * 5000},
     "options of the sampler in a list": {"sampler": "topk", "sampler_options": ["every_seconds=1"]},
     "options of the sampler by number": {"sampler": "topk", "sampler_options": {1: 1}},
-    "options of the encoder as text": {"encoder_options": "size=64"},
+    "options of the encoder as text": {"encoder": "offline", "encoder_options": "size=64"},
     "half an encoder": {"encoder": WithoutEmbed()},
     "a class as encoder": {"encoder": type(make_encoder("recorded", trace=np.ones(60)))},
     "no reader": {"backend": None},

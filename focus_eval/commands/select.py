@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from focus_eval.api import VideoSelection
+    from focus_eval.encoders.weights import Checkpoint
     from focus_eval.rows.records import SelectionRow
 
 # Keyframes whose pictures differ by less than this, of 255 grey levels, look alike.
@@ -40,7 +42,13 @@ SamplerOption = Annotated[
         autocompletion=completed("sampler"),
     ),
 ]
-EncoderOption = Annotated[str, typer.Option(help="Encoder, e.g. clip:device=cpu.", autocompletion=completed("encoder"))]
+EncoderOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Encoder, e.g. clip:device=cpu. [default: the best whose weights are here, else offline]",
+        autocompletion=completed("encoder"),
+    ),
+]
 BackendOption = Annotated[
     str, typer.Option(help="Video reader; see focus-eval list readers.", autocompletion=completed("video reader"))
 ]
@@ -58,7 +66,7 @@ def select(
     seconds: Annotated[
         float | None, typer.Option(help="Score as many frames with even_cover as take about so long.")
     ] = None,
-    encoder: EncoderOption = "offline",
+    encoder: EncoderOption = None,
     encoder_option: Annotated[
         list[str],
         typer.Option("--encoder-option", "-e", metavar="NAME=VALUE", help="Option of the encoder; repeatable."),
@@ -73,6 +81,7 @@ def select(
     fps: Annotated[float | None, typer.Option(help="Pictures per second of a folder of pictures.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the selection as JSON and nothing else.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Download an encoder if none is here and none is named.")] = False,
 ) -> None:
     """Choose keyframes of one video for one query."""
     from focus_eval.api import Budget, check_shown, make_selector, open_source, select_with
@@ -83,13 +92,13 @@ def select(
     check_shown(0 if sheet is None else k)
     budget = Budget(share=share, seconds=seconds)
     options, of_encoder = parse_assignments(option), parse_assignments(encoder_option)
-    with print_if_slow(f"loading encoder {encoder}"):
-        selector = make_selector(
-            sampler, options, encoder, of_encoder, budget, k=k, seed=seed, store=store, backend=backend
-        )
+    may_download = partial(_may_download, yes=yes, is_silent=quiet or to_stdout)
+    settings = {"k": k, "seed": seed, "store": store, "backend": backend, "may_download": may_download}
+    with print_if_slow("loading the encoder"):
+        selector = make_selector(sampler, options, encoder, of_encoder, budget, **settings)
     reopen = partial(open_source, video, fps=fps, backend=backend, store=selector.store)
     title = f"{selector.sampler.name} on {video.name}"
-    waiting = f"loading encoder {encoder}, decoding the first frames" if selector.encoder else title
+    waiting = f"loading encoder {selector.encoder.name}, decoding the first frames" if selector.encoder else title
     with pull_progress(title, waiting=waiting) if not quiet else nullcontext() as progress:
         selection = select_with(selector, reopen, [query], budget, progress=progress)[0]
     if sheet is not None:
@@ -100,6 +109,22 @@ def select(
         typer.echo(selection.to_json(), nl=False)
     elif not quiet:
         _print(selection)
+
+
+def _may_download(checkpoint: Checkpoint, *, yes: bool, is_silent: bool) -> bool:
+    """Return True if the user allows the download: by option, by environment, or by an answer in a terminal."""
+    from focus_eval.encoders.default import DOWNLOAD_VARIABLE, is_download_allowed, offer_text
+
+    offer = offer_text(checkpoint)
+    if yes or is_download_allowed():
+        typer.echo(f"downloading {offer}", err=True)
+        return True
+    if is_silent:
+        return False
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        return typer.confirm(f"Download {offer}?", default=False, err=True)
+    typer.echo(f"--yes or {DOWNLOAD_VARIABLE}=1 downloads {offer}", err=True)
+    return False
 
 
 def _check_writable(*paths: Path | None, video: Path) -> None:
@@ -176,7 +201,11 @@ def _print(selection: VideoSelection) -> None:
         print_folded(f"The encoder {row.encoder} was paid {row.asked['dollars']:.4f} dollars")
     if row.scan_encoder:
         print_folded(_scan_line(row))
+    if row.encoder:
+        print_folded(f"encoder: {row.encoder} ({row.encoder_revision})")
     print_folded(f"seconds: {stages}")
+    if selection.warning:
+        print_folded(selection.warning)
 
 
 def _model_usage_line(row: SelectionRow) -> str:

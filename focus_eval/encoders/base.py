@@ -123,6 +123,14 @@ class Encoder:
         """Return True if `query` is longer than the text that the encoder reads (BLIP: 35 tokens)."""
         return False
 
+    def known_neighbours(self, query: str) -> tuple[str, ...]:
+        """Return the nearest names of an encoder with a fixed vocabulary if `query` lies outside it; else ().
+
+        Raises:
+            InvalidInput: a query in a script that the encoder cannot read.
+        """
+        return ()
+
     def last_usage(self) -> list[dict[str, float]]:
         """Return the `Reply.usage` of each model reply in this thread's last `relevance` call; [] without a model."""
         return []

@@ -92,6 +92,15 @@ Matrix = NDArray[np.float64]
 # thing is as likely as another.
 MIDPOINT = 0.125
 STEEPNESS = 32.0
+# People look for these, and no class names them: a query nearer to one of them is likely outside the vocabulary.
+# Weight and limit are those of least error over 216 everyday queries (`scripts/offline_vocabulary.py`): 3 % of the
+# queries outside go unnoticed, 6 % of those inside are flagged.
+OUTSIDE_SUBJECTS = (
+    *("person", "man", "woman", "child", "group of people", "face", "somebody who does something", "part of the body"),
+    *("chart", "diagram", "text", "presentation slide", "number", "name", "map", "emotion", "sports event", "event"),
+    *("weather", "sky", "room", "city", "colour"),
+)
+OUTSIDE_WEIGHT, LEAST_FAMILIARITY = 0.5, 0.428
 FULL_SIZE = 224  # of the pictures that the classifier was trained on
 RECIPE = 3  # raised whenever the code may give other numbers
 # Up to here a query has no more tokens than are read: `text.MAX_TOKENS`, which is not imported for this alone.
@@ -194,6 +203,32 @@ class OfflineScorer(Encoder):
         """Return True if `query` is too long to be read whole; loads no weights for a short query."""
         # A token takes a byte at least, and two mark the ends.
         return len(query.encode()) > _MAX_UNCUT_BYTES and self._encoder().is_cut(query)
+
+    def known_neighbours(self, query: str) -> tuple[str, ...]:
+        """Return the three class names nearest to `query` if its `familiarity` is below the limit; else ().
+
+        Raises:
+            InvalidInput: a query without a Latin letter; the sentence model reads English.
+        """
+        if not any(letter.isascii() and letter.isalpha() for letter in query):
+            raise InvalidInput(
+                "the encoder offline reads English, the query has no Latin letter: translate it, or name another "
+                "encoder with --encoder"
+            )
+        value, names = self.familiarity(query)
+        return () if value >= LEAST_FAMILIARITY else names
+
+    def familiarity(self, query: str) -> tuple[float, tuple[str, ...]]:
+        """Return how near `query` is to the vocabulary, and the three nearest class names.
+
+        That is its largest cosine with a class, less half its largest cosine with one of `OUTSIDE_SUBJECTS`.
+        """
+        encoder = self._encoder()
+        vector, *outside = encoder.sentence_vectors([query, *(TEMPLATE.format(name) for name in OUTSIDE_SUBJECTS)])
+        cosines = class_vectors(encoder) @ vector
+        names, nearest = class_names(), np.argsort(-cosines, kind="stable")[:3]
+        value = cosines[nearest[0]] - OUTSIDE_WEIGHT * max(other @ vector for other in outside)
+        return float(value), tuple(names[at] for at in nearest)
 
     def load_ahead(self) -> None:
         """Load class names and sentence encoder in a thread while frames are decoded; errors appear at first use."""

@@ -68,6 +68,7 @@ class OpenClipScorer(DualEncoderScorer):
             "repository": "timm/PE-Core-T-16-384",
             "revision": "7fe539ed578ac49a1c2b4f946e4b0747704c825a",
             "gigabytes": 0.28,
+            "licence": "Apache-2.0",
             "gmacs": {"image": 4.725257088},
             "note": "commit as pinned by public code",
         },

@@ -65,6 +65,7 @@ class Checkpoint:
         model_type: allowed values of `model_type` in its `config.json`; the encoder's.
         encoder: registered name of the encoder that reads it.
         gmacs: the encoder's `gmacs` with it, for a plan before the weights are here; {} if not stated.
+        licence: SPDX name, stated where a download may be offered.
         note: a remark for the user.
     """
 
@@ -75,15 +76,19 @@ class Checkpoint:
     model_type: str | tuple[str, ...]
     encoder: str
     gmacs: Mapping[str, float] = field(default_factory=dict, hash=False)
+    licence: str = ""
     note: str = ""
+
+    @property
+    def file_patterns(self) -> tuple[str, ...]:
+        """Patterns of the repository's files that are read."""
+        is_open_clip = CheckpointLayout.of(self.model_type) is OPEN_CLIP
+        return "*.json", "*.txt", "*.model", OPEN_CLIP.weights if is_open_clip else "model*.safetensors"
 
     @property
     def fetch_command(self) -> str:
         """The command that downloads it into the hub's cache."""
-        is_open_clip = CheckpointLayout.of(self.model_type) is OPEN_CLIP
-        weights = OPEN_CLIP.weights if is_open_clip else "model*.safetensors"
-        patterns = ("*.json", "*.txt", "*.model", weights)
-        includes = " ".join(f'--include "{pattern}"' for pattern in patterns)
+        includes = " ".join(f'--include "{pattern}"' for pattern in self.file_patterns)
         return f"hf download {self.repository} --revision {self.revision} {includes}"
 
     @property
@@ -374,13 +379,21 @@ def _identity(repository: str, folder: Path) -> str:
 
 
 def damaged_blobs(folder: Path) -> list[str]:
-    """Return an error line for each damaged file of a snapshot in the hub's cache.
+    """Return an error line for each file of `damaged_files`."""
+    return [
+        f"{file}: damaged, its content is not that of its hash; delete {file.resolve()} and download it again"
+        for file in damaged_files(folder)
+    ]
+
+
+def damaged_files(folder: Path) -> list[Path]:
+    """Return the damaged files of a snapshot in the hub's cache.
 
     The cache names a large file by its SHA-256 and any other by its git hash; a file is damaged if its content has
     another hash. Files outside such a cache are skipped. A file is hashed again only when its size or modification time
     changes.
     """
-    lines = []
+    damaged = []
     for file in sorted(item for item in folder.iterdir() if item.is_file() and item.suffix in _HASHED_SUFFIXES):
         blob = file.resolve()
         if blob.parent.name != "blobs" or not _BLOB_PATTERN.fullmatch(blob.name):
@@ -388,8 +401,8 @@ def damaged_blobs(folder: Path) -> list[str]:
         stat = blob.stat()
         digest = (_file_hash if len(blob.name) == 64 else _git_hash)(blob, stat.st_size, stat.st_mtime_ns)
         if digest != blob.name:
-            lines.append(f"{file}: damaged, its content is not that of its hash; delete {blob} and download it again")
-    return lines
+            damaged.append(file)
+    return damaged
 
 
 @cache

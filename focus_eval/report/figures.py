@@ -208,8 +208,12 @@ def new_figure(width_inches: float, height_inches: float) -> Figure:
     return Figure(figsize=(width_inches, height_inches), layout="constrained")
 
 
-def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]]) -> Figure:
-    """Return a contact sheet: one thumbnail per keyframe (RGB uint8, any size) over `draw_timeline`."""
+def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], *, warning: str = "") -> Figure:
+    """Return a contact sheet: one thumbnail per keyframe (RGB uint8, any size) over `draw_timeline`.
+
+    Args:
+        warning: stands below the headline.
+    """
     columns = min(8, max(1, len(thumbnails)))
     lines = math.ceil(len(thumbnails) / columns)
     aspect = max((image.shape[0] / image.shape[1] for image in thumbnails), default=0.0)
@@ -228,7 +232,7 @@ def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]]) -> Figure
     draw_clip_means(axes, row, colour=colour)
     add_legend(axes, row, colour=colour)
     axes.set(xlabel="seconds", ylabel="relevance")
-    figure.suptitle(_headline(row), fontsize=10, wrap=True)
+    figure.suptitle(_headline(row) + f"\n{warning}".rstrip(), fontsize=10, wrap=True)
     return figure
 
 
@@ -244,7 +248,7 @@ def _headline(row: SelectionRow) -> str:
     query = row.query if len(row.query) <= 90 else row.query[:87] + "..."
     sampler = " ".join([row.sampler, *(f"{name}={value}" for name, value in row.changed_options.items())])
     # A dollar sign would start mathematics.
-    return f"{query!r}   {sampler}, k = {row.k}, {scored_text}".replace("$", r"\$")
+    return f"{query!r}   {sampler}, k = {row.k}, {row.encoder or 'no encoder'}, {scored_text}".replace("$", r"\$")
 
 
 COLUMN_INCHES = 3.35

