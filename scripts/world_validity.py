@@ -25,7 +25,7 @@ import numpy as np
 
 from focus_eval.benchmarks.registry import exact_rate, read_annotations, read_rates
 from focus_eval.core.types import FloatArray, Question, VideoInfo
-from focus_eval.imports import load_selections
+from focus_eval.imports.loading import load_selections
 from focus_eval.report.figures import add_shared_legend, figure_style, save_figure
 from focus_eval.report.recall import recall_within
 from focus_eval.report.scenes import read_scenes

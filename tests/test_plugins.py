@@ -40,7 +40,7 @@ TOYS = """
     from focus_eval import Choice, FrameSampler, VideoInfo, option
     from focus_eval.encoders import base
     from focus_eval.llms.protocol import Reply
-    from focus_eval.imports import ImportedSelection, SelectionFormat
+    from focus_eval.imports.imported import ImportedSelection, SelectionFormat
 
     BENCHMARK = Path(__file__).with_name("toy.yaml")
 
@@ -240,7 +240,7 @@ def test_a_missing_package_is_named_with_the_extra(kind, monkeypatch):
 def test_a_toy_of_each_kind_works_through_its_entry_point(toys, install_plugins):
     from focus_eval import make_encoder, make_sampler, open_video, select_keyframes
     from focus_eval.benchmarks.registry import benchmark_of_task
-    from focus_eval.imports import load_selections
+    from focus_eval.imports.loading import load_selections
     from focus_eval.llms.registry import make_llm
     from focus_eval.video import gives_exact_pixels
 

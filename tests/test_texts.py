@@ -15,7 +15,7 @@ from focus_eval.benchmarks.registry import read_annotations
 from focus_eval.cli import app, main
 from focus_eval.core.errors import printable
 from focus_eval.core.resources import lines_of, whole_text
-from focus_eval.imports import load_selections
+from focus_eval.imports.loading import load_selections
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.running import complete_run
 from focus_eval.report.page.html import write_html

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from focus_eval.benchmarks.registry import read_annotations
 from focus_eval.core.errors import FocusEvalError, InvalidInput, printable
 from focus_eval.core.resources import read_json, read_yaml
-from focus_eval.imports import load_selections
+from focus_eval.imports.loading import load_selections
 from focus_eval.lmms.tasks import read_option
 from focus_eval.report.table import Table, TableRow, spreadsheet_cell, to_csv, to_latex, to_markdown
 from focus_eval.rows.records import error_line

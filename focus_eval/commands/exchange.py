@@ -25,7 +25,7 @@ from focus_eval.core.resources import whole_text
 if TYPE_CHECKING:
     from focus_eval.benchmarks.registry import VideoRate
     from focus_eval.core.types import Question
-    from focus_eval.imports import ImportedSelection
+    from focus_eval.imports.imported import ImportedSelection
     from focus_eval.report.recall import EvidenceCase
     from focus_eval.report.run import Run
     from focus_eval.report.scenes import Scenes
@@ -104,7 +104,9 @@ def _import_selections(
     model: str,
 ) -> None:
     from focus_eval.benchmarks.registry import read_rates
-    from focus_eval.imports import load_selections, selections_hash, write_parquet
+    from focus_eval.imports.imported import selections_hash
+    from focus_eval.imports.loading import load_selections
+    from focus_eval.imports.rows import write_parquet
     from focus_eval.imports.run_folder import write_run
     from focus_eval.imports.selection_rows import rows_of_selections
 
@@ -170,7 +172,7 @@ def export(
 
     Both list frames in the order of the annotation's rows.
     """
-    from focus_eval.imports import load_selections, write_selections
+    from focus_eval.imports.loading import load_selections, write_selections
 
     questions = read_questions(benchmark, annotations)
     if questions is None:
@@ -336,7 +338,7 @@ def _load(
     allow_missing: bool,
     left_out: list[str] | None,
 ) -> dict[str, dict[str, ImportedSelection]]:
-    from focus_eval.imports import load_selections
+    from focus_eval.imports.loading import load_selections
 
     loaded: dict[str, dict[str, ImportedSelection]] = {}
     for name, file, kind in selection_files(paths, formats):
@@ -433,7 +435,7 @@ def _from_files(
 ) -> Run:
     """Return the rows of published files as a run."""
     from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
-    from focus_eval.imports import load_selections
+    from focus_eval.imports.loading import load_selections
     from focus_eval.imports.selection_rows import rows_of_selections
     from focus_eval.report.run import Run, joined_run
 

@@ -73,7 +73,7 @@ def _selections(
 ) -> Run:
     """Return selection files as a run without answers, for the questions and frame rates given."""
     from focus_eval.benchmarks.registry import read_annotations, read_rates
-    from focus_eval.imports import load_selections
+    from focus_eval.imports.loading import load_selections
     from focus_eval.imports.selection_rows import rows_of_selections
     from focus_eval.report.run import Run
 

@@ -71,8 +71,8 @@ def published_check(
 ) -> list[str]:
     """Return how often `aks` chooses the published frames from these scores, and how the file was made."""
     from focus_eval.core.types import frozen_floats, frozen_ints
-    from focus_eval.imports import load_selections
     from focus_eval.imports.aks_settings import infer_settings
+    from focus_eval.imports.loading import load_selections
     from focus_eval.samplers.bandit import nearest_pulled
     from focus_eval.samplers.base import derived_rng
 

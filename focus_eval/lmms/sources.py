@@ -15,7 +15,8 @@ from focus_eval.core.options import declared_types, read_options
 from focus_eval.core.types import Question
 from focus_eval.encoders import registry as encoders
 from focus_eval.encoders.store import RelevanceStore
-from focus_eval.imports import ImportedSelection, load_selections
+from focus_eval.imports.imported import ImportedSelection
+from focus_eval.imports.loading import load_selections
 from focus_eval.imports.rows import is_rows_path
 from focus_eval.llms.registry import check_llm, ready_llm
 from focus_eval.lmms.arguments import AdapterOptions, texts

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from focus_eval.benchmarks.evidence import NEAR_SECONDS
 from focus_eval.core.errors import InvalidInput
-from focus_eval.imports import load_selections
+from focus_eval.imports.loading import load_selections
 from focus_eval.registry.cards import COMPUTED, DERIVED, REPLAYED, Card, PublishedFile
 from focus_eval.registry.leaderboard import RecordFile
 from focus_eval.registry.replayed import LONG_SECONDS, Group, Material

@@ -13,7 +13,7 @@ from focus_eval.benchmarks.question import BUCKETS
 from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
-from focus_eval.imports import load_selections
+from focus_eval.imports.loading import load_selections
 from focus_eval.registry.cards import Card, PublishedFile, check_file, find_file
 from focus_eval.report.recall import EvidenceCase, evidence_cases, nearness, random_nearness, uniform_times
 from focus_eval.report.selection_tables import (

@@ -14,7 +14,7 @@ import yaml
 
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import parse_named
-from focus_eval.imports import load_selections
+from focus_eval.imports.loading import load_selections
 from focus_eval.matrix.config import check, load_yaml
 from focus_eval.registry.cards import CARD_FILE, Card, PublishedFile, file_digest, read_card
 from focus_eval.registry.replayed import Material

@@ -16,7 +16,7 @@ import pandas as pd
 from focus_eval.benchmarks.evidence import RECALL_SECONDS, distances_text
 from focus_eval.benchmarks.question import in_order
 from focus_eval.core.errors import InvalidInput
-from focus_eval.imports import ImportedSelection
+from focus_eval.imports.imported import ImportedSelection
 from focus_eval.report import recall
 from focus_eval.report.recall import PIXELS_NOTE, EvidenceCase, Times
 from focus_eval.report.scenes import Interval, Scenes, scene_score

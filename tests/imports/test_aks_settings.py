@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from focus_eval.benchmarks.registry import read_annotations, read_rates
 from focus_eval.cli import app
-from focus_eval.imports import load_selections
 from focus_eval.imports.aks_settings import infer_settings
+from focus_eval.imports.loading import load_selections
 from focus_eval.imports.selection_rows import rows_of_selections
 from focus_eval.registry.cards import read_card
 from focus_eval.report.audit import NOTE, CheckedSeries, aks_settings

@@ -10,7 +10,7 @@ import pytest
 from focus_eval.benchmarks.registry import read_annotations, read_rates
 from focus_eval.core.errors import SelectionMismatch
 from focus_eval.core.types import Question
-from focus_eval.imports import load_selections
+from focus_eval.imports.loading import load_selections
 from focus_eval.report.recall import evidence_cases
 from focus_eval.report.selection_tables import moment_means, shown_frames
 

@@ -11,7 +11,8 @@ import pytest
 from focus_eval.benchmarks.registry import read_annotations
 from focus_eval.core.errors import FocusEvalError, InvalidInput, SelectionMismatch
 from focus_eval.core.types import Question, VideoInfo
-from focus_eval.imports import ImportedSelection, load_selections, selections_hash
+from focus_eval.imports.imported import ImportedSelection, selections_hash
+from focus_eval.imports.loading import load_selections
 from focus_eval.rows.records import RowWriter, SelectionRow
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
-from focus_eval.imports import load_selections
 from focus_eval.imports.lmms_logs import LmmsLog, Verdict, find_logs, verdict_of
+from focus_eval.imports.loading import load_selections
 
 STAMP = "20260101_120000"
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from focus_eval.benchmarks.registry import read_annotations
 from focus_eval.cli import app
-from focus_eval.imports import load_selections
+from focus_eval.imports.loading import load_selections
 from focus_eval.report.run import load_run
 
 from .test_lmms_logs import line, write_log

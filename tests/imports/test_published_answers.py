@@ -10,7 +10,7 @@ import pytest
 from focus_eval.benchmarks.registry import VideoRate, read_annotations, read_rates
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.types import Question
-from focus_eval.imports import load_selections
+from focus_eval.imports.loading import load_selections
 from focus_eval.imports.run_folder import write_run
 from focus_eval.imports.selection_rows import rows_of_selections
 from focus_eval.report.measures import cost_tables

@@ -8,12 +8,9 @@ import pytest
 
 from focus_eval.benchmarks.registry import read_annotations
 from focus_eval.core.errors import SelectionMismatch
-from focus_eval.imports import (
-    ImportedSelection,
-    load_selections,
-    write_parquet,
-    write_selections,
-)
+from focus_eval.imports.imported import ImportedSelection
+from focus_eval.imports.loading import load_selections, write_selections
+from focus_eval.imports.rows import write_parquet
 from focus_eval.rows.store import JSON_COLUMNS
 from tests.imports.test_importers import questions, row, write_rows
 

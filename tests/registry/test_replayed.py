@@ -9,7 +9,7 @@ import pytest
 
 from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
 from focus_eval.core.errors import InvalidInput
-from focus_eval.imports import load_selections
+from focus_eval.imports.loading import load_selections
 from focus_eval.registry.cards import check_file, find_file, read_registry
 from focus_eval.registry.leaderboard import DIFFERENCES, RECALLS, page_text, recall_table, update_page
 from focus_eval.registry.replayed import (

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from focus_eval.benchmarks.registry import make_benchmark, read_annotations, read_rates
 from focus_eval.core.errors import InvalidInput
-from focus_eval.imports import ImportedSelection, load_selections
+from focus_eval.imports.imported import ImportedSelection
+from focus_eval.imports.loading import load_selections
 from focus_eval.report.recall import EvidenceCase, evidence_cases, recall, recall_within, uniform_times
 from focus_eval.report.selection_tables import ShownFrames, moment_means, moment_table
 

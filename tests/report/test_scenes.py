@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from focus_eval.benchmarks.registry import read_annotations, stated_rates
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
-from focus_eval.imports import ImportedSelection, load_selections
+from focus_eval.imports.imported import ImportedSelection
+from focus_eval.imports.loading import load_selections
 from focus_eval.report.recall import EvidenceCase, evidence_cases
 from focus_eval.report.scenes import read_scenes, scene_score
 from focus_eval.report.selection_tables import SHORT, ShownFrames, interval_figures, interval_table, scene_table
