@@ -31,6 +31,7 @@ from focus_eval.imports.lmms_logs import LmmsLog, LogRecord, Verdict, find_logs,
 from focus_eval.imports.log_questions import (
     FRAME_FIELDS,
     QuestionSource,
+    first_record,
     group_fields,
     number_fields,
     question_source,
@@ -270,7 +271,7 @@ class LogImport:
 
     def _metric(self) -> str:
         """Return the name of the score's metric: the option's, or the first with a verdict in the first line."""
-        first = next(self.log.records(), None) if not self.is_tolerant else self._first_readable()
+        first = first_record(self.log, is_tolerant=self.is_tolerant)
         if first is None:
             return ""
         if self.options.metric:
@@ -291,12 +292,6 @@ class LogImport:
             f"{first.location}: no entry says whether the answer is right, "
             f"only {', '.join(first.metrics) or 'nothing'}; a task that is scored elsewhere cannot be imported"
         )
-
-    def _first_readable(self) -> LogRecord | None:
-        try:
-            return next(self.log.records(), None)
-        except InvalidInput:
-            return None
 
     def _scored_records(self, metric: str, *, problems: list[str] | None = None) -> Iterator[ScoredRecord]:
         """Yield the readable records with their question and score.

@@ -66,7 +66,7 @@ def question_source(
         video_field: field with the name of the video, if no benchmark defines it.
         is_tolerant: read as much as possible; the import lists the problems.
     """
-    first = _first_record(log, is_tolerant=is_tolerant)
+    first = first_record(log, is_tolerant=is_tolerant)
     if first is None:
         return _as_they_stand(log, None, "", reason="the log has no lines")
     if annotated is not None:
@@ -86,7 +86,8 @@ def question_source(
     return _as_they_stand(log, first, video_field, reason=reason)
 
 
-def _first_record(log: LmmsLog, *, is_tolerant: bool) -> LogRecord | None:
+def first_record(log: LmmsLog, *, is_tolerant: bool) -> LogRecord | None:
+    """Return the first document of a log; None if there is none that can be read and `is_tolerant`."""
     try:
         first = next(log.records(), None)
     except InvalidInput:
