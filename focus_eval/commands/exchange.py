@@ -170,7 +170,7 @@ def export(
 ) -> None:
     """Write selections in the format of AKS or FOCUS.
 
-    Both list frames in the order of the annotation's rows.
+    Both are the same list of frames in the order of the annotation's rows; pulls and arms stay in the rows.
     """
     from focus_eval.imports.loading import load_selections, write_selections
 

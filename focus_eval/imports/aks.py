@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from focus_eval.core.types import Question
 from focus_eval.imports import imported
+from focus_eval.rows.records import write_text
 
 
 class AksFormat(imported.SelectionFormat):
@@ -29,7 +31,5 @@ class AksFormat(imported.SelectionFormat):
         self, selections: Mapping[str, imported.ImportedSelection], path: Path, *, questions: Sequence[Question]
     ) -> list[Path]:
         """Write the frames of every question in the annotation's order."""
-        imported.write_json(
-            path, [list(imported.frames_of(selection)) for selection in imported.in_order(selections, questions)]
-        )
-        return [path]
+        rows = [list(imported.frames_of(selection)) for selection in imported.in_order(selections, questions)]
+        return [write_text(path, json.dumps(rows))]

@@ -19,7 +19,6 @@ from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.options import checked_values
 from focus_eval.core.resources import read_json
 from focus_eval.core.types import Question, VideoInfo
-from focus_eval.rows.records import write_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,11 +311,6 @@ def is_mapping_of_lists(data: Any) -> bool:
 def video_stem(video: str) -> str:
     """Return the file name of `video` without folder and suffix."""
     return Path(str(video)).stem
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write `value` as JSON to `path`, completely or not at all."""
-    write_text(path, json.dumps(value, allow_nan=False))
 
 
 def in_order(selections: Mapping[str, ImportedSelection], questions: Sequence[Question]) -> list[ImportedSelection]:

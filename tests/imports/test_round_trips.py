@@ -50,35 +50,38 @@ def test_an_aks_file_comes_back_as_it_was(shared, tmp_path):
     assert json.loads((tmp_path / "out.json").read_text()) == json.loads(path.read_text())
 
 
-def test_rows_survive_the_focus_format_with_pulls_and_arms(own_rows, tmp_path):
-    benchmark_questions = questions("a", "b")
-    write_selections(own_rows, tmp_path / "selected_frames.json", format="focus", questions=benchmark_questions)
-    reloaded = load_selections(tmp_path, questions=benchmark_questions)
-    for key, selection in reloaded.items():
-        assert selection.location.startswith("selected_frames.json")
-        assert selection.sampler == "focus"
-        for name in ("keyframes", "k", "n_frames", "fps", "pulled_frames", "pulled_relevance", "clips"):
-            assert getattr(selection, name) == getattr(own_rows[key], name), name
+def write_details(folder, frames):
+    """The two files of FOCUS's own code for questions a and b, whose details name these frames."""
+    frames_by_question = [[1, 50], [2, 60]]
+    arm = {"samples_count": 2, "times_selected": 1, "mean_similarity": 0.25, "focus_score": 0.375}
+    idle = {"samples_count": 0, "times_selected": 0, "mean_similarity": 0.0, "focus_score": 0.0}
+    details = {
+        "coarse_sampling": {"frame_indices": [40, 10], "relevance_scores": [0.1, 0.7]},
+        "fine_sampling": {"frame_indices": [90], "relevance_scores": [0.3]},
+        "video_metadata": {"total_frames": 3000, "fps": 25.0},
+        "arms_info": {
+            "arms": [{"start_frame": 0, "end_frame": 1499, **arm}, {"start_frame": 1500, "end_frame": 2999, **idle}]
+        },
+    }
+    (folder / "selected_frames.json").write_text(json.dumps(frames_by_question))
+    entries = [{**details, "final_selected_frames": chosen} for chosen in frames]
+    (folder / "sampling_details.json").write_text(json.dumps(entries))
 
 
-def test_focuss_own_details_become_pulls_and_half_open_arms(own_rows, tmp_path):
-    benchmark_questions = questions("a", "b")
-    write_selections(own_rows, tmp_path / "selected_frames.json", format="focus", questions=benchmark_questions)
-    details = json.loads((tmp_path / "sampling_details.json").read_text())
-    for entry in details:
-        del entry["focus_eval"]
-    (tmp_path / "sampling_details.json").write_text(json.dumps(details))
-    loaded = load_selections(tmp_path, questions=benchmark_questions)["a"]
-    assert loaded.clips == ((0, 1500, 5, 0.25, 0.125, True), (1500, 3000, 0, None, None, False))
-    assert loaded.pulled_frames == (40, 10, 90)
+def test_focuss_own_details_become_pulls_and_half_open_arms(tmp_path):
+    write_details(tmp_path, [[1, 50], [2, 60]])
+    loaded = load_selections(tmp_path, questions=questions("a", "b"))["a"]
+    assert loaded.sampler == "focus"
+    assert loaded.location.startswith("selected_frames.json")
+    assert (loaded.n_frames, loaded.fps) == (3000, 25.0)
+    assert loaded.clips == ((0, 1500, 2, 0.25, 0.125, True), (1500, 3000, 0, None, None, False))
+    assert (loaded.pulled_frames, loaded.pulled_relevance) == ((40, 10, 90), (0.1, 0.7, 0.3))
 
 
-def test_details_that_belong_to_other_frames_are_refused(own_rows, tmp_path):
-    benchmark_questions = questions("a", "b")
-    write_selections(own_rows, tmp_path / "selected_frames.json", format="focus", questions=benchmark_questions)
-    (tmp_path / "selected_frames.json").write_text("[[1, 51], [2, 60, 2999]]")
+def test_details_that_belong_to_other_frames_are_refused(tmp_path):
+    write_details(tmp_path, [[1, 51], [2, 60]])
     with pytest.raises(SelectionMismatch, match=r"sampling_details.json: row 0 \(a\): its final frames are not"):
-        load_selections(tmp_path, questions=benchmark_questions)
+        load_selections(tmp_path, questions=questions("a", "b"))
 
 
 def test_rows_survive_parquet_whole(own_rows, tmp_path):
