@@ -14,7 +14,8 @@ from focus_eval.commands.audit import audit
 from focus_eval.commands.compare import compare_samplers
 from focus_eval.commands.demo import demo
 from focus_eval.commands.doctor import doctor
-from focus_eval.commands.exchange import evidence, export, import_, recall
+from focus_eval.commands.exchange import evidence, export, recall
+from focus_eval.commands.importing import import_
 from focus_eval.commands.lab import check, simulate
 from focus_eval.commands.lists import list_
 from focus_eval.commands.packing import pack

@@ -271,6 +271,12 @@ def clock_text(seconds: float) -> str:
 
 AnnotationsFile = Annotated[Path | None, typer.Option(help="The benchmark's annotation file.")]
 BenchmarkOption = Annotated[str, typer.Option(help="Name of the benchmark.")]
+AllowOutside = Annotated[bool, typer.Option(help="Leave out and count frames past the end, and rows of no question.")]
+AllowMissing = Annotated[bool, typer.Option(help="Leave out questions without frames.")]
+FormatOption = Annotated[
+    list[str],
+    typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the format, e.g. sampler=focus; repeatable."),
+]
 FormatsOption = Annotated[
     list[str], typer.Option(metavar="FORMAT", help="Format of each selection file, in order; repeatable.")
 ]

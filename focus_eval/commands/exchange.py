@@ -1,4 +1,4 @@
-"""`focus-eval import`, `export`, `recall` and `evidence`: selections and answers of others."""
+"""`focus-eval export`, `recall` and `evidence`: selections and answers of others."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ import typer
 
 from focus_eval.benchmarks.evidence import IN_VIEW_SECONDS, distances_text
 from focus_eval.commands.console import (
+    AllowMissing,
+    AllowOutside,
     AlsoOption,
     AnnotationsFile,
     BenchmarkOption,
+    FormatOption,
     FormatsOption,
     MinSecondsOption,
     print_folded,
     print_tables,
 )
-from focus_eval.core.errors import InvalidInput, printable
-from focus_eval.core.options import make, named_options, parse_assignments
-from focus_eval.core.resources import whole_text
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.options import parse_assignments
 
 if TYPE_CHECKING:
-    from focus_eval.benchmarks.registry import VideoRate
     from focus_eval.core.types import Question
     from focus_eval.imports.imported import ImportedSelection
     from focus_eval.report.recall import EvidenceCase
@@ -34,128 +35,6 @@ if TYPE_CHECKING:
 
 # Rate of the even and random frames of a video whose rate is not known: all of the rest is in seconds.
 NOMINAL_FPS = 30.0
-AllowOutside = Annotated[bool, typer.Option(help="Leave out and count frames past the end, and rows of no question.")]
-AllowMissing = Annotated[bool, typer.Option(help="Leave out questions without frames.")]
-FormatOption = Annotated[
-    list[str],
-    typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the format, e.g. sampler=focus; repeatable."),
-]
-
-
-def import_(
-    format: Annotated[
-        str, typer.Argument(help="Format of the file, or auto, lmms (logs) or relevance; see focus-eval list formats.")
-    ],
-    file: Annotated[Path, typer.Argument(help="Selection file, a run's folder, a folder of logs, or scores.json.")],
-    out: Annotated[Path, typer.Option(help="Parquet file, or run folder, to write.")],
-    frames: Annotated[Path | None, typer.Argument(help="relevance: frames.json, the frames of the scores.")] = None,
-    annotations: AnnotationsFile = None,
-    benchmark: Annotated[
-        str, typer.Option(help="Name of the benchmark. [default: longvideobench; of a log, its task's]")
-    ] = "",
-    rates: Annotated[
-        Path | None, typer.Option(help="CSV with the columns id, duration_s and fps; finds indices past the end.")
-    ] = None,
-    unit: Annotated[str | None, typer.Option(help="frames or seconds. [default: the format's own]")] = None,
-    option: FormatOption = [],  # noqa: B006
-    allow_missing: AllowMissing = False,
-    allow_outside: AllowOutside = False,
-    model: Annotated[str, typer.Option(help="Name of the model that gave the answers.")] = "",
-    name: Annotated[str, typer.Option(help="Name of the selection in the rows. [default: the file's]")] = "",
-    frames_field: Annotated[str, typer.Option(help="lmms: field with the frames that were fed; never guessed.")] = "",
-) -> None:
-    """Convert selections, relevance or logs of others.
-
-    Writes Parquet (frames only), or a run folder for `focus-eval report` (with the answers). The frames are checked
-    against the benchmark's questions first. A log needs no benchmark.
-    """
-    kind, options = named_options(format, parse_assignments(option))
-    if kind == "lmms":
-        log_options = {"frames_field": frames_field, "unit": unit or "frames", "model": model, "name": name}
-        _import_logs(file, out, {**log_options, **options}, benchmark=benchmark, annotations=annotations, rates=rates)
-        return
-    benchmark = benchmark or "longvideobench"
-    if kind == "relevance":
-        from focus_eval.commands.relevance import import_relevance
-
-        import_relevance(
-            file, frames, out, options, benchmark=benchmark, annotations=annotations, rates=rates, name=name
-        )
-        return
-    questions, left_out = read_questions(benchmark, annotations), list[str]() if allow_outside else None
-    reading_options = {
-        "format": kind,
-        "unit": unit,
-        "allow_missing": allow_missing,
-        "options": options,
-        "left_out": left_out,
-    }
-    _import_selections(file, out, reading_options, questions=questions, rates=rates, name=name, model=model)
-
-
-def _import_selections(
-    file: Path,
-    out: Path,
-    reading_options: Mapping[str, Any],
-    *,
-    questions: Sequence[Question] | None,
-    rates: Path | None,
-    name: str,
-    model: str,
-) -> None:
-    from focus_eval.benchmarks.registry import read_rates
-    from focus_eval.imports.imported import selections_hash
-    from focus_eval.imports.loading import load_selections
-    from focus_eval.imports.rows import write_parquet
-    from focus_eval.imports.run_folder import write_run
-    from focus_eval.imports.selection_rows import rows_of_selections
-
-    rate_of = read_rates(rates) if rates is not None else None
-    fps = {key: float(rate.fps) for key, rate in rate_of.items()} if rate_of is not None else None
-    selections = load_selections(file, questions=questions, fps=fps, **reading_options)
-    for line in reading_options["left_out"] or ():
-        print_folded(line)
-    if all(selection.sampler == "aks" for selection in selections.values()):
-        print_folded(_aks_line(selections, rate_of))
-    if out.suffix == ".parquet":
-        write_parquet(selections, out)
-        max_frames = max(selection.n_keyframes for selection in selections.values())
-        typer.echo(
-            f"{out}: {len(selections)} selections of at most {max_frames} frames, id {selections_hash(selections)}"
-        )
-        return
-    if questions is None:
-        raise InvalidInput(f"{out}: a run's folder needs --annotations; a .parquet file does not")
-    name, model = whole_text(name or file.stem), whole_text(model)
-    rows = rows_of_selections(selections, questions, rate_of or {}, name=name, model=model)
-    typer.echo("\n".join(printable(str(path)) for path in write_run(out, *rows)))
-
-
-def _aks_line(selections: Mapping[str, ImportedSelection], rate_of: Mapping[str, VideoRate] | None) -> str:
-    """Say how a file of AKS selections was made."""
-    from focus_eval.imports.aks_settings import infer_settings
-
-    if rate_of is None or any(selection.keyframes is None for selection in selections.values()):
-        return "How AKS split the videos is not known without frame numbers and --rates."
-    frames = (
-        (item.keyframes or (), rate_of[key].n_frames, float(rate_of[key].fps)) for key, item in selections.items()
-    )
-    return f"AKS: {infer_settings(frames) or 'too few frames a question to infer how the videos were split'}"
-
-
-def _import_logs(file: Path, out: Path, values: Mapping[str, Any], **sources: Any) -> None:
-    from focus_eval.commands.logs import import_logs
-    from focus_eval.imports.log_import import LogOptions
-
-    n_logs = import_logs(file, out, options=make("import lmms", LogOptions, values), **sources)
-    typer.echo(f"{out}: {n_logs} {'log' if n_logs == 1 else 'logs'}, a run for report, compare and evidence")
-
-
-def read_questions(benchmark: str, annotations: Path | None) -> Sequence[Question] | None:
-    """Return the questions of an annotation file, None if none was given."""
-    from focus_eval.benchmarks.registry import read_annotations
-
-    return read_annotations(benchmark, annotations) if annotations is not None else None
 
 
 def export(
@@ -172,11 +51,12 @@ def export(
 
     Both are the same list of frames in the order of the annotation's rows; pulls and arms stay in the rows.
     """
+    from focus_eval.benchmarks.registry import read_annotations
     from focus_eval.imports.loading import load_selections, write_selections
 
-    questions = read_questions(benchmark, annotations)
-    if questions is None:
+    if annotations is None:
         raise InvalidInput("these formats list selections in the order of the annotations; give --annotations")
+    questions = read_annotations(benchmark, annotations)
     selections = load_selections(source, questions=questions, options=parse_assignments(option))
     for path in write_selections(selections, out, format=format, questions=questions):
         typer.echo(str(path))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focus_eval.commands.console import (
+    AllowMissing,
+    AllowOutside,
     AlsoOption,
     BenchmarkOption,
     FormatsOption,
@@ -16,7 +18,7 @@ from focus_eval.commands.console import (
     print_folded,
     print_tables,
 )
-from focus_eval.commands.exchange import AllowMissing, AllowOutside, selection_files
+from focus_eval.commands.exchange import selection_files
 from focus_eval.core.options import parse_assignments
 
 if TYPE_CHECKING:

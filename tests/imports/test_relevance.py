@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from focus_eval.benchmarks.registry import VideoRate, exact_rate, read_annotations, read_rates
 from focus_eval.cli import app
-from focus_eval.commands.relevance import published_check
+from focus_eval.commands.importing import published_check
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
 from focus_eval.encoders.recorded import RecordedScorer
