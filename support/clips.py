@@ -52,12 +52,20 @@ def write_clip(
     height: int = 64,
     ticks: list[int] | None = None,
     first: int = 0,
+    noise: int = 0,
     **encoding: Any,
 ) -> Path:
-    """Write a numbered, moving clip; `encoding` goes to `ClipWriter`."""
+    """Write a numbered, moving clip; `encoding` goes to `ClipWriter`.
+
+    Args:
+        noise: most grey levels that are added to or taken from each value.
+    """
     encoding.setdefault("gop", 20)
+    rng = np.random.default_rng(_SEED)
     with ClipWriter(path, width=width, height=height, **encoding) as writer:
         for number, pixels in enumerate(numbered_texture(n_frames, width=width, height=height, first=first)):
+            if noise:
+                pixels = (pixels + rng.integers(-noise, noise + 1, pixels.shape)).clip(0, 255).astype(np.uint8)
             writer.write(pixels, ticks=ticks[number] if ticks else None)
     return path
 

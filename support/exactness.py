@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,11 @@ class Outcome:
     seconds: float
 
 
-def sequential_frames(path: Path) -> Iterator[Pixels]:
+def sequential_frames(path: Path, *, flags: Sequence[str] = ()) -> Iterator[Pixels]:
     """Yield RGB frames of a plain decode with one thread, turned as PyAV says, in the size of the first.
+
+    Args:
+        flags: what the decoder is to refuse, as FFmpeg's `err_detect` names it.
 
     Raises:
         VideoError: no video stream.
@@ -44,6 +47,9 @@ def sequential_frames(path: Path) -> Iterator[Pixels]:
         stream = container.streams.best("video")
         if stream is None or stream.codec_context is None:
             raise VideoError(f"{path}: no video stream")
+        # Several threads would hide some damage and find some that one does not notice.
+        stream.codec_context.thread_type, stream.codec_context.thread_count = "NONE", 1
+        stream.codec_context.options = {"err_detect": "+".join(flags)} if flags else {}
         for frame in _decoded(container, stream):
             size = size or (frame.width, frame.height)
             yield np.rot90(_pixels(frame, *size), frame.rotation // 90)

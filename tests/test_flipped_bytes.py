@@ -72,6 +72,21 @@ def test_no_flipped_byte_of_run_json_is_silent(finished_run):
     assert silent_changes(file, read, seed=2) == []
 
 
+@pytest.mark.parametrize("name", ["run.json", "spec.json"])
+def test_every_flipped_bit_of_a_description_stops_the_run_from_loading(finished_run, name):
+    run = finished_run[1]
+    file = next(path for path in (run / name, *run.glob(f"selections/*/{name}")) if path.exists())
+    content, rng = file.read_bytes(), random.Random(4)
+    try:
+        for _ in range(60):
+            at = rng.randrange(len(content))
+            file.write_bytes(content[:at] + bytes([content[at] ^ 1 << rng.randrange(8)]) + content[at + 1 :])
+            with pytest.raises(DamagedFile, match=name):
+                load_run(run)
+    finally:
+        file.write_bytes(content)
+
+
 def test_a_file_of_an_earlier_version_without_digest_is_read(finished_run, tmp_path):
     (tmp_path / "run.json").write_text('{"name": "old", "matrix": {}}')
     assert read_sealed_json(tmp_path / "run.json") == {"name": "old", "matrix": {}}
@@ -151,9 +166,8 @@ def test_a_damaged_file_is_an_error_in_a_report_and_asked_again_in_a_run(finishe
     file = run / name if name == "run.json" else sorted(run.glob(f"selections/*/{name}"))[0]
     content = file.read_bytes()
     file.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
-    if name != "spec.json":  # nothing of it is shown
-        with pytest.raises(DamagedFile, match=rf"{name}.*run the matrix again"):
-            list(load_run(run).selections)
+    with pytest.raises(DamagedFile, match=rf"{name}.*run the matrix again"):
+        list(load_run(run).selections)
     complete_run(matrix, out=run)
     assert f"{file.resolve()}: damaged, kept as {name}.damaged" in capsys.readouterr().err.replace(
         str(file), str(file.resolve())

@@ -100,8 +100,6 @@ def _print_plan(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
     for name, (n_requested, n_questions) in plan.questions.items():
         part = "" if n_requested == n_questions else f" of {n_questions}"
         print_folded(f"{name}: {n_requested}{part} questions")
-    for line in _verification_lines(plan):
-        print_folded(line)
     print_table(_selection_table(plan))
     # A fact of the video, so the same for every selection of a benchmark.
     for name, selection in {item.spec.benchmark.name: item for item in plan.selections if item.unknown}.items():
@@ -147,16 +145,6 @@ def _print_power(plan: Plan, discordance: Discordance) -> None:
             f"{more_videos_text(smallest_difference, len(counts))}. Answers of two samplers differ on "
             f"{100 * discordance.share:.0f} % of the questions ({discordance.source})"
         )
-
-
-def _verification_lines(plan: Plan) -> list[str]:
-    """Return a line on the verified videos of each benchmark whose videos are here."""
-    from focus_eval.video.manifest_writer import video_files
-    from focus_eval.video.verdicts import count_verified
-
-    folders = {item.name: Path(item.videos) for item in plan.matrix.benchmarks if item.videos}
-    files_by_benchmark = {name: list(video_files(folder)) for name, folder in folders.items() if folder.is_dir()}
-    return [f"{name}: {count_verified(files)}" for name, files in files_by_benchmark.items() if files]
 
 
 def _warning_lines(plan: Plan) -> list[str]:

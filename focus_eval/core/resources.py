@@ -17,6 +17,8 @@ from focus_eval.core.errors import InvalidInput
 
 # A few lines of YAML aliases can stand for billions of values; no file of ours comes near this many.
 MOST_YAML_VALUES = 1_000_000
+# Our longest file has 20 thousand. A megabyte takes a second to parse, a key of ten megabytes took a minute.
+MOST_YAML_CHARACTERS = 1_000_000
 HALF_ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
 _GZIP = b"\x1f\x8b"
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -156,12 +158,16 @@ def yaml_node(path: Path, loader: type[Any] | None = None) -> Any:
     """Return the root node of a YAML file.
 
     Raises:
-        InvalidInput: a file that cannot be read, broken YAML (with its line), nested too deeply, aliases that contain
-            themselves or expand to more than `MOST_YAML_VALUES` values.
+        InvalidInput: a file that cannot be read or is longer than `MOST_YAML_CHARACTERS`, broken YAML (with its line),
+            nested too deeply, aliases that contain themselves or expand to more than `MOST_YAML_VALUES` values.
     """
     import yaml
 
     text = read_text(path)
+    if len(text) > MOST_YAML_CHARACTERS:
+        raise InvalidInput(
+            f"{path}: {len(text):,} characters; no YAML file here needs more than {MOST_YAML_CHARACTERS:,}"
+        )
     with _name_line_in_errors(path):
         node = yaml.compose(text, Loader=loader or yaml_loader())
     if _count_values(node, path) > MOST_YAML_VALUES:

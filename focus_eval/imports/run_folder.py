@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from focus_eval.core.errors import InvalidInput, printable
-from focus_eval.core.resources import whole_text
-from focus_eval.rows.records import AnswerRow, SelectionRow, replace_file, write_rows, write_text
+from focus_eval.rows.records import AnswerRow, SelectionRow, replace_file, write_rows
 from focus_eval.rows.sealed import write_sealed_json
 from focus_eval.rows.store import part_writer
 
@@ -54,7 +52,8 @@ def write_parts(
         for selection, answer in rows:
             put_selection(selection)
             put_answer(answer)
-    write_text(places[1] / "cell.json", whole_text(json.dumps(cell, indent=1, ensure_ascii=False)) + "\n")
+    with replace_file(places[1] / "cell.json") as unfinished:
+        write_sealed_json(unfinished, dict(cell))
     name_run(folder)
     return [place / "rows.parquet" for place in places]
 

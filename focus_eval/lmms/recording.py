@@ -294,7 +294,7 @@ class FolderRecorder(Recorder):
         document = {"identity": self._cell_identity(parts), "git": git_revision(), "versions": versions()}
         # Whole or not at all, so that a kill leaves no half of it.
         with replace_file(file) as part:
-            part.write_text(json.dumps(document, indent=1, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+            write_sealed_json(part, json.loads(json.dumps(document, default=str)))
 
 
 @dataclass

@@ -147,6 +147,15 @@ def video_problems(questions: QuestionSet, *, answered: bool) -> list[Missing]:
     return missing
 
 
+def _verification_note(questions: QuestionSet) -> list[str]:
+    """Return a line that counts the verified videos among those that are here; [] if none is."""
+    from focus_eval.video.verdicts import count_verified
+
+    config = questions.config
+    files = [path for video in questions.by_video if config.videos and (path := questions.video_path(video)).is_file()]
+    return [f"{config.name}: {count_verified(files)}"] if files else []
+
+
 def _available_note(questions: QuestionSet) -> list[str]:
     n_requested, n_questions = len(questions.questions), len(questions.all_ids)
     remark = "every figure of this run is partial" if n_requested < n_questions else "all of them"
@@ -459,6 +468,7 @@ def check_all(
             if questions.questions:
                 sets[f"{matrix.name}/{benchmark.name}"] = questions
             missing += video_problems(questions, answered=bool(matrix.models))
+            notes += _verification_note(questions)
             notes += _available_note(questions) if matrix.available_only else []
             # Only models ask the task's documents; samplers do with the annotations.
             missing += documents_problems(questions) if matrix.models and benchmark.annotations else []

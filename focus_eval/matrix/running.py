@@ -205,7 +205,7 @@ def _check_answers(run: RunFolder, all_cells: Sequence[AnswerSpec], sets: dict[s
 
 
 def _check_errors(run: RunFolder, matrix: MatrixConfig, sets: dict[str, QuestionSet]) -> None:
-    """Raise RunError if errors exceed `max_error_share` of the answers (without models, of the selections)."""
+    """Raise RunError if errors exceed `max_error_share` of the answers (without models, selections), or all fail."""
     ids_by_benchmark = _ids_by_benchmark(sets)
     n_rows, errors = 0, list[str]()
     for part in cells(matrix) if matrix.models else selection_specs(matrix):
@@ -216,8 +216,9 @@ def _check_errors(run: RunFolder, matrix: MatrixConfig, sets: dict[str, Question
         n_rows += len(error_by_question)
         errors += [error for error in error_by_question.values() if error is not None]
     # Over all cells: one cell with few questions would pass the share by a single error.
-    if len(errors) > matrix.max_error_share * n_rows:
+    # A share of 1 lets rows fail, but not all of them: a service that refuses each question has answered nothing.
+    if errors and len(errors) > min(matrix.max_error_share * n_rows, n_rows - 1):
         raise RunError(
-            f"{len(errors)} of {n_rows} rows record an error, more than max_error_share = "
-            f"{matrix.max_error_share:.0%}; the first: {errors[0]} (fix it, then run again with --retry-errors)"
+            f"{len(errors)} of {n_rows} rows record an error, max_error_share = {matrix.max_error_share:.0%}; "
+            f"the first: {errors[0]} (fix it, then run again with --retry-errors)"
         )

@@ -571,6 +571,9 @@ def _stored_run(path: Path) -> Run:
     if not selections and not answers:
         raise InvalidInput(f"{path}: no rows under selections/ or answers/; {_row_folders_hint(path)}")
     name = str(provenance.get("name") or path.resolve().name)
+    for description in (path / "spec.json", *sorted((path / "selections").glob("*/spec.json"))):
+        if description.is_file():
+            read_sealed_json(description)  # nothing of it is shown, but a folder with damage is named
     identities, logs = _cell_documents(path)
     return Run(name, selections, answers, provenance, made_with=identities, prompts=_prompts(path), logs=logs)
 

@@ -26,8 +26,8 @@ _MAX_TAIL_BYTES = 256
 _HEAD = 4096
 _MPEG = ("mpeg1video", "mpeg2video", "mpeg4")
 _WITH_START_CODES = ("h264", "hevc", *_MPEG)
-_AV1 = ("av1", "libdav1d", "libaom-av1")
-_WITH_FEW_ZEROS = ("vp8", "libvpx", "vp9", "libvpx-vp9", *_AV1)
+AV1 = ("av1", "libdav1d", "libaom-av1")
+_WITH_FEW_ZEROS = ("vp8", "libvpx", "vp9", "libvpx-vp9", *AV1)
 _LONG_BLANK = bytes(64)  # the longest seen was 18, in a VP8 frame of one colour
 _MPEG4_PICTURE, _MPEG4_B = 0xB6, 2
 _MPEG2_PICTURE, _MPEG2_B = 0x00, 3
@@ -185,7 +185,7 @@ def form_test(codec: str, extradata: bytes | None) -> Callable[[Any], bool]:
     if codec in ("h264", "hevc", "mpeg4"):
         return lambda packet: packet.size < _HEAD_BYTES or _STARTS.match(memoryview(packet)[:_HEAD_BYTES]) is not None
     test = {"vp8": _is_vp8, "libvpx": _is_vp8, "vp9": _is_vp9, "libvpx-vp9": _is_vp9}.get(codec)
-    test = _is_av1 if codec in _AV1 else test
+    test = _is_av1 if codec in AV1 else test
     return (lambda packet: test(memoryview(packet))) if test is not None else lambda packet: True
 
 

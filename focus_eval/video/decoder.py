@@ -18,7 +18,7 @@ from av.video.frame import PictureType
 from numpy.typing import NDArray
 
 from focus_eval.core.errors import VideoError
-from focus_eval.video.bitstream import blank_test, form_test, reference_test
+from focus_eval.video.bitstream import AV1, blank_test, form_test, reference_test
 from focus_eval.video.ffmpeg_log import errors_logged
 from focus_eval.video.frame_index import FrameIndex, packets_of
 from focus_eval.video.manifest import FileState, file_state
@@ -169,6 +169,7 @@ class Decoder:
         self._is_reference = reference_test(context.name, context.extradata)
         self._is_blanked = blank_test(context.name, context.extradata)
         self._is_formed = form_test(context.name, context.extradata)
+        self._shows_damage_late = context.name in AV1
         self.has_seen_damage = False
 
     def close(self) -> None:
@@ -243,7 +244,8 @@ class Decoder:
     ) -> Iterator[Step]:
         """Decode packets `first_packet` to `last_packet` (inclusive) and yield one `Step` each.
 
-        A step without frames follows for the next packet, only to set `is_formed`, then one that drains.
+        A step without frames follows for the next packet, only to tell `is_formed`, then one that drains. Of AV1 the
+        next packet of the group is decoded, too: a damaged header may show only there, as a packet that is refused.
 
         Args:
             wanted_packets: positions of packets whose frames must come out; unreferenced other pictures may be dropped.
@@ -254,7 +256,9 @@ class Decoder:
         context, is_reference = self.stream.codec_context, self._is_reference
         for position, packet in self._packets_from(index, first_packet):
             is_formed = self._is_formed(packet)
+            shows_damage_late = self._shows_damage_late and not index.packets.is_sync[position]
             if position > last_packet:
+                is_formed = is_formed and not (shows_damage_late and self._decode(packet).is_refused)
                 yield Step(position, False, (), is_refused=False, is_formed=is_formed)
                 break
             is_needed = True
@@ -263,6 +267,7 @@ class Decoder:
                 context.skip_frame = "DEFAULT" if position in wanted_packets else "NONREF"
             is_blanked = is_needed and self._is_blanked is not None and self._is_blanked(packet, index.packets.padding)
             decoded = self._decode(packet)
+            is_formed = is_formed and not (shows_damage_late and decoded.is_refused)
             yield Step(position, is_needed, decoded.frames, decoded.is_refused, is_blanked, is_formed)
         decoded = self._decode(None)
         yield Step(None, False, decoded.frames, decoded.is_refused)

@@ -54,6 +54,24 @@ class Packets:
         """True if any packet is shown before one that precedes it in the file."""
         return bool((np.diff(self.ticks) < 0).any())
 
+    @property
+    def times_agree(self) -> bool:
+        """True if the presentation times in order are the decoding times, later by a constant or by some frames.
+
+        Writers derive one from the other; a damaged table of times shows as two that do not fit. Times of Matroska and
+        of streams are rounded, to a tick.
+        """
+        shown, decoded = np.sort(self.ticks), self.decode_ticks
+        has_constant_delay = bool(np.ptp(shown - decoded) == 0)
+        return has_constant_delay or any(
+            np.abs(shown[: shown.size - n_frames] - decoded[n_frames:]).max(initial=0) <= 1
+            for n_frames in range(_MAX_REORDERED_FRAMES + 1)
+        )
+
+
+# H.264 and HEVC keep at most so many pictures.
+_MAX_REORDERED_FRAMES = 16
+
 
 def demux_packets(path: Path, container: Any, stream: Any) -> Packets:
     """Read all packets of `stream` without decoding any; memory: 33 bytes a packet.

@@ -84,6 +84,12 @@ class Orientation:
         return np.ascontiguousarray(pixels)
 
 
+# Containers whose structure shows missing packets. Of others, every frame is decoded when the file is opened.
+_TRUSTED_FORMATS = frozenset({"mov", "matroska", "avi", "mpegts"})
+_UNTRUSTED = (
+    "its container ({}) says little of missing pictures, so all were decoded once to verify it; "
+    "ffmpeg -i '{}' -c copy '{}.mkv' puts them into one that opens at once"
+)
 # Frames decoded to see whether the timestamps say the order, where the packets leave that open.
 _N_HEAD = 32
 # An MPEG-4 picture that says only that it is not coded.
@@ -146,8 +152,10 @@ def scan_file(path: Path) -> Scan:
         index = _trusted_index(decoder, packets, first)
         if index is not None and is_doubtful and not _begins_as(decoder, index):
             raise VideoError(f"{path}: some of its first frames cannot be decoded; download it again")
-        # A damaged packet may stand for several pictures where they are found by their start codes.
-        counts_pictures = index is None or decoder.container.format.name == "mpeg"
+        is_trusted = bool(_TRUSTED_FORMATS.intersection(decoder.container.format.name.split(",")))
+        if not is_trusted:
+            findings.notes.append(_UNTRUSTED.format(decoder.container.format.name, path.name, path.stem))
+        counts_pictures = index is None or not is_trusted
         if counts_pictures and (packets.is_corrupt.any() or decoder.holds_blanks(packets.padding)):
             raise VideoError(f"{path}: a packet of it is incomplete: cut off or damaged; download it again")
         n_packets = index.frame_packet.size if index else None
@@ -173,13 +181,23 @@ def scan_file(path: Path) -> Scan:
 
 
 def _trusted_index(decoder: Decoder, packets: Packets, first: Any) -> FrameIndex | None:
-    """Return the index if the packets' times are presentation times, None if frames must be counted."""
+    """Return the index where the packets' times are presentation times, None where frames must be counted.
+
+    Raises:
+        VideoError: a plain decode gives frames of the packets in another order than their times.
+    """
     if first.pts is None:
         return None
     # A palette comes with the first packet only, or with the one that changes it: lost by every seek.
     if _may_repeat(decoder, packets) or first.format.name == "pal8":
         return None
     index = FrameIndex.build(packets, first_ticks=first.pts)
+    if index is not None and packets.are_reordered and not packets.times_agree:
+        if not _begins_as(decoder, index, n_frames=index.frame_ticks.size + 1):
+            raise VideoError(
+                f"{decoder.path}: the times of its frames contradict their order: damaged; download it again"
+            )
+        return index
     if index is None or not decoder.stream.codec_context.has_b_frames:
         return index
     if decoder.container.format.name == "avi":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import yaml
 
@@ -44,6 +46,14 @@ def test_every_shipped_matrix_loads_and_has_cells_or_selections(path):
     specs = selection_specs(matrix)
     assert specs
     assert len(cells(matrix)) >= len(matrix.models)
+
+
+def test_a_yaml_file_with_a_key_of_megabytes_is_refused_before_it_is_parsed(tmp_path):
+    path = written(tmp_path, f"? {'k' * 10_000_000}\n: 1\n")
+    start = time.perf_counter()
+    with pytest.raises(InvalidInput, match="10,000,007 characters; a YAML file may have"):
+        load_matrix(path)
+    assert time.perf_counter() - start < 5
 
 
 def test_every_table_of_the_protocol_has_a_matrix():

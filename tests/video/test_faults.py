@@ -24,6 +24,8 @@ from support.faults import (
     damaged,
     fault_clips,
     frame_prints,
+    judge_here,
+    plain_decode,
     read_apart,
     read_here,
 )
@@ -115,6 +117,47 @@ def test_a_file_of_which_the_first_group_loses_a_frame_is_refused(tmp_path):
     path.write_bytes(data)
     with pytest.raises(VideoError, match="some of its first frames cannot be decoded"):
         open_video(path)
+
+
+def test_a_file_of_another_container_is_decoded_once_when_it_is_opened_and_says_so(tmp_path):
+    path = write_clip(tmp_path / "clip.flv", n_frames=40, options={"x264-params": "bframes=0:scenecut=0"})
+    with open_video(path) as video:
+        (note,) = video.notes
+    assert "ffmpeg -i 'clip.flv' -c copy 'clip.mkv'" in note
+    (place, size), data = _samples(path)[25], bytearray(path.read_bytes())
+    data[place + size // 2 : place + size // 2 + 60] = np.random.default_rng(0).bytes(60)
+    path.write_bytes(data)
+    with pytest.raises(VideoError, match="damaged after frame 24: later frames have no order"):
+        open_video(path)
+
+
+def test_damaged_times_that_change_the_order_of_frames_are_refused(tmp_path):
+    """Pictures that nobody refers to are skipped on the way, so that reading alone does not see the order."""
+    options = {"x264-params": "bframes=3:b-adapt=0:scenecut=0"}
+    path = write_clip(tmp_path / "clip.mp4", n_frames=60, gop=20, options=options)
+    prints, whole = frame_prints(path), path.read_bytes()
+    table, n_refused = whole.index(b"ctts") + 12, 0
+    n_entries = int.from_bytes(whole[table - 4 : table], "big")
+    for at in range(table, table + 8 * n_entries, 36):  # counts, and offsets in ticks
+        path.write_bytes(whole[:at] + b"\0\0\7\0" + whole[at + 4 :])
+        reading = judge_here(path, prints)
+        assert reading.kind in ("right", "refused", "refused falsely"), (at, reading)
+        n_refused += "contradict their order" in reading.detail
+    assert n_refused
+
+
+def test_damage_in_a_header_of_av1_that_shows_in_the_next_packet_is_refused(tmp_path):
+    path = write_clip(tmp_path / "clip.mp4", n_frames=24, gop=24, codec="libsvtav1",
+                      options={"preset": "12", "svtav1-params": "lp=1"})  # fmt: skip
+    prints, whole = frame_prints(path), path.read_bytes()
+    (place, _), n_refused = _samples(path)[0], 0
+    for at in range(place + 10, place + 60):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x20]) + whole[at + 1 :])
+        plain_prints, sign = plain_decode(path)
+        if sign and len(plain_prints) == 1 != prints[:1].count(plain_prints[0]):
+            assert not _is_given(open_video(path), 0)
+            n_refused += 1
+    assert n_refused
 
 
 @pytest.mark.parametrize("codec", ["ffv1", "wmv2", "msmpeg4", "mpeg4"])
