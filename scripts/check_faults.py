@@ -59,10 +59,10 @@ def main() -> None:
                     if reading.kind not in ("right", "refused"):
                         print(f"{path.name}: {reading.kind}: {reading.detail}", flush=True)
                     path.unlink()
+            if options.csv:  # after each clip: a run that is stopped keeps what it has
+                with options.csv.open("w", newline="", encoding="utf-8") as file:
+                    csv.writer(file, lineterminator="\n").writerows(counts_by_clip(counts))
     print_tables(counts)
-    if options.csv:
-        with options.csv.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows(counts_by_clip(counts))
     print(f"\n{sum(counts.values())} files, peak memory {peak:.0f} MiB, {time.perf_counter() - start:.0f} s")
 
 
