@@ -134,7 +134,8 @@ def clips():
 
 
 CODECS = {"H.264": "h264", "HEVC": "hevc", "VP8": "vp8", "VP9": "vp9", "AV1": "av1", "MPEG-4": "mpeg4",
-          "MPEG-2": "mpeg2", "MJPEG": "mjpeg", "ProRes": "prores", "FFV1": "ffv1", "WMV 2": "wmv2"}  # fmt: skip
+          "MPEG-2": "mpeg2", "MJPEG": "mjpeg", "ProRes": "prores", "FFV1": "ffv1", "WMV 2": "wmv2",
+          "GIF": "gif"}  # fmt: skip
 
 
 def faults():
