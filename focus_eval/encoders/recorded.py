@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,8 +26,7 @@ class RecordedScorer(Encoder):
     Args:
         trace: relevance in [0, 1] of frames 0, 1, ... `(n_frames,)`, for any video and query; NaN: not recorded.
         path: a file instead, by its ending:
-            `.npy` a trace; `.npz` with `relevance` `(n,)` and, unless it is a trace, `frames` `(n,)`;
-            `.parquet` with the columns video, query, frame, relevance;
+            `.npy` a trace;
             `.jsonl` with objects that hold video, query, pulled_frames and pulled_relevance, such as the
             selection rows of a run (a torn last line, left by a kill, is skipped).
             A video is matched by its file name, with or without the ending.
@@ -99,38 +97,20 @@ def _trace_row(trace: Any) -> _Row:
 
 
 def _read(path: Path) -> list[_Row]:
-    readers = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet, ".jsonl": _read_json_lines}
+    readers = {".npy": _read_npy, ".jsonl": _read_json_lines}
     if path.suffix not in readers:
         raise InvalidInput(f"{path}: relevance is read from {', '.join(readers)} files")
     try:
         return list(readers[path.suffix](path))
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from error
-    except (OSError, ValueError, TypeError, KeyError, MemoryError, OverflowError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, TypeError, KeyError, MemoryError, OverflowError) as error:
         text = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InvalidInput(f"{path}: no recorded relevance can be read ({text})") from error
 
 
 def _read_npy(path: Path) -> Iterable[_Row]:
     yield _trace_row(np.load(path, allow_pickle=False))
-
-
-def _read_npz(path: Path) -> Iterable[_Row]:
-    with np.load(path, allow_pickle=False) as arrays:
-        if "frames" in arrays:
-            yield _WILDCARD, _WILDCARD, arrays["frames"], arrays["relevance"].astype(np.float64)
-        else:
-            yield _trace_row(arrays["relevance"])
-
-
-def _read_parquet(path: Path) -> Iterable[_Row]:
-    import pandas
-
-    table = pandas.read_parquet(path, columns=["video", "query", "frame", "relevance"])
-    if table[["video", "query"]].isna().any(axis=None):
-        raise InvalidInput("a row has no video or no query")
-    for (video, query), rows in table.groupby(["video", "query"], sort=False):
-        yield str(video), str(query), rows["frame"].to_numpy(), rows["relevance"].to_numpy(dtype=np.float64)
 
 
 def _read_json_lines(path: Path) -> Iterable[_Row]:
