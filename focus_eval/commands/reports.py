@@ -64,7 +64,7 @@ def report(
     """Write a run's tables, figures and page.
 
     Prints the first tables; writes report.md, report.tex, report.csv, report.html and figures/ beside the rows, and for
-    a paper methods.md (versions, settings, deviations) and references.bib. Of a folder of runs it writes index.html, a
+    a paper methods.md (versions, settings) and references.bib. Of a folder of runs it writes index.html, a
     table of them all that links to their pages.
     """
     if folders := run_folders(folder):
