@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from dataclasses import asdict
 from pathlib import Path
 
@@ -115,20 +114,15 @@ def test_exactly_one_source_is_needed(tmp_path):
     with pytest.raises(InvalidInput, match="exactly one of the two"):
         RecordedScorer()
     with pytest.raises(InvalidInput, match="exactly one of the two"):
-        RecordedScorer([0.5], path=tmp_path / "x.npz")
+        RecordedScorer([0.5], path=tmp_path / "x.npy")
 
 
 @pytest.mark.parametrize("shape", ["(1000000000000000,)", "(9999999999999999999999,)"])
-@pytest.mark.parametrize("suffix", ["npy", "npz"])
-def test_an_array_that_states_a_huge_shape_is_one_line(shape, suffix, tmp_path):
+def test_an_array_that_states_a_huge_shape_is_one_line(shape, tmp_path):
     header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
     content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
-    path = tmp_path / f"trace.{suffix}"
-    if suffix == "npy":
-        path.write_bytes(content)
-    else:
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("relevance.npy", content)
+    path = tmp_path / "trace.npy"
+    path.write_bytes(content)
     with pytest.raises(InvalidInput, match=r"trace.*no recorded relevance can be read") as caught:
         RecordedScorer(path=path)
     assert "\n" not in str(caught.value)
