@@ -14,17 +14,20 @@ import io
 import json
 import logging
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from focus_eval.core.errors import InvalidInput, SelectionMismatch, VideoError
+from focus_eval.core.errors import InvalidInput, SelectionMismatch, VideoError, printable
+from focus_eval.core.options import named_options
 from focus_eval.core.resources import whole_text
 from focus_eval.core.types import (
     Question,
@@ -66,12 +69,15 @@ if TYPE_CHECKING:
 # One file, one folder of pictures, or the pictures themselves.
 Video: TypeAlias = "str | Path | Pixels"
 
-DEFAULT_SAMPLER = "even_cover"
+DEFAULT_SAMPLER, SUMMARY_SAMPLER = "even_cover", "uniform"
+NO_QUERY = "(no query)"
 # One frame a second of ten minutes: some ten seconds of decoding and scoring on two cores with the small encoder.
 DEFAULT_PULLS = 600
 BUDGET_OPTIONS = ("pulls", "every_seconds", "budget_of", "share")
 # A contact sheet of more keyframes cannot be read.
 MOST_SHOWN = 512
+_URL = re.compile(r"[A-Za-z]{2,}:/")  # a Path has one slash left of two
+_EXIF_DESCRIPTION = 0x010E
 # Queries of one video that are served at once; each waits in a thread of its own.
 QUERIES_AT_ONCE = 64
 
@@ -80,9 +86,17 @@ MAX_QUERY_CHARACTERS = 100_000
 log = logging.getLogger("focus_eval")
 
 
+class Keyframe(NamedTuple):
+    """One keyframe: index, presentation time in seconds, and relevance (NaN without scored frames)."""
+
+    frame: int
+    seconds: float
+    relevance: float
+
+
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class VideoSelection(Selection):
-    """The keyframes of one video for one query: a `Selection` that can open its video.
+    """The keyframes of one video for one query: a `Selection` that can open its video, and a sequence of `Keyframe`.
 
     Args:
         row: the record of the selection, as a run would write it.
@@ -95,6 +109,15 @@ class VideoSelection(Selection):
     sampler_version: int
     reopen: Callable[[], VideoReader]
     warning: str = ""
+
+    def __len__(self) -> int:
+        return len(self.keyframes)
+
+    def __iter__(self) -> Iterator[Keyframe]:
+        return map(Keyframe, self.keyframes, self.times, self.relevance.tolist())
+
+    def __getitem__(self, at: int) -> Keyframe:
+        return [*self][at]
 
     @property
     def path(self) -> Path:
@@ -125,12 +148,27 @@ class VideoSelection(Selection):
 
     def save_sheet(self, path: str | Path) -> Path:
         """Write the contact sheet, keyframes over the relevance of all scored frames, to a .png, .pdf or .svg file."""
-        file = usable_path(path, "a sheet")
-        if file.suffix not in ("", ".png", ".pdf", ".svg") or file.is_dir():
-            raise InvalidInput(f"{file}: a contact sheet is written to a .png, .pdf or .svg file")
+        file = checked_sheet(path)
         with replace_file(file) as part:
             self.sheet.savefig(part, dpi=150, format=file.suffix.lstrip(".") or "png")
         return file
+
+    def save_frames(self, folder: str | Path, *, suffix: str = ".jpg") -> list[Path]:
+        """Write the keyframes at full size as pictures; names and EXIF have time and frame. Return the paths.
+
+        Args:
+            folder: made if needed. Either all pictures are written or none.
+            suffix: .jpg (quality 95) or .png.
+        """
+        target = usable_path(folder, "a folder of frames")
+        target.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=target, prefix=".part") as part:
+            for (frame, seconds, _), image in zip(self, self.images(), strict=True):
+                clock = f"{int(seconds) // 3600}h{int(seconds) // 60 % 60:02d}m{seconds % 60:06.3f}s"
+                exif = image.getexif()
+                exif[_EXIF_DESCRIPTION] = printable(f"{self.path.name}, {seconds:.3f} s, frame {frame}: {self.query}")
+                image.save(Path(part) / f"{self.path.stem}_{clock}_{frame}{suffix}", exif=exif, quality=95)
+            return [path.replace(target / path.name) for path in sorted(Path(part).iterdir())]
 
     def to_json(self) -> str:
         """Return the row, the share of frames scored and the versions of all packages involved, as JSON."""
@@ -169,7 +207,8 @@ class VideoSelection(Selection):
 
     def __repr__(self) -> str:
         scored = f"{self.n_pulls} of {self.video.n_frames} frames scored"
-        return f"<{self.path.name}: {len(self.keyframes)} keyframes for {self.query!r}, {self.sampler}, {scored}>"
+        keyframes = "1 keyframe" if len(self) == 1 else f"{len(self)} keyframes"
+        return f"<{self.path.name}: {keyframes} for {self.query!r}, {self.sampler}, {scored}>"
 
     def _repr_html_(self) -> str:
         if len(self.keyframes) > MOST_SHOWN:
@@ -178,6 +217,14 @@ class VideoSelection(Selection):
         self.sheet.savefig(buffer, dpi=100, format="png")
         picture = base64.b64encode(buffer.getvalue()).decode()
         return f'<img style="max-width: 100%" alt="keyframes" src="data:image/png;base64,{picture}">'
+
+
+def checked_sheet(path: str | Path) -> Path:
+    """Return the path of a contact sheet; raise InvalidInput if no sheet can be written there."""
+    file = usable_path(path, "a sheet")
+    if file.suffix not in ("", ".png", ".pdf", ".svg") or file.is_dir():
+        raise InvalidInput(f"{file}: a contact sheet is written to a .png, .pdf or .svg file")
+    return file
 
 
 def check_shown(n_keyframes: int) -> None:
@@ -189,7 +236,7 @@ def check_shown(n_keyframes: int) -> None:
 def select_keyframes(
     video: Video | list[Video],
     *,
-    query: str | Sequence[str],
+    query: str | Sequence[str] | None = None,
     k: int = 8,
     sampler: str | FrameSampler | None = None,
     sampler_options: Mapping[str, Any] | None = None,
@@ -210,10 +257,11 @@ def select_keyframes(
 
     Args:
         video: a file, a folder of pictures, RGB uint8 `(n, height, width, 3)`, or a list of these.
-        query: the text to look for, or a list; the queries of one video share its decoded and encoded frames.
+        query: the text to look for, or a list; the queries of one video share its decoded and encoded frames. None for
+            a summary: by default `uniform`, even in time, without a picture twice.
         k: keyframes, at most as many as the video has frames.
         sampler: a name, with options or without ("focus:alpha=0.1"), or a made sampler. By default `even_cover` with
-            600 scored frames.
+            600 scored frames. A named one shows no picture twice while others are relevant (`distinct`).
         sampler_options, encoder_options: by name, in addition to those in the text.
         encoder: a name or a made encoder. By default the best image-text encoder whose weights are on this machine;
             else, with `FOCUS_EVAL_DOWNLOAD=1` in the environment, one that is downloaded; else `offline`, which knows
@@ -226,7 +274,9 @@ def select_keyframes(
     Raises:
         FocusEvalError: the video, an option or the encoder's output is invalid; the message has the remedy.
     """
-    queries = [query] if isinstance(query, str) else query
+    is_single = query is None or isinstance(query, str)
+    queries: Any = [NO_QUERY if query is None else query] if is_single else query
+    sampler = sampler_for(sampler, has_query=query is not None)
     if not isinstance(queries, (list, tuple)):
         raise InvalidInput(f"query must be text or a list of texts, got {query!r}")
     if progress is not None and not isinstance(progress, Progress):
@@ -237,7 +287,7 @@ def select_keyframes(
     videos = video if isinstance(video, list) else [video]
     opening = [partial(open_source, item, fps=fps, backend=backend, store=selector.store) for item in videos]
     selections = [select_with(selector, reopen, queries, budget, progress=progress) for reopen in opening]
-    results = [entries[0] if isinstance(query, str) else entries for entries in selections]
+    results = [entries[0] if is_single else entries for entries in selections]
     return results if isinstance(video, list) else results[0]
 
 
@@ -307,13 +357,32 @@ def default_or_named(sampler: str | FrameSampler | None, options: Mapping[str, A
     """Return the sampler; the default one gets `DEFAULT_PULLS` unless the options set a budget."""
     if sampler is None:
         budget = {} if {*options} & {*BUDGET_OPTIONS} else {"pulls": DEFAULT_PULLS}
-        return make_sampler(DEFAULT_SAMPLER, **budget, **options)
+        return _without_twins(make_sampler(DEFAULT_SAMPLER, **budget, **options), DEFAULT_SAMPLER, options)
     if isinstance(sampler, str):
-        return make_sampler(sampler, **options)
+        return _without_twins(make_sampler(sampler, **options), sampler, options)
     _refuse_options("sampler", options)
     if not isinstance(sampler, FrameSampler):
         raise InvalidInput(f"sampler must be a name or a made sampler, got {sampler!r}; see focus-eval list samplers")
     return sampler
+
+
+def sampler_for(sampler: str | FrameSampler | None, *, has_query: bool) -> str | FrameSampler | None:
+    """Return the sampler to make; without a query `SUMMARY_SAMPLER` by default.
+
+    Raises:
+        InvalidInput: no query for a sampler that compares frames with one.
+    """
+    if has_query:
+        return sampler
+    named = make_sampler(sampler) if isinstance(sampler, str) else sampler
+    if isinstance(named, FrameSampler) and (named.needs_encoder or named.needs_llm):
+        raise InvalidInput(f"sampler {named.name!r} needs a query: say what to look for")
+    return sampler or SUMMARY_SAMPLER
+
+
+def _without_twins(sampler: FrameSampler, name: str, options: Mapping[str, Any]) -> FrameSampler:
+    """Return the sampler with its option `distinct` set, unless the text or the options set it."""
+    return sampler if "distinct" in {*options, *named_options(name, {})[1]} else replace(sampler, distinct=True)
 
 
 def open_source(
@@ -327,8 +396,11 @@ def open_source(
     """
     if not isinstance(video, (str, Path, np.ndarray)):
         raise InvalidInput(f"video must be a path or an array of pictures, got {type(video).__name__}")
-    if isinstance(video, str) and "://" in video:
-        raise InvalidInput(f"{video}: videos are read from files; download it and name the file")
+    if not isinstance(video, np.ndarray) and _URL.match(str(video)):
+        raise InvalidInput(
+            f"{video}: videos are read from files; download it first (of a page `yt-dlp URL`, of a file `curl -O URL`) "
+            "and name the file"
+        )
     path = None if isinstance(video, np.ndarray) else usable_path(video, "video")
     if path is not None and not path.is_dir():
         if fps is not None:

@@ -122,6 +122,39 @@ def test_a_query_outside_the_vocabulary_is_flagged_with_the_nearest_names(clip, 
     assert with_warning.count("\n") == without.count("\n") + 1
 
 
+def test_a_selection_has_a_length_and_gives_frame_time_and_relevance(selection):
+    assert len(selection) == 4
+    assert [keyframe.frame for keyframe in selection] == list(selection.keyframes)
+    assert selection[-1] == (selection.keyframes[-1], selection.times[-1], selection.relevance[-1])
+
+
+def test_keyframes_are_written_with_their_times_in_name_and_exif_or_not_at_all(clip, tmp_path):
+    selection = select_keyframes(clip, k=3, sampler="uniform")
+    paths = selection.save_frames(tmp_path / "frames", suffix=".png")
+    assert [path.name for path in paths] == [
+        "bars_0h00m00.000s_0.png", "bars_0h00m02.900s_29.png", "bars_0h00m05.900s_59.png"
+    ]  # fmt: skip
+    for path, image in zip(paths, selection.images(), strict=True):
+        with Image.open(path) as written:
+            assert np.array_equal(np.asarray(written), np.asarray(image))
+            assert written.getexif()[0x010E].startswith("bars.mp4, ")
+    with pytest.raises((KeyError, ValueError)):
+        selection.save_frames(tmp_path / "other", suffix=".nothing")
+    assert not list((tmp_path / "other").iterdir())
+
+
+def test_without_a_query_the_summary_is_even_and_shows_no_picture_twice():
+    pictures = np.repeat(
+        np.random.default_rng(5).integers(0, 256, (4, 48, 64, 3), dtype=np.uint8), [90, 5, 3, 2], axis=0
+    )
+    even = select_keyframes(pictures, k=4, fps=10, sampler_options={"distinct": False})
+    summary = select_keyframes(pictures, k=4, fps=10)
+    assert (even.sampler, summary.sampler) == ("uniform", "uniform")
+    assert len({pictures[frame].tobytes() for frame in even.keyframes}) == 2
+    assert len({pictures[frame].tobytes() for frame in summary.keyframes}) == 4
+    assert summary.facts["twins_replaced"] == 2
+
+
 def test_more_keyframes_than_anybody_looks_at_are_chosen_but_not_drawn(tmp_path):
     large = select_keyframes(np.zeros((600, 8, 8, 3), np.uint8), query="<b>", k=10**6, fps=1, sampler="uniform")
     assert len(large.keyframes) == 600
@@ -219,7 +252,7 @@ WRONG = {
     "seed below 0": {"seed": -1},
     "an empty query": {"query": ""},
     "blanks": {"query": "  "},
-    "no query": {"query": None},
+    "no query for a sampler that compares": {"query": None, "sampler": "topk"},
     "a number as query": {"query": 8},
     "a number among queries": {"query": ["a", 8]},
     "a lone surrogate": {"query": "\ud800"},

@@ -264,6 +264,11 @@ def pull_progress(title: str, *, waiting: str) -> Iterator[PullProgress]:
             progress.stop_waiting()
 
 
+def counted(n: int, noun: str) -> str:
+    """Return e.g. "1 keyframe" or "8 keyframes"."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 def clock_text(seconds: float) -> str:
     """Return e.g. "1:02:03"."""
     return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02d}:{int(seconds) % 60:02d}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -16,20 +18,22 @@ from focus_eval.commands.console import (
     SamplerOptions,
     clock_text,
     completed,
+    counted,
     print_folded,
     print_if_slow,
     pull_progress,
     table_console,
 )
-from focus_eval.core.errors import InvalidInput
+from focus_eval.core.errors import FocusEvalError, InvalidInput, printable
 from focus_eval.core.options import parse_assignments
 from focus_eval.rows.records import write_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from focus_eval.api import VideoSelection
+    from focus_eval.api import Budget, VideoSelection
     from focus_eval.encoders.weights import Checkpoint
+    from focus_eval.pipeline.selector import Selector
     from focus_eval.rows.records import SelectionRow
 
 # Keyframes whose pictures differ by less than this, of 255 grey levels, look alike.
@@ -55,8 +59,13 @@ BackendOption = Annotated[
 
 
 def select(
-    video: Annotated[Path, typer.Argument(help="Video file, or a folder of pictures (with --fps).")],
-    query: Annotated[str, typer.Option(help="What to look for, in words.")],
+    videos: Annotated[
+        list[Path],
+        typer.Argument(metavar="VIDEO...", help="Video files, folders of them, or a folder of pictures (with --fps)."),
+    ],
+    query: Annotated[
+        str | None, typer.Option(help="What to look for, in words. Without it: a summary, even in time.")
+    ] = None,
     k: Annotated[int, typer.Option("-k", help="Number of keyframes.")] = 8,
     sampler: SamplerOption = None,
     option: SamplerOptions = [],  # noqa: B006
@@ -76,6 +85,10 @@ def select(
         Path | None, typer.Option(help="Write the selection to this JSON file; - for standard output.")
     ] = None,
     sheet: Annotated[Path | None, typer.Option(help="Write a contact sheet to this file (.png, .pdf or .svg).")] = None,
+    frames: Annotated[
+        Path | None, typer.Option(help="Write the keyframes to this folder; names and EXIF have the times.")
+    ] = None,
+    png: Annotated[bool, typer.Option("--png", help="Write the keyframes as PNG, not JPEG.")] = False,
     store: Annotated[Path | None, typer.Option(help="Keep embeddings in this file for the next run.")] = None,
     backend: BackendOption = "pyav",
     fps: Annotated[float | None, typer.Option(help="Pictures per second of a folder of pictures.")] = None,
@@ -83,32 +96,86 @@ def select(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Download an encoder if none is here and none is named.")] = False,
 ) -> None:
-    """Choose keyframes of one video for one query."""
-    from focus_eval.api import Budget, check_shown, make_selector, open_source, select_with
+    """Choose keyframes of videos for a query, or for a summary without one."""
+    from focus_eval.api import NO_QUERY, Budget, make_selector, sampler_for
 
     to_stdout = as_json or out == Path("-")
     out = None if out == Path("-") else out
-    _check_writable(out, sheet, video=video)
-    check_shown(0 if sheet is None else k)
+    paths = _video_files(videos, are_pictures=fps is not None)
+    _check_outputs(paths, out, sheet, frames, k=k)
+    sampler = sampler_for(sampler, has_query=query is not None)
     budget = Budget(share=share, seconds=seconds)
     options, of_encoder = parse_assignments(option), parse_assignments(encoder_option)
     may_download = partial(_may_download, yes=yes, is_silent=quiet or to_stdout)
     settings = {"k": k, "seed": seed, "store": store, "backend": backend, "may_download": may_download}
     with print_if_slow("loading the encoder"):
         selector = make_selector(sampler, options, encoder, of_encoder, budget, **settings)
+    selections, n_failed = [], 0
+    for path in paths:
+        try:
+            selection = _select_one(selector, path, query or NO_QUERY, budget, fps=fps, backend=backend, quiet=quiet)
+        except FocusEvalError as error:
+            if len(paths) == 1:
+                raise
+            n_failed += 1
+            typer.echo(f"focus-eval: {printable(str(error))}", err=True)
+            continue
+        selections.append(selection)
+        if frames is not None:
+            selection.save_frames(frames, suffix=".png" if png else ".jpg")
+        if sheet is not None:
+            selection.save_sheet(sheet)
+    _write_records(selections, out, to_stdout=to_stdout, is_list=len(paths) > 1)
+    if not quiet and not to_stdout:
+        for selection in selections if len(paths) == 1 else ():
+            _print(selection)
+        if len(paths) > 1:
+            _print_together(selections)
+    if n_failed:
+        raise typer.Exit(2)
+
+
+def _select_one(
+    selector: Selector, video: Path, query: str, budget: Budget, *, fps: float | None, backend: str, quiet: bool
+) -> VideoSelection:
+    """Return the selection of one video, with a progress bar unless `quiet`."""
+    from focus_eval.api import open_source, select_with
+
     reopen = partial(open_source, video, fps=fps, backend=backend, store=selector.store)
     title = f"{selector.sampler.name} on {video.name}"
     waiting = f"loading encoder {selector.encoder.name}, decoding the first frames" if selector.encoder else title
     with pull_progress(title, waiting=waiting) if not quiet else nullcontext() as progress:
-        selection = select_with(selector, reopen, [query], budget, progress=progress)[0]
-    if sheet is not None:
-        selection.save_sheet(sheet)
+        return select_with(selector, reopen, [query], budget, progress=progress)[0]
+
+
+def _video_files(paths: Sequence[Path], *, are_pictures: bool) -> list[Path]:
+    """Return the video files of `paths`, folders replaced by their videos; a folder of pictures stays."""
+    from focus_eval.video.manifest_writer import SUFFIXES
+
+    files: list[Path] = []
+    for path in paths:
+        if are_pictures or not path.is_dir():
+            files.append(path)
+            continue
+        videos = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+        if not videos:
+            raise InvalidInput(f"{path}: a directory without videos; of pictures give --fps, e.g. 1 for one a second")
+        files += videos
+    return files
+
+
+def _write_records(selections: Sequence[VideoSelection], out: Path | None, *, to_stdout: bool, is_list: bool) -> None:
+    """Write the selections as JSON to `out` and to standard output: one record, or a list of them."""
+    if out is None and not to_stdout:
+        return
+    if is_list:
+        text = "[" + ",\n".join(selection.to_json().rstrip() for selection in selections) + "]\n"
+    else:
+        text = selections[0].to_json()
     if out is not None:
-        write_text(out, selection.to_json())
+        write_text(out, text)
     if to_stdout:
-        typer.echo(selection.to_json(), nl=False)
-    elif not quiet:
-        _print(selection)
+        typer.echo(text, nl=False)
 
 
 def _may_download(checkpoint: Checkpoint, *, yes: bool, is_silent: bool) -> bool:
@@ -127,13 +194,28 @@ def _may_download(checkpoint: Checkpoint, *, yes: bool, is_silent: bool) -> bool
     return False
 
 
-def _check_writable(*paths: Path | None, video: Path) -> None:
-    """Refuse output paths that cannot be written, or that are the video itself."""
-    for path in paths:
-        if path is not None and path.resolve() == video.resolve() and not path.is_dir():
+def _check_outputs(
+    videos: Sequence[Path], out: Path | None, sheet: Path | None, frames: Path | None, *, k: int
+) -> None:
+    """Refuse outputs that cannot be written, or that would replace a video, before any frame is scored."""
+    from focus_eval.api import check_shown, checked_sheet
+
+    for path in filter(None, (out, sheet)):
+        if any(path.resolve() == video.resolve() and not path.is_dir() for video in videos):
             raise InvalidInput(f"{path}: this is the video, which would be lost; name another file")
-        if path is not None and (path.is_dir() or not path.resolve().parent.is_dir()):
+        if path.is_dir() or not os.access(path.resolve().parent, os.W_OK):
             raise InvalidInput(f"{path}: cannot be written; name a file in an existing folder")
+    if sheet is not None:
+        checked_sheet(sheet)
+        check_shown(k)
+        if len(videos) > 1:
+            raise InvalidInput(f"{sheet}: a sheet shows one video, not {len(videos)}; --frames writes all keyframes")
+    if frames is not None:
+        existing = next(folder for folder in (frames, *frames.absolute().parents) if folder.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK):
+            raise InvalidInput(f"{frames}: cannot be written; name a folder")
+        if repeated := [name for name, n in Counter(video.stem for video in videos).items() if n > 1]:
+            raise InvalidInput(f"{frames}: several videos are called {repeated[0]!r}; write them to different folders")
 
 
 def alike_keyframes(pictures: Mapping[int, NDArray[np.uint8]]) -> dict[int, int]:
@@ -158,6 +240,25 @@ def alike_keyframes(pictures: Mapping[int, NDArray[np.uint8]]) -> dict[int, int]
     return alike
 
 
+def _print_together(selections: Sequence[VideoSelection]) -> None:
+    """Print the keyframes of several videos as one table, then each warning once."""
+    from rich.table import Table
+
+    table = Table()
+    for name in ("video", "keyframe", "time", "relevance"):
+        table.add_column(name, justify="left" if name == "video" else "right", overflow="fold")
+    for selection in selections:
+        for frame, seconds, relevance in selection:
+            table.add_row(selection.path.name, str(frame), clock_text(seconds), _relevance_text(relevance))
+    table_console().print(table)
+    for warning in dict.fromkeys(selection.warning for selection in selections if selection.warning):
+        print_folded(warning)
+
+
+def _relevance_text(relevance: float) -> str:
+    return "-" if np.isnan(relevance) else f"{relevance:.4f}"
+
+
 def _print(selection: VideoSelection) -> None:
     """Print the keyframes with relevance, similar earlier ones, and cost."""
     from rich.table import Table
@@ -170,7 +271,7 @@ def _print(selection: VideoSelection) -> None:
         return
     alike = alike_keyframes(selection.thumbnails)
     table = Table(
-        title=f"{row.sampler}: {len(selection.keyframes)} keyframes of {selection.video.n_frames} frames",
+        title=f"{row.sampler}: {counted(len(selection), 'keyframe')} of {counted(selection.video.n_frames, 'frame')}",
         title_justify="left",
     )
     for name in ("keyframe", "time", "seconds", "relevance", *(["looks like"] if alike else [])):
@@ -178,7 +279,7 @@ def _print(selection: VideoSelection) -> None:
     for frame, time, relevance, is_scored in zip(
         selection.keyframes, selection.times, selection.relevance, selection.is_scored, strict=True
     ):
-        value = "-" if np.isnan(relevance) else f"{relevance:.4f}" if is_scored else f"~{relevance:.4f}"
+        value = f"{'' if is_scored or np.isnan(relevance) else '~'}{_relevance_text(relevance)}"
         alike_cell = [str(alike.get(frame, ""))] if alike else []
         table.add_row(str(frame), clock_text(time), f"{time:.2f}", value, *alike_cell)
     table_console().print(table)

@@ -25,6 +25,7 @@ from focus_eval.core.types import (
     whole_number,
 )
 from focus_eval.samplers.asking import CountedModel, LanguageModel, NoModel
+from focus_eval.samplers.distinct import distinct_choice
 from focus_eval.samplers.expected_pulls import ExpectedPulls
 from focus_eval.samplers.ledger import Ledger, LookFn, RelevanceFn, broken
 
@@ -278,6 +279,10 @@ class FrameSampler(ABC):
     Options are checked when a sampler is made: their declared types (an int becomes a float if one is declared), then
     the ranges stated with `focus_eval.core.options.option`.
 
+    Args:
+        distinct: replace keyframes that show the same picture as a better one by other relevant frames (see
+            `samplers.distinct`); off in published algorithms.
+
     Class attributes:
         name: the registered name.
         source: reference of the algorithm.
@@ -316,6 +321,8 @@ class FrameSampler(ABC):
     may_return_fewer: ClassVar[bool] = False
     may_return_more: ClassVar[bool] = False
     may_repeat: ClassVar[bool] = False
+
+    distinct: bool = option(False, added=True)
 
     def __post_init__(self) -> None:
         check_class(type(self), f"sampler {self.name!r}")
@@ -371,7 +378,9 @@ class FrameSampler(ABC):
         _check_sources(pull, scan, look, scan_cost, needs_pull=self.needs_encoder)
         evidence = finite_seconds(evidence_seconds, "evidence_seconds").tolist() if self.needs_evidence else ()
         scan = scan if self.needs_scan else None
-        ledger = Ledger(pull, video, budget=budget, scan=scan, look=look, query=texts.query)
+        ledger = Ledger(
+            pull, video, budget=budget, scan=scan, look=look, query=texts.query, keeps_embeddings=self.distinct
+        )
         if self.needs_embeddings:
             ledger.check_embeddings()
         request = SelectionRequest(
@@ -385,7 +394,8 @@ class FrameSampler(ABC):
             scan_cost=scan_cost if self.needs_scan else None,
             llm=self._model(llm),
         )
-        return self._selection(request, self.choose(request))
+        choice = self.choose(request)
+        return self._selection(request, distinct_choice(choice, request) if self.distinct else choice)
 
     def _selection(self, request: SelectionRequest, choice: Choice) -> Selection:
         """Check `choice` and return it as a `Selection` with its pulls, scans, looks and model usage."""

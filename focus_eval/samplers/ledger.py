@@ -107,6 +107,7 @@ class Ledger:
         scan: gives the scan encoder's raw logits of an array of frames, shape `(n,)`; None without such an encoder.
         look: gives the pictures of frames, given a longest side in pixels or None for full size; None without pictures.
         query: the text that `pull` compares frames with.
+        keeps_embeddings: keep the embeddings of pulled frames, if the encoder has them, for `known_embeddings`.
     """
 
     def __init__(
@@ -118,8 +119,10 @@ class Ledger:
         scan: RelevanceFn | None = None,
         look: LookFn | None = None,
         query: str = "",
+        keeps_embeddings: bool = False,
     ) -> None:
         self._pull = pull
+        self._embedding_by_frame: dict[int, FloatArray] | None = {} if keeps_embeddings else None
         self._video = video
         self._budget = budget
         self._scan = scan
@@ -204,9 +207,19 @@ class Ledger:
         frames = self._pullable(frames)
         if frames.size == 0:
             return frozen_floats([])
-        values = _checked_values(self._pull(frames), frames, low=0.0, high=1.0)
+        if self._embedding_by_frame is not None and isinstance(self._pull, RelevanceAndEmbeddingSource):
+            raw_values, images = self._pull.relevance_and_embeddings(frames)
+            self._embedding_by_frame.update(zip(frames.tolist(), images, strict=True))
+        else:
+            raw_values = self._pull(frames)
+        values = _checked_values(raw_values, frames, low=0.0, high=1.0)
         self._record(frames, values)
         return values
+
+    def known_embeddings(self, frames: IntArray) -> NDArray[np.float64] | None:
+        """Return the kept embeddings `(n, d)` of pulled frames; None if those of any frame were not kept."""
+        images = [(self._embedding_by_frame or {}).get(frame) for frame in frames.tolist()]
+        return None if any(image is None for image in images) else np.array(images)
 
     def _relevance_to(self, frames: IntArray, text: str) -> FloatArray:
         if not isinstance(text, str) or not text.strip():

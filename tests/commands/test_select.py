@@ -133,6 +133,35 @@ def grey(tmp_path):
     return path
 
 
+def test_outputs_that_cannot_be_written_are_refused_before_a_video_is_opened(tmp_path):
+    (tmp_path / "file").touch()
+    for options, message in (
+        (("--sheet", tmp_path / "s.gif"), "is written to a .png, .pdf or .svg file"),
+        (("--frames", tmp_path / "file"), "cannot be written; name a folder"),
+        (("--sheet", tmp_path / "absent" / "s.png"), "cannot be written; name a file in an existing folder"),
+    ):
+        result = focus_eval("select", tmp_path / "absent.mp4", *options)
+        assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+        assert message in result.stderr
+    result = focus_eval("select", tmp_path)
+    assert "a directory without videos" in result.stderr
+    result = focus_eval("select", "https://example.com/watch?v=1")
+    assert (result.returncode, "download it first" in result.stderr) == (2, True)
+
+
+def test_several_videos_give_one_table_and_a_broken_one_its_line(tmp_path):
+    for name, grey in (("a.mp4", 90), ("b.mp4", 120)):
+        with ClipWriter(tmp_path / name, width=64, height=48, fps=10) as writer:
+            writer.write(np.full((48, 64, 3), grey, np.uint8), n_times=5)
+    (tmp_path / "c.mp4").write_text("this is no video")
+    result = focus_eval("select", tmp_path, "-k", "1", "--frames", tmp_path / "frames", "--out", tmp_path / "out.json")
+    assert result.returncode == 2
+    assert (result.stderr.count("\n"), "c.mp4" in result.stderr) == (1, True)
+    assert [line.split()[1] for line in result.stdout.splitlines() if ".mp4" in line] == ["a.mp4", "b.mp4"]
+    assert len(list((tmp_path / "frames").iterdir())) == 2
+    assert [record["query"] for record in json.loads((tmp_path / "out.json").read_text())] == ["(no query)"] * 2
+
+
 def test_the_video_itself_is_never_written_over(grey):
     whole = grey.read_bytes()
     for option in ("--out", "--sheet"):
