@@ -22,7 +22,7 @@ from functools import cached_property, partial
 from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -84,6 +84,13 @@ QUERIES_AT_ONCE = 64
 MAX_QUERY_CHARACTERS = 100_000
 
 log = logging.getLogger("focus_eval")
+
+
+def _jpeg_part(image: Image) -> dict[str, Any]:
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=95)
+    url = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 class Keyframe(NamedTuple):
@@ -169,6 +176,21 @@ class VideoSelection(Selection):
                 exif[_EXIF_DESCRIPTION] = printable(f"{self.path.name}, {seconds:.3f} s, frame {frame}: {self.query}")
                 image.save(Path(part) / f"{self.path.stem}_{clock}_{frame}{suffix}", exif=exif, quality=95)
             return [path.replace(target / path.name) for path in sorted(Path(part).iterdir())]
+
+    def messages(self, client: Literal["openai", "transformers"], question: str = "") -> list[dict[str, Any]]:
+        """Return one chat message for a model: each keyframe after its time, then the question (default: the query).
+
+        Args:
+            client: "openai" has JPEGs as data URLs, for `chat.completions.create(messages=...)`; "transformers" has PIL
+                images, for `processor.apply_chat_template`.
+        """
+        if client not in ("openai", "transformers"):
+            raise InvalidInput(f"client must be openai or transformers, got {client!r}")
+        parts: list[dict[str, Any]] = []
+        for seconds, image in zip(self.times, self.images(), strict=True):
+            parts.append({"type": "text", "text": f"[{seconds:.1f} s]"})
+            parts.append({"type": "image", "image": image} if client == "transformers" else _jpeg_part(image))
+        return [{"role": "user", "content": [*parts, {"type": "text", "text": question or self.query}]}]
 
     def to_json(self) -> str:
         """Return the row, the share of frames scored and the versions of all packages involved, as JSON."""

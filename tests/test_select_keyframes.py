@@ -143,16 +143,34 @@ def test_keyframes_are_written_with_their_times_in_name_and_exif_or_not_at_all(c
     assert not list((tmp_path / "other").iterdir())
 
 
+def test_messages_reach_a_real_client_with_the_keyframes_and_their_times(clip):
+    openai = pytest.importorskip("openai", reason="the extra llm is not installed")
+    from support.chat_server import ChatServer
+
+    selection = select_keyframes(clip, query="a bar", k=2, sampler="uniform")
+    bodies = []
+    with ChatServer(reply_to=lambda body: bodies.append(body) or ("here", {})) as server:
+        client = openai.OpenAI(base_url=server.url, api_key="any")
+        reply = client.chat.completions.create(model="m", messages=selection.messages("openai", "Where is it?"))
+    assert reply.choices[0].message.content == "here"
+    texts = [part.get("text") for part in bodies[0]["messages"][0]["content"]]
+    assert texts == ["[0.0 s]", None, "[5.9 s]", None, "Where is it?"]
+    pictures = [part for part in selection.messages("transformers")[0]["content"] if part["type"] == "image"]
+    expected = [np.asarray(image) for image in selection.images()]
+    assert all(np.array_equal(np.asarray(a["image"]), b) for a, b in zip(pictures, expected, strict=True))
+    with pytest.raises(errors.InvalidInput, match="openai or transformers"):
+        selection.messages("other")
+
+
 def test_without_a_query_the_summary_is_even_and_shows_no_picture_twice():
-    pictures = np.repeat(
-        np.random.default_rng(5).integers(0, 256, (4, 48, 64, 3), dtype=np.uint8), [90, 5, 3, 2], axis=0
-    )
+    scenes = np.random.default_rng(5).integers(0, 256, (4, 48, 64, 3), dtype=np.uint8)
+    pictures = np.repeat(scenes, [60, 20, 12, 8], axis=0)
     even = select_keyframes(pictures, k=4, fps=10, sampler_options={"distinct": False})
     summary = select_keyframes(pictures, k=4, fps=10)
     assert (even.sampler, summary.sampler) == ("uniform", "uniform")
-    assert len({pictures[frame].tobytes() for frame in even.keyframes}) == 2
+    assert len({pictures[frame].tobytes() for frame in even.keyframes}) == 3
     assert len({pictures[frame].tobytes() for frame in summary.keyframes}) == 4
-    assert summary.facts["twins_replaced"] == 2
+    assert summary.facts["twins_replaced"] == 1
 
 
 def test_more_keyframes_than_anybody_looks_at_are_chosen_but_not_drawn(tmp_path):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -110,33 +111,47 @@ def select(
     settings = {"k": k, "seed": seed, "store": store, "backend": backend, "may_download": may_download}
     with print_if_slow("loading the encoder"):
         selector = make_selector(sampler, options, encoder, of_encoder, budget, **settings)
-    selections, n_failed = [], 0
-    for path in paths:
-        try:
-            selection = _select_one(selector, path, query or NO_QUERY, budget, fps=fps, backend=backend, quiet=quiet)
-        except FocusEvalError as error:
-            if len(paths) == 1:
-                raise
-            n_failed += 1
-            typer.echo(f"focus-eval: {printable(str(error))}", err=True)
-            continue
-        selections.append(selection)
-        if frames is not None:
-            selection.save_frames(frames, suffix=".png" if png else ".jpg")
-        if sheet is not None:
-            selection.save_sheet(sheet)
-    _write_records(selections, out, to_stdout=to_stdout, is_list=len(paths) > 1)
-    if not quiet and not to_stdout:
-        for selection in selections if len(paths) == 1 else ():
-            _print(selection)
-        if len(paths) > 1:
-            _print_together(selections)
-    if n_failed:
+    outputs = _Outputs(out, sheet, frames, ".png" if png else ".jpg", to_stdout, quiet)
+    select_one = partial(_select_one, selector, query=query or NO_QUERY, budget=budget, fps=fps, backend=backend)
+    if _select_all(paths, partial(select_one, quiet=quiet), outputs) < len(paths):
         raise typer.Exit(2)
 
 
+@dataclass(frozen=True)
+class _Outputs:
+    """Where selections go: files, a folder of frames, standard output."""
+
+    out: Path | None
+    sheet: Path | None
+    frames: Path | None
+    suffix: str
+    to_stdout: bool
+    quiet: bool
+
+
+def _select_all(paths: Sequence[Path], select_one: Callable[[Path], VideoSelection], outputs: _Outputs) -> int:
+    """Select and write the keyframes of each video; return how many succeeded. Of several, an error prints a line."""
+    selections = []
+    for path in paths:
+        try:
+            selections.append(select_one(path))
+        except FocusEvalError as error:
+            if len(paths) == 1:
+                raise
+            typer.echo(f"focus-eval: {printable(str(error))}", err=True)
+            continue
+        if outputs.frames is not None:
+            selections[-1].save_frames(outputs.frames, suffix=outputs.suffix)
+        if outputs.sheet is not None:
+            selections[-1].save_sheet(outputs.sheet)
+    _write_records(selections, outputs.out, to_stdout=outputs.to_stdout, is_list=len(paths) > 1)
+    if not outputs.quiet and not outputs.to_stdout:
+        _print(selections[0]) if len(paths) == 1 else _print_together(selections)
+    return len(selections)
+
+
 def _select_one(
-    selector: Selector, video: Path, query: str, budget: Budget, *, fps: float | None, backend: str, quiet: bool
+    selector: Selector, video: Path, *, query: str, budget: Budget, fps: float | None, backend: str, quiet: bool
 ) -> VideoSelection:
     """Return the selection of one video, with a progress bar unless `quiet`."""
     from focus_eval.api import open_source, select_with

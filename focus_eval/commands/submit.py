@@ -52,7 +52,7 @@ def submit(
         figures = _figures(new_card, material)
         if new_card.sampler:
             _verdict(new_card, videos=videos, minutes=minutes, demo=demo, seed=seed)
-        _write_page(new_card, figures)
+        _write_page(new_card, figures, with_demo=demo)
     typer.echo(str(out / new_card.name))
 
 
@@ -92,12 +92,13 @@ def _verdict(card: Card, **options: Any) -> None:
         shutil.copyfile(Path(work) / "compare.html", card.folder / "verdict.html")
 
 
-def _write_page(card: Card, figures: list[Figure]) -> None:
+def _write_page(card: Card, figures: list[Figure], *, with_demo: bool) -> None:
     """Write the folder's own page: the sampler, its verdict and its figures."""
     from focus_eval.registry.site import Section, card_lines, leaderboards, write_page
 
     sections: list[Section] = [(card.title, card_lines(card))]
     if card.sampler:
-        sections.append(("Verdict", [{"verdict.html": "On simulated videos, and in the quick demo"}]))
+        verdict = "On simulated videos, and in the quick demo" if with_demo else "On simulated videos"
+        sections.append(("Verdict", [{"verdict.html": verdict}]))
     sections += [(table.title, [table]) for table in leaderboards(figures, {card.name: card})]
     write_page(card.folder / "index.html", card.title, sections)

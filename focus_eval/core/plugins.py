@@ -122,7 +122,9 @@ class Registry(Generic[T]):
         if name in self.plugins:
             return self.plugins[name]
         if self._takes_files and name.endswith(".py"):
-            raise UnknownName(f"unknown {self.noun} {name!r}; write a {self.noun} in a file as FILE.py:Class")
+            classes = ", ".join(f"{name}:{item}" for item in _classes_in_file(Path(name)))
+            of_file = f" ({classes})" if classes else ""
+            raise UnknownName(f"unknown {self.noun} {name!r}; write a {self.noun} in a file as FILE.py:Class{of_file}")
         raise unknown_name(self.noun, name, self.plugins)
 
     def fact(self, name: str, attribute: str, default: Any = None) -> Any:
@@ -265,6 +267,14 @@ class _ModuleClasses:
 
     classes: Mapping[str, ast.ClassDef]
     imported: Mapping[str, str]
+
+
+def _classes_in_file(path: Path) -> list[str]:
+    """Return the names of the classes at the top of a Python file, without running it; [] if it cannot be read."""
+    try:
+        return [node.name for node in ast.parse(path.read_bytes()).body if isinstance(node, ast.ClassDef)]
+    except (OSError, SyntaxError, ValueError):
+        return []
 
 
 @cache

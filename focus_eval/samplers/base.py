@@ -25,7 +25,7 @@ from focus_eval.core.types import (
     whole_number,
 )
 from focus_eval.samplers.asking import CountedModel, LanguageModel, NoModel
-from focus_eval.samplers.distinct import distinct_choice
+from focus_eval.samplers.distinct import distinct_frames
 from focus_eval.samplers.expected_pulls import ExpectedPulls
 from focus_eval.samplers.ledger import Ledger, LookFn, RelevanceFn, broken
 
@@ -378,9 +378,7 @@ class FrameSampler(ABC):
         _check_sources(pull, scan, look, scan_cost, needs_pull=self.needs_encoder)
         evidence = finite_seconds(evidence_seconds, "evidence_seconds").tolist() if self.needs_evidence else ()
         scan = scan if self.needs_scan else None
-        ledger = Ledger(
-            pull, video, budget=budget, scan=scan, look=look, query=texts.query, keeps_embeddings=self.distinct
-        )
+        ledger = Ledger(pull, video, budget=budget, scan=scan, look=look, query=texts.query, distinct=self.distinct)
         if self.needs_embeddings:
             ledger.check_embeddings()
         request = SelectionRequest(
@@ -394,13 +392,15 @@ class FrameSampler(ABC):
             scan_cost=scan_cost if self.needs_scan else None,
             llm=self._model(llm),
         )
-        choice = self.choose(request)
-        return self._selection(request, distinct_choice(choice, request) if self.distinct else choice)
+        return self._selection(request, self.choose(request))
 
     def _selection(self, request: SelectionRequest, choice: Choice) -> Selection:
         """Check `choice` and return it as a `Selection` with its pulls, scans, looks and model usage."""
         ledger, video = request.ledger, request.video
         keyframes, facts_of_count = checked_keyframes(self, choice, video=video, n_requested=request.n_wanted)
+        if self.distinct and choice.scales is None and not facts_of_count.get("unique_keyframes"):
+            keyframes, n_replaced = distinct_frames(keyframes, ledger, video)
+            facts_of_count |= {"twins_replaced": n_replaced} if n_replaced else {}
         order = np.argsort(keyframes, kind="stable")
         return Selection(
             keyframes=tuple(keyframes[order].tolist()),

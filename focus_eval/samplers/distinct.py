@@ -6,16 +6,11 @@ are compared: 16 x 16 fields whose grey levels differ by less than `TWIN_LEVELS`
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
-from focus_eval.core.types import IntArray
-
-if TYPE_CHECKING:
-    from focus_eval.samplers.base import Choice, SelectionRequest
+from focus_eval.core.types import IntArray, VideoInfo
+from focus_eval.samplers.ledger import Ledger
 
 TWIN_COSINE = 0.95
 TWIN_LEVELS = 4.0  # of 255
@@ -26,58 +21,56 @@ MAX_EMBEDDED_CANDIDATES, PICTURES_PER_KEYFRAME = 512, 4
 _FIELDS = 16
 
 
-def distinct_choice(choice: Choice, request: SelectionRequest) -> Choice:
-    """Return `choice` with near twins replaced by distinct relevant frames, as many keyframes as before.
+def distinct_frames(keyframes: IntArray, ledger: Ledger, video: VideoInfo) -> tuple[IntArray, int]:
+    """Return `keyframes` with near twins replaced by distinct relevant frames, ascending, and the number replaced.
 
-    Keyframes without a replacement stay. A choice of scaled keyframes stays as it is.
+    A twin without a replacement stays.
+
+    Args:
+        keyframes: each frame once, `(n,)`.
     """
-    keyframes = np.unique(choice.keyframes).astype(np.int64)
-    if choice.scales is not None or keyframes.size != len(choice.keyframes) or keyframes.size < 2:
-        return choice
-    candidates = _candidates(keyframes, request)
-    frames = np.concatenate([_best_first(keyframes, request), candidates])
-    are_twins = _twins(frames, request)
+    if keyframes.size < 2:
+        return keyframes, 0
+    frames = np.concatenate([_best_first(keyframes, ledger), _candidates(keyframes, ledger, video)])
+    are_twins = _twins(frames, ledger)
     kept: list[int] = []
     for at in range(frames.size):
         if len(kept) < keyframes.size and not are_twins[at, kept].any():
             kept.append(at)
-    n_replaced = sum(at >= keyframes.size for at in kept)
-    if not n_replaced:
-        return choice
-    left_out = [at for at in range(keyframes.size) if at not in kept]
-    chosen = frames[[*kept, *left_out[: keyframes.size - len(kept)]]]
-    return replace(choice, keyframes=np.sort(chosen), facts={**choice.facts, "twins_replaced": n_replaced})
+    twins = [at for at in range(keyframes.size) if at not in kept]
+    chosen = frames[[*kept, *twins[: keyframes.size - len(kept)]]]
+    return np.sort(chosen), sum(at >= keyframes.size for at in kept)
 
 
-def _best_first(frames: IntArray, request: SelectionRequest) -> IntArray:
+def _best_first(frames: IntArray, ledger: Ledger) -> IntArray:
     """Return `frames` by falling relevance, those of unknown relevance last and in time."""
-    relevance_by_frame = dict(zip(request.ledger.frames.tolist(), request.ledger.relevances.tolist(), strict=True))
+    relevance_by_frame = dict(zip(ledger.frames.tolist(), ledger.relevances.tolist(), strict=True))
     relevance = np.array([relevance_by_frame.get(frame, np.nan) for frame in frames.tolist()])
     return frames[np.argsort(-np.nan_to_num(relevance, nan=-1.0), kind="stable")]
 
 
-def _candidates(keyframes: IntArray, request: SelectionRequest) -> IntArray:
+def _candidates(keyframes: IntArray, ledger: Ledger, video: VideoInfo) -> IntArray:
     """Return frames that may replace a twin, best first: relevant pulled ones, or even ones if nothing was pulled."""
-    frames, relevance = request.ledger.pulls_in_time()
+    frames, relevance = ledger.pulls_in_time()
     if np.isfinite(relevance).any():
         frames = frames[relevance >= LEAST_RELEVANCE_SHARE * np.nanmax(relevance)]
     else:
-        frames = np.arange(request.video.n_frames)
+        frames = np.arange(video.n_frames)
     frames = np.setdiff1d(frames, keyframes)
-    has_embeddings = request.ledger.known_embeddings(np.append(keyframes, frames)) is not None
+    has_embeddings = ledger.known_embeddings(np.append(keyframes, frames)) is not None
     n = MAX_EMBEDDED_CANDIDATES if has_embeddings else PICTURES_PER_KEYFRAME * keyframes.size
     # Spread over the video: the neighbours of the best frame would be its twins.
-    return _best_first(frames[:: -(-frames.size // n) or 1], request)
+    return _best_first(frames[:: -(-frames.size // n) or 1], ledger)
 
 
-def _twins(frames: IntArray, request: SelectionRequest) -> NDArray[np.bool_]:
+def _twins(frames: IntArray, ledger: Ledger) -> NDArray[np.bool_]:
     """Return which of `frames` are near twins, `(n, n)`."""
-    images = request.ledger.known_embeddings(frames)
+    images = ledger.known_embeddings(frames)
     if images is not None:
         images = images / np.maximum(np.linalg.norm(images, axis=1, keepdims=True), 1e-12)
         return np.asarray(images @ images.T >= TWIN_COSINE)
     from PIL import Image
 
-    pictures = [Image.fromarray(picture) for picture in request.ledger.look(frames, 2 * _FIELDS)]
+    pictures = [Image.fromarray(picture) for picture in ledger.look(frames, 2 * _FIELDS)]
     fields = np.array([picture.resize((_FIELDS, _FIELDS), Image.Resampling.BOX) for picture in pictures], dtype=float)
     return np.array([np.abs(fields - field).mean(axis=(1, 2, 3)) < TWIN_LEVELS for field in fields])

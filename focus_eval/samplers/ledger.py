@@ -107,7 +107,7 @@ class Ledger:
         scan: gives the scan encoder's raw logits of an array of frames, shape `(n,)`; None without such an encoder.
         look: gives the pictures of frames, given a longest side in pixels or None for full size; None without pictures.
         query: the text that `pull` compares frames with.
-        keeps_embeddings: keep the embeddings of pulled frames, if the encoder has them, for `known_embeddings`.
+        distinct: keep the embeddings of pulled frames, if the encoder has them, for `known_embeddings`.
     """
 
     def __init__(
@@ -119,10 +119,10 @@ class Ledger:
         scan: RelevanceFn | None = None,
         look: LookFn | None = None,
         query: str = "",
-        keeps_embeddings: bool = False,
+        distinct: bool = False,
     ) -> None:
         self._pull = pull
-        self._embedding_by_frame: dict[int, FloatArray] | None = {} if keeps_embeddings else None
+        self._embedding_by_frame: dict[int, FloatArray] | None = {} if distinct else None
         self._video = video
         self._budget = budget
         self._scan = scan

@@ -83,11 +83,12 @@ def test_a_scan_says_what_it_cost_and_chooses_as_the_function_does(clip):
 def broken_files(folder):
     (folder / "empty.mp4").touch()
     (folder / "text.mp4").write_text("this is no video")
+    (folder / "folder").mkdir()
     return {
         "absent.mp4": "no such file",
         "empty.mp4": "empty",
         "text.mp4": "not a video",
-        ".": "a directory",
+        "folder": "a directory without videos",
     }
 
 
