@@ -198,13 +198,14 @@ def _show(folder: Path, videos: Path) -> None:
     from focus_eval.report.page.charts import headline, panels_of
     from focus_eval.report.run import load_run
 
-    run = load_run(folder)
     with print_if_slow("writing the report"):
-        write_report(run, folder, videos=videos, link_thumbnails=True, is_printed=False)
+        run = load_run(folder)
+        panels = panels_of(run)
+        write_report(run, folder, videos=videos, link_thumbnails=True, page_panels=panels)
         tables = demo_tables(run, "focus")
         write_table(tables, folder / "demo.md")
     columns = {f"recall {WITHIN_NEAR} (%)": "recall", FORWARDS: "cost", "accuracy (%)": "accuracy"}
     print_table(_brief(tables[0], columns, "Evidence recall, cost and accuracy in percent"))
-    typer.echo(headline(run, panels_of(run)))
+    typer.echo(headline(run, panels))
     page = (folder / "report.html").resolve()
     print_link("All tables, charts and questions", page)

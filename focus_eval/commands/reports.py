@@ -15,6 +15,7 @@ from focus_eval.core.errors import RowsChanged
 from focus_eval.video import open_video
 
 if TYPE_CHECKING:
+    from focus_eval.report.page.charts import PanelsByFigure
     from focus_eval.report.run import Run
     from focus_eval.report.table import Table
 
@@ -123,9 +124,11 @@ def write_report(
     thumbnail_megabytes: float = 12.0,
     link_thumbnails: bool = False,
     html: bool = True,
-    is_printed: bool = True,
+    page_panels: PanelsByFigure | None = None,
 ) -> list[Path]:
-    """Write all files of `report` to `target`; with `is_printed` print the first tables of `run` and the paths.
+    """Print the first tables of `run`, and write all files of `report` to `target`.
+
+    With `page_panels`, the panels of the page from `panels_of`, nothing is printed and no figure files are drawn.
 
     Returns:
         The written paths; none if a thumbnail failed, so that the next report tries again.
@@ -140,9 +143,9 @@ def write_report(
     tables = report_tables(run, table, baseline=baseline)
     # A spreadsheet holds one table: the first is report.csv.
     sheets = ["report.csv", *(f"report-{item.name}.csv" for item in tables[1:])]
-    if is_printed:
+    if page_panels is None:
         _print_short_tables(tables, sheets)
-    written, failures, panels = [], dict[str, str](), panels_of(run)
+    written, failures, panels = [], dict[str, str](), page_panels or panels_of(run)
     remove_stale(target)
     for name in ("report.md", "report.tex"):
         write_table(tables, target / name)
@@ -151,7 +154,7 @@ def write_report(
         write_table([item], target / sheet)
         written.append(target / sheet)
     written += write_methods(run, target)
-    written += write_figures(run, target / "figures", panels)
+    written += write_figures(run, target / "figures", panels) if page_panels is None else []
     if html:
         page = target / "report.html"
         linking_page = page if link_thumbnails else None
@@ -167,7 +170,7 @@ def write_report(
     if failures:
         first = next(iter(failures.values()))
         typer.echo(f"note: videos without thumbnails of some frames: {len(failures)}, the first: {first}", err=True)
-    for path in written if is_printed else ():
+    for path in written if page_panels is None else ():
         typer.echo(str(path))
     return [] if failures else [*written, *target.glob(_THUMBNAILS)]
 
