@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from focus_eval.matrix.config import MatrixConfig
     from focus_eval.matrix.plan import Machine, Plan, SelectionPlan
     from focus_eval.matrix.preflight import Preflight
+    from focus_eval.matrix.questions import QuestionSet
     from focus_eval.matrix.running import RunProgress
     from focus_eval.report.power import Discordance
     from focus_eval.report.table import Table
@@ -70,10 +71,11 @@ def plan(
     preflight = check_all(folders)
     plans = []
     for config, folder in folders:
-        if not all(f"{config.name}/{benchmark.name}" in preflight.sets for benchmark in config.benchmarks):
+        sets = _questions_or_lengths(config, preflight)
+        if len(sets) < len(config.benchmarks):
             continue  # what it lacks is listed below
         with count_progress("counting pulls", "selections") as progress:
-            plans.append(make_plan(config, progress=progress))
+            plans.append(make_plan(config, sets=sets, progress=progress))
         _print_plan(plans[-1], calibrate, is_estimated=node is not None)
         _print_scans_so_far(plans[-1], folder)
         _print_power(plans[-1], differing)
@@ -81,8 +83,22 @@ def plan(
         _print_pool(plans)
     if node is not None and plans:
         _print_hours(plans, node)
+        _print_answers(plans, node)
     if print_missing(preflight):
         raise typer.Exit(1)
+
+
+def _questions_or_lengths(matrix: MatrixConfig, preflight: Preflight) -> dict[str, QuestionSet]:
+    """Return questions by benchmark: those that are here, else the shipped lengths, of which a line is printed."""
+    from focus_eval.matrix.foretold import stated_sets, stated_source
+
+    keys = {benchmark.name: f"{matrix.name}/{benchmark.name}" for benchmark in matrix.benchmarks}
+    present_sets = {name: preflight.sets[key] for name, key in keys.items() if key in preflight.sets}
+    stated = {} if len(present_sets) == len(keys) else stated_sets(matrix)
+    for name in stated.keys() - present_sets.keys():
+        print_folded(f"{name}: not here, planned from shipped lengths ({stated_source(name)})")
+    by_name = {**stated, **present_sets}
+    return {name: by_name[name] for name in keys if name in by_name}
 
 
 def replace_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | None) -> MatrixConfig:
@@ -278,6 +294,43 @@ def _print_hours(plans: list[Plan], machine: Machine) -> None:
         ),
     )
     print_table(table)
+
+
+def _print_answers(plans: list[Plan], machine: Machine) -> None:
+    """Print hours and dollars of answering by matrix and model, and the node's total beside the paper's hours."""
+    from focus_eval.matrix.foretold import answer_lines
+    from focus_eval.matrix.plan import hours_lines, hours_totals, time_text
+    from focus_eval.report.table import Table, TableRow
+
+    rows = []
+    for plan in plans:
+        lines, chosen = answer_lines(plan, machine), hours_totals(hours_lines(plan, machine))
+        for line in lines:
+            hours = "-" if line.hours is None else time_text(line.hours)
+            dollars = "-" if line.dollars is None else f"{line.dollars:,.0f}"
+            rows.append(
+                TableRow((plan.matrix.name, line.model), (f"{line.answers:,}", f"{line.tokens:,}", hours, dollars))
+            )
+        selecting = chosen[0].hours if chosen else 0.0
+        answering = sum(line.hours or 0.0 for line in lines)
+        uncounted = [model.name for model in plan.matrix.models if model.name not in {line.model for line in lines}]
+        print_folded(
+            f"{plan.matrix.name} on {machine.name}: at least {time_text(selecting + answering)} in all, "
+            f"{time_text(selecting)} of choosing frames and {time_text(answering)} of answering"
+            + (f", without {', '.join(uncounted)}" if uncounted else "")
+            + ". The paper's FOCUS chose frames for LongVideoBench in 5.5 GPU hours"
+        )
+    if rows:
+        note = (
+            f"Arithmetic: products over {machine.share_reached:.0%} (assumed) of the GPUs' stated rate, and "
+            "weights read once an output token. Loading, decoding and waiting are not in it. Dollars: list prices of "
+            "input tokens."
+        )
+        title = f"Answering on {machine.name}"
+        columns = ("answers", "tokens read", "at least", "dollars")
+        keys = ("matrix", "model")
+        table = Table(name="answering", title=title, key_titles=keys, columns=columns, rows=tuple(rows), notes=(note,))
+        print_table(table)
 
 
 def _print_pool(plans: list[Plan]) -> None:

@@ -128,9 +128,16 @@ def encoder_checkpoint(encoder: str, options: Mapping[str, Any]) -> Located | No
 
 
 def local_gmacs(encoder: str, options: Mapping[str, Any]) -> dict[str, float]:
-    """Return an encoder's 10^9 multiply-adds by part (`Encoder.gmacs`); {} if its weights are absent or unusable."""
+    """Return an encoder's 10^9 multiply-adds by part (`Encoder.gmacs`), without importing it where weights are absent.
+
+    Of absent weights these are the figures stated with a published checkpoint; {} if none are stated.
+    """
     try:
         encoder_checkpoint(encoder, options)
+    except MissingWeights:
+        name = str(options.get("checkpoint") or ENCODERS.fact(encoder, "default_checkpoint", encoder))
+        checkpoint = known_checkpoint(name)
+        return dict(checkpoint.gmacs) if checkpoint and checkpoint.encoder == encoder else {}
     except FocusEvalError:
         return {}
     return encoder_gmacs_of(encoder, options)

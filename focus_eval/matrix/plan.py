@@ -151,19 +151,26 @@ class Plan:
         }
 
 
-def make_plan(matrix: MatrixConfig, *, progress: Callable[[int, int], None] = lambda n_done, total: None) -> Plan:
+def make_plan(
+    matrix: MatrixConfig,
+    *,
+    sets: Mapping[str, QuestionSet] | None = None,
+    progress: Callable[[int, int], None] = lambda n_done, total: None,
+) -> Plan:
     """Return the plan of `matrix`, counted from lengths and rates alone, on flat relevance.
 
     Videos are counted one after another, so that memory does not grow with their number. For samplers that draw
     their pulls, frame counts are expectations over the draws.
 
     Args:
+        sets: questions by configured benchmark name; None: those of the annotations.
         progress: called as (selections counted, selections in all).
 
     Raises:
         InvalidInput: annotations or rates that are missing or damaged.
     """
-    sets, specs = load_sets(matrix), selection_specs(matrix)
+    specs = selection_specs(matrix)
+    sets = load_sets(matrix) if sets is None else sets
     total = sum(len(sets[spec.benchmark.name].questions) for spec in specs)
     forwards = {encoder.name: 0 for spec in specs for encoder in spec.encoders}
     selections, n_done = list[SelectionPlan](), 0
@@ -406,8 +413,9 @@ class Machine(StrictModel):
 
     `decode_seconds` are seconds of one core per requested frame, including frames decoded on the way to it.
     `decode_seconds_gop` is that number for frames near sync frames (`focus_gop`); None: the same. `frames_per_second`
-    is the rate of one GPU (without GPU: of the machine) by encoder and precision. `is_measured` is False for estimates.
-    `source` names who measured or estimated the rates.
+    is the rate of one GPU (without GPU: of the machine) by encoder and precision. `gpu_tflops` (bf16, dense) and
+    `gpu_terabytes_per_second` are those of one GPU's data sheet; answering reaches `share_reached` of the former.
+    `is_measured` is False for estimates. `source` names who measured or estimated the rates.
     """
 
     name: str
@@ -416,6 +424,9 @@ class Machine(StrictModel):
     decode_seconds: float = Field(gt=0)
     decode_seconds_gop: float | None = Field(default=None, gt=0)
     frames_per_second: dict[str, dict[str, float]] = Field(default_factory=dict)
+    gpu_tflops: float | None = Field(default=None, gt=0)
+    gpu_terabytes_per_second: float | None = Field(default=None, gt=0)
+    share_reached: float = Field(default=0.4, gt=0, le=1)
     is_measured: bool = False
     source: str = ""
 
@@ -473,10 +484,12 @@ class HoursTotal(Cost):
 
 def hours_totals(lines: Iterable[HoursLine]) -> list[HoursTotal]:
     """Return a total per setting, the first as configured; a repeated selection counts once."""
-    by_selection: dict[str, dict[str, HoursLine]] = {}
+    by_selection: dict[tuple[str, bool], dict[str, HoursLine]] = {}
     settings: dict[str, None] = {}
     for line in lines:
-        by_selection.setdefault(line.selection.spec.name, {}).setdefault(line.setting, line)
+        # By the configuration: revisions, of which a name tells, need the encoder's weights and torch.
+        key = (identity_hash(line.selection.spec.configuration), line.selection.spec.share_frames)
+        by_selection.setdefault(key, {}).setdefault(line.setting, line)
         settings.setdefault(line.setting)
     totals = []
     for setting in settings:
