@@ -149,7 +149,7 @@ class FakeCuda(TorchDispatchMode):
 
     def __init__(self, n_devices: int = 2, capacity: float = float("inf")) -> None:
         super().__init__()
-        self.capacity = capacity
+        self.capacity, self.peak_bytes = capacity, 0
         self._streams = {index: Stream(torch.device("cuda", index)) for index in range(n_devices)}
         self._memories: weakref.WeakSet[Memory] = weakref.WeakSet()
         self._pinned = set[int]()
@@ -245,7 +245,9 @@ class FakeCuda(TorchDispatchMode):
         return CudaTensor(values, self._allocate(values.nbytes, stream))
 
     def _allocate(self, n_bytes: int, stream: Stream) -> Memory:
-        if self.bytes_alive(str(stream.device)) + n_bytes > self.capacity:
+        n_bytes_then = self.bytes_alive(str(stream.device)) + n_bytes
+        self.peak_bytes = max(self.peak_bytes, n_bytes_then)
+        if n_bytes_then > self.capacity:
             raise torch.cuda.OutOfMemoryError(
                 f"CUDA out of memory. Tried to allocate {n_bytes} bytes on {stream.device}"
             )
