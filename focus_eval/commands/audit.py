@@ -22,7 +22,7 @@ def audit(
         Path | None, typer.Option(help="CSV with the columns id, duration_s and fps. [default: as stated]")
     ] = None,
 ) -> None:
-    """Check logs, selections and runs.
+    """Check logs, selections and runs for faults.
 
     Prints a line for each finding with its count and the worst case, faults before notes. Exits with code 1 if there is
     a fault.

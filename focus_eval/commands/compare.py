@@ -68,13 +68,13 @@ def compare_samplers(
     scan_relevance: ScanRelevanceOption = None,
     demo: DemoOption = True,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of the videos. [default: 0; for FILE.py:Class drawn after the check]")
+        int | None, typer.Option(help="Seed of the videos. [default: 0; for FILE.py:Class a new one]")
     ] = None,
 ) -> None:
     """Compare a new sampler with others, on one page.
 
-    Checks the sampler contract, then measures how much evidence each sampler finds, even controls at the new sampler's
-    own cost among them. Exits with code 1 at once if the contract is broken.
+    Checks the sampler contract (exits with code 1 if it is broken), then compares evidence recall with other samplers,
+    and with evenly spread pulls at the new sampler's own cost.
     """
     from focus_eval.report.page.html import render_sections
     from focus_eval.report.verdict import LOOKS

@@ -289,6 +289,6 @@ SamplerOptions = Annotated[
     list[str], typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the sampler; repeatable.")
 ]
 MinSecondsOption = Annotated[float, typer.Option(help="Leave out videos shorter than this.")]
-MinutesOption = Annotated[float, typer.Option(help="Start no more videos that would take longer than this.")]
+MinutesOption = Annotated[float, typer.Option(help="Simulate no further videos if they would exceed so many minutes.")]
 DemoOption = Annotated[bool, typer.Option(help="Run the quick demo too.")]
 AlsoOption = Annotated[Path | None, typer.Option(help="Also write the tables to this file (.md, .csv or .tex).")]

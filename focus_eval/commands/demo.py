@@ -47,7 +47,7 @@ def demo(
     sampler: Annotated[
         list[str], typer.Option(metavar="NAME", help="Sampler to add, or FILE.py:Class; repeatable.")
     ] = [],  # noqa: B006
-    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds: 0, 1, ...")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, counted from 0.")] = 1,
 ) -> None:
     """Run the whole pipeline offline on a small benchmark.
 

@@ -27,7 +27,7 @@ def doctor(
 ) -> None:
     """Show versions, devices, decoders, extras and weights.
 
-    Also shows the disk space of the folders that matter. Downloads nothing.
+    Also shows free disk space. Downloads nothing.
     """
     facts = {
         "versions": {**versions(), **({"commit": commit} if (commit := git_revision()) else {})},

@@ -245,7 +245,7 @@ def evidence(
         list[str], typer.Option(help="Name of the model that gave the answers, or one for each file; repeatable.")
     ] = [],  # noqa: B006
     benchmark: BenchmarkOption = "longvideobench",
-    is_within: Annotated[bool, typer.Option("--within", help="Also compare each question with itself.")] = False,
+    is_within: Annotated[bool, typer.Option("--within", help="Also compare answers to the same question.")] = False,
     measure: Annotated[
         list[str], typer.Option(help="Measure for --within: recall@2, nearness, ...; repeatable. [default: all]")
     ] = [],  # noqa: B006
@@ -267,8 +267,8 @@ def evidence(
 ) -> None:
     """Compare accuracy with and without the evidence in view.
 
-    Prints tables by distance, video length and category, and by question; each model has its own lines. With --policy
-    prints instead what a rule would have reached that picks one of the runs for each question.
+    Prints accuracy by distance, video length and category, and compares selections question by question. With --policy
+    prints instead the accuracy of a rule that picks one of the runs for each question.
     """
     from focus_eval.report.run import load_runs
 

@@ -91,7 +91,8 @@ RelevanceOption = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Replay this relevance, of a run or of focus-eval import relevance.")
 ]
 ScanRelevanceOption = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="With --relevance: what a scan encoder sees of the same questions.")
+    Path | None,
+    typer.Option(metavar="DIR", help="With --relevance: the scan encoder's relevance."),
 ]
 
 

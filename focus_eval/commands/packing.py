@@ -19,8 +19,8 @@ def pack(
 ) -> None:
     """Pack a run into one file, or unpack it with --undo.
 
-    A run is links into a pool that several runs share; a copy of its folder has no rows. The file holds rows, costs,
-    descriptions, what the models were sent, the report and checksums. report, compare and audit read it as it is.
+    A run's folder holds links into a pool that several runs share; a plain copy of it has no rows. The packed file
+    holds rows, costs, descriptions, prompts, the report and checksums. report, compare and audit read it directly.
 
     --undo refuses files whose paths leave the folder, links, and files that grow out of proportion.
     """

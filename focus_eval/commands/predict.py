@@ -43,8 +43,8 @@ def predict(
 ) -> None:
     """Predict a model's accuracy from a selection.
 
-    Uses the model's answers under other selections (focus-eval import lmms). Exits with code 1 if a selection lies
-    outside what they cover.
+    Uses the model's answers from other selections (focus-eval import lmms). Exits with code 1 if a selection lies
+    outside their range.
     """
     from focus_eval.report.predict import predict_tables
     from focus_eval.report.run import load_runs

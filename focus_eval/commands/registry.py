@@ -43,19 +43,18 @@ def registry(
     rates: RatesOption = None,
     out: Annotated[Path, typer.Option(help="build: folder of the page.")] = Path("site"),
     seed: Annotated[
-        int | None, typer.Option(help="build: seed of new simulated videos. [default: those recorded last]")
+        int | None, typer.Option(help="build: seed of new simulated videos. [default: the last recorded]")
     ] = None,
     simulate: Annotated[bool, typer.Option(help="Run the samplers on simulated videos.")] = True,
     rows: Annotated[
         Path | None, typer.Option(help="Folder of the simulated rows. [default: results/runs/registry-MONTH]")
     ] = None,
-    page: Annotated[Path | None, typer.Option(help="build: Markdown page to put tables by length into too.")] = None,
+    page: Annotated[Path | None, typer.Option(help="build: Markdown page with tables by length to update.")] = None,
 ) -> None:
     """Show, build or verify the registry of samplers.
 
-    Leaderboards of all samplers, and a page of them. Every figure has a status: derived from rows here, replayed from
-    published frames, or computed from published answers. Samplers stand in tiers, not in ranks. verify exits with
-    code 1 if a figure differs.
+    Every figure has a status: derived from rows here, replayed from published frames, or computed from published
+    answers. Samplers are grouped in tiers, not ranked. verify exits with code 1 if a figure differs.
     """
     from focus_eval.registry.cards import read_registry
     from focus_eval.registry.figures import read_figures

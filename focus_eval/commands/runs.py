@@ -51,12 +51,12 @@ def plan(
         str | None, typer.Option(help="Estimate hours on this machine: a YAML file, or a shipped name (eight_h100).")
     ] = None,
     discordance: Annotated[
-        str, typer.Option(help="Share of questions that one of two samplers alone has right, or a run to take it from.")
+        str, typer.Option(help="Share of questions that only one of two samplers has right, or a run to measure it on.")
     ] = "",
 ) -> None:
-    """Show what a matrix will run, its cost and what is missing.
+    """Show what a matrix runs, costs and lacks here.
 
-    Also says how small a difference its questions can show. Exits with code 1 if something is missing.
+    Also shows the smallest difference that its questions can detect. Exits with code 1 if something is missing.
     """
     from focus_eval.matrix.plan import load_machine, make_plan
     from focus_eval.matrix.preflight import check_all
@@ -380,7 +380,7 @@ def run(
     retry_errors: Annotated[bool, typer.Option(help="Retry the questions that failed.")] = False,
     drop: Annotated[
         list[str],
-        typer.Option(metavar="PART", help="Put a part's rows aside and ask again, e.g. 'answers/*qwen*'; repeatable."),
+        typer.Option(metavar="PART", help="Drop a part's rows and make them again, e.g. 'answers/*qwen*'; repeatable."),
     ] = [],  # noqa: B006
     preflight: Annotated[
         bool, typer.Option(help="Check for missing files before starting (exit code 1 if any).")

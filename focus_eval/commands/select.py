@@ -73,9 +73,7 @@ def select(
     share: Annotated[
         float | None, typer.Option(help="Share of the video's frames that even_cover scores, e.g. 0.05.")
     ] = None,
-    seconds: Annotated[
-        float | None, typer.Option(help="Score as many frames with even_cover as take about so long.")
-    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="Seconds that even_cover may take to score frames.")] = None,
     encoder: EncoderOption = None,
     encoder_option: Annotated[
         list[str],

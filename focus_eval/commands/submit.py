@@ -38,8 +38,8 @@ def submit(
 ) -> None:
     """Make a registry folder of a sampler or selections.
 
-    A sampler is checked, gets a verdict on simulated videos of a seed drawn now, and runs in the quick demo. Selections
-    are measured on annotated evidence. Nothing is written where anything fails.
+    Checks a sampler, compares it with controls on simulated videos of a new seed, and runs it in the quick demo.
+    Measures selections on annotated evidence. Writes nothing if a step fails.
     """
     from focus_eval.core.resources import resource_path
     from focus_eval.registry.cards import read_registry

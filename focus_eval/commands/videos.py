@@ -21,26 +21,25 @@ class Action(str, Enum):
 
 
 def videos(
-    action: Annotated[Action, typer.Argument(help="What to write of the videos.")],
+    action: Annotated[Action, typer.Argument(help="What to write about the videos.")],
     folder: Annotated[Path, typer.Argument(help="Folder of videos, read with the folders in it.")],
     annotations: Annotated[Path | None, typer.Option(help="rates: the benchmark's annotation file.")] = None,
     benchmark: Annotated[str, typer.Option(help="rates: name of the benchmark.")] = "longvideobench",
     out: Annotated[Path | None, typer.Option(help="rates: the CSV to write, with id, duration_s and fps.")] = None,
     jobs: Annotated[int, typer.Option(help="verify: videos decoded at a time.", min=1)] = 1,
 ) -> None:
-    """Verify a folder of videos, or write its manifest or rates.
+    """Verify videos, or write their manifest or rates.
 
-    verify: `videos.verified.json` says of each video whether all of its frames come out, and which do not. Each is
-    decoded once. Damaged frames are refused from then on, the others are read. A file that changed later is compared
-    with what was kept. Exits with code 1 where a video is damaged.
+    verify: decodes each video once and writes its damaged frames, if any, to `videos.verified.json`. Later reads
+    refuse these frames. A video that has changed since is compared with its earlier state. Exits with code 1 if one
+    is damaged.
 
-    rates: a line per question of the annotation, for recall, evidence and logs.
+    rates: writes a CSV with length and rate per question of the annotation, for recall, evidence and logs.
 
-    index: `videos.manifest.json` holds size, SHA-256, frames, seconds and rate of each video.
-
-    From then on a file that is not the one that was indexed is refused wherever it is opened, and `plan` reads the
-    manifest and not the videos. Do it once the videos are known to be whole: the formats in which damage leaves no
-    trace (VP8, VP9, MJPEG above all) are guarded by nothing else. Run it again after downloading videos again.
+    index: writes size, SHA-256, frames, seconds and rate of each video to `videos.manifest.json`. Later reads refuse
+    a file that differs from its entry, and `plan` reads the manifest instead of the videos. Index when the videos are
+    known to be whole, and again after a new download: in some formats (VP8, VP9, MJPEG above all) nothing else
+    detects damage.
     """
     from focus_eval.video.manifest import MANIFEST_NAME
     from focus_eval.video.manifest_writer import index_folder
