@@ -47,7 +47,7 @@ def audit(
         print_folded(printable(line))
     n_answered = sum(bool(item.answers) for item in series)
     n_faults = sum(finding.severity == FAULT for finding in findings)
-    checked = f"{n_answered} runs with answers and {len(series) - n_answered} selections"
+    checked = f"{_counted(n_answered, 'run')} with answers and {_counted(len(series) - n_answered, 'selection')}"
     counts = f"{_counted(n_faults, 'fault')} and {_counted(len(findings) - n_faults, 'note')}"
     print_folded(f"{counts if findings else 'no findings'} in {checked}")
     if n_faults:

@@ -395,7 +395,7 @@ def fewer_than_k(series: CheckedSeries) -> Iterator[Finding]:
     if short_ids:
         worst = min(short_ids, key=lambda key: n_distinct[key])
         mean = sum(n_distinct[key] for key in short_ids) / len(short_ids)
-        text = f"{mean:.1f} on average, {worst}: {n_distinct[worst]}"
+        text = f"{mean:.1f} on average, fewest {n_distinct[worst]} in {worst}"
         check = f"fewer distinct frames than K = {series.k}"
         yield _finding(check, series, short_ids, len(n_distinct), text, severity=NOTE)
 

@@ -248,8 +248,8 @@ _CLUSTERED = (
     "of questions from CR2), in parentheses the number of (question, seed) pairs."
 )
 _SAME_KIND = (
-    "Same kind: all minus none among questions of the same category, length and number of moments; where evidence is "
-    "found, questions may be easier."
+    "Same kind: all minus none among questions of the same category, length and number of moments; questions whose "
+    "evidence is found may still be easier."
 )
 _IN_VIEW = (
     "All in view: every annotated moment or interval has a keyframe within d seconds; none in view: none has one. "

@@ -306,7 +306,7 @@ def forwards_notes(frame: pd.DataFrame) -> list[str]:
     silent = sorted(set(scored.loc[~scored["states_cost"], "encoder"]) - {""})
     notes = [FORWARDS_NOTE]
     if silent:
-        notes.append(f"{', '.join(silent)}: the cost of matching frames with text is not recorded and not counted.")
+        notes.append(f"The cost of matching frames with text is unknown and left out for: {', '.join(silent)}.")
     if scored["encoder"].nunique() > 1:
         notes.append("Each line is in forwards of its own encoder; forwards of different encoders cannot be compared.")
     return notes

@@ -104,7 +104,7 @@ def videos_needed(detectable: float, videos: int, difference: float) -> int:
 
 
 def more_videos_text(detectable: float, videos: int) -> str:
-    """Return e.g. "2 points take 1,716 more videos like these, 1 point 9,117".
+    """Return e.g. "to show 2 points takes 1,716 more videos like these, 1 point 9,117".
 
     Args:
         detectable: difference in [0, 1] that the present `videos` videos can detect.
@@ -112,7 +112,7 @@ def more_videos_text(detectable: float, videos: int) -> str:
     more_videos = [max(0, videos_needed(detectable, videos, points / 100) - videos) for points in TARGET_POINTS]
     first, *later_counts = (f"{count:,}" if count else "no" for count in more_videos)
     later_texts = [f", {points:g} point {count}" for points, count in zip(TARGET_POINTS[1:], later_counts, strict=True)]
-    return f"{TARGET_POINTS[0]:g} points take {first} more videos like these{''.join(later_texts)}"
+    return f"to show {TARGET_POINTS[0]:g} points takes {first} more videos like these{''.join(later_texts)}"
 
 
 def _weighted_size(counts: ArrayLike) -> float:

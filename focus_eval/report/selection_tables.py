@@ -58,7 +58,7 @@ def moment_table(cases: Sequence[EvidenceCase], imported: Imported, fps: Mapping
         fps: frame rate of the video by question id.
     """
     n_dropped = sum(case.n_dropped for case in cases)
-    dropped_note = f"Left out: {n_dropped} annotated times more than a second past the end of their video."
+    dropped_note = f"Left out: annotated times more than a second past the end of their video ({n_dropped})."
     has_scales = any(selection.scales for selections in imported.values() for selection in selections.values())
     return _table(
         moment_means(cases, _with_baselines(cases, imported, fps)),

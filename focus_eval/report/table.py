@@ -484,7 +484,7 @@ def _counts_in_terminal(table: Table) -> tuple[list[_TerminalColumn], tuple[str,
         for at, title in enumerate(COUNT_TITLES)
     ]
     zero = [column.title for column in count_columns if set(column.texts) <= {"0", ""}]
-    notes = (*table.notes, f"In every row 0: {', '.join(zero)}.") if zero else table.notes
+    notes = (*table.notes, f"0 in every row: {', '.join(zero)}.") if zero else table.notes
     return [column for column in count_columns if column.title not in zero], notes
 
 

@@ -510,7 +510,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
     metrics = sorted(set(zip(answers["benchmark"], answers["metric"], strict=True))) if run.answers else []
     notes += [f"{benchmark}: scored by its task's own metric, {metric}." for benchmark, metric in metrics if metric]
     if counts:
-        notes.append("Questions are counted once; errors, unparsed, fallbacks and below K per question and seed.")
+        notes.append("Questions are counted once; errors, unparsed, fallbacks and below K once per question and seed.")
     if any(count.errors for count in counts):
         notes.append("A question that failed under a seed has no answer for that seed and is left out of its accuracy.")
     if any(count.unparsed for count in counts):

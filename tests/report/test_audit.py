@@ -307,7 +307,7 @@ def test_a_log_whose_question_id_repeats_is_not_accused(tmp_path):
     result = CliRunner().invoke(app, ["audit", str(tmp_path)])
     assert (result.exit_code, result.output.splitlines()[-1]) == (
         0,
-        "no findings in 1 runs with answers and 0 selections",
+        "no findings in 1 run with answers and no selections",
     )
 
 
@@ -479,7 +479,7 @@ def test_a_published_selection_past_its_videos_end_is_found(shared, tmp_path):
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert result.exit_code == 1
     assert "3hyPwjkdHEA_1: frame 9180, video has 9102" in result.output
-    assert "1 fault and no notes in 0 runs with answers and 1 selections" in result.output
+    assert "1 fault and no notes in no runs with answers and 1 selection" in result.output
 
 
 def test_our_own_run_without_flaws_has_exit_code_0(tmp_path):
@@ -487,7 +487,7 @@ def test_our_own_run_without_flaws_has_exit_code_0(tmp_path):
     result = CliRunner().invoke(app, ["audit", str(folder)])
     assert (result.exit_code, result.output.splitlines()[-1]) == (
         0,
-        "no findings in 2 runs with answers and 0 selections",
+        "no findings in 2 runs with answers and no selections",
     )
 
 

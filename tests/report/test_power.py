@@ -82,7 +82,7 @@ def test_a_comparison_says_what_it_can_show(tmp_path):
     run = load_run(simulate_run(tmp_path / "r", Simulation(n_questions=90, samplers=("uniform", "topk"))))
     table = baseline_table(run)
     note = next(note for note in table.notes if note.startswith("Power (80 %)"))
-    assert "in the line with the largest spread, 2 points take " in note
+    assert "in the line with the largest spread, to show 2 points takes " in note
     assert "more videos like these, 1 point " in note
     discordance = run_discordance(run)
     assert 0 < discordance.share < 1
@@ -104,5 +104,5 @@ def test_a_plan_states_what_its_questions_can_show(shared):
 
 
 def test_a_text_names_points_and_videos():
-    assert more_videos_text(0.01, 1000) == "2 points take no more videos like these, 1 point no"
-    assert more_videos_text(0.036, 753) == "2 points take 1,683 more videos like these, 1 point 8,983"
+    assert more_videos_text(0.01, 1000) == "to show 2 points takes no more videos like these, 1 point no"
+    assert more_videos_text(0.036, 753) == "to show 2 points takes 1,683 more videos like these, 1 point 8,983"

@@ -150,7 +150,7 @@ def test_moments_that_are_left_out_are_counted_below_the_table(shared):
     everywhere = {item.question_id: ImportedSelection(question_id=item.question_id, sampler="first", keyframes=(0,))
                   for item in cases}  # fmt: skip
     notes = moment_table(cases, {"first": everywhere}, fps).notes
-    assert "Left out: 1 annotated times more than a second past the end of their video." in notes
+    assert "Left out: annotated times more than a second past the end of their video (1)." in notes
 
 
 def test_a_missing_selection_is_named():

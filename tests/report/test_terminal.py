@@ -66,8 +66,8 @@ def test_a_narrow_screen_has_the_figures_first_and_the_intervals_after_them():
 def test_counts_that_are_zero_everywhere_are_a_sentence_not_columns():
     with_errors, without_errors = printed(made(), 200), printed(made(errors=0), 200)
     assert "errors" in "".join(with_errors.splitlines()[:3])
-    assert "In every row 0: unparsed, fallbacks, below K." in with_errors
-    assert "In every row 0: unparsed, errors, fallbacks, below K." in without_errors
+    assert "0 in every row: unparsed, fallbacks, below K." in with_errors
+    assert "0 in every row: unparsed, errors, fallbacks, below K." in without_errors
 
 
 def test_a_long_name_folds_instead_of_pushing_figures_out():
