@@ -231,7 +231,7 @@ def _prompt_differences(a: Run, part_a: pd.DataFrame, b: Run, part_b: pd.DataFra
     for name in [name for name in {**first, **second} if name not in skipped]:
         if first.get(name) != second.get(name):
             difference = f"{a.name} {_short(name, first, second)}; {b.name} {_short(name, second, first)}"
-            yield f"{part_a['model'].iloc[0]} was asked otherwise, {name}: {difference}."
+            yield f"{part_a['model'].iloc[0]} got different requests, {name}: {difference}."
 
 
 def _short(name: str, record: Mapping[str, Any], counterpart: Mapping[str, Any]) -> str:

@@ -110,7 +110,9 @@ def _is_as_published(table: str, row: SelectionRow) -> bool:
     return table == "encoder" or row.encoder in ("", _OTHER_ENCODERS.get(row.sampler, _ENCODER))
 
 
-ASKED_OTHERWISE = "The published runs differ in more than these figures: docs/reproduce.md, 'What is asked otherwise'."
+ASKED_OTHERWISE = (
+    "The published runs differ in more than these figures: docs/reproduce.md, 'Settings that differ from the paper'."
+)
 Values = Mapping[str, Any]
 AnchorKey = Callable[[Values], dict[str, str]]
 

@@ -35,11 +35,11 @@ def test_equal_records_say_nothing_and_a_missing_one_neither():
 
 
 def test_what_differs_is_named_with_both_values():
-    assert lines(dtype="float16") == ["m was asked otherwise, dtype: a bfloat16; b float16."]
+    assert lines(dtype="float16") == ["m got different requests, dtype: a bfloat16; b float16."]
     (line,) = lines(generation={"temperature": 0, "max_new_tokens": 16})
-    assert line == "m was asked otherwise, generation: a {'max_new_tokens': 32}; b {'max_new_tokens': 16}."
+    assert line == "m got different requests, generation: a {'max_new_tokens': 32}; b {'max_new_tokens': 16}."
 
 
 def test_texts_are_compared_for_one_question_only():
     assert lines(question_id="q2", text="other") == []
-    assert lines(text="<s>when?") == ["m was asked otherwise, text: a '<s>what?'; b '<s>when?'."]
+    assert lines(text="<s>when?") == ["m got different requests, text: a '<s>what?'; b '<s>when?'."]
