@@ -28,6 +28,7 @@ OTHER_PROGRAMS = {
     "accelerate",
     "cd",
     "export",
+    "ffmpeg",
     "git",
     "hf",
     "lmms-eval",
