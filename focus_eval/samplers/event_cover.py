@@ -64,7 +64,7 @@ class EventCover(coverage.EvenPulls):
         frames = coverage.middles(video, self.n_pulls(video, k=request.k))
         times = frames / video.fps
         density = event_density(times, log_odds(request.ledger.relevance(frames)))
-        return Choice(keyframes=_covering_frames(times, density, request.n_wanted, video))
+        return Choice(keyframes=event_frames(times, density, request.n_wanted, video))
 
     def default_pulls(self, video: VideoInfo, *, k: int) -> int:
         return max(k, LEAST_PULLS, round(self.share * SHARE_OF_FPS * video.duration_seconds))
@@ -151,7 +151,7 @@ def _likelihood_ratios(lift: FloatArray, correlation: float, n: int) -> FloatArr
     return saturated
 
 
-def _covering_frames(times: FloatArray, density: FloatArray, n: int, video: VideoInfo) -> IntArray:
+def event_frames(times: FloatArray, density: FloatArray, n: int, video: VideoInfo) -> IntArray:
     """Return `n` frames whose windows cover most of the density; missing ones halve the widest gaps."""
     n_points = max(1, round(GRID_HZ * video.duration_seconds))
     points = cover_points(grid_mass(times, density, n_points), min(n, n_points))

@@ -90,14 +90,25 @@ def density_of(
     times: FloatArray, scan: FloatArray, pull_times: FloatArray, fit: Regression, prior: Prior
 ) -> FloatArray:
     """Return the density of evidence at `times` from the standardised `scan` there and the pulls' regression on it."""
+    heights, weight_of_pulls = fused_heights(times, scan, pull_times, fit, prior)
+    unexplained = bridge_variance(times, pull_times, seconds=prior.fade_seconds)
+    uncertainty = np.minimum(1.0, unexplained + prior.nugget) * fit.residual_variance / fit.sigma**2
+    height = np.minimum(heights, prior.cap)
+    return contrast(np.exp(prior.h * height + 0.5 * (prior.h * weight_of_pulls) ** 2 * uncertainty), times)
+
+
+def fused_heights(
+    times: FloatArray, scan: FloatArray, pull_times: FloatArray, fit: Regression, prior: Prior
+) -> tuple[FloatArray, float]:
+    """Return the height of each moment that both channels together lead to expect, and the weight of the pulls in it.
+
+    The arguments are those of `density_of`.
+    """
     rho, q = fit.rho, fit.q
     mean = bridge_mean(times, pull_times, fit.residuals, base=0.0, seconds=prior.fade_seconds)
-    unexplained = bridge_variance(times, pull_times, seconds=prior.fade_seconds)
     expected = (fit.slope * scan + (1.0 - prior.nugget) * mean) / fit.sigma
-    uncertainty = np.minimum(1.0, unexplained + prior.nugget) * fit.residual_variance / fit.sigma**2
     weight_of_pulls, weight_of_scan = (1.0 - rho * q) / (1.0 - rho**2), (q - rho) / (1.0 - rho**2)
-    height = np.minimum(weight_of_pulls * expected + weight_of_scan * scan, prior.cap)
-    return contrast(np.exp(prior.h * height + 0.5 * (prior.h * weight_of_pulls) ** 2 * uncertainty), times)
+    return weight_of_pulls * expected + weight_of_scan * scan, weight_of_pulls
 
 
 def likelihood_ratio(times: FloatArray, pull_times: FloatArray, logits: FloatArray) -> FloatArray:

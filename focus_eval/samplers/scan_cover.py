@@ -7,16 +7,19 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import option
 from focus_eval.core.types import WEAKEST_RHO, FloatArray, IntArray, VideoInfo
 from focus_eval.samplers import coverage, fusion
 from focus_eval.samplers.bandit import equal_clips
 from focus_eval.samplers.base import Choice, SelectionRequest
 from focus_eval.samplers.even_cover import SHARE_OF_FPS, covering_choice, jittered
+from focus_eval.samplers.event_cover import event_density, event_frames
 from focus_eval.samplers.ledger import Ledger
 from focus_eval.samplers.scanning import ScanningSampler
 
 LEAST_PULLS = 4
+EVENT_STEP = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,8 @@ class ScanCover(ScanningSampler):
         fallback: "even_cover": continue as `even_cover`, with a second batch, if scan and even pulls correlate by less
             than .15 on this video.
         value: see `coverage.best_cover`.
+        density: "likelihood_ratio" of single moments (see `fusion`), or "events": half of it, half the likelihood of
+            events in both channels together, covered within 1, 2, 3 and 5 seconds at once (see `event_cover`).
     """
 
     name: ClassVar[str] = "scan_cover"
@@ -54,6 +59,12 @@ class ScanCover(ScanningSampler):
     nugget: float = option(fusion.Prior.nugget, at_least=0, at_most=1)
     fallback: Literal["none", "even_cover"] = option("none")
     value: coverage.Value = option("recall")
+    density: Literal["likelihood_ratio", "events"] = option("likelihood_ratio", added=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.density == "events" and self.value != "recall":
+            raise InvalidInput(f"sampler {self.name!r}: density=events has windows of its own; leave value out")
 
     def choose(self, request: SelectionRequest) -> Choice:
         video, ledger = request.video, request.ledger
@@ -66,13 +77,13 @@ class ScanCover(ScanningSampler):
         promising = self.promising(view, n_pulls - n_even)
         if self.fallback == "none" or n_even < LEAST_PULLS:
             pulls = Pulls.of(ledger, np.union1d(even, promising))
-            return view.fused(pulls, request, self.prior, self.value)
+            return view.fused(pulls, request, self.prior, self.value, with_events=self.density == "events")
         pulls = Pulls.of(ledger, even)
         is_weak = (rho := view.measured(pulls)) < WEAKEST_RHO
         fine_frames = evenly_pulled(video, n_pulls - n_even, request.coarse_rng) if is_weak else promising
         pulls = pulls.merge(Pulls.of(ledger, np.setdiff1d(fine_frames, even)))
         if not is_weak:
-            return view.fused(pulls, request, self.prior, self.value)
+            return view.fused(pulls, request, self.prior, self.value, with_events=self.density == "events")
         whole, facts = equal_clips(video.n_frames, 1), {"fallback": "even_cover", "rho_measured": rho}
         return covering_choice(pulls.frames, pulls.relevance, whole, request, facts, value=self.value)
 
@@ -161,11 +172,30 @@ class ScanView:
         fit = self.regression(pulls, replace(fusion.Prior(), prior_pulls=0.0))
         return fit.slope / fit.sigma
 
-    def fused(self, pulls: Pulls, request: SelectionRequest, prior: fusion.Prior, value: coverage.Value) -> Choice:
-        """Return the keyframes that cover the most evidence density estimated from scan and pulls together."""
-        fit = self.regression(pulls, prior)
-        density = fusion.density_of(self.times, self.scan, pulls.frames / self.video.fps, fit, prior)
+    def fused(
+        self,
+        pulls: Pulls,
+        request: SelectionRequest,
+        prior: fusion.Prior,
+        value: coverage.Value,
+        *,
+        with_events: bool = False,
+    ) -> Choice:
+        """Return the keyframes that cover the most evidence density estimated from scan and pulls together.
+
+        Args:
+            with_events: see the density "events" of `ScanCover`.
+        """
+        fit, pull_times = self.regression(pulls, prior), pulls.frames / self.video.fps
+        density = fusion.density_of(self.times, self.scan, pull_times, fit, prior)
         facts = {"rho": fit.rho, "q": fit.q, "slope": fit.slope, "rho_measured": self.measured(pulls)}
+        if with_events and np.ptp(pulls.logits) > 0 and density.sum() > 0:
+            heights, _ = fusion.fused_heights(self.times, self.scan, pull_times, fit, prior)
+            # Two and a half points a second: closer ones say nothing more of events, and cost a square of the time.
+            coarse = slice(None, None, EVENT_STEP)
+            events = np.interp(self.times, self.times[coarse], event_density(self.times[coarse], heights[coarse]))
+            density = 0.5 * events + 0.5 * density / density.mean()
+            return Choice(keyframes=event_frames(self.times, density, request.n_wanted, self.video), facts=facts)
         return self.covering(density, request, value, facts, is_flat=np.ptp(pulls.logits) == 0)
 
     def covering(

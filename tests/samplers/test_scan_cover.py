@@ -345,3 +345,24 @@ def test_options_added_later_change_no_id_at_their_defaults():
     old = {"budget_of", "pulls", "every_seconds", "share", "cuts", "weigh_cuts"}
     assert set(make_sampler("even_cover").identifying_options) == old
     assert set(make_sampler("even_cover", value="count").identifying_options) == {*old, "value"}
+
+
+def test_with_events_it_pulls_the_same_frames_and_a_smaller_k_is_the_head_of_a_larger_one():
+    single, events = (run(share=0.01, density=density) for density in ("likelihood_ratio", "events"))
+    assert single.pulled_frames.tolist() == events.pulled_frames.tolist()
+    assert single.scanned_frames.tolist() == events.scanned_frames.tolist()
+    assert single.keyframes != events.keyframes
+    assert {*events.keyframes} <= {*run(k=16, share=0.01, density="events").keyframes}
+
+
+def test_with_events_two_of_them_are_shown_before_any_is_shown_again():
+    seconds = np.arange(HOUR.n_frames) / 25.0
+    relevance = np.where((abs(seconds - 900) < 6) | (abs(seconds - 2500) < 6), 0.9, 0.1)
+    relevance = np.clip(relevance + 0.03 * np.random.default_rng(0).standard_normal(seconds.size), 0, 1)
+    times = np.array(run(k=2, share=0.01, density="events", world=ArraySource(relevance)).keyframes) / 25.0
+    assert times == pytest.approx([900, 2500], abs=6)
+
+
+def test_with_events_the_windows_are_their_own():
+    with pytest.raises(InvalidInput, match="density=events has windows of its own; leave value out"):
+        make_sampler("scan_cover", density="events", value="count")

@@ -1,0 +1,100 @@
+"""`scripts/world_validity.py` reads the published files right and says what it cannot measure."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts/world_validity.py"
+# Methods of the reference table by the names of the script.
+NAMES = {
+    "AKS": "AKS",
+    "AKSy-blip": "AKS others BLIP",
+    "AKSy-clip": "AKS others CLIP",
+    "32 thinned": "32 thinned",
+    "64 thinned": "64 thinned",
+    "t8 + WFS8": "+ WFS",
+    "t16 + WFS16": "+ WFS",
+    "t16 + uniform16": "+ uniform",
+}
+
+
+@pytest.fixture(scope="module")
+def script():
+    """The script, loaded from its file."""
+    spec = importlib.util.spec_from_file_location("world_validity", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["world_validity"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def our_name(reference):
+    fixed = {"AKS32 + WFS32": "AKS + WFS", "WFS16 + uniform16": "WFS + uniform"}
+    first, _, remainder = reference.partition(" ")
+    return fixed.get(reference) or " ".join(filter(None, [NAMES.get(first, first), NAMES.get(remainder, "")]))
+
+
+def test_recall_of_the_published_files_is_that_of_the_reference_table(script, shared):
+    ground = script.read_grounds(shared("data"))["longvideobench"]
+    assert len(ground.questions) == 976
+    methods = list(script.mixtures(list(ground.times)))
+    recalls = 100 * np.array(
+        [
+            script.recalls({method: times[at] for method, times in ground.times.items()}, question.evidence)
+            for at, question in enumerate(ground.questions)
+        ]
+    )
+    is_long = np.array([question.info.duration_seconds >= 900 for question in ground.questions])
+    with shared("conformance/world_targets.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(methods)
+    for row in rows:
+        at = methods.index((our_name(row["method"]), int(row["K"])))
+        for inside, sign in ((~is_long, "<"), (is_long, ">=")):
+            for place, tolerance in enumerate((1, 2, 5)):
+                target = float(row[f"{sign}900@{tolerance}"].split()[0])
+                assert recalls[inside, at, place].mean() == pytest.approx(target, abs=0.35), (row, sign, tolerance)
+
+
+def test_a_folder_without_rates_or_with_scenes_of_an_unknown_benchmark_gets_a_line(script, tmp_path, capsys):
+    with pytest.raises(SystemExit, match=r"no lvb_val_fps\.csv: published frames become seconds only with rates"):
+        script.read_grounds(tmp_path)
+    (tmp_path / "lvb_val_fps.csv").write_text("id,duration_s,fps\na,200,25\n")
+    (tmp_path / "kfs_videomme_anno.csv").write_text("id,segment_id,scene_id,start,end\n")
+    assert script.read_grounds(tmp_path) == {}
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "longvideobench left out: no lvb_val.json",
+        "videomme left out: scenes without their benchmark's questions (videomme.json)",
+    ]
+
+
+def test_a_world_that_was_fitted_to_the_selections_is_marked(script):
+    fields = {"seed": 1, "aks": "", "questions": 3, "pairs": 4, "share": (0.5, 0.2, 1.1), "error": (2.0, 1.0, 3.0)}
+    item = script.Validity(benchmark="b", world="measured", is_fit=True, recall={}, roots={}, **fields)
+    cells = script.cells_of(item)
+    assert cells["world"] == "measured (fitted to these), seed 1"
+    assert (cells["pairs"], cells["agree (%)"], cells["error (points)"]) == ("2 of 4", "50 [20, 100]", "2.0 [1.0, 3.0]")
+
+
+def test_a_world_like_reality_orders_every_pair_and_one_turned_around_orders_none(script):
+    rng = np.random.default_rng(0)
+    base = {("WFS", 8): 0.3, ("uniform", 8): 0.1, ("WFS", 16): 0.5, ("uniform", 16): 0.2}
+    base |= {("WFS", 32): 0.6, ("uniform", 32): 0.3}
+    methods = list(script.mixtures(list(base)))
+    rates = np.array([base.get(method, 0.9) for method in methods])[None, :, None]
+    real = (rng.uniform(size=(400, len(methods), 3)) < rates).astype(float)
+    videos = [str(number) for number in range(400)]
+    ground = script.Ground(benchmark="longvideobench", questions=[], videos=videos, times={key: [] for key in base})
+    same, turned = (
+        script.compared(ground, range(400), real, made, "measured", 0, aks="", roots={}) for made in (real, 1 - real)
+    )
+    assert (same.share[0], same.error[0]) == (1.0, 0.0)
+    assert turned.share[0] == 0.0
+    assert turned.error[0] > 20
