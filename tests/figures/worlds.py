@@ -116,10 +116,14 @@ def demo():
 
 def demo_gain():
     """What even_cover gains over focus, and what finding the evidence adds."""
-    gain = with_interval(demo_rows()[0]["even_cover budget_of=focus"], "minus focus")
+    rows = demo_rows()[0]
+    gain, of_topk = (
+        with_interval(rows[name], "minus focus") for name in ("even_cover budget_of=focus", "even_topk [control]")
+    )
     (effect,) = rows_of(PUBLISHED / "demo_effect.csv")
     return [
         f"finds {gain} points more at K = 8",
+        f"of the same even frames already finds {of_topk} more",
         f"On the {effect['questions']} questions where some samplers found the evidence and others did not, finding it "
         f"raised accuracy by {with_interval(effect, 'points')} points.",
     ]
@@ -247,6 +251,22 @@ def evidence(name):
     return table(*(tuple(row.values()) for row in rows_of(PUBLISHED / f"evidence_{name}.csv")))
 
 
+def validity():
+    """The table of scripts/world_validity.py."""
+    return table(*(tuple(row.values()) for row in rows_of(PUBLISHED / "worlds.csv")))
+
+
+def frontier():
+    """Recall, cost and near twins at equal total cost, and what the sampler that was judged gains, over all worlds."""
+    rows = [row for row in rows_of(PUBLISHED / "frontier.csv") if (row["world"], row["K"]) == ("all", "all")]
+    gains = [name for name in rows[0] if "less it" in name and "nearness" not in name]
+    shown = ("1 s", "2 s", "5 s", "cost", "twins")
+    return table(*(
+        (f"`{row['sampler']}`", *(f"{float(row[name]):.1f}" for name in shown), *(row[name] for name in gains))
+        for row in rows
+    ))  # fmt: skip
+
+
 FIGURES = {
     "agreement": agreement,
     "blip_cost": blip_cost,
@@ -254,6 +274,8 @@ FIGURES = {
     "demo": demo,
     "demo_gain": demo_gain,
     "demo_samplers": demo_samplers,
+    "frontier": frontier,
+    "validity": validity,
     "evidence_view": partial(evidence, "view"),
     "evidence_within": partial(evidence, "within"),
     "encoder_costs": encoder_costs,
