@@ -98,7 +98,9 @@ def _import_selections(
     rate_of = read_rates(rates) if rates is not None else None
     fps = {key: float(rate.fps) for key, rate in rate_of.items()} if rate_of is not None else None
     selections = load_selections(file, questions=questions, fps=fps, **reading_options)
-    for line in reading_options["left_out"] or ():
+    filled = [selection.n_filled for selection in selections.values() if selection.n_filled]
+    fill_notes = [f"{len(filled):,} selections filled with {sum(filled):,} even frames"] if filled else []
+    for line in [*fill_notes, *(reading_options["left_out"] or ())]:
         print_folded(line)
     if all(selection.sampler == "aks" for selection in selections.values()):
         print_folded(_aks_line(selections, rate_of))

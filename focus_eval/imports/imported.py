@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,11 +15,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from focus_eval.benchmarks.registry import read_documents
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.options import checked_values
 from focus_eval.core.resources import read_json
 from focus_eval.core.types import Question, VideoInfo
+from focus_eval.samplers.gaps import halve_widest_gaps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +54,7 @@ class ImportedSelection:
         pulled_frames, pulled_relevance: scored frames in pull order; relevance None if not recorded.
         clips: `[start, stop, n_pulls, mean, radius, is_final]` per arm, as in a `SelectionRow`.
         scales: shrink factor per keyframe or None.
+        n_filled: even frames among them that the file does not have (`fill=even`).
         answered: the model's answer, if the file has it; not part of the Parquet file.
         location: file and row it came from, for messages.
     """
@@ -67,6 +72,7 @@ class ImportedSelection:
     pulled_relevance: tuple[float | None, ...] = ()
     clips: tuple[tuple[Any, ...], ...] = ()
     scales: tuple[float, ...] | None = None
+    n_filled: int = 0
     answered: PublishedAnswer | None = field(default=None, compare=False)
     location: str = field(default="", compare=False)
 
@@ -136,6 +142,8 @@ def selections_hash(selections: Mapping[str, ImportedSelection]) -> str:
     return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()[:16]
 
 
+# Grid on which selections in seconds are filled.
+TIMES_PER_SECOND = 1000.0
 # Written beside the frames by the public FOCUS code: by this file its list is told from AKS's.
 DETAILS_FILE = "sampling_details.json"
 # Rows by line, in columns, or packed.
@@ -417,6 +425,39 @@ def check_lengths(
         if inside:
             checked[key] = _first_frames(selection, inside)
     return checked
+
+
+def filled_selections(
+    selections: Mapping[str, ImportedSelection], questions: Sequence[Question], fps: Mapping[str, float]
+) -> dict[str, ImportedSelection]:
+    """Return the selections, those of fewer different frames than the usual K filled up in their widest gaps.
+
+    Raises:
+        InvalidInput: a selection to fill whose video's length is not known, or its rate where the file states frames.
+        SelectionMismatch: a selection with answers, which were given without the added frames.
+    """
+    seconds = {question.id: question.duration_seconds for question in questions}
+    counts = Counter(selection.k for selection in selections.values())
+    k = max(counts, key=lambda n: (counts[n], n))
+    filled = {}
+    for key, selection in selections.items():
+        frames, times, length = selection.keyframes, selection.times_seconds, seconds.get(key)
+        rate = TIMES_PER_SECOND if frames is None else selection.fps or fps.get(key, 0.0)
+        grid = np.unique(np.rint(np.array(times or ()) * rate) if frames is None else np.array(frames)).astype(np.int64)
+        if grid.size >= k:
+            filled[key] = selection
+            continue
+        if selection.answered is not None:
+            raise SelectionMismatch(f"{selection.location} ({key}): the model answered without filled frames")
+        if length is None or rate <= 0:
+            raise InvalidInput(f"{selection.location} ({key}): fill=even needs the video's length and rate (--rates)")
+        n_frames = max(int(length * rate), int(grid.max(initial=-1)) + 1)
+        added = np.setdiff1d(halve_widest_gaps(grid, min(k, n_frames), n_frames), grid)
+        chosen: dict[str, Any] = {"keyframes": tuple(sorted([*grid.tolist(), *added.tolist()])), "times_seconds": None}
+        if frames is None:
+            chosen = {"times_seconds": tuple(sorted({*(times or ()), *(added / rate).tolist()}))}
+        filled[key] = dataclasses.replace(selection, **chosen, scales=None, n_filled=int(added.size))
+    return filled
 
 
 def _past_end(selection: ImportedSelection, times: Sequence[float], length: float) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from focus_eval.core.errors import SelectionMismatch, unknown_name
+from focus_eval.core.errors import InvalidInput, SelectionMismatch, unknown_name
 from focus_eval.core.options import make, named_options
 from focus_eval.core.plugins import Registry, check_derived, classes_in
 from focus_eval.core.types import Question
@@ -30,6 +30,7 @@ FORMATS = Registry(
     check=_check,
 )
 UNITS = ("frames", "seconds")
+FILLS = ("even", "none")
 
 
 def load_selections(
@@ -54,7 +55,9 @@ def load_selections(
         allow_missing: leave out questions without frames instead of refusing the file.
         left_out: if given, frames past the end of their video and rows of no question are left out and described here,
             instead of refusing the file.
-        options: of the format: `field` (wfs), `sampler` (rows), the names of the fields (answers).
+        options: of the format: `field` (wfs), `sampler` (rows), the names of the fields (answers). Of every format:
+            `unit`, and `fill=even`, which adds frames in the middle of the widest gaps to selections with fewer
+            different frames than the K of most of them.
 
     Raises:
         SelectionMismatch: a file that does not fit; names the row at fault.
@@ -62,9 +65,12 @@ def load_selections(
         InvalidInput: a file that is missing or cannot be read.
     """
     name, format_options = named_options(format, options or {})
-    unit = format_options.pop("unit", unit)
-    if unit is not None and unit not in UNITS:
-        raise unknown_name("unit", unit, UNITS)
+    unit, fill = format_options.pop("unit", unit), format_options.pop("fill", None)
+    for value, option, known in ((unit, "unit", UNITS), (fill, "fill", FILLS)):
+        if value is not None and value not in known:
+            raise unknown_name(option, value, known)
+    if fill and questions is None:
+        raise InvalidInput(f"{path}: fill={fill} needs the lengths of the videos; give the questions (--annotations)")
     source = imported.Source(path=Path(path), questions=questions, allow_missing=allow_missing)
     reader = make_format(_detect(source) if name == "auto" else name, **format_options)
     source = replace(source, format=reader.name, unit=unit or reader.unit)
@@ -74,7 +80,8 @@ def load_selections(
     selections = _fitted(selections, questions, source.path, allow_missing=allow_missing, left_out=left_out)
     if source.unit == "frames":
         imported.check_unit_plausible(selections, questions)
-    return imported.check_lengths(selections, questions, fps or {}, left_out=left_out)
+    checked = imported.check_lengths(selections, questions, fps or {}, left_out=left_out)
+    return imported.filled_selections(checked, questions, fps or {}) if fill == "even" else checked
 
 
 def make_format(name: str, **options: Any) -> imported.SelectionFormat:

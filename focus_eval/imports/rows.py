@@ -116,6 +116,7 @@ def _selection(row: Mapping[str, Any], location: str) -> ImportedSelection:
             pulled_relevance=tuple(None if item is None else float(item) for item in row.get("pulled_relevance") or ()),
             clips=tuple(tuple(clip) for clip in row.get("clips") or ()),
             scales=None if row.get("scales") is None else tuple(float(scale) for scale in row["scales"]),
+            n_filled=int(row.get("n_filled") or 0),
             location=location,
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -142,7 +143,7 @@ def _table(selections: Mapping[str, ImportedSelection]) -> Any:
     kinds = {"question_id": text, "sampler": text, "keyframes": pa.list_(whole), "times_seconds": pa.list_(number)}
     kinds |= {"benchmark": text, "video": text, "k": whole, "n_frames": whole, "fps": number}
     kinds |= {"pulled_frames": pa.list_(whole), "pulled_relevance": pa.list_(number), "clips": text}
-    kinds |= {"scales": pa.list_(number), "selection_id": text}
+    kinds |= {"scales": pa.list_(number), "n_filled": whole, "selection_id": text}
     shared = {"selection_id": selections_hash(selections)}
     # `vars` and not `asdict`, which copies every frame of every list.
     rows = [{**vars(selection), "clips": json.dumps(selection.clips), **shared} for selection in selections.values()]

@@ -91,7 +91,11 @@ def _selection_row(
         pulled_frames=list(selection.pulled_frames),
         pulled_relevance=list(selection.pulled_relevance),
         clips=[list(clip) for clip in selection.clips],
-        facts={"published": True, **({"keyframes": "nearest to the published times"} if is_in_seconds else {})},
+        facts={
+            "published": True,
+            **({"keyframes": "nearest to the published times"} if is_in_seconds else {}),
+            **({"filled": selection.n_filled} if selection.n_filled else {}),
+        },
     )
 
 

@@ -243,7 +243,7 @@ class Selector:
     def changed_options(self) -> dict[str, Any]:
         """Options of the sampler that are not at their defaults, without the scan encoder, which has no default."""
         default = {**type(self.sampler)().options, "scan_encoder": self.sampler.options.get("scan_encoder")}
-        return {name: value for name, value in self._options.items() if value != default[name]}
+        return {name: value for name, value in self._options.items() if value != default.get(name)}
 
     @property
     def _options(self) -> dict[str, Any]:

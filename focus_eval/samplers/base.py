@@ -27,6 +27,7 @@ from focus_eval.core.types import (
 from focus_eval.samplers.asking import CountedModel, LanguageModel, NoModel
 from focus_eval.samplers.distinct import distinct_frames
 from focus_eval.samplers.expected_pulls import ExpectedPulls
+from focus_eval.samplers.gaps import halve_widest_gaps
 from focus_eval.samplers.ledger import Ledger, LookFn, RelevanceFn, broken
 
 
@@ -277,9 +278,11 @@ class FrameSampler(ABC):
     (50,)
 
     Options are checked when a sampler is made: their declared types (an int becomes a float if one is declared), then
-    the ranges stated with `focus_eval.core.options.option`.
+    the ranges stated with `focus_eval.core.options.option`. Every sampler has the option `fill`.
 
     Args:
+        fill: "even" adds frames in the middle of the widest gaps where the sampler chose fewer than it was asked for;
+            the fact "filled" counts them.
         distinct: replace keyframes that show the same picture as a better one by other relevant frames (see
             `samplers.distinct`); off in published algorithms.
 
@@ -323,6 +326,7 @@ class FrameSampler(ABC):
     may_repeat: ClassVar[bool] = False
 
     distinct: bool = option(False, added=True)
+    fill: Literal["even"] | None = option(None, added=True)
 
     def __post_init__(self) -> None:
         check_class(type(self), f"sampler {self.name!r}")
@@ -401,6 +405,14 @@ class FrameSampler(ABC):
         if self.distinct and choice.scales is None and not facts_of_count.get("unique_keyframes"):
             keyframes, n_replaced = distinct_frames(keyframes, ledger, video)
             facts_of_count |= {"twins_replaced": n_replaced} if n_replaced else {}
+        scales = None if choice.scales is None else np.asarray(choice.scales, dtype=float)
+        n_missing = request.n_wanted - keyframes.size
+        if self.fill and n_missing > 0 and self.role != "floor":  # a floor is meant to show nothing
+            distinct = np.unique(keyframes)
+            grid = halve_widest_gaps(distinct, distinct.size + n_missing, video.n_frames)
+            keyframes = np.append(keyframes, np.setdiff1d(grid, distinct))
+            scales = None if scales is None else np.append(scales, np.ones(n_missing))
+            facts_of_count["filled"] = n_missing
         order = np.argsort(keyframes, kind="stable")
         return Selection(
             keyframes=tuple(keyframes[order].tolist()),
@@ -414,7 +426,7 @@ class FrameSampler(ABC):
             scanned_frames=ledger.scanned_frames,
             looked_frames=ledger.looked_frames,
             model_usage=request.llm.usage.as_dict() if isinstance(request.llm, CountedModel) else {},
-            scales=None if choice.scales is None else tuple(np.asarray(choice.scales, dtype=float)[order].tolist()),
+            scales=None if scales is None else tuple(scales[order].tolist()),
             clips=choice.clips,
             facts={**choice.facts, **facts_of_count},
             seconds_apart=choice.seconds_apart,
@@ -488,8 +500,9 @@ class FrameSampler(ABC):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Values of all options by name."""
-        return {option.name: getattr(self, option.name) for option in fields(self)}
+        """Values of all options by name, without a `fill` that is off."""
+        names = [option.name for option in fields(self) if option.name != "fill" or self.fill]
+        return {name: getattr(self, name) for name in names}
 
     @property
     def identifying_options(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import Clips, equal_clips, min_max, within_capacity
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
+from focus_eval.samplers.gaps import halve_widest_gaps
 from focus_eval.samplers.ledger import log_odds
 from focus_eval.samplers.registry import make_sampler
 
@@ -161,23 +162,6 @@ def fill_gaps(keyframes: IntArray, request: SelectionRequest) -> Choice:
         return Choice(keyframes=keyframes)
     frames = halve_widest_gaps(keyframes, request.n_wanted, request.video.n_frames)
     return Choice(keyframes=frames, facts={"from_widest_gaps": n_missing})
-
-
-def halve_widest_gaps(frames: IntArray, n: int, n_frames: int) -> IntArray:
-    """Return `frames` with the middle of the widest gap added again and again until there are `n`, ascending.
-
-    A gap is a run of frames of `[0, n_frames)` without a chosen one; the earlier of equally wide ones is halved first.
-
-    Args:
-        frames: distinct, at most `n`; `n` is at most `n_frames`.
-    """
-    grid = np.sort(frames)
-    while grid.size < n:
-        edges = np.concatenate([[-1], grid, [n_frames]])
-        widest = int(np.argmax(np.diff(edges)))
-        middle = (edges[widest] + edges[widest + 1]) // 2
-        grid = np.insert(grid, widest, middle)
-    return grid
 
 
 def shots_of(video: VideoInfo) -> Clips:

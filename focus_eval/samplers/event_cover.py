@@ -12,6 +12,7 @@ from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers import coverage
 from focus_eval.samplers.base import Choice, SelectionRequest
+from focus_eval.samplers.gaps import halve_widest_gaps
 from focus_eval.samplers.ledger import log_odds
 
 LEAST_PULLS = 8
@@ -156,7 +157,7 @@ def event_frames(times: FloatArray, density: FloatArray, n: int, video: VideoInf
     n_points = max(1, round(GRID_HZ * video.duration_seconds))
     points = cover_points(grid_mass(times, density, n_points), min(n, n_points))
     frames = np.minimum(np.floor((points + 0.5) / GRID_HZ * video.fps).astype(np.int64), video.n_frames - 1)
-    return coverage.halve_widest_gaps(np.unique(frames), n, video.n_frames)
+    return halve_widest_gaps(np.unique(frames), n, video.n_frames)
 
 
 def grid_mass(times: FloatArray, density: FloatArray, n_points: int) -> FloatArray:

@@ -13,6 +13,7 @@ from focus_eval.core.errors import FocusEvalError, InvalidInput, SelectionMismat
 from focus_eval.core.types import Question, VideoInfo
 from focus_eval.imports.imported import ImportedSelection, selections_hash
 from focus_eval.imports.loading import load_selections
+from focus_eval.imports.selection_rows import rows_of_selections
 from focus_eval.rows.records import RowWriter, SelectionRow
 
 
@@ -303,6 +304,34 @@ def test_a_finished_run_is_read_from_its_parquet_files(tmp_path):
     assert sorted(path.name for path in part.iterdir()) == ["costs.parquet", "rows.parquet"]
     assert load_selections(tmp_path / "run") == first_load
     assert load_selections(part / "rows.parquet") == first_load
+
+
+def test_even_frames_fill_a_selection_that_is_short(tmp_path):
+    asked = questions("a", "b", "c", seconds=10.0)
+    path = written(tmp_path, [[0, 50, 99], [60], [1, 2, 3]])
+    selections = load_selections(path, format="aks:fill=even", questions=asked, fps=dict.fromkeys("abc", 10.0))
+    assert [selection.n_filled for selection in selections.values()] == [0, 2, 0]
+    assert selections["b"].keyframes == (29, 60, 80)
+    path = written(
+        tmp_path, [{"id": "a", "frame_timestamps": [0.5, 5, 7]}, {"id": "b", "frame_timestamps": [6.0, 6.0]}]
+    )
+    in_seconds = load_selections(path, format="kfs:fill=even", questions=asked[:2])
+    assert in_seconds["b"].times_seconds == pytest.approx((2.999, 6.0, 8.0), abs=0.01)
+    rows = rows_of_selections(in_seconds, asked, {}, name="n")[0]
+    assert [selection.facts.get("filled") for selection in rows] == [None, 2]
+
+
+def test_a_selection_that_cannot_be_filled_is_refused(tmp_path):
+    path = written(tmp_path, [[0, 50], [60]])
+    with pytest.raises(InvalidInput, match="needs the lengths of the videos"):
+        load_selections(path, format="aks:fill=even")
+    with pytest.raises(InvalidInput, match="length and rate"):
+        load_selections(path, format="aks:fill=even", questions=questions("a", "b"))
+    with pytest.raises(InvalidInput, match="unknown fill 'odd'"):
+        load_selections(path, format="aks:fill=odd", questions=questions("a", "b"))
+    entries = [{"id": key, "times": times, "answer": "A"} for key, times in (("a", [1.0, 2.0]), ("b", [3.0]))]
+    with pytest.raises(SelectionMismatch, match="answered without filled frames"):
+        load_selections(written(tmp_path, entries), format="answers:fill=even", questions=questions("a", "b"))
 
 
 def test_a_format_with_options_is_one_text(tmp_path):

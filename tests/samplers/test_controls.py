@@ -9,7 +9,8 @@ from focus_eval import VideoInfo, make_sampler
 from focus_eval.core.errors import InvalidInput, SamplerError
 from focus_eval.samplers.base import FlatSource, FrameSampler
 from focus_eval.samplers.contract import ArraySource, bumpy
-from focus_eval.samplers.coverage import diverse_best, halve_widest_gaps, one_in_each_stratum
+from focus_eval.samplers.coverage import diverse_best, one_in_each_stratum
+from focus_eval.samplers.gaps import halve_widest_gaps
 from focus_eval.samplers.registry import sampler_classes
 
 HOUR = VideoInfo(108_000, 30.0)
@@ -42,6 +43,34 @@ def test_a_grid_of_the_truncated_rate_is_the_published_one(name):
     pulls = run(name, video, world=world, every_seconds=29 / 29.97).pulled_frames
     assert pulls[:103].tolist() == run(name, video, world=world).pulled_frames.tolist()
     assert pulls.size == 104  # the published grid leaves out a last part of less than a second
+
+
+# Filling -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_sampler_without_enough_candidates_is_filled_when_asked():
+    ten_seconds = VideoInfo(300, 30.0)
+    short, filled = run("aks", ten_seconds), run("aks", ten_seconds, fill="even")
+    assert (len(short.keyframes), len(filled.keyframes)) == (10, 32)
+    assert set(short.keyframes) < set(filled.keyframes)
+    assert (filled.facts["returned_fewer"], filled.facts["filled"]) == (10, 22)
+    assert "filled" not in run("aks", fill="even").facts
+    assert run("aks", fill="even").keyframes == run("aks").keyframes
+
+
+def test_filling_is_part_of_an_identity_and_off_by_default():
+    plain, filled = make_sampler("aks"), make_sampler("aks:fill=even")
+    assert "fill" not in plain.identifying_options
+    assert filled.identifying_options == {**plain.identifying_options, "fill": "even"}
+    with pytest.raises(InvalidInput, match="'fill' of sampler 'aks' must be even or none"):
+        make_sampler("aks", fill="odd")
+
+
+def test_frames_that_fill_are_shown_whole_and_repeats_stay():
+    one_second = VideoInfo(30, 30.0)
+    bolt = run("bolt", one_second, k=8, fill="even")
+    assert len(bolt.keyframes) == 8
+    assert run("blind", fill="even").keyframes == run("blind").keyframes
 
 
 # Equal cost -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,24 @@
+"""Fills the gaps between chosen frames."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from focus_eval.core.types import IntArray
+
+
+def halve_widest_gaps(frames: IntArray, n: int, n_frames: int) -> IntArray:
+    """Return `frames` with the middle of the widest gap added again and again until there are `n`, ascending.
+
+    A gap is a run of frames of `[0, n_frames)` without a chosen one; the earlier of equally wide ones is halved first.
+
+    Args:
+        frames: distinct, at most `n`; `n` is at most `n_frames`.
+    """
+    grid = np.sort(frames)
+    while grid.size < n:
+        edges = np.concatenate([[-1], grid, [n_frames]])
+        widest = int(np.argmax(np.diff(edges)))
+        middle = (edges[widest] + edges[widest + 1]) // 2
+        grid = np.insert(grid, widest, middle)
+    return grid
