@@ -10,7 +10,7 @@ import argparse
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,16 +18,19 @@ import pandas as pd
 
 from focus_eval.benchmarks.registry import read_annotations
 from focus_eval.imports.lmms_logs import find_logs
+from focus_eval.imports.loading import load_selections
 from focus_eval.report.audit import audit, series_of
 from focus_eval.report.clustered import Coefficient
 from focus_eval.report.power import seen_discordance
 from focus_eval.report.predict import prediction_errors
 from focus_eval.report.reading import ReadingOptions, read_runs
+from focus_eval.report.recall import recall_within
 from focus_eval.report.statistics import Estimate, compare_paired, detectable_difference
 from focus_eval.report.within import measure_effects
-from support.field_data import answers, log_lines, longvideobench
+from support.field_data import answers, log_lines, longvideobench, public_pair
 
 LONG_SECONDS = 180
+SHORT_SECONDS = 65
 MEASURES = ("recall@1", "recall@2", "recall@5", "nearness", "near_frames", "spread")
 
 
@@ -206,6 +209,127 @@ def moment_spans(folder: Path) -> str:
     )
 
 
+# Benchmark -> frames K of the logs with uniform and with AKS frames below public/lmms_logs.
+PUBLIC_LOGS = {"MINERVA": ("minerva", (8, 16, 32)), "VideoEval-Pro": ("videoevalpro", (8, 16, 32)),
+               "Video-Holmes": ("videoholmes", (16, 32))}  # fmt: skip
+
+
+def benchmarks(folder: Path) -> str:
+    """AKS less uniform on each benchmark, paired by content, with the least difference that can be shown."""
+    a, b = paired(long_answers(folder), "qwen2_5_vl", "qwen2_5_vl_AKS")
+    rows = [_difference_row("LongVideoBench, 180 s and more", "32", a, b)]
+    others: dict[int, list[tuple[pd.DataFrame, pd.DataFrame]]] = {}
+    for name, (stem, counts) in PUBLIC_LOGS.items():
+        for k in counts:
+            pair = public_pair(folder, f"{stem}_nframes_{k}", f"{stem}_aks_nframes_{k}")
+            rows.append(_difference_row(name, str(k), *pair))
+            others.setdefault(k, []).append(pair)
+    pair = public_pair(folder, "mlvu_test_llava_ov_nframes_32", "mlvu_test_llava_ov_nframes_32_AKS")
+    rows.append(_difference_row("MLVU test (LLaVA-OneVision-7B)", "32", *pair))
+    for k, pairs in others.items():
+        rows.append(_difference_row("the Qwen2.5-VL-7B logs but LongVideoBench", str(k), *_pooled(pairs)))
+    return table(("benchmark", "K", "questions", "AKS less uniform", "least difference, 80 % power"), rows)
+
+
+def fewer_frames(folder: Path) -> str:
+    """AKS with 8 frames less uniform with 32."""
+    pairs = {name: public_pair(folder, f"{stem}_nframes_32", f"{stem}_aks_nframes_8")
+             for name, (stem, counts) in PUBLIC_LOGS.items() if 8 in counts}  # fmt: skip
+    rows = [_difference_row(name, "8 and 32", *pair)[:4] for name, pair in pairs.items()]
+    rows.append(_difference_row("both", "8 and 32", *_pooled([*pairs.values()]))[:4])
+    return table(("benchmark", "K", "questions", "8 AKS frames less 32 uniform ones"), rows)
+
+
+def reached(folder: Path) -> str:
+    """AKS less uniform on VideoEval-Pro, where the log records frames and where it does not."""
+    rows = []
+    for k in (8, 16, 32):
+        a, b = public_pair(folder, f"videoevalpro_nframes_{k}", f"videoevalpro_aks_nframes_{k}")
+        is_recorded = b["is_recorded"].to_numpy()
+        is_same = a["text"].to_numpy() == b["text"].to_numpy()
+        texts = [f"{is_same[part].sum()} of {part.sum()}" for part in (~is_recorded, is_recorded)]
+        rows.append(
+            (
+                str(k),
+                *texts,
+                _difference_row("", "", a, b)[3],
+                _difference_row("", "", a[is_recorded], b[is_recorded])[3],
+            )
+        )
+    heads = (
+        "K",
+        "same answers, frames not recorded",
+        "same answers, recorded",
+        "AKS less uniform, all",
+        "where it arrived",
+    )
+    return table(heads, rows)
+
+
+def candidates(folder: Path) -> str:
+    """AKS less uniform below 65 s by the number of frames that AKS had to choose from."""
+    a, b = paired(answers(folder), "qwen2_5_vl", "qwen2_5_vl_AKS")
+    rows = []
+    for name, low, high in (("at most 11", 0, 11), ("12 to 15", 12, 15), ("16 to 31", 16, 31), ("all 32", 32, 32)):
+        inside = ((a["seconds"] < SHORT_SECONDS) & b["distinct"].between(low, high)).to_numpy()
+        cells = _difference_row(name, "32", a[inside], b[inside])
+        rows.append((cells[0], cells[2], cells[3]))
+    return table(("AKS's distinct frames", "questions", "AKS less uniform"), rows)
+
+
+def filling(folder: Path) -> str:
+    """What uniform frames would have been worth where AKS ran out of candidates, from logged answers."""
+    a, b = paired(answers(folder), "qwen2_5_vl", "qwen2_5_vl_AKS")
+    rows = []
+    for name, is_short in (
+        ("below 65 s", a["seconds"] < SHORT_SECONDS),
+        ("fewer than 32 frames from AKS", b["distinct"] < 32),
+    ):
+        policy = b.assign(score=a["score"].where(is_short, b["score"]))
+        accuracies = (f"{100 * part['score'].mean():.2f}" for part in (b, policy))
+        rows.append((f"LongVideoBench, uniform where {name}", *accuracies, _difference_row("", "", b, policy)[3]))
+    return table(("rule", "AKS", "rule", "gain"), rows)
+
+
+def mixtures(folder: Path) -> str:
+    """Every second AKS frame with the 16 of WFS-SB, less AKS's 32, in recall on videos of 180 s and more."""
+    questions, rates = longvideobench(folder)
+    asked = [question for question in questions.values() if (question.duration_seconds or 0) >= LONG_SECONDS]
+    other = load_selections(folder / "wfs_longvideobench_16.json", questions=[*questions.values()])
+    rows = []
+    for name, file in (
+        ("the authors' files", "aks_lvb_32.json.gz"),
+        ("a third party's AKS, BLIP", "aks_lvb_blip_32_yunseok.json.gz"),
+    ):
+        own = load_selections(folder / "field/selections" / file, format="aks", questions=[*questions.values()])
+        recalls = []
+        for question in asked:
+            fps = float(rates[question.id].fps)
+            frames = own[question.id].keyframes or ()
+            mixed = sorted({*frames[::2], *(other[question.id].keyframes or ())})
+            evidence = np.asarray(question.evidence_seconds)
+            recalls.append([recall_within(evidence, np.array(part) / fps, (1, 2, 5)) for part in (frames, mixed)])
+        values, videos = np.array(recalls), [question.video for question in asked]
+        gains = (compare_paired(values[:, 0, at], values[:, 1, at], videos).difference for at in range(3))
+        rows.append((name, *map(interval, gains)))
+    return table(("AKS", *(f"gain within {d} s" for d in (1, 2, 5))), rows)
+
+
+def _pooled(pairs: Sequence[tuple[pd.DataFrame, pd.DataFrame]]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the answers of several benchmarks one after the other; their videos are different ones."""
+    sides = [
+        pd.concat([lines.assign(video=lines["benchmark"] + lines["video"]) for lines in side])
+        for side in zip(*pairs, strict=True)
+    ]
+    return sides[0], sides[1]
+
+
+def _difference_row(name: str, k: str, a: pd.DataFrame, b: pd.DataFrame) -> tuple[str, ...]:
+    """Return the cells of a table of differences: name, K, questions, `b` less `a`, least difference."""
+    compared = compare_paired(a["score"].to_numpy(), b["score"].to_numpy(), a["video"].tolist())
+    return name, k, f"{len(a):,}", interval(compared.difference), f"{100 * (compared.detectable or 0):.1f}"
+
+
 SECTIONS: dict[str, Callable[[Path], str]] = {
     "logs": logs,
     "within": within,
@@ -216,6 +340,12 @@ SECTIONS: dict[str, Callable[[Path], str]] = {
     "arrival": arrival,
     "power": power,
     "evidence": evidence,
+    "benchmarks": benchmarks,
+    "fewer_frames": fewer_frames,
+    "reached": reached,
+    "candidates": candidates,
+    "filling": filling,
+    "mixtures": mixtures,
 }
 
 

@@ -12,7 +12,11 @@ import pandas as pd
 from focus_eval.benchmarks.registry import VideoRate, read_annotations, read_rates
 from focus_eval.core.types import Question
 from focus_eval.imports.lmms_logs import LmmsLog, find_logs, verdict_of
+from focus_eval.imports.log_import import LogOptions
+from focus_eval.report.comparisons import question_keys
+from focus_eval.report.reading import run_of_logs
 from focus_eval.report.recall import near_frames, nearness, recall_within, spread
+from focus_eval.rows.matching import match_questions
 
 TABLE = "field/lmms_logs/lvb_qwen2_5_vl_7b_32_frames_22_runs.parquet"
 DISTANCES = (1, 2, 5, 10)
@@ -45,6 +49,23 @@ def answers(folder: Path) -> pd.DataFrame:
     The run with stock sampling does not say its frames: evenly spaced ones are assumed.
     """
     return pd.concat([log_lines(folder, log, "frames") for log in find_logs(folder / TABLE)], ignore_index=True)
+
+
+@cache
+def public_answers(folder: Path, name: str) -> pd.DataFrame:
+    """Return the answers of a log below `public/lmms_logs` with the columns text and is_recorded (its frames)."""
+    path = folder / "public/lmms_logs" / name
+    facts = [(record.response, record.frames("indices") is not None) for record in find_logs(path)[0].records()]
+    texts, is_recorded = zip(*facts, strict=True)
+    return run_of_logs(path, LogOptions()).answer_frame.assign(text=texts, is_recorded=is_recorded)
+
+
+def public_pair(folder: Path, a: str, b: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the answers of two logs to the same questions, in one order."""
+    lines_a, lines_b = (public_answers(folder, name) for name in (a, b))
+    matches = match_questions(*([*question_keys(lines).values()] for lines in (lines_a, lines_b)))
+    at, to = ([*places] for places in zip(*matches.pairs, strict=True))
+    return lines_a.iloc[at], lines_b.iloc[to]
 
 
 def log_lines(folder: Path, log: LmmsLog, field: str) -> pd.DataFrame:
