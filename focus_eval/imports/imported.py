@@ -19,10 +19,10 @@ import numpy as np
 
 from focus_eval.benchmarks.registry import read_documents
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
+from focus_eval.core.gaps import halve_widest_gaps
 from focus_eval.core.options import checked_values
 from focus_eval.core.resources import read_json
 from focus_eval.core.types import Question, VideoInfo
-from focus_eval.samplers.gaps import halve_widest_gaps
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, cast, get_args
 import numpy as np
 
 from focus_eval.core.errors import InvalidInput
+from focus_eval.core.gaps import halve_widest_gaps
 from focus_eval.core.options import checked_values, option
 from focus_eval.core.types import (
     ClipReport,
@@ -27,7 +28,6 @@ from focus_eval.core.types import (
 from focus_eval.samplers.asking import CountedModel, LanguageModel, NoModel
 from focus_eval.samplers.distinct import distinct_frames
 from focus_eval.samplers.expected_pulls import ExpectedPulls
-from focus_eval.samplers.gaps import halve_widest_gaps
 from focus_eval.samplers.ledger import Ledger, LookFn, RelevanceFn, broken
 
 

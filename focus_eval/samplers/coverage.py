@@ -15,11 +15,11 @@ from typing import Literal
 import numpy as np
 
 from focus_eval.core.errors import EncoderError, InvalidInput
+from focus_eval.core.gaps import halve_widest_gaps
 from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import Clips, equal_clips, min_max, within_capacity
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.gaps import halve_widest_gaps
 from focus_eval.samplers.ledger import log_odds
 from focus_eval.samplers.registry import make_sampler
 

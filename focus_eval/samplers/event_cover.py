@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from focus_eval.core.gaps import halve_widest_gaps
 from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers import coverage
 from focus_eval.samplers.base import Choice, SelectionRequest
-from focus_eval.samplers.gaps import halve_widest_gaps
 from focus_eval.samplers.ledger import log_odds
 
 LEAST_PULLS = 8

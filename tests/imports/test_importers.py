@@ -306,6 +306,21 @@ def test_a_finished_run_is_read_from_its_parquet_files(tmp_path):
     assert load_selections(part / "rows.parquet") == first_load
 
 
+def test_a_column_of_lists_follows_the_annotation(tmp_path, shared):
+    path = tmp_path / "frames.csv"
+    path.write_text('values\n"[5, 7]"\n"[1]"\n')
+    selections = load_selections(path, questions=questions("a", "b"))
+    assert [selections[key].keyframes for key in "ab"] == [(5, 7), (1,)]
+    with pytest.raises(SelectionMismatch, match="2 rows for 3 questions"):
+        load_selections(path, questions=questions("a", "b", "c"))
+    path.write_text('values\n"[5, 7]"\nno list\n')
+    with pytest.raises(SelectionMismatch, match="row 1: no list of frames, 'no list'"):
+        load_selections(path, questions=questions("a", "b"))
+    file = shared("data/public/selections/videomme_maxinfo_1000_64_R=8_tol=0.3.csv.gz")
+    published = load_selections(file, questions=read_annotations("videomme", shared("data/videomme.json")))
+    assert {len(selection.keyframes) for selection in published.values()} == {64}
+
+
 def test_even_frames_fill_a_selection_that_is_short(tmp_path):
     asked = questions("a", "b", "c", seconds=10.0)
     path = written(tmp_path, [[0, 50, 99], [60], [1, 2, 3]])

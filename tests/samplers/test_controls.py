@@ -7,10 +7,10 @@ import pytest
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.core.errors import InvalidInput, SamplerError
+from focus_eval.core.gaps import halve_widest_gaps
 from focus_eval.samplers.base import FlatSource, FrameSampler
 from focus_eval.samplers.contract import ArraySource, bumpy
 from focus_eval.samplers.coverage import diverse_best, one_in_each_stratum
-from focus_eval.samplers.gaps import halve_widest_gaps
 from focus_eval.samplers.registry import sampler_classes
 
 HOUR = VideoInfo(108_000, 30.0)
