@@ -242,7 +242,7 @@ def recall_records(ground: Ground, name: str, k: int, figures: pd.DataFrame) -> 
         bucket_means = figures[is_inside].mean()
         keys = {"benchmark": ground.benchmark, "name": name, "k": str(k), "bucket": bucket}
         counts = {"questions": str(int(is_inside.sum())), "frames": f"{bucket_means['frames']:.1f}"}
-        texts = {measure: f"{bucket_means[measure]:.4f}" if measure in ground.measures else "" for measure in MEASURES}
+        texts = {measure: f"{bucket_means[measure]:.6f}" if measure in ground.measures else "" for measure in MEASURES}
         records.append({**keys, **counts, **texts})
     return records
 

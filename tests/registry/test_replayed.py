@@ -98,7 +98,7 @@ def test_toolmerges_recall_is_the_recorded_one():
     for k, figures in recorded.items():
         for bucket, expected in zip(("long", "medium"), figures, strict=True):
             row = rows["ToolMerge (Qwen3-VL-8B)", k, bucket]
-            assert tuple(row[f"within {d} s"] for d in (1, 2, 5)) == expected
+            assert tuple(f"{float(row[f'within {d} s']):.4f}" for d in (1, 2, 5)) == expected
 
 
 def test_no_selection_is_called_first_where_the_order_depends_on_the_tolerance():
