@@ -121,10 +121,11 @@ class VideoSelection(Selection):
         return len(self.keyframes)
 
     def __iter__(self) -> Iterator[Keyframe]:
-        return map(Keyframe, self.keyframes, self.times, self.relevance.tolist())
+        yield from map(Keyframe, self.keyframes, self.times, self.relevance.tolist())
 
     def __getitem__(self, at: int) -> Keyframe:
-        return [*self][at]
+        keyframes: list[Keyframe] = [*self]
+        return keyframes[at]
 
     @property
     def path(self) -> Path:

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -102,13 +102,13 @@ def select(
     out = None if out == Path("-") else out
     paths = _video_files(videos, are_pictures=fps is not None)
     _check_outputs(paths, out, sheet, frames, k=k)
-    sampler = sampler_for(sampler, has_query=query is not None)
+    sampler_of_query = sampler_for(sampler, has_query=query is not None)
     budget = Budget(share=share, seconds=seconds)
     options, of_encoder = parse_assignments(option), parse_assignments(encoder_option)
     may_download = partial(_may_download, yes=yes, is_silent=quiet or to_stdout)
-    settings = {"k": k, "seed": seed, "store": store, "backend": backend, "may_download": may_download}
+    settings: dict[str, Any] = {"k": k, "seed": seed, "store": store, "backend": backend, "may_download": may_download}
     with print_if_slow("loading the encoder"):
-        selector = make_selector(sampler, options, encoder, of_encoder, budget, **settings)
+        selector = make_selector(sampler_of_query, options, encoder, of_encoder, budget, **settings)
     outputs = _Outputs(out, sheet, frames, ".png" if png else ".jpg", to_stdout, quiet)
     select_one = partial(_select_one, selector, query=query or NO_QUERY, budget=budget, fps=fps, backend=backend)
     if _select_all(paths, partial(select_one, quiet=quiet), outputs) < len(paths):

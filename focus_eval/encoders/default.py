@@ -83,12 +83,13 @@ def download(checkpoint: Checkpoint) -> None:
     from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.errors import HfHubHTTPError
 
+    connection_errors: tuple[type[Exception], ...] = HfHubHTTPError.__bases__  # the HTTP library's, whichever it is
     _check_space(checkpoint, Path(HF_HUB_CACHE))
     try:
         snapshot_download(
             checkpoint.repository, revision=checkpoint.revision, allow_patterns=list(checkpoint.file_patterns)
         )
-    except (OSError, *HfHubHTTPError.__bases__) as error:  # the base is the HTTP library's error
+    except (OSError, *connection_errors) as error:
         reason = " ".join(str(error).split())[:160]
         raise EncoderError(
             f"{checkpoint.name} was not downloaded ({reason}); try again, it continues, or --encoder {FALLBACK}"

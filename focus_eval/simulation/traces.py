@@ -140,8 +140,11 @@ def make_trace(
     # From generators of their own: what the main encoder sees of a question that is not blind stays the same.
     rng_of_scan = derived_rng(seed, "simulation", world.name, str(number), "scan")
     is_blind = derived_rng(seed, "simulation", world.name, str(number), "blind").uniform() < world.blind
-    seconds, *length = (real.info.duration_seconds,) if real else _length(number, minutes, rng)
-    question = real or RealQuestion(f"{world.name}-{number:04d}", VideoInfo(*length), np.empty(0))
+    if real is None:
+        seconds, n_frames, fps = _length(number, minutes, rng)
+        question = RealQuestion(f"{world.name}-{number:04d}", VideoInfo(n_frames, fps), np.empty(0))
+    else:
+        seconds, question = real.info.duration_seconds, real
     if world.is_fitted:
         return _fitted_trace(world, question, rng, is_blind=is_blind, channel=channel, rng_of_scan=rng_of_scan)
     info, n_grid = question.info, math.ceil(question.info.duration_seconds * GRID_HZ) + 1
