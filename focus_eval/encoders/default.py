@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import cast
 
 from focus_eval.core.errors import EncoderError, MissingWeights
 from focus_eval.core.extras import install_command
@@ -83,13 +84,14 @@ def download(checkpoint: Checkpoint) -> None:
     from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.errors import HfHubHTTPError
 
-    connection_errors: tuple[type[Exception], ...] = HfHubHTTPError.__bases__  # the HTTP library's, whichever it is
+    # The base is the error of the HTTP library, whichever it is.
+    connection_errors = cast("tuple[type[Exception], ...]", (OSError, *HfHubHTTPError.__bases__))
     _check_space(checkpoint, Path(HF_HUB_CACHE))
     try:
         snapshot_download(
             checkpoint.repository, revision=checkpoint.revision, allow_patterns=list(checkpoint.file_patterns)
         )
-    except (OSError, *connection_errors) as error:
+    except connection_errors as error:
         reason = " ".join(str(error).split())[:160]
         raise EncoderError(
             f"{checkpoint.name} was not downloaded ({reason}); try again, it continues, or --encoder {FALLBACK}"
