@@ -26,7 +26,6 @@ from focus_eval.core.types import (
     whole_number,
 )
 from focus_eval.samplers.asking import CountedModel, LanguageModel, NoModel
-from focus_eval.samplers.distinct import distinct_frames
 from focus_eval.samplers.expected_pulls import ExpectedPulls
 from focus_eval.samplers.ledger import Ledger, LookFn, RelevanceFn, broken
 
@@ -403,6 +402,8 @@ class FrameSampler(ABC):
         ledger, video = request.ledger, request.video
         keyframes, facts_of_count = checked_keyframes(self, choice, video=video, n_requested=request.n_wanted)
         if self.distinct and choice.scales is None and not facts_of_count.get("unique_keyframes"):
+            from focus_eval.samplers.distinct import distinct_frames
+
             keyframes, n_replaced = distinct_frames(keyframes, ledger, video)
             facts_of_count |= {"twins_replaced": n_replaced} if n_replaced else {}
         scales = None if choice.scales is None else np.asarray(choice.scales, dtype=float)

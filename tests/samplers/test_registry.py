@@ -195,7 +195,7 @@ def test_a_missing_file_is_refused():
 def test_a_plugin_is_listed_and_made(plugins):
     plugins(first=TOY)
     assert "first" in sampler_classes()
-    assert make_sampler("first", start=2).options == {"start": 2}
+    assert make_sampler("first", start=2).options == {"distinct": False, "start": 2}
 
 
 def test_a_broken_plugin_raises_and_says_which(plugins):
