@@ -1,10 +1,12 @@
 """Measure how often `offline` flags a query that it knows, and how often it misses one that it does not.
 
-python scripts/offline_vocabulary.py
+python scripts/offline_vocabulary.py [--csv FILE]
 """
 
 from __future__ import annotations
 
+import argparse
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -32,9 +34,18 @@ def best_limit(familiarity: np.ndarray, is_inside: np.ndarray) -> float:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--csv", type=Path, help="write each query's judgement and familiarity to this file")
+    arguments = parser.parse_args()
     encoder, queries = OfflineScorer(), judged_queries()
     familiarity = np.array([encoder.familiarity(query)[0] for query, _ in queries])
     is_inside = np.array([place for _, place in queries])
+    if arguments.csv:
+        with arguments.csv.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["query", "is_inside", "familiarity", "limit"])
+            for (query, place), value in zip(queries, familiarity, strict=True):
+                writer.writerow([query, int(place), f"{value:.4f}", LEAST_FAMILIARITY])
     false_flags, misses = error_rates(familiarity, is_inside, LEAST_FAMILIARITY)
     print(f"{is_inside.sum()} queries inside the vocabulary, {100 * false_flags:.1f} % flagged")
     print(f"{(~is_inside).sum()} queries outside, {100 * misses:.1f} % not flagged")

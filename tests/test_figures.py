@@ -25,9 +25,9 @@ FIGURES = {**background.FIGURES, **machine.FIGURES, **public.FIGURES, **samplers
 EXEMPT = re.compile(
     r"<!-- (?!end|measured by)[^\n]* -->.*?<!-- end[^\n]*-->|^ {4}\S[^\n]*$|`[^`]*`|\]\([^)]*\)", re.DOTALL | re.M
 )
-# A decimal, thousands, a share, a size or milliseconds; 95 % is the level of every interval.
+# A decimal, thousands, a share, a size or milliseconds; 95 % is the level of every interval, 80 % the power.
 MEASURED = re.compile(
-    r"(?<![\w.])(?!95 %)(?:\d*\.\d+|\d{1,3}(?:,\d{3})+|\d+ %|± ?\d+|\d+ (?:points|ms|[KMG]i?B))(?!\w)"
+    r"(?<![\w.])(?!95 %|80 % power)(?:\d*\.\d+|\d{1,3}(?:,\d{3})+|\d+ %|± ?\d+|\d+ (?:points|ms|[KMG]i?B))(?!\w)"
 )
 
 

@@ -24,6 +24,18 @@ def measured(name):
     return {(row["what"], row["unit"]): row["value"] for row in rows_of(MEASURED / f"{name}.csv")}
 
 
+def offline_queries():
+    """How often `offline` flags queries that it does not know and those that it knows."""
+    rows = rows_of(PUBLISHED / "offline_queries.csv")
+    flagged = {
+        place: [float(row["familiarity"]) < float(row["limit"]) for row in rows if row["is_inside"] == place]
+        for place in "01"
+    }
+    outside, inside = ((len(flags), 100 * sum(flags) / len(flags)) for flags in (flagged["0"], flagged["1"]))
+    of_outside = f"of {outside[0]} outside its vocabulary {outside[1]:.1f} % are flagged"
+    return [f"{of_outside}, of {inside[0]} inside {inside[1]:.1f} %."]
+
+
 def machine():
     """What the commands that a person waits for take."""
     of = measured("machine")
@@ -296,6 +308,7 @@ FIGURES = {
     "kills": kills,
     "load": load,
     "machine": machine,
+    "offline_queries": offline_queries,
     "reading": reading,
     "verification": verification,
     "node": node,
