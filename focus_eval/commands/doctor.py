@@ -157,6 +157,7 @@ def _print_checkpoint(name: str, row: dict[str, str]) -> None:
 
 
 def _version(package: str) -> str:
+    """Return the version of the installed `package`; "" if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

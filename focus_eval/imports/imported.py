@@ -403,7 +403,8 @@ def check_lengths(
     """Return the selections after checking that none goes more than a second past its video's annotated end.
 
     Args:
-        left_out: if given, frames past the end are dropped, and a sentence about each selection is added here.
+        fps: rate by question id, for selections without their own; without rate or length, frames are not checked.
+        left_out: if given, takes a sentence about each selection that loses frames; one without any left is dropped.
 
     Raises:
         SelectionMismatch: a frame past the end, and no `left_out`; names the row.

@@ -458,6 +458,10 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any, name: str, unit: str, location: str) -> float:
+    """Return `value`, a number or its text, as seconds, or as a whole frame number if `unit` is not "seconds".
+
+    Raises InvalidInput, naming `location` and `name`, if it is no number, negative, infinite or no whole frame.
+    """
     if isinstance(value, str) and (value.isdecimal() or _DECIMAL.fullmatch(value)):
         value = int(value) if value.isdecimal() else float(value)
     if type(value) not in (int, float) or not 0 <= value < math.inf:

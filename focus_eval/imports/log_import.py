@@ -570,7 +570,10 @@ def stated_accuracy(log: LogImport) -> tuple[float | None, bool]:
 
 
 def explain_difference(log: LogImport, accuracy: float) -> str:
-    """Return why the log's figure is not the mean over its answers: a mean over groups, or doubtful answers."""
+    """Return why `accuracy`, the figure that the log states, differs from the mean over the log's answers.
+
+    Names the groups whose mean it is, else lists doubtful answers, else says that none is in doubt.
+    """
     for name, groups in log.counts.groups.items():
         group_means = [score / n for score, n in groups.values()]
         if 1 < len(group_means) <= MAX_GROUPS and equals_to_last_digit(float(np.mean(group_means)), accuracy):

@@ -67,6 +67,10 @@ def _row_files(folder: Path) -> list[Path]:
 
 
 def _rows_of(file: Path, lines_of: LinesOf) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return (location such as "file: line 3", row) pairs of `file`; `lines_of` reads it unless it is Parquet.
+
+    Raises InvalidInput if there is no file.
+    """
     if not file.is_file():
         raise InvalidInput(f"{file}: no such file")
     if file.suffix == ".parquet":

@@ -142,7 +142,7 @@ def token_counts(prompt_ids: Any, output: Any, inputs: dict[str, Any], config: A
 
 
 def describe_tensors(model: Any, prompt_ids: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the prompt record of a batch's first question from the inputs of a transformers model's `generate`.
+    """Return what `generate` gets for a batch's first question: token ids without padding, frame pixels, settings.
 
     Args:
         prompt_ids: token ids `(batch, length)`.

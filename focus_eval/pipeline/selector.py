@@ -381,7 +381,10 @@ class Selector:
         return FeatureCache(QUESTION_BYTES) if cache is None and self.sampler.needs_texts else cache
 
     def _video_key(self, store: RelevanceStore, reader: VideoReader, batcher: RendezvousBatcher | None) -> str:
-        """Return the store's key of the open video: its fingerprint, and the reader if its pixels are not exact."""
+        """Return the store's key of the open video: its fingerprint, and the backend if its pixels are not exact.
+
+        `batcher`, if the questions of the video share one, looks the fingerprint up once for all of them.
+        """
         # Once for all questions of an open video: even a file that is known takes a look at the disk and the store.
         fingerprint = batcher.fingerprint(store) if batcher else store.video_fingerprint(reader.path)
         return " ".join([fingerprint, *self._inexact_backend.values()])

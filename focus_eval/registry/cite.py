@@ -125,6 +125,7 @@ class _MethodsWriter:
         return f"{row.encoder}{self._cite(_encoder_family(row.encoder))}{revision}{scan}"
 
     def _benchmarks(self) -> list[str]:
+        """Return a phrase for each benchmark of the run: its name, citation and number of questions."""
         counts = self.run.selection_frame.groupby("benchmark", sort=False)["question_id"].nunique()
         return [f"{name}{self._cite(str(name))} ({count:,} questions)" for name, count in counts.items()]
 

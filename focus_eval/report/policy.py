@@ -90,6 +90,7 @@ def parse_policy(text: str) -> list[Rule]:
 
 
 def _check_rule(rule: Rule) -> None:
+    """Raise InvalidInput for an unknown field, or a value or comparison that does not fit it; `?` is for durations."""
     if rule.field and rule.field not in FIELDS:
         raise unknown_name("field of a policy", rule.field, FIELDS)
     if rule.field == "duration" and rule.value != CHOSEN:

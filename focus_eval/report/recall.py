@@ -287,7 +287,10 @@ def random_recall(evidence: ArrayLike, tolerances: Sequence[float], case: Eviden
 
 
 def random_nearness(evidence: ArrayLike, case: EvidenceCase, k: int) -> float:
-    """Return the exact expectation of `nearness` for `min(k, n_frames)` random frames, drawn without replacement."""
+    """Return the expected `nearness` to `evidence`, seconds `(n,)` or intervals `(n, 2)`, of random frames, exactly.
+
+    The `min(k, n_frames)` frames are drawn without replacement from those of the video of `case`.
+    """
     expected = []
     for start, end in zip(*bounds(evidence), strict=True):
         earlier = np.arange(np.floor((start - FADED_SECONDS) * case.fps), np.floor(start * case.fps) + 1)

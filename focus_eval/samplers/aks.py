@@ -50,6 +50,7 @@ class SplitAndJudge(FrameSampler):
         """Return the frames that are scored, ascending."""
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return the frames of `candidates`, which every question pulls whatever `k` is."""
         return ExpectedPulls(fixed=self.candidates(video))
 
     def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:

@@ -98,8 +98,9 @@ def standardised(logits: FloatArray) -> FloatArray:
 
 
 def interval_weights(gap_seconds: float, n_pulls: int) -> FloatArray:
-    """Return the probability that an event holds 0, 1, .. pulls that lie `gap_seconds` apart, sum 1, `(n_max + 1,)`.
+    """Return the chance that an event holds 0, 1, .. `n_max` of `n_pulls` pulls, `gap_seconds` apart; the sum is 1.
 
+    `n_max` is `n_pulls`, or fewer if they would span over `MAX_EVENT_SECONDS`; the last entry includes longer events.
     An event of `x` gaps holds `floor(x)` pulls or one more, the latter with the probability of its fraction.
     """
     n_max = max(1, min(n_pulls, math.ceil(MAX_EVENT_SECONDS / gap_seconds)))

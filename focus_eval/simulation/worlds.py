@@ -93,7 +93,7 @@ class World:
 
     @property
     def least_seen_seconds(self) -> float:
-        """Shortest visible length of an event, since annotations in whole seconds have events of 0 s."""
+        """Least seconds that an event is visible: 1 in worlds with `evidence`, whose events may last 0 s; else 0."""
         return 1.0 if self.evidence else 0.0
 
     @property

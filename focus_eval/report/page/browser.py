@@ -218,7 +218,7 @@ def pack_browser(
 
 
 def all_series_of(run: Run) -> list[Series]:
-    """Return the series of `run`, uniform first; model, K and seed are named if there are several.
+    """Return the series of `run` by model, then K, uniform first in each; names tell models, Ks and seeds apart.
 
     A sampler's frames on two benchmarks are one series: a cell's id differs by benchmark, the configuration does not.
     """

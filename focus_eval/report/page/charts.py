@@ -268,7 +268,10 @@ def styles_of_run(run: Run) -> dict[str, Style]:
 
 
 def cost_points(run: Run, part: pd.DataFrame, *, cost: str) -> list[Point]:
-    """Return one point per sampler of `part`: lines of answers of one benchmark, model and K."""
+    """Return a point (cost, figure) for each label of `part`, the answers of one benchmark, model and K.
+
+    `cost` is a key of `COSTS`; any other text means hours per seed. Labels without a figure or a cost are left out.
+    """
     points = []
     for label, rows in part.groupby("label"):
         value, selections = measures.reported_figure(rows), measures.selections_of(run, rows)
