@@ -43,10 +43,11 @@ COLUMNS = ("video", "K", "GPUs", "cores each", "between", "ahead", "together")
 
 @dataclass(frozen=True)
 class Question:
-    """Seconds of a core to decode a question's frames and to prepare its inputs, and of the model.
+    """Seconds that one question takes: of a core to decode its frames and prepare its inputs, and of the model.
 
     Args:
-        part: number of the frames that it shares with its neighbours, which `decode` then is for; None for its own.
+        part: number of the group of questions whose frames are decoded together; `decode` is then for all frames of
+            the group. None for a question with frames of its own.
     """
 
     decode: float
@@ -57,7 +58,13 @@ class Question:
 
 @dataclass(frozen=True)
 class Way:
-    """How a process works: threads that decode, and whether they prepare inputs too."""
+    """Way in which a process works.
+
+    Args:
+        lanes: questions decoded side by side.
+        prepares: True if the decoding threads prepare the inputs too.
+        n_ahead: parts of shared frames decoded ahead.
+    """
 
     lanes: int
     prepares: bool
@@ -65,10 +72,10 @@ class Way:
 
 
 def questions(size: str, k: int, *, n_videos: int, forward: float, n_ahead: int = 0) -> list[Question]:
-    """Return the questions of three cells about videos of LongVideoBench's lengths, two a video, in order.
+    """Return the questions of three cells in order, two questions a video, with LongVideoBench's video lengths.
 
     Args:
-        n_ahead: parts of shared frames decoded ahead; 0: each question decodes its own.
+        n_ahead: parts of shared frames decoded ahead; 0 if each question decodes its own frames.
     """
     rng = np.random.default_rng(0)
     max_ahead = SHARED_BYTES / (n_ahead + 2) / FRAME_BYTES[size]
@@ -91,14 +98,14 @@ def questions(size: str, k: int, *, n_videos: int, forward: float, n_ahead: int 
 
 
 def passed(frames: np.ndarray) -> int:
-    """Return the frames that are decoded to reach `frames`: in each group from its sync frame to the last one."""
+    """Return how many frames are decoded to reach `frames`: in each group, from its sync frame to the last one."""
     groups = frames // GROUP
     last = np.flatnonzero(np.diff(groups, append=-1))
     return int((frames[last] % GROUP + 1).sum())
 
 
 def busy(questions: Sequence[Question], *, cores: int, method: Way) -> tuple[float, float]:
-    """Return the seconds that one process takes for `asked`, and the share of them in which its GPU computes."""
+    """Return the seconds that one process takes for `questions`, and the share of them in which its GPU computes."""
     clock = Clock()
     node, lanes = Servers(clock, cores), Servers(clock, method.lanes)
     waiting: deque[tuple[int, Question]] = deque(enumerate(questions))
@@ -183,7 +190,7 @@ def busy(questions: Sequence[Question], *, cores: int, method: Way) -> tuple[flo
 
 
 def measure(clip: Path) -> None:
-    """Print the core seconds of a frame passed over in `clip`, and to prepare its frames for Qwen2-VL."""
+    """Print the core seconds to decode a frame of `clip` and to prepare its frames for Qwen2-VL."""
     import torch
     from qwen_vl_utils import fetch_video
     from transformers import Qwen2VLVideoProcessor
@@ -213,7 +220,6 @@ def measure(clip: Path) -> None:
 
 
 def main() -> None:
-    """Simulate and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cores", type=int, default=64, help="of the node")
     parser.add_argument("--forward", type=float, default=0.6, help="seconds of a question with 32 frames")

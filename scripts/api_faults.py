@@ -1,4 +1,4 @@
-"""Asks a service that fails on purpose, with many requests under way: is each question answered or failed, once?
+"""Ask a service that fails on purpose, many requests at a time: is each question answered or failed exactly once?
 
 A fifth of the requests get 429, 500, a dropped connection, no reply until the time-out, or half a reply.
 Run: python scripts/api_faults.py [--questions 2000] [--at-once 64] [--faults 0.2]
@@ -19,7 +19,6 @@ from support.chat_server import ChatServer
 
 
 def main() -> None:
-    """Ask, count, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--questions", type=int, default=2000)
     parser.add_argument("--at-once", type=int, default=64)
@@ -55,7 +54,7 @@ def main() -> None:
 
 
 def answer_rows(folder: Path, chat: ChatServer, n_questions: int, *, at_once: int, attempts: int) -> list:
-    """Run the matrix in `folder` against `chat` and return the rows as they lie in files, none left out."""
+    """Run the matrix in `folder` against `chat` and return all stored rows, repeated ones included."""
     os.environ.update(OPENAI_API_KEY="none", OPENAI_API_BASE=chat.url, OPENAI_BASE_URL=chat.url)
     from focus_eval.matrix.cells import cells
     from focus_eval.matrix.config import load_matrix

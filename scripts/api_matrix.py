@@ -17,7 +17,6 @@ from support.api_forms import Trial, combinations
 
 
 def main(n_questions: int, n_frames: int) -> None:
-    """Run all combinations and print the table."""
     os.environ["OPENAI_API_KEY"] = "any"
     os.environ["TQDM_DISABLE"] = "1"
     columns = ("request", "frames as", "times", "detail", "in flight", "answered", "frames", "differing", "wrong parts")

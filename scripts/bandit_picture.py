@@ -1,4 +1,4 @@
-"""Draws one run of `focus` over a simulated video, step by step: the picture of docs/concepts.md.
+"""Draw one run of `focus` over a simulated video, step by step: the picture of docs/concepts.md.
 
 python scripts/bandit_picture.py [--out docs/images/bandit_run.png] [--number 18]
 """
@@ -27,7 +27,7 @@ COLOUR = STYLES[0].light
 
 
 def draw(trace: SimulatedTrace, out: Path) -> None:
-    """Draw the run on `trace` in four panels that share their axis of seconds."""
+    """Draw the run on `trace` in four panels that share a time axis."""
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
@@ -69,10 +69,10 @@ def draw_pulls(axes: Axes, trace: SimulatedTrace, selection: Selection, pulls: s
 
 
 def draw_optimism(axes: Axes, trace: SimulatedTrace, selection: Selection, coarse: int) -> None:
-    """Draw every clip's mean of the coarse stage; the promising ones in colour.
+    """Draw every clip's mean relevance after the coarse stage, promising clips in colour.
 
-    The radius is larger than the axis with so few pulls; what orders the clips is its part that differs between
-    them, so each bar reaches from the mean to the mean plus one standard deviation of its pulls.
+    With so few pulls, the confidence radius is larger than the axis. Only its part that differs between clips orders
+    them, so each bar reaches from the mean to the mean plus one standard deviation of the clip's pulls.
     """
     draw_truth(axes, trace)
     frames, relevance = selection.pulled_frames[:coarse], selection.pulled_relevance[:coarse]
@@ -96,7 +96,6 @@ def draw_keyframes(axes: Axes, trace: SimulatedTrace, selection: Selection) -> N
 
 
 def main() -> None:
-    """Read the options and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/images/bandit_run.png"))
     parser.add_argument("--number", type=int, default=18, help="which simulated video")

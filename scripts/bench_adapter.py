@@ -1,7 +1,7 @@
 """How many seconds does the adapter add to a question, beyond decoding the frames and what the wrapper itself does?
 
 A tiny LLaVA-OneVision answers the same questions about the same frames through the stock wrapper and through ours,
-turn about, in one run; printed are medians per question, in wall clock and in processor time, and the ratio.
+in alternation, in one run. Prints the medians per question in wall clock and in processor time, and the ratio.
 Arguments: questions and turns.
 """
 
@@ -19,7 +19,6 @@ N_FRAMES = 8
 
 
 def main() -> None:
-    """Build the model and the clip, run the turns, print."""
     import torch
     from lmms_eval.api.instance import Instance
     from lmms_eval.models.simple.llava_hf import LlavaHf

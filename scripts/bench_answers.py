@@ -5,7 +5,7 @@ its frames are resized by the model's processor, one word is written. Two passes
 with all selections made, is printed. Stages are means over the questions, in seconds; decoding runs beside them.
 
 Without a GPU, or with --tiny, a tiny model shows that the script runs. With --engine vllm the same weights answer in
-vLLM; where it is not installed that is said and nothing is measured.
+vLLM; without vLLM the script says so and measures nothing.
 
 Run: python scripts/bench_answers.py [--tiny] [--engine transformers] [--questions 8] [--frames 32] [--size 720p]
 """
@@ -32,7 +32,6 @@ _STAGES = ("idle", "preprocess", "generate")
 
 
 def main() -> None:
-    """Write the checkpoint, answer, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--engine", choices=("transformers", "vllm"), default="transformers")
@@ -58,7 +57,7 @@ def main() -> None:
 
 
 def loaded(args: argparse.Namespace, weights: Path, device: str, folder: Path) -> Any:
-    """Return the plugin's model."""
+    """Load the checkpoint in `weights` into the plugin's model for `args.engine`."""
     plugin_arguments = {"sampler": "uniform", "frames": args.frames, "record": str(folder / "record"), "batch_size": 1}
     if args.engine == "vllm":
         from focus_eval.lmms.models.vllm import FocusVLLM
@@ -70,10 +69,10 @@ def loaded(args: argparse.Namespace, weights: Path, device: str, folder: Path) -
 
 
 def table_of(model: Any, clip: Path, args: argparse.Namespace, folder: Path) -> str:
-    """Return the table of the second pass.
+    """Answer all questions twice and return the table of the second pass.
 
     Raises:
-        RuntimeError: an answer that failed.
+        RuntimeError: a question got no answer.
     """
     document = longvideobench_rows(["landscape"], ["?"])[0]
     documents = [
@@ -99,7 +98,7 @@ def table_of(model: Any, clip: Path, args: argparse.Namespace, folder: Path) -> 
 
 
 def requests(model: Any, clip: Path, n: int) -> list[Any]:
-    """Return lmms-eval's requests, simple or chat as the model wants them."""
+    """Return `n` lmms-eval requests about `clip`, in the form that the model takes: simple or chat."""
     from lmms_eval.api.instance import Instance
 
     def messages(document: Any) -> list[dict[str, Any]]:

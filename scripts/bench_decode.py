@@ -39,12 +39,11 @@ _GROUP_SECONDS = (2, 5, 10, None)
 
 
 def clip_name(minutes: float, size: str, group_seconds: float | None) -> str:
-    """Return the file name of a benchmark clip."""
     return f"{minutes:g}min_{size}_{'x264' if group_seconds is None else f'{group_seconds}s'}.mp4"
 
 
 def make_clip(folder: Path, minutes: float, size: str, group_seconds: float | None) -> Path:
-    """Return the clip of that name in `folder`, made if it is not there."""
+    """Return the path of a benchmark clip in `folder`; make the clip first if it does not exist."""
     name = clip_name(minutes, size, group_seconds)
     path = folder / name
     if path.exists():
@@ -74,7 +73,7 @@ def asked_batches(path: Path, sampler: str, *, k: int = 64) -> list[list[int]]:
 
 
 def read_ours(path: Path, batches: list[list[int]]) -> int:
-    """Read as the pipeline does; return the frames that the decoder gave."""
+    """Read the batches as the pipeline does; return the number of frames decoded."""
     with open_video(path) as video:
         for batch in batches:
             for _, pixels in video.stream(np.array(batch)):
@@ -83,7 +82,7 @@ def read_ours(path: Path, batches: list[list[int]]) -> int:
 
 
 def read_with_decord(path: Path, batches: list[list[int]]) -> int:
-    """Read one index at a time through decord; return the frames between each index and where decoding starts."""
+    """Read one index at a time through decord; return the number of frames that it has to decode."""
     import decord
 
     video = decord.VideoReader(str(path), ctx=decord.cpu(0))
@@ -94,7 +93,7 @@ def read_with_decord(path: Path, batches: list[list[int]]) -> int:
 
 
 def _frames_on_the_way(sync: np.ndarray, frames: list[int]) -> int:
-    """Return the frames decoded when decoding goes on within a group and starts at its sync frame otherwise."""
+    """Count the decoded frames of a decoder that goes on within a group and otherwise starts at a sync frame."""
     previous, total = -1, 0
     for number in frames:
         start = int(sync[np.searchsorted(sync, number, side="right") - 1])
@@ -104,7 +103,7 @@ def _frames_on_the_way(sync: np.ndarray, frames: list[int]) -> int:
 
 
 def read_with_pyav(path: Path, batches: list[list[int]]) -> int:
-    """Read one index at a time with a seek for each; return the frames decoded."""
+    """Read one index at a time through PyAV, with a seek for each; return the number of frames decoded."""
     import av
 
     n_decoded = 0
@@ -126,7 +125,7 @@ _READERS = {"ours": read_ours, "decord": read_with_decord, "pyav": read_with_pya
 
 
 def measure(reader: str, path: Path, batches: list[list[int]]) -> dict[str, float]:
-    """Run one reader in a process of its own; return seconds, frames decoded and peak MiB beyond the imports."""
+    """Measure one reader in a new process; return seconds, frames decoded and peak MiB beyond the imports."""
     command = [sys.executable, __file__, "--child", reader, "--clip", str(path)]
     result = subprocess.run(command, input=json.dumps(batches), capture_output=True, text=True, check=False)
     if result.returncode:
@@ -149,7 +148,7 @@ def child(reader: str, path: Path) -> None:
 def peak_mib() -> float:
     """Return this process's peak resident memory in MiB.
 
-    `ru_maxrss` would do, but a child starts with its parent's.
+    `ru_maxrss` does not serve: a child process starts with its parent's peak.
     """
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
@@ -158,12 +157,12 @@ def peak_mib() -> float:
 
 
 def best(reader: str, path: Path, batches: list[list[int]], *, repeats: int) -> dict[str, float]:
-    """Return the fastest of several measurements."""
+    """Return the fastest of `repeats` measurements of one reader."""
     return min((measure(reader, path, batches) for _ in range(repeats)), key=lambda figures: figures["seconds"])
 
 
 def compare(path: Path, *, baseline: str, repeats: int) -> None:
-    """Print a row per sampler for one clip."""
+    """Print a row for each sampler: our reader against the baseline on one clip."""
     released: dict[str, float] = {}
     for sampler in _SAMPLERS:
         batches = asked_batches(path, sampler)
@@ -191,7 +190,7 @@ def _costs(reader_costs: dict[str, float], single: dict[str, float], released: d
 
 
 def cases(*, quick: bool) -> list[tuple[float, str, float | None]]:
-    """Return (minutes, size, seconds between sync frames) of the clips to read."""
+    """Return the clips to read as (minutes, size, seconds between sync frames)."""
     if quick:
         return [(2, "360p", 5), (2, "360p", None)]
     twenty = [(20, size, group) for size in _SIZES for group in _GROUP_SECONDS]
@@ -199,7 +198,6 @@ def cases(*, quick: bool) -> list[tuple[float, str, float | None]]:
 
 
 def main() -> None:
-    """Make the clips, read them, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two clips of two minutes")
     parser.add_argument("--folder", type=Path, help="keep the clips here (default: a temporary folder)")

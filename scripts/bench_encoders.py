@@ -51,13 +51,13 @@ def varied_frames(n: int) -> np.ndarray:
 
 
 def scorer_of(parts, *, tiny: bool, scorer_class: type[BlipScorer] = BlipScorer, **options) -> BlipScorer:
-    """Return a scorer on the shared random model."""
+    """Return a scorer with the given options on the shared random model."""
     rules = replace(LAVIS, text_heads=TINY_BLIP_HEADS) if tiny else LAVIS
     return scorer_class.of_parts(*parts, rules=rules, identity="random weights", options=BlipOptions(**options))
 
 
 def timed(device, call):
-    """Return (result, seconds) of a call that is waited for."""
+    """Return the result of `call` and its seconds until the device has finished."""
     wait(device)
     start = time.perf_counter()
     result = call()
@@ -66,7 +66,7 @@ def timed(device, call):
 
 
 def chosen_frames(relevance: np.ndarray, *, k: int) -> dict[str, set[int]]:
-    """Return the keyframes of three samplers on one question's relevance, frames one second apart."""
+    """Return the keyframes that each of three samplers chooses by one question's relevance, at one frame a second."""
     video = VideoInfo(n_frames=len(relevance), fps=1.0)
     rng = np.random.default_rng
     return {
@@ -76,7 +76,7 @@ def chosen_frames(relevance: np.ndarray, *, k: int) -> dict[str, set[int]]:
 
 
 def compare_precisions(parts, frames, args) -> None:
-    """Print a row per precision."""
+    """Print speed and change against fp32, a row for each precision."""
     model, _ = parts
     gflop = image_gflop(model.config)
     device = str(torch_device(args.device))
@@ -118,7 +118,7 @@ def compare_precisions(parts, frames, args) -> None:
 
 
 def compare_resizes(frames, device: str, side: int) -> None:
-    """Print Pillow on the CPU against integers on the device."""
+    """Print speed and differing values of Pillow's resize on the CPU and the integer resize on the device."""
     rules = ImageRules(height=side, width=side)
     target = torch.device(device)
     pillow, cpu_seconds = timed(device, lambda: resize_frames(frames, rules))
@@ -163,7 +163,6 @@ def compare_sharing(parts, frames, args) -> None:
 
 
 def main() -> None:
-    """Print all three comparisons."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiny", action="store_true", help="a tiny encoder; always on a machine without a GPU")
     parser.add_argument("--device", default="auto")

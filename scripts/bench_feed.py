@@ -33,16 +33,15 @@ _PULLS = 446_610  # of FOCUS on LongVideoBench val
 
 
 class Unclosed(BlipScorer):
-    """A BLIP that several workers use one after another."""
+    """BLIP scorer that stays open, so that several workers can use it one after another."""
 
     fills_batches = True
 
     def close(self) -> None:
-        """Keep the weights."""
+        """Do nothing: the next worker needs the weights."""
 
 
 def main() -> None:
-    """Print a line for each size and precision."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiny", action="store_true", help="a tiny encoder, one small clip; always without a GPU")
     parser.add_argument("--sizes", nargs="+", choices=list(SIZES), help="default: all, with --tiny 360p")
@@ -72,7 +71,11 @@ _STAGES = ("open", "decode", "preprocess", "encode", "select", "idle")
 
 
 def line_of(folder: Path, clips: list[Path], encoder: BlipScorer, size: str) -> str:
-    """Return a line of the table."""
+    """Choose frames of all clips with the real worker and return the table's line.
+
+    Raises:
+        RuntimeError: a selection failed.
+    """
     seconds, frames = Counter[str](), []
 
     def noted(row) -> None:

@@ -96,16 +96,16 @@ class Bench:
 
     @property
     def length(self) -> int:
-        """Tokens of the prompt, the same on both paths."""
+        """Number of prompt tokens, the same on both paths."""
         return len(self.ids)
 
     def pixels(self) -> torch.Tensor:
-        """Return the frames as the tower takes them."""
+        """Return the frames as pixel values for the vision tower."""
         levels = torch.from_numpy(resize_frames(self.decoded, self.rules)).to(self.device)
         return normalise(levels.permute(0, 3, 1, 2), self.rules)
 
     def port(self, new_tokens: int) -> dict[str, float]:
-        """Measure this package's path."""
+        """Measure this package's path with `new_tokens` generated tokens."""
         self.network.model.vision_tower.post_layernorm = nn.Identity()
         text = self.ids[:N_TEXT].tolist()
         return self._measure(
@@ -116,7 +116,7 @@ class Bench:
         )
 
     def stock(self, new_tokens: int) -> dict[str, float]:
-        """Measure transformers' own class, post-norm and all."""
+        """Measure transformers' own class, which also applies the vision tower's post-norm."""
         self.network.model.vision_tower.post_layernorm = self.post_norm
         ids = self.ids.clone()
         ids[14 : 14 + self.n_one] = self.network.config.video_token_index
@@ -174,7 +174,7 @@ class Bench:
 
 
 def report(times: dict[str, list[dict[str, float]]], bench: Bench, *, new_tokens: int) -> None:
-    """Print medians over the repeats."""
+    """Print the median times of both paths over the repeats."""
     middle = {path: {key: median(run[key] for run in runs) for key in runs[0]} for path, runs in times.items()}
     print(f"{bench.length} tokens in the prompt on both paths; video {bench.n_grid} (port), {bench.n_one} (stock)")
     print(f"medians of {len(times['port'])} runs, taken in turn; {new_tokens} new tokens\n")
@@ -197,7 +197,7 @@ def published_config(tiny: bool) -> CheckpointConfig:
 
 
 def random_network(config: CheckpointConfig, device: torch.device, *, dtype: torch.dtype, attention: str) -> Any:
-    """Return the network with random weights, made on the device."""
+    """Build the network with random weights directly on the device."""
     model_config = transformers_config(config, vocab_size=config.text["vocab_size"])
     model_config.image_token_index, model_config.video_token_index = 1, 2
     with torch.device(device):
@@ -208,7 +208,6 @@ def random_network(config: CheckpointConfig, device: torch.device, *, dtype: tor
 
 
 def arguments() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--frames", type=int, default=64)

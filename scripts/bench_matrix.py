@@ -1,4 +1,4 @@
-"""How does the runner grow: a simulated matrix of four samplers with recorded relevance, 2,000 and 20,000 questions."""
+"""How do the runner's time and memory grow? Four samplers with recorded relevance, 2,000 and 20,000 questions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VIDEO_SECONDS = 300
 
 
 def write_simulation(folder: Path, n_questions: int) -> Path:
-    """Write annotations, rates, a trace and the matrix; 2 questions a video, videos of `VIDEO_SECONDS` at 30 fps."""
+    """Write annotations, rates, a trace and the matrix for videos of `VIDEO_SECONDS` at 30 fps, 2 questions each."""
     folder.mkdir(parents=True)
     common = {"candidates": ["a", "b"], "correct_choice": 0, "duration_group": 600, "question_category": "S2E"}
     questions = [

@@ -70,16 +70,18 @@ _SIDE = 384  # of the encoder's input
 
 
 def device_resize_seconds(width: int, height: int) -> float:
-    """Return what a GPU takes to resize a frame, by the bytes that its integer arithmetic moves."""
+    """Return the seconds that a GPU needs to resize a frame, by the bytes that its integer arithmetic moves."""
     across, down = (4 * max(1.0, side / _SIDE) + 1 for side in (width, height))
     return 3 * _SIDE * (height * across + _SIDE * down) * _TAP_BYTES / _DEVICE_BYTES
 
 
 class StandIn(Encoder):
-    """An encoder that takes a GPU's seconds for a batch and computes nothing to speak of.
+    """Stand-in encoder that takes as long as a GPU for each batch and only computes mean colours.
 
-    Frames are copied on the processor as they are for a GPU. Args:
-        costs: seconds of a batch, of a frame in it, and to resize it.
+    Frames are copied on the processor as they are for a GPU.
+
+    Args:
+        costs: seconds of a batch, of a frame in it, and to resize that frame.
     """
 
     name, revision = "stand-in", "1"
@@ -92,11 +94,11 @@ class StandIn(Encoder):
         self._free_at = 0.0
 
     def embed(self, frames):
-        """Return the mean colour of each frame, after the time a GPU would take."""
+        """Return the mean colour of each frame after the seconds that a GPU would take."""
         return self.queue_parts([frames])()
 
     def queue_parts(self, parts):
-        """Copy all parts; return what waits until a GPU would be done, and gives the mean colour of each frame."""
+        """Copy all parts and return a function that waits as long as a GPU and returns each frame's mean colour."""
         filled = self._uploader.fill(parts)
         part_means, at = [], 0
         for part in parts:
@@ -115,7 +117,7 @@ class StandIn(Encoder):
         return finish
 
     def relevance(self, features, query):
-        """Return a number in [0, 1] that varies with the picture."""
+        """Return each frame's mean red value, scaled to [0, 1], as its relevance."""
         return np.asarray(features[:, 0], dtype=np.float64) / 255
 
 
@@ -127,10 +129,10 @@ def run_worker(
     *,
     on_row: Callable[[SelectionRow], None] | None = None,
 ) -> tuple[Outcome, list[tuple[Path, np.ndarray]]]:
-    """Choose frames of all clips with the real worker; return how that went, and which frames were read.
+    """Choose frames of all clips with the real worker; return its outcome and the frames read, by pass.
 
     Args:
-        encoder: says in `encode_seconds` how long its device has computed.
+        encoder: counts the seconds that its device has computed in `encode_seconds`.
     """
     (folder / "questions.json").write_text(json.dumps([_question(number, clip) for number, clip in enumerate(clips)]))
     benchmark = {"name": "clips", "benchmark": "longvideobench", "videos": str(clips[0].parent),
@@ -178,9 +180,9 @@ def _question(number: int, clip: Path) -> dict[str, object]:
 
 
 def settings(cores: int, size: str, *, frame_gigabytes: float) -> dict[str, Setting]:
-    """Return how a worker with `cores` cores works on videos of that size, alone or with others on its GPU.
+    """Return worker settings by name: one worker per GPU, with and without `resize=pil`, or several.
 
-    Videos in work are as many as `frame_gigabytes` has room for.
+    All workers of a GPU share `cores`. Frames of the videos in work fit into `frame_gigabytes`.
     """
 
     def setting(cores: int) -> Setting:
@@ -199,7 +201,7 @@ def settings(cores: int, size: str, *, frame_gigabytes: float) -> dict[str, Sett
 
 
 def print_real(args, folder: Path) -> None:
-    """Print the real worker on this machine beside the simulation of the same work, decoding measured around it."""
+    """Print the real worker's seconds beside the simulated ones, with decoding costs measured in each round."""
     cores = n_cores()
     lengths = [20.0, 40.0, 120.0, 60.0, 20.0, 240.0] if args.quick else [60.0, 120.0, 300.0] * 3
     print(f"\n## Real worker, {cores} cores, {len(lengths)} videos, medians of {args.rounds} rounds\n")
@@ -232,7 +234,7 @@ def _real_line(rate: float, name: str, outcomes: list[tuple[Outcome, Outcome]]) 
 
 
 def jobs_of(read: list[tuple[Path, np.ndarray]]) -> list[Job]:
-    """Return the passes that were read, by video in the order in which they began."""
+    """Return a job for each video that was read, with its passes in the order in which they began."""
     passes: dict[Path, list[Pass]] = {}
     for clip, frames in read:
         with open_video(clip, n_threads=1) as video:
@@ -241,7 +243,7 @@ def jobs_of(read: list[tuple[Path, np.ndarray]]) -> list[Job]:
 
 
 def costs_of(decode: DecodeCosts, host: HostCosts, decoding: str, size: str, *, encode: float) -> Costs:
-    """Return what the simulation needs of measured costs, for one of `settings`."""
+    """Return the simulation's costs from the measured ones, for the setting named `decoding`."""
     in_thread, load, resize = host.joined, host.reused, device_resize_seconds(*SIZES[size])
     if decoding == "one worker, resize=pil":
         in_thread, load, resize = host.shrunk, host.reused_shrunk, 0.0
@@ -252,7 +254,7 @@ def costs_of(decode: DecodeCosts, host: HostCosts, decoding: str, size: str, *, 
 
 
 def benchmark_jobs(path: Path | None) -> list[Job]:
-    """Return both passes over each video of LongVideoBench val, all its questions served together."""
+    """Return a job for each video of LongVideoBench val, whose two passes read the frames of all its questions."""
     lengths: dict[str, tuple[float, float, int]] = {}
     if path is None:
         lengths = {str(at): (seconds, float(FPS), 2) for at, seconds in enumerate(_LENGTHS)}
@@ -297,7 +299,7 @@ def print_node(args, decode: dict[str, DecodeCosts], hosts: dict[str, HostCosts]
 
 
 def print_costs(args, folder: Path) -> tuple[dict[str, DecodeCosts], dict[str, HostCosts]]:
-    """Print and return what a frame costs of a core, by resolution."""
+    """Measure, print and return the processor seconds of a frame, by resolution."""
     decode, hosts = dict[str, DecodeCosts](), dict[str, HostCosts]()
     print("| video | core ms a frame asked for | holding Python's lock | first opening, ms | joined, 32 frames, ms |"
           " copied into a buffer | shrunk by Pillow |")  # fmt: skip
@@ -313,7 +315,6 @@ def print_costs(args, folder: Path) -> tuple[dict[str, DecodeCosts], dict[str, H
 
 
 def main() -> None:
-    """Measure the costs, run the worker, simulate nodes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="short clips")
     parser.add_argument("--sizes", nargs="+", choices=list(SIZES), default=list(SIZES))

@@ -25,7 +25,10 @@ READERS = ("pyav", "torchcodec", "torchcodec_cuda", "torchcodec_cuda_near")
 
 
 def read_once(clip: Path, backend: str, exact: dict[int, np.ndarray]) -> str:
-    """Return the last three cells of a line; the default reader comes first and says what is exact."""
+    """Read the frames with one reader and return the last three cells of its line.
+
+    The default reader runs first and fills `exact`, with which the others are compared.
+    """
     if "cuda" in backend and not gpu_gigabytes():
         return "no GPU here | | "
     started, cpu = time.perf_counter(), time.process_time()
@@ -43,7 +46,6 @@ def read_once(clip: Path, backend: str, exact: dict[int, np.ndarray]) -> str:
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=600.0, help="of each clip")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))

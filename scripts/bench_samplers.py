@@ -1,4 +1,4 @@
-"""How long does each sampler think? The algorithm alone: relevance is answered from an array, no video, no encoder.
+"""How long does each sampler's algorithm take? Relevance comes from an array: no video, no encoder.
 
 One line per sampler: milliseconds (least and median of the runs), pulls, and the median in units of `focus`.
     python scripts/bench_samplers.py [--minutes 60] [--fps 30] [-k 64] [--runs 15]
@@ -17,7 +17,7 @@ from focus_eval.samplers.registry import make_sampler, sampler_classes
 
 
 class Recorded:
-    """A pull answered from arrays made beforehand."""
+    """Relevance, logits and embeddings from arrays made beforehand, so that a pull costs next to nothing."""
 
     def __init__(self, n_frames: int, n_dimensions: int = 512) -> None:
         generator = np.random.default_rng(0)

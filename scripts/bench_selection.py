@@ -61,14 +61,14 @@ _RUNS = (
 
 @dataclass(frozen=True)
 class Sample:
-    """Questions by video, and the length and rate of every question of the benchmark: hours are told of all."""
+    """Sampled questions by video, and length and rate of every question of the benchmark, to extrapolate hours."""
 
     questions: dict[str, list[Question]]
     rates: dict[str, VideoRate]
 
     @property
     def flat(self) -> list[Question]:
-        """All questions of the sample."""
+        """Sampled questions as one list."""
         return [question for questions in self.questions.values() for question in questions]
 
 
@@ -108,7 +108,7 @@ def _made_up() -> tuple[list[Question], dict[str, VideoRate]]:
 
 
 def make_clips(sample: Sample, folder: Path, *, width: int, height: int) -> dict[str, Path]:
-    """Return a clip of its length and rate for every video: one segment per rate, repeated."""
+    """Make a clip of the right length and rate for every video, from one repeated segment per rate."""
     paths = {}
     longest = max(rate.duration_seconds for rate in sample.rates.values())
     for video, questions in sample.questions.items():
@@ -125,7 +125,7 @@ def make_clips(sample: Sample, folder: Path, *, width: int, height: int) -> dict
 
 
 def hours_of_everything(sample: Sample, sampler, *, k: int, pulls: int, seconds: float) -> tuple[float, float]:
-    """Return hours for all questions by pulls and by seconds of video, from the sample's pulls and wall-clock."""
+    """Extrapolate the sample's wall-clock to hours for all questions: by pulls, and by seconds of video."""
     counts = {rate: sampler.count_pulls(rate.info, k=k) for rate in set(sample.rates.values())}
     total = sum(counts[rate] for rate in sample.rates.values())
     sampled_seconds = sum(sample.rates[question.id].duration_seconds for question in sample.flat)
@@ -134,7 +134,7 @@ def hours_of_everything(sample: Sample, sampler, *, k: int, pulls: int, seconds:
 
 
 def run_ours(sample, paths, scorer, args, *, sampler: str, coarse_seed: str) -> tuple[dict[str, float], dict]:
-    """Return figures of one run over the sample, and keyframes by question."""
+    """Run our selector over the sample; return its figures and the keyframes by question."""
     cache = FeatureCache(int(args.kept_gib * 2**30))
     selector = Selector(
         sampler=make_sampler(sampler),
@@ -167,7 +167,7 @@ def run_ours(sample, paths, scorer, args, *, sampler: str, coarse_seed: str) -> 
 
 
 def run_plain(sample, paths, model, scorer, args, questions: list[Question]) -> tuple[dict[str, float], dict]:
-    """Return figures of the public scripts' way on some questions, and keyframes by question."""
+    """Run the public scripts' way on some questions; return its figures and the keyframes by question."""
     plain = PlainPipeline(model, scorer.text_inputs, device=scorer.device)
     sampler = make_sampler("focus_released")
     start = time.perf_counter()
@@ -177,7 +177,7 @@ def run_plain(sample, paths, model, scorer, args, questions: list[Question]) -> 
 
 
 def table_row(name: str, sampler: str, precision: str, figures, hours: tuple[float, float] | None, n: int) -> str:
-    """Return one line of the table."""
+    """Return the table's line for one run."""
     wall, encode = figures["wall"], figures["encode"]
     cells = [name, sampler, precision, str(n), str(figures["pulls"]), str(figures["forwards"]), f"{wall:.1f}"]
     cells += [f"{figures['pulls'] / wall:.0f}", *(f"{hour:.2f}" for hour in hours or ())]
@@ -200,7 +200,6 @@ def encoder_speed(scorer, precision: str, batch: int, *, gflop: float) -> str:
 
 
 def main() -> None:
-    """Make the clips, run plain and ours, print the table."""
     args = parse_arguments()
     device = str(torch_device(args.device))
     sample = take_sample(args)
@@ -231,7 +230,7 @@ def main() -> None:
 
 
 def compare(sample: Sample, paths, plain_model, scorer_of, args) -> None:
-    """Print a row for the public way, one for each run of ours, and whether both chose the same frames."""
+    """Print a row for the public way and for each of our runs, and whether both chose the same frames."""
     reference = scorer_of("fp32")
     flat = sample.flat
     compared_questions = [

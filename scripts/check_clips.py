@@ -1,4 +1,4 @@
-"""Makes 252 valid clips and compares every frame that the reader gives with a sequential decode.
+"""Make 252 valid clips and compare every frame that the reader gives with a sequential decode.
 
 Prints one line for each clip that is not exact and a table by codec. Run: python scripts/check_clips.py [--only TEXT]
 [--folder FOLDER] [--csv results/published/clips.csv]
@@ -22,7 +22,7 @@ KINDS = ("exact", "refused", "wrong", "not made")
 
 
 def main() -> int:
-    """Make, read, print; return 1 where a clip is not exact."""
+    """Check all clips; return 1 if one is not exact."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="only clips whose name contains this")
     parser.add_argument("--folder", type=Path, help="keep the clips here (default: a temporary folder)")
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def counts_by_group(table: Counter[tuple[str, str]]) -> list[tuple[str | int, ...]]:
-    """Return a head and a row for each group of clips."""
+    """Return a header row, then a row of outcomes for each group of clips."""
     groups = sorted({group for group, _ in table})
     return [("clips", *KINDS), *((group, *(table[group, kind] for kind in KINDS)) for group in groups)]
 
@@ -64,7 +64,7 @@ def group_of(name: str) -> str:
 
 
 def print_table(table: Counter[tuple[str, str]], n_frames: int, seconds: float) -> int:
-    """Print clips by group and outcome; return 1 where one is not exact."""
+    """Print clips by group and outcome; return 1 if a clip is not exact."""
     head, *rows = counts_by_group(table)
     print("\n| " + " | ".join(map(str, head)) + " |\n|" + "---|" * len(head))
     for row in rows:

@@ -1,4 +1,4 @@
-"""Compares every frame of the video files in a folder with a decode in order, each file in a process of its own.
+"""Compare every frame of the video files in a folder with a sequential decode, each file in its own process.
 
 Prints a line for each file that is not right, and how many were right, wrong, refused rightly and refused falsely.
 Where the folder has a `manifest.json` with checksums, files that differ from it are named.
@@ -20,7 +20,7 @@ from support.devices import VERDICTS, judge_apart
 
 
 def main() -> int:
-    """Judge each file, print; return 1 where one is wrong, refused falsely, crashed or hung."""
+    """Check all files; return 1 if one is wrong, refused falsely, crashed or hung."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
     parser.add_argument("--csv", type=Path, help="write the counts here too")
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def changed_files(folder: Path) -> list[str]:
-    """Return a line for each file that is missing, or is not the one that the folder's manifest has a checksum of."""
+    """Return a line for each file of the folder's manifest that is missing or has another checksum."""
     manifest = folder / "manifest.json"
     entries = json.loads(manifest.read_text(encoding="utf-8")) if manifest.exists() else []
     lines = []

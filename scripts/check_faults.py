@@ -1,5 +1,6 @@
-"""Damages 33 clips in 8 ways, others each month, and tells what the reader makes of each: right, refused, refused
-falsely, crashed, hung, wrong.
+"""Damage 33 clips in 8 ways and count what the reader does: right, refused, refused falsely, crashed, hung, wrong.
+
+Each month draws other damage.
 
 Each file is read in a process of its own, with limits of memory and time. Prints a line for each file that is not
 right or refused, and tables by codec and by kind of damage. A file that is refused though a plain decode gives every
@@ -34,7 +35,6 @@ CODECS = {"h264": "H.264", "hevc": "HEVC", "mpeg4": "MPEG-4", "mpeg2": "MPEG-2",
 
 
 def main() -> None:
-    """Damage, read, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--each", type=int, default=2, help="files per clip and kind of damage (default: 2, so 528)")
     parser.add_argument("--month", default=f"{date.today():%Y-%m}", help="draws the damage (default: this month)")
@@ -67,13 +67,13 @@ def main() -> None:
 
 
 def damage_numbers(month: str, n_files: int) -> range:
-    """Return the numbers of a month's damaged files of a clip and a kind."""
+    """Return the numbers that draw a month's damage, `n_files` for each clip and kind of damage."""
     first = 100 * int(month.replace("-", ""))
     return range(first, first + n_files)
 
 
 def counts_by_clip(counts: Counter[tuple[str, str, str]]) -> list[tuple[str | int, ...]]:
-    """Return a head, and for each clip a row of stretches of bytes and one of single bytes."""
+    """Return a header row, then two rows for each clip: damaged stretches of bytes, and single bytes."""
     rows: list[tuple[str | int, ...]] = [("damage", "clip", *KINDS)]
     for title, kinds in (("stretches of bytes", STRETCHES), ("one byte or bit", SINGLE)):
         for name in dict.fromkeys(clip for clip, _, _ in counts):
@@ -83,7 +83,7 @@ def counts_by_clip(counts: Counter[tuple[str, str, str]]) -> list[tuple[str | in
 
 
 def print_tables(counts: Counter[tuple[str, str, str]]) -> None:
-    """Print outcomes by clip, stretches and single bytes apart, and by kind of damage."""
+    """Print outcomes by clip, with stretches and single bytes in rows of their own, and by kind of damage."""
     for title, kinds in (("stretches of bytes", STRETCHES), ("one byte or bit", SINGLE)):
         print(f"\n| {title} | " + " | ".join(KINDS) + " |\n|" + "---|" * (1 + len(KINDS)))
         for name in dict.fromkeys(clip for clip, _, _ in counts):

@@ -1,4 +1,4 @@
-"""Draws the autocorrelation of relevance over time, figure 1 of the paper: median and quartiles over videos.
+"""Draw the autocorrelation of relevance over time, figure 1 of the paper: median and quartiles over videos.
 
     python scripts/draw_autocorrelation.py RUN --out acf.pdf [--sampler topk] [--max-lag 60]
 
@@ -32,13 +32,13 @@ GRID_SAMPLERS = ("aks_dense", "topk", "aks", "bolt")
 
 @dataclass(frozen=True)
 class Autocorrelation:
-    """Autocorrelation of relevance over lag, summed up over videos.
+    """Autocorrelation of relevance over lag, summarised over videos.
 
     Args:
         lags_seconds: shape `(n,)`, from 0.
         low, median, high: quartiles over videos at each lag, shape `(n,)`.
-        videos, questions: how many it rests on.
-        flat: questions left out because their relevance never changes.
+        videos, questions: numbers of videos and questions in the curve.
+        flat: number of questions left out because their relevance never changes.
         half_life_seconds: first lag at which the median falls to 0.5, interpolated; None where it never does.
     """
 
@@ -55,8 +55,9 @@ class Autocorrelation:
 def relevance_autocorrelation(rows: Iterable[SelectionRow], *, max_lag_seconds: float = 60.0) -> Autocorrelation:
     """Return the autocorrelation of relevance of rows whose sampler pulled a regular grid (topk, aks, aks_dense).
 
-    Per question `sum (r_t - m)(r_{t+lag} - m) / sum (r_t - m)^2`, the usual biased estimate; the mean over a video's
-    questions; quartiles over videos. Lags are in steps of one second. A video counts at lags up to half its length.
+    For each question, take the usual biased estimate `sum (r_t - m)(r_{t+lag} - m) / sum (r_t - m)^2`. Average it over
+    each video's questions, then take quartiles over videos. Lags are in steps of one second. A video counts at lags
+    up to half its length.
 
     Raises:
         InvalidInput: no row with a regular grid of pulls at about one a second or denser.
@@ -87,7 +88,7 @@ def relevance_autocorrelation(rows: Iterable[SelectionRow], *, max_lag_seconds: 
 
 
 def half_life(lags_seconds: FloatArray, curve: FloatArray) -> float | None:
-    """Return the first lag at which `curve` falls to 0.5, between two lags by straight line; None if it never does."""
+    """Return the first lag at which `curve` falls to 0.5, linearly interpolated; None if it never does."""
     lags_below_half = np.flatnonzero(curve <= 0.5)
     if lags_below_half.size == 0 or lags_below_half[0] == 0:
         return None
@@ -103,7 +104,7 @@ def autocorrelation(values: FloatArray) -> FloatArray:
 
 
 def _series(row: SelectionRow) -> tuple[FloatArray, float] | None:
-    """Relevance in time order and its step in seconds, None where the pulls are not a regular grid."""
+    """Return relevance in time order and its step in seconds; None if the pulls are not a regular grid."""
     if row.error is not None or row.fps is None or len(row.pulled_frames) < 8:
         return None
     if any(value is None for value in row.pulled_relevance):

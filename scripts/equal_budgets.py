@@ -1,4 +1,4 @@
-"""Compares the samplers of a simulation at equal budgets: recall within 2 s, and the paired difference to one of them.
+"""Compare the samplers of a simulation at equal budgets: recall within 2 s, and the paired difference to one of them.
 
     focus-eval simulate configs/simulation_scan.yaml
     python scripts/equal_budgets.py results/runs/simulation_scan --baseline even_cover --out budgets.csv
@@ -29,7 +29,6 @@ UNSAID = re.compile(r" (#\w+|value=recall|fallback=none|\[control\])(?= |$)")
 
 
 def main() -> None:
-    """Read the run, write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("--baseline", default="even_cover")
@@ -41,7 +40,7 @@ def main() -> None:
 
 
 def series(label: str) -> tuple[str, float] | None:
-    """Return the name of a sampler without its budget, and the budget in percent; None for a sampler without one."""
+    """Split a label into the sampler's name and its budget in percent; None for a sampler without a budget."""
     for pattern, percent in BUDGETS.items():
         if match := re.search(pattern, label):
             return UNSAID.sub("", label.replace(match[0], "")), float(f"{percent(float(match[1])):.2g}")
@@ -49,7 +48,7 @@ def series(label: str) -> tuple[str, float] | None:
 
 
 def at_equal_budgets(rows: pd.DataFrame, baseline: str) -> pd.DataFrame:
-    """Return a line per K, budget and sampler."""
+    """Return recall, cost and paired difference to the baseline: a line for each K, budget and sampler."""
     series_of_row = rows["label"].map({label: series(label) for label in rows["label"].unique()})
     budgets = rows[series_of_row.notna()].assign(series=series_of_row)
     parts = {(k, *names): part for (k, names), part in budgets.groupby(["k", "series"])}

@@ -1,4 +1,4 @@
-"""The clock of a discrete-event simulation, and what its parts wait for."""
+"""Clock and servers of a discrete-event simulation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class Clock:
-    """Runs what is due, in order of time."""
+    """Simulated clock that runs scheduled calls in order of time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -26,14 +26,14 @@ class Clock:
 
 
 class Servers:
-    """`n` servers and a queue: cores, or Python's lock."""
+    """Group of `n` equal servers with one queue, such as cores or Python's lock."""
 
     def __init__(self, clock: Clock, n: int) -> None:
         self._clock, self._free = clock, n
         self._queue: deque[Callable[[], None]] = deque()
 
     def take(self, then: Callable[[], None]) -> None:
-        """Call `then` as soon as a server is free; it is held until `give_back`."""
+        """Call `then` as soon as a server is free, and hold that server until `give_back`."""
         if self._free:
             self._free -= 1
             then()
@@ -41,14 +41,14 @@ class Servers:
             self._queue.append(then)
 
     def give_back(self) -> None:
-        """Hand a server to who waits longest."""
+        """Release a server, or hand it to the call that has waited longest."""
         if self._queue:
             self._queue.popleft()()
         else:
             self._free += 1
 
     def serve(self, seconds: float, then: Callable[[], None]) -> None:
-        """Hold a server for `seconds`, then call `then`."""
+        """Wait for a server, hold it for `seconds`, then call `then`."""
 
         def end() -> None:
             self.give_back()

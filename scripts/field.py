@@ -1,4 +1,4 @@
-"""Derives every figure of docs/field.md from public files: `field.py FOLDER [--page docs/field.md] [--section NAME]`.
+"""Derive every figure of docs/field.md from public files: `field.py FOLDER [--page docs/field.md] [--section NAME]`.
 
 FOLDER holds `lvb_val.json`, `lvb_val_fps.csv` and `field/` (logs and annotations of others; the page names their
 repositories and commits). Prints a section per table; `--page` puts them between the page's marks.
@@ -63,7 +63,7 @@ def put_between(page: str, name: str, table: str) -> str:
 
 
 def logs(folder: Path) -> str:
-    """Accuracy of each log beside what it states, and recall of the frames that were fed."""
+    """Return the table of logs: accuracy beside the stated one, and recall of the frames that were fed."""
     lines = []
     for log in find_logs(folder / "field/lmms_logs"):
         if log.task != "longvideobench_val_v":
@@ -75,7 +75,7 @@ def logs(folder: Path) -> str:
 
 
 def within(folder: Path) -> str:
-    """Effects of each measure within questions: all runs, then uniform and AKS alone."""
+    """Return the effect of each measure within questions: for all runs, then for uniform and AKS alone."""
     lines = long_answers(folder)
     two = lines[lines["family"] != "scenes"]
     of_two = {effect.measure: effect for effect in measure_effects(two, MEASURES, joint_measures=())}
@@ -87,7 +87,7 @@ def within(folder: Path) -> str:
 
 
 def ranks(folder: Path) -> str:
-    """Rank correlation over runs of accuracy with recall, on long videos."""
+    """Return the rank correlation over runs between accuracy and recall on long videos."""
     run_means = long_answers(folder).groupby("run")[["score", "recall@2"]].mean()
     rank = run_means["score"].corr(run_means["recall@2"], method="spearman")
     return (
@@ -97,7 +97,7 @@ def ranks(folder: Path) -> str:
 
 
 def prediction(folder: Path) -> str:
-    """Error of the expected accuracy on long videos, families and runs left out."""
+    """Return the error of the expected accuracy on long videos, with families or runs left out."""
     lines = long_answers(folder)
     rows = []
     for error in prediction_errors(lines):
@@ -108,7 +108,7 @@ def prediction(folder: Path) -> str:
 
 
 def lengths(folder: Path) -> str:
-    """AKS less uniform by length, paired by question."""
+    """Return the paired difference of AKS less uniform, by video length."""
     a, b = paired(answers(folder), "qwen2_5_vl", "qwen2_5_vl_AKS")
     rows = []
     for name, inside in by_length(a["seconds"]):
@@ -120,7 +120,7 @@ def lengths(folder: Path) -> str:
 
 
 def oracle(folder: Path) -> str:
-    """The "oracle" log by native rate: annotated positions fed as native frame numbers."""
+    """Return the table of the "oracle" log by native rate: it fed annotated positions as native frame numbers."""
     oracle_log = next(log for log in find_logs(folder / "field/lmms_logs/lvb_oracle"))
     lines = log_lines(folder, oracle_log, "indices").set_index("question_id")
     uniform = answers(folder).query("run == 'qwen2_5_vl'").set_index("question_id")["score"]
@@ -133,7 +133,7 @@ def oracle(folder: Path) -> str:
 
 
 def arrival(folder: Path) -> str:
-    """Share of the same answers between runs: a pair that never saw its selections, and honest ones."""
+    """Return the share of equal answers between runs: of two logs with different selections, and of other pairs."""
     lines = answers(folder).pivot(index="question_id", columns="run", values=["text", "score"])
     pairs = list(itertools.combinations(lines["text"].columns, 2))
     share_by_pair = {pair: float((lines["text"][pair[0]] == lines["text"][pair[1]]).mean()) for pair in pairs}
@@ -156,7 +156,7 @@ def arrival(folder: Path) -> str:
 
 
 def power(folder: Path) -> str:
-    """Discordance of pairs with uniform or AKS, and the least difference that can be shown."""
+    """Return the discordance of other runs with uniform and with AKS, and the least detectable difference."""
     lines = answers(folder)
     rows = []
     for base in ("qwen2_5_vl", "qwen2_5_vl_AKS"):
@@ -175,7 +175,7 @@ FAMILY_OF = {"qwen2_5_vl": "uniform", "qwen2_5_vl_AKS": "AKS"}
 
 
 def evidence(folder: Path) -> str:
-    """Lengths of annotated evidence, and where LongVideoBench's moments lie."""
+    """Return the lengths of annotated evidence, and where LongVideoBench's moments lie."""
     rows = []
     for name, file in (
         ("cgbench", "cgbench_mini.json.gz"),
@@ -194,7 +194,7 @@ def evidence(folder: Path) -> str:
 
 
 def moment_spans(folder: Path) -> str:
-    """How far apart the moments of one LongVideoBench question lie, and would lie by chance."""
+    """Return how far apart the moments of a LongVideoBench question lie, and how far they would lie by chance."""
     rows = []
     questions = [question for question in longvideobench(folder)[0].values() if len(question.evidence_seconds) > 1]
     seconds = pd.Series([question.duration_seconds for question in questions])
@@ -215,7 +215,7 @@ PUBLIC_LOGS = {"MINERVA": ("minerva", (8, 16, 32)), "VideoEval-Pro": ("videoeval
 
 
 def benchmarks(folder: Path) -> str:
-    """AKS less uniform on each benchmark, paired by content, with the least difference that can be shown."""
+    """Return AKS less uniform on each benchmark, paired by content, with the least detectable difference."""
     a, b = paired(long_answers(folder), "qwen2_5_vl", "qwen2_5_vl_AKS")
     rows = [_difference_row("LongVideoBench, 180 s and more", "32", a, b)]
     others: dict[int, list[tuple[pd.DataFrame, pd.DataFrame]]] = {}
@@ -232,7 +232,7 @@ def benchmarks(folder: Path) -> str:
 
 
 def fewer_frames(folder: Path) -> str:
-    """AKS with 8 frames less uniform with 32."""
+    """Return the difference of AKS with 8 frames less uniform with 32."""
     pairs = {name: public_pair(folder, f"{stem}_nframes_32", f"{stem}_aks_nframes_8")
              for name, (stem, counts) in PUBLIC_LOGS.items() if 8 in counts}  # fmt: skip
     rows = [_difference_row(name, "8 and 32", *pair)[:4] for name, pair in pairs.items()]
@@ -241,7 +241,7 @@ def fewer_frames(folder: Path) -> str:
 
 
 def reached(folder: Path) -> str:
-    """AKS less uniform on VideoEval-Pro, where the log records frames and where it does not."""
+    """Return AKS less uniform on VideoEval-Pro for all questions and for those whose frames are recorded."""
     rows = []
     for k in (8, 16, 32):
         a, b = public_pair(folder, f"videoevalpro_nframes_{k}", f"videoevalpro_aks_nframes_{k}")
@@ -267,7 +267,7 @@ def reached(folder: Path) -> str:
 
 
 def candidates(folder: Path) -> str:
-    """AKS less uniform below 65 s by the number of frames that AKS had to choose from."""
+    """Return AKS less uniform on videos below 65 s, by the number of distinct frames that AKS chose."""
     a, b = paired(answers(folder), "qwen2_5_vl", "qwen2_5_vl_AKS")
     rows = []
     for name, low, high in (("at most 11", 0, 11), ("12 to 15", 12, 15), ("16 to 31", 16, 31), ("all 32", 32, 32)):
@@ -278,7 +278,7 @@ def candidates(folder: Path) -> str:
 
 
 def filling(folder: Path) -> str:
-    """What uniform frames would have been worth where AKS ran out of candidates, from logged answers."""
+    """Return the gain of uniform frames in place of AKS where AKS ran out of candidates, from logged answers."""
     a, b = paired(answers(folder), "qwen2_5_vl", "qwen2_5_vl_AKS")
     rows = []
     for name, is_short in (
@@ -292,7 +292,7 @@ def filling(folder: Path) -> str:
 
 
 def mixtures(folder: Path) -> str:
-    """Every second AKS frame with the 16 of WFS-SB, less AKS's 32, in recall on videos of 180 s and more."""
+    """Return the recall gained on long videos by replacing half of AKS's 32 frames with the 16 of WFS-SB."""
     questions, rates = longvideobench(folder)
     asked = [question for question in questions.values() if (question.duration_seconds or 0) >= LONG_SECONDS]
     other = load_selections(folder / "wfs_longvideobench_16.json", questions=[*questions.values()])
@@ -316,7 +316,7 @@ def mixtures(folder: Path) -> str:
 
 
 def _pooled(pairs: Sequence[tuple[pd.DataFrame, pd.DataFrame]]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the answers of several benchmarks one after the other; their videos are different ones."""
+    """Join both sides' answers over benchmarks, with video names made distinct between benchmarks."""
     sides = [
         pd.concat([lines.assign(video=lines["benchmark"] + lines["video"]) for lines in side])
         for side in zip(*pairs, strict=True)
@@ -350,7 +350,7 @@ SECTIONS: dict[str, Callable[[Path], str]] = {
 
 
 def long_answers(folder: Path) -> pd.DataFrame:
-    """Return the answers about videos of 180 s and more."""
+    """Return the answers about videos of 180 s and longer."""
     lines = answers(folder)
     return lines[lines["seconds"] >= LONG_SECONDS]
 
@@ -362,7 +362,7 @@ def paired(lines: pd.DataFrame, a: str, b: str) -> tuple[pd.DataFrame, pd.DataFr
 
 
 def by_length(seconds: pd.Series) -> list[tuple[str, np.ndarray]]:
-    """Return the three lengths of LongVideoBench, and which questions are of each."""
+    """Return the three length groups of LongVideoBench, each with the mask of its questions."""
     values = seconds.to_numpy()
     return [
         ("below 180 s", values < 180),
@@ -372,24 +372,24 @@ def by_length(seconds: pd.Series) -> list[tuple[str, np.ndarray]]:
 
 
 def basis(lines: pd.DataFrame) -> str:
-    """Say what the fits rest on."""
+    """Return a sentence with the numbers of answers, questions and videos behind the fits."""
     return f"{len(lines):,} answers, {lines['question_id'].nunique()} questions, {lines['video'].nunique()} videos."
 
 
 def points(coefficient: Coefficient | None) -> str:
-    """Return e.g. "+17.1 [11.9, 22.3]"."""
+    """Return a coefficient in points with its interval, such as "+17.1 [11.9, 22.3]"; "" for None."""
     return "" if coefficient is None else interval(coefficient.estimate())
 
 
 def interval(estimate: Estimate | None) -> str:
-    """Return a difference in points with its interval."""
+    """Return a difference in points with its interval; "-" if it has none."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return "-"
     return f"{100 * estimate.value:+.1f} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a Markdown table, figures to the right."""
+    """Return a Markdown table whose columns after the first are right-aligned."""
     titles = list(heads)
     lines = [f"| {' | '.join(titles)} |", f"|---|{'---:|' * (len(titles) - 1)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"

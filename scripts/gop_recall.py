@@ -21,7 +21,7 @@ GROUPS_SECONDS = (1.0, 2.0, 5.0, 10.0)
 
 
 def simulated(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return relevance of every frame and the times of the evidence."""
+    """Simulate one video; return the relevance of every frame and the seconds of its events."""
     generator = np.random.default_rng(seed)
     seconds = float(np.exp(generator.uniform(np.log(60), np.log(10_800))))
     keep = 0.5 ** (1 / (5.0 * 5.0))  # at 5 Hz

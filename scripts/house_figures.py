@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints how large the package is, and which names in it name nothing.
+"""Print the size of the package and the share of its names that say nothing.
 
     python scripts/house_figures.py [--json] [FOLDER ...]
 
@@ -68,13 +68,13 @@ def source_files(folder: Path) -> list[Path]:
 
 
 def class_names(folder: Path) -> Counter[str]:
-    """Count the classes of each name below `folder`; a leading underscore makes no other name."""
+    """Count the classes of each name below `folder`; leading underscores are ignored."""
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in source_files(folder))
     return Counter(node.name.lstrip("_") for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
 
 
 def measure(folder: Path) -> HouseFigures:
-    """Count the Python files below `folder`."""
+    """Return the sizes of the Python files below `folder`."""
     figures = HouseFigures()
     for path in source_files(folder):
         text = path.read_text(encoding="utf-8")
@@ -127,7 +127,6 @@ def count_commands() -> int:
 
 
 def main() -> None:
-    """Print the figures of each folder, one line a figure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="*", type=Path, default=[ROOT / "focus_eval"])
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -1,4 +1,4 @@
-"""Kills runs at random moments, by signals and by writes that end at some byte, and looks at what is left.
+"""Kill runs at random moments, by signals and by writes that end at some byte, and check the rows that are left.
 
 Six roads: selecting with recorded relevance, turning finished lines into Parquet, selecting with an encoder and its
 store, answering through a service on this machine, the same through lmms-eval, and selecting on a Ray cluster.
@@ -26,7 +26,6 @@ ROADS = ("select", "compact", "store", "answer", "lmms-eval", "ray")
 
 
 def main() -> None:
-    """Kill, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=10, help="of each road")
     parser.add_argument("--roads", nargs="+", choices=ROADS, default=ROADS)
@@ -63,7 +62,7 @@ def _kill(name: str, folder: Path, n_questions: int, url: str, *, n_kills: int, 
 
 @contextmanager
 def _service(folder: Path) -> Iterator[str]:
-    """Start a service that answers, in a fork: this process must have no thread when it forks runs."""
+    """Start the answering service in a fork, because this process must have no thread when it forks runs."""
     url = folder / "url.txt"
     server = started(lambda: _serve(url), log=folder / "server.txt")
     try:
@@ -103,7 +102,7 @@ def _cluster() -> Iterator[str]:
 
 
 def _wait_for(port: int) -> None:
-    """Wait until something listens at the port, and a little longer: nodes register after that."""
+    """Wait until a service listens at the port, and a little longer, because nodes register after that."""
     for _ in range(240):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:

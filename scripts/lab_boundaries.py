@@ -95,7 +95,10 @@ def realistic(videos, ks, out, seed):
 
 
 def differences(world, first, second, videos, ks, seed):
-    """Recall of moments and share of events hit inside, first less second, in points with 95 % intervals; per K."""
+    """Return the differences of the first sampler less the second, in points with 95 % intervals, a row for each K.
+
+    The measures are the recall of moments and the share of events with a frame inside.
+    """
     config = SimulationConfig(seed=seed, minutes=MINUTES, worlds=[world], samplers=["focus"], k=ks)
     [source] = sources(config)
     traces = [source.trace(number, config) for number in range(videos)]

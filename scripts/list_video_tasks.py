@@ -1,4 +1,4 @@
-"""Lists lmms-eval's task folders whose documents are one video, and says how focus-eval serves each.
+"""List lmms-eval's task folders whose documents are one video, and say how focus-eval serves each.
 
     python scripts/list_video_tasks.py > docs/video_tasks.md
 
@@ -31,7 +31,7 @@ MEDIA_WORDS = ("audio", "soundfile", "librosa")
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a task is served, or the reason why it is not."""
+    """How focus-eval serves a task, or why it does not."""
 
     kind: str
     reason: str
@@ -39,7 +39,7 @@ class Verdict:
 
 @cache
 def functions(path: Path) -> dict[str, str]:
-    """Return the source of every function of a Python file by name."""
+    """Return the source of every top-level function and class of a Python file, by name."""
     text = path.read_text(encoding="utf-8")
     return {
         node.name: ast.get_source_segment(text, node) or "" for node in ast.parse(text).body if hasattr(node, "name")
@@ -47,7 +47,7 @@ def functions(path: Path) -> dict[str, str]:
 
 
 def source_of(config: dict[str, Any], key: str, folder: Path) -> str:
-    """Return the source of a task's function and of what it calls in the same file; "" where it is no function."""
+    """Return the source of a task's function and of its callees in the same file; "" if `key` names no function."""
     value = getattr(config.get(key), "value", "")
     module, _, name = value.rpartition(".")
     file = folder / f"{module.replace('.', '/')}.py"
@@ -61,7 +61,7 @@ def source_of(config: dict[str, Any], key: str, folder: Path) -> str:
 
 
 def verdict(name: str, config: dict[str, Any], folder: Path) -> Verdict | None:
-    """Return what holds for one task; None where its documents are not one video."""
+    """Judge how one task is served; return None if its documents hold no video."""
     visual = source_of(config, "doc_to_visual", folder)
     if not any(word in visual for word in VIDEO_WORDS):
         return None
@@ -86,7 +86,6 @@ def verdict(name: str, config: dict[str, Any], folder: Path) -> Verdict | None:
 
 
 def main() -> None:
-    """Print the table."""
     root = Path(__import__("lmms_eval").__file__).parent / "tasks"
     by_folder: dict[str, dict[Verdict, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, entry in sorted(TaskManager(model_name="default").task_index.items()):

@@ -18,7 +18,6 @@ COMMANDS = ("plan", "run", "run again", "status", "report")
 
 
 def main() -> None:
-    """Make, run, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[12_500, 25_000, 50_000, 100_000])
     sizes = parser.parse_args().sizes
@@ -40,7 +39,7 @@ def main() -> None:
 
 
 def print_fits(sizes: list[int], loads_by_command: dict[str, list[Taken]]) -> None:
-    """Print how processor seconds and memory grow, by command."""
+    """Print how processor seconds and memory grow with the questions, by command."""
     print("\n| command | seconds of the processor | residual | exponent | memory from first to last size |")
     print("|---|---|---:|---:|---:|")
     for command, loads in loads_by_command.items():

@@ -1,4 +1,4 @@
-"""Measures everything a node with a GPU can tell, in one run under ten minutes, what is worth most first.
+"""Run every measurement that needs a node with a GPU, in under ten minutes, the most valuable first.
 
   selection   the real worker by resolution: GPU busy share, seconds by stage, hours (bench_feed)
   encoders    frames a second, relevance and keyframes changed in each precision (bench_encoders)
@@ -9,8 +9,8 @@
   public      selection against the public scripts' way (bench_selection)
   llava       LLaVA-Video before its first word, against transformers' classes (bench_llava_video)
 
-Each part may take its share of the time that is left, and is stopped there; a part that fails or is stopped says so in
-a line of the page, with what it had printed, and the others go on. Without a GPU, or with --tiny, networks and clips
+Each part may take its share of the time that is left, and is stopped there. For a part that fails or is stopped, the
+page says so below what the part had printed, and the others go on. Without a GPU, or with --tiny, networks and clips
 are tiny, and all parts run in this process, so that libraries load once.
 The section between the two marks of `--page` is replaced, or added where there are none; `--machine` gets the rates
 in the form of `focus-eval plan --machine`. Name a page of your own: tests derive the figures of docs/performance.md.
@@ -48,7 +48,7 @@ _SECONDS = 570.0
 
 @dataclass(frozen=True)
 class Part:
-    """One script with its options, and the share it may take of the time left for it and all after it."""
+    """One script with its options, and the share of the time left for it and later scripts that it may take."""
 
     name: str
     command: tuple[str, ...]
@@ -56,7 +56,7 @@ class Part:
 
 
 def parts_of(args: argparse.Namespace) -> list[Part]:
-    """Return the scripts to run, what is worth most first."""
+    """Return the scripts to run, the most valuable first."""
     data = ("--annotations", str(args.annotations), "--rates", str(args.rates)) if args.annotations else ()
     answers = ("--questions", "1", "--frames", "2", "--size", "360p", "--seconds", "2")
     small: dict[str, tuple[str, ...]] = {
@@ -89,7 +89,7 @@ def parts_of(args: argparse.Namespace) -> list[Part]:
 
 
 def run_part(part: Part, *, seconds: float) -> str:
-    """Return what a script printed, and in words how it ended where it did not end well."""
+    """Run a script and return what it printed, with a note if it failed or was stopped after `seconds`."""
     command = [sys.executable, "-u", str(_FOLDER / part.command[0]), *part.command[1:]]
     try:
         process = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
@@ -104,7 +104,7 @@ def run_part(part: Part, *, seconds: float) -> str:
 
 
 def run_here(part: Part) -> str:
-    """Return what a script printed in this process, and how it ended where it did not end well."""
+    """Run a script in this process and return what it printed, with a note if it failed."""
     printed, saved_argv = io.StringIO(), sys.argv
     message = ""
     sys.argv = [str(_FOLDER / part.command[0]), *part.command[1:]]
@@ -119,7 +119,7 @@ def run_here(part: Part) -> str:
 
 
 def whole_lines(printed: str) -> str:
-    """Return printed text as it can stand in a page: no half line, no headings, and an empty line around each table."""
+    """Make printed text fit for a page: drop a half line and heading marks, put empty lines around tables."""
     lines: list[str] = []
     for line in printed[: printed.rfind("\n") + 1].splitlines():
         text = line.lstrip("# ") if line.startswith("#") else line.rstrip()
@@ -131,7 +131,7 @@ def whole_lines(printed: str) -> str:
 
 
 def cells_of(line: str) -> list[str]:
-    """Return the cells of a table's line; [] for any other line."""
+    """Return the cells of a table row; [] for a line outside tables."""
     return [cell.strip() for cell in line.strip()[1:-1].split("|")] if line.strip().startswith("|") else []
 
 
@@ -146,7 +146,7 @@ def rates_in(text: str) -> dict[str, float]:
 
 
 def decode_seconds_in(text: str) -> float | None:
-    """Return core seconds of a frame at 360p from the table that bench_readers.py prints; None where it has none."""
+    """Return the core seconds of a 360p frame from the table that bench_readers.py prints; None if it is missing."""
     for cells in map(cells_of, text.splitlines()):
         if cells[:2] == ["360p", "pyav"] and len(cells) > 3 and _is_number(cells[3]):
             return float(cells[3]) / 1000
@@ -158,7 +158,7 @@ def _is_number(text: str) -> bool:
 
 
 def write_machine(file: Path, rates: dict[str, float], decode_seconds: float, *, tiny: bool) -> None:
-    """Write what `focus-eval plan --machine` reads."""
+    """Write the machine file that `focus-eval plan --machine` reads."""
     source = f"measured {date.today()} by scripts/measure_node.py, {device_name(best_device())}"
     document: dict[str, Any] = {
         "cores": n_cores(),
@@ -172,7 +172,7 @@ def write_machine(file: Path, rates: dict[str, float], decode_seconds: float, *,
 
 
 def hours_table(inside: str, rates: dict[str, float]) -> str:
-    """Return the table of GPU hours in a page's section with these rates in place of those it has; "" without one."""
+    """Rebuild a page section's table of GPU hours with these rates; "" if there is no such table or no rate."""
     rows = [cells[:3] for cells in map(cells_of, inside.splitlines()) if len(cells) > 3 and "," in cells[1]]
     pull_rows = [(cells, int(cells[1].replace(",", ""))) for cells in rows if cells[1].replace(",", "").isdigit()]
     if not pull_rows or not rates:
@@ -185,13 +185,13 @@ def hours_table(inside: str, rates: dict[str, float]) -> str:
 
 
 def section_of(page: Path | None) -> str:
-    """Return what stands between the marks of `page`; "" where there is nothing."""
+    """Return the text between the marks of `page`; "" if there is none."""
     text = page.read_text(encoding="utf-8") if page is not None and page.exists() else ""
     return text.partition(BEGIN)[2].partition(END)[0]
 
 
 def put_into_page(page: Path, section: str) -> None:
-    """Replace what stands between the marks of `page`; add it at the end where there are none."""
+    """Replace the text between the marks of `page`; without marks, append the section with them."""
     text = page.read_text(encoding="utf-8") if page.exists() else ""
     block = f"{BEGIN}\n{section.rstrip()}\n{END}"
     if BEGIN in text and END in text:
@@ -203,7 +203,7 @@ def put_into_page(page: Path, section: str) -> None:
 
 
 def main() -> None:
-    """Run all parts within the time, and write page and machine."""
+    """Run all parts within the time, and write the page and the machine file."""
     args = arguments()
     began, old_section = time.monotonic(), section_of(args.page)
     machine_text = f"{device_name(best_device())}, {os.cpu_count()} cores"

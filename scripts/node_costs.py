@@ -1,4 +1,4 @@
-"""What does it cost to decode the frames that FOCUS asks for, and to bring them to a GPU? For simulations of a node."""
+"""Measure what it costs to decode the frames that FOCUS requests and bring them to a GPU, to simulate a node."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ GROUP_SECONDS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeCosts:
-    """Measured seconds of a core.
+    """Measured core seconds of decoding.
 
     Args:
-        requested: for a frame asked for, all frames on the way to it included.
-        passed: for each frame passed over, the one asked for included.
-        locked: share of a decoding thread's time that it holds Python's lock, at most.
-        open: for a file whose index is remembered, its decoders included.
-        index: for each frame of a file that is opened for the first time.
+        requested: per requested frame, all frames on the way to it included.
+        passed: per decoded frame, requested or only passed over.
+        locked: share of its time that a decoding thread holds Python's lock, at most.
+        open: to open a file with a stored index, its decoders included.
+        index: per frame, to index a file that is opened for the first time.
     """
 
     requested: float
@@ -46,7 +46,7 @@ class DecodeCosts:
 
 
 def make_clips(folder: Path, size: str, seconds: list[float]) -> list[Path]:
-    """Return clips of these lengths, H.264 as x264 makes it, a sync frame every 5 seconds."""
+    """Write an H.264 clip of each length with x264's usual settings and a sync frame every 5 seconds."""
     width, height = SIZES[size]
     return [
         write_long_clip(
@@ -57,7 +57,7 @@ def make_clips(folder: Path, size: str, seconds: list[float]) -> list[Path]:
 
 
 def measured_costs(clips: list[Path]) -> DecodeCosts:
-    """Return what reading `clips` for FOCUS costs, every core busy with it."""
+    """Measure the costs of reading `clips` for FOCUS with every core at work."""
     n_requested, passed, seconds = read_all(
         [(clip, frames) for clip in clips for frames in pulls_of_clip(clip)] * n_cores()
     )
@@ -79,7 +79,7 @@ def measured_costs(clips: list[Path]) -> DecodeCosts:
 
 
 def read_all(jobs: list[tuple[Path, np.ndarray]]) -> tuple[int, int, float]:
-    """Read frames with as many threads as cores; return frames asked for and passed over, and processor seconds."""
+    """Read all frames with one thread per core; return requested frames, decoded frames and processor seconds."""
     passed = 0
 
     def read(job: tuple[Path, np.ndarray]) -> int:
@@ -98,10 +98,10 @@ def read_all(jobs: list[tuple[Path, np.ndarray]]) -> tuple[int, int, float]:
 
 
 def locked_share(clip: Path) -> float:
-    """Return at most how much of a decoding thread's time it holds Python's lock.
+    """Return an upper bound on the share of its time that a decoding thread holds Python's lock.
 
-    FFmpeg's decoding and its conversion to RGB give the lock up; what is spent outside of them is taken to hold it,
-    though a part of that (demuxing, copies) does not.
+    FFmpeg releases the lock while it decodes and converts to RGB. All other time counts as locked, although a part of
+    it (demuxing, copies) is not.
     """
     inside = [0.0]
 
@@ -129,13 +129,13 @@ def locked_share(clip: Path) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class HostCosts:
-    """Measured processor seconds of a frame between the decoder and the GPU.
+    """Measured processor seconds of one frame between the decoder and the GPU.
 
     Args:
-        joined: in the decoding thread, to put it into a chunk.
-        reused: into the uploader's own buffer.
-        shrunk: to shrink it in the decoding thread with Pillow (`resize=pil`).
-        reused_shrunk: what `joined` and `reused` are of a shrunk frame.
+        joined: to put the frame into a chunk, in the decoding thread.
+        reused: to copy it into the uploader's own buffer.
+        shrunk: to shrink it with Pillow, in the decoding thread (`resize=pil`).
+        reused_shrunk: `joined` and `reused` together, for a shrunk frame.
     """
 
     joined: float
@@ -145,7 +145,7 @@ class HostCosts:
 
 
 def host_costs(size: str, *, side: int = 384, n: int = 32, rounds: int = 5) -> HostCosts:
-    """Return what a frame of that size costs, in batches of `n`, the ways alternating; medians."""
+    """Measure the costs of a frame of that size in batches of `n`; return medians over alternating rounds."""
     import torch  # here, so that who only wants sizes or decoding loads none
 
     from focus_eval.encoders.preprocess import ImageRules, resize_frames
@@ -178,7 +178,7 @@ def host_costs(size: str, *, side: int = 384, n: int = 32, rounds: int = 5) -> H
 
 @contextmanager
 def patched(kind, name, wrap):
-    """Replace a method inside the block."""
+    """Wrap the method `name` of the class `kind` inside the block."""
     original = getattr(kind, name)
     setattr(kind, name, wrap(original))
     try:
@@ -188,7 +188,7 @@ def patched(kind, name, wrap):
 
 
 def pulls_of(info: VideoInfo, *, seed: int = 0) -> list[np.ndarray]:
-    """Return the frames of FOCUS's two passes over a video, relevance drawn at random."""
+    """Return the frames of FOCUS's two passes over a video with random relevance."""
     passes: list[np.ndarray] = []
     relevance = np.random.default_rng(seed)
 

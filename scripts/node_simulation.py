@@ -1,4 +1,4 @@
-"""Simulates choosing frames on a node: how busy are its GPUs, and how long does it take?
+"""Simulate choosing frames on a node: how busy are its GPUs, and how long does it take?
 
 A discrete-event simulation of what `focus_eval.matrix.selecting` does. Each worker has one GPU and its share of the
 cores. A video is opened and then read in passes (FOCUS: coarse, fine). The frames of a pass lie in runs, one for each
@@ -22,7 +22,7 @@ READY_FRAMES = 4  # frames that a run may have ready: `n_held` of `prefetch.in_o
 
 @dataclass(frozen=True)
 class Run:
-    """Frames of one group of pictures: how many are asked for, and how many are passed over to reach the last."""
+    """Frames of one group of pictures: how many are requested, and how many are decoded to reach the last."""
 
     n_frames: int
     n_passed: int
@@ -33,7 +33,7 @@ Pass = tuple[Run, ...]
 
 @dataclass(frozen=True)
 class Job:
-    """A video of `n_frames` that have to be indexed, and the passes over it."""
+    """Video to read: the number of frames to index, and the passes over it."""
 
     n_frames: int
     passes: tuple[Pass, ...]
@@ -41,19 +41,19 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """Measured or published seconds.
+    """Measured or published costs, in seconds.
 
     Args:
-        decode: of a core for a frame passed over, what is asked for included.
-        locked: those of them that hold Python's lock.
-        open: to open a file and its decoders.
-        index: to index a file, for each of its frames.
-        encode: of a frame in a full batch.
-        launch: of a batch, whatever is in it.
-        select: of the algorithm, between passes.
-        prepare: of a core, for a frame between its decoder and its chunk.
-        load: of a core, to bring a frame of a batch from there to the device.
-        resize: of the device, for a frame of a batch.
+        decode: core seconds per decoded frame, requested or only passed over.
+        locked: the part of `decode` that holds Python's lock.
+        open: core seconds to open a file and its decoders.
+        index: core seconds per frame to index a file.
+        encode: device seconds per frame of a batch.
+        launch: device seconds per batch, whatever its size.
+        select: seconds of the algorithm between passes.
+        prepare: core seconds per frame between its decoder and its chunk.
+        load: core seconds per frame to bring it from its chunk to the device.
+        resize: device seconds per frame of a batch.
     """
 
     decode: float
@@ -70,15 +70,15 @@ class Costs:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """How a worker works.
+    """Settings of the workers on one GPU.
 
     Args:
-        cores: that decode, per worker.
-        videos: in work at a time.
-        threads: that decode one video.
+        cores: cores of all workers together.
+        videos: videos that a worker reads at a time.
+        threads: threads that decode one video.
         batch: frames of a full batch.
-        fills: whether batches are filled across videos, and padded to full size.
-        processes: workers that share one GPU, each with `cores / processes` cores.
+        fills: True if batches are filled across videos and padded to full size.
+        processes: workers that share the GPU, each with `cores / processes` cores.
     """
 
     cores: int
@@ -91,7 +91,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Seconds from the start to the last row, and the share of them in which the GPUs ran the encoder."""
+    """Result of a run: seconds from the start to the last row, and the share in which the GPUs ran the encoder."""
 
     seconds: float
     busy: float
@@ -99,7 +99,7 @@ class Outcome:
 
 @dataclass
 class _Gpu:
-    """One GPU and the chunks that wait for it, as `pipeline.batch_packer` runs them."""
+    """One GPU and the chunks that wait for it, batched as in `pipeline.batch_packer`."""
 
     clock: Clock
     costs: Costs
@@ -120,7 +120,7 @@ class _Gpu:
         self.look()
 
     def look(self) -> None:
-        """Load a batch where one is full, or nothing more can come; the next one while the device computes one."""
+        """Load a batch if one is full or no more frames can come; at most two batches are under way."""
         if self.is_loading or self.underway == 2 or not self.calls:
             return
         fills, max_batch = self.setting.fills, self.setting.batch
@@ -161,7 +161,7 @@ class _Gpu:
 
 @dataclass(eq=False)
 class _Lane:
-    """A run that is being decoded."""
+    """Progress of one run: frames to decode, frames decoded and ready, and frames still to take."""
 
     run: Run
     to_decode: int
@@ -222,7 +222,7 @@ class _Reader:
         self._fill()
 
     def _take(self) -> None:
-        """Move what is ready into the chunk, and hand a chunk in when it is whole."""
+        """Move ready frames into the chunk, and send a full or last chunk to the encoder."""
         while self._lanes and self._chunk < CHUNK:
             head = self._lanes[0]
             n = min(head.ready, CHUNK - self._chunk)
@@ -248,7 +248,7 @@ class _Reader:
 
 
 class _Worker:
-    """One process: cores, Python's lock, videos in work."""
+    """One worker process with its cores, Python's lock and the videos it reads."""
 
     def __init__(self, clock: Clock, gpu: _Gpu, costs: Costs, setting: Setting, jobs: deque[Job]) -> None:
         self.gpu, self.costs, self.setting = gpu, costs, setting
@@ -278,7 +278,7 @@ class _Worker:
 
 
 def simulate(videos: list[Job], costs: Costs, setting: Setting, *, gpus: int = 1) -> Outcome:
-    """Return how long a node of `gpus` GPUs takes for `videos`, and how busy its GPUs are."""
+    """Simulate a node of `gpus` GPUs that chooses frames of `videos`; return its seconds and GPU busy share."""
     clock, jobs = Clock(), deque(videos)
     boards = [_Gpu(clock, costs, setting) for _ in range(gpus)]
     for _ in range(setting.processes):

@@ -1,4 +1,4 @@
-"""Which photograph does the offline scorer find for which query, and where does its map to relevance come from?
+"""Which photograph does the offline scorer find for which query, and how is its map to relevance fitted?
 
 Prints the matrix of relevance over the photographs that scikit-image and scikit-learn carry, the area under the ROC
 curve over random 16:9 views of them, and the logistic fit from cosine to "this view shows it": the two constants of
@@ -56,14 +56,14 @@ def main() -> None:
 
 
 def photographs() -> dict[str, np.ndarray]:
-    """Return RGB uint8 pixels by name."""
+    """Return the RGB uint8 pixels of each photograph by name."""
     files = [Path(skimage.__file__).parent / "data" / name for name in SKIMAGE.split()]
     files += [Path(sklearn.__file__).parent / "datasets/images" / name for name in ("china.jpg", "flower.jpg")]
     return {file.stem: np.asarray(Image.open(file).convert("RGB")) for file in files}
 
 
 def random_view(pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return a random 16:9 cut of 55 to 100 % of the largest that fits, at 640 x 360."""
+    """Cut a random 16:9 view, 55 to 100 % of the largest that fits, and resize it to 640 x 360."""
     height, width = pixels.shape[:2]
     share = rng.uniform(0.55, 1.0)
     cut_width = share * min(width, height * 16 / 9)
@@ -74,7 +74,7 @@ def random_view(pixels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def print_matrix(scorer: OfflineScorer, features: np.ndarray, names: list[str]) -> None:
-    """Print relevance of every photograph to every query; a star where the right one is first."""
+    """Print the relevance of every photograph to every query, with a star where the right one ranks first."""
     print(f"\n{'':44s}" + " ".join(f"{name[:6]:>6s}" for name in names))
     n_first = 0
     for right, queries in QUERIES.items():

@@ -17,7 +17,7 @@ QUERIES = Path(__file__).resolve().parents[1] / "tests/recorded/queries/everyday
 
 
 def judged_queries() -> list[tuple[str, bool]]:
-    """Return the judged queries, each with whether the vocabulary holds it."""
+    """Return the judged queries, each with True if the vocabulary holds it."""
     lines = [line for line in QUERIES.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     return [(query, place == "inside") for place, query in (line.split("\t") for line in lines)]
 
@@ -29,7 +29,7 @@ def error_rates(familiarity: np.ndarray, is_inside: np.ndarray, limit: float) ->
 
 
 def best_limit(familiarity: np.ndarray, is_inside: np.ndarray) -> float:
-    """Return the limit of fewest errors."""
+    """Return the familiarity limit with the fewest errors."""
     return max(np.unique(familiarity), key=lambda limit: np.mean((familiarity >= limit) == is_inside))
 
 

@@ -1,4 +1,4 @@
-"""Does BLIP at full size give on this device what transformers' own class gives, and do all ways to feed it agree?
+"""Does BLIP at full size agree on this device with transformers' own class, and do all ways to feed it agree?
 
 Random weights of the true shape; frames of 720p and 1080p.
 
@@ -29,7 +29,6 @@ _QUESTIONS = ("what is the man in the red car doing?", "who is cooking, and what
 
 
 def main() -> None:
-    """Print a line for each comparison."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiny", action="store_true", help="a tiny encoder; always without a GPU")
     parser.add_argument("--frames", type=int, default=8)
@@ -65,7 +64,7 @@ def main() -> None:
 
 
 def pixels_differing(scorer: BlipScorer, frames: np.ndarray) -> str:
-    """Return how many pixel values differ from Pillow's, normalised on the processor."""
+    """Return how many of the scorer's pixel values differ from Pillow's resize, normalised on the processor."""
     rules = scorer.image_rules
     pixels = scorer._pixel_values(frames).cpu()
     expected = normalise(torch.from_numpy(resize_frames(frames, rules)).permute(0, 3, 1, 2), rules)
@@ -73,7 +72,7 @@ def pixels_differing(scorer: BlipScorer, frames: np.ndarray) -> str:
 
 
 def feeding_differences(scorer: BlipScorer, shrinking: BlipScorer, frames: dict[str, np.ndarray]) -> list[str]:
-    """Return lines on image tokens of a batch of both sizes, fed in several ways."""
+    """Return lines that say how far image tokens of a mixed-size batch depend on how it is fed."""
     parts, sizes = list(frames.values()), " and ".join(frames)
     half = len(parts[0]) // 2
     mixed = [parts[0][:half], parts[1][: len(parts[0]) - half]]
@@ -90,7 +89,7 @@ def feeding_differences(scorer: BlipScorer, shrinking: BlipScorer, frames: dict[
 
 
 def behind(scorer: BlipScorer, first: list[np.ndarray], second: np.ndarray) -> torch.Tensor:
-    """Return what the first batch gives where the second is queued before it is looked at."""
+    """Return the first batch's image tokens, read only after the second batch is queued."""
     finish, finish_second = scorer.queue_parts(first), scorer.queue_parts([second])
     pixels: torch.Tensor = finish()
     finish_second()
@@ -98,7 +97,7 @@ def behind(scorer: BlipScorer, first: list[np.ndarray], second: np.ndarray) -> t
 
 
 def own_forward(model, scorer: BlipScorer, frames: np.ndarray, target: str) -> np.ndarray:
-    """Return match probabilities `(questions, frames)` by transformers' forward, attention and all."""
+    """Return match probabilities `(questions, frames)` by transformers' own forward, its attention included."""
     pixels = scorer._pixel_values(frames).to(target)
     probabilities = []
     for question in _QUESTIONS:

@@ -15,7 +15,7 @@ RECORDING = Path(__file__).parents[1] / "tests" / "recorded" / "llava_video"
 
 
 def main() -> None:
-    """Print both tables; exit code 1 where a case is outside the tolerance, or a mistake inside."""
+    """Print both tables; exit with code 1 if a case is outside the tolerance or a mistake is inside it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recording", type=Path, nargs="?", default=RECORDING)
     parser.add_argument("--attention", default="sdpa", choices=("sdpa", "eager"))
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def line(name: str, deviation: Deviation) -> str:
-    """Return a row of the table; where lengths differ, both are named."""
+    """Return the table row of one deviation, with both lengths where they differ."""
     lengths = f"{deviation.n_tokens[0]} tokens for {deviation.n_tokens[1]}"
     cells = [lengths if value is None else f"{value:.1e}" for value in (deviation.features, deviation.embeddings)]
     tokens = "equal" if deviation.same_tokens else "differ"

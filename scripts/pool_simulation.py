@@ -1,4 +1,4 @@
-"""What do 100 Ray workers on one pool ask of their stores, and do embeddings lie where they are needed again?
+"""How busy do 100 Ray workers on one pool keep their stores, and does a second run find its embeddings there?
 
 A discrete-event simulation of selecting on a cluster: the driver hands the videos of LongVideoBench val to the workers
 as they become free. Each node has a store of its own, which takes one writer at a time. A second run on the same
@@ -27,7 +27,7 @@ VIDEOS, LENGTHS = 753, (15.0, 45.0, 400.0, 1800.0)  # seconds, in about equal pa
 
 @dataclass
 class PoolOutcome:
-    """What a run did: its seconds, node by video, transactions, and the seconds that stores were written to."""
+    """Result of a run: seconds, node by video, store transactions and write seconds, and reused and all frames."""
 
     seconds: float = 0.0
     node_of: dict[int, int] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class PoolOutcome:
 
 
 def simulate(n_workers: int, *, seed: int, earlier: PoolOutcome | None = None, known_share: float = 0.5) -> PoolOutcome:
-    """Simulate one run; `known` of a video's frames are in the store of the node that read it `before`."""
+    """Simulate one run; the node that read a video in the `earlier` run has stored `known_share` of its frames."""
     clock, outcome, rng = Clock(), PoolOutcome(), np.random.default_rng(seed)
     stores = [Servers(clock, 1) for _ in range(-(-n_workers // WORKERS_A_NODE))]
     pulls = [max(8, int(rng.uniform(0.3, 0.6) * LENGTHS[video % len(LENGTHS)])) for video in range(VIDEOS)]
@@ -74,7 +74,6 @@ def simulate(n_workers: int, *, seed: int, earlier: PoolOutcome | None = None, k
 
 
 def main() -> None:
-    """Simulate and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 8, 32, 100])
     parser.add_argument("--csv", type=Path, help="write the rows here too")

@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def _printed(job: Job) -> list[rehearsal.Step]:
-    """Do a job, and print each step as it ends."""
+    """Run a job, print each step as it ends, and return the steps."""
     steps = []
     for step in job():
         print(rehearsal.step_line(step), flush=True)
@@ -75,9 +75,9 @@ def _machine(folder: Path, *, keep: bool, with_own_files: bool) -> Machine:
 
 
 def _jobs(machine: Machine, chat: ChatServer, parsed: argparse.Namespace) -> list[Job]:
-    """Return what goes on side by side, the longest first.
+    """Return the jobs to run side by side, the longest first.
 
-    All write into one results folder and one pool of rows, as several terminals would.
+    All jobs write into one results folder and one pool of rows, as several terminals would.
     """
 
     def matrices(names: Iterable[str], limit: int) -> Job:

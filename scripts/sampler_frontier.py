@@ -51,7 +51,7 @@ TWIN_COSINE = 0.8
 
 
 def main() -> None:
-    """Run what is not in the JSON file yet, and print the tables."""
+    """Simulate the videos that the JSON file does not hold yet, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--csv", type=Path)
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def measured_video(world: str, number: int, seed: int) -> list[list[float]]:
-    """Return `MEASURES` of every sampler at every K on one video, a list each."""
+    """Return a list of `MEASURES` for every sampler and K on one video."""
     make = [make_trace(world_of(world), number, seed=seed, minutes=MINUTES, channel=channel)
             for channel in (None, CHANNELS["clip_b32"])]  # fmt: skip
     trace, scan = make
@@ -104,14 +104,14 @@ def measured(
 
 
 def twins(features: TraceFeatures, frames: FloatArray) -> float:
-    """Return how many of `frames` show what an earlier one of them shows."""
+    """Count the frames that look nearly the same as an earlier one of `frames`."""
     pictures = features.embeddings(frames)[0][:, 1:]
     pictures /= np.linalg.norm(pictures, axis=1, keepdims=True)
     return float((np.tril(pictures @ pictures.T, -1) > TWIN_COSINE).any(axis=1).sum())
 
 
 def table_rows(lines: dict[str, dict[str, list[list[float]]]], new: str) -> list[dict[str, object]]:
-    """Return a row for each world, K and sampler, and pooled ones, with differences of `new` to it in points."""
+    """Return a row for each world, K and sampler, and pooled rows, each with the difference of `new` less it."""
     places = [(name, k) for name in SAMPLERS for k in K]
     values = {world: np.array(list(by_number.values())) for world, by_number in lines.items()}
     videos = {world: [f"{world} {number}" for number in by_number] for world, by_number in lines.items()}

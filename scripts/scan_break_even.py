@@ -1,8 +1,8 @@
-"""From which scan encoder on does `scan_cover` pay over `even_cover` at equal forwards? Draws the map, writes its CSV.
+"""From which scan encoder on does `scan_cover` pay over `even_cover` at equal forwards? Draws a map and writes its CSV.
 
-On simulated videos, by correlation of the two backgrounds (events stand twice as high in it, at most as high as for the
-main encoder), cost of a scanned frame, budget and K: the paired difference in evidence recall within 2 seconds, with a
-95 % interval clustered by video.
+The map shows the paired difference in evidence recall within 2 seconds on simulated videos, with a 95 % interval
+clustered by video. Its dimensions are the correlation of the two encoders' backgrounds, the cost of a scanned frame,
+the budget and K. Events are `min(1, 2 * correlation)` times as high for the scan encoder as for the main one.
 Run: python scripts/scan_break_even.py --out results/runs/scan_break_even [--videos 10] [--seed 1]
 """
 
@@ -40,7 +40,6 @@ KEYS = ("percent", "k", "rho", "cost")
 
 
 def main() -> None:
-    """Simulate, write, draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--videos", type=int, default=10, help="of each world")
@@ -59,7 +58,7 @@ def main() -> None:
 
 
 def differences(video: tuple[str, int, int]) -> list[dict[str, Any]]:
-    """Return, for one video, recall of `scan_cover` with every channel and of `even_cover`, per budget and K."""
+    """Return one video's recall of `scan_cover` and `even_cover`, a row for each budget, K, channel and cost."""
     world, number, seed = video
     make = partial(make_trace, WORLDS[world], number, seed=seed, minutes=MINUTES)
     trace = make()
@@ -95,7 +94,7 @@ def recall_of(sampler: FrameSampler, trace: SimulatedTrace, *, k: int, scan: Sim
 
 
 def break_even(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the difference in points and its interval, by percent, K, rho and cost."""
+    """Return the difference `scan_cover` less `even_cover` in points with its interval, by percent, K, rho and cost."""
     lines = []
     for keys, part in rows.groupby(list(KEYS)):
         estimate = difference_estimate(part["scan"] - part["even"], part["video"])
@@ -106,7 +105,7 @@ def break_even(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def sentences(table: pd.DataFrame) -> Iterator[str]:
-    """Say for each budget, K and cost from which correlation on it pays: the whole interval is above 0."""
+    """Yield, for each budget and K, the least correlation that pays at each cost: its interval is above 0."""
     for (percent, k), part in table.groupby(["percent", "k"]):
         lines = []
         for cost, cost_rows in part.groupby("cost"):
@@ -116,7 +115,7 @@ def sentences(table: pd.DataFrame) -> Iterator[str]:
 
 
 def draw(table: pd.DataFrame, path: Path) -> None:
-    """Draw one map per budget and K: colour is the difference, the line is where it is 0."""
+    """Draw one map per budget and K: the colour shows the difference, the line where it is 0."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(
@@ -140,7 +139,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
 
 
 def ticks(panel: matplotlib.axes.Axes, at: Sequence[FloatArray]) -> None:
-    """Label the axes of a map."""
+    """Label the axes of a map with the correlations and costs."""
     panel.set_xticks(at[0], [f"{rho:g}" for rho in RHOS])
     panel.set_yticks(at[1], [f"1/{1 / cost:.0f}" for cost in sorted(COSTS)])
 

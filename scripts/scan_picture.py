@@ -1,4 +1,4 @@
-"""Draws one run of `scan_cover` over a simulated video, step by step: the picture of docs/scan_cover.md.
+"""Draw one run of `scan_cover` over a simulated video, step by step: the picture of docs/scan_cover.md.
 
 python scripts/scan_picture.py [--out docs/images/scan_cover.png] [--number 27]
 """
@@ -28,7 +28,7 @@ BLUE = STYLES[0].light
 
 
 def draw(main: SimulatedTrace, scan: SimulatedTrace, out: Path) -> None:
-    """Draw scan, pulls and fused density in three panels that share their axis of seconds."""
+    """Draw scan, pulls and fused density in three panels that share a time axis."""
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
@@ -67,7 +67,6 @@ def draw(main: SimulatedTrace, scan: SimulatedTrace, out: Path) -> None:
 
 
 def main() -> None:
-    """Read the arguments and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("docs/images/scan_cover.png"))
     parser.add_argument("--number", type=int, default=27, help="which simulated video")

@@ -43,7 +43,7 @@ def main():
 
 
 def print_spread(frame):
-    """Accuracy per length and overall, and near recall: mean over seeds +- deviation."""
+    """Print accuracy per length and overall, and near recall, as mean and deviation over seeds."""
     score = "score" if "score" in frame else RECALL_COLUMN
     column_title = f"recall at {NEAR_SECONDS:g} s"
     print(f"| K | sampler | {' | '.join(BUCKETS)} | overall | {column_title} | frames scored | seeds | errors |")
@@ -60,7 +60,7 @@ def print_spread(frame):
 
 
 def print_split(frame):
-    """Accuracy with and without evidence in view, all samplers and seeds together."""
+    """Print accuracy with and without evidence in view, for all samplers and seeds together."""
     print("\n| K | accuracy with evidence in view | answers | accuracy without | answers |\n|---:|---:|---:|---:|---:|")
     for k, part in frame[frame["error"].isna()].dropna(subset=RECALL_COLUMN).groupby("k"):
         is_hit = part[RECALL_COLUMN] > 0
@@ -81,7 +81,7 @@ def of_label(run, label):
 
 
 def print_pair(a, b, *names):
-    """Recall of the rows `b` minus recall of the rows `a` on the same questions, per K and distance."""
+    """Print recall of the rows `b` minus that of the rows `a` on the same questions, per K and distance."""
     print(f"| K | distance | {' | '.join(names)} | difference [95 %] | questions | seeds |")
     print("|---:|---:|---:|---:|---:|---:|---:|")
     for k in sorted(set(a["k"]) & set(b["k"])):
@@ -100,7 +100,7 @@ def print_pair(a, b, *names):
 
 
 def signed(share):
-    """In percentage points; a rounded zero has no sign."""
+    """Format a share as signed percentage points; a rounded zero has no sign."""
     points = round(100 * share, 1)
     return f"{points:+.1f}" if points else "0.0"
 

@@ -1,4 +1,4 @@
-"""What the report's intervals and tests hold, by simulation: `statistics_coverage.py [--repeats N] [--part NAME]`.
+"""Check the report's intervals and tests by simulation: `statistics_coverage.py [--repeats N] [--part NAME]`.
 
 Parts: `groups` (coverage of a difference between two groups of questions, few videos on one side), `means` (coverage of
 an accuracy's interval), `differences` (coverage of a paired difference's), `equal` (how often equal samplers are told
@@ -53,7 +53,7 @@ def main():
 
 
 def write_csv(path, table):
-    """Write the cells of a Markdown table."""
+    """Write the cells of a Markdown table to a CSV file."""
     lines = [line for line in table.splitlines() if line.startswith("|") and not line.startswith("|--")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -61,7 +61,7 @@ def write_csv(path, table):
 
 
 def scores(rng, difficulty, videos, kind):
-    """Scores of one sampler, shape `(n,)`: right or wrong, means over four seeds, or partial credit in tenths."""
+    """Draw scores of one sampler, shape `(n,)`: right or wrong, means over four seeds, or partial credit in tenths."""
     chance = difficulty[videos]
     if kind == "partial":
         return np.round(rng.beta(np.maximum(chance, 1e-3), np.maximum(1 - chance, 1e-3)), 1)
@@ -70,7 +70,7 @@ def scores(rng, difficulty, videos, kind):
 
 
 def difficulties(rng, n_videos, mean, correlation):
-    """How easy each video is: a beta distribution with that mean and correlation within videos."""
+    """Draw the chance of a right answer for each video, beta-distributed with that mean and correlation."""
     concentration = (1 - correlation) / correlation
     return rng.beta(mean * concentration, (1 - mean) * concentration, n_videos)
 
@@ -131,7 +131,10 @@ def difference_coverage(kind, n_videos, case, repeats):
 
 
 def paired(rng, n_videos, per_video, kind, mean, alike, lost):
-    """Differences of two samplers: a share `alike` of answers is the same; in some videos the second one loses."""
+    """Draw score differences of two samplers, and the video of each question.
+
+    A share `alike` of the scores is the same. In some videos the second sampler loses a share with mean `lost`.
+    """
     videos = np.repeat(np.arange(n_videos), per_video)
     easy = difficulties(rng, n_videos, mean, 0.2)
     a, b = scores(rng, easy, videos, kind), scores(rng, easy, videos, kind)
@@ -159,7 +162,10 @@ def equal(repeats):
 
 
 def equal_samplers(rng, n_videos, videos, seeds, correlation):
-    """Two samplers with the same accuracy, each better on some videos; one is deterministic, the other has seeds."""
+    """Draw scores of two equally accurate samplers, each better on some videos.
+
+    The first is deterministic; the scores of the second are means over `seeds`.
+    """
     easy = difficulties(rng, n_videos, 0.5, correlation)
     tilt = rng.normal(0, np.sqrt(correlation) / 4, n_videos)
     chances = [np.clip(easy + sign * tilt, 0, 1)[videos] for sign in (1, -1)]
@@ -176,7 +182,7 @@ SIZES = {
 
 
 def mean_zero(rng, sizes, shape):
-    """Each video's mean difference, 0 in the mean over videos whatever their size, `(n_videos,)`."""
+    """Draw each video's mean difference, `(n_videos,)`; its expectation is 0 whatever the video's size."""
     if shape == "symmetric":
         return np.clip(rng.normal(0, 0.4, sizes.size), -1, 1)
     if shape == "exponential":
@@ -230,7 +236,10 @@ def types(repeats):
 
 
 def types_coverage(counts, mean, repeats):
-    """How often the interval of the mean of types holds the truth; types differ. A difference where `mean` is None."""
+    """Return how often the interval of the mean over differing task types covers the truth.
+
+    The interval is of an accuracy around `mean`, or of a paired difference if `mean` is None.
+    """
     rng, covered = np.random.default_rng([6, len(counts), sum(counts)]), 0
     kind = np.repeat(np.arange(len(counts)), counts)
     tilt = np.linspace(-0.15, 0.15, len(counts))
@@ -246,9 +255,9 @@ def types_coverage(counts, mean, repeats):
 
 
 def looks(repeats):
-    """Verdicts on six rivals: how often one states a difference, or an equivalence, that is not there.
+    """Print how often a verdict on six rivals states a difference or an equivalence that does not exist.
 
-    With t tests, which sign flips over so many equal videos agree with.
+    Uses t tests: over so many equal videos, sign-flip tests agree with them.
     """
     print("| the truth | something wrong stated (%) | all decided (%) | videos, mean |\n|---|---:|---:|---:|")
     cases = {"six equal": [0.0] * 6, "six 3 points apart": [0.03] * 6, "one of six 10 points better": [0.1, *[0.0] * 5]}
@@ -260,7 +269,7 @@ def looks(repeats):
 
 
 def verdict_by_looks(rng, gains):
-    """Whether a verdict states something wrong, whether it decides all, and on how many videos."""
+    """Simulate a verdict; return whether it states something wrong, whether it decides all, and on how many videos."""
     video_gains = np.clip(rng.normal(0, 0.3, (gains.size, LOOKS[-1])), -1, 1) + gains[:, np.newaxis]
     for n in LOOKS:
         mean, error = video_gains[:, :n].mean(axis=1), video_gains[:, :n].std(axis=1, ddof=1) / np.sqrt(n)

@@ -67,9 +67,9 @@ def git(checkout: Path, *arguments: str) -> bytes:
 
 
 def seed_commit(checkout: Path, main_branch: str, submitted_at: str) -> str:
-    """Return the first commit on the main branch after a submission: public, and not known to its author.
+    """Return the first commit on the main branch after a submission, which is public but unknown to its author.
 
-    The time must be the server's: a commit's own date is what its author writes.
+    The time must be the server's, because an author can write any date into a commit.
     """
     submitted = datetime.fromisoformat(submitted_at.replace("Z", "+00:00")).timestamp()
     log = git(checkout, "log", "--first-parent", "--reverse", "--format=%H %ct", main_branch).decode()
@@ -86,7 +86,7 @@ def seed_of(commit: str) -> int:
 
 
 def changed_folders(checkout: Path, main_branch: str, commit: str) -> list[str]:
-    """Return the registry's folders that `commit` adds or changes; only names that the registry allows."""
+    """Return the registry folders with an allowed name that `commit` adds or changes."""
     paths = git(checkout, "diff", "--name-only", "-z", f"{main_branch}...{commit}", "--", FOLDERS).decode().split("\0")
     matches = (re.fullmatch(rf"{FOLDERS}/([a-z0-9][a-z0-9_]{{0,39}})/.*", path, re.DOTALL) for path in paths)
     names = sorted({match[1] for match in matches if match})
@@ -122,9 +122,9 @@ def _limit_files() -> None:
 
 
 def unpack(archive: io.IOBase, folder: Path) -> str:
-    """Write the files of an archive below `folder`, and return why not, "" where all is well.
+    """Write the files of an archive below `folder`; return the reason if it is refused, else "".
 
-    Folders and plain files with a name below their folder are all that a page is made of; anything else is refused.
+    An archive may hold only folders and plain files whose paths stay below `folder`.
     """
     try:
         with tarfile.open(fileobj=archive, mode="r:") as tar:  # type: ignore[arg-type]
@@ -146,7 +146,7 @@ def unpack(archive: io.IOBase, folder: Path) -> str:
 
 
 def summarize(text: str) -> None:
-    """Add `text` to the summary of the workflow, or print it."""
+    """Print `text`, and add it to the workflow's summary if there is one."""
     with open(os.environ.get("GITHUB_STEP_SUMMARY") or os.devnull, "a", encoding="utf-8") as file:
         file.write(f"{text}\n")
     print(text)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Counts the files and functions of the package that a call crosses, from question to row.
+"""Count the files and functions of the package that a call crosses, from question to row.
 
     python scripts/trace_paths.py [--list] [uniform] [focus] [import] [answer]
 

@@ -1,4 +1,4 @@
-"""How right are simulated worlds? Published selections against the same algorithms in each world.
+"""How right are simulated worlds? Compares published selections with the same algorithms in each world.
 
     python scripts/world_validity.py FOLDER [--json FILE] [--csv FILE] [--picture FILE]
 
@@ -78,7 +78,7 @@ Recalls = FloatArray  # (n_questions, n_methods, n_tolerances)
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """The questions of one benchmark, their videos, and the seconds of the published frames by method and K."""
+    """Questions of one benchmark with their videos, and the seconds of the published frames by method and K."""
 
     benchmark: str
     questions: Sequence[RealQuestion]
@@ -88,7 +88,7 @@ class Ground:
 
 @dataclass(frozen=True, kw_only=True)
 class Validity:
-    """How right a world is.
+    """Comparison of one world with the published selections of a benchmark.
 
     Args:
         aks: how the authors' AKS was run, "at its defaults" or "as its files".
@@ -97,7 +97,7 @@ class Validity:
         share: of these, the pairs that the world orders alike, with its interval over videos.
         error: mean absolute error of recall in points, with its interval over videos.
         recall: (simulated, real) at each tolerance, in percent, by method and K.
-        roots: share of the questions whose video AKS leaves whole, by method and K.
+        roots: share of the questions for which AKS does not split the video, by method and K.
     """
 
     benchmark: str
@@ -156,7 +156,7 @@ def main() -> None:
 
 
 def read_grounds(folder: Path) -> dict[str, Ground]:
-    """Return the benchmarks that FOLDER has all files of; say of the others what is missing."""
+    """Return the benchmarks whose files are all in `folder`; print what the others miss."""
     rates_file = find(folder, "lvb_val_fps.csv")
     if rates_file is None:
         raise SystemExit(f"{folder}: no lvb_val_fps.csv: published frames become seconds only with rates")
@@ -183,7 +183,7 @@ def read_grounds(folder: Path) -> dict[str, Ground]:
 
 
 def find(folder: Path, name: str) -> Path | None:
-    """Return the file of that name in FOLDER or below it, packed or not."""
+    """Return the file of that name in `folder` or below it, plain or as .gz; None if there is none."""
     return next(iter(sorted(folder.rglob(name)) or sorted(folder.rglob(f"{name}.gz"))), None)
 
 
@@ -194,7 +194,7 @@ def ground_of(
     infos: Mapping[str, VideoInfo],
     evidence: Mapping[str, FloatArray],
 ) -> Ground | None:
-    """Return the questions with a known video and evidence; None where a published file is missing."""
+    """Return one benchmark's questions with known video and evidence; None if a published file is missing."""
     paths = {method: find(folder, name) for method, name in FILES[benchmark].items()}
     if missing := [name for method, name in FILES[benchmark].items() if paths[method] is None]:
         print(f"{benchmark} left out: no {', '.join(missing)}")
@@ -216,9 +216,10 @@ def ground_of(
 
 
 def videomme_infos(folder: Path, questions: Sequence[Question]) -> dict[str, VideoInfo]:
-    """Return length and rate of medium and long videos, which no annotation states, from two published files.
+    """Derive length and rate of medium and long videos, which no annotation states, from two published files.
 
-    The last of even frames is the video's last; the frames of a file of one frame a second are multiples of the rate.
+    In a file of evenly spaced frames, the last one is the video's last. In a file of one frame a second, frame numbers
+    are multiples of the rate.
     """
     even, grid = find(folder, "videomme_fps_4_64.csv"), find(folder, "aks_videomme_blip_64_yunseok.json")
     if even is None or grid is None:
@@ -237,7 +238,7 @@ def videomme_infos(folder: Path, questions: Sequence[Question]) -> dict[str, Vid
 
 
 def mixtures(methods: Sequence[tuple[str, int]]) -> dict[tuple[str, int], list[tuple[tuple[str, int], int]]]:
-    """Return the parts of every compared method: published selections, each with every so-many-th frame taken."""
+    """Return the parts of every compared method: published selections, each with the step at which frames are kept."""
     parts = {method: [(method, 1)] for method in methods}
     for name in {name for name, _ in methods} - {"WFS", "uniform"}:
         parts[f"{name} 32 thinned", 16] = [((name, 32), 2)]
@@ -262,7 +263,11 @@ def recalls(times: Mapping[tuple[str, int], FloatArray], evidence: FloatArray) -
 def simulate(
     world: str, seed: int, methods: Sequence[tuple[str, int]], question: RealQuestion, place: int
 ) -> tuple[dict[tuple[str, int], FloatArray], dict[tuple[str, int], bool]]:
-    """Return the seconds of each selection of one question in a world, and whether each AKS left its video whole."""
+    """Simulate one question in a world.
+
+    Returns:
+        The seconds of each method's selection, and for each AKS whether it did not split the video.
+    """
     traces = {
         encoder: make_trace(world_of(world), place, seed=seed, real=question, channel=CHANNELS.get(encoder or ""))
         for encoder in set(ENCODERS.values())
@@ -280,9 +285,9 @@ def simulate(
 
 
 def judge(ground: Ground, places: Sequence[int], simulated: list, world: str, seed: int) -> Iterator[Validity]:
-    """Yield the comparison with real recall, with the authors' AKS as its files were made and then at its defaults.
+    """Yield the comparison with real recall: with the authors' AKS as its files were made, then at its defaults.
 
-    The world's AKS at its defaults, on the main encoder, is what it gives for the third party's BLIP files.
+    AKS at its defaults reuses the simulated selections that stand for the third party's BLIP files.
     """
     evidence = [ground.questions[at].evidence for at in places]
     published = [{method: seconds[at] for method, seconds in ground.times.items()} for at in places]
@@ -303,7 +308,7 @@ def judge(ground: Ground, places: Sequence[int], simulated: list, world: str, se
 def compared(
     ground: Ground, places: Sequence[int], real: Recalls, made: Recalls, world: str, seed: int, **fields: Any
 ) -> Validity:
-    """Compare simulated with real recall; the intervals are of 1,000 draws of videos, with bias corrected."""
+    """Compare simulated with real recall, with bias-corrected intervals over draws of videos."""
     methods = list(mixtures(list(ground.times)))
     pairs = [(a, b) for (a, one), (b, other) in itertools.combinations(enumerate(methods), 2) if one[1] == other[1]]
     first, second = (list(side) for side in zip(*pairs, strict=True))
@@ -340,7 +345,7 @@ def drawn_means(real: Recalls, made: Recalls, videos: Sequence[str], seed: int) 
 
 
 def with_interval(value: float, drawn: FloatArray) -> tuple[float, float, float]:
-    """Return the value and the 95 % interval of the basic bootstrap, not below 0."""
+    """Return the value with its 95 % basic bootstrap interval, whose lower end is at least 0."""
     high, low = 2 * value - np.quantile(drawn, [0.025, 0.975])
     return float(value), max(0.0, float(low)), float(high)
 
@@ -349,7 +354,7 @@ HEADS = ("benchmark", "world", "AKS", "questions", "pairs", "agree (%)", "error 
 
 
 def cells_of(item: Validity) -> dict[str, str]:
-    """Return the line of one world in the table."""
+    """Return the table cells of one comparison, by column."""
     world = f"{item.world}{' (fitted to these)' if item.is_fit else ''}{f', seed {item.seed}' if item.seed else ''}"
     share, low, high = (min(100.0, 100 * value) for value in item.share)
     pairs = f"{round(item.share[0] * item.pairs)} of {item.pairs}"
