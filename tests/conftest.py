@@ -27,7 +27,7 @@ settings.load_profile("certain")
 
 
 def pytest_collection_modifyitems(items):
-    """Files with long tests come first, so that no worker is left with one at the end."""
+    """Move files with long tests to the front, so that no worker is left with one at the end."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 

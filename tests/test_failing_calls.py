@@ -33,7 +33,7 @@ MOST_CALLS = 25  # of one road, drawn with a seed
 
 
 def said(error):
-    """What the command line prints of an error."""
+    """Return the error message that the command line prints."""
     is_named = isinstance(error, FocusEvalError) or not error.filename
     return str(error) if is_named else f"{error.filename}: {error.strerror}"
 

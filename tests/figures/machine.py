@@ -25,7 +25,7 @@ def measured(name):
 
 
 def offline_queries():
-    """How often `offline` flags queries that it does not know and those that it knows."""
+    """Return how often `offline` flags unknown queries and known queries."""
     rows = rows_of(PUBLISHED / "offline_queries.csv")
     flagged = {
         place: [float(row["familiarity"]) < float(row["limit"]) for row in rows if row["is_inside"] == place]
@@ -151,7 +151,7 @@ CODECS = {"H.264": "h264", "HEVC": "hevc", "VP8": "vp8", "VP9": "vp9", "AV1": "a
 
 
 def faults():
-    """What the reader makes of damaged files; none crashes, hangs or is read shorter than it is."""
+    """Return the reader's outcomes on damaged files; none crashes, hangs or is read shorter than it is."""
     rows = rows_of(PUBLISHED / "faults.csv")
     assert [total(rows, column) for column in ("crashed", "hung", "shorter")] == [0, 0, 0]
     columns = ("right", "refused", "refused falsely", "wrong", "wrong without a sign")

@@ -73,7 +73,7 @@ IN_BOTH = ("uniform", "random [control]", "topk", "aks max_depth=3", "focus", "e
 
 
 def agreement():
-    """How alike the demo and the simulation rank samplers."""
+    """Return the agreement of the demo's and the simulation's sampler rankings."""
     simulated = {(row["K"], row["Sampler"]): float(row["2 s"]) for row in rows_of(PUBLISHED / "simulation_recall.csv")}
     by_k = demo_rows()[1]
     lines = {}

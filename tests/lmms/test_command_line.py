@@ -126,7 +126,7 @@ def test_two_processes_give_the_rows_of_one(home, evaluate, tools, tiny_qwen, tm
 
 
 def timeless(tools, record, kind):
-    """Rows by question without what the clock said."""
+    """Return rows by question without their timings."""
     return {
         (row["benchmark"], row["question_id"]): {key: value for key, value in row.items() if key != "seconds"}
         for row in tools.read_record(record, kind)

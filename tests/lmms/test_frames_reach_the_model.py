@@ -33,7 +33,7 @@ def shown_and_expected(tools, home, record, tap):
 
 
 def qwen_resized(frames: np.ndarray, *, max_pixels: int, min_pixels: int = 3136, factor: int = 28) -> torch.Tensor:
-    """What qwen-vl-utils makes of frames that fit into its budget."""
+    """Return frames resized as qwen-vl-utils resizes frames that fit into its budget."""
     from qwen_vl_utils.vision_process import smart_resize
     from torchvision.transforms import InterpolationMode, functional
 

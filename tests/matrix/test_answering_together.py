@@ -41,7 +41,7 @@ def videos_of(matrix) -> Path:
 
 
 def answer_values(rows):
-    """What every row says but for the time it took."""
+    """Return the rows' frames, answers, scores and errors without timings, sorted by part and question."""
     columns = ["part", "question_id", "frames_fed", "fed_frames", "fallback", "answer", "score", "error"]
     answers = rows[columns].sort_values(["part", "question_id"])
     return answers.astype({"fed_frames": str}).astype(object).where(answers.notna(), None).to_numpy().tolist()

@@ -159,7 +159,7 @@ def test_images_that_a_conversation_lacks_are_an_error(stand_in, evaluate, tools
 
 
 def resized(vision_process, frames, element, patch_size=14):
-    """What qwen-vl-utils makes of frames that a reader returned."""
+    """Return a reader's frames as resized by qwen-vl-utils."""
     import torch
 
     def read(_):
