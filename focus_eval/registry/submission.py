@@ -96,8 +96,8 @@ def _copy_code(code: str, folder: Path) -> str:
 def _stored_file(item: PublishedFile, kind: str, card_folder: Path, folder: Path, material: Material) -> dict[str, Any]:
     """Write one file into the folder; return its entry in the new card."""
     source = card_folder / item.file
-    if not source.is_file():
-        raise InvalidInput(f"{source}: no such file; the card names it below its own folder")
+    if source.is_symlink() or not source.is_file():
+        raise InvalidInput(f"{source}: no such file; the card names plain files below its own folder")
     if item.sha256 and file_digest(source) != item.sha256:
         raise InvalidInput(f"{source}: sha256 is {file_digest(source)}, the card has {item.sha256!r}")
     target = folder / kind / source.name

@@ -142,7 +142,7 @@ def test_compare_prints_how_two_runs_differ(run_folder, tmp_path):
     output = called("compare", run_folder, changed, "--out", tmp_path / "table.csv")
     topk = next(line for line in output.splitlines() if " topk" in line)
     assert "5 / 0" in topk
-    assert "0.062" in topk
+    assert "−10.4" in topk  # 5 of 48
     assert "5 / 0" in (tmp_path / "table.csv").read_text()
 
 
