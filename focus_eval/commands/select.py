@@ -110,7 +110,9 @@ def select(
     with print_if_slow("loading the encoder"):
         selector = make_selector(sampler_of_query, options, encoder, of_encoder, budget, **settings)
     outputs = _Outputs(out, sheet, frames, ".png" if png else ".jpg", to_stdout, quiet)
-    select_one = partial(_select_one, selector, query=NO_QUERY if query is None else query, budget=budget, fps=fps, backend=backend)
+    select_one = partial(
+        _select_one, selector, query=NO_QUERY if query is None else query, budget=budget, fps=fps, backend=backend
+    )
     if _select_all(paths, partial(select_one, quiet=quiet), outputs) < len(paths):
         raise typer.Exit(2)
 

@@ -106,7 +106,8 @@ def test_every_way_to_pull_is_known_on_both_sides():
     takes_frames = {name for name, method in vars(Ledger).items()
                     if callable(method) and "frames" in getattr(method, "__annotations__", {})
                     and not name.startswith("_")}  # fmt: skip
-    assert set(subprocess_sampler.LEDGER_METHODS) == takes_frames - {"is_pulled"}
+    # These read what was pulled, in the process of the ledger.
+    assert set(subprocess_sampler.LEDGER_METHODS) == takes_frames - {"is_pulled", "known_embeddings"}
 
 
 def test_a_sampler_that_kills_its_process_fails_its_question_alone(tmp_path):
