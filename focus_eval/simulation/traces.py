@@ -99,6 +99,14 @@ def trace_video(world: World, number: int, *, seed: int, minutes: tuple[float, f
     return VideoInfo(n_frames, fps)
 
 
+def _question(
+    world: World, number: int, minutes: tuple[float, float], rng: np.random.Generator
+) -> tuple[float, RealQuestion]:
+    """Return the seconds drawn for a made video, and its question, still without evidence."""
+    seconds, n_frames, fps = _length(number, minutes, rng)
+    return seconds, RealQuestion(f"{world.name}-{number:04d}", VideoInfo(n_frames, fps), np.empty(0))
+
+
 def _length(number: int, minutes: tuple[float, float], rng: np.random.Generator) -> tuple[float, int, float]:
     """Return seconds, frames and rate of a video; the first draw of its generator."""
     place = (0.5 + number * _GOLDEN) % 1.0
@@ -140,11 +148,7 @@ def make_trace(
     # From generators of their own: what the main encoder sees of a question that is not blind stays the same.
     rng_of_scan = derived_rng(seed, "simulation", world.name, str(number), "scan")
     is_blind = derived_rng(seed, "simulation", world.name, str(number), "blind").uniform() < world.blind
-    if real is None:
-        seconds, n_frames, fps = _length(number, minutes, rng)
-        question = RealQuestion(f"{world.name}-{number:04d}", VideoInfo(n_frames, fps), np.empty(0))
-    else:
-        seconds, question = real.info.duration_seconds, real
+    seconds, question = _question(world, number, minutes, rng) if real is None else (real.info.duration_seconds, real)
     if world.is_fitted:
         return _fitted_trace(world, question, rng, is_blind=is_blind, channel=channel, rng_of_scan=rng_of_scan)
     info, n_grid = question.info, math.ceil(question.info.duration_seconds * GRID_HZ) + 1
