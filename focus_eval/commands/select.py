@@ -95,7 +95,7 @@ def select(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Download an encoder if none is here and none is named.")] = False,
 ) -> None:
-    """Choose keyframes of videos for a query, or for a summary without one."""
+    """Choose keyframes of videos for a query or a summary."""
     from focus_eval.api import NO_QUERY, Budget, make_selector, sampler_for
 
     to_stdout = as_json or out == Path("-")
