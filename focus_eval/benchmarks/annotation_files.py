@@ -27,6 +27,7 @@ class FileShape:
     beside_by: str = ""
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput unless `beside` and `beside_by` are both given or both empty."""
         if bool(self.beside) != bool(self.beside_by):
             raise InvalidInput("`beside` names a file and `beside_by` the field that is its key; give both")
 
@@ -47,6 +48,7 @@ def documents_in(rows: Iterable[Mapping[str, Any]], shape: FileShape, path: Path
 
 
 def _questions_of(row: Mapping[str, Any], nested: str, *, location: str) -> Iterator[Mapping[str, Any]]:
+    """Yield `row`, or one document per question in its list field `nested`, with the row's other fields."""
     if not nested or nested not in row:
         yield row
         return
@@ -59,6 +61,10 @@ def _questions_of(row: Mapping[str, Any], nested: str, *, location: str) -> Iter
 
 
 def _beside(shape: FileShape, path: Path) -> Mapping[str, Any]:
+    """Return the JSON object in the second file of annotation `path`, by key; {} if there is none.
+
+    A gzipped file is found too.
+    """
     if not shape.beside:
         return {}
     stem = path.name.removesuffix(".gz").rpartition(".")[0]

@@ -28,7 +28,7 @@ LETTERS = string.ascii_uppercase
 
 
 def letters(n_options: int) -> str:
-    """Return the letters of `n_options` options, from A on."""
+    """Return the letters of the first `n_options` options as one text: "ABC" for 3."""
     return LETTERS[:n_options]
 
 
@@ -97,6 +97,7 @@ class DocumentFields:
     subtitles_offset: str = ""
 
     def __post_init__(self) -> None:
+        """Raise an error for an unknown answer kind or evidence unit, or without fields for question and video."""
         for kind in self.answer_is.split("|"):
             if kind not in ANSWER_KINDS:
                 raise unknown_name("answer_is", kind, ANSWER_KINDS)
@@ -186,12 +187,16 @@ def split_question(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _id_from_text(video: str, query: str, options: tuple[str, ...]) -> str:
+    """Return an id for a question whose document has none: the video's stem and a hash of query and options."""
     words = " ".join("\n".join((query, *options)).split())
     return f"{PurePosixPath(video).stem}_{hashlib.sha256(words.encode()).hexdigest()[:8]}"
 
 
 def _value(document: Mapping[str, Any], name: str) -> Any:
-    """Return the value of field, path or template `name`; None if the document has no such field."""
+    """Return the document's value of a declared field, path or template; None if it has none.
+
+    `name` may list alternatives, "a|b?": the first with a value counts.
+    """
     for alternative in name.removesuffix("?").split("|"):
         value = _filled(document, alternative) if "{" in alternative else _at(document, alternative)
         if value is not None:
@@ -200,6 +205,7 @@ def _value(document: Mapping[str, Any], name: str) -> Any:
 
 
 def _filled(document: Mapping[str, Any], template: str) -> str | None:
+    """Return `template` with each {field} replaced by the document's value; None if one of them is missing or null."""
     parts = set(re.findall(r"\{([^{}]+)\}", template))
     if any(document.get(part) is None for part in parts):
         return None
@@ -207,7 +213,10 @@ def _filled(document: Mapping[str, Any], template: str) -> str | None:
 
 
 def _at(document: Mapping[str, Any], path: str) -> Any:
-    """Return the field `path`, or the value at `a.b[c]`: field b of a, and in it the entry that field c names."""
+    """Return the document's value at `path` ("a.b[c]": the entry of a's field b that field c names).
+
+    None if missing.
+    """
     if path in document:
         return document[path]
     value: Any = document
@@ -217,6 +226,10 @@ def _at(document: Mapping[str, Any], path: str) -> Any:
 
 
 def _text(document: Mapping[str, Any], name: str, *, location: str, field_role: str) -> str:
+    """Return the value of the declared field `name` as text.
+
+    Raise InvalidInput if it is missing, empty or no text or integer.
+    """
     value = _value(document, name)
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
         raise InvalidInput(_missing(document, name, value, location=location, field_role=field_role))
@@ -224,6 +237,7 @@ def _text(document: Mapping[str, Any], name: str, *, location: str, field_role: 
 
 
 def _missing(document: Mapping[str, Any], name: str, value: Any, *, location: str, field_role: str) -> str:
+    """Return the message for a declared field without a usable value, which lists the document's fields."""
     return (
         f"{location}: {field_role} is declared as field {name!r}, which holds {value!r}; "
         f"fields of the document: {', '.join(map(str, document))}"
@@ -231,6 +245,11 @@ def _missing(document: Mapping[str, Any], name: str, value: Any, *, location: st
 
 
 def _options(document: Mapping[str, Any], declared: DocumentFields, *, location: str) -> tuple[str, ...]:
+    """Return the option texts of a document without their letters; () for an open question.
+
+    They may be a list, a mapping by letter, lettered lines of a text, or one field each; trailing empty ones are
+    dropped. Raises InvalidInput for a single option or a gap among them.
+    """
     if isinstance(declared.options, tuple):
         named_values = [(name, _value(document, name)) for name in declared.options]
         present_values = [value for name, value in named_values if value is not None or not name.endswith("?")]
@@ -260,6 +279,10 @@ def _options(document: Mapping[str, Any], declared: DocumentFields, *, location:
 def _answer(
     document: Mapping[str, Any], declared: DocumentFields, options: tuple[str, ...], *, location: str
 ) -> str | None:
+    """Return the letter of the correct option, or the text of an open answer; None if the document has none.
+
+    The value may be a letter, an index or an option's text, as `answer_is` declares. Raises InvalidInput for another.
+    """
     value = _value(document, declared.answer) if declared.answer else None
     if value is None:
         return None
@@ -291,12 +314,17 @@ _ANSWER_SAID = {"letter": "the letter of one", "index": "the index", "text": "th
 
 
 def _duration(document: Mapping[str, Any], declared: DocumentFields, *, location: str) -> float | None:
+    """Return the video's length in seconds, from the field in seconds or the one in minutes.
+
+    None if neither is there.
+    """
     seconds = _number(document, declared.duration, location=location, field_role="duration")
     minutes = _number(document, declared.duration_minutes, location=location, field_role="duration_minutes")
     return 60.0 * minutes if seconds is None and minutes is not None else seconds
 
 
 def _offset(document: Mapping[str, Any], declared: DocumentFields, *, location: str) -> float:
+    """Return the seconds that the subtitles' clock is ahead of the video's; 0.0 if not declared or empty."""
     value = _value(document, declared.subtitles_offset) if declared.subtitles_offset else None
     try:
         return float(value or 0)
@@ -305,6 +333,7 @@ def _offset(document: Mapping[str, Any], declared: DocumentFields, *, location: 
 
 
 def _number(document: Mapping[str, Any], name: str, *, location: str, field_role: str) -> float | None:
+    """Return a declared field as a number above 0; None if undeclared, or if optional ("?") and missing."""
     if not name:
         return None
     value = _value(document, name)
@@ -322,6 +351,10 @@ def _number(document: Mapping[str, Any], name: str, *, location: str, field_role
 
 
 def _bucket(document: Mapping[str, Any], declared: DocumentFields, *, location: str) -> str | None:
+    """Return the length bucket that the document states; None if it states none.
+
+    Raises InvalidInput for an unknown bucket, or a missing one unless the field is optional ("?").
+    """
     value: str | None = _value(document, declared.bucket) if declared.bucket else None
     may_be_missing = not declared.bucket or declared.bucket.endswith("?")
     if value not in BUCKETS and not (value is None and may_be_missing):
@@ -332,7 +365,10 @@ def _bucket(document: Mapping[str, Any], declared: DocumentFields, *, location: 
 def _evidence(
     document: Mapping[str, Any], declared: DocumentFields, *, location: str
 ) -> tuple[Moments, Intervals, str]:
-    """Return moments, intervals, and the reason why evidence cannot be read; "" if it can or there is none."""
+    """Return moments and intervals of evidence in seconds, and why the stated evidence cannot be read ("" if it can).
+
+    Without evidence all three are empty.
+    """
     value = _value(document, declared.evidence) if declared.evidence else None
     try:
         return ((), (), "") if value is None else (*evidence_of(value, declared.evidence_unit, location=location), "")
@@ -341,6 +377,7 @@ def _evidence(
 
 
 def _category(document: Mapping[str, Any], declared: DocumentFields) -> str:
+    """Return the question's category, several joined by commas; "" if the document has none."""
     value = _value(document, declared.category) if declared.category else None
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value))

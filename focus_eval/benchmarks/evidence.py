@@ -30,7 +30,7 @@ _CLOCK = re.compile(r"(?:(\d+):(?=\d{1,2}:))?(\d+):(\d{1,2}(?:\.\d+)?)")
 
 
 def distances_text(last: str = ", ") -> str:
-    """Return the distances of evidence recall, e.g. "1, 2 or 5" with `last=" or "`."""
+    """Return the distances of evidence recall in seconds as text, e.g. "1, 2 or 5" with `last=" or "`."""
     *earlier, end = [f"{seconds:g}" for seconds in RECALL_SECONDS]
     return last.join([", ".join(earlier), end]) if earlier else end
 
@@ -73,17 +73,19 @@ def evidence_of(value: Any, unit: str, *, location: str) -> tuple[Moments, Inter
 
 
 def within_video(moments: Moments, duration_seconds: float) -> Moments:
-    """Return the moments that lie in the video, or at most `END_SLACK_SECONDS` past its end."""
+    """Return the moments, in seconds, without those over `END_SLACK_SECONDS` past the end of the video."""
     return tuple(moment for moment in moments if moment <= duration_seconds + END_SLACK_SECONDS)
 
 
 def _moment(number: Any, *, location: str) -> float:
+    """Return `number` as seconds; raise InvalidInput, naming `location`, unless it is finite and at least 0."""
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number) or number < 0:
         raise InvalidInput(f"{location}: evidence {number!r} is not a number of 0 or above")
     return float(number)
 
 
 def _interval(pair: Any, *, location: str) -> tuple[float, float]:
+    """Return `pair` as start and stop in seconds; raise InvalidInput unless it is two moments in order."""
     if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
         raise InvalidInput(f"{location}: evidence {pair!r} is not a pair of seconds")
     start, stop = (_moment(number, location=location) for number in pair)
@@ -93,6 +95,10 @@ def _interval(pair: Any, *, location: str) -> tuple[float, float]:
 
 
 def _from_clock(texts: Sequence[Any], *, location: str) -> tuple[Moments, Intervals]:
+    """Return moments and intervals, one of them empty, from texts such as 01:23 and 01:23-01:40.
+
+    Raises InvalidInput if both kinds occur.
+    """
     moments: list[float] = []
     intervals: list[tuple[float, float]] = []
     for text in texts:

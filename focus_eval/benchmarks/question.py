@@ -15,7 +15,10 @@ ALL_BUCKETS = (*BUCKETS, "hours")
 
 
 def in_order(buckets: Iterable[str]) -> list[str]:
-    """Return each bucket once, in the order of `ALL_BUCKETS`; other names come last, "" not at all."""
+    """Return the distinct bucket names in the order of `ALL_BUCKETS`.
+
+    Unknown names follow by alphabet, "" is dropped.
+    """
     names = set(buckets) - {""}
     return [name for name in ALL_BUCKETS if name in names] + sorted(names - set(ALL_BUCKETS))
 
@@ -34,6 +37,7 @@ class LengthEdges:
     long_above_seconds: float = 1200.0
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput unless `0 < short_below_seconds <= long_above_seconds`, both finite."""
         if not 0 < self.short_below_seconds <= self.long_above_seconds < float("inf"):
             raise InvalidInput(
                 "length edges must be two finite ascending numbers of seconds above 0, "
@@ -73,19 +77,22 @@ class BenchmarkFacts:
     lmms_eval_parsing: str = ""
 
     def __post_init__(self) -> None:
+        """Raise UnknownName for an unknown `lmms_eval_parsing`."""
         if self.lmms_eval_parsing not in ("", *LMMS_EVAL_PARSINGS):
             raise unknown_name("lmms_eval_parsing", self.lmms_eval_parsing, LMMS_EVAL_PARSINGS)
 
     def strata(self, categories: Sequence[str]) -> list[str] | None:
-        """Return the type of each question, "type/part" for a part of one; None if accuracy is over questions.
+        """Return the question type of each category; None if accuracy is a mean over questions, not types.
 
-        None also if a category is "": then only the mean over questions is known.
+        A category "type_part" of a type in `types_with_parts` gives "type/part". None also if a category is "": then
+        only the mean over questions is known.
         """
         if not self.mean_over_types or not all(categories):
             return None
         return [self._stratum(category) for category in categories]
 
     def _stratum(self, category: str) -> str:
+        """Return a category as the type to average over: "type/part" if its type is in `types_with_parts`."""
         whole = next((name for name in self.types_with_parts if category.startswith(f"{name}_")), None)
         return category if whole is None else f"{whole}/{category[len(whole) + 1 :]}"
 

@@ -30,6 +30,10 @@ BenchmarkMaker = Callable[..., Benchmark]
 
 
 def _check(loaded: Any, label: str) -> BenchmarkMaker:
+    """Return the function that makes a loaded benchmark: the function itself, or one that reads the YAML file.
+
+    Raises PluginError for anything else; `label` names the plugin.
+    """
     if isinstance(loaded, (str, Path)):
         return cache(partial(declared_in, Path(loaded)))
     if not callable(loaded):
@@ -126,6 +130,7 @@ def declared(
 
 
 def _fields(field_names: Mapping[str, Any] | str, *, location: str) -> DocumentFields:
+    """Return the declared fields, given as a mapping or as the name of a benchmark with the same fields."""
     if not isinstance(field_names, str):
         return make(f"fields in {location}", DocumentFields, field_names)
     other_benchmark = make_benchmark(field_names)
@@ -135,6 +140,10 @@ def _fields(field_names: Mapping[str, Any] | str, *, location: str) -> DocumentF
 
 
 def _facts(stated_facts: Mapping[str, Any], own_facts: BenchmarkFacts) -> BenchmarkFacts:
+    """Return `own_facts` with the values that `stated_facts` sets.
+
+    Empty values do not replace, except `mean_over_types`.
+    """
     changed_facts = {
         item.name: stated_facts[item.name] for item in fields(BenchmarkFacts) if stated_facts.get(item.name)
     }
@@ -147,6 +156,7 @@ def _facts(stated_facts: Mapping[str, Any], own_facts: BenchmarkFacts) -> Benchm
 
 @cache
 def _names_by_task(names: tuple[str, ...]) -> dict[str, str]:
+    """Return the benchmark's name by lmms-eval task, official ones and those with our prefix."""
     by_task: dict[str, str] = {}
     for name in names:
         for task in (*make_benchmark(name).tasks, name):
@@ -240,6 +250,7 @@ def read_documents(path: Path) -> list[Mapping[str, Any]]:
 
 
 def _csv_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a CSV file by column name; raises InvalidInput if it cannot be read."""
     text = read_text(path)
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # else a field ends at 128 KB
     try:
@@ -268,16 +279,18 @@ class VideoRate:
     fps: Fraction
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput unless length and rate are above 0 and the length is finite."""
         if not (0 < self.duration_seconds < float("inf") and self.fps > 0):
             raise InvalidInput(f"a video needs seconds and a rate above 0, got {self.duration_seconds} s at {self.fps}")
 
     @property
     def n_frames(self) -> int:
-        """`int(duration * fps)`, at least 1."""
+        """Number of frames of the video, rounded down, at least 1."""
         return max(1, int(self.duration_seconds * float(self.fps)))
 
     @property
     def info(self) -> VideoInfo:
+        """The length and rate as samplers see them."""
         return VideoInfo(self.n_frames, float(self.fps))
 
 
@@ -328,6 +341,9 @@ def stated_rates(questions: Iterable[Question]) -> dict[str, VideoRate]:
 
 
 def exact_rate(text: str) -> Fraction:
-    """Return a frame rate as a fraction: "29" means 30000/1001, see `_NTSC`; "29/1" is exact."""
+    """Return the frame rate in `text` as a fraction; a rounded NTSC rate becomes exact, "29" gives 30000/1001.
+
+    A text with a slash, "29/1", is taken as it is.
+    """
     rate = Fraction(text.strip())
     return _NTSC.get(rate, rate) if "/" not in text else rate

@@ -34,6 +34,10 @@ def read_subtitles(path: Path, *, offset_seconds: float = 0.0) -> tuple[TimedTex
 # Several questions ask about one video.
 @lru_cache(maxsize=64)
 def _read(path: Path, offset_seconds: float) -> tuple[TimedText, ...]:
+    """Return the subtitles of a file, ascending by start, `offset_seconds` subtracted from all times; cached.
+
+    Raises ValueError for a file of another form.
+    """
     entries = whole_texts(json.loads(read_text(path)))
     if not isinstance(entries, list):
         raise ValueError("not a list of lines")
@@ -47,6 +51,10 @@ def _read(path: Path, offset_seconds: float) -> tuple[TimedText, ...]:
 
 
 def _span(entry: Any, at: int) -> tuple[float, float | None, str]:
+    """Return (start, stop, text) of entry number `at`, in seconds; stop is None if the entry leaves it open.
+
+    Raises ValueError for an entry of another form.
+    """
     try:
         if isinstance(entry, Mapping) and "timestamp" in entry:
             start, stop = entry["timestamp"]
@@ -57,6 +65,7 @@ def _span(entry: Any, at: int) -> tuple[float, float | None, str]:
 
 
 def _seconds(clock: str) -> float:
+    """Return the seconds of a clock time such as "01:02:03.5"."""
     seconds = 0.0
     for part in clock.split(":"):
         seconds = 60 * seconds + float(part)

@@ -92,12 +92,15 @@ MOST_LISTED = 8
 
 
 def is_device_failure(error: BaseException) -> bool:
-    """Return True if the GPU itself failed, so that no later call on it in this process can succeed."""
+    """Return True if `error` says that the GPU itself failed, so that later calls on it in this process fail too."""
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
 
 
 def unknown_name(kind: str, name: str, names: Iterable[str]) -> UnknownName:
-    """Return the error for an unknown `name`: with the nearest of `names`, or all if they are few or none is near."""
+    """Return, without raising it, the error for a `name` that is not one of `names`.
+
+    The message has the nearest of `names`; it lists all of them if they are at most `MOST_LISTED` or none is near.
+    """
     options = sorted(names)
     hint = nearest(name, options)
     if not hint or len(options) <= MOST_LISTED:
@@ -106,12 +109,12 @@ def unknown_name(kind: str, name: str, names: Iterable[str]) -> UnknownName:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return "; did you mean 'focus'?" if one of `names` is near `name`, else ""."""
+    """Return a hint at the closest of `names`, such as "; did you mean 'focus'?", or "" if none is close to `name`."""
     # A name with something behind it, such as an option after a space, is near too.
     matches = difflib.get_close_matches(name.split(" ")[0], list(names), n=1, cutoff=0.6)
     return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
 def printable(text: str) -> str:
-    """Return `text` without control characters, which could rewrite a terminal; each becomes U+FFFD."""
+    """Return `text` with each control character, which could rewrite a terminal, replaced by U+FFFD."""
     return _CONTROL.sub("\ufffd", text)

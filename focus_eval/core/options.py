@@ -107,7 +107,10 @@ def parse_named(text: str) -> tuple[str, dict[str, str]]:
 
 
 def named_text(name: str, options: Mapping[str, Any]) -> str:
-    """Return the text that `parse_named` reads: `name:option=value,option=value`."""
+    """Return a plugin's name and options as one text, `name:option=value,option=value`; `parse_named` reads it back.
+
+    True, False and None are written true, false and none; without options the text is the name alone.
+    """
     words = {True: "true", False: "false", None: "none"}
     texts = {key: words[item] if item is None or isinstance(item, bool) else item for key, item in options.items()}
     pairs = [f"{key}={item}" for key, item in texts.items()]
@@ -115,7 +118,7 @@ def named_text(name: str, options: Mapping[str, Any]) -> str:
 
 
 def named_options(text: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the name in `text`, and the options in it together with `options`.
+    """Return the plugin name in `text`, and the options written in it (as text) merged with `options`.
 
     Raises:
         InvalidInput: an option that is given in both.
@@ -129,7 +132,7 @@ def named_options(text: str, options: Mapping[str, Any]) -> tuple[str, dict[str,
 
 
 def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
-    """Parse ["alpha=0.1"] as {"alpha": "0.1"}.
+    """Return the values of texts `NAME=VALUE` by name, unparsed: ["alpha=0.1"] gives {"alpha": "0.1"}.
 
     Raises:
         InvalidInput: a text without "=", or a name given twice.
@@ -168,7 +171,7 @@ def read_options(owner: str, hints: Mapping[str, Any], values: Mapping[str, Any]
 
 
 def read_value(owner: str, name: str, hint: Any, value: Any) -> Any:
-    """Return `value` as the type `hint` of option `name`, parsed if it is text.
+    """Return the `value` of option `name` in the type `hint`, parsed if it is text; the range is not checked here.
 
     Raises:
         InvalidInput: a value of another type.
@@ -204,20 +207,25 @@ def checked_values(owner: str, instance: Any) -> dict[str, Any]:
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
+    """Return the type hints of the class by attribute, cached."""
     return get_type_hints(kind)
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
-    """Return the types in a union, or `hint` alone."""
+    """Return the types in a union hint, or a tuple of `hint` alone."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 def _is_plain(member: Any) -> bool:
+    """Return True if `member` is a type that options parse and check: see `_PLAIN`, a Literal, or a list of texts."""
     return member in _PLAIN or get_origin(member) is Literal or member == _TEXTS
 
 
 def _typed(value: Any, hint: Any) -> Any:
-    """Return `value` as one of the types of `hint`, or `_NOT_THAT`."""
+    """Return `value` as one of the types of `hint`, without parsing text; `_NOT_THAT`, a marker, if none fits.
+
+    An int fits a float; no boolean fits a number; NaN and infinity fit nothing. Other types than plain ones fit always.
+    """
     is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     for member in _members(hint):
         if not _is_plain(member):
@@ -238,7 +246,7 @@ def _typed(value: Any, hint: Any) -> Any:
 
 
 def _from_text(text: str, hint: Any) -> Any:
-    """Parse `text` as the narrowest type of `hint` that fits; `_NOT_THAT` if none does."""
+    """Return `text` parsed as the narrowest type of `hint` that fits; `_NOT_THAT`, a marker, if none does."""
     members = _members(hint)
     if type(None) in members and text.lower() in ("none", "null"):
         return None
@@ -260,7 +268,7 @@ def _from_text(text: str, hint: Any) -> Any:
 
 
 def _is_within(value: Any, limits: Mapping[str, Any]) -> bool:
-    """Return True if `value` is no number or within the range that `option` declared."""
+    """Return True if number `value` is within the limits that `option` declared; always True if it is no number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return True
     low, high = limits.get("at least", -np.inf), limits.get("at most", np.inf)
@@ -268,6 +276,7 @@ def _is_within(value: Any, limits: Mapping[str, Any]) -> bool:
 
 
 def _refusal(owner: str, name: str, hint: Any, value: Any, limits: Mapping[str, Any] = _NO_LIMITS) -> InvalidInput:
+    """Return the error for a `value` of another type than `hint` or outside `limits`, with what is expected."""
     words = {
         int: "an integer",
         float: "a finite number",

@@ -166,14 +166,20 @@ class Registry(Generic[T]):
         return plugins
 
     def clear(self) -> None:
-        """Forget found and loaded plugins, so that the next use searches again."""
+        """Forget all plugins that were listed or loaded, so that the next use searches again."""
         self._loaded.clear()
         self.__dict__.pop("plugins", None)
 
     def _label(self, name: str, location: str) -> str:
+        """Return how messages name a plugin of another package, e.g. "sampler plugin 'x' (module:Class)"."""
         return f"{self.noun} plugin {name!r} ({location})"
 
     def _from_plugin(self, plugin: Plugin) -> T:
+        """Import `plugin` and return its checked object.
+
+        Raises MissingDependency for a missing extra of a built-in one, and PluginError for another package's plugin
+        that cannot be loaded or whose class has another `name` than its entry point.
+        """
         if plugin.point is None:
             with self.name_missing_extra(plugin.name):
                 return self._check(plugin.load(), f"{self.noun} {plugin.name!r} ({plugin.location})")
@@ -189,6 +195,10 @@ class Registry(Generic[T]):
         return kind
 
     def _from_file(self, spec: str) -> T:
+        """Run the file of `spec`, `path/to/file.py:Class`; return the checked class with its `file_digest` set.
+
+        Raises PluginError if the file has no such class or the class's `name` is taken.
+        """
         loaded, digest = _class_in_file(self.noun, spec)
         kind: Any = self._check(loaded, f"{self.noun} {spec!r}")
         if kind.name in self.plugins:
@@ -211,6 +221,10 @@ def classes_in(
     """
 
     def find() -> Iterator[Plugin]:
+        """Yield a plugin per class with a literal `name` (or one by `name_of`) that derives from `base`.
+
+        Reads source only.
+        """
         files = [(package, path) for package in packages for path in sorted(_file_of(package).parent.glob("*.py"))]
         for package, path in files:
             module = f"{package}.{path.stem}"
@@ -279,6 +293,7 @@ def _classes_in_file(path: Path) -> list[str]:
 
 @cache
 def _parsed(module: str) -> _ModuleClasses:
+    """Return the classes and imports at the top of `module`, read from its source without importing it; cached."""
     tree = ast.parse(_file_of(module).read_text(encoding="utf-8"))
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
@@ -287,12 +302,13 @@ def _parsed(module: str) -> _ModuleClasses:
 
 
 def _file_of(module: str) -> Path:
+    """Return the source file of a dotted `module` of this package: `__init__.py` if it is a folder."""
     path = _ROOT.joinpath(*module.split(".")[1:])
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def _bases(module: str, class_name: str) -> Iterator[tuple[str, str]]:
-    """Yield the bases of a class as (module of ours or "", name)."""
+    """Yield the base classes of a class as (module, name); the module is "" if it is not of this package."""
     source = _parsed(module)
     for node in source.classes[class_name].bases:
         if isinstance(node, ast.Name):
@@ -302,7 +318,7 @@ def _bases(module: str, class_name: str) -> Iterator[tuple[str, str]]:
 
 
 def _derives(module: str, class_name: str, base: str) -> bool:
-    """Return True if the class derives, directly or not, from a class named `base`."""
+    """Return True if the class derives, directly or not, from one named `base`; reads source only."""
     return any(
         name == base or (origin != "" and name in _parsed(origin).classes and _derives(origin, name, base))
         for origin, name in _bases(module, class_name)
@@ -310,7 +326,7 @@ def _derives(module: str, class_name: str, base: str) -> bool:
 
 
 def _facts(module: str, class_name: str) -> dict[str, Any]:
-    """Return the literal class attributes by name, including inherited ones that the class does not redefine."""
+    """Return the literal class attributes by name, from the source of the class and of its bases in this package."""
     facts: dict[str, Any] = {}
     for origin, name in reversed([*_bases(module, class_name)]):
         if origin and name in _parsed(origin).classes:
@@ -343,7 +359,10 @@ def _assigned(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _class_in_file(noun: str, spec: str) -> tuple[Any, str]:
-    """Return the class that `path/to/file.py:Class` names, and a hash of the file."""
+    """Run a Python file; return the class that `path/to/file.py:Class` names, and a hash of the file.
+
+    Raises PluginError if there is no such file or class, or if running the file fails; `noun` names the kind of plugin.
+    """
     path_text, _, class_name = spec.rpartition(":")
     path = Path(path_text).resolve()
     if not path.is_file():

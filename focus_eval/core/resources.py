@@ -32,14 +32,17 @@ _IN_REPOSITORY = {
 
 
 def resource_path(name: str) -> Path:
-    """Return the folder `name`, a key of `_IN_REPOSITORY`, in the wheel or in the repository."""
+    """Return the folder of files that come with the package, e.g. "tasks".
+
+    `name` is a key of `_IN_REPOSITORY`. The folder is that of the wheel if it is there, else the checkout's.
+    """
     installed = _PACKAGE / "_data" / name
     return installed if installed.is_dir() else _PACKAGE.parent / _IN_REPOSITORY[name]
 
 
 @contextmanager
 def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading bytes, unpacked if its content is gzip, whatever its name."""
+    """Open a file for reading bytes; content that begins as gzip is unpacked, whatever the file's name."""
     with open(path, "rb") as file:
         if file.peek(2).startswith(_GZIP):
             with gzip.open(file) as unpacked:
@@ -66,12 +69,12 @@ def read_text(path: Path) -> str:
 
 
 def whole_text(text: str) -> str:
-    """Return `text` with U+FFFD for half a character (a lone surrogate), which no UTF-8 file can hold."""
+    """Return `text` with each lone surrogate (half a character, which UTF-8 cannot hold) replaced by U+FFFD."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def lines_of(text: str) -> list[str]:
-    """Split text at line feeds only: JSON may contain U+2028 and U+0085."""
+    """Return the lines of `text` without their ends, split at line feeds only: JSON may contain U+2028 and U+0085."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
@@ -124,7 +127,7 @@ class _RepeatedKey(Exception):
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object of `pairs`; raise _RepeatedKey for a key that occurs twice."""
+    """Return the pairs of a JSON object as a dict; raises _RepeatedKey if a key occurs twice (hook of `json.loads`)."""
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -139,6 +142,10 @@ def yaml_loader() -> type[Any]:
 
     class PlainLoader(yaml.SafeLoader):
         def construct_object(self, node: Any, deep: bool = False) -> Any:
+            """Return the value of a YAML node, text without lone surrogates.
+
+            A bad value raises a YAML error with its line.
+            """
             try:
                 value = super().construct_object(node, deep)  # type: ignore[no-untyped-call]
             except (ValueError, TypeError) as error:  # 2026-02-30, !!float abc, a number of thousands of digits
@@ -199,7 +206,10 @@ def _name_line_in_errors(path: Path) -> Iterator[None]:
 
 
 def _count_values(node: Any, path: Path) -> int:
-    """Return the number of values in `node` with its aliases expanded."""
+    """Return the number of values in YAML `node` with its aliases expanded; stops growing at 10 `MOST_YAML_VALUES`.
+
+    Raises InvalidInput, with file and line, for an alias that contains itself.
+    """
     counts: dict[int, int] = {}
     under_way: set[int] = set()
     stack = [(node, False)]
@@ -220,6 +230,7 @@ def _count_values(node: Any, path: Path) -> int:
 
 
 def _children(node: Any) -> list[Any]:
+    """Return the nodes directly inside a YAML list or mapping, keys and values alike; [] for a scalar."""
     value = getattr(node, "value", None)
     if not isinstance(value, list):
         return []

@@ -143,6 +143,7 @@ class VideoInfo:
     reference_frames: IntArray | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        """Check and freeze the fields; raise InvalidInput for a bad length or rate, or frames outside the video."""
         object.__setattr__(self, "n_frames", whole_number(self.n_frames, "the number of frames of a video"))
         is_number = isinstance(self.fps, (int, float, np.integer, np.floating)) and not isinstance(self.fps, bool)
         if not (is_number and np.isfinite(self.fps) and self.fps > 0):
@@ -161,7 +162,7 @@ class VideoInfo:
         return self.n_frames / self.fps
 
     def frames_every(self, seconds: float) -> IntArray:
-        """Return frames `round(j * seconds * fps)` of `[0, n_frames)`, ascending, each once, at least frame 0.
+        """Return frames `round(j * seconds * fps)` for j = 0, 1, .. of `[0, n_frames)`, ascending, each once.
 
         Raises:
             InvalidInput: seconds that are not above 0.
@@ -216,6 +217,7 @@ class Question:
     subtitles_offset_seconds: float = 0.0
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput if id, video or query is empty."""
         if not self.id or not self.video or not self.query.strip():
             raise InvalidInput(f"{self.benchmark}: a question needs an id, a video and a query, got id {self.id!r}")
 
@@ -231,7 +233,7 @@ _OPTION_LABEL = re.compile(r"^\(?[a-z0-9](?:\)|[.:])\s*(?=\S)")
 
 @lru_cache(maxsize=65536)
 def content_key(video: str, text: str, options: tuple[str, ...] = (), answer: str = "") -> str:
-    """Return a digest of a question's content, and one of its correct answer, however a file writes them.
+    """Return "QUESTION-ANSWER", two hexadecimal digests that identify a question's content however a file writes it.
 
     Case, white space and the form of Unicode do not count, nor do the folder and suffix of a video and the letters
     before options.
@@ -244,6 +246,7 @@ def content_key(video: str, text: str, options: tuple[str, ...] = (), answer: st
 
 
 def _folded(text: str) -> str:
+    """Return `text` in Unicode form NFKC, without case, each run of white space as one blank, for comparisons."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
@@ -291,6 +294,7 @@ class ClipReport:
     is_final: bool = False
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput unless `0 <= start < stop`."""
         if not 0 <= self.start < self.stop:
             raise InvalidInput(f"a clip needs 0 <= start < stop, got [{self.start}, {self.stop})")
 
@@ -357,6 +361,7 @@ class Selection:
     model_usage: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Freeze the keyframes; raise InvalidInput unless they ascend in the video and scales and pulls fit."""
         frames = frozen_ints(self.keyframes)
         if frames.size and (frames.min() < 0 or frames.max() >= self.video.n_frames):
             raise InvalidInput(f"{self.sampler}: a keyframe lies outside [0, {self.video.n_frames})")
@@ -386,7 +391,7 @@ class Selection:
 
     @property
     def share_scored(self) -> float:
-        """Share of the video's frames that were scored, in [0, 1]."""
+        """Number of pulls divided by the frames of the video; can exceed 1 if frames are scored for several texts."""
         return self.n_pulls / self.video.n_frames
 
     @property
@@ -398,7 +403,7 @@ class Selection:
 
     @property
     def is_scored(self) -> NDArray[np.bool_]:
-        """True for each keyframe that was scored itself, shape `(n_keyframes,)`."""
+        """Mask `(n_keyframes,)`: True for a keyframe that was pulled itself and has finite relevance."""
         return np.isin(self.keyframes, self.pulled_frames[np.isfinite(self.pulled_relevance)])
 
     @property

@@ -74,11 +74,12 @@ def build_photo_events(
 
 
 def rows_of(board: Storyboard) -> list[dict[str, Any]]:
-    """Return the questions of one video as rows of LongVideoBench's validation split."""
+    """Return the questions of one video as rows of LongVideoBench's validation split, evidence and options included."""
     return [_row(board, number, question) for number, question in enumerate(board.questions)]
 
 
 def _row(board: Storyboard, number: int, question: BoardQuestion) -> dict[str, Any]:
+    """Return one question of a video as a row of LongVideoBench's validation split; `number` is part of its id."""
     seconds = board.duration_seconds
     middles = [(start + stop - 1) / 2 / board.fps for start, stop in question.scenes]
     return {
@@ -104,7 +105,9 @@ def _row(board: Storyboard, number: int, question: BoardQuestion) -> dict[str, A
 def _write_videos(
     root: Path, todo: Sequence[Storyboard], done_videos: _DoneVideos, *, n_workers: int, progress: Progress
 ) -> None:
-    """Write the videos, longest first, `n_workers` at once; the first failure stops all of them.
+    """Write the videos of `todo` in `n_workers` processes, longest first; the first failure stops all of them.
+
+    Processes, not threads: drawing and encoding hold Python's lock for a third of their time.
 
     In processes: drawing and encoding hold Python's lock for a third of their time.
     """
@@ -144,6 +147,7 @@ def _begin(stop: Any, steps: Any) -> None:
 
 
 def _end_with_parent() -> None:
+    """Wait for the parent process to end, then end this one; runs in a thread of a writing process."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -155,6 +159,7 @@ _from_builder: dict[str, Any] = {}
 
 
 def _write_video(root: Path, board: Storyboard) -> None:
+    """Draw and encode one video to its file in the data set; leave no file if the builder stops or it fails."""
     from focus_eval.video.clip_writer import ClipWriter
 
     path = _video_path(root, board)
@@ -179,6 +184,7 @@ def _write_video(root: Path, board: Storyboard) -> None:
 
 
 def _write_annotation(root: Path, boards: Sequence[Storyboard]) -> None:
+    """Write the questions of all videos as the Parquet file and the JSON file of LongVideoBench's layout."""
     import pyarrow
     import pyarrow.parquet
 
@@ -217,16 +223,19 @@ class _DoneVideos:
         return entry is not None and video.exists() and entry == self._entry(board, video)
 
     def add(self, board: Storyboard, video: Path) -> None:
+        """Record the finished file `video` of `board`, and write the record to disk."""
         with self._lock:
             self._entries[board.video_id] = self._entry(board, video)
             _write_text(self._path, json.dumps(self._entries, indent=1, sort_keys=True))
 
     @staticmethod
     def _entry(board: Storyboard, video: Path) -> dict[str, Any]:
+        """Return what the record holds of a video: the hash of its recipe and the size of its file."""
         return {"recipe": _recipe(board), "bytes": video.stat().st_size}
 
 
 def _recipe(board: Storyboard) -> str:
+    """Return a hash of all that can change the video's file: board, photographs, encoding and library versions."""
     import av
     import PIL
 
@@ -236,7 +245,7 @@ def _recipe(board: Storyboard) -> str:
 
 
 def _working_copy(name: str) -> Image.Image:
-    """Return a photograph shrunk to the working width: rendering a large one takes five times as long."""
+    """Return a photograph shrunk to at most `WORKING_WIDTH`: drawing a large one takes five times as long."""
     picture = PHOTOGRAPHS[name].open()
     if picture.width <= WORKING_WIDTH:
         return picture
@@ -244,11 +253,13 @@ def _working_copy(name: str) -> Image.Image:
 
 
 def _aspect(name: str) -> float:
+    """Return width over height of a photograph."""
     picture = PHOTOGRAPHS[name].open()
     return picture.width / picture.height
 
 
 def _video_path(root: Path, board: Storyboard) -> Path:
+    """Return the path of a video's file in the data set below `root`."""
     return root / "videos" / f"{board.video_id}.mp4"
 
 
@@ -261,6 +272,7 @@ def _remove_leftovers(root: Path) -> None:
 
 
 def _is_running(process_id: int) -> bool:
+    """Return True if a process with this id exists, also one of another user."""
     try:
         os.kill(process_id, 0)
     except ProcessLookupError:
@@ -271,6 +283,7 @@ def _is_running(process_id: int) -> bool:
 
 
 def _check_space(root: Path, todo: Sequence[Storyboard]) -> None:
+    """Raise RunError if the disk of `root` has less free space than the videos of `todo` take."""
     n_bytes = sum(board.n_frames for board in todo) * BYTES_PER_FRAME
     free = shutil.disk_usage(root).free
     if n_bytes > free:
@@ -281,6 +294,7 @@ def _check_space(root: Path, todo: Sequence[Storyboard]) -> None:
 
 
 def _write_failure(path: Path, error: BaseException) -> str:
+    """Return the message for an `error` while writing `path`; a full disk anywhere in its causes is named as such."""
     cause: BaseException | None = error
     while cause is not None:
         if getattr(cause, "errno", None) == errno.ENOSPC:
@@ -290,6 +304,7 @@ def _write_failure(path: Path, error: BaseException) -> str:
 
 
 def _write_text(path: Path, text: str) -> None:
+    """Write `text` to `path` by way of a temporary file, so that no half file is ever there."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)

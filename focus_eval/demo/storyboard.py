@@ -42,6 +42,7 @@ class Shot:
     gain: float = 1.0
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for a shot without frames or a view that leaves its picture."""
         if self.n_frames < 1:
             raise InvalidInput(f"a shot needs at least 1 frame, got {self.n_frames}")
         for x_min, y_min, x_max, y_max in (self.first, self.last):
@@ -49,7 +50,12 @@ class Shot:
                 raise InvalidInput(f"a view must lie inside its picture, got {(x_min, y_min, x_max, y_max)}")
 
     def view(self, frame: int) -> Box:
-        """Return the visible box at `frame` of the shot; the camera starts and stops gently."""
+        """Return the visible box at `frame` of the shot, as shares of the picture's width and height.
+
+        The camera starts and stops gently; the view changes only every `FRAMES_PER_MOVE` frames.
+
+        The view changes only every `FRAMES_PER_MOVE` frames.
+        """
         moves = max(1, (self.n_frames - 1) // FRAMES_PER_MOVE)
         progress = min(1.0, (frame // FRAMES_PER_MOVE) / moves)
         ease = progress * progress * (3 - 2 * progress)
@@ -204,10 +210,12 @@ class Storyboard:
 
     @property
     def n_frames(self) -> int:
+        """Frames of all shots together."""
         return sum(shot.n_frames for shot in self.shots)
 
     @property
     def duration_seconds(self) -> float:
+        """Length of the video in seconds."""
         return float(self.n_frames / self.fps)
 
 
@@ -242,6 +250,11 @@ def _storyboard(
     correct: Sequence[int],
     aspects: Mapping[str, float],
 ) -> Storyboard:
+    """Return the storyboard of one video: event scenes at random places, ordinary shots between, and questions.
+
+    `topics` has (topic, shown photograph) of each question, `correct` the index of its right choice, and `aspects`
+    width over height by photograph. The random state depends on `video_id` alone.
+    """
     rng = Random(f"photo_events {video_id}")
     n_frames = int(seconds * fps)
     scenes = _scenes(rng, [photograph for _, photograph in topics], n_frames, fps, repeats=1 if seconds < 180 else 2)
@@ -380,7 +393,7 @@ def _view(rng: Random, aspect: float, *, width: float, subject: Box = (0.0, 0.0,
 
 
 def _place(rng: Random, length: float, low: float, high: float) -> float:
-    """Return a random start in [0, 1] for a stretch of `length` inside [low, high], or over it if it is longer."""
+    """Return the random start of a stretch of `length` inside [low, high], or covering it if longer; in [0, 1]."""
     ends = (low, high - length)
     start = rng.uniform(min(ends), max(ends))
     return min(max(0.0, start), 1.0 - length)

@@ -28,7 +28,7 @@ ANSWER_VERSION = 1
 
 
 def effective_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a wrapper that can change an answer."""
+    """Return a model wrapper's `arguments` without those that cannot change an answer."""
     return {name: value for name, value in arguments.items() if name not in ARGUMENTS_WITHOUT_EFFECT}
 
 
@@ -161,13 +161,14 @@ PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the installed packages that can change a number."""
+    """Return the installed versions of Python and of `PACKAGES`, those that can change a number, by package."""
     installed = {package: number for package in PACKAGES if (number := _version(package))}
     return {"python": platform.python_version(), **installed}
 
 
 @cache  # asked several times a question, and a look at the disk each
 def _version(package: str) -> str:
+    """Return the version of an installed package; "" if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -181,7 +182,10 @@ def answering_versions(*packages: str) -> dict[str, str]:
 
 
 def git_revision() -> str | None:
-    """Return the commit of an editable install, with "+" if files differ from it; None outside a repository."""
+    """Return the commit of the checkout that this package runs from, with "+" if files differ.
+
+    None if it is no checkout.
+    """
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
@@ -193,6 +197,7 @@ def git_revision() -> str | None:
 
 
 def _git(root: Path, *arguments: str) -> str:
+    """Return what a git command prints in the repository `root`; raises CalledProcessError if it fails."""
     return subprocess.run(
         ["git", "-C", str(root), *arguments], check=True, capture_output=True, text=True
     ).stdout.strip()

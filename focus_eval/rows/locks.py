@@ -21,6 +21,7 @@ class FolderLock(FileLock):
     """
 
     def acquire(self, *args: Any, **kwargs: Any) -> Any:
+        """Take the lock, as `FileLock.acquire`; Timeout passes, other errors of the system become RunError."""
         try:
             return super().acquire(*args, **kwargs)
         except Timeout:

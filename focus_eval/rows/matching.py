@@ -68,7 +68,10 @@ class Matches:
         return not (self.moved or self.by_row or self.ambiguous_a or self.ambiguous_b or self.only_a or self.only_b)
 
     def summary(self, a: str, b: str) -> str:
-        """Return the counts as a sentence; `a` and `b` name the two sides."""
+        """Return a sentence for people with the counts of paired, moved, ambiguous and missing questions.
+
+        `a` and `b` name the two sides in it.
+        """
         parts = [f"{len(self.pairs):,} questions paired"]
         parts += [f"{len(self.moved):,} of them at another row"] if self.moved else []
         parts += [f"{len(self.by_row):,} of them by row alone"] if self.by_row else []
@@ -123,7 +126,11 @@ def match_questions(a: Sequence[QuestionKey], b: Sequence[QuestionKey]) -> Match
 
 
 def row_key(selection: SelectionRow, correct_answer: str | None = "") -> QuestionKey:
-    """Return the identity of a row's question."""
+    """Return the identity of the question of a stored row, for `match_questions`.
+
+    Its content is "" if the row has neither query nor options; a video or query that a log did not name counts as
+    empty.
+    """
     is_row = has_row_id(selection)
     names = (selection.video, selection.query)
     video, text = ("" if is_row and UNNAMED.fullmatch(name) else name for name in names)
@@ -144,7 +151,10 @@ def has_row_id(selection: SelectionRow) -> bool:
 
 
 def changed_ids(selections: Iterable[SelectionRow], answers: Iterable[AnswerRow]) -> dict[RowId, str]:
-    """Return the shared ids (see `shared_ids`) of rows whose own id names another question in another selection."""
+    """Return new question ids for rows of several runs, by (benchmark, question id, selection id).
+
+    Only rows are in it whose id names another question in another selection; the new ids are those of `shared_ids`.
+    """
     right = {(row.benchmark, row.question_id, row.selection_id): row.correct_answer for row in answers}
     series: dict[str, dict[str, list[QuestionKey]]] = {}
     for row in selections:
@@ -197,13 +207,13 @@ def shared_ids(series: Mapping[str, Sequence[QuestionKey]]) -> dict[str, list[st
 
 
 def _repeated_rows(keys: Sequence[QuestionKey]) -> set[int]:
-    """Return the positions of questions that differ from another one of the same content only by their row."""
+    """Return positions of questions, known by log row only, whose content occurs several times in `keys`."""
     counts = Counter(key.content for key in keys if key.is_row and key.content)
     return {at for at, key in enumerate(keys) if key.is_row and counts[key.content] > 1}
 
 
 def _grouped(places: Iterable[int], key_of: Callable[[int], Hashable]) -> dict[Hashable, list[int]]:
-    """Return lists of positions by their key, in the order of `places`."""
+    """Return lists of `places` by the key that `key_of` gives each, in the order of `places`."""
     groups: dict[Hashable, list[int]] = {}
     for at in places:
         groups.setdefault(key_of(at), []).append(at)
@@ -213,7 +223,10 @@ def _grouped(places: Iterable[int], key_of: Callable[[int], Hashable]) -> dict[H
 def _paired_by_id(
     a: Sequence[QuestionKey], b: Sequence[QuestionKey], places_a: Iterable[int], places_b: Iterable[int]
 ) -> dict[int, int]:
-    """Return the pairs of equal benchmark and own id, where it occurs once on each side."""
+    """Return positions in `b` by position in `a` of questions with the same benchmark and document id.
+
+    Only ids that occur once on each side count, and only positions in `places_a` and `places_b`.
+    """
     own_a, own_b = (
         _grouped((at for at in places if not keys[at].is_row), lambda at, keys=keys: (keys[at].benchmark, keys[at].id))  # type: ignore[misc]
         for keys, places in ((a, places_a), (b, places_b))
@@ -226,7 +239,10 @@ def _paired_by_id(
 def _paired_by_row(
     a: Sequence[QuestionKey], b: Sequence[QuestionKey], places_a: Iterable[int], places_b: Iterable[int]
 ) -> dict[int, int]:
-    """Return the pairs at equal rows of which at least one side has no content."""
+    """Return positions in `b` by position in `a` of questions at the same log row, if at least one has no content.
+
+    Only positions in `places_a` and `places_b` count.
+    """
     rows_b = {(b[at].benchmark, b[at].id): at for at in places_b if b[at].is_row}
     pairs = ((at, rows_b.get((a[at].benchmark, a[at].id))) for at in places_a if a[at].is_row)
     return {at: to for at, to in pairs if to is not None and not (a[at].content and b[to].content)}

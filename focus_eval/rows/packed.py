@@ -100,7 +100,9 @@ def unpack_run(file: Path, out: Path | None = None) -> Path:
 
 
 def run_folder(path: Path) -> Path:
-    """Return `path`; for a packed run, the folder it was unpacked to, which this process removes when it ends.
+    """Return the folder of a run: `path` itself, or, for a packed `.zip`, a temporary folder with its content.
+
+    This process unpacks a file once, and removes the folder when it ends.
 
     Raises:
         InvalidInput: as `unpack_run`.
@@ -145,6 +147,7 @@ def _hold_lock(folder: Path) -> Iterator[None]:
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
+    """Return the header of a zip entry: fixed date and mode, so that the same content packs to the same bytes."""
     entry = zipfile.ZipInfo(name, _EPOCH)
     entry.external_attr = (stat.S_IFREG | 0o644) << 16
     is_small = Path(name).suffix in _PACKED_ALREADY
@@ -153,7 +156,10 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 
 def _add(file: zipfile.ZipFile, name: str, path: Path) -> str:
-    """Add the file at `path` to the zip file as entry `name` and return its SHA-256."""
+    """Add the file at `path` to the open zip file as entry `name`; return the SHA-256 of its content.
+
+    Raises InvalidInput for a name that `_bad_name` refuses.
+    """
     if reason := _bad_name(name):
         raise InvalidInput(f"{path}: cannot be packed, its name {reason}")
     entry = _entry(name)
@@ -173,6 +179,7 @@ def _copy(source: IO[bytes], target: IO[bytes]) -> str:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a zip file for reading; errors in the block that mean a broken file become DamagedFile."""
     try:
         with zipfile.ZipFile(file) as packed:
             yield packed
@@ -181,7 +188,10 @@ def _opened(file: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def _checked(packed: zipfile.ZipFile, file: Path) -> tuple[str, dict[str, zipfile.ZipInfo]]:
-    """Return the run's name and its entries by relative path, checked before anything is written."""
+    """Return the run's name and its zip entries by path inside the run, checked before anything is written.
+
+    Raises an error for names that leave the folder, links, encryption or other unexpected entries.
+    """
     entries = [entry for entry in packed.infolist() if not entry.is_dir()]
     names: set[str] = set()
     for entry in entries:
@@ -200,14 +210,14 @@ def _checked(packed: zipfile.ZipFile, file: Path) -> tuple[str, dict[str, zipfil
 
 
 def _bad_name(name: str) -> str:
-    """Return the problem with the path of an entry; "" if there is none."""
+    """Return why a zip entry of this path is refused, as the end of a sentence; "" if it is fine."""
     if any(part in ("", ".", "..") for part in name.split("/")):
         return "leads out of its folder"
     return "has a character that no path of a run has" if re.search(r"[\x00-\x1f\\]", name) else ""
 
 
 def _bad_kind(entry: zipfile.ZipInfo) -> str:
-    """Return the problem with the type or compression of an entry; "" if there is none."""
+    """Return why a zip entry of this type or compression is refused, as the end of a sentence; "" if it is fine."""
     mode = entry.external_attr >> 16
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
         return "is a link or a device"
@@ -216,6 +226,10 @@ def _bad_kind(entry: zipfile.ZipInfo) -> str:
 
 
 def _extract(packed: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo], folder: Path, file: Path) -> None:
+    """Write `entries` below `folder` and compare each with its SHA-256 in the packed list.
+
+    Raise DamagedFile on a difference.
+    """
     sums = _sums(packed.read(entries.pop(SUMS_FILE)).decode().splitlines())
     if differing := sorted(sums.keys() ^ entries.keys()):
         raise DamagedFile(f"{file}: {differing[0]!r} is not both in it and in its {SUMS_FILE}; copy it again")

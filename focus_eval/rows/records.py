@@ -120,12 +120,15 @@ class SelectionRow:
 
     @property
     def frames_scanned(self) -> int:
-        """Number of frames that the scan encoder saw for this question."""
+        """Number of frames that the scan encoder saw for this question, whether the row lists or only counts them."""
         return len(self.scanned_frames) if self.n_scanned is None else self.n_scanned
 
     @property
     def n_scored(self) -> int:
-        """Number of frames scored for this question; a frame scored for two texts counts twice."""
+        """Number of pulls of this question, whether the row lists or only counts them.
+
+        One frame for two texts counts twice.
+        """
         if self.n_pulls is not None:
             return self.n_pulls
         return len(self.pulled_frames) + sum(len(frames) for _, frames, _ in self.text_pulls)
@@ -173,6 +176,7 @@ class SelectionRow:
 
     @property
     def key(self) -> tuple[str, str, str]:
+        """Benchmark, question id and selection id, which identify the row."""
         return (self.benchmark, self.question_id, self.selection_id)
 
     def without_pulls(self) -> SelectionRow:
@@ -226,6 +230,7 @@ class AnswerRow:
 
     @property
     def key(self) -> tuple[str, str, str]:
+        """Benchmark, question id and cell id, which identify the row."""
         return (self.benchmark, self.question_id, self.cell_id)
 
     @property
@@ -248,7 +253,7 @@ class RowWriter:
         self._file = open(path, "ab")  # noqa: SIM115 (closed by close)
 
     def write(self, row: SelectionRow | AnswerRow) -> None:
-        """Append `row` and flush it to the operating system."""
+        """Append `row` as one line and flush it to the operating system; raise RunError if that fails."""
         values = {name: value for name, value in vars(row).items() if value or name != "evidence_intervals"}
         line = json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         with name_file_in_errors(self.path):
@@ -256,7 +261,7 @@ class RowWriter:
             self._file.flush()
 
     def close(self) -> None:
-        """Sync to the disk and close."""
+        """Sync the file to the disk and close it; a second call does nothing."""
         if not self._file.closed:
             with name_file_in_errors(self.path), closing(self._file):
                 os.fsync(self._file.fileno())
@@ -295,7 +300,7 @@ def read_rows(path: Path, kind: type[RowT]) -> Iterator[RowT]:
 
 
 def is_row(line: bytes, kind: type[RowT], *, location: str) -> bool:
-    """Return True if one line of a JSON-lines file is a row of this kind."""
+    """Return True if `line`, one line of a JSON-lines file, can be read as a row of this kind; errors mean False."""
     try:
         _row(parse_line(line, location=location), kind, location=location)
     except InvalidInput:
@@ -304,6 +309,7 @@ def is_row(line: bytes, kind: type[RowT], *, location: str) -> bool:
 
 
 def _row(values: dict[str, Any], kind: type[RowT], *, location: str) -> RowT:
+    """Return the row of `values`; raise InvalidInput, naming `location`, for an unknown or a missing field."""
     field_names = {declared.name for declared in fields(kind)}
     if unknown := set(values) - field_names:
         raise InvalidInput(f"{location}: not a {kind.__name__}; it has no field {min(unknown)!r}")
@@ -314,7 +320,7 @@ def _row(values: dict[str, Any], kind: type[RowT], *, location: str) -> RowT:
 
 
 def restore_row(values: dict[str, Any], kind: type[RowT]) -> RowT:
-    """Return the row with fields `values`; unknown values become None.
+    """Return the row with fields `values` from disk; how older versions wrote unknown values becomes None.
 
     Rows of version 0.2 state an unknown length or rate as 0, and unknown frames or times as empty lists.
     """
@@ -363,7 +369,7 @@ def parse_line(line: bytes, *, location: str) -> dict[str, Any]:
 
 @contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that replaces `path` if the block succeeds, and is removed if it fails.
+    """Yield the path of an unfinished file, which replaces `path` if the block succeeds and is removed if it fails.
 
     Raises:
         InvalidInput: the folder does not exist or cannot be written.
@@ -390,13 +396,16 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def error_line(error: BaseException) -> str:
-    """Return the message for an error row in one line, with the type for errors of other packages."""
+    """Return the message of `error` as one printable line for a row.
+
+    Errors of other packages get their type before it.
+    """
     text = printable(" ".join(str(error).split()))
     return text if isinstance(error, FocusEvalError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
 
 
 def cut_torn_line(path: Path) -> None:
-    """Remove the incomplete last line that a killed writer left in the file."""
+    """Cut the file at `path` after its last line feed: a killed writer may have left half a line."""
     with open(path, "rb+") as file:
         end = file.seek(0, os.SEEK_END)
         keep = end
@@ -449,7 +458,7 @@ class CellNames:
 
 
 def forward_gmacs(gmacs: Mapping[str, float]) -> float | None:
-    """Return the cost of a main encoder's forward from a row's `gmacs`; None if not stated.
+    """Return 10^9 multiply-adds of one forward of the main encoder, from a row's `gmacs`; None if not stated.
 
     A forward is an image, or a pair of image and text for an encoder that reads both together.
     """
@@ -584,7 +593,7 @@ def answer_row(
 
 
 def _interval_columns(question: Question) -> list[tuple[Any, ...]]:
-    """Return the evidence intervals, followed by their scene numbers if the question has any."""
+    """Return the evidence intervals of a question as a row stores them, with their scene numbers if it has any."""
     scenes = question.evidence_scenes
     return [question.evidence_intervals, scenes] if scenes else [question.evidence_intervals]
 
@@ -592,7 +601,7 @@ def _interval_columns(question: Question) -> list[tuple[Any, ...]]:
 def _shared_fields(
     question: Question, origin: Origin, duration_seconds: float | None, bucket_of: BucketOf | None
 ) -> dict[str, Any]:
-    """Return the fields that a row has with or without a selection."""
+    """Return the row fields that question and origin give, whether or not choosing its frames succeeded."""
     bucket = bucket_of(duration_seconds) if bucket_of and duration_seconds else ""
     return {
         **vars(origin),

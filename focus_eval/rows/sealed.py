@@ -42,7 +42,7 @@ def seal_parquet(path: Path) -> None:
 
 
 def check_parquet(path: Path) -> None:
-    """Compare a Parquet file with its digest, once per process and state of the file.
+    """Raise an error if a Parquet file does not match its digest; a file is read again only if it has changed.
 
     Raises:
         DamagedFile: its content does not match its digest.
@@ -93,14 +93,14 @@ def read_sealed_json(path: Path) -> dict[str, Any]:
 
 
 def set_aside(path: Path, consequence: str, *, reason: str = "damaged") -> None:
-    """Rename a damaged or dropped file and report it; earlier renamed files are not replaced."""
+    """Rename a damaged or dropped file to a free name and print that, with `consequence`, to standard error."""
     new_path = aside_path(path, reason=reason)
     os.replace(path, new_path)
     print(f"{path}: {reason}, kept as {new_path.name}; {consequence}", file=sys.stderr, flush=True)
 
 
 def aside_path(path: Path, *, reason: str = "damaged") -> Path:
-    """Return a free name next to `path` for the renamed file."""
+    """Return a free path next to `path`, which is renamed to it: `NAME.damaged`, `NAME.damaged2`, .."""
     number, new_path = 1, path.with_name(f"{path.name}.{reason}")
     while new_path.exists():
         number += 1
@@ -109,7 +109,7 @@ def aside_path(path: Path, *, reason: str = "damaged") -> Path:
 
 
 def _place_of_digest(file: BinaryIO) -> int | None:
-    """Return the offset of the digest in the file; None for a file without one."""
+    """Return the byte offset of the digest in a Parquet file; None for a file without one."""
     start = max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES)
     file.seek(start)
     tail = file.read()
@@ -122,7 +122,7 @@ def _place_of_digest(file: BinaryIO) -> int | None:
 
 
 def _digest_around(file: BinaryIO, at: int) -> str:
-    """Return the SHA-256 of a file without the 64 bytes at `at`."""
+    """Return the SHA-256, in hexadecimal digits, of a file without the 64 bytes of the digest at offset `at`."""
     digest = hashlib.sha256()
     file.seek(0)
     n_bytes = at
@@ -137,4 +137,5 @@ def _digest_around(file: BinaryIO, at: int) -> str:
 
 
 def _document_digest(content: dict[str, Any]) -> str:
+    """Return the SHA-256 of a JSON object, in hexadecimal digits, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -68,7 +68,9 @@ def parquet_columns(path: Path) -> list[str]:
 
 @contextmanager
 def parquet_writer(path: Path, kind: type[Any], names: Sequence[str]) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield a function that appends a row's columns `names` to the new file `path`; the same rows give the same bytes.
+    """Yield a function that appends the columns `names` of a row to the new Parquet file `path`.
+
+    The same rows give the same bytes.
 
     Args:
         kind: dataclass of the rows, whose annotations give the columns' types.
@@ -80,11 +82,13 @@ def parquet_writer(path: Path, kind: type[Any], names: Sequence[str]) -> Iterato
     waiting: list[Mapping[str, Any]] = []
 
     def flush() -> None:
+        """Write the waiting rows to the file as one row group."""
         columns = {name: [_cell(name, values[name]) for values in waiting] for name in names}
         writer.write_table(pa.table(columns, schema=schema))
         waiting.clear()
 
     def write(values: Mapping[str, Any]) -> None:
+        """Add a row; every `GROUP_ROWS` rows are written together."""
         waiting.append({name: values[name] for name in names})
         if len(waiting) == GROUP_ROWS:
             flush()
@@ -121,6 +125,7 @@ class RowsByKey(Generic[ItemT]):
 
 @contextmanager
 def _readable(path: Path) -> Iterator[Any]:
+    """Open a Parquet file after checking its digest; errors that mean a broken file become DamagedFile."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -146,6 +151,10 @@ def _next(batches: Iterator[Any], path: Path) -> Any:
 
 
 def _decoded(batch: Any, path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a record batch as dicts, with the text of JSON columns parsed.
+
+    Raise DamagedFile if it is no JSON.
+    """
     try:
         records: list[dict[str, Any]] = batch.to_pylist()
         for record in records:
@@ -158,6 +167,7 @@ def _decoded(batch: Any, path: Path) -> list[dict[str, Any]]:
 
 
 def _unreadable(path: Path, error: Exception) -> DamagedFile:
+    """Return the error for a Parquet file that cannot be read, to be raised by the caller."""
     return DamagedFile(f"{path}: not a Parquet file that can be read ({error})")
 
 
@@ -167,6 +177,7 @@ def _cell(name: str, value: Any) -> Any:
 
 
 def _schema(kind: type[Any], names: Sequence[str]) -> pa.Schema:
+    """Return the Arrow schema of the columns `names`, typed as the annotations of `kind`; JSON columns are text."""
     import pyarrow as pa
 
     scalars = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
@@ -214,19 +225,26 @@ class StoredRows(Collection[RowT]):
             yield from self._counting_rows(source)
 
     def without(self, *names: str) -> Iterator[RowT]:
-        """Yield the rows with these fields at their defaults; their Parquet columns are not decoded."""
+        """Yield all rows with the fields `names` at their defaults.
+
+        Their Parquet columns are not read, which saves memory.
+        """
         slim = copy(self)
         slim._left_out = names
         yield from slim
 
     def __len__(self) -> int:
+        """Number of keys; each counts once however many rows it has."""
         return len(self._counting) if self._lines else sum(1 for _ in self.states())
 
     def __contains__(self, row: object) -> bool:
         return any(stored == row for stored in self)
 
     def states(self) -> Iterator[tuple[Key, str | None]]:
-        """Yield the key and error (None for success) of every row; no other Parquet columns are read."""
+        """Yield (key, error) of every row that counts; the error is None for success.
+
+        Reads no other Parquet columns.
+        """
         if self._lines:
             yield from ((key, error) for key, (_, _, error) in self._counting.items())
         else:
@@ -251,7 +269,7 @@ class StoredRows(Collection[RowT]):
 
     @cached_property
     def _counting(self) -> dict[Key, tuple[int, int, str | None]]:
-        """File, number in the file and error of the row that counts, by key."""
+        """(file, number in the file, error) of the row that counts, by key; file 0 is the Parquet file."""
         counting: dict[Key, tuple[int, int, str | None]] = {}
         finished = ((0, number, key, error) for number, (key, error) in enumerate(self._parquet_states()))
         lines = (
@@ -273,10 +291,12 @@ class StoredRows(Collection[RowT]):
                 yield row
 
     def _rows_of(self, path: Path) -> Iterator[RowT]:
+        """Yield the rows of one file of JSON lines; raise RowsChanged if the part's files changed."""
         self._check_unchanged()
         yield from read_rows(path, self._kind)
 
     def _parquet_states(self) -> Iterator[tuple[Key, str | None]]:
+        """Yield (key, error) of each Parquet row; nothing if the part has no Parquet files."""
         if not self._parquet:
             return
         self._check_unchanged()
@@ -286,6 +306,10 @@ class StoredRows(Collection[RowT]):
             yield (row["benchmark"], row["question_id"], row[last]), row["error"]
 
     def _parquet_rows(self) -> Iterator[RowT]:
+        """Yield the rows of the Parquet files, joined with their costs by key; nothing if the part has none.
+
+        Raises an error for a row without costs.
+        """
         if not self._parquet:
             return
         self._check_unchanged()
@@ -303,7 +327,10 @@ class StoredRows(Collection[RowT]):
             yield restore_row({**cost, **row}, self._kind)
 
     def _checked_keys(self) -> list[str]:
-        """Return the key columns of rows and costs, after checking that both files hold rows of this kind."""
+        """Return the columns by which rows and costs are joined.
+
+        Raises InvalidInput if either Parquet file has a column that this version does not know.
+        """
         rows, costs = (parquet_columns(path) for path in self._parquet)
         unknown = {*rows, *costs} - {declared.name for declared in fields(self._kind)}
         if unknown:
@@ -331,7 +358,7 @@ COST_COLUMNS = ("forwards", "scan_forwards", "seconds", "device", "decoded", "as
 
 
 def load_rows(folder: Path, kind: type[RowT]) -> Iterator[RowT]:
-    """Yield the rows of one part of a run, a few at a time; see `StoredRows`.
+    """Yield the rows of one part of a run (a folder of JSON lines and Parquet), a few in memory at a time.
 
     Raises:
         InvalidInput: a file that is damaged or holds other rows; names it.
@@ -375,6 +402,7 @@ class FinishedQuestions:
         return self._ids
 
     def _read_lines(self, path: Path) -> None:
+        """Add the question ids of the complete lines that were appended to a file of JSON lines since the last call."""
         n_bytes, n_lines = self._read.get(path, (0, 0))
         with open(path, "rb") as file:
             file.seek(n_bytes)
@@ -389,6 +417,7 @@ class FinishedQuestions:
         self._read[path] = (n_bytes, n_lines)
 
     def _read_parquet(self, path: Path) -> None:
+        """Add the question ids of a Parquet file, if it exists and has changed since the last call."""
         if not path.exists():
             return
         state = (path.stat().st_ino, path.stat().st_mtime_ns)
@@ -398,7 +427,7 @@ class FinishedQuestions:
 
 
 def compact(folder: Path, kind: type[RowT], order: list[str], *, in_use: Collection[Path] = ()) -> None:
-    """Turn the JSON lines of `folder` into Parquet, in the order of question ids `order`.
+    """Move the rows in the JSON lines of `folder` into its two Parquet files, sorted by the question ids `order`.
 
     Safe to kill: lines are deleted only once both files are in place. Files in `in_use` are still being written by
     others: their rows are read, and the files stay.
@@ -442,6 +471,10 @@ def set_damaged_files_aside(folder: Path, kind: type[RowT], *, in_use: Collectio
 
 
 def _keep_whole_lines(path: Path, kind: type[RowT]) -> None:
+    """Rewrite a damaged file of JSON lines with its whole rows only; the damaged file stays under another name.
+
+    Does nothing if all lines can be read, or if the file holds rows of another kind.
+    """
     try:
         for _ in read_rows(path, kind):
             pass
@@ -484,6 +517,7 @@ def part_writer(folder: Path, kind: type[RowT]) -> Iterator[Callable[[RowT], Non
     ):
 
         def write(row: RowT) -> None:
+            """Append `row`: its costs to one file, all else to the other."""
             write_row(vars(row))
             write_costs(vars(row))
 
