@@ -110,7 +110,7 @@ class Encoder:
         return frames
 
     def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], Any]:
-        """Queue the frames of `parts`; return the function that waits for their features and returns them, in order.
+        """Queue batches of frames on the device; return a function that waits for their features, in order.
 
         The parts may differ in height and width. Another batch may be queued before the function is called.
         """
@@ -120,11 +120,11 @@ class Encoder:
         """Begin to load weights in a thread while the first frames are decoded; returns at once."""
 
     def is_cut(self, query: str) -> bool:
-        """Return True if `query` is longer than the text that the encoder reads (BLIP: 35 tokens)."""
+        """Return True if `query` is longer than the text that the encoder reads, so that its end is lost."""
         return False
 
     def known_neighbours(self, query: str) -> tuple[str, ...]:
-        """Return the nearest names of an encoder with a fixed vocabulary if `query` lies outside it; else ().
+        """Return the vocabulary's names nearest to a `query` outside it; () if inside, or without a vocabulary.
 
         Raises:
             InvalidInput: a query in a script that the encoder cannot read.
@@ -136,15 +136,21 @@ class Encoder:
         return []
 
     def features_of(self, video: Path, query: str) -> Any:
-        """Return a relevance function of frame indices with `logits` and `embeddings`; None by default."""
+        """Return a function from frame indices of `video` to relevance, with logits and embeddings; None by default.
+
+        Simulated encoders return one, in place of decoding and embedding.
+        """
         return None
 
     def pictures_of(self, frames: IntArray, size: int | None) -> list[Pixels]:
-        """Return one drawn RGB picture `(height, width, 3)` per frame index, without decoding a video."""
+        """Return one drawn RGB picture `(height, width, 3)` per frame index, without decoding a video.
+
+        Only encoders of simulated videos have one; `size` is the shorter side in pixels, None: as drawn.
+        """
         raise NotImplementedError(f"encoder {self.name!r} draws no pictures")
 
     def n_unknown(self, frames: IntArray) -> int:
-        """Return how many of `frames` got the nearest known frame's relevance in the last question."""
+        """Return for how many of `frames` the last question used the relevance of the nearest known frame."""
         return 0
 
     def close(self) -> None:
@@ -166,7 +172,7 @@ class Encoder:
 
     @classmethod
     def overrides(cls, method: str) -> bool:
-        """Return True if the class overrides the `Encoder` method named `method`, e.g. "logits"."""
+        """Return True if this class, or one between, replaces the `Encoder` method named `method`, e.g. "logits"."""
         return getattr(cls, method) is not getattr(Encoder, method)
 
 

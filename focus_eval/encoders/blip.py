@@ -94,6 +94,7 @@ def use_fused_attention(model: Any) -> None:
 
 
 def _attend_image(module: Any, hidden_states: torch.Tensor, **_: Any) -> tuple[torch.Tensor, None]:
+    """Fused self-attention of the image tower; replaces the layer's `forward`. Returns (states, no weights)."""
     n, length, width = hidden_states.shape
     mixed = module.qkv(hidden_states).view(n, length, 3, module.num_heads, width // module.num_heads)
     query, key, value = mixed.permute(2, 0, 3, 1, 4).unbind(0)
@@ -104,6 +105,7 @@ def _attend_image(module: Any, hidden_states: torch.Tensor, **_: Any) -> tuple[t
 def _attend_text(
     module: Any, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **_: Any
 ) -> tuple[torch.Tensor, None]:
+    """Fused self-attention of the text encoder; replaces the layer's `forward`. Returns (states, no weights)."""
     rows, length, _width = hidden_states.shape
     projections = (module.query, module.key, module.value)
     query, key, value = (_heads(project(hidden_states), module.num_attention_heads) for project in projections)
@@ -115,7 +117,10 @@ def _attend_text(
 def _attend_to_image(
     module: Any, hidden_states: torch.Tensor, *, encoder_hidden_states: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, None]:
-    """Attend from `(n * questions)` texts to all image tokens `(n, tokens, width)` of their frame."""
+    """Fused cross-attention of `(n * questions)` texts to the image tokens `(n, tokens, width)` of their frame.
+
+    Uses the keys and values in `module.image`, if set, in place of computing them.
+    """
     rows, length, width = hidden_states.shape
     queried = hidden_states.reshape(encoder_hidden_states.shape[0], -1, width)
     image = module.image
@@ -128,6 +133,7 @@ def _attend_to_image(
 
 
 def _heads(states: torch.Tensor, n_heads: int) -> torch.Tensor:
+    """Return states `(n, length, width)` split by attention head: `(n, n_heads, length, width / n_heads)`."""
     n, length, width = states.shape
     return states.view(n, length, n_heads, width // n_heads).transpose(1, 2)
 
@@ -163,12 +169,14 @@ class BlipOptions(EncoderOptions):
     text_heads: int = 12
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for another `preprocess` than lavis or hf."""
         super().__post_init__()
         if self.preprocess not in ("lavis", "hf"):
             raise InvalidInput(f"preprocess {self.preprocess!r} must be lavis or hf")
 
     @property
     def rules(self) -> BlipRules:
+        """The preparation that `preprocess` names."""
         return BlipRules(text_heads=self.text_heads) if self.preprocess == "lavis" else TRANSFORMERS
 
 
@@ -204,10 +212,12 @@ class BlipScorer(MatchingScorer):
     options: BlipOptions
 
     def load_model(self, located: Located) -> Any:
+        """Return the checkpoint's model, configured by the rules that the options name."""
         self.rules = self.options.rules
         return load_model(located.folder, self.rules, label=located.identity)
 
     def read_image_rules(self, folder: Path) -> ImageRules:
+        """Return the square input size that the model's configuration states."""
         return _image_rules(_config(folder, self.rules))
 
     def load_text(self, located: Located) -> None:
@@ -217,10 +227,12 @@ class BlipScorer(MatchingScorer):
 
     @classmethod
     def settings(cls, options: BlipOptions) -> dict[str, Any]:
+        """Return the preparation's parts of `revision`."""
         return _settings(options.rules)
 
     @classmethod
     def gmacs_in(cls, folder: Path, options: BlipOptions) -> dict[str, float]:
+        """Return 10^9 multiply-adds by part, for a text of the most tokens that the rules allow."""
         return blip_gmacs(_config(folder, options.rules), _max_text_tokens(options.rules))
 
     @classmethod
@@ -245,6 +257,7 @@ class BlipScorer(MatchingScorer):
         return scorer
 
     def _set_up(self, tokenizer: Any, image_processor: Any) -> None:
+        """Make the loaded model ready: fused attention, compiled image tower if asked, text batches and caches."""
         use_fused_attention(self._model)
         self._tokenizer = tokenizer
         self._image_processor = image_processor
@@ -290,9 +303,11 @@ class BlipScorer(MatchingScorer):
         return len(self._tokenizer(self._clean_text(query))["input_ids"])
 
     def is_cut(self, query: str) -> bool:
+        """Return True if the cleaned `query` has more tokens than the rules allow."""
         return self.rules.max_tokens is not None and self.count_tokens(query) > self.rules.max_tokens
 
     def _clean_text(self, text: str) -> str:
+        """Return `text` as LAVIS cleans captions if the rules say so, else unchanged."""
         return clean_caption(text) if self.rules.caption else text
 
     def _tokens_on_device(self, queries: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -301,6 +316,10 @@ class BlipScorer(MatchingScorer):
         return ids.to(self._torch_device), mask.to(self._torch_device)
 
     def _match_probability(self, features: torch.Tensor, queries: Sequence[str]) -> NDArray[np.float64]:
+        """Return the probability of a match, `(n_queries, n)`, of `queries` with embedded frames.
+
+        Keys and values of the image tokens are kept for the next call with the same `features`.
+        """
         if not len(features):
             return np.empty((len(queries), 0))
         ids, mask = self._tokens(tuple(queries))
@@ -322,7 +341,11 @@ class BlipScorer(MatchingScorer):
     def _match(
         self, states: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor, part: slice, keys: _ImageKeys
     ) -> torch.Tensor:
-        """Return match probabilities `(n, n_queries)` in fp32."""
+        """Return match probabilities `(n, n_queries)`, fp32, of the image tokens `states` of the frames `part`.
+
+        The text layers' keys and values of these frames are taken from `keys`, or computed and kept there while memory
+        allows.
+        """
         n = len(states)
         # A batch that was not finite in half precision is computed again in fp32, with keys and values of its own.
         key = (part.start, part.stop, torch.is_autocast_enabled(states.device.type))
@@ -350,6 +373,7 @@ class BlipScorer(MatchingScorer):
         return super().prepare(frames) if self._image_processor is None else frames
 
     def _pixel_values(self, *parts: Pixels) -> torch.Tensor:
+        """Return fp32 pixel values on the device; for "hf" by transformers' own image processor, frame by frame."""
         if self._image_processor is None:
             return super()._pixel_values(*parts)
         started = time.perf_counter()
@@ -380,6 +404,7 @@ def load_model(folder: Path, rules: BlipRules, *, label: str) -> Any:
 
 
 def _config(folder: Path, rules: BlipRules) -> Any:
+    """Return the checkpoint's configuration with the attention heads and epsilon that the rules set."""
     from transformers import BlipConfig
 
     config: Any = BlipConfig.from_pretrained(folder, local_files_only=True)
@@ -391,12 +416,14 @@ def _config(folder: Path, rules: BlipRules) -> Any:
 
 
 def load_tokenizer(folder: Path) -> Any:
+    """Return BERT's tokenizer from the checkpoint in `folder`, without the network."""
     from transformers import BertTokenizer
 
     return BertTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 def _image_rules(config: Any) -> ImageRules:
+    """Return the square input size that a BLIP configuration states."""
     side = int(config.vision_config.image_size)
     return ImageRules(height=side, width=side)
 
@@ -415,6 +442,7 @@ def _settings(rules: BlipRules) -> dict[str, Any]:
 
 
 def _torchvision_processor(folder: Path) -> Any:
+    """Return transformers' image processor of the checkpoint in `folder`, without the network."""
     from transformers import BlipImageProcessor
 
     return BlipImageProcessor.from_pretrained(folder, local_files_only=True)

@@ -42,7 +42,7 @@ class FeatureCache:
         return len(self._rows)
 
     def get(self, video: str, frames: IntArray) -> tuple[NDArray[np.bool_], Any]:
-        """Return a mask `(n,)`, True for stored `frames`, and their features in order; None if none is stored."""
+        """Return which of `frames` are stored, a mask `(n,)`, and the features of those, in order; None if none is."""
         with self._lock:
             is_stored = np.array([(video, int(frame)) in self._rows for frame in frames], dtype=bool)
             keys = [(video, int(frame)) for frame in frames[is_stored]]
@@ -52,7 +52,7 @@ class FeatureCache:
         return is_stored, _stacked(rows) if rows else None
 
     def put(self, video: str, frames: IntArray, features: Any) -> None:
-        """Keep a copy of each row of `features`, `n` along the first axis, an array or a tensor."""
+        """Store a copy of each row of `features`, one a frame; the least recently used go beyond `max_bytes`."""
         if len(frames) != len(features):
             raise InvalidInput(f"{len(frames)} frames, {len(features)} rows of features")
         # copies: a view of one row would hold the memory of its whole batch
@@ -66,12 +66,14 @@ class FeatureCache:
                     self.n_bytes -= self._rows.popitem(last=False)[1].nbytes
 
     def clear(self) -> None:
+        """Drop all features."""
         with self._lock:
             self._rows.clear()
             self.n_bytes = 0
 
 
 def _stacked(rows: list[Any]) -> Any:
+    """Return `rows`, all arrays or all tensors, joined along a new first axis."""
     if isinstance(rows[0], np.ndarray):
         return np.stack(rows)
     import torch
@@ -102,7 +104,7 @@ class DuplicateCache:
         return len(self._features)
 
     def embed(self, pictures: Pixels, compute: Callable[[Pixels], Features]) -> tuple[Features, NDArray[np.bool_]]:
-        """Return the features of `pictures` and a mask `(n,)`, True for those that `compute` computed.
+        """Return the features of `pictures`, computing only new ones, and a mask `(n,)`, True for the computed.
 
         Args:
             pictures: uint8, n along the first axis, at least one.
@@ -134,5 +136,6 @@ def duplicate_cache(scorer_key: str) -> DuplicateCache:
 
 
 def _hash(picture: Pixels) -> bytes:
+    """Return a hash of a picture's shape and pixels, as bytes."""
     # SHA-256 is faster than others here, for processors have it built in; the shape keeps a reshaped picture apart
     return repr(picture.shape).encode() + hashlib.sha256(np.ascontiguousarray(picture).data).digest()

@@ -43,13 +43,19 @@ def relative_cost(scan_encoder: Encoder | None, encoder: Encoder | None) -> floa
 
 
 def scan_share(gmacs: Mapping[str, float]) -> float | None:
-    """Return the cost of a scanned frame over that of a main-encoder image, from a row's `gmacs`; None if unknown."""
+    """Return the cost of a scanned frame divided by that of a main-encoder image; None if either is unknown.
+
+    `gmacs` is a row's field: 10^9 multiply-adds by part.
+    """
     unit = forward_gmacs(gmacs)
     return gmacs["scan_image"] / unit if unit and "scan_image" in gmacs else None
 
 
 def dual_encoder_gmacs(config: Any) -> dict[str, float]:
-    """Return {"image": cost} of a CLIP, SigLIP or AIMv2 tower from its `config`; {} for another `model_type`."""
+    """Return {"image": 10^9 multiply-adds} of an image tower from its `config`; {} for an unknown `model_type`.
+
+    Known are CLIP, SigLIP and AIMv2.
+    """
     if config.model_type not in (*_CLASS_TOKEN[:2], *_POOLING_HEAD):
         return {}
     has_projection = config.model_type not in ("siglip", "siglip2")
@@ -77,6 +83,7 @@ def blip_gmacs(config: Any, n_tokens: int) -> dict[str, float]:
 
 
 def _in_gmacs(**macs: float) -> dict[str, float]:
+    """Return the given multiply-adds by name in units of 10^9."""
     return {name: value / 1e9 for name, value in macs.items()}
 
 
@@ -86,6 +93,7 @@ def _n_patches(vision: Any) -> int:
 
 
 def _n_tokens(model_type: str, vision: Any) -> int:
+    """Return the number of tokens of an image: its patches, and a class token if the model type has one."""
     return _n_patches(vision) + (model_type in _CLASS_TOKEN)
 
 
@@ -101,7 +109,7 @@ def _image_tower(model_type: str, vision: Any) -> int:
 
 
 def _layer(tokens: int, width: int, mlp: int, *, is_gated: bool = False) -> int:
-    """Return the multiply-adds of a transformer layer: projections, attention scores and sums, and the MLP."""
+    """Return the multiply-adds of a transformer layer on `tokens` tokens: projections, attention and MLP."""
     return 4 * tokens * width**2 + 2 * tokens**2 * width + (3 if is_gated else 2) * tokens * width * mlp
 
 
@@ -117,7 +125,7 @@ _STEM, _HEAD, _CLASSES = 32, 1280, 1000
 
 
 def efficientnet_lite0_gmacs(size: int) -> dict[str, float]:
-    """Return {"image": cost} of EfficientNet-Lite0 on a square of `size` x `size` pixels."""
+    """Return {"image": 10^9 multiply-adds} of EfficientNet-Lite0 on `size` x `size` pixels."""
     side, channels = ceil(size / 2), _STEM
     macs = side**2 * 9 * 3 * channels
     for n_blocks, kernel, first_stride, widening, width in _STAGES:

@@ -61,7 +61,7 @@ def default_encoder(may_download: Callable[[Checkpoint], bool]) -> str:
 
 
 def better_encoder_hint() -> str:
-    """Return the command that gets an encoder of more than everyday objects."""
+    """Return, for a message, how to get an encoder that knows more than everyday objects: install it or allow it."""
     if any(_is_installed(known_checkpoints()[name].encoder) for name in ORDER):
         return f"select --yes or {DOWNLOAD_VARIABLE}=1 downloads one"
     return f"{install_command('open-clip')}, then select --yes"
@@ -104,6 +104,7 @@ def download(checkpoint: Checkpoint) -> None:
 
 
 def _check_space(checkpoint: Checkpoint, cache: Path) -> None:
+    """Raise EncoderError if the disk of `cache` has less free space than `checkpoint` takes."""
     existing = next(folder for folder in (cache, *cache.absolute().parents) if folder.exists())
     free_gigabytes = shutil.disk_usage(existing).free / 1e9
     if free_gigabytes < (checkpoint.gigabytes or 0):
@@ -114,9 +115,11 @@ def _check_space(checkpoint: Checkpoint, cache: Path) -> None:
 
 
 def _is_installed(encoder: str) -> bool:
+    """Return True if the modules of the extra that `encoder` needs are installed; False without an extra."""
     modules = _MODULES_BY_EXTRA.get(ENCODERS.fact(encoder, "extra"), ())
     return bool(modules) and all(find_spec(module) is not None for module in modules)
 
 
 def _with_checkpoint(checkpoint: Checkpoint) -> str:
+    """Return the encoder of `checkpoint` with it as an option, e.g. `clip:checkpoint=clip-vit-base-patch32`."""
     return f"{checkpoint.encoder}:checkpoint={checkpoint.name}"

@@ -42,7 +42,7 @@ class DualEncoderScorer(TorchScorer):
     least_positions: ClassVar[int] = 1
 
     def load_text(self, located: Located) -> None:
-        """Load the tokenizer, and set up the cache of query embeddings."""
+        """Load the tokenizer and the cache of query embeddings; raise EncoderError if the text tower is too short."""
         self._positions = self.count_positions(self._model)
         if self._positions < self.least_positions:
             raise EncoderError(
@@ -56,14 +56,15 @@ class DualEncoderScorer(TorchScorer):
 
     @classmethod
     def gmacs_in(cls, folder: Path, options: Any) -> dict[str, float]:
+        """Return 10^9 multiply-adds of an image, by part; the text tower is not counted."""
         return dual_encoder_gmacs(_config(folder))
 
     def count_positions(self, model: Any) -> int:
-        """Return the number of tokens that the text tower reads."""
+        """Return the number of tokens that the text tower of `model` reads."""
         return int(model.config.text_config.max_position_embeddings)
 
     def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], NDArray[np.float32]]:
-        """Queue image embeddings `(n, d)`, not normalised; the result lies on the processor."""
+        """Queue frames; the returned function gives embeddings, float32 `(n, d)` in host memory, not normalised."""
         finish = self._queue(
             parts, lambda pixels: pooled_output(self.image_features(pixels)), dtype=torch.float32, to_host=True
         )
@@ -74,13 +75,15 @@ class DualEncoderScorer(TorchScorer):
         return self._image_features(pixel_values=pixels)
 
     def load_model(self, located: Located) -> Any:
+        """Return both towers of the checkpoint, of the class that its configuration names."""
         return _load_model(located.folder, located.identity)
 
     def load_tokenizer(self, located: Located) -> Any:
+        """Return the checkpoint's tokenizer."""
         return load_tokenizer(located.folder)
 
     def clean_text(self, text: str) -> str:
-        """Return `text` as it is given to the tokenizer."""
+        """Return `text` as it is given to the tokenizer; unchanged unless a subclass cleans it."""
         return text
 
     def relevance(self, features: NDArray[np.float32], query: str) -> FloatArray:
@@ -113,6 +116,7 @@ class DualEncoderScorer(TorchScorer):
         return len(self._tokenizer(self.clean_text(query))["input_ids"])
 
     def is_cut(self, query: str) -> bool:
+        """Return True if `query` has more tokens than the text tower has positions."""
         return self.count_tokens(query) > self._positions
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
@@ -219,6 +223,7 @@ class Aimv2Scorer(DualEncoderScorer):
     }
 
     def load_model(self, located: Located) -> Any:
+        """Return both towers, with the text tower's attention set to the kernel that respects the causal mask."""
         model = super().load_model(located)
         model.text_model.set_attn_implementation("eager")
         return model
@@ -245,6 +250,7 @@ class SiglipScorer(DualEncoderScorer):
     text_padding: ClassVar[str] = "max_length"
 
     def load_tokenizer(self, located: Located) -> Any:
+        """Return the tokenizer; raise EncoderError if it is not SigLIP's, as for a SigLIP 2."""
         tokenizer = super().load_tokenizer(located)
         if type(tokenizer).__name__ != "SiglipTokenizer":
             raise EncoderError(
@@ -255,6 +261,7 @@ class SiglipScorer(DualEncoderScorer):
 
 
 def _load_model(folder: Path, label: str) -> Any:
+    """Return the transformers model that the configuration in `folder` names; `label` is for errors."""
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
@@ -264,6 +271,7 @@ def _load_model(folder: Path, label: str) -> Any:
 
 
 def _config(folder: Path) -> Any:
+    """Return the configuration in `folder`, without the network or code of the checkpoint."""
     from transformers import AutoConfig
 
     return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -303,6 +311,7 @@ class NaflexRules(ImageRules):
     max_patches: int
 
     def of_size(self, height: int, width: int) -> ImageRules:
+        """Return the rules with the input size for frames of that size: whole patches, near their aspect ratio."""
         from transformers.models.siglip2.image_processing_siglip2 import get_image_size_for_max_num_patches
 
         rows, columns = get_image_size_for_max_num_patches(height, width, self.patch, self.max_patches)
@@ -340,6 +349,7 @@ class Siglip2Scorer(DualEncoderScorer):
     text_padding: ClassVar[str] = "max_length"
 
     def read_image_rules(self, folder: Path) -> ImageRules:
+        """Return the input's rules: fixed size, or NaFlex if the checkpoint states a largest number of patches."""
         config = read_preprocessor(folder)
         if "max_num_patches" not in config:
             return read_image_rules(folder)
@@ -356,6 +366,7 @@ class Siglip2Scorer(DualEncoderScorer):
         )
 
     def image_features(self, pixels: torch.Tensor) -> Any:
+        """Return the image tower's output; for a NaFlex checkpoint, pixels are first cut into patches."""
         if not isinstance(self.image_rules, NaflexRules):
             return super().image_features(pixels)
         patches, shape = as_patches(pixels, self.image_rules.patch)
@@ -367,6 +378,7 @@ class Siglip2Scorer(DualEncoderScorer):
         )
 
     def load_tokenizer(self, located: Located) -> Any:
+        """Return the tokenizer, padding on the right; raise EncoderError if it does not add an end token alone."""
         tokenizer = super().load_tokenizer(located)
         if type(tokenizer).__name__ == "SiglipTokenizer":
             raise EncoderError(f"{located.identity}: has SigLIP's tokenizer, not SigLIP 2's; use the encoder siglip")
@@ -377,6 +389,7 @@ class Siglip2Scorer(DualEncoderScorer):
         return tokenizer
 
     def clean_text(self, text: str) -> str:
+        """Return `text` in lower case."""
         lowered: str = _lowercase().normalize_str(text)
         return lowered
 

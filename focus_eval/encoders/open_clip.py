@@ -42,6 +42,7 @@ class TorchvisionRules(ImageRules):
     """Image rules with torchvision's rounding of the centre crop: half a pixel goes to the even side."""
 
     def centre(self, height: int, width: int) -> tuple[slice, slice]:
+        """Return rows and columns of the centre crop of a frame of that size, rounded as torchvision does."""
         top_edge, left_edge = round((height - self.height) / 2), round((width - self.width) / 2)
         return slice(top_edge, top_edge + self.height), slice(left_edge, left_edge + self.width)
 
@@ -116,9 +117,11 @@ class OpenClipScorer(DualEncoderScorer):
 
     @classmethod
     def gmacs_in(cls, folder: Path, options: Any) -> dict[str, float]:
+        """Return the 10^9 multiply-adds of one image."""
         return {"image": image_gmacs(json.dumps(_read(folder)["model_cfg"]))}
 
     def load_model(self, located: Located) -> Any:
+        """Return the checkpoint's model; raise EncoderError if open_clip would fetch a tower or cannot load it."""
         text = _read(located.folder)["model_cfg"].get("text_cfg", {})
         if "hf_model_name" in text:
             raise EncoderError(
@@ -136,9 +139,11 @@ class OpenClipScorer(DualEncoderScorer):
         return _Towers(model)
 
     def count_positions(self, model: Any) -> int:
+        """Return the number of tokens that the text tower reads."""
         return int(model.model.context_length)
 
     def load_tokenizer(self, located: Located) -> Any:
+        """Return open_clip's tokenizer of the checkpoint; raise EncoderError if its files cannot be read."""
         try:
             return _library().get_tokenizer(f"local-dir:{located.folder}")
         except (OSError, ValueError) as error:
@@ -169,16 +174,18 @@ class OpenClipScorer(DualEncoderScorer):
         )
 
     def count_tokens(self, query: str) -> int:
+        """Return the number of tokens of `query`, both ends included, before any cut."""
         if hasattr(self._tokenizer, "tokenizer"):  # of transformers
             return len(self._tokenizer.tokenizer(self._tokenizer.clean_fn(query))["input_ids"])
         return len(self._tokenizer.encode(query)) + 2
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Return the token ids of `texts`, padded and cut to the tower's length."""
         return {"input_ids": self._tokenizer(list(texts))}
 
 
 def _refuse_resized(model: Any, located: Located) -> None:
-    """Raise EncoderError if open_clip resized a stored tensor to fit the model, as it does with positions."""
+    """Raise EncoderError if a stored tensor has another number of values than in `model`: open_clip resized it."""
     model_state = model.state_dict()
     with safe_open(located.weight_files[0], "numpy") as stored:
         for name in sorted(stored.keys()):
@@ -198,10 +205,12 @@ class _Towers(torch.nn.Module):
         self.model = model
 
     def get_image_features(self, *, pixel_values: torch.Tensor) -> torch.Tensor:
+        """Return the image embeddings of fp32 pixel values."""
         features: torch.Tensor = self.model.encode_image(pixel_values)
         return features
 
     def get_text_features(self, *, input_ids: torch.Tensor) -> torch.Tensor:
+        """Return the text embeddings of token ids."""
         features: torch.Tensor = self.model.encode_text(input_ids)
         return features
 
@@ -226,5 +235,6 @@ def image_gmacs(model_cfg: str) -> float:
 
 
 def _read(folder: Path) -> dict[str, Any]:
+    """Return the content of `open_clip_config.json` in `folder`."""
     config: dict[str, Any] = json.loads((folder / OPEN_CLIP.config).read_text(encoding="utf-8"))
     return config

@@ -58,6 +58,7 @@ def pillow_weights(size_in: int, size_out: int, resample: int) -> tuple[IntArray
 
 
 def _resize_axis(images: torch.Tensor, axis: int, size: int, resample: int) -> torch.Tensor:
+    """Return uint8 images resized to `size` pixels along one axis, with Pillow's fixed-point sums."""
     starts, weights = _weights_on(images.device, images.shape[axis], size, resample)
     shape = [1, 1, 1, 1]
     shape[axis] = size
@@ -108,6 +109,7 @@ class ImageRules:
     std: Triple = CLIP_STD
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for a size or a spread that is not above 0, or a centre larger than the resized frame."""
         if min(self.height, self.width) < 1 or min(self.std) <= 0:
             raise InvalidInput(f"an encoder's input needs a size and a spread above 0, got {self}")
         if self.shortest_edge is not None and self.shortest_edge < max(self.height, self.width):
@@ -176,6 +178,7 @@ def resize_frames(frames: Pixels, rules: ImageRules) -> Pixels:
         return frames[:, rows, columns]
 
     def resized(frame: Pixels) -> Pixels:
+        """Return one frame, resized and cut to its centre."""
         return _pillow_resize(frame, height, width, rules.resample)[rows, columns]
 
     out = np.empty((len(frames), rules.height, rules.width, 3), dtype=np.uint8)
@@ -210,13 +213,17 @@ def _constants(rules: ImageRules, device: torch.device) -> tuple[torch.Tensor, t
 
 
 def _pillow_resize(frame: Pixels, height: int, width: int, resample: int) -> Pixels:
-    """Resize width first, then height, in two calls: in one call Pillow 13 swaps the order for portrait images."""
+    """Return one frame resized by Pillow with filter `resample`: width first, then height.
+
+    Two calls, for in one call Pillow 13 swaps the order for portrait images.
+    """
     image = Image.fromarray(np.ascontiguousarray(frame))
     across = image.resize((width, frame.shape[0]), resample=Image.Resampling(resample))
     return np.asarray(across.resize((width, height), resample=Image.Resampling(resample)))
 
 
 def _on_threads(function: Callable[[Pixels], Pixels], frames: Pixels) -> list[Pixels]:
+    """Return `function` of each frame, in order; several frames are shared among threads."""
     if len(frames) == 1:
         return [function(frames[0])]
     return list(_pool().map(function, frames))
@@ -224,11 +231,11 @@ def _on_threads(function: Callable[[Pixels], Pixels], frames: Pixels) -> list[Pi
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    """Return the threads for Pillow, which releases the interpreter while it resizes."""
+    """Return the shared threads that resize with Pillow, which releases Python's lock meanwhile."""
     return ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="resize")
 
 
 def triple(values: Sequence[Any]) -> Triple:
-    """Return three floats, one a channel."""
+    """Return the values of three channels as a tuple of floats; another number of values raises ValueError."""
     red, green, blue = (float(value) for value in values)
     return red, green, blue

@@ -40,6 +40,7 @@ class RecordedScorer(Encoder):
     reads_frames: ClassVar[bool] = False
 
     def __init__(self, trace: ArrayLike | None = None, *, path: Path | None = None) -> None:
+        """Read the trace or the file; raise InvalidInput unless exactly one is given and it holds relevance."""
         if (trace is None) == (path is None):
             raise InvalidInput("encoder 'recorded' needs a trace or the path of a file: exactly one of the two")
         self._source = str(path) if path is not None else "the trace"
@@ -52,6 +53,7 @@ class RecordedScorer(Encoder):
         self.revision = f"{Path(path).name if path is not None else 'trace'} {_digest(self._table)}"
 
     def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
+        """Return the recorded relevance of `frames`; raise EncoderError for a query or a frame without one."""
         video = Path(video)
         relevance_by_frame = self._records(video, checked_query(query))
         values = np.array(
@@ -65,12 +67,17 @@ class RecordedScorer(Encoder):
         return values
 
     def _records(self, video: Path, query: str) -> dict[int, float]:
+        """Return recorded relevance by frame of a video and query; a bare trace serves any.
+
+        The video is found by file name, else by stem. Raises EncoderError if nothing is recorded.
+        """
         for key in ((video.name, query), (video.stem, query), (_WILDCARD, _WILDCARD)):
             if key in self._table:
                 return self._table[key]
         raise EncoderError(f"{video.name}: nothing is recorded for the query {query[:60]!r} in {self._source}")
 
     def _add(self, video: str, query: str, frames: ArrayLike, relevance: ArrayLike) -> None:
+        """Add one row of relevance to the table, without NaN; raise InvalidInput for values outside [0, 1]."""
         numbers, values = np.asarray(frames), frozen_floats(relevance)
         label = f"{self._source}: {video}" if video else self._source
         if numbers.shape != values.shape or (numbers.size and numbers.dtype.kind not in "iu"):
@@ -90,6 +97,7 @@ class RecordedScorer(Encoder):
 
 
 def _trace_row(trace: Any) -> _Row:
+    """Return a trace, relevance of frames 0, 1, .., as a row for any video and query."""
     values = np.asarray(trace)
     if values.ndim != 1 or values.dtype.kind not in "fiub":
         raise InvalidInput(f"a relevance trace must be numbers of shape (n_frames,), got {values.dtype} {values.shape}")
@@ -97,6 +105,7 @@ def _trace_row(trace: Any) -> _Row:
 
 
 def _read(path: Path) -> list[_Row]:
+    """Return the rows of a `.npy` or `.jsonl` file; raise InvalidInput, naming it, if it cannot be read."""
     readers = {".npy": _read_npy, ".jsonl": _read_json_lines}
     if path.suffix not in readers:
         raise InvalidInput(f"{path}: relevance is read from {', '.join(readers)} files")
@@ -110,10 +119,12 @@ def _read(path: Path) -> list[_Row]:
 
 
 def _read_npy(path: Path) -> Iterable[_Row]:
+    """Yield the one row of a NumPy file: a trace for any video and query."""
     yield _trace_row(np.load(path, allow_pickle=False))
 
 
 def _read_json_lines(path: Path) -> Iterable[_Row]:
+    """Yield a row per line of a run's rows; an incomplete last line is skipped, another raises InvalidInput."""
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
         try:
@@ -127,6 +138,7 @@ def _read_json_lines(path: Path) -> Iterable[_Row]:
 
 
 def _json_row(row: Any, number: int) -> _Row:
+    """Return (video, query, frames, relevance) of a decoded line; null relevance becomes NaN."""
     required_keys = ("video", "query", "pulled_frames", "pulled_relevance")
     missing = [key for key in required_keys if not isinstance(row, dict) or key not in row]
     if missing:

@@ -58,7 +58,7 @@ def read_encoder(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, 
 
 
 def encoder_gmacs_of(name: str, options: Mapping[str, Any]) -> dict[str, float]:
-    """Return the `gmacs` of `make_encoder(name, **options)` without loading weights; {} where not known."""
+    """Return 10^9 multiply-adds by part of an encoder with these options, without its weights; {} if not known."""
     try:
         name, values = read_encoder(name, options)
         with ENCODERS.name_missing_extra(name):
@@ -134,6 +134,7 @@ def encoder_revision(name: str, options: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=256)
 def _revision(kind: Any, name: str, options: str, stamps: tuple[tuple[str, int, int], ...]) -> str:
+    """Return the encoder's `revision`; cached by its options, as JSON, and the state of the files they name."""
     _, values = read_encoder(name, json.loads(options))
     with ENCODERS.name_missing_extra(name):
         return str(kind.revision_of(**values))

@@ -39,16 +39,20 @@ def filter_weights(size_in: int, size_out: int, resample: int) -> tuple[IntArray
 
 
 def fixed_point(weights: FloatArray, n_bits: int) -> FloatArray:
-    """Return `weights` as whole multiples of `2**-n_bits`, halves rounded away from zero."""
+    """Return `weights` times `2**n_bits`, rounded to whole numbers, halves away from zero."""
     return np.trunc(weights * (1 << n_bits) + np.where(weights < 0, -0.5, 0.5))
 
 
 def _bilinear(x: FloatArray) -> FloatArray:
+    """Return the triangle filter at distance `x`, in pixels; 0 from 1 on."""
     return np.maximum(1.0 - np.abs(x), 0.0)
 
 
 def _bicubic(x: FloatArray) -> FloatArray:
-    """Return Keys' cubic with a = -0.5 (IEEE Transactions on Acoustics, Speech and Signal Processing, 1981)."""
+    """Return Keys' cubic filter with a = -0.5 at distance `x`, in pixels; 0 from 2 on.
+
+    Keys 1981, IEEE Transactions on Acoustics, Speech and Signal Processing.
+    """
     a, x = -0.5, np.abs(x)
     inner = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
     outer = (((x - 5.0) * x + 8.0) * x - 4.0) * a
@@ -121,6 +125,7 @@ class _AxisFilter:
 
 @lru_cache(maxsize=64)
 def _axis_filter(size_in: int, size_out: int) -> _AxisFilter:
+    """Return the bicubic filter that resizes rows of `size_in` pixels to `size_out`; cached."""
     first, weights = filter_weights(size_in, size_out, BICUBIC)
     n_bits = _n_bits(float(weights.max()))
     fixed = fixed_point(weights, n_bits)
@@ -142,5 +147,5 @@ def _axis_filter(size_in: int, size_out: int) -> _AxisFilter:
 
 
 def _n_bits(largest: float) -> int:
-    """Return the largest number of fraction bits, up to 22, at which the weight `largest` fits into int16."""
+    """Return with how many fraction bits, at most 22, the weight `largest` still fits into int16."""
     return next((bits for bits in range(22) if int(0.5 + largest * (1 << (bits + 1))) >= 1 << 15), 22)

@@ -90,6 +90,7 @@ class RelevanceStore:
         self._run(lambda connection: None)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the path only; the copy opens the file itself."""
         return (partial(RelevanceStore, lock_seconds=self._lock_seconds), (self.path,))
 
     def embeddings(self, scorer: str, video: str, frames: IntArray) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
@@ -173,7 +174,7 @@ class RelevanceStore:
         return fingerprint
 
     def known_fingerprint(self, path: Path) -> str | None:
-        """Return the stored hash of an unchanged file; None if the file has to be hashed."""
+        """Return the stored hash of the file's content; None if the file is new, changed or its entry damaged."""
         ask = "SELECT fingerprint FROM file WHERE path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
         key = _file_key(path, file_state(path))
         row = self._run(lambda connection: connection.execute(ask, key).fetchone())
@@ -186,6 +187,7 @@ class RelevanceStore:
         key = _file_key(path, state)
 
         def read(connection: sqlite3.Connection) -> bytes | None:
+            """Return the content from the database; None if table or entry is missing, or the entry is damaged."""
             has_table = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'scan'").fetchone()
             row = connection.execute(ask, key).fetchone() if has_table else None
             return None if row is None else _unseal(row[0], _key("scan", *key))
@@ -193,10 +195,11 @@ class RelevanceStore:
         return self._run(read)
 
     def keep_scan(self, path: Path, state: FileState, content: bytes) -> None:
-        """Store the result of opening a video file, replacing those of its earlier states."""
+        """Store `content`, what opening the video file found, for this state of the file."""
         key = _file_key(path, state)
 
         def write(connection: sqlite3.Connection) -> None:
+            """Insert the content with its checksum, in one transaction."""
             with _transaction(connection):
                 connection.execute(_SCAN_TABLE)
                 sealed = _seal(content, _key("scan", *key))
@@ -208,6 +211,7 @@ class RelevanceStore:
         """Return the content stored by `keep_reply` under `key`; None without one."""
 
         def read(connection: sqlite3.Connection) -> bytes | None:
+            """Return the content from the database; None if table or entry is missing, or the entry is damaged."""
             has_table = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'reply'").fetchone()
             ask = "SELECT content FROM reply WHERE key = ?"
             row = connection.execute(ask, (key,)).fetchone() if has_table else None
@@ -219,6 +223,7 @@ class RelevanceStore:
         """Store a model's reply under `key`, in place of an earlier one."""
 
         def write(connection: sqlite3.Connection) -> None:
+            """Insert the content with its checksum, in one transaction."""
             with _transaction(connection):
                 connection.execute(_REPLY_TABLE)
                 sealed = _seal(content, _key("reply", key))
@@ -234,9 +239,14 @@ class RelevanceStore:
             self._connection = None
 
     def _read(self, table: str, column: str, series: tuple[str, str, str], frames: IntArray) -> dict[int, bytes]:
+        """Return the stored values of `frames` by frame, for a series (scorer, video, query).
+
+        Missing ones are left out; damaged ones are deleted from the store, and left out too.
+        """
         ask = f"SELECT frame, {column} FROM {table} WHERE series = ? AND frame IN (SELECT value FROM json_each(?))"
 
         def read(connection: sqlite3.Connection) -> dict[int, bytes]:
+            """Return the sound values by frame, and delete damaged ones."""
             number = self._series_number(connection, series)
             if number is None:
                 return {}
@@ -265,6 +275,7 @@ class RelevanceStore:
         sealed = [_seal(value, key, frame) for frame, value in zip(frames.tolist(), values, strict=True)]
 
         def write(connection: sqlite3.Connection) -> bool:
+            """Insert the values in one transaction; return True if every frame was new."""
             with _transaction(connection):
                 connection.execute("INSERT OR IGNORE INTO series (scorer, video, query) VALUES (?, ?, ?)", series)
                 number = self._series_number(connection, series)
@@ -280,6 +291,7 @@ class RelevanceStore:
         return self._run(write)
 
     def _series_number(self, connection: sqlite3.Connection, series: tuple[str, str, str]) -> int | None:
+        """Return the database's number of a series; None if it has none yet. Kept in memory outside transactions."""
         if series not in self._series:
             ask = "SELECT id FROM series WHERE scorer = ? AND video = ? AND query = ?"
             row = connection.execute(ask, series).fetchone()
@@ -291,7 +303,12 @@ class RelevanceStore:
         return self._series[series]
 
     def _run(self, work: Callable[[sqlite3.Connection], ResultT]) -> ResultT:
-        """Return `work(connection)`; raise SQLite's errors as one line that names the file."""
+        """Return `work(connection)`; a damaged store is set aside once, and the work done on a new one.
+
+        SQLite's errors become RunError.
+
+        SQLite's errors become RunError.
+        """
         try:
             with self._lock:
                 try:
@@ -306,6 +323,7 @@ class RelevanceStore:
             raise RunError(f"{self.path}: the store cannot be made here ({error.strerror})") from error
 
     def _connected(self) -> sqlite3.Connection:
+        """Return the open connection; opened again after a fork or `close`."""
         if self._connection is not None and self._owner != os.getpid():
             _OF_PARENTS.append(self._connection)  # after a fork: closing it here would break the parent's locks
             self._connection = None
@@ -338,12 +356,15 @@ class RelevanceStore:
         return True
 
     def _inode_now(self) -> int | None:
+        """Return the inode of the store's file; None if there is no file."""
         return self.path.stat().st_ino if self.path.exists() else None
 
     def _warn(self, message: str) -> None:
+        """Print a message about the store to standard error."""
         print(f"{self.path}: {message}", file=sys.stderr, flush=True)
 
     def _explain(self, error: Exception) -> RunError:
+        """Return SQLite's error as a RunError that says what to do: wait, free space, delete or check permissions."""
         text = str(error)
         if any(busy in text for busy in _BUSY):
             return RunError(
@@ -358,6 +379,7 @@ class RelevanceStore:
         return RunError(f"{self.path}: the store cannot be used ({text}); check the folder's permissions and space")
 
     def _damage_error(self, problem: str) -> RunError:
+        """Return the error for a file that is damaged or not a store."""
         return RunError(f"{self.path}: damaged, or not a relevance store ({problem}); delete it to start again")
 
 
@@ -365,6 +387,10 @@ _OF_PARENTS: list[sqlite3.Connection] = []
 
 
 def _open(path: Path, lock_seconds: float) -> sqlite3.Connection:
+    """Return a connection to the store at `path`, made or brought to the current layout if needed.
+
+    Raises RunError for a database of another program or a newer layout.
+    """
     connection = sqlite3.connect(path, timeout=lock_seconds, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("BEGIN")  # one snapshot: another process may be laying out the file right now
@@ -391,6 +417,7 @@ def _open(path: Path, lock_seconds: float) -> sqlite3.Connection:
 
 
 def _lay_out(connection: sqlite3.Connection, lock_seconds: float) -> None:
+    """Create the tables of a new store and mark the file with application id and layout."""
     connection.execute("PRAGMA page_size = 16384")  # ten embeddings a page
     _wait_for_wal(connection, lock_seconds)
     with _transaction(connection):
@@ -416,6 +443,7 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
 
 
 def _seal_series_value(scorer: str, video: str, query: str, frame: int, table: str, value: bytes | float) -> bytes:
+    """Return a stored value as sealed bytes; SQLite calls this to add checksums to old stores."""
     blob = value if isinstance(value, bytes) else np.float64(value).astype("<f8").tobytes()
     return _seal(blob, _key(table, scorer, video, query), frame)
 
@@ -426,6 +454,7 @@ def _key(*parts: Any) -> int:
 
 
 def _seal(value: bytes, key: int, frame: int = 0) -> bytes:
+    """Return `value` followed by 4 bytes of checksum over its key, frame and content."""
     return value + zlib.crc32(value, zlib.crc32(frame.to_bytes(8, "little", signed=True), key)).to_bytes(4, "little")
 
 
@@ -452,7 +481,10 @@ def _wait_for_wal(connection: sqlite3.Connection, lock_seconds: float) -> None:
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Hold the write lock from the start, so that the wait for it is bounded and never a deadlock."""
+    """Run the block as one transaction, rolled back on any error.
+
+    The write lock is held from the start, so that the wait for it is bounded and never a deadlock.
+    """
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -469,5 +501,6 @@ def _file_key(path: Path, state: FileState) -> tuple[str | int, ...]:
 
 
 def _remember(connection: sqlite3.Connection, key: tuple[str | int, ...], fingerprint: str) -> None:
+    """Store the fingerprint of a video file, with its checksum, under the file's path and state."""
     sealed = _seal(fingerprint.encode(), _key(*key))
     connection.execute("INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?)", (*key, sealed))

@@ -46,6 +46,7 @@ class _Tensors(pickle.Unpickler):
         self.buffers: dict[str, tuple[np.dtype[Any], int]] = {}
 
     def find_class(self, module: str, name: str) -> Any:
+        """Return one of the few classes that tensors need; raise UnpicklingError for any other, so no code runs."""
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
@@ -55,6 +56,7 @@ class _Tensors(pickle.Unpickler):
         raise pickle.UnpicklingError(f"holds {module}.{name}, which is not a tensor")
 
     def persistent_load(self, pid: Any) -> str:
+        """Note type and length of a buffer that a tensor refers to, and return its name."""
         _, dtype, name, _, n_values, _ = pid
         self.buffers[name] = dtype, n_values
         return str(name)
@@ -64,6 +66,7 @@ def _view(buffer: str, offset: int, shape: tuple[int, ...], strides: tuple[int, 
     """Return a function that takes the buffers by name and returns the tensor stored in `buffer`."""
 
     def tensor(buffers: dict[str, NDArray[Any]]) -> NDArray[Any]:
+        """Return the tensor as a contiguous array; raise ValueError if it reaches beyond its buffer."""
         values = buffers[buffer][offset:]
         reach = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
         if min((*shape, *strides, 1)) < 0 or reach >= values.size:
@@ -75,6 +78,7 @@ def _view(buffer: str, offset: int, shape: tuple[int, ...], strides: tuple[int, 
 
 
 def _read_buffer(file: BinaryIO, dtype: np.dtype[Any], n_values: int) -> NDArray[Any]:
+    """Return the next buffer of the file, `n_values` numbers; raise EOFError if it is cut off."""
     header_bytes = int.from_bytes(file.read(8), "little")
     values = np.frombuffer(file.read(n_values * dtype.itemsize), dtype)
     if not header_bytes == n_values == values.size:

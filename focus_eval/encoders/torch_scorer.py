@@ -58,6 +58,7 @@ class DeviceClock:
         self._started: Any = 0.0
 
     def __enter__(self) -> None:
+        """Begin to count: an event on a GPU's stream, else the time now."""
         if self._is_cuda:
             self._add_finished()
             self._started = self._record()
@@ -65,6 +66,7 @@ class DeviceClock:
             self._started = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
+        """End the count; a GPU's time is added once its events have passed."""
         if self._is_cuda:
             started, self._started = self._started, None
             self._pending.append((started, self._record()))
@@ -81,12 +83,14 @@ class DeviceClock:
             return self._seconds
 
     def _record(self) -> Any:
+        """Record an event on the current stream of the GPU and return it."""
         make_event: Any = torch.cuda.Event
         event = make_event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
         return event
 
     def _add_finished(self) -> None:
+        """Add the seconds of the blocks that the GPU has finished; does not wait."""
         while self._pending and self._pending[0][1].query():
             start, stop = self._pending.popleft()
             self._seconds += start.elapsed_time(stop) / 1000
@@ -181,6 +185,7 @@ class BatchRunner:
         finite = start_fetch(torch.stack([result.isfinite().all() for _, result in parts]))
 
         def joined() -> torch.Tensor:
+            """Wait for all batches and return them joined; a batch that is not finite is computed again in fp32."""
             finished = [
                 result() if is_finite else self._repeat_in_fp32(forward, load, part, to_host=to_host).to(dtype)
                 for (part, _), result, is_finite in zip(parts, results, finite().tolist(), strict=True)
@@ -209,6 +214,7 @@ class BatchRunner:
             raise
 
     def _halve(self, part: slice, rows_per_frame: int) -> None:
+        """Halve the batch size after the batch `part` did not fit; raise EncoderError if it was a single frame."""
         size = part.stop - part.start
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -220,6 +226,10 @@ class BatchRunner:
     def _repeat_in_fp32(
         self, forward: Callable[[Any], torch.Tensor], load: Callable[[slice], Any], part: slice, *, to_host: bool
     ) -> torch.Tensor:
+        """Return the forward over `part` in fp32, after a half-precision result that was not finite.
+
+        Raises EncoderError if fp32 is not finite either, or does not fit.
+        """
         label = f"frames {part.start} to {part.stop - 1} of a batch"
         if self.precision not in _HALF_DTYPES:
             raise EncoderError(f"{label}: not a finite number in {self.precision}; are the weights damaged?")
@@ -286,6 +296,7 @@ def _precision_switches() -> list[Any]:
 
 
 def _cudnn_allows_tf32() -> bool:
+    """Return torch's switch of TF32 in convolutions; True where torch refuses to state it."""
     try:
         return bool(torch.backends.cudnn.allow_tf32)
     except RuntimeError:  # it is on, and the newer switches, which are cleared, do not say so
@@ -337,6 +348,7 @@ class EncoderOptions:
     compile: bool = False
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for an unknown `resize`."""
         if self.resize not in ("auto", "pil", "device"):
             raise InvalidInput(f"resize {self.resize!r} must be auto, pil or device")
 
@@ -364,6 +376,7 @@ class TorchScorer(Encoder):
     _text_runner: BatchRunner
 
     def __init__(self, **options: Any) -> None:
+        """Load the checkpoint on the device and state its revision; options are those of `options_type`."""
         self._prepare_device(self.options_type(**options))
         located = self._locate(self.options)
         self._load_on_device(self.load_model(located), self.read_image_rules(located.folder))
@@ -383,7 +396,7 @@ class TorchScorer(Encoder):
         self._image_runner = self._runner(options.batch_size)
 
     def _load_on_device(self, model: Any, image_rules: ImageRules) -> None:
-        """Move the model to the device, in fp32."""
+        """Move the model to the device in fp32, ready for inference, and keep the input's rules."""
         self.image_rules = image_rules
         self._model = model.to(device=self._torch_device, dtype=torch.float32).eval().requires_grad_(False)
         if self._torch_device.type == "cuda" and image_rules.has_one_size:
@@ -398,7 +411,7 @@ class TorchScorer(Encoder):
         return read_image_rules(folder)
 
     def load_text(self, located: Located) -> None:
-        """Load the tokenizer, and set up the parts that read a query."""
+        """Load what reads a query, such as the tokenizer; by default nothing."""
 
     @classmethod
     def settings(cls, options: Any) -> dict[str, Any]:
@@ -412,6 +425,7 @@ class TorchScorer(Encoder):
 
     @classmethod
     def revision_of(cls, **options: Any) -> str:
+        """Return the `revision` with these options, from the checkpoint's files; loads no weights."""
         parsed = cls.options_type(**options)
         identity = weights_identity(parsed.checkpoint or cls.default_checkpoint, parsed.revision)
         return revision_line(identity, parsed, cls.settings(parsed))
@@ -432,6 +446,7 @@ class TorchScorer(Encoder):
 
     @classmethod
     def _locate(cls, options: EncoderOptions) -> Located:
+        """Return the checkpoint that the options name, or the default one; raise MissingWeights if it is not here."""
         name = options.checkpoint or cls.default_checkpoint
         return locate(name, revision=options.revision, model_type=cls.model_type)
 
@@ -441,6 +456,7 @@ class TorchScorer(Encoder):
         return self._image_runner.batch_size
 
     def embed(self, frames: Pixels) -> Any:
+        """Return the features of RGB uint8 frames `(n, height, width, 3)`."""
         return self.queue_parts([frames])()
 
     @property
@@ -459,6 +475,7 @@ class TorchScorer(Encoder):
 
     @property
     def _resizes_on_device(self) -> bool:
+        """True if frames are resized on the device: "device", or "auto" on a GPU."""
         resize = self.options.resize
         return resize == "device" or (resize == "auto" and self._torch_device.type == "cuda")
 
@@ -474,6 +491,7 @@ class TorchScorer(Encoder):
             torch.cuda.empty_cache()
 
     def _runner(self, batch_size: int) -> BatchRunner:
+        """Return a new runner of batches on the encoder's device, whose time counts as the encoder's."""
         runner = BatchRunner(self._torch_device, self.options.precision, batch_size, recoveries=self.recoveries)
         self._runners.append(runner)
         return runner
@@ -495,6 +513,7 @@ class TorchScorer(Encoder):
             return lambda: finish()[:0]
 
         def load(batch: slice) -> torch.Tensor:
+            """Return the pixel values of the frames `batch`."""
             return self._pixel_values(*_split_parts(parts, batch))
 
         return self._image_runner.queue(tower, n, dtype=dtype, load=load, to_host=to_host)
@@ -539,11 +558,12 @@ class MatchingScorer(TorchScorer):
     _vision: Any
 
     def close(self) -> None:
+        """Release weights and device memory; the encoder cannot be used again."""
         self._vision = None
         super().close()
 
     def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], torch.Tensor]:
-        """Queue image tokens `(n, tokens, width)` on the device: 577 x 1024 for BLIP large."""
+        """Queue frames; the returned function gives their image tokens `(n, tokens, width)`, left on the device."""
         dtype = self._image_runner.half_dtype
         return self._queue(parts, lambda pixels: self._vision(pixel_values=pixels).last_hidden_state, dtype=dtype)
 

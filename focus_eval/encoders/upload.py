@@ -63,6 +63,7 @@ class Uploader:
         return self._buffer[:n_bytes]
 
     def _copy_to_device(self, filled: torch.Tensor) -> torch.Tensor:
+        """Return the filled bytes on the device; on a GPU the copy runs on its own stream, and readers wait for it."""
         if not self._is_cuda:
             return filled.clone()
         if self._stream is None:
@@ -87,6 +88,7 @@ def start_fetch(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
     is_copied.record(torch.cuda.current_stream(tensor.device))
 
     def result() -> torch.Tensor:
+        """Wait for the copy and return the tensor in host memory."""
         is_copied.synchronize()
         return on_host
 
@@ -94,7 +96,7 @@ def start_fetch(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
 
 
 def _group_by_size(parts: Sequence[Pixels]) -> list[tuple[int, tuple[int, ...]]]:
-    """Return length and size `(h, w, c)` of each run of consecutive parts of one size."""
+    """Return (number of frames, size `(h, w, c)`) of each run of neighbouring parts with one size."""
     groups: list[tuple[int, tuple[int, ...]]] = []
     for part in parts:
         n, shape = len(part), part.shape[1:]

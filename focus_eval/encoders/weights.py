@@ -41,6 +41,7 @@ class CheckpointLayout:
 
     @classmethod
     def of(cls, model_type: str | tuple[str, ...]) -> CheckpointLayout:
+        """Return the layout of checkpoints of that model type: open_clip's, else transformers'."""
         return OPEN_CLIP if model_type == "open_clip" else TRANSFORMERS
 
 
@@ -98,7 +99,7 @@ class Checkpoint:
 
     @property
     def size(self) -> str:
-        """Size of the weights as text."""
+        """Size of the weights as text, e.g. "0.61 GB"; "size unknown" if not stated."""
         return "size unknown" if self.gigabytes is None else f"{self.gigabytes:.2f} GB"
 
 
@@ -166,7 +167,7 @@ class Located:
 
     @property
     def weight_files(self) -> list[Path]:
-        """The safetensors files, one or several shards."""
+        """The safetensors files, one or several shards; [] if any is missing."""
         return weight_files(self.folder, self.layout)
 
     @property
@@ -303,6 +304,10 @@ def load_weights(model_class: Any, folder: Path, *, config: Any, label: str) -> 
 
 
 def _check(folder: Path, label: str, model_type: str | tuple[str, ...]) -> None:
+    """Raise an error unless `folder` holds a whole, readable checkpoint of the model type.
+
+    MissingWeights if weights are missing, EncoderError for another type or a damaged file; `label` starts the message.
+    """
     layout = CheckpointLayout.of(model_type)
     try:
         config = json.loads((folder / layout.config).read_text())
@@ -329,6 +334,7 @@ def _check(folder: Path, label: str, model_type: str | tuple[str, ...]) -> None:
 def _missing_line(
     checkpoint: str, published: Checkpoint | None, repository: str, revision: str, folder: Path | None
 ) -> str:
+    """Return the message for a checkpoint that is not here: a wrong path or name, or its size and download command."""
     if not published and is_path(checkpoint):
         return f"checkpoint {checkpoint!r}: no such folder; correct the path"
     if not published and "/" not in checkpoint:
@@ -353,7 +359,7 @@ def known_checkpoint(name: str) -> Checkpoint | None:
 
 
 def weights_folder(pretrained: str, revision: str = "main") -> Path | None:
-    """Return the folder of a checkpoint: itself, or its snapshot in the hub's cache; None if there is none."""
+    """Return the local folder of a checkpoint: the named one, or its snapshot in the hub's cache; None if not here."""
     folder = Path(pretrained).expanduser()
     return folder if folder.is_dir() else cached_folder(pretrained, revision)
 
@@ -378,6 +384,10 @@ def weights_identity(pretrained: str, revision: str | None = None) -> str:
 
 
 def _identity(repository: str, folder: Path) -> str:
+    """Return the exact name of the weights in `folder`: a hash for a local folder, else "repository@commit".
+
+    ", damaged" is added if a file in the hub's cache is.
+    """
     if Path(repository).expanduser().is_dir():
         # By content and without the path: two machines then give one checkpoint one identity.
         return f"{folder.resolve().name}@{_folder_hash(folder)}"
@@ -414,6 +424,7 @@ def damaged_files(folder: Path) -> list[Path]:
 
 @cache
 def _git_hash(file: Path, size: int, changed_ns: int) -> str:
+    """Return the hash that git gives the file's content; cached by size and time of change."""
     return hashlib.sha1(b"blob %d\0" % size + file.read_bytes()).hexdigest()
 
 
@@ -429,6 +440,7 @@ def _folder_hash(folder: Path) -> str:
 
 @cache
 def _file_hash(file: Path, size: int, changed_ns: int) -> str:
+    """Return the SHA-256 of a file; of a large one it is kept on disk until size or time of change differ."""
     if size < _MIN_BYTES_TO_KEEP_HASH:
         return _sha256(file)
     home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "focus-eval" / "hashes"
@@ -445,6 +457,7 @@ def _file_hash(file: Path, size: int, changed_ns: int) -> str:
 
 
 def _sha256(file: Path) -> str:
+    """Return the SHA-256 of the file's content in hexadecimal digits."""
     digest = hashlib.sha256()
     with open(file, "rb") as opened:
         while block := opened.read(1 << 20):
