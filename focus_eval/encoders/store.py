@@ -306,8 +306,6 @@ class RelevanceStore:
         """Return `work(connection)`; a damaged store is set aside once, and the work done on a new one.
 
         SQLite's errors become RunError.
-
-        SQLite's errors become RunError.
         """
         try:
             with self._lock:

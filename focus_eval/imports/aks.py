@@ -24,6 +24,7 @@ class AksFormat(imported.SelectionFormat):
         return imported.is_list_of_lists(source.data) and not source.path.with_name(imported.DETAILS_FILE).exists()
 
     def read(self, source: imported.Source) -> Iterable[imported.ImportedSelection]:
+        """Yield the frames of each row, for the question at the same row of the annotation."""
         for row, (values, question) in enumerate(source.rows_with_questions(source.data)):
             yield from source.selection(values, question_id=question.id, location=f"row {row}", video=question.video)
 

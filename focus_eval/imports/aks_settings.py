@@ -48,13 +48,17 @@ class AksSettings:
 
     @property
     def t1(self) -> float | None:
-        """The threshold that keeps as many whole videos under BLIP's relevance; None for a K without a table."""
+        """Threshold that keeps as many whole videos under BLIP's relevance; None without questions or a table for K.
+
+        None without questions or a table for K.
+        """
         if self.k not in WHOLE_SHARES or not self.questions:
             return None
         share = self.whole / self.questions
         return float(np.interp(-share, [-value for value in WHOLE_SHARES[self.k]], T1_VALUES))
 
     def __str__(self) -> str:
+        """Return the settings as a sentence for people: share of unsplit videos, depth, questions left out."""
         if not self.questions:
             return (
                 f"how AKS split the videos is not known: frames off the grid of int(fps) in {self.off_grid} questions"
@@ -99,7 +103,9 @@ def infer_settings(selections: Iterable[tuple[Sequence[int], int, float]]) -> Ak
 
 
 def _equal_halves(positions: IntArray, n: int, k: int) -> list[tuple[int, int]]:
-    """Return for each depth how many parts have halves with equally many of `positions`, and how many parts there are.
+    """Return, by depth of splitting, (parts with equally many `positions` in both halves, parts looked at).
+
+    The first part is `[0, n)`; only the halves of such parts are parts of the next depth.
 
     Only the halves of such parts are parts of the next depth.
     """

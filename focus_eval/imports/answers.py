@@ -57,6 +57,10 @@ class Answers(SelectionFormat):
 
 
 def _answer(row: Mapping[str, Any], shape: Answers, *, location: str) -> PublishedAnswer:
+    """Return the answer in `row`, whose field names `shape` gives.
+
+    Raises SelectionMismatch for an answer that is no letter A to H or null, or a verdict that contradicts the letters.
+    """
     letter = row[shape.answer]
     if letter is not None and (not isinstance(letter, str) or len(letter) != 1 or letter not in LETTERS):
         raise SelectionMismatch(f"{location}: answer {letter!r} is not an option letter A to H or null; write it alone")

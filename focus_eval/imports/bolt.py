@@ -22,6 +22,11 @@ class BoltFormat(SelectionFormat):
         return is_mapping_of_lists(data) and any(isinstance(value[0], Mapping) for value in data.values() if value)
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
+        """Yield the selection of each entry, times in seconds.
+
+        Where the file's id is unknown, the question is found by video and text. Raises SelectionMismatch for a file of
+        another form.
+        """
         if not isinstance(source.data, Mapping):
             raise SelectionMismatch(f"{source.path.name}: format 'bolt' is a mapping from video to its questions")
         by_text = {

@@ -28,6 +28,7 @@ class PublicFocus(AksFormat):
         return imported.is_list_of_lists(source.data) and source.path.with_name(imported.DETAILS_FILE).exists()
 
     def read(self, source: imported.Source) -> Iterable[imported.ImportedSelection]:
+        """Yield the selection of each row, with pulls and clips if there is a details file of as many entries."""
         if source.path.is_dir():
             source = replace(source, path=source.path / FRAMES_FILE)
         details_path, rows = source.path.with_name(imported.DETAILS_FILE), [*source.rows_with_questions(source.data)]
@@ -49,6 +50,10 @@ class PublicFocus(AksFormat):
 
 
 def _focus_details(entry: Any, values: Any, *, location: str) -> dict[str, Any]:
+    """Return length, rate, pulls and clips in a row's details as keywords of a selection; {} without details.
+
+    Raises SelectionMismatch if its final frames differ from `values`, the selected ones, or a field is missing.
+    """
     if not isinstance(entry, Mapping) or not entry:
         return {}
     try:
@@ -70,6 +75,10 @@ def _focus_details(entry: Any, values: Any, *, location: str) -> dict[str, Any]:
 
 
 def _focus_clip(arm: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return a clip of FOCUS's details as (start, stop, pulls, mean, radius, is final); the stop is exclusive.
+
+    Mean and radius are None for a clip without pulls.
+    """
     # FOCUS states the optimistic score and an inclusive end; an arm of ours is half-open with its radius apart.
     start, stop, n_pulls = int(arm["start_frame"]), int(arm["end_frame"]) + 1, int(arm["samples_count"])
     is_final = int(arm["times_selected"]) > 0

@@ -77,6 +77,7 @@ class ImportedSelection:
     location: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
+        """Raise SelectionMismatch, naming the row, unless frames or times ascend from 0 and scales fit them."""
         values_chosen = self.times_seconds if self.keyframes is None else self.keyframes
         if values_chosen is None:
             raise InvalidInput(f"{self._name}: a selection needs frame indices or times")
@@ -130,6 +131,7 @@ class ImportedSelection:
 
     @property
     def _name(self) -> str:
+        """Place in the file and question id, for messages."""
         return f"{self.location} ({self.question_id})" if self.location else self.question_id
 
 
@@ -170,7 +172,7 @@ class Source:
 
     @cached_property
     def data(self) -> Any:
-        """The JSON value in the file (or its gzip), read once; None for a folder, or a file that is not one JSON value.
+        """Value of the JSON file (or its gzip), read once; None for a folder, or a file of another kind.
 
         Raises:
             InvalidInput: no such file, or broken JSON.
@@ -192,7 +194,7 @@ class Source:
         unit: str | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> Iterable[ImportedSelection]:
-        """Yield the selection of one entry, or nothing for an empty one if `allow_missing`.
+        """Yield the selection with frames or times `values`; nothing for an empty one if `allow_missing`.
 
         Args:
             unit: of this entry, if it is not that of the file.
@@ -212,7 +214,7 @@ class Source:
         yield ImportedSelection(question_id=question_id, location=location, **fields)
 
     def records(self, *fields: str) -> list[Mapping[str, Any]]:
-        """Return the objects of a list, or of JSON lines, each with these fields.
+        """Return the rows of a list, JSON lines or table as objects, after checking that each has these fields.
 
         Raises:
             SelectionMismatch: not a list of objects, or one that lacks a field; names it.
@@ -269,6 +271,7 @@ class SelectionFormat(ABC):
     is_written: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        """Bring the options to their declared types; raise InvalidInput for a value of another type."""
         for name, value in checked_values(f"selection format {self.name!r}", self).items():
             object.__setattr__(self, name, value)
 
@@ -296,6 +299,7 @@ class SelectionFormat(ABC):
 
 
 def _begins_like_json(path: Path) -> bool:
+    """Return True if the file's first character, after a byte-order mark and blanks, is `[` or `{`."""
     with path.open("rb") as file:
         return file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"[", b"{")
 
@@ -322,7 +326,7 @@ def video_stem(video: str) -> str:
 
 
 def in_order(selections: Mapping[str, ImportedSelection], questions: Sequence[Question]) -> list[ImportedSelection]:
-    """Return the selections of `questions` in the annotation's order, for formats that go by row.
+    """Return the selections in the order of `questions`, one for each, for formats that go by row.
 
     Raises:
         SelectionMismatch: a question without a selection, or a selection of no question.
@@ -339,7 +343,7 @@ def in_order(selections: Mapping[str, ImportedSelection], questions: Sequence[Qu
 
 
 def frames_of(selection: ImportedSelection) -> tuple[int, ...]:
-    """Return the keyframes of `selection`, for formats that state frames.
+    """Return the frame indices of `selection`, for a format that cannot hold times.
 
     Raises:
         SelectionMismatch: a selection in seconds.
@@ -372,7 +376,9 @@ def numbers(values: Any, *, unit: str, location: str) -> tuple[Any, ...]:
 
 
 def check_unit_plausible(selections: Mapping[str, ImportedSelection], questions: Sequence[Question]) -> None:
-    """Refuse a file whose "frames" never exceed the videos' lengths in seconds: they are probably seconds.
+    """Raise SelectionMismatch for "frames" that never exceed their videos' lengths in seconds: probably seconds.
+
+    Files of few frames are not judged.
 
     Raises:
         SelectionMismatch: names the first row and its length.
@@ -462,6 +468,7 @@ def filled_selections(
 
 
 def _past_end(selection: ImportedSelection, times: Sequence[float], length: float) -> str:
+    """Return the message for a selection whose last frame or time is past the end of its video, `length` seconds."""
     is_time = selection.keyframes is None
     last_text = (
         f"{times[-1]:g} s" if selection.keyframes is None else f"frame {selection.keyframes[-1]} ({times[-1]:.1f} s)"
@@ -471,6 +478,7 @@ def _past_end(selection: ImportedSelection, times: Sequence[float], length: floa
 
 
 def _first_frames(selection: ImportedSelection, n: int) -> ImportedSelection:
+    """Return the selection with only its first `n` frames, times and scales."""
     cut: dict[str, Any] = {
         name: values[:n]
         for name in ("keyframes", "times_seconds", "scales")

@@ -22,6 +22,7 @@ class Kfs(SelectionFormat):
         return is_list_of_rows(source.data, "id", "frame_timestamps")
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
+        """Yield the selection of each object, times in seconds."""
         for row, values in enumerate(source.records("id", "frame_timestamps")):
             yield from source.selection(
                 values["frame_timestamps"], question_id=str(values["id"]), location=f"row {row}"

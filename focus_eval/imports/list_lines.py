@@ -26,6 +26,7 @@ class ListLines(SelectionFormat):
         return read_text(source.path).partition("\n")[2].lstrip('"').startswith("[")
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
+        """Yield the frames of each line below the first, for the question at the same row of the annotation."""
         rows = list(csv.reader(io.StringIO(read_text(source.path))))[1:]
         lists = [_frames(row, f"{source.path.name}: row {number}") for number, row in enumerate(rows)]
         for number, (frames, question) in enumerate(source.rows_with_questions(lists)):
@@ -33,7 +34,7 @@ class ListLines(SelectionFormat):
 
 
 def _frames(row: list[str], location: str) -> Any:
-    """Return the list in the only cell of `row`."""
+    """Return the JSON list in the first cell of `row`; raise SelectionMismatch, naming `location`, if there is none."""
     try:
         return json.loads(row[0])
     except (ValueError, IndexError) as error:

@@ -30,7 +30,10 @@ class Lmms(SelectionFormat):
     run: str = ""
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
-        """Yield the frames of every line; a line without them gives an empty selection."""
+        """Yield the frames of every line of the one log; a line without frames counts as an empty selection.
+
+        Raises SelectionMismatch if there are several logs or no field of frames is named.
+        """
         logs = [log for log in find_logs(source.path) if self.run in ("", log.run)]
         if len(logs) != 1:
             raise SelectionMismatch(f"{source.path}: holds {len(logs)} logs, name the file of one (or its `run`)")

@@ -96,7 +96,10 @@ class LogRecord:
         return f"hash {self.prompt_hash[:16]}" if self.prompt_hash else ""
 
     def value(self, name: str) -> Any:
-        """Return field `name` of the document, or the one at a dotted path ("lvb_acc.id") of the line; else None."""
+        """Return field `name` of the document, else the value at a dotted path of the line ("lvb_acc.id").
+
+        None without.
+        """
         if self.doc is not None and name in self.doc:
             return self.doc[name]
         value: Any = self.metrics
@@ -160,12 +163,15 @@ class LmmsLog:
         return f"no results file beside it names the model{renamed if self.results is None else ''}"
 
     def frames_asked(self, most_fed: int) -> int:
-        """Return K: the larger of the wrapper's frame argument and `most_fed`; 0 if neither is known."""
+        """Return K, the larger of the wrapper's frame argument and `most_fed`, the most frames a question was fed.
+
+        0 if unknown.
+        """
         frame_texts = (self.model_args.get(name, "") for name in _FRAME_ARGUMENTS)
         return max(most_fed, next((int(text) for text in frame_texts if text.isdecimal()), 0))
 
     def records(self) -> Iterator[LogRecord]:
-        """Yield the documents in the file's order; only one line is held in memory.
+        """Yield a record per line, in the file's order; only one line is held in memory.
 
         Raises:
             InvalidInput: a line that is cut off, damaged, of another shape than the first, or a repeated document.
@@ -196,6 +202,7 @@ class LmmsLog:
             yield record
 
     def _lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield (number from 1, object) of each line of the samples; of a Parquet table, of this run's rows."""
         if self.samples.suffix == ".parquet":
             return _table_lines(self.samples, self.run)
         return read_lines(self.samples, expected=self.n_samples)
@@ -217,7 +224,7 @@ def has_samples(folder: Path) -> bool:
 
 
 def run_name_of(path: Path) -> str:
-    """Return the stamp of a file of samples, or the name of a folder."""
+    """Return the stamp in the name of a file of samples, or the name of a folder, as a name for the run."""
     return path.resolve().name.partition("_samples_")[0]
 
 
@@ -268,7 +275,7 @@ def read_lines(path: Path, *, expected: int | None = None) -> Iterator[tuple[int
 
 
 def verdict_of(entry: Any) -> Verdict | None:
-    """Return the `Verdict` in a task's metric entry; None for an entry without one (a submission, a list)."""
+    """Return score, predicted and right answer in a metric's entry; None for an entry without them (a submission)."""
     if isinstance(entry, (bool, int, float)):
         return Verdict(score=float(entry)) if math.isfinite(entry) else None
     if not isinstance(entry, Mapping):
@@ -283,7 +290,7 @@ def verdict_of(entry: Any) -> Verdict | None:
 
 
 def read_answer(response: str, verdict: Verdict, options: Sequence[str]) -> str | None:
-    """Return the answer that the task read from a response; None if it read none or guessed one."""
+    """Return the answer that the task read from `response`; None if it read none, or a letter the response lacks."""
     predicted = verdict.predicted
     if predicted is None:  # a score alone says nothing of how it was read
         letter_match = _LETTER.match(response)
@@ -302,6 +309,10 @@ def _is_guess(letter: str, response: str, options: Sequence[str]) -> bool:
 
 
 def _log(samples: Path, run: str) -> LmmsLog:
+    """Return the log of a file of samples, with the facts of the results file beside it, if there is one.
+
+    Raises InvalidInput if that file has no figures of this task.
+    """
     stamp, task = _stamp_and_task(samples)
     results = _results_file(samples, stamp)
     if results is None:
@@ -335,6 +346,7 @@ def _log(samples: Path, run: str) -> LmmsLog:
 
 
 def _logs_of_table(path: Path) -> list[LmmsLog]:
+    """Return a log for each run in a Parquet table of answers; raise InvalidInput if it lacks a column."""
     columns = parquet_columns(path)
     missing = [name for name in TABLE_COLUMNS if name not in columns]
     if missing:
@@ -355,11 +367,13 @@ def _table_lines(path: Path, run: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _results_file(samples: Path, stamp: str) -> Path | None:
+    """Return the results file, gzipped or not, with this stamp beside `samples`; None if there is none."""
     paths = [samples.with_name(f"{stamp}_results.json{end}") for end in ("", ".gz")]
     return next((file for file in paths if file.is_file()), None)
 
 
 def _results(path: Path) -> dict[str, Any]:
+    """Return the content of a results file; raise InvalidInput if it has no key `results`."""
     content = read_json(path)
     if not isinstance(content, dict) or not isinstance(content.get("results"), dict):
         raise InvalidInput(f"{path}: not lmms-eval's results: the key `results` is missing")
@@ -367,7 +381,7 @@ def _results(path: Path) -> dict[str, Any]:
 
 
 def _object(value: Any) -> Mapping[str, Any]:
-    """Return `value` if it is an object, else {}: some versions and forks write other types there."""
+    """Return `value` if it is a JSON object, else {}: some versions and forks write other types there."""
     return value if isinstance(value, Mapping) else {}
 
 
@@ -391,6 +405,7 @@ def _arguments(stated_arguments: Any) -> dict[str, str]:
 
 
 def _metrics_of_first(samples: Path) -> tuple[str, ...]:
+    """Return the names of the metrics in the first line of the samples; () if there is no line."""
     first = next(read_lines(samples), None)
     return tuple(name for name in first[1] if name not in LINE_KEYS) if first else ()
 
@@ -412,11 +427,13 @@ def _run_names(files: Sequence[Path]) -> dict[Path, str]:
 
 
 def _folder_name(folder: Path) -> str:
+    """Return the name of a run's folder, or of the folder above if it is named after the model ("a__b")."""
     folder = folder.resolve()
     return folder.parent.name if "__" in folder.name and folder.parent.name else folder.name
 
 
 def _stamp_and_task(file: Path) -> tuple[str, str]:
+    """Return the time stamp and the task in the name of a file of samples."""
     name_match = _SAMPLES.fullmatch(file.name)
     assert name_match is not None
     return name_match["stamp"], whole_text(name_match["task"])
@@ -433,6 +450,7 @@ def _refuse_twice(files: Sequence[Path]) -> None:
 
 
 def _record(values: Mapping[str, Any], samples: Path, line: int) -> LogRecord:
+    """Return the record in a decoded line; raise InvalidInput for a line without doc_id."""
     location = f"{samples}:{line}"
     doc_id, doc = values.get("doc_id"), values.get("doc")
     if isinstance(doc_id, bool) or not isinstance(doc_id, (int, str)):
@@ -451,7 +469,7 @@ def _record(values: Mapping[str, Any], samples: Path, line: int) -> LogRecord:
 
 
 def _text(value: Any) -> str:
-    """Return a response as text: lmms-eval writes it bare, in a list, or in a list of lists."""
+    """Return a response as text: lmms-eval writes it bare, in a list, or in a list of lists; "" if empty."""
     while isinstance(value, list) and value:
         value = value[0]
     return value if isinstance(value, str) else "" if value in (None, []) else json.dumps(value, ensure_ascii=False)
@@ -481,6 +499,7 @@ def _first_text(entry: Mapping[str, Any], names: Sequence[str]) -> str | None:
 
 
 def _parsed(line: bytes, path: Path, number: int, expected: int | None) -> dict[str, Any]:
+    """Return the object in one line of the file; raise InvalidInput if it is cut off, damaged or no object."""
     try:
         values = json.loads(text := line.decode("utf-8-sig"))
         values = whole_texts(values) if HALF_ESCAPED.search(text) else values
@@ -496,14 +515,17 @@ def _parsed(line: bytes, path: Path, number: int, expected: int | None) -> dict[
 
 
 def _cut_off(path: Path, number: int, expected: int | None) -> InvalidInput:
+    """Return the error for a file that ends within line `number`; `expected` is the number of lines, if known."""
     of = f" of {expected}" if expected else ""
     return InvalidInput(f"{path}:{number}: cut off here, {number - 1}{of} lines are whole; copy the file again")
 
 
 def _listed(names: Any) -> str:
+    """Return the sorted names, joined by commas; "nothing" if there are none."""
     return ", ".join(sorted(map(str, names))) or "nothing"
 
 
 def _short(value: Any) -> str:
+    """Return `value` as Python writes it, cut to 40 characters, for a message."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -19,6 +19,7 @@ from focus_eval.imports import imported
 
 
 def _check(loaded: Any, label: str) -> type[imported.SelectionFormat]:
+    """Return the loaded class if it is a selection format; raise PluginError otherwise."""
     kind: type[imported.SelectionFormat] = check_derived(loaded, label, base=imported.SelectionFormat)
     return kind
 
@@ -113,7 +114,10 @@ def write_selections(
 
 
 def _detect(source: imported.Source) -> str:
-    """Return the name of the one format that `source` looks like; general formats are tried last."""
+    """Return the name of the one format that `source` looks like; raise SelectionMismatch for none or several.
+
+    General formats are tried last.
+    """
     for is_general in (False, True):
         candidates = [name for name in FORMATS.names() if bool(FORMATS.fact(name, "is_general", False)) == is_general]
         matching = [name for name in candidates if make_format(name).detects(source)]
@@ -128,6 +132,7 @@ def _detect(source: imported.Source) -> str:
 def _by_id(
     imported_selections: Iterable[imported.ImportedSelection], path: Path
 ) -> dict[str, imported.ImportedSelection]:
+    """Return the selections by question id; raise SelectionMismatch for a repeated question or an empty file."""
     selections: dict[str, imported.ImportedSelection] = {}
     for selection in imported_selections:
         if selection.question_id in selections:
@@ -149,6 +154,11 @@ def _fitted(
     allow_missing: bool,
     left_out: list[str] | None,
 ) -> dict[str, imported.ImportedSelection]:
+    """Return the selections of known questions, with benchmark and video filled in from these.
+
+    Selections of unknown questions raise SelectionMismatch, or, if `left_out` is given, go there as sentences.
+    Questions without one raise it unless `allow_missing`.
+    """
     question_by_id = {question.id: question for question in questions}
     foreign = [selection for key, selection in selections.items() if key not in question_by_id]
     if foreign and (left_out is None or len(foreign) == len(selections)):
@@ -167,12 +177,14 @@ def _fitted(
 
 
 def _no_question(selection: imported.ImportedSelection, n_questions: int) -> str:
+    """Return a clause saying that the selection's id is not a question of the benchmark."""
     return (
         f"{selection.location}: {selection.question_id!r} is not a question of this benchmark ({n_questions} questions)"
     )
 
 
 def _named(selection: imported.ImportedSelection, question: Question) -> imported.ImportedSelection:
+    """Return the selection with benchmark and video of `question`; raise SelectionMismatch for another benchmark."""
     if selection.benchmark and selection.benchmark != question.benchmark:
         raise SelectionMismatch(
             f"{selection.location}: a selection for {selection.benchmark}, the question is of {question.benchmark}"

@@ -72,6 +72,7 @@ class LogOptions:
     name: str = ""
 
     def __post_init__(self) -> None:
+        """Bring the options to their declared types; raise InvalidInput for a value of another type."""
         for name, value in checked_values("import lmms", self).items():
             object.__setattr__(self, name, value)
 
@@ -111,7 +112,7 @@ class LogOrigin:
 
     @property
     def accuracy(self) -> float | None:
-        """The log's own figure for the metric that is the rows' score."""
+        """The log's own figure for the metric that is the rows' score; None if it states none."""
         return self.scores.get(self.metric)
 
 
@@ -149,6 +150,7 @@ class LogCounts:
 
     @property
     def accuracy(self) -> float:
+        """Mean score over all answers; NaN without answers."""
         return self.score / self.answers if self.answers else float("nan")
 
 
@@ -176,6 +178,7 @@ class LogImport:
         rates: Mapping[str, VideoRate] | None = None,
         is_tolerant: bool = False,
     ) -> None:
+        """Read the log once to check and count it; raise InvalidInput for problems unless tolerant."""
         self.log, self.source, self.options, self.rates = log, source, options, rates
         self.is_tolerant = is_tolerant
         self.problems: list[str] = []
@@ -241,6 +244,7 @@ class LogImport:
             yield selection, self._answer(scored, selection, names)
 
     def _count(self) -> LogCounts:
+        """Read the log once and return its counts; problems are raised, or listed by a tolerant import."""
         counts = LogCounts(metric=self._metric())
         line_of: dict[str, str] = {}
         for scored in self._scored_records(counts.metric, problems=self.problems):
@@ -265,6 +269,7 @@ class LogImport:
         return counts
 
     def _refuse(self, problem: str) -> None:
+        """Raise InvalidInput with `problem`, or list it if the import is tolerant."""
         if not self.is_tolerant:
             raise InvalidInput(problem)
         self.problems.append(problem)
@@ -315,6 +320,10 @@ class LogImport:
             yield scored
 
     def _scored(self, record: LogRecord, metric: str) -> ScoredRecord:
+        """Return the record with its question, score and answer.
+
+        Raises InvalidInput for a metric without a score from 0 to 1, SelectionMismatch for another right answer.
+        """
         verdict = verdict_of(record.metrics.get(metric))
         if verdict is None and metric:
             raise InvalidInput(f"{record.location}: {metric} holds no score; choose another (-o metric=NAME)")
@@ -332,7 +341,10 @@ class LogImport:
         return ScoredRecord(record=record, question=question, verdict=verdict, parsed=parsed, fed_frames=fed_frames)
 
     def _frames_asked(self) -> int:
-        """Return K from the options, else from the log; a tolerant import gets 0 for an unknown K."""
+        """Return K from the options, else from the log; a tolerant import gets 0 for an unknown K.
+
+        0 if unknown to a tolerant import, else InvalidInput is raised.
+        """
         if self.options.k:
             return self.options.k
         k = self.log.frames_asked(self.counts.most_frames)
@@ -342,6 +354,10 @@ class LogImport:
         return k
 
     def _rate(self, scored: ScoredRecord) -> VideoRate | None:
+        """Return length and rate of the record's video, by question id, video or its stem; None if unknown.
+
+        Raises InvalidInput if rates are given but lack this video, and frames need them.
+        """
         rates, question = self.rates, scored.question
         if rates is None:
             return None
@@ -356,6 +372,7 @@ class LogImport:
         )
 
     def _selection(self, scored: ScoredRecord) -> SelectionRow:
+        """Return the selection row of a record; frames that the log lacks are null, or assumed evenly spaced."""
         question, rate = scored.question, self._rate(scored)
         frames, times = _frames_and_times(scored.fed_frames, rate, self.options.unit)
         facts: dict[str, object] = {"published": True, "log": "lmms-eval"}
@@ -380,6 +397,7 @@ class LogImport:
         )
 
     def _answer(self, scored: ScoredRecord, selection: SelectionRow, names: CellNames) -> AnswerRow:
+        """Return the answer row of a record; its right answer is the annotation's, else the log's."""
         question, verdict = scored.question, scored.verdict
         shown_frames = selection.keyframes if scored.fed_frames is None else scored.fed_frames
         n_fed = None if shown_frames is None else len(shown_frames)
@@ -460,6 +478,10 @@ def _benchmark_of(log: LmmsLog, name: str) -> Benchmark | None:
 def _annotated(
     benchmark: Benchmark | None, annotations: Path | Sequence[Question] | None, log: LmmsLog
 ) -> Sequence[Question] | None:
+    """Return the questions in the file `annotations`, or `annotations` itself if it is not a path.
+
+    Raises InvalidInput for a file if the benchmark is not known.
+    """
     if not isinstance(annotations, Path):
         return annotations
     if benchmark is None:
@@ -493,6 +515,7 @@ def _refuse_same_names(imports: Sequence[LogImport]) -> None:
 
 
 def _count_record(counts: LogCounts, scored: ScoredRecord, rate: VideoRate | None, unit: str) -> None:
+    """Add one record to `counts`: answer, score, video, digest and frames."""
     question, record, frames = scored.question, scored.record, scored.fed_frames
     counts.answers += 1
     counts.score += scored.verdict.score if scored.verdict is not None else 0.0
@@ -531,13 +554,14 @@ def _count_groups(counts: LogCounts, scored: ScoredRecord) -> None:
 
 
 def _seconds(frame: float, rate: VideoRate, unit: str) -> float:
+    """Return a frame, or a time if `unit` is "seconds", as seconds."""
     return frame if unit == "seconds" else frame / float(rate.fps)
 
 
 def _frames_and_times(
     fed_frames: tuple[float, ...] | None, rate: VideoRate | None, unit: str
 ) -> tuple[list[int] | None, list[float] | None]:
-    """Return ascending frames and times; None for what is unknown."""
+    """Return the fed frames and their times, each ascending; None for what the log or the rate leaves unknown."""
     if fed_frames is None:
         return None, None
     values = sorted(fed_frames)
@@ -550,6 +574,7 @@ def _frames_and_times(
 
 
 def _refuse_other_answer(record: LogRecord, question: Question, verdict: Verdict) -> None:
+    """Raise SelectionMismatch if the log's right letter is not the annotation's: another version of the benchmark."""
     right = verdict.right
     if right is None or question.answer is None or not (len(right) == len(question.answer) == 1):
         return
@@ -586,7 +611,7 @@ def explain_difference(log: LogImport, accuracy: float) -> str:
 
 
 def equals_to_last_digit(mean: float, accuracy: float) -> bool:
-    """Return True if `accuracy`, a share or per cent, is `mean` rounded to its own digits."""
+    """Return True if `accuracy`, a share or per cent, is `mean`, a share, rounded to the digits of `accuracy`."""
     decimals = len(repr(accuracy).partition(".")[2]) if "e" not in repr(accuracy) else 12
     half = 0.5 * 10.0**-decimals
     return any(abs(mean * scale - accuracy) <= half + 1e-12 * max(1.0, scale) for scale in (1.0, 100.0))

@@ -100,7 +100,9 @@ def first_record(log: LmmsLog, *, is_tolerant: bool) -> LogRecord | None:
 
 
 def _from_documents(benchmark: Benchmark) -> QuestionSource:
+    """Return the source that makes each question from the record's document, by the benchmark's field names."""
     def question(record: LogRecord) -> Question:
+        """Return the question in a record's document; raise InvalidInput, naming the line, if it is of another form."""
         try:
             return benchmark.question(record.doc or {})
         except InvalidInput as error:
@@ -138,6 +140,7 @@ def _from_annotation(
     own_ids = {question.id for question in annotated}
 
     def question(record: LogRecord) -> Question:
+        """Return the annotated question that the record pairs with; raise SelectionMismatch if there is none."""
         if key_of is None:
             return _at_row(record, annotated)
         place = place_of.get(record.doc_id)
@@ -160,7 +163,10 @@ def _from_annotation(
 def _key_of(
     log: LmmsLog, name: str, benchmark: Benchmark | None, first: LogRecord, id_field: str
 ) -> tuple[Callable[[LogRecord], QuestionKey] | None, str]:
-    """Return the function that gives a record's key (None if only its row identifies it), and that key's name."""
+    """Return the function that gives a record's identity, and the name of that identity for messages.
+
+    The function is None if only a record's row identifies it.
+    """
     if id_field:
         if first.value(id_field) is None:
             raise InvalidInput(f"{first.location}: no field {id_field!r} (id_field); {_fields_of(first)}")
@@ -173,6 +179,7 @@ def _key_of(
             described.question(first.doc)
 
             def own_key(record: LogRecord) -> QuestionKey:
+                """Return the identity of a record by the id and content of its document."""
                 question = described.question(record.doc or {})
                 return QuestionKey(name, question.id, question.content_key)
 
@@ -181,6 +188,7 @@ def _key_of(
     if first.doc is not None and _field(first, _QUERY_FIELDS) and _field(first, VIDEO_FIELDS):
 
         def content_key_of(record: LogRecord) -> QuestionKey:
+            """Return the identity of a record by its content, for a log whose ids are rows."""
             question = as_written.question(record)
             return QuestionKey(name, question.id, question.content_key, is_row=True)
 
@@ -195,7 +203,7 @@ def _places_in_annotation(
     *,
     is_tolerant: bool,
 ) -> tuple[dict[int | str, int], int]:
-    """Return the annotation's position of each paired record by doc_id, and the number of pairs by content."""
+    """Return positions in `annotated` by the doc_id of each record that pairs, and how many pair by content."""
     doc_ids: list[int | str] = []
     keys: list[QuestionKey] = []
     try:
@@ -212,7 +220,7 @@ def _places_in_annotation(
 
 
 def _at_row(record: LogRecord, annotated: Sequence[Question]) -> Question:
-    """Return the question at row `doc_id` if the prompt contains it."""
+    """Return the annotated question at row `doc_id`; raise SelectionMismatch if the prompt does not contain it."""
     row = int(record.doc_id)
     if not 0 <= row < len(annotated):
         raise SelectionMismatch(
@@ -237,6 +245,7 @@ def _as_they_stand(log: LmmsLog, first: LogRecord | None, video_field: str, *, r
     video_name = next((name for name in names if name and first is not None and _field(first, (name,))), "")
 
     def question(record: LogRecord) -> Question:
+        """Return a question made from the record alone, with its row as id."""
         duration = _field(record, ("duration",))
         is_length = isinstance(duration, (int, float)) and not isinstance(duration, bool) and duration > 0
         return Question(
@@ -258,7 +267,7 @@ def _as_they_stand(log: LmmsLog, first: LogRecord | None, video_field: str, *, r
 
 
 def _text_of(record: LogRecord) -> str:
-    """Return a record's question, prompt or the prompt's hash; if it has none, its row."""
+    """Return the text by which a record's question is known: question, prompt, its hash, or at last its row."""
     text = str(_field(record, _QUERY_FIELDS) or record.prompt).strip()
     hashed = f"prompt {record.prompt_hash}" if record.prompt_hash else f"doc_id {record.doc_id}"
     return text or hashed
@@ -271,6 +280,7 @@ def _unnamed_video(record: LogRecord) -> str:
 
 
 def _right_answer(record: LogRecord) -> str | None:
+    """Return the right answer that a metric's entry or the target states; None if neither does."""
     verdicts = (verdict_of(entry) for entry in record.metrics.values())
     return next((verdict.right for verdict in verdicts if verdict and verdict.right), None) or record.target or None
 
@@ -295,7 +305,7 @@ def _field(record: LogRecord, names: Sequence[str]) -> Any:
 
 
 def options_of(record: LogRecord) -> tuple[str, ...]:
-    """Return the options in a document, or in the prompt."""
+    """Return the option texts in a record's document, else those lettered A, B, .. in the prompt; () without any."""
     listed = _field(record, _OPTION_FIELDS)
     if isinstance(listed, Sequence) and not isinstance(listed, str):
         return tuple(str(option) for option in listed)
@@ -307,26 +317,29 @@ def options_of(record: LogRecord) -> tuple[str, ...]:
 
 
 def category_of(record: LogRecord) -> str:
-    """Return the type of a question; "" if not stated."""
+    """Return the type of a record's question, several joined by commas; "" if not stated."""
     value = _field(record, _CATEGORY_FIELDS)
     return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
 
 
 def _fields_of(record: LogRecord) -> str:
+    """Return a clause that lists the fields of a record's document and entries, for a message."""
     entries = {name: entry for name, entry in record.metrics.items() if isinstance(entry, Mapping)}
     fields = [*(record.doc or ()), *(f"{name}.{key}" for name, entry in entries.items() for key in entry)]
     return f"there are {', '.join(map(str, fields[:40]))}" if fields else "the log has no documents"
 
 
 def _folded(text: str) -> str:
+    """Return `text` in lower case with single blanks, for comparisons."""
     return " ".join(text.split()).casefold()
 
 
 def number_fields(record: LogRecord) -> list[str]:
-    """Return the fields of a document that hold lists of numbers, and so may be frames."""
+    """Return the names of fields of a record's document that hold lists of numbers, and so may be frames."""
     lists = {name: value for name, value in (record.doc or {}).items() if isinstance(value, list) and value}
     return [name for name, value in lists.items() if all(map(_is_number, value))]
 
 
 def _is_number(value: Any) -> bool:
+    """Return True for a number, or text of digits alone."""
     return isinstance(value, (int, float)) or (isinstance(value, str) and value.isdecimal())

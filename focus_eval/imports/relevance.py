@@ -124,6 +124,7 @@ class _Found:
     counts: list[int] = field(default_factory=lambda: [0, 0])
 
     def add(self, number: int, values: Any, at: Any, question: Any, rates: Mapping[str, VideoRate]) -> None:
+        """Take the next entry of both files and its question; keep the scores, or note why they are left out."""
         self.counts[0] += values is not _END
         self.counts[1] += at is not _END
         if question is _END or values is _END or at is _END:
@@ -144,6 +145,7 @@ class _Found:
             self.scores[question.id] = scores
 
     def check_alignment(self, n_questions: int) -> None:
+        """Raise InvalidInput if the files have another number of lists than questions, or too many do not fit."""
         first = f"the first list that does not fit its video is of {self.misfits[0]}" if self.misfits else ""
         if self.counts != [n_questions, n_questions]:
             raise InvalidInput(
@@ -163,6 +165,7 @@ class _Misfit(ValueError):
 
 
 def _numbers(values: Any, content: str) -> FloatArray:
+    """Return `values` as floats; raise ValueError, naming `content`, if it is empty or no list of numbers."""
     if values is None or values == []:
         raise ValueError(f"no {content}")
     if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
@@ -171,12 +174,17 @@ def _numbers(values: Any, content: str) -> FloatArray:
 
 
 def _check_finite(scores: FloatArray) -> None:
+    """Raise ValueError for the first score that is NaN or infinite."""
     bad = np.flatnonzero(~np.isfinite(scores))
     if bad.size:
         raise ValueError(f"score {bad[0]} is {scores[bad[0]]}")
 
 
 def _check_frames(scores: FloatArray, frames: FloatArray, rate: VideoRate) -> None:
+    """Raise an error unless `frames` are those at every `int(fps)` of the video, one for each score.
+
+    _Misfit if they belong to another video, ValueError if only the number of scores differs.
+    """
     stride = _stride(rate)
     off = np.flatnonzero(frames != np.arange(frames.size) * stride)
     if off.size:
@@ -189,10 +197,12 @@ def _check_frames(scores: FloatArray, frames: FloatArray, rate: VideoRate) -> No
 
 
 def _stride(rate: VideoRate) -> int:
+    """Return the frames from one candidate to the next: `int(fps)`, about one second, at least 1."""
     return max(1, int(rate.fps))
 
 
 def _kind(low: float, high: float, path: Path) -> str:
+    """Return "cosine" or "probability" by the range of all scores; raise InvalidInput if it could be either."""
     if low < 0 or (low >= LOWEST_COSINE and high <= HIGHEST_COSINE):
         return "cosine"
     if high > HIGHEST_COSINE:
@@ -210,6 +220,10 @@ def _rows(
     encoder: str,
     is_cosine: bool,
 ) -> list[SelectionRow]:
+    """Return a selection row for each question with scores: scored frames and relevance, no keyframes.
+
+    A cosine c becomes relevance (1 + c) / 2.
+    """
     digest = hashlib.sha256()
     for question_id, values in scores.items():
         digest.update(f"{question_id} {values.size} {is_cosine}".encode() + values.astype("<f8").tobytes())

@@ -34,9 +34,11 @@ class Rows(SelectionFormat):
     sampler: str | None = None
 
     def detects(self, source: Source) -> bool:
+        """Return True if the path looks like our rows; see `is_rows_path`."""
         return is_rows_path(source.path)
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
+        """Yield the selections in our rows, which must be of one sampler and hold no failed question."""
         path = source.path
         if source.unit != "frames":
             raise SelectionMismatch(f"{path.name}: rows say themselves what is in seconds; leave out the unit")
@@ -60,7 +62,7 @@ def is_rows_path(path: Path) -> bool:
 
 
 def _row_files(folder: Path) -> list[Path]:
-    """Return the files of rows in a run's folder, in its `selections/`, or in one part of that; no costs."""
+    """Return the files of selection rows in a run's folder, in its `selections/`, or in one part of that; no costs."""
     inside = folder / "selections" if (folder / "selections").is_dir() else folder
     files = [*inside.glob("*"), *inside.glob("*/*")]
     return sorted(file for file in files if file.suffix in _SUFFIXES and file.name != "costs.parquet")
@@ -79,12 +81,17 @@ def _rows_of(file: Path, lines_of: LinesOf) -> list[tuple[str, Mapping[str, Any]
 
 
 def _suffix(path: Path) -> str:
+    """Return the file's suffix, without a final ".gz"."""
     return Path(path.name.removesuffix(".gz")).suffix
 
 
 def _of_one_sampler(
     rows: list[tuple[str, Mapping[str, Any]]], sampler: str | None, path: Path
 ) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the rows of `sampler` (a name or a selection id), or all if it is None.
+
+    Raises SelectionMismatch if none are left, or they are of several selections.
+    """
     if sampler is not None:
         named_rows = [
             (location, row) for location, row in rows if sampler in (row.get("sampler"), row.get("selection_id"))
@@ -101,6 +108,7 @@ def _of_one_sampler(
 
 
 def _selection(row: Mapping[str, Any], location: str) -> ImportedSelection:
+    """Return the selection in a row; raise SelectionMismatch if its frames are unknown or it is no selection row."""
     keyframes, times = row.get("keyframes"), row.get("times_seconds") or None
     if keyframes is None and times is None:
         reason = "the frames are not known" if "keyframes" in row else "no keyframes; not a selection row"
@@ -141,6 +149,7 @@ def write_parquet(selections: Mapping[str, ImportedSelection], path: Path) -> No
 
 
 def _table(selections: Mapping[str, ImportedSelection]) -> Any:
+    """Return the selections as an Arrow table, one row each."""
     import pyarrow as pa
 
     text, whole, number = pa.string(), pa.int64(), pa.float64()

@@ -57,7 +57,7 @@ def rows_of_selections(
 
 
 def _unknown_question(selection: ImportedSelection) -> Question:
-    """Return a question made from a selection of which only the id is known."""
+    """Return a question that stands for one of which only a published selection's id is known."""
     return Question(
         benchmark=selection.benchmark or "not stated",
         id=selection.question_id,
@@ -71,6 +71,7 @@ def _unknown_question(selection: ImportedSelection) -> Question:
 def _selection_row(
     selection: ImportedSelection, question: Question, rate: VideoRate | None, origin: Origin
 ) -> SelectionRow:
+    """Return the selection row of a published selection; times become the nearest frames if a rate is known."""
     fps = selection.fps if rate is None else float(rate.fps)
     own_info = VideoInfo(selection.n_frames, fps) if selection.n_frames and fps > 0 else None
     is_in_seconds = selection.keyframes is None
@@ -100,6 +101,10 @@ def _selection_row(
 
 
 def _answer_row(selection: ImportedSelection, question: Question, row: SelectionRow, *, model: str) -> AnswerRow:
+    """Return the answer row of a published selection with an answer.
+
+    Raises SelectionMismatch if nothing says what is right, or file and annotation differ.
+    """
     answer = selection.answered
     assert answer is not None
     if answer.correct_letter is not None and question.answer is not None and answer.correct_letter != question.answer:

@@ -34,6 +34,7 @@ class ToolMerge(Answers):
         return is_list_of_rows(source.data, "uid", "timestamps_used")
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
+        """Yield the selections with their answers; raise SelectionMismatch if the caller names frames as the unit."""
         if source.unit != "seconds":
             raise SelectionMismatch(
                 f"{source.path.name}: ToolMerge's frames_used count on a grid of 2 frames per second, not in the file; "

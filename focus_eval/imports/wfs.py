@@ -33,6 +33,7 @@ class Wfs(SelectionFormat):
         return is_list_of_rows(source.data)
 
     def read(self, source: Source) -> Iterable[ImportedSelection]:
+        """Yield the selection of each row, from the named field of frames or the first of the usual ones."""
         rows = source.records()
         frames_field = self.field or _first_field(rows, _FRAME_FIELDS, source.path, "frames")
         id_field = _first_field(rows, _ID_FIELDS, source.path, "an id")
@@ -44,6 +45,7 @@ class Wfs(SelectionFormat):
 
 
 def _first_field(rows: Sequence[Mapping[str, Any]], names: Sequence[str], path: Path, field_role: str) -> str:
+    """Return the first of `names` that the first row has; raise SelectionMismatch, naming `field_role`, if none."""
     for name in names:
         if rows and name in rows[0]:
             return name

@@ -66,6 +66,7 @@ class ChatModel:
         price_output: float | None = None,
         offline: bool = False,
     ) -> None:
+        """Check the options and state the revision; no request is sent."""
         if not model:
             raise InvalidInput("llm chat: which model? e.g. chat:model=gpt-4o-mini")
         check_limits("chat", above=0, max_side=max_side, timeout=timeout, parameters=parameters)
@@ -99,10 +100,12 @@ class ChatModel:
         return self._parameters
 
     def ask(self, text: str, images: Sequence[Picture], *, max_tokens: int) -> Reply:
+        """Send one request and return its reply; raises as `Model.ask`."""
         completion, usage = self._send(text, images, max_tokens=max_tokens)
         return Reply(text=completion.choices[0].message.content, usage=usage)
 
     def yes(self, text: str, image: Picture) -> Reply:
+        """Send one request for a single token and return its reply, with P(yes) from the log-probabilities."""
         completion, usage = self._send(text, [image], max_tokens=1, logprobs=True, top_logprobs=_CANDIDATES)
         choice = completion.choices[0]
         tokens = getattr(choice.logprobs, "content", None)
@@ -115,6 +118,10 @@ class ChatModel:
             raise with_usage(error, usage) from None
 
     def _send(self, text: str, images: Sequence[Picture], **settings: Any) -> tuple[Any, dict[str, float]]:
+        """Send text and pictures with retries; return the service's answer, and its usage with dollars if priced.
+
+        Raises AnswerError if offline, RunError if the spending limit is reached.
+        """
         if self._offline:
             raise AnswerError(f"offline=true, and the store has no answer of {self._model} to {text[:80]!r}")
         self._spending.check()
@@ -137,10 +144,12 @@ class ChatModel:
         return completion, usage
 
     def price(self, input_tokens: float, output_tokens: float) -> float | None:
+        """Return the price of the tokens in dollars; None if no prices were given."""
         return self._spending.dollars(input_tokens, output_tokens) if self._has_prices else None
 
     @cached_property
     def _client(self) -> openai.OpenAI:
+        """The connection, opened at first use; raises InvalidInput if the environment has no key."""
         # One for all requests and threads: each client reads the machine's certificates anew.
         key = os.environ.get(self._key)
         if not key:
@@ -166,5 +175,6 @@ class ChatModel:
             return  # a service need not list its models
 
     def close(self) -> None:
+        """Close the connection, if one is open."""
         if client := vars(self).pop("_client", None):
             client.close()

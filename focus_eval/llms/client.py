@@ -34,7 +34,7 @@ class ImageFormat:
     max_megabytes: float = 20.0
 
     def data_url(self, image: Image.Image) -> str:
-        """Return `image` as a data URL.
+        """Return `image`, shrunk to `max_side` and encoded, as a data URL.
 
         Raises:
             AnswerError: more than `max_megabytes`.
@@ -99,11 +99,11 @@ class Spending:
             )
 
     def dollars(self, input_tokens: float, output_tokens: float) -> float:
-        """Return the price of the tokens in dollars; 0 without prices."""
+        """Return the price of these numbers of tokens in dollars; 0.0 without prices."""
         return (input_tokens * self._prices[0] + output_tokens * self._prices[1]) / 1e6
 
     def add(self, input_tokens: int, output_tokens: int) -> None:
-        """Add the price of one answer's tokens to the dollars spent."""
+        """Add the price of these numbers of tokens to the dollars spent; safe for threads."""
         with self._lock:
             self._dollars += self.dollars(input_tokens, output_tokens)
 
@@ -157,6 +157,7 @@ class ChatClient:
             raise with_usage(AnswerError(self.one_line(error, cost["requests"])), cost) from None
 
     def _send(self, payload: dict[str, Any], cost: dict[str, Any]) -> Any:
+        """Send one request, count it, and return the answer; one without choices raises _UnreadableReply."""
         cost["requests"] += 1
         completion = self._client.chat.completions.create(**payload)
         if not getattr(completion, "choices", None):
@@ -164,6 +165,7 @@ class ChatClient:
         return completion
 
     def _retrying(self) -> Retrying:
+        """Return the loop that repeats a call while `may_succeed_later`, up to the attempts allowed."""
         return Retrying(
             retry=retry_if_exception(may_succeed_later),
             stop=stop_after_attempt(self._attempts),
@@ -172,12 +174,14 @@ class ChatClient:
         )
 
     def _pause(self, state: RetryCallState) -> float:
+        """Return seconds to wait before the next attempt: growing, with jitter, at least what the service asks for."""
         requested_seconds = retry_after_seconds(state.outcome.exception() if state.outcome else None)
         first = self._backoff_seconds
         backoff_seconds = min(60.0, first * 2.0 ** (state.attempt_number - 1) + self._jitter.uniform(0, first))
         return max(backoff_seconds, requested_seconds or 0.0)
 
     def _note_usage(self, completion: Any, cost: dict[str, Any]) -> None:
+        """Add the answer's token counts to `cost`, and their price to the run's spending."""
         usage = getattr(completion, "usage", None)
         if usage is None:
             return
@@ -190,7 +194,7 @@ class ChatClient:
             cost["reasoning"] = int(reasoning)
 
     def one_line(self, error: BaseException, n_requests: int = 1) -> str:
-        """Return an error's message on one line, cut to 400 characters, with each key replaced by "[key]"."""
+        """Return an error's message on one line of at most 400 characters, with each key replaced by "[key]"."""
         text = " ".join(str(error).split())
         for secret in self._secrets:
             text = text.replace(secret, "[key]")

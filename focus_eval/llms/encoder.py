@@ -34,6 +34,7 @@ class VlmEncoder(Encoder):
     extra: ClassVar[str] = "llm"
 
     def __init__(self, llm: str, *, prompt: str = PROMPT) -> None:
+        """Make the model and check that it can serve; raise InvalidInput for a prompt without {query}."""
         if "{query}" not in prompt:
             raise InvalidInput(f"encoder vlm: prompt needs {{query}}, got {prompt!r}")
         self._model, self._prompt = make_llm(llm), prompt
@@ -61,6 +62,7 @@ class VlmEncoder(Encoder):
         self._spent.usage = spent = []
 
         def yes(picture: Picture) -> Reply:
+            """Return the model's reply about one picture, and note its usage, also that of a failed attempt."""
             try:
                 reply = self._model.yes(prompt, picture)
             except AnswerError as error:
@@ -74,6 +76,7 @@ class VlmEncoder(Encoder):
         return np.array([reply.yes for reply in replies], dtype=np.float64)
 
     def last_usage(self) -> list[dict[str, float]]:
+        """Return the usage of each reply in this thread's last `relevance` call."""
         return list(getattr(self._spent, "usage", []))
 
     def close(self) -> None:
@@ -81,6 +84,7 @@ class VlmEncoder(Encoder):
 
 
 def _pair_gmacs(model: Model) -> dict[str, float]:
+    """Return {"fusion": most 10^9 multiply-adds of a picture with a text}; {} if tokens or cost are unknown."""
     if model.gmacs_per_token is None or model.tokens_per_image is None:
         return {}
     return {"fusion": (model.tokens_per_image + TEXT_TOKENS) * model.gmacs_per_token}

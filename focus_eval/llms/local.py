@@ -35,6 +35,7 @@ class LocalModel:
     tokens_per_image: ClassVar[int | None] = None
 
     def __init__(self, checkpoint: str, *, revision: str = "main", device: str = "auto", dtype: str = "auto") -> None:
+        """State the revision; weights load at first use."""
         self._checkpoint, self._revision, self._device, self._dtype = checkpoint, revision, device, dtype
         self.revision = f"{weights_identity(checkpoint, revision)}, {dtype}"
         self._lock = Lock()
@@ -47,6 +48,7 @@ class LocalModel:
         return sum(map(_n_numbers, files)) / 1e9 if files else None
 
     def ask(self, text: str, images: Sequence[Picture], *, max_tokens: int) -> Reply:
+        """Return the reply, decoded greedily; one question at a time."""
         with self._lock:
             processor, model = self._processor_and_model
             inputs = self._inputs(text, images)
@@ -80,6 +82,7 @@ class LocalModel:
         return words, int(inputs["input_ids"].shape[1])
 
     def _inputs(self, text: str, images: Sequence[Picture]) -> Any:
+        """Return the model's inputs for a text after pictures, by its own chat template, on its device."""
         processor, model = self._processor_and_model
         pictures = [{"type": "image", "image": Image.fromarray(image)} for image in images]
         message = {"role": "user", "content": [*pictures, {"type": "text", "text": text}]}
@@ -90,6 +93,7 @@ class LocalModel:
 
     @cached_property
     def _processor_and_model(self) -> tuple[Any, Any]:
+        """The loaded processor and model; raises MissingWeights or InvalidInput if they cannot load."""
         import transformers
 
         from focus_eval.encoders.torch_scorer import torch_device
@@ -107,6 +111,7 @@ class LocalModel:
         return processor, model.to(torch_device(self._device)).eval()
 
     def price(self, input_tokens: float, output_tokens: float) -> float | None:
+        """Return 0.0: a model on this machine costs no dollars."""
         return 0.0
 
     def check(self) -> None:
@@ -118,6 +123,7 @@ class LocalModel:
             )
 
     def close(self) -> None:
+        """Drop the weights; they load again when needed."""
         vars(self).pop("_processor_and_model", None)
 
 

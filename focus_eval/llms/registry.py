@@ -16,6 +16,7 @@ _NO_REPLY_CHANGES = ("key", "offline", "parameters", "cost")
 
 
 def _check(loaded: Any, label: str) -> Any:
+    """Return the loaded class if it has the methods of a model to ask; raise PluginError otherwise."""
     if not isinstance(loaded, type) or not all(hasattr(loaded, name) for name in ("ask", "yes", "check", "close")):
         raise PluginError(f"{label} is not a model to ask; see focus_eval.llms.protocol")
     return loaded
@@ -134,6 +135,7 @@ def ready_llm(sampler: SupportsModel) -> Model | None:
 
 
 def _text_of(sampler: SupportsModel) -> str:
+    """Return the option `llm` of `sampler`; raise InvalidInput if it is empty."""
     text = str(getattr(sampler, "llm", ""))
     if not text:
         names = ", ".join(LLMS.names())

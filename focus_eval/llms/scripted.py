@@ -49,6 +49,7 @@ class ScriptedModel:
         parameters: float | None = None,
         seed: int = 0,
     ) -> None:
+        """Check the options; `cost` is a token's in encoder forwards, used unless `parameters` is given."""
         if not 0.5 <= accuracy < 1:
             raise InvalidInput(f"llm scripted: accuracy must be at least 0.5 and below 1, got {accuracy}")
         check_limits("scripted", above=0, parameters=parameters)
@@ -63,6 +64,7 @@ class ScriptedModel:
         self._times: dict[bytes, float] = {}
 
     def for_question(self, query: str, evidence_seconds: Sequence[float], *, reply: str) -> ScriptedModel:
+        """Return a copy that knows the evidence of one question; without `reply`, texts alone get the query's words."""
         model = copy(self)
         model._times = {}
         model._evidence = tuple(evidence_seconds)
@@ -71,6 +73,7 @@ class ScriptedModel:
         return model
 
     def note_time(self, picture: Picture, seconds: float) -> None:
+        """Remember by its pixels that `picture` lies at `seconds` of the video."""
         self._times[_digest(picture)] = seconds
 
     def ask(self, text: str, images: Sequence[Picture], *, max_tokens: int) -> Reply:
@@ -99,10 +102,12 @@ class ScriptedModel:
         return Reply(text="yes" if yes > 0.5 else "no", yes=float(yes), usage=self._usage(text, 1))
 
     def _usage(self, text: str, n_images: int) -> dict[str, float]:
+        """Return the tokens that a request would take: those of text and pictures, and 1 of output."""
         n_tokens = -(-len(text) // CHARACTERS_A_TOKEN) + n_images * self.tokens_per_image
         return {"requests": 0, "input": n_tokens, "output": 1}
 
     def price(self, input_tokens: float, output_tokens: float) -> float | None:
+        """Return 0.0: nothing is paid."""
         return 0.0
 
     def check(self) -> None:
@@ -113,4 +118,5 @@ class ScriptedModel:
 
 
 def _digest(picture: Picture) -> bytes:
+    """Return a hash of a picture's shape and pixels."""
     return hashlib.sha256(str(picture.shape).encode() + picture.tobytes()).digest()

@@ -96,6 +96,7 @@ class ModelSession:
             return look
 
         def looked(frames: IntArray, size: int | None) -> list[Picture]:
+            """Return the pictures of `frames` and tell the model the time of each."""
             pictures = look(frames, size)
             for frame, picture in zip(frames.tolist(), pictures, strict=True):
                 model.note_time(picture, frame / fps)
@@ -104,6 +105,7 @@ class ModelSession:
         return looked
 
     def _key(self, kind: str, text: str, images: Sequence[Picture], max_tokens: int) -> str:
+        """Return the hash under which a reply is stored: of model, kind of request, text, pixels and length."""
         digest = hashlib.sha256()
         for image in images:
             digest.update(json.dumps(image.shape).encode() + image.tobytes())
@@ -111,6 +113,7 @@ class ModelSession:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def _stored_reply(self, key: str) -> Reply | None:
+        """Return the reply stored under `key`, with its tokens as usage; None if there is none. Counts replays."""
         stored = self._store.reply(key) if self._store else None
         if stored is None:
             return None
@@ -121,13 +124,16 @@ class ModelSession:
         return Reply(text=record["text"], yes=record["yes"], usage=usage)
 
     def _count_images(self, calls: int, images: Sequence[Picture]) -> None:
+        """Add `calls` and the number of `images` to the usage."""
         self.usage["calls"] += calls
         self.usage["images"] += len(images)
 
     def _count(self, reply: Reply) -> None:
+        """Add a reply's tokens and dollars to the usage; requests are counted where they are made."""
         self._spend({name: value for name, value in reply.usage.items() if name != "requests"})
 
     def _spend(self, usage: Mapping[str, float]) -> None:
+        """Add the known fields of `usage` (see `USAGE`) to the session's."""
         for name in USAGE:
             if name in usage:
                 self.usage[name] = self.usage.get(name, 0) + usage[name]

@@ -44,6 +44,7 @@ class _Call:
 
     @property
     def is_served(self) -> bool:
+        """True if all frames have features, or the call has failed."""
         return self.error is not None or self.n_served == len(self.pixels)
 
 
@@ -131,7 +132,7 @@ class BatchPacker:
         return []
 
     def _run(self, batch: list[_Share]) -> None:
-        """Run a batch without holding the lock, then hand out the results."""
+        """Run a batch without holding the lock, then give each share its features or error."""
         self._is_queueing = True
         self._n_underway += 1
         started = time.perf_counter()
@@ -169,6 +170,7 @@ class BatchPacker:
             self._changed.acquire()
 
     def _hand_out(self, share: _Share, result: Any, seconds: float) -> None:
+        """Give a share's features, or error, to its call; `seconds` are the share's part of the batch's time."""
         call = share.call
         was_served = call.is_served
         if isinstance(result, Exception):
@@ -185,7 +187,7 @@ class BatchPacker:
 
 
 def _queue_batch(batch: list[_Share]) -> Callable[[], list[Any]]:
-    """Queue a batch; return a function that waits and returns, for each share, its features or its error."""
+    """Queue a full batch, padded; return a function that waits and gives each share features or an error."""
     parts, encoder = [share.pixels for share in batch], batch[0].call.encoder
     n, batch_size = sum(map(len, parts)), encoder.batch_size
     # Kernels differ with the size of a batch, and so would the last bits of a frame's relevance.
@@ -198,6 +200,7 @@ def _queue_batch(batch: list[_Share]) -> Callable[[], list[Any]]:
         return partial(_run_one_by_one, batch, error)
 
     def finish_batch() -> list[Any]:
+        """Wait for the batch; return the features of each share, or run the shares alone if it failed."""
         try:
             features = finish()
         except Exception as error:  # noqa: BLE001 (raised again in the pass it belongs to)
@@ -208,13 +211,14 @@ def _queue_batch(batch: list[_Share]) -> Callable[[], list[Any]]:
 
 
 def _run_one_by_one(batch: list[_Share], error: Exception) -> list[Any]:
-    """Run each share of a failed batch alone; return features or error of each, `[error]` for a single share."""
+    """Run each share of a failed batch again by itself; return features or the error of each."""
     if len(batch) == 1:
         return [error]
     return [result for share in batch for result in _queue_batch([share])()]
 
 
 def _concatenate(features: list[Any]) -> Any:
+    """Return the arrays, or tensors, joined along the first axis."""
     if len(features) == 1:
         return features[0]
     if isinstance(features[0], np.ndarray):

@@ -44,7 +44,7 @@ class FrameServer(Protocol):
     """Embeds frames of a video for several questions at once."""
 
     def serve(self, session: VideoSession, frames: IntArray, visit: Visit) -> int:
-        """Call `visit(part, features)` until all `frames` were visited; return the number of forwards made for them."""
+        """Call `visit(part, features)` until all `frames` were visited; return the forwards made for this question."""
         ...
 
 
@@ -87,7 +87,7 @@ class VideoSession:
         return self.encoder.prepare if self.encoder.overrides("prepare") else None
 
     def known(self, frames: IntArray) -> tuple[NDArray[np.bool_], Any]:
-        """Return a mask `(n,)` of the `frames` with stored features, and these features."""
+        """Return a mask `(n,)` of `frames` with stored features, and these features; None if none."""
         # The store survives the process, `feature_cache` only the video: an encoder has one or the other.
         if self.store is not None and self.encoder.stores_embeddings:
             return self.store.embeddings(self.scorer_key, self.key, frames)
@@ -165,6 +165,7 @@ class VideoRelevance:
         return values
 
     def _relevance(self, features: Any) -> FloatArray:
+        """Return relevance of embedded frames to the query, and book the requests and dollars of models."""
         encoder = self._session.encoder
         try:
             return encoder.relevance(features, self._query)
@@ -181,13 +182,16 @@ class VideoRelevance:
             self.forwards += source.forwards
 
     def _logits(self, frames: IntArray) -> FloatArray:
+        """Return the encoder's logits of `frames` to the query, `(n,)`."""
         encoder: Any = self._session.encoder
         return self._from_features(frames, lambda features: encoder.logits(features, self._query))
 
     def _relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return relevance and logits of `frames`, each `(n,)`, from one embedding."""
         encoder: Any = self._session.encoder
 
         def read(features: Any) -> FloatArray:
+            """Return relevance and logits of embedded frames as two columns."""
             columns = [encoder.relevance(features, self._query), encoder.logits(features, self._query)]
             # One array, so that both come from a single pass over the frames.
             return np.column_stack(columns)
@@ -196,10 +200,12 @@ class VideoRelevance:
         return columns[:, 0], columns[:, 1]
 
     def _embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
+        """Return the embeddings of `frames`, `(n, d)`, and of the query, `(d,)`."""
         encoder: Any = self._session.encoder
         queries: list[FloatArray] = []
 
         def read(features: Any) -> FloatArray:
+            """Return the frame embeddings and note the query's."""
             images: FloatArray
             images, query = encoder.embeddings(features, self._query)
             queries.append(query)
@@ -208,9 +214,11 @@ class VideoRelevance:
         return self._from_features(frames, read), queries[-1]
 
     def _relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64]]:
+        """Return relevance `(n,)` and embeddings `(n, d)` of `frames`, from one pass."""
         encoder: Any = self._session.encoder
 
         def read(features: Any) -> FloatArray:
+            """Return relevance as the first column, embeddings as the others."""
             images, _ = encoder.embeddings(features, self._query)
             # One array, so that both come from a single pass over the frames.
             return np.column_stack([encoder.relevance(features, self._query), images])
@@ -224,13 +232,14 @@ class VideoRelevance:
         rows_by_frame: dict[int, FloatArray] = {}
 
         def visit(part: IntArray, features: Any) -> None:
+            """Note `read(features)` of each frame of `part`."""
             rows_by_frame.update(zip(part.tolist(), read(features), strict=True))
 
         self._visit(frames, visit)
         return np.asarray([rows_by_frame[frame] for frame in frames.tolist()], dtype=np.float64)
 
     def _visit(self, frames: IntArray, visit: Visit) -> None:
-        """Call `visit` with stored features first, then with new ones in ascending batches."""
+        """Call `visit(part, features)` with stored features first, then with newly embedded ones, ascending."""
         session = self._session
         is_known, features = session.known(frames)
         if is_known.any():
@@ -285,6 +294,7 @@ class PictureEncoder(Encoder):
         return np.stack([np.asarray(Image.fromarray(f).resize(shape, Image.Resampling.LANCZOS)) for f in frames])
 
     def embed(self, frames: Pixels) -> Pixels:
+        """Return the pictures, shrunk as by `prepare`."""
         return self.prepare(frames)
 
 
@@ -293,6 +303,7 @@ def pictures_of(session: VideoSession, frames: IntArray) -> list[Pixels]:
     pixels_by_frame: dict[int, Pixels] = {}
 
     def visit(part: IntArray, pictures: Any) -> None:
+        """Note the picture of each frame of `part`."""
         pixels_by_frame.update(zip(part.tolist(), pictures, strict=True))
 
     VideoRelevance(session, "")._visit(frames, visit)
@@ -327,6 +338,7 @@ def decoded_batches(
     stream = reader.stream(frames)
 
     def decode(part: IntArray) -> tuple[Pixels, float, float]:
+        """Return pixels of the next frames, seconds of decoding and seconds of preparing; runs in the thread."""
         started, preparing, prepared = time.perf_counter(), 0.0, []
         for _ in range(part.size):
             # One frame at a time: a batch of 4K frames at full size would be hundreds of megabytes.

@@ -115,6 +115,7 @@ class RendezvousBatcher:
             return self._fingerprint
 
     def _question(self, number: int, question: Callable[[], T]) -> T:
+        """Run question `number` in this thread, and count it as ended afterwards."""
         self._number.value = number
         try:
             return question()
@@ -133,6 +134,7 @@ class RendezvousBatcher:
             return requests
 
     def _serve_round(self, requests: list[_Request]) -> None:
+        """Serve one round; if it fails with several questions, serve each alone so that only some fail."""
         try:
             self._serve_pass(requests)
         except RunError:  # nothing more can be served
@@ -224,6 +226,7 @@ def _charge_requests(meter: Meter, requests: list[_Request], new_forwards: dict[
 
 
 def _fail_requests(requests: list[_Request], error: BaseException) -> None:
+    """End every unfinished request with `error`, and wake its question."""
     for request in requests:
         # One that was served has its frames already and may go on.
         if not request.finished.is_set():
@@ -260,6 +263,10 @@ def _embed_requests(
     pixels: Pixels,
     meter: Meter,
 ) -> None:
+    """Embed the requested frames of `part` once and give each request its own; count a forward for the first.
+
+    `is_requested` is a mask `(n_requests, n)` of `part`, whose pixels are `pixels`.
+    """
     is_requested_by_any = is_requested.any(axis=0)
     if not is_requested_by_any.any():
         return
@@ -275,4 +282,5 @@ def _embed_requests(
 
 
 def _rows(features: Any, mask: Any) -> Any:
+    """Return the rows of `features` at the True places of `mask`; the same object if all are."""
     return features if mask.all() else features[np.flatnonzero(mask)]

@@ -113,6 +113,7 @@ class Selector:
         keep_pulls: bool = True,
         batches: BatchPacker | None = None,
     ) -> None:
+        """Keep what the sampler needs; raise InvalidInput if an encoder or model that it needs is None."""
         if sampler.needs_encoder and encoder is None:
             raise InvalidInput(f"sampler {sampler.name!r} needs an encoder")
         if sampler.needs_scan and scan_encoder is None:
@@ -226,6 +227,7 @@ class Selector:
         return self._row(question, selection, times, self._cost(meter, session, pull, scan), bucket_of)
 
     def _session(self, question: Question, meter: Meter) -> ModelSession | None:
+        """Return a session with the model for one question; None if the sampler asks none."""
         if self.llm is None:
             return None
         model = self.llm
@@ -234,6 +236,7 @@ class Selector:
         return ModelSession(model, store=self.store, meter=meter)
 
     def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
+        """Return the row of a question whose selection failed, with the cost so far, and log the error."""
         log.warning("%s %s: no selection by %s: %s", question.benchmark, question.id, self.sampler.name, error)
         cost = getattr(error, _COST, None)
         query = self._query_of(question)
@@ -258,6 +261,7 @@ class Selector:
 
     @property
     def device(self) -> str:
+        """Readable name of the device that the encoder runs on."""
         return device_name(self.encoder.device if self.encoder else "cpu")
 
     def _run(
@@ -268,6 +272,10 @@ class Selector:
         meter: Meter,
         video_path: Path,
     ) -> Selection:
+        """Run the sampler on one question and return the selection; on an error, attach its cost to the error.
+
+        `sources` are relevance, scan relevance, pictures and the model session.
+        """
         pull, scan, look, session = sources
         # From the question, not from one running generator: the order of questions changes nothing.
         rng = derived_rng(self.seed, question.benchmark, question.id, self.sampler.name)
@@ -299,6 +307,7 @@ class Selector:
         return selection
 
     def _texts(self, question: Question, video_path: Path) -> QuestionTexts:
+        """Return the texts of a question for the sampler, with subtitles if it needs them and there are any."""
         texts = texts_of(question, self._query)
         if not (self.sampler.needs_subtitles and question.subtitles):
             return texts
@@ -328,10 +337,11 @@ class Selector:
 
     @property
     def _scan_decode(self) -> str:
+        """How frames to scan are decoded; "all" without a scan encoder."""
         return str(self.sampler.options.get("scan_decode", "all")) if self.scan_encoder else "all"
 
     def _info(self, reader: VideoReader) -> VideoInfo:
-        """Return the information on the video that the sampler gets."""
+        """Return length and rate of the video for the sampler, with reference frames if only these are scanned."""
         if self._scan_decode != "reference" or not isinstance(reader, TellsReferences):
             return reader.info
         return replace(reader.info, reference_frames=reader.reference_frames)
@@ -375,6 +385,10 @@ class Selector:
         return VideoRelevance(session, self._query_of(question), progress=progress)
 
     def _cache_for(self, encoder: Encoder, cache: FeatureCache | None) -> FeatureCache | None:
+        """Return the feature cache of `encoder`; None if the store keeps its embeddings.
+
+        A sampler that asks for several texts gets a small cache of its own.
+        """
         # Only for an encoder whose features never go into the store.
         cache = None if encoder.stores_embeddings else cache
         # Several texts are compared with a frame: its features are kept for the question where nothing else keeps them.
@@ -401,6 +415,7 @@ class Selector:
         return features or _ByIndex(encoder, video_path, query)
 
     def _query_of(self, question: Question) -> str:
+        """Return the text of a question that encoders compare frames with."""
         return query_text(question, self._query)
 
     @property
@@ -409,6 +424,7 @@ class Selector:
         return {} if gives_exact_pixels(self._backend) else {"video_backend": self._backend}
 
     def _facts_about_encoders(self, query: str, selection: Selection) -> dict[str, Any]:
+        """Return the facts worth a note in the row: cut queries, a scripted model, one encoder for both roles."""
         # Recorded, because a table may then say that the encoder never read the end of the question.
         facts: dict[str, Any] = {
             "query_cut": _is_cut(self.encoder, query),
@@ -424,7 +440,10 @@ class Selector:
         return {name: fact for name, fact in facts.items() if fact}
 
     def _off_grid(self, selection: Selection) -> dict[str, int]:
-        """Return numbers of frames with the relevance of another recorded frame: "pulls_off_grid", "scans_off_grid"."""
+        """Return how many pulls and scans got the relevance of another recorded frame; {} if none did.
+
+        Keys are "pulls_off_grid" and "scans_off_grid".
+        """
         counts: dict[str, int] = {}
         if self.encoder is not None:
             counts["pulls_off_grid"] = self.encoder.n_unknown(selection.pulled_frames)
@@ -440,6 +459,7 @@ class Selector:
         cost: SelectionCost,
         bucket_of: BucketOf | None,
     ) -> SelectionRow:
+        """Return the row of a question from its selection, the keyframes' times in seconds, and the cost."""
         query = self._query_of(question)
         flat = selection_fields(selection, keep_pulls=self._keep_pulls)
         flat["facts"] |= {
@@ -459,6 +479,7 @@ class Selector:
         )
 
     def _cost(self, meter: Meter, session: ModelSession | None, pull: RelevanceFn, scan: RelevanceFn) -> SelectionCost:
+        """Return the cost of one question: forwards, seconds, decoded frames and the model's usage."""
         usage = {} if session is None else dict(session.usage)
         for name, value in meter.asked.items():
             usage[name] = usage.get(name, 0) + value
@@ -473,7 +494,7 @@ class Selector:
 
     @property
     def _gmacs(self) -> dict[str, float]:
-        """Cost of the encoders and the model, for the row."""
+        """10^9 multiply-adds by part of encoders and model, for the row; {} if unknown or unused."""
         if self.llm is None:
             return selection_gmacs(self.encoder, self.scan_encoder) if self.encoder or self.scan_encoder else {}
         gmacs = selection_gmacs(self._given, self.scan_encoder)
@@ -513,10 +534,12 @@ _COST = "focus_eval_cost"
 
 
 def _forwards(source: RelevanceFn) -> int:
+    """Return the encoder forwards made by `source`; 0 for one that embeds nothing."""
     return source.forwards if isinstance(source, VideoRelevance) else 0
 
 
 def _is_cut(encoder: Encoder | None, query: str) -> bool:
+    """Return True if there is an encoder and it reads only the start of `query`."""
     return encoder is not None and encoder.is_cut(query)
 
 
@@ -528,11 +551,14 @@ class _ByIndex:
         self._encoder, self._video, self._query = encoder, video, query
 
     def __call__(self, frames: IntArray) -> FloatArray:
+        """Return the relevance of `frames` to the query, `(n,)`."""
         return self._encoder.relevance_of(self._video, frames, self._query)
 
     def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
+        """Return the relevance of `frames` to another text, `(n,)`."""
         return self._encoder.relevance_of(self._video, frames, text)
 
 
 def _refuse_pulls(frames: IntArray) -> FloatArray:
+    """Raise InvalidInput; the relevance source of a sampler without an encoder."""
     raise InvalidInput(f"{frames.size} frames pulled, but there is no encoder")

@@ -59,6 +59,7 @@ class Meter:
         self.add(target, seconds)
 
     def count_decoded(self, mode: str, n_frames: int) -> None:
+        """Add `n_frames` to the frames decoded in `mode`."""
         self.decoded[mode] = self.decoded.get(mode, 0) + n_frames
 
     def spend(self, usage: Mapping[str, float]) -> None:
@@ -72,6 +73,7 @@ class Meter:
         return {stage: round(self.seconds[stage], 6) for stage in ordered + sorted(set(self.seconds) - set(ordered))}
 
     def _book(self) -> None:
+        """Add the time since the last call to the innermost open stage: CPU time for "select", else wall-clock."""
         now, cpu = time.perf_counter(), time.thread_time()
         if self._open:
             name = self._open[-1]
@@ -94,6 +96,7 @@ class SharedClock:
         job = object()
 
         def charged() -> float:
+            """Return the seconds charged to the job so far."""
             with self._lock:
                 self._charge()
                 return self._charged[job]
@@ -109,6 +112,7 @@ class SharedClock:
                 del self._charged[job]
 
     def _charge(self) -> None:
+        """Divide the seconds since the last call evenly among the running jobs."""
         now = time.perf_counter()
         # Whoever runs now has shared the device since the last change; nobody else has.
         for job in self._charged:
@@ -135,6 +139,7 @@ def charged_rows(
     factor = device_seconds / measured if measured else 0.0
 
     def charged(row: SelectionRow) -> SelectionRow:
+        """Return the row with its seconds scaled to the device's time, and its part of the loading time."""
         seconds = {stage: value * (factor if stage in BLOCKING_STAGES else 1.0) for stage, value in row.seconds.items()}
         if row.encoder and row.seconds:
             # Loading is paid by those who use the encoder: a baseline without one costs nothing.
@@ -146,7 +151,7 @@ def charged_rows(
 
 @cache
 def cpu_name() -> str:
-    """Return the processor's name, e.g. "AMD EPYC"."""
+    """Return the processor's name, e.g. "AMD EPYC", or what the platform calls it."""
     info = Path("/proc/cpuinfo")
     # On Linux `platform.processor()` is often empty or names only the architecture.
     if info.exists():
