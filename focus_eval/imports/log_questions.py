@@ -101,6 +101,7 @@ def first_record(log: LmmsLog, *, is_tolerant: bool) -> LogRecord | None:
 
 def _from_documents(benchmark: Benchmark) -> QuestionSource:
     """Return the source that makes each question from the record's document, by the benchmark's field names."""
+
     def question(record: LogRecord) -> Question:
         """Return the question in a record's document; raise InvalidInput, naming the line, if it is of another form."""
         try:

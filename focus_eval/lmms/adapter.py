@@ -65,6 +65,7 @@ class FrameAdapter:
     is_simple: ClassVar[bool]
 
     def __init__(self, **arguments: Any) -> None:
+        """Check all arguments before any weights load, then build the stock wrapper and the recorder of rows."""
         with patches.command_line_errors():
             patches.refuse_response_cache()
             # Everything that can be wrong is found before the weights load: a 72B model takes minutes.
@@ -115,6 +116,7 @@ class FrameAdapter:
 
     @classmethod
     def wrapper(cls) -> type:
+        """Return the stock wrapper's class: the first behind the adapters that has a constructor of its own."""
         # The first class behind the adapter with a constructor: adapters may have bases of their own between the two.
         return next(kind for kind in cls.__mro__ if not issubclass(kind, FrameAdapter) and "__init__" in vars(kind))
 
@@ -133,14 +135,14 @@ class FrameAdapter:
             wrapper_arguments["device_map"] = wrapper_arguments["device"]
 
     def ready(self, frame_batch: FrameBatch) -> None:
-        """Prepare decoded frames, in place, while an earlier question is still being answered; here a no-op."""
+        """Prepare decoded frames in place, in a thread, while an earlier question is answered; by default nothing."""
 
     def visuals(self, frame_batch: FrameBatch) -> Any:
-        """Return the visuals that `doc_to_visual` gives the wrapper for `frame_batch`."""
+        """Return what `doc_to_visual` gives the wrapper for these frames: by default a path that carries them."""
         return [PathWithFrames(frame_batch)]
 
     def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
-        """Return the message parts for the video: one video part, or one image per frame if frames differ in size."""
+        """Return the chat-message parts for the video: one video part, or one image a frame if their sizes differ."""
         if frame_batch.scales is None:
             return [{"type": "video", "url": PathWithFrames(frame_batch)}]
         return [{"type": "image", "url": image} for image in frame_batch.images()]
@@ -199,7 +201,7 @@ class FrameAdapter:
             raise InvalidInput(f"{frames} frames asked, {self.model_id} was loaded for at most {self._most_frames}")
 
     def answer_together(self, contexts: Sequence[RunContext], requests: Sequence[Sequence[Any]]) -> None:
-        """Answer the requests of several runs, video by video; each run's recorder gets its rows.
+        """Answer the requests of several runs with one model, video by video; each run's recorder gets its rows.
 
         Args:
             contexts: one per run.
@@ -268,6 +270,10 @@ class FrameAdapter:
         return options, wrapper_arguments, frames, self.prepare(adapter_arguments, wrapper_arguments)
 
     def _agree_on_frames(self, options: AdapterOptions, wrapper_arguments: dict[str, Any], base: type) -> int:
+        """Return K, and set the wrapper's frame limit to it unless given.
+
+        K is `frames`, else the given limit, else the wrapper's default; above a given limit it raises InvalidInput.
+        """
         limit = wrapper_arguments.get(self.frames_argument)
         frames = options.frames or limit or default_of(base, self.frames_argument)
         if frames is None:
@@ -279,6 +285,7 @@ class FrameAdapter:
         return int(frames)
 
     def _check_batch(self, wrapper_arguments: Mapping[str, Any]) -> None:
+        """Raise InvalidInput if the batch size is larger than the adapter supports."""
         batch_size = wrapper_arguments.get("batch_size", 1)
         if self.largest_batch is not None and int(batch_size) > self.largest_batch:
             raise InvalidInput(f"{self.model_id} takes batch_size={self.largest_batch} at most, not {batch_size}")

@@ -78,6 +78,7 @@ class FrameChooser:
         self._select(queue)
 
     def _prepare_source(self, queue: list[PendingRequest]) -> None:
+        """Let a source that needs all questions of a benchmark read them before the first is chosen."""
         source = self._context.source
         if not isinstance(source, NeedsQuestions):
             return
@@ -93,6 +94,10 @@ class FrameChooser:
             source.prepare(name, questions, question_ids={pending.question.id for pending in group})
 
     def _select(self, queue: list[PendingRequest]) -> None:
+        """Choose frames once per document, video by video; requests of one document share the row.
+
+        A row of an earlier start is used again.
+        """
         source = self._context.source
         if source is None:
             return
@@ -165,6 +170,10 @@ class FrameChooser:
             pending.row = row
 
     def _select_one(self, pending: PendingRequest, select: Callable[..., SelectionRow]) -> None:
+        """Set the row of a request by `select`; a failure is recorded in the request, with an error row.
+
+        Only RunError is raised.
+        """
         source = self._context.source
         try:
             if pending.error is not None or pending.path is None:
@@ -180,6 +189,7 @@ class FrameChooser:
                 pending.row = source.error_row(pending.question, error, bucket_of=pending.bucket_of)
 
     def _check_limit(self, pending: PendingRequest) -> None:
+        """Raise InvalidInput if the row has no frames, more than the model shows, or sizes that it cannot show."""
         row, model, max_frames = pending.row, self._model.model_id, self._context.frames
         if row is None or not (row.keyframes or row.role == "floor" or self._context.options.frame_policy == "aks"):
             raise InvalidInput(f"no frame chosen{self._infeasible_reason(row)}")
@@ -190,6 +200,7 @@ class FrameChooser:
             raise InvalidInput(f"{n_keyframes} frames chosen, {model} is set to show at most {max_frames}")
 
     def _infeasible_reason(self, row: SelectionRow | None) -> str:
+        """Return ": " and why the sampler may choose no frame of the row's video; "" if there is no reason."""
         source = self._context.source
         if row is None or row.info is None or not isinstance(source, Selector):
             return ""
@@ -249,6 +260,11 @@ class BatchAnswerer:
             pending.frame_batch = None
 
     def _generate(self, batch: list[PendingRequest], turn: Turn | None) -> None:
+        """Have the wrapper answer one batch; set output and costs of each request.
+
+        Raises the model's error, also one that the wrapper caught, and AnswerError if the model was not called or did
+        not get the frames.
+        """
         recorder = self._context.recorder
         trace = GenerateTrace(wants_prompt_record=recorder.wants_prompt(batch[0].parts), turn=turn)
         with self._own_processors(turn) as processors:
@@ -281,12 +297,14 @@ class BatchAnswerer:
             recorder.write_prompt(first.parts, prompt_record(view, first.question.id, trace.sent, first.tokens))
 
     def _own_processors(self, turn: Turn | None) -> AbstractContextManager[dict[str, Any]]:
+        """Return a context with this thread's copies of the processors; an empty one if no batch is prepared ahead."""
         if turn is None or not self._model.prepares_ahead:
             return nullcontext({})
         processors: AbstractContextManager[dict[str, Any]] = self._model.processors.of(self._model, turn)
         return processors
 
     def _record_costs(self, batch: list[PendingRequest], trace: GenerateTrace, seconds: float) -> None:
+        """Set frames, tokens and an equal part of the batch's seconds in each request."""
         for at, pending in enumerate(batch):
             pending.n_reached = trace.frames[at] if trace.frames and at < len(trace.frames) else None
             pending.tokens = trace.tokens[at] if at < len(trace.tokens) else {}
@@ -297,6 +315,7 @@ class BatchAnswerer:
                 pending.seconds["idle"] = trace.turn.idle_seconds / len(batch)
 
     def _check_frames_reached(self, pending: PendingRequest) -> None:
+        """Raise AnswerError if the model did not get the chosen frames, all of them and no others."""
         if pending.frame_batch is None:
             # Of the wrapper's own sampling any number of frames is right, except none.
             if pending.n_reached == 0:
@@ -330,6 +349,7 @@ class BatchAnswerer:
         return view
 
     def _view_document(self, pending: PendingRequest) -> ViewDocument:
+        """Return the document that gives the wrapper this question's frames; the video itself if none were chosen."""
         if pending.frame_batch is None:
             return ViewDocument(visuals=[str(pending.path)], messages=pending.messages)
         if self._model.is_simple:
@@ -402,7 +422,7 @@ class RequestRunner:
         return queue, waiting
 
     def parts(self, queue: list[PendingRequest]) -> Iterator[Part]:
-        """Yield the questions of `queue` in parts; the model answers one part in one call."""
+        """Yield the requests of `queue` in parts; the model answers one part in one call."""
         if self._model.questions_at_once is not None:
             # A service takes many questions at once.
             yield from (Part(self, [pending]) for pending in queue)
@@ -453,6 +473,10 @@ class RequestRunner:
     def _feed_one(
         self, pending: PendingRequest, group: FrameGroup, frame_batches: dict[tuple[str, str, int], FrameBatch]
     ) -> None:
+        """Set the frames of one request, from its group or decoded alone; nothing without a selection.
+
+        `frame_batches` keeps them by document, for further requests of it.
+        """
         row, path, options = pending.row, pending.path, self.context.options
         if row is None or path is None:
             return
@@ -475,6 +499,7 @@ class RequestRunner:
         self._batches.answer(batch, turn)
 
     def _earlier_answer(self, pending: PendingRequest) -> AnswerRow | None:
+        """Return the answer that an earlier start wrote for the request; None if there is none, or it failed."""
         row = self.context.recorder.earlier(pending)
         # A row with an error is not an answer: the question is asked again.
         return row if row is not None and row.error is None else None

@@ -71,11 +71,13 @@ class AdapterOptions:
     max_error_share: float = option(0.02, at_least=0, at_most=1)
 
     def __post_init__(self) -> None:
+        """Bring the options to their declared types and refuse contradictions, with InvalidInput."""
         for name, value in checked_values("--model_args", self).items():
             object.__setattr__(self, name, value)
         self._check_who_chooses()
 
     def _check_who_chooses(self) -> None:
+        """Raise InvalidInput unless exactly one of sampler and selections chooses, and the other options fit it."""
         # Both or neither: then it is not said who chooses.
         if bool(self.sampler) == bool(self.selections):
             raise InvalidInput(

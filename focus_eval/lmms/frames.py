@@ -155,15 +155,18 @@ class PathWithFrames(str):
     frame_batch: FrameBatch
 
     def __new__(cls, frame_batch: FrameBatch) -> PathWithFrames:
+        """Return the path of `frame_batch`'s video that carries it."""
         path = super().__new__(cls, str(frame_batch.path))
         path.frame_batch = frame_batch
         return path
 
     # A wrapper may copy what it is given; the frames are shared, never copied.
     def __copy__(self) -> PathWithFrames:
+        """Return the path itself: a copy would lose the record that its frames were taken."""
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PathWithFrames:
+        """Return the path itself: a copy would lose the record that its frames were taken."""
         return self
 
 
@@ -192,7 +195,7 @@ def make_frame_batch(row: SelectionRow, path: Path, decoded: DecodedFrames, *, f
 
 
 def frames_to_decode(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tuple[int, ...], str | None]:
-    """Return the frame indices to decode for `row`, and a reason if they are not the chosen ones (else None).
+    """Return the frame indices to decode for `row`, and why they are not the chosen ones (None if they are).
 
     A floor row decodes frame 0, which gives the black frame its size.
     """
@@ -202,7 +205,7 @@ def frames_to_decode(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tupl
 
 
 def frames_to_feed(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tuple[int, ...], str | None]:
-    """Return the frame indices fed for `row`, and a reason if they are not the chosen ones (else None).
+    """Return the frame indices fed for `row`, and why they are not the chosen ones (None if they are).
 
     "exact" feeds the keyframes and nothing else. "aks" follows the AKS evaluation code: a selection of fewer than k
     frames is replaced by `linspace(0, n_frames - 1, k)`, and its uniform baseline gets one frame per second, or that
@@ -228,10 +231,12 @@ def frames_to_feed(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tuple[
 
 
 def _linspace(row: SelectionRow) -> tuple[int, ...]:
+    """Return K evenly spaced frames, from the first to the last, rounded down; a short video repeats some."""
     return tuple(np.linspace(0, _known_info(row).n_frames - 1, row.k, dtype=int).tolist())
 
 
 def _known_info(row: SelectionRow) -> VideoInfo:
+    """Return length and rate of the row's video; raise SelectionMismatch if they are unknown."""
     if row.info is None:
         raise SelectionMismatch(f"{row.video}: length and rate are not known, which frame_policy=aks needs")
     return row.info

@@ -62,9 +62,17 @@ class PartRunner(Protocol):
         """The run's options and scan cache (`answering.RunContext`)."""
         ...
 
-    def feed(self, part: Part) -> None: ...
-    def answer_batch(self, batch: list[PendingRequest], turn: Turn | None) -> None: ...
-    def write_row(self, pending: PendingRequest) -> None: ...
+    def feed(self, part: Part) -> None:
+        """Set the decoded frames of each question of `part`; a question that fails records its error."""
+        ...
+
+    def answer_batch(self, batch: list[PendingRequest], turn: Turn | None) -> None:
+        """Answer a batch whose frames are decoded; set output or error of each question."""
+        ...
+
+    def write_row(self, pending: PendingRequest) -> None:
+        """Write the row of an answered or failed question."""
+        ...
 
 
 class Part:
@@ -131,6 +139,7 @@ class FrameGroup:
 
     @property
     def is_decoded(self) -> bool:
+        """True once decoding has ended, with success or not."""
         return self.decoding is not None and self.decoding.done()
 
     def join(self, part: Part, max_bytes: float) -> bool:
@@ -179,6 +188,7 @@ class FrameGroup:
 
     @property
     def seconds_per_question(self) -> float:
+        """Seconds of decoding, divided among all questions of the group."""
         return self.seconds / max(1, sum(len(part.batch) for part in self.parts))
 
     def release(self, part: Part) -> None:
@@ -313,6 +323,7 @@ class LookAhead:
             raise ended_by
 
     def _submit(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> Future[None]:
+        """Start `work` in a thread; its end wakes the loop."""
         future = pool.submit(work)
         future.add_done_callback(lambda _: self._changed.set())
         return future
@@ -328,12 +339,14 @@ class LookAhead:
         return n_decoding < 2 * (os.cpu_count() or 1) and self._fits(group.n_bytes)
 
     def _fits(self, n_bytes: int) -> bool:
+        """Return True if `n_bytes` more fit into memory, or none of it is in use: a large part goes alone."""
         parts = self._unanswered()
         n_held = sum(part.n_bytes for part in parts) + sum(group.n_bytes for group in {part.group for part in parts})
         # Where nothing is held even too large a group goes in: it would wait for ever otherwise.
         return not n_held or n_held + n_bytes <= self._max_bytes
 
     def _unanswered(self) -> list[Part]:
+        """Return the parts under way that are not yet answered, in order."""
         return [part for part in self._parts if not part.is_answered]
 
     def _submit_answers(self, pool: ThreadPoolExecutor) -> None:
@@ -356,6 +369,7 @@ class LookAhead:
             n_answering += 1
 
     def _answer(self, part: Part, turn: Turn | None) -> None:
+        """Feed a part its frames and answer it; on a failure of the run, end all turns."""
         try:
             part.runner.feed(part)
             # An adapter may have made the frames smaller: there may be room for others.
@@ -408,6 +422,7 @@ class Turns:
             self._wait_for(lambda: self._next + 1 >= at)
 
     def _wait_for(self, may_go_on: Callable[[], bool]) -> None:
+        """Wait until `may_go_on()` is true; raise RunError if the run ends first. The lock must be held."""
         self._changed.wait_for(lambda: self._is_ended or may_go_on())
         if self._is_ended:
             raise RunError("the run ends before this question")
@@ -490,6 +505,7 @@ class OwnProcessors:
             self._spare.put((originals, copies))
 
     def _copies(self, originals: dict[str, Any]) -> dict[str, Any]:
+        """Return a spare set of copies of `originals`, or a new one if none is spare or the originals changed."""
         try:
             of, copies = self._spare.get_nowait()
         except Empty:
@@ -512,14 +528,17 @@ class NearbyInputs:
         self._turn = turn
 
     def __getattr__(self, name: str) -> Any:
+        """Return the processor's attribute."""
         return getattr(self._processor, name)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
+        """Return the processor's inputs; their `to` waits until the turn is near."""
         inputs = self._processor(*args, **options)
         move = getattr(inputs, "to", None)
         if move is not None:
 
             def to(*targets: Any, **to_options: Any) -> Any:
+                """Move the inputs to the device once the turn is near."""
                 self._turn.wait_until_near()
                 return move(*targets, **to_options)
 
@@ -528,6 +547,7 @@ class NearbyInputs:
 
 
 def _wrap_processor(value: Any, turn: Turn) -> Any:
+    """Return `value`, wrapped as NearbyInputs unless it is a tokenizer."""
     from transformers import PreTrainedTokenizerBase
 
     # Of a tokenizer the ids are all there is, and wrappers set its fields.
@@ -535,6 +555,7 @@ def _wrap_processor(value: Any, turn: Turn) -> Any:
 
 
 def _is_processor(value: Any) -> bool:
+    """Return True if `value` is a processor or tokenizer of transformers."""
     from transformers import BaseImageProcessor, BaseVideoProcessor, PreTrainedTokenizerBase, ProcessorMixin
 
     return isinstance(value, (BaseImageProcessor, BaseVideoProcessor, PreTrainedTokenizerBase, ProcessorMixin))

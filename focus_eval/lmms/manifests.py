@@ -32,6 +32,7 @@ def _name(attributes: Mapping[str, Any]) -> str:
 
 
 def _check(loaded: Any, label: str) -> Any:
+    """Return the loaded class if it is a FrameAdapter; raise PluginError otherwise."""
     from focus_eval.lmms.adapter import FrameAdapter
 
     return check_derived(loaded, label, base=FrameAdapter)
@@ -58,6 +59,7 @@ def packages_of(model: str) -> tuple[str, ...]:
 
 
 def _fact(model: str, attribute: str, default: Any) -> Any:
+    """Return a class attribute of `model`, or of its chat class, without importing it; `default` if unknown."""
     # A model may have a class for one kind of request only.
     name = next((name for name in (model, model + CHAT_SUFFIX) if name in MODELS), "")
     return MODELS.fact(name, attribute, default) if name else default

@@ -62,9 +62,11 @@ class _FrameAwareDecord:
         self._stock = stock
 
     def __getattr__(self, name: str) -> Any:
+        """Return the attribute of the stock module."""
         return getattr(self._stock, name)
 
     def VideoReader(self, path: Any, *args: Any, **options: Any) -> Any:
+        """Return a stand-in for a path that carries frames, else the stock reader."""
         frame_batch = getattr(path, "frame_batch", None)
         return (
             _FrameBatchVideo(frame_batch)
@@ -83,6 +85,7 @@ class _FrameBatchVideo:
         return self._frame_batch.n_frames
 
     def __getitem__(self, frame: int) -> Any:
+        """Return a black frame of the video's size, whatever `frame` is."""
         black = np.zeros(self._frame_batch.pixels.shape[1:], dtype=np.uint8)
         return SimpleNamespace(asnumpy=lambda: black)
 
@@ -101,6 +104,7 @@ def resize_to_patches() -> None:
     stock = getattr(vllm_generate.fetch_video, "stock", vllm_generate.fetch_video)
 
     def fetch_video(element: dict[str, Any], **options: Any) -> Any:
+        """Call the stock function; frames with a patch size are resized to multiples of it."""
         patch_size = getattr(getattr(element["video"], "frame_batch", None), "patch_size", None)
         return stock(element, **({**options, "image_patch_size": patch_size} if patch_size else options))
 
@@ -172,6 +176,7 @@ def look_prompts_up_by_wrapper(model: str, stock_name: str) -> None:
     wrappers = {**getattr(prepare, "wrappers", {}), model: stock_name}
 
     def prepare_by_wrapper(task: Any) -> None:
+        """Look up the task's prompts by the stock wrapper's name, if the task has none for our model."""
         name = getattr(task.model_name, "model_id", task.model_name)
         if isinstance(name, str) and name in wrappers:
             prompts_name = prompts_for(vars(task.config), name, wrappers[name])
@@ -203,6 +208,7 @@ def keep_videos_on_one_rank() -> None:
     def create_iterator(
         raw_iterator: Any, rank: Any, world_size: Any, limit: Any = None, offset: Any = 0
     ) -> Iterator[Any]:
+        """Return the items of one rank, all of a video on the same; as stock for a single process."""
         stock(iter(()), rank, world_size, limit, offset)  # refuses what it refuses
         if int(world_size) < 2:
             return iter(stock(raw_iterator, rank, world_size, limit, offset))

@@ -55,6 +55,7 @@ def task_values(task: str) -> dict[str, Any]:
 
 
 def _task_file(task: str) -> Path:
+    """Return the YAML file of a task: ours, else lmms-eval's; raise InvalidInput if there is none."""
     # Ours first, as when the task is loaded.
     packaged_file = resource_path("tasks") / f"{task}.yaml"
     if task and packaged_file.is_file():
@@ -79,6 +80,7 @@ _TaskLoader.add_multi_constructor("!", lambda loader, suffix, node: None)
 
 
 def _values(file: Path) -> dict[str, Any]:
+    """Return the values of a task file, over those of the file that it includes."""
     values: dict[str, Any] = read_yaml(file, _TaskLoader) or {}
     included = values.pop("include", None)
     # A task's own values come after those it includes, and win.

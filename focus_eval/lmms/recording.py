@@ -70,7 +70,7 @@ class Recorder(ABC):
 
     @abstractmethod
     def cell_folder(self, parts: RequestParts) -> Path:
-        """Return the folder of the cell of a request."""
+        """Return the folder of the cell of a request, whether or not it exists."""
 
     def wants_prompt(self, parts: RequestParts) -> bool:
         """Return True if the cell has no prompt record yet."""
@@ -131,6 +131,7 @@ class Recorder(ABC):
         )
 
     def _read(self, pending: PendingRequest, text: str | None) -> ParsedAnswer:
+        """Return the option or number read from an answer's text, and its score; text None scores 0."""
         if text is None:
             return ParsedAnswer(None, 0.0)
         question, parsing = pending.question, self._options.answer_parsing
@@ -203,19 +204,27 @@ class FolderRecorder(Recorder):
         self._rows: dict[tuple[str, str], dict[str, Any]] = {}
 
     def names(self, parts: RequestParts) -> CellNames:
+        """Return the cell's id, a hash of its whole identity, and its folder's name with the hash's start."""
         full = identity_hash(self._cell_identity(parts))
         return CellNames(cell_id=full, cell=f"{parts.task}-{self._name}-{full[:8]}".replace("/", "_"))
 
     def cell_folder(self, parts: RequestParts) -> Path:
+        """Return the folder of the cell of a request, whether or not it exists."""
         return self.folder / self.names(parts).cell
 
     def earlier(self, pending: PendingRequest) -> AnswerRow | None:
+        """Return the answer row of an earlier start without an error; None if there is none."""
         return self._earlier_row(pending, "answers", AnswerRow)
 
     def earlier_selection(self, pending: PendingRequest) -> SelectionRow | None:
+        """Return the selection row of an earlier start without an error; None if there is none."""
         return self._earlier_row(pending, "selections", SelectionRow)
 
     def _earlier_row(self, pending: PendingRequest, kind: str, row_type: type[RowT]) -> RowT | None:
+        """Return the row of a question in an earlier start's files; None if it is missing or has an error.
+
+        `kind` is "answers" or "selections". The files of a cell are read once.
+        """
         cell = self.names(pending.parts).cell
         if (cell, kind) not in self._rows:
             # The files of all ranks: a run may go on with another number of processes.
@@ -232,6 +241,7 @@ class FolderRecorder(Recorder):
             self._writer(pending.parts, "selections").write(pending.row)
 
     def write_answer(self, pending: PendingRequest, row: AnswerRow) -> None:
+        """Append the answer row to the cell's file."""
         self._writer(pending.parts, "answers").write(row)
 
     def close(self) -> None:
@@ -247,6 +257,7 @@ class FolderRecorder(Recorder):
         self._rows.clear()
 
     def _cell_identity(self, parts: RequestParts) -> dict[str, Any]:
+        """Return everything that can change an answer of the request's cell: options, task, generation, prompts."""
         stated_values = {key: value for key, value in parts.generation.items() if value is not None}
         # Through JSON, so that a tuple and a list give one hash.
         generation = json.loads(json.dumps(stated_values, default=str))
@@ -256,6 +267,7 @@ class FolderRecorder(Recorder):
         return answer_identity(**(identity if prompts == DEFAULT else {**identity, "prompts": prompts}))
 
     def _writer(self, parts: RequestParts, kind: str) -> RowWriter:
+        """Return the writer of the cell's file of `kind`; at first use lock the cell and describe it."""
         cell = self.names(parts).cell
         if (cell, kind) not in self._writers:
             folder = self.folder / cell / kind
@@ -287,6 +299,7 @@ class FolderRecorder(Recorder):
         self._locks[cell] = lock
 
     def _write_description(self, parts: RequestParts) -> None:
+        """Write the cell's identity and versions to `cell.json`, once, by rank 0."""
         file = self.folder / self.names(parts).cell / "cell.json"
         # Ranks share the folder; the first of them describes it.
         if file.exists() or not self._file_name.startswith("rank0"):
@@ -308,6 +321,7 @@ class RunCounts:
     first_error: str = ""
 
     def summary(self) -> str:
+        """Return the counts as a phrase for the log."""
         return (
             f"{self.questions} questions, {self.errors} errors, {self.unparsed} unparsed answers, "
             f"{self.fallbacks} fed other frames than the chosen ones"

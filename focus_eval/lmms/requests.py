@@ -85,6 +85,7 @@ class PendingRequest:
 
     @property
     def parts(self) -> RequestParts:
+        """The request's arguments by name."""
         return request_parts(self.request, is_simple=self.is_simple)
 
     @property
@@ -187,10 +188,12 @@ class ViewDocument:
 
 
 def _visuals(document: ViewDocument) -> Any:
+    """Return the visuals of a view's document; takes the place of the task's `doc_to_visual`."""
     return document.visuals
 
 
 def _messages(document: ViewDocument) -> Any:
+    """Return a copy of the messages of a view's document; takes the place of the task's `doc_to_messages`."""
     return copy.deepcopy(document.messages)  # some wrappers put a system message into the list
 
 
@@ -210,6 +213,7 @@ def _load_media(
 
 
 def _single_video_path(visuals: list[Any], parts: RequestParts) -> Path | None:
+    """Return the path of the one video among a document's visuals; raise InvalidInput for anything else."""
     videos = [visual for visual in visuals if isinstance(visual, str)]
     # k frames of one video is what a selection means; two videos, or an image, have none.
     if len(videos) != 1 or len(visuals) != 1:
@@ -243,6 +247,7 @@ def _short_path(path: Path | None) -> str:
 
 @cache
 def _benchmark(task: str, name: str = "") -> Benchmark | None:
+    """Return the benchmark called `name`, or that of the task if it is ""; None for an unknown task. Cached."""
     from focus_eval.benchmarks.registry import benchmark_of_task, make_benchmark
 
     if name:

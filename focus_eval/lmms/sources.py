@@ -81,6 +81,7 @@ def check_source(options: AdapterOptions) -> None:
 
 
 def _refuse_idle(options: AdapterOptions) -> None:
+    """Raise InvalidInput for sampler options or an encoder where the plugin chooses no frames."""
     chooser = "sampler=native" if options.is_native else "selections="
     # Ignored, they would seem to have had an effect.
     for name, value in (("sampler options", options.sampler_options), ("encoder", options.encoder)):
@@ -100,6 +101,7 @@ def make_source(options: AdapterOptions, *, frames: int) -> FrameSource | None:
 
 
 def _selector(options: AdapterOptions, frames: int) -> Selector:
+    """Return the selector that the options describe, with its encoders and model loaded."""
     sampler = samplers.make_sampler(options.sampler, **texts(options.sampler_options))
     encoder = None
     if sampler.needs_encoder:
@@ -120,6 +122,7 @@ def _selector(options: AdapterOptions, frames: int) -> Selector:
 
 
 def _store(options: AdapterOptions) -> RelevanceStore | None:
+    """Return the store of relevance that the options name; None without one."""
     return RelevanceStore(Path(options.store)) if options.store else None
 
 
@@ -222,16 +225,20 @@ class ReplayedSelections:
         )
 
     def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
+        """Return a selection row of `question` that records `error`."""
         return failed_selection_row(question, self._origin("replay"), error, bucket_of=bucket_of, facts=self._facts)
 
     @property
     def _facts(self) -> dict[str, Any]:
+        """Facts for the rows: the name of the file of selections."""
         return {"replayed_from": self._path.name}
 
     def _origin(self, sampler: str) -> Origin:
+        """Return the origin of the rows, with `sampler` as the sampler's name."""
         return Origin(selection_id=self.selection_id, sampler=sampler, k=self.k)
 
     def _read(self, questions: Sequence[Question] | None) -> Mapping[str, ImportedSelection]:
+        """Return the file's selections by question id; raise SelectionMismatch for more frames than are shown."""
         # What is missing is checked by `prepare`: a file made under --limit holds only some of the questions.
         reader_options = {**self._options, "allow_missing": True}
         selections = load_selections(self._path, questions=questions, **reader_options, options=self._format_options)

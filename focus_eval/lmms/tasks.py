@@ -48,6 +48,7 @@ class _Patterns:
 
 @cache
 def _patterns(last: str) -> _Patterns:
+    """Return the patterns for option letters A to `last`; cached."""
     letter = f"[A-{last}]"
     return _Patterns(
         # "C", "(C)", "C.", "C) text", "C: text"; a letter followed by a blank and more words is a word ("A man runs").
@@ -128,6 +129,7 @@ def read_option(text: str, options: tuple[str, ...]) -> str | None:
 
 
 def _folded(text: str) -> str:
+    """Return `text` in lower case with single blanks, without a final period or exclamation mark."""
     return " ".join(text.strip().rstrip(".!").casefold().split())
 
 
@@ -305,6 +307,7 @@ def subtitles_near(document: Mapping[str, Any], times_seconds: Sequence[float]) 
 # Several questions ask about one video.
 @lru_cache(maxsize=64)
 def _lines(path: Path) -> Any:
+    """Return the JSON value of a file of subtitles; cached."""
     return whole_texts(json.loads(read_text(path)))
 
 
@@ -329,6 +332,7 @@ def _task_function(benchmark: str, name: str) -> Callable[..., Any]:
     """Return a function that imports and calls `name` of a benchmark's lmms-eval task; the import may fail here."""
 
     def call(*args: Any, **options: Any) -> Any:
+        """Import the benchmark's module of lmms-eval and call its function."""
         return getattr(import_module(f"lmms_eval.tasks.{benchmark}.utils"), name)(*args, **options)
 
     return call
@@ -343,14 +347,17 @@ vsibench_text = _task_function("vsibench", "vsibench_doc_to_text")
 
 # lmms-eval looks at how many arguments these take.
 def videomme_visual(doc: Document) -> list[str]:
+    """Return the path of a Video-MME document's video, as a list of one."""
     return list(_task_function("videomme", "videomme_doc_to_visual")(doc))
 
 
 def vsibench_visual(doc: Document) -> list[str]:
+    """Return the path of a VSI-Bench document's video, as a list of one."""
     return list(_task_function("vsibench", "vsibench_doc_to_visual")(doc))
 
 
 def longvideobench_visual(doc: Document) -> list[str]:
+    """Return the path of a LongVideoBench document's video, as a list of one."""
     return [os.path.join(_longvideobench_videos(os.getenv("HF_HOME")), doc["video_path"])]
 
 
@@ -400,6 +407,10 @@ def vsibench_results(doc: Document, results: list[str]) -> Result:
 
 
 def _results(benchmark: str, doc: Document, results: list[str], visual: Callable[[Document], list[str]]) -> Result:
+    """Return the facts of one answer under each of `METRICS`: ids, bucket, type, parsed answer and score.
+
+    `visual` gives the video's path, whose length decides the bucket where no length is stated.
+    """
     declared_benchmark = make_benchmark(benchmark)
     question = declared_benchmark.question(doc)
     # lmms-eval gives a list, with one text for the one request of a document.
@@ -432,6 +443,7 @@ def _bucket(benchmark: Benchmark, question: Question, doc: Document, visual: Cal
 
 @cache
 def _probed_seconds(path: str) -> float:
+    """Return the length in seconds of the video at `path`, from the file; cached."""
     from focus_eval.video import open_video
 
     with open_video(Path(path)) as reader:
@@ -442,6 +454,7 @@ def _probed_seconds(path: str) -> float:
 
 
 def accuracy(scores: list[Result]) -> float:
+    """Return the mean score; NaN without scores."""
     return sum(score["score"] for score in scores) / len(scores) if scores else float("nan")
 
 
@@ -454,10 +467,12 @@ accuracy_short, accuracy_medium, accuracy_long = map(_accuracy_of, BUCKETS)
 
 
 def unparsed(scores: list[Result]) -> int:
+    """Return the number of answers in which no option could be read; answers that failed do not count."""
     return sum(score["parsed"] is None and not score["no_answer"] for score in scores)
 
 
 def no_answer(scores: list[Result]) -> int:
+    """Return the number of questions without an answer."""
     return sum(score["no_answer"] for score in scores)
 
 

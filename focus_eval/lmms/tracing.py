@@ -89,9 +89,11 @@ class TracedModel:
 
     # Wrappers read `config`, `device` and more of their model, so everything else is the original's.
     def __getattr__(self, name: str) -> Any:
+        """Return the model's attribute."""
         return getattr(self._model, name)
 
     def __call__(self, *args: Any, **inputs: Any) -> Any:
+        """Call the model; this is not recorded."""
         return self._model(*args, **inputs)
 
     def generate(self, *args: Any, **inputs: Any) -> Any:
@@ -214,6 +216,7 @@ def fold_repeats(text: str) -> str:
 
 
 def _tokenizer(view: Any) -> Any:
+    """Return the tokenizer among the attributes of a model's wrapper; None if there is none."""
     components: Iterable[Any] = (getattr(view, name, None) for name in _TOKENIZERS)
     tokenizers = [getattr(item, "tokenizer", item) for item in components if item is not None]
     return next((item for item in tokenizers if hasattr(item, "decode")), None)
@@ -232,6 +235,7 @@ def _frame_pixels(inputs: Mapping[str, Any], config: Any) -> list[int]:
 
 
 def _part_text(part: Mapping[str, Any]) -> str:
+    """Return a part of a message as text: its text, or format, bytes and hash of an image or video."""
     if part.get("type") == "text":
         return str(part["text"])
     url = str((part.get("image_url") or part.get("video_url") or {}).get("url", ""))

@@ -42,10 +42,12 @@ def weights_problems(folder: Path, model: str) -> list[str]:
 
 
 def weights_gigabytes(folder: Path) -> float:
+    """Return the size of the safetensors files in `folder`, in 10^9 bytes."""
     return sum(file.stat().st_size for file in folder.glob("*.safetensors") if file.is_file()) / 1e9
 
 
 def _shard_problems(folder: Path) -> list[str]:
+    """Return a line for each missing or unreadable shard of a checkpoint's folder; [] if all are whole."""
     if (folder / _SINGLE).is_file():
         names = [_SINGLE]
     else:

@@ -45,6 +45,7 @@ class Setup:
     times: Times = "exact"
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for a value that is not among an option's choices."""
         checked_values("LLaVA-Video", self)
 
 
@@ -264,6 +265,7 @@ def parse_config(raw: Mapping[str, Any], folder: Path) -> CheckpointConfig:
 
 
 def _refuse_other_models(raw: Mapping[str, Any], folder: Path) -> None:
+    """Raise InvalidInput for the config of another model, naming the model to use for it."""
     kind = raw.get("model_type")
     if kind != "llava_qwen":
         use = _OTHER_MODELS.get(str(kind), "the wrapper of its own family")
@@ -276,6 +278,7 @@ def _refuse_other_models(raw: Mapping[str, Any], folder: Path) -> None:
 
 
 def _vision(raw: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """Return the settings of the vision tower: stated ones, or those of a known tower; raise InvalidInput otherwise."""
     if "vision_config" in raw:
         return dict(raw["vision_config"])
     tower = str(raw.get("mm_vision_tower"))
@@ -286,6 +289,7 @@ def _vision(raw: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
 
 
 def _choice(raw: Mapping[str, Any], key: str, values: tuple[str, ...], path: Path) -> str:
+    """Return the value of `key` in the config; raise InvalidInput unless it is one of `values`."""
     value = raw.get(key)
     if value not in values:
         raise InvalidInput(f"{path}: {key} is {value!r}, known: {', '.join(values)}")
@@ -367,7 +371,7 @@ def load_network(
 
 
 def end_tower_early(network: Any) -> Any:
-    """Make the tower return its last layer's raw output: the original never applies `post_layernorm`."""
+    """Remove the norm after the tower's last layer, which the original never applies; return `network`, changed."""
     from torch import nn
 
     tower_body(network.model.vision_tower).post_layernorm = nn.Identity()
@@ -452,6 +456,7 @@ def vocabulary_rows(shapes: Mapping[str, tuple[int, ...]], folder: Path) -> int:
 
 
 def _shards(folder: Path) -> list[Path]:
+    """Return the safetensors files of a checkpoint's folder; raise MissingWeights if one is missing."""
     index = folder / _INDEX
     if not index.is_file():
         single = folder / "model.safetensors"
@@ -471,6 +476,7 @@ def _shards(folder: Path) -> list[Path]:
 
 
 def _refuse_partial(report: Mapping[str, Any], folder: Path) -> None:
+    """Raise InvalidInput if loading left out a weight, found a foreign one or one of another shape."""
     for kind, problem in (
         ("missing_keys", "are missing"),
         ("unexpected_keys", "have no place in LLaVA-Video"),

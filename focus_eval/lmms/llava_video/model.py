@@ -51,6 +51,7 @@ def original_times(frames: IntArray, video: VideoInfo, *, video_fps: float = 1) 
 
 
 def _stride(video: VideoInfo, video_fps: float) -> int:
+    """Return the frames from one to the next at `video_fps`, rounded; raise InvalidInput if that is below 1."""
     stride = round(video.fps / video_fps)
     if stride < 1:
         raise InvalidInput(
@@ -233,6 +234,7 @@ class VideoNetwork:
         return [] if penalty in (None, 1.0) else [RepetitionPenaltyLogitsProcessor(float(penalty))]
 
     def _configured_stops(self) -> list[int]:
+        """Return the token ids that end an answer, from the generation config; [] if it names none."""
         stops = self.network.generation_config.eos_token_id
         if stops is None:
             return []
@@ -267,6 +269,7 @@ class VideoQuestion:
     duration_seconds: float = 0.0
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for a question without frames."""
         if len(self.frames) == 0:
             raise InvalidInput("LLaVA-Video needs at least one frame")
 
@@ -348,7 +351,7 @@ class LlavaVideo:
         return first_ids, second_ids
 
     def sent(self, video_question: VideoQuestion) -> dict[str, Any]:
-        """Return the prompt record of one question: text, frame size, dtype and attention."""
+        """Return what the model is sent for one question, for the prompt record: text, frame size, dtype, attention."""
         first_half, second_half = (self.tokenizer.decode(ids) for ids in self.prompt_ids(video_question))
         return {
             "text": f"{first_half}<video: {self.network.layout.count(len(video_question.frames))} tokens>{second_half}",
@@ -429,6 +432,10 @@ def load_tokenizer(config: checkpoint.CheckpointConfig) -> PreTrainedTokenizerBa
 
 
 def _stop_id(tokenizer: PreTrainedTokenizerBase, rows: int) -> int:
+    """Return the id of the token that ends a turn; raise InvalidInput if tokenizer and weights do not fit.
+
+    `rows` is the number of token ids that the head scores.
+    """
     stop = tokenizer.get_vocab().get(STOP)
     if stop is None:
         raise InvalidInput(f"{tokenizer.name_or_path}: the tokenizer does not know {STOP}, so it is not Qwen2's")

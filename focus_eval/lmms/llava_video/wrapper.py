@@ -62,6 +62,7 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         video_fps: float = 1,
         force_sample: bool = False,
     ) -> None:
+        """Place the process on its device and load the checkpoint; options are those of the class."""
         super().__init__()
         changes = (pooling, newline, template, time_instruction, times)
         self.setup = checkpoint.make_setup(preset, **dict(zip(checkpoint.SETUP_OPTIONS, changes, strict=True)))
@@ -88,23 +89,28 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
 
     @property
     def tokenizer(self) -> Any:
+        """The model's tokenizer."""
         return self._model.tokenizer
 
     @property
     def batch_size(self) -> int:
+        """Questions answered at once by this process."""
         return self.batch_size_per_gpu
 
     @property
     def device(self) -> torch.device:
+        """Device of this process."""
         return self._device
 
     def tok_encode(self, string: str) -> list[int]:
+        """Return the token ids of a text, without special tokens; lmms-eval sorts requests by their number."""
         return cast(list[int], self.tokenizer(string, add_special_tokens=False)["input_ids"])
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
         """Answer `requests` in their order; those of equal generation arguments go together."""
 
         def longest_first(arguments: tuple[Any, ...]) -> tuple[int, str]:
+            """Return the key that sorts requests by length in tokens, the longest first."""
             return -len(self.tok_encode(arguments[0])), arguments[0]
 
         collator = lmms_utils.Collator(
@@ -139,14 +145,20 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         super().clean()
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
+        """Raise NotImplementedError: the model does not score given answers."""
         raise NotImplementedError("LLaVA-Video answers questions; it does not score given answers")
 
     def generate_until_multi_round(self, requests: Sequence[Any]) -> list[str]:
+        """Raise NotImplementedError: questions of several rounds are not supported."""
         raise NotImplementedError("LLaVA-Video: questions of several rounds are not supported")
 
     def _video_question(
         self, context: str, generation: Mapping[str, Any], look: Any, doc_id: int, task: str, split: str
     ) -> VideoQuestion:
+        """Return a request as a question with frames: the chosen ones, or the original's own sampling.
+
+        `look` is the task's `doc_to_visual`.
+        """
         visuals = look(self.task_dict[task][split][doc_id])
         if len(visuals) != 1 or not isinstance(visuals[0], str):
             raise InvalidInput(f"{task}, document {doc_id}: expected one video, found {len(visuals)} visuals")
@@ -156,6 +168,7 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         return replace(video, question=context)
 
     def _chosen_frames(self, path: PathWithFrames) -> VideoQuestion:
+        """Return the frames that `path` carries, with exact or the original's times, as an empty question."""
         frame_batch = path.frame_batch
         info = VideoInfo(frame_batch.n_frames, frame_batch.fps)
         times: Sequence[float] = frame_batch.times_seconds
@@ -212,6 +225,7 @@ class _TracedLlavaVideo:
         self.tokenizer = model.tokenizer
 
     def answer(self, batch: Sequence[VideoQuestion], **options: Any) -> list[Answer]:
+        """Answer as the model does, and note frames, prompt, tokens and seconds in the trace."""
         trace = self._trace
         trace.frames = [len(video_question.frames) for video_question in batch]
         if trace.wants_prompt_record:
@@ -236,6 +250,7 @@ def generation_options(generation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _own_device(accelerator: Accelerator, device: str | None) -> str:
+    """Return this process's device: its own GPU in a distributed run, else `device`, else a GPU if there is one."""
     if accelerator.num_processes > 1 and torch.cuda.is_available():
         return f"cuda:{accelerator.local_process_index}"
     return device or ("cuda" if torch.cuda.is_available() else "cpu")

@@ -75,6 +75,7 @@ class FramesProcessor:
         self._processor = processor
 
     def __getattr__(self, name: str) -> Any:
+        """Return the processor's attribute."""
         return getattr(self._processor, name)
 
     def __call__(self, **inputs: Any) -> Any:

@@ -36,6 +36,7 @@ class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
             wrapper_arguments.setdefault("device_map", device)
 
     def __init__(self, **arguments: Any) -> None:
+        """Build the wrapper; raise InvalidInput if the tokenizer has no chat template."""
         super().__init__(**arguments)
         # The stock wrapper would take Vicuna's template, which the checkpoint was not trained with, and say nothing.
         if getattr(self.tokenizer, "chat_template", None) is None and getattr(self, "chat_template", None) is None:

@@ -152,6 +152,7 @@ class ApiOptions:
     price_output: float | None = option(None, at_least=0)
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for a value of another type or outside its range."""
         checked_values("the API model", self)
 
 
@@ -165,6 +166,7 @@ class RequestFormat:
     detail: str = ""
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for options of images together with `as_video`."""
         if self.detail and self.as_video:
             raise InvalidInput("detail is a field of images; as_video=true sends no images")
         if self.timestamps and self.as_video:

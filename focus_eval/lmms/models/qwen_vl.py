@@ -69,6 +69,7 @@ class FocusQwen2VL(QwenAdapter, Qwen2_VL):  # type: ignore[misc]
     checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen2_vl",)
 
     def _encode_image_data_url(self, image: Image.Image) -> str:
+        """Return `image` as a data URL in PNG, which is lossless; the stock wrapper uses JPEG."""
         # The stock method writes JPEG; frames of mixed sizes are to arrive as they were decoded.
         return str(encode_image_to_data_url(image, image_format="PNG"))
 
@@ -135,6 +136,7 @@ class TimedProcessor:
         self._metadata = metadata
 
     def __getattr__(self, name: str) -> Any:
+        """Return the processor's attribute."""
         return getattr(self._processor, name)
 
     def __call__(self, **inputs: Any) -> Any:
@@ -160,6 +162,7 @@ def wrap_reader(read: Callable[[dict[str, Any]], VideoReading]) -> Callable[[dic
         return read
 
     def read_or_feed(element: dict[str, Any]) -> VideoReading:
+        """Return frames, metadata and rate of the video `element`: its carried frames, or what `read` returns."""
         video = element["video"]
         if not isinstance(video, PathWithFrames):
             return read(element)

@@ -36,6 +36,7 @@ class VLLMAdapter(QwenAdapter):
 
     @classmethod
     def check_installed(cls) -> None:
+        """Raise `MissingDependency` without vLLM or qwen-vl-utils."""
         from lmms_eval.models.simple import vllm as stock
 
         if stock.LLM is None:
@@ -57,9 +58,11 @@ class VLLMAdapter(QwenAdapter):
 
     @property
     def batch_size(self) -> int:
+        """Questions in one call of the engine."""
         return int(self.batch_size_per_gpu)
 
     def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
+        """Replace the engine of `view` by one that records its calls in `trace`."""
         view.client = TracedEngine(self.client, trace)
 
 
@@ -77,6 +80,7 @@ class FocusVLLM(VLLMAdapter, VLLMGenerate):  # type: ignore[misc]
         resize_to_patches()
 
     def ready(self, frame_batch: FrameBatch) -> None:
+        """Note the model's patch size in the frames, so that they are resized to whole patches."""
         frame_batch.patch_size = getattr(getattr(self.processor, "video_processor", None), "patch_size", None)
 
     def make_one_request(self, request: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -154,6 +158,7 @@ class TracedEngine:
         self._trace = trace
 
     def __getattr__(self, name: str) -> Any:
+        """Return the engine's attribute."""
         return getattr(self._engine, name)
 
     def generate(self, inputs: list[dict[str, Any]], *args: Any, **options: Any) -> Any:
@@ -170,6 +175,7 @@ class TracedEngine:
         return self._traced(frames, sent, lambda: self._engine.chat(messages=messages, **options))
 
     def _traced(self, frames: list[int], sent: dict[str, Any], run: Callable[[], Any]) -> Any:
+        """Return `run()`, noting frames, prompt, seconds and tokens in the trace; `sent` is the prompt record."""
         trace = self._trace
         trace.frames = frames
         if trace.wants_prompt_record:
@@ -188,6 +194,7 @@ def _frames_in(request: dict[str, Any]) -> int:
 
 
 def _tokens_of(output: Any) -> dict[str, int]:
+    """Return the numbers of "input" and "output" tokens of a vLLM output, as far as it has them."""
     prompt_ids, completion = getattr(output, "prompt_token_ids", None), output.outputs[0]
     counts = {"output": len(completion.token_ids)} if getattr(completion, "token_ids", None) is not None else {}
     return {"input": len(prompt_ids), **counts} if prompt_ids is not None else counts

@@ -57,12 +57,15 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
         return [self._answer_request(request) for request in requests]
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        """Raise NotImplementedError: an encoder has no likelihoods of answers."""
         raise NotImplementedError("focus_zero_shot has no likelihoods; use tasks that generate an answer")
 
     def generate_until_multi_round(self, requests: list[Instance]) -> list[str]:
+        """Raise NotImplementedError: questions of several rounds are not supported."""
         raise NotImplementedError("focus_zero_shot: questions of several rounds are not supported")
 
     def _answer_request(self, request: Instance) -> str:
+        """Return the letter that answers one request from its chosen frames; raise AnswerError without a sampler."""
         _, _, look, doc_id, task, split = request.args
         (video,) = look(self.task_dict[task][split][doc_id])
         if not isinstance(video, PathWithFrames):
@@ -87,6 +90,7 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
         return LETTERS[int(np.argmax(scores))]
 
     def _features(self, pixels: Pixels) -> Any:
+        """Return the encoder's features of the frames; pictures seen before are not embedded again."""
         scorer = self.scorer
         prepared = scorer.prepare(pixels)
         if not scorer.embeds_independently:
