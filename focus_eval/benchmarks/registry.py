@@ -340,6 +340,11 @@ def stated_rates(questions: Iterable[Question]) -> dict[str, VideoRate]:
     }
 
 
+def frame_rates(rates: Mapping[str, VideoRate]) -> dict[str, float]:
+    """Return frames per second by question id."""
+    return {key: float(rate.fps) for key, rate in rates.items()}
+
+
 def exact_rate(text: str) -> Fraction:
     """Return the frame rate in `text` as a fraction; a rounded NTSC rate becomes exact, "29" gives 30000/1001.
 

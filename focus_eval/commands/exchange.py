@@ -25,12 +25,13 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import parse_assignments
 
 if TYPE_CHECKING:
+    from focus_eval.benchmarks.registry import VideoRate
     from focus_eval.core.types import Question
-    from focus_eval.imports.imported import ImportedSelection
     from focus_eval.report.recall import EvidenceCase
     from focus_eval.report.run import Run
     from focus_eval.report.scenes import Scenes
     from focus_eval.report.table import Table
+    from focus_eval.rows.records import SelectionRow
 
 
 # Rate of the even and random frames of a video whose rate is not known: all of the rest is in seconds.
@@ -85,31 +86,24 @@ def recall(
 
     Uniform and random frames at the same K are shown for comparison. Needs no model and no video.
     """
-    from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
+    from focus_eval.benchmarks.registry import frame_rates, read_annotations, read_rates, stated_rates
     from focus_eval.report.recall import evidence_cases
     from focus_eval.report.selection_tables import moment_table
 
     questions = read_annotations(benchmark, annotations)
     rate_of = read_rates(rates) if rates is not None else stated_rates(questions)
-    fps = {key: float(rate.fps) for key, rate in rate_of.items()}
+    fps = frame_rates(rate_of)
     left_out: list[str] | None = [] if allow_outside else None
-    loaded = _load(selections, format, questions, fps, allow_missing=allow_missing, left_out=left_out)
-    compared = [
-        question for question in questions if all(question.id in own_selections for own_selections in loaded.values())
-    ]
+    rows_by_name = _load(selections, format, questions, rate_of, allow_missing=allow_missing, left_out=left_out)
+    shared_ids = set.intersection(*({row.question_id for row in rows} for rows in rows_by_name.values()))
+    compared = [question for question in questions if question.id in shared_ids]
+    rows_by_name = {name: [row for row in rows if row.question_id in shared_ids] for name, rows in rows_by_name.items()}
     without_rate = [question.id for question in compared if question.id not in rate_of]
-    needs_rate = (
-        key
-        for key in without_rate
-        if any(own_selections[key].keyframes is not None for own_selections in loaded.values())
-    )
-    if (missing := next(needs_rate, None)) is not None:
-        raise InvalidInput(f"{rates or annotations}: no rate for question {missing!r}; add it to the CSV of --rates")
     fps |= dict.fromkeys(without_rate, NOMINAL_FPS)
     cases = evidence_cases(benchmark, compared, fps, has_evidence=scenes is not None)
-    tables = [moment_table(cases, loaded, fps)] if any(case.evidence_seconds.size for case in cases) else []
+    tables = [moment_table(cases, rows_by_name)] if any(case.evidence_seconds.size for case in cases) else []
     known_ids = {question.id for question in questions}
-    tables += _scene_tables(scenes, compared, cases, loaded, fps, known_ids=known_ids, left_out=left_out)
+    tables += _scene_tables(scenes, compared, cases, rows_by_name, known_ids=known_ids, left_out=left_out)
     print_tables(tables, out)
     for line in [*_rate_notes(without_rate, cases), *_left_out_notes(questions, compared), *(left_out or ())]:
         print_folded(line)
@@ -159,8 +153,7 @@ def _scene_tables(
     path: Path | None,
     questions: Sequence[Question],
     cases: Sequence[EvidenceCase],
-    loaded: Mapping[str, Mapping[str, ImportedSelection]],
-    fps: Mapping[str, float],
+    rows_by_name: Mapping[str, Sequence[SelectionRow]],
     *,
     known_ids: set[str],
     left_out: list[str] | None,
@@ -171,12 +164,12 @@ def _scene_tables(
     intervals = {
         question.id: list(question.evidence_intervals) for question in questions if question.evidence_intervals
     }
-    tables = [interval_table(cases, intervals, loaded, fps)] if intervals else []
+    tables = [interval_table(cases, intervals, rows_by_name)] if intervals else []
     if path is None:
         return tables
     present = {question.id for question in questions}
     scenes = {key: own_scenes for key, own_scenes in _read_scenes(path, known_ids, left_out).items() if key in present}
-    return [*tables, scene_table(cases, scenes, loaded, fps)]
+    return [*tables, scene_table(cases, scenes, rows_by_name)]
 
 
 def _left_out_notes(questions: Sequence[Question], compared: Sequence[Question]) -> list[str]:
@@ -213,21 +206,26 @@ def _load(
     paths: Sequence[Path],
     formats: Sequence[str],
     questions: Sequence[Question],
-    fps: Mapping[str, float],
+    rate_of: Mapping[str, VideoRate],
     *,
     allow_missing: bool,
     left_out: list[str] | None,
-) -> dict[str, dict[str, ImportedSelection]]:
+) -> dict[str, list[SelectionRow]]:
+    """Return the rows of each file by the name of its selection."""
+    from focus_eval.benchmarks.registry import frame_rates
     from focus_eval.imports.loading import load_selections
+    from focus_eval.imports.selection_rows import selection_rows
 
-    loaded: dict[str, dict[str, ImportedSelection]] = {}
+    fps = frame_rates(rate_of)
+    rows_by_name: dict[str, list[SelectionRow]] = {}
     for name, file, kind in selection_files(paths, formats):
-        if name in loaded:
+        if name in rows_by_name:
             raise InvalidInput(f"two selections are called {name!r}; write NAME=FILE")
-        loaded[name] = load_selections(
+        loaded = load_selections(
             file, format=kind, questions=questions, fps=fps, allow_missing=allow_missing, left_out=left_out
         )
-    return loaded
+        rows_by_name[name] = selection_rows(loaded, questions, rate_of, name=name)
+    return rows_by_name
 
 
 def evidence(
@@ -314,7 +312,7 @@ def _from_files(
     scenes: Path | None,
 ) -> Run:
     """Return the rows of published files as a run."""
-    from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
+    from focus_eval.benchmarks.registry import frame_rates, read_annotations, read_rates, stated_rates
     from focus_eval.imports.loading import load_selections
     from focus_eval.imports.selection_rows import rows_of_selections
     from focus_eval.report.run import Run, joined_run
@@ -327,7 +325,7 @@ def _from_files(
     if scenes is not None:
         questions = _with_scenes(questions, scenes, reading_options["left_out"])
     rate_of = read_rates(rates) if rates is not None else stated_rates(questions)
-    fps = {key: float(rate.fps) for key, rate in rate_of.items()}
+    fps = frame_rates(rate_of)
     published: list[Run] = []
     for (name, file, kind), answering_model in zip(files, models, strict=True):
         loaded = load_selections(file, format=kind, questions=questions, fps=fps, **reading_options)

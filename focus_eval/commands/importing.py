@@ -88,7 +88,7 @@ def _import_selections(
     name: str,
     model: str,
 ) -> None:
-    from focus_eval.benchmarks.registry import read_rates
+    from focus_eval.benchmarks.registry import frame_rates, read_rates
     from focus_eval.imports.imported import selections_hash
     from focus_eval.imports.loading import load_selections
     from focus_eval.imports.rows import write_parquet
@@ -96,7 +96,7 @@ def _import_selections(
     from focus_eval.imports.selection_rows import rows_of_selections
 
     rate_of = read_rates(rates) if rates is not None else None
-    fps = {key: float(rate.fps) for key, rate in rate_of.items()} if rate_of is not None else None
+    fps = frame_rates(rate_of) if rate_of is not None else None
     selections = load_selections(file, questions=questions, fps=fps, **reading_options)
     filled = [selection.n_filled for selection in selections.values() if selection.n_filled]
     fill_notes = [f"{len(filled):,} selections filled with {sum(filled):,} even frames"] if filled else []

@@ -74,15 +74,15 @@ def _selections(
     rates: Path,
 ) -> Run:
     """Return selection files as a run without answers, for the questions and frame rates given."""
-    from focus_eval.benchmarks.registry import read_annotations, read_rates
+    from focus_eval.benchmarks.registry import frame_rates, read_annotations, read_rates
     from focus_eval.imports.loading import load_selections
-    from focus_eval.imports.selection_rows import rows_of_selections
+    from focus_eval.imports.selection_rows import selection_rows
     from focus_eval.report.run import Run
 
     questions, rate_of = read_annotations(benchmark, annotations), read_rates(rates)
-    fps = {key: float(rate.fps) for key, rate in rate_of.items()}
+    fps = frame_rates(rate_of)
     rows = []
     for name, file, kind in selection_files(texts, formats):
         loaded = load_selections(file, format=kind, questions=questions, fps=fps, **reading_options)
-        rows += rows_of_selections(loaded, questions, rate_of, name=name, model="-")[0]
+        rows += selection_rows(loaded, questions, rate_of, name=name)
     return Run("selections", rows, [])

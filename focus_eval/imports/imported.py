@@ -50,7 +50,7 @@ class ImportedSelection:
         times_seconds: ascending times; None if unknown. At least one of the two is given.
         benchmark, video: "" if the file does not state them and no questions were given.
         k: requested frames; if the file does not state it, the number of keyframes.
-        n_frames, fps: length and rate as stated in the file; 0 if not stated.
+        n_frames, fps: length and rate above 0 as stated in the file; None if not stated.
         pulled_frames, pulled_relevance: scored frames in pull order; relevance None if not recorded.
         clips: `[start, stop, n_pulls, mean, radius, is_final]` per arm, as in a `SelectionRow`.
         scales: shrink factor per keyframe or None.
@@ -66,8 +66,8 @@ class ImportedSelection:
     benchmark: str = ""
     video: str = ""
     k: int = 0
-    n_frames: int = 0
-    fps: float = 0.0
+    n_frames: int | None = None
+    fps: float | None = None
     pulled_frames: tuple[int, ...] = ()
     pulled_relevance: tuple[float | None, ...] = ()
     clips: tuple[tuple[Any, ...], ...] = ()
@@ -117,15 +117,15 @@ class ImportedSelection:
             )
         return tuple(min(int(time * video.fps + 0.5), video.n_frames - 1) for time in times)
 
-    def times_at(self, fps: float) -> tuple[float, ...]:
+    def times_at(self, fps: float | None) -> tuple[float, ...]:
         """Return the times of the keyframes in seconds; frame indices become `frame / fps`.
 
         Raises:
-            InvalidInput: frames, but no rate above 0.
+            InvalidInput: frames, but no rate.
         """
         if self.keyframes is None:
             return self.times_seconds or ()
-        if fps <= 0:
+        if fps is None:
             raise InvalidInput(f"{self._name}: frame indices need the video's rate to become times")
         return tuple(frame / fps for frame in self.keyframes)
 
@@ -418,8 +418,8 @@ def check_lengths(
     seconds = {question.id: question.duration_seconds for question in questions}
     checked = {}
     for key, selection in selections.items():
-        length, rate = seconds.get(key), selection.fps or fps.get(key, 0.0)
-        is_known = length is not None and (selection.keyframes is None or rate > 0)
+        length, rate = seconds.get(key), selection.fps or fps.get(key)
+        is_known = length is not None and (selection.keyframes is None or rate is not None)
         times = selection.times_at(rate) if is_known else ()
         if length is None or not times or times[-1] <= length + SLACK_SECONDS:
             checked[key] = selection
@@ -449,14 +449,16 @@ def filled_selections(
     filled = {}
     for key, selection in selections.items():
         frames, times, length = selection.keyframes, selection.times_seconds, seconds.get(key)
-        rate = TIMES_PER_SECOND if frames is None else selection.fps or fps.get(key, 0.0)
-        grid = np.unique(np.rint(np.array(times or ()) * rate) if frames is None else np.array(frames)).astype(np.int64)
+        rate = TIMES_PER_SECOND if frames is None else selection.fps or fps.get(key)
+        grid = np.unique(
+            np.rint(np.array(times or ()) * TIMES_PER_SECOND) if frames is None else np.array(frames)
+        ).astype(np.int64)
         if grid.size >= k:
             filled[key] = selection
             continue
         if selection.answered is not None:
             raise SelectionMismatch(f"{selection.location} ({key}): the model answered without filled frames")
-        if length is None or rate <= 0:
+        if length is None or rate is None:
             raise InvalidInput(f"{selection.location} ({key}): fill=even needs the video's length and rate (--rates)")
         n_frames = max(int(length * rate), int(grid.max(initial=-1)) + 1)
         added = np.setdiff1d(halve_widest_gaps(grid, min(k, n_frames), n_frames), grid)

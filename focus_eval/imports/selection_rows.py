@@ -22,38 +22,59 @@ def rows_of_selections(
     name: str,
     model: str = "",
 ) -> Rows:
-    """Return a selection row per question, and an answer row for each answer in the file.
+    """Return the rows of `selection_rows`, and an answer row for each answer in the file.
+
+    Args:
+        model: the model that answered; required if the file has answers.
+
+    Raises:
+        InvalidInput: answers without a model, or as `selection_rows`.
+        SelectionMismatch: the file's right answer is not the annotation's.
+    """
+    has_answers = any(selection.answered is not None for selection in selections.values())
+    if has_answers and not model:
+        raise InvalidInput(f"{name}: the file has answers but does not name the model; give --model")
+    rows = selection_rows(selections, questions, rates, name=name)
+    by_id = {question.id: question for question in questions or ()}
+    answers = [
+        _answer_row(selection, by_id.get(question_id) or _unknown_question(selection), row, model=model)
+        for (question_id, selection), row in zip(selections.items(), rows, strict=True)
+        if selection.answered is not None
+    ]
+    return rows, answers
+
+
+def selection_rows(
+    selections: Mapping[str, ImportedSelection],
+    questions: Sequence[Question] | None,
+    rates: Mapping[str, VideoRate],
+    *,
+    name: str,
+) -> list[SelectionRow]:
+    """Return a selection row per question, in the order of `selections`.
 
     Times stay as published; if a file states times, a keyframe is the frame nearest to it at the stated rate. The
     selection's cost is unknown: no pulls, no seconds.
 
     Args:
         questions: of the benchmark; None if only the file's own ids are known.
-        rates: length and rate by question id; empty if unknown: then frames have no times and times no frames.
+        rates: length and rate by question id. Without, frames have no times and times no frames.
         name: of the selection, the `sampler` of the rows.
-        model: the model that answered; required if the file has answers.
 
     Raises:
-        InvalidInput: answers without a model, or rates that lack a question.
-        SelectionMismatch: the file's right answer is not the annotation's.
+        InvalidInput: some rates, but none for a selection of frame indices.
     """
-    has_answers = any(selection.answered is not None for selection in selections.values())
-    if has_answers and not model:
-        raise InvalidInput(f"{name}: the file has answers but does not name the model; give --model")
     k = max(selection.k for selection in selections.values())
     selection_id = identity_hash({"published": selections_hash(selections), "name": name, "k": k})
     origin = Origin(selection_id=selection_id, sampler=name, k=k)
     by_id = {question.id: question for question in questions or ()}
-    selection_rows, answer_rows = [], []
+    rows = []
     for question_id, selection in selections.items():
+        if rates and question_id not in rates and selection.keyframes is not None:
+            raise InvalidInput(f"{name}: no rate for question {question_id!r}; add it to the CSV of --rates")
         question = by_id.get(question_id) or _unknown_question(selection)
-        if rates and question_id not in rates:
-            raise InvalidInput(f"{name}: no length and rate for question {question_id!r}")
-        row = _selection_row(selection, question, rates.get(question_id), origin)
-        selection_rows.append(row)
-        if selection.answered is not None:
-            answer_rows.append(_answer_row(selection, question, row, model=model))
-    return selection_rows, answer_rows
+        rows.append(_selection_row(selection, question, rates.get(question_id), origin))
+    return rows
 
 
 def _unknown_question(selection: ImportedSelection) -> Question:
@@ -73,12 +94,12 @@ def _selection_row(
 ) -> SelectionRow:
     """Return the selection row of a published selection; times become the nearest frames if a rate is known."""
     fps = selection.fps if rate is None else float(rate.fps)
-    own_info = VideoInfo(selection.n_frames, fps) if selection.n_frames and fps > 0 else None
+    own_info = None if selection.n_frames is None or fps is None else VideoInfo(selection.n_frames, fps)
     is_in_seconds = selection.keyframes is None
     keyframes = None if selection.keyframes is None else list(selection.keyframes)
-    times = list(selection.times_at(fps)) if is_in_seconds or fps > 0 else None
+    times = list(selection.times_at(fps)) if is_in_seconds or fps is not None else None
     if is_in_seconds and rate is not None:
-        keyframes = [min(int(time * fps + 0.5), rate.n_frames - 1) for time in times or ()]
+        keyframes = [min(int(time * float(rate.fps) + 0.5), rate.n_frames - 1) for time in times or ()]
     is_known = question.benchmark in BENCHMARKS
     return selection_row(
         question,

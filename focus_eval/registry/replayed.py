@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 
 from focus_eval.benchmarks.question import BUCKETS
-from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
+from focus_eval.benchmarks.registry import VideoRate, frame_rates, read_annotations, read_rates, stated_rates
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
 from focus_eval.imports.loading import load_selections
+from focus_eval.imports.selection_rows import selection_rows
 from focus_eval.registry.cards import Card, PublishedFile, check_file, find_file
 from focus_eval.report.recall import EvidenceCase, evidence_cases, nearness, random_nearness, uniform_times
 from focus_eval.report.selection_tables import (
@@ -22,6 +23,7 @@ from focus_eval.report.selection_tables import (
     TOLERANCES_SECONDS,
     ShownFrames,
     interval_figures,
+    shown_frames,
 )
 from focus_eval.report.statistics import compare_paired, holm
 
@@ -96,7 +98,7 @@ class Material:
     files: Path
     annotations: Mapping[str, Path]
     rates: Path | None = None
-    _grounds: dict[str, tuple[Sequence[Question], dict[str, float], Ground]] = field(default_factory=dict)
+    _grounds: dict[str, tuple[Sequence[Question], Mapping[str, VideoRate], Ground]] = field(default_factory=dict)
 
     def find(self, card: Card, item: PublishedFile) -> Path | None:
         """Return the path of a card's file, checked against its hash; None if it is not at hand."""
@@ -113,7 +115,7 @@ class Material:
         """Return the video of each question of a benchmark. Raises as `questions`."""
         return {question.id: question.video for question in self.questions(benchmark)}
 
-    def ground(self, benchmark: str) -> tuple[Sequence[Question], dict[str, float], Ground]:
+    def ground(self, benchmark: str) -> tuple[Sequence[Question], Mapping[str, VideoRate], Ground]:
         """Return the questions of a benchmark, their rates, and the evidence that selections are measured on.
 
         Raises:
@@ -128,8 +130,7 @@ class Material:
                 if self.rates is None:
                     raise InvalidInput(f"{self.annotations[benchmark]}: states no frame rates; measuring needs --rates")
                 rate_of = read_rates(self.rates)
-            fps = {key: float(rate.fps) for key, rate in rate_of.items()}
-            self._grounds[benchmark] = (questions, fps, Ground.of(benchmark, questions, fps))
+            self._grounds[benchmark] = (questions, rate_of, Ground.of(benchmark, questions, frame_rates(rate_of)))
         return self._grounds[benchmark]
 
 
@@ -187,12 +188,13 @@ def measured_groups(
                     place = f"published at {item.source or 'a place not recorded'}"
                     missing.append(f"{label}, {benchmark}, K = {k}: not at hand, {item.file} ({place})")
                 continue
-            questions, fps, ground = material.ground(benchmark)
+            questions, rate_of, ground = material.ground(benchmark)
             left_out: list[str] = []
-            loaded = load_selections(path, format=item.format, questions=questions, fps=fps, left_out=left_out)
-            figures[label] = question_figures(
-                ground, {key: ShownFrames(selection.times_at(fps[key])) for key, selection in loaded.items()}
+            loaded = load_selections(
+                path, format=item.format, questions=questions, fps=frame_rates(rate_of), left_out=left_out
             )
+            rows = selection_rows(loaded, questions, rate_of, name=label)
+            figures[label] = question_figures(ground, shown_frames(rows))
             owners[label] = card.name
             notes += [f"{label}, K = {k}: {line}" for line in left_out]
         if figures:

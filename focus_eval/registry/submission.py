@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from focus_eval.benchmarks.registry import frame_rates
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import parse_named
 from focus_eval.imports.loading import load_selections
@@ -104,8 +105,8 @@ def _stored_file(item: PublishedFile, kind: str, card_folder: Path, folder: Path
     if target.exists():
         raise InvalidInput(f"{target.name}: two files of the card would have this name; rename one")
     if kind == "selections" and item.benchmark in material.annotations:
-        questions, fps, _ = material.ground(item.benchmark)
-        loaded = load_selections(source, format=item.format, questions=questions, fps=fps)
+        questions, rate_of, _ = material.ground(item.benchmark)
+        loaded = load_selections(source, format=item.format, questions=questions, fps=frame_rates(rate_of))
         most_keyframes = max(selection.n_keyframes for selection in loaded.values())
         if most_keyframes > item.k:
             raise InvalidInput(f"{source}: a question has {most_keyframes} frames, the card says K = {item.k}")

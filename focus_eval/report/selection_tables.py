@@ -1,6 +1,6 @@
-"""Tables of selection files on annotated moments, intervals and scenes, with uniform and random frames as baselines.
+"""Tables of selection rows on annotated moments, intervals and scenes, with uniform and random frames as baselines.
 
-    print_tables([moment_table(cases, {"AKS": selections}, fps)])
+    print_tables([moment_table(cases, {"AKS": rows})])
 
 Every figure is a mean over questions; no model is needed.
 """
@@ -16,18 +16,18 @@ import pandas as pd
 from focus_eval.benchmarks.evidence import RECALL_SECONDS, distances_text
 from focus_eval.benchmarks.question import in_order
 from focus_eval.core.errors import InvalidInput
-from focus_eval.imports.imported import ImportedSelection
 from focus_eval.report import recall
 from focus_eval.report.recall import PIXELS_NOTE, EvidenceCase, Times
 from focus_eval.report.scenes import Interval, Scenes, scene_score
 from focus_eval.report.table import Table, TableRow
+from focus_eval.rows.records import SelectionRow
 
 TOLERANCES_SECONDS = (0.0, *RECALL_SECONDS)
 # Questions whose intervals are no longer than this have figures of their own: long intervals are hit by any frames.
 SHORT_SECONDS = 10.0
 SHORT = f"up to {SHORT_SECONDS:g} s"
 MEAN_FRAMES = "mean_frames"
-Imported = Mapping[str, Mapping[str, ImportedSelection]]
+RowsByName = Mapping[str, Sequence[SelectionRow]]
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,18 @@ ShownByQuestion = Mapping[str, ShownFrames]
 FiguresOfQuestion = Callable[[EvidenceCase, ShownFrames], dict[str, float]]
 
 
-def moment_table(cases: Sequence[EvidenceCase], imported: Imported, fps: Mapping[str, float]) -> Table:
+def moment_table(cases: Sequence[EvidenceCase], selections: RowsByName) -> Table:
     """Return a table of the recall of moments: uniform and random frames at every K that occurs, then selections.
 
     Args:
         cases: questions with their annotated moments.
-        imported: selection name -> question id -> frames.
-        fps: frame rate of the video by question id.
+        selections: rows with times, by name of the selection.
     """
     n_dropped = sum(case.n_dropped for case in cases)
     dropped_note = f"Left out: annotated times more than a second past the end of their video ({n_dropped})."
-    has_scales = any(selection.scales for selections in imported.values() for selection in selections.values())
+    has_scales = any(row.scales for rows in selections.values() for row in rows)
     return _table(
-        moment_means(cases, _with_baselines(cases, imported, fps)),
+        moment_means(cases, _with_baselines(cases, selections)),
         name="recall",
         title="Evidence recall (%)",
         notes=(
@@ -77,8 +76,7 @@ def moment_table(cases: Sequence[EvidenceCase], imported: Imported, fps: Mapping
 def interval_table(
     cases: Sequence[EvidenceCase],
     intervals: Mapping[str, Sequence[Interval]],
-    imported: Imported,
-    fps: Mapping[str, float],
+    selections: RowsByName,
 ) -> Table:
     """Return a table of hits of annotated intervals by uniform and random frames at every K, then by selections.
 
@@ -95,7 +93,7 @@ def interval_table(
         return interval_figures(intervals[case.question_id], case, frames)
 
     return _table(
-        means_by_bucket(annotated, _with_baselines(annotated, imported, fps), figures, groups),
+        means_by_bucket(annotated, _with_baselines(annotated, selections), figures, groups),
         name="scenes",
         title="Hits of annotated intervals (%)",
         notes=(
@@ -105,9 +103,7 @@ def interval_table(
     )
 
 
-def scene_table(
-    cases: Sequence[EvidenceCase], scenes: Mapping[str, Scenes], imported: Imported, fps: Mapping[str, float]
-) -> Table:
+def scene_table(cases: Sequence[EvidenceCase], scenes: Mapping[str, Scenes], selections: RowsByName) -> Table:
     """Return a table of KFS-Bench's measures of uniform frames at every K that occurs, and of selections.
 
     Questions without an entry in `scenes` are left out. Other arguments are as in `moment_table`.
@@ -119,7 +115,7 @@ def scene_table(
         log_ukss = float(np.log(max(score.ukss, 0.01)))
         return {"key frames": score.key_frame_rate, "scenes hit": score.scene_hit_rate, "UKSS": log_ukss}
 
-    frames = _with_baselines(annotated, imported, fps, has_random=False)
+    frames = _with_baselines(annotated, selections, has_random=False)
     table_means = means_by_bucket(annotated, frames, figures, _groups(annotated))
     return _table(
         table_means.assign(UKSS=np.exp(table_means["UKSS"])),
@@ -210,30 +206,37 @@ def bucket_masks(cases: Sequence[EvidenceCase]) -> list[tuple[str, np.ndarray]]:
     return [*masks, ("all", np.ones(len(cases), dtype=bool))] if len(cases) else []
 
 
-def shown_frames(imported: Imported, fps: Mapping[str, float]) -> dict[str, ShownByQuestion]:
-    """Return the times and scales of imported keyframes by selection name and question id."""
-    return {
-        name: {key: ShownFrames(item.times_at(fps[key]), item.scales) for key, item in by_question.items()}
-        for name, by_question in imported.items()
-    }
+def shown_frames(rows: Sequence[SelectionRow]) -> dict[str, ShownFrames]:
+    """Return the times and scales of the rows' keyframes by question id.
+
+    Raises:
+        InvalidInput: a row of frame indices without times, because the rate of its video is unknown.
+    """
+    unknown = next((row for row in rows if row.times_seconds is None), None)
+    if unknown is not None:
+        raise InvalidInput(
+            f"{unknown.sampler}: no rate for question {unknown.question_id!r}; add it to the CSV of --rates"
+        )
+    return {row.question_id: ShownFrames(row.times_seconds or (), row.scales) for row in rows}
 
 
 def _with_baselines(
-    cases: Sequence[EvidenceCase], imported: Imported, fps: Mapping[str, float], *, has_random: bool = True
+    cases: Sequence[EvidenceCase], selections: RowsByName, *, has_random: bool = True
 ) -> dict[str, ShownByQuestion]:
-    """Return the frames of uniform and, unless `has_random` is False, random selections per K, then of `imported`.
+    """Return the frames of uniform and, unless `has_random` is False, random selections per K, then of `selections`.
 
     No uniform or random ones if the length of a video is unknown.
     """
     baselines: dict[str, ShownByQuestion] = {}
+    published: dict[str, ShownByQuestion] = {name: shown_frames(rows) for name, rows in selections.items()}
     if any(case.duration_seconds is None for case in cases):  # no even frames in a video of unknown length
-        return shown_frames(imported, fps)
-    for k in sorted({max(selection.k for selection in selections.values()) for selections in imported.values()}):
+        return published
+    for k in sorted({max(row.k for row in rows) for rows in selections.values()}):
         times = recall.uniform_times(cases, k=k)
         baselines[f"uniform, K = {k}"] = {key: ShownFrames(even) for key, even in times.items()}
         if has_random:
             baselines[f"random, K = {k}"] = dict.fromkeys(times, ShownFrames(n_random=k))
-    return baselines | shown_frames(imported, fps)
+    return baselines | published
 
 
 def _annotated(cases: Sequence[EvidenceCase], evidence: Mapping[str, Sequence[object]]) -> list[EvidenceCase]:

@@ -7,10 +7,11 @@ from functools import cache
 
 import pytest
 
-from focus_eval.benchmarks.registry import read_annotations, read_rates
+from focus_eval.benchmarks.registry import frame_rates, read_annotations, read_rates
 from focus_eval.core.errors import SelectionMismatch
 from focus_eval.core.types import Question
 from focus_eval.imports.loading import load_selections
+from focus_eval.imports.selection_rows import selection_rows
 from focus_eval.report.recall import evidence_cases
 from focus_eval.report.selection_tables import moment_means, shown_frames
 
@@ -27,20 +28,20 @@ FORMATS = {"wfs_lvb_8": "wfs", "tspo_longvideobench_64": "wfs", "kfs_ascs_lvb_64
 
 @cache
 def benchmark(annotation, rates):
-    questions = read_annotations("longvideobench", annotation)
-    fps = {key: float(rate.fps) for key, rate in read_rates(rates).items()}
-    return questions, fps, evidence_cases("longvideobench", questions, fps)
+    questions, rate_of = read_annotations("longvideobench", annotation), read_rates(rates)
+    return questions, rate_of, evidence_cases("longvideobench", questions, frame_rates(rate_of))
 
 
 @pytest.mark.parametrize("name", REAL)
 def test_a_published_file_gives_the_evidence_recall_of_the_field(shared, name):
-    questions, fps, cases = benchmark(shared("data/lvb_val.json"), shared("data/lvb_val_fps.csv"))
+    questions, rates, cases = benchmark(shared("data/lvb_val.json"), shared("data/lvb_val_fps.csv"))
     left_out = []
     path = shared(f"data/field/selections/{name}.json.gz")
-    loaded = load_selections(path, questions=questions, fps=fps, left_out=left_out)
+    loaded = load_selections(path, questions=questions, fps=frame_rates(rates), left_out=left_out)
     assert len(loaded) == 1337
     assert {selection.sampler for selection in loaded.values()} == {FORMATS.get(name, "wfs")}
-    table = moment_means(cases, shown_frames({name: loaded}, fps)).set_index("bucket")
+    rows = selection_rows(loaded, questions, rates, name=name)
+    table = moment_means(cases, {name: shown_frames(rows)}).set_index("bucket")
     for bucket, expected in zip(("medium", "long"), REAL[name], strict=True):
         measured = [table.loc[bucket, f"recall@{d}"] for d in (1, 2, 5)]
         assert measured == pytest.approx(expected, abs=6e-4)
@@ -49,15 +50,17 @@ def test_a_published_file_gives_the_evidence_recall_of_the_field(shared, name):
 
 @pytest.mark.parametrize(("encoder", "recall"), [("blip", 0.417), ("clip", 0.269)])
 def test_a_third_partys_aks_finds_long_evidence_more_often_with_blip(shared, encoder, recall):
-    questions, fps, cases = benchmark(shared("data/lvb_val.json"), shared("data/lvb_val_fps.csv"))
+    questions, rates, cases = benchmark(shared("data/lvb_val.json"), shared("data/lvb_val_fps.csv"))
     path = shared(f"data/field/selections/aks_lvb_{encoder}_32_yunseok.json.gz")
-    loaded = load_selections(path, format="aks", questions=questions, fps=fps)
-    table = moment_means(cases, shown_frames({"aks": loaded}, fps)).set_index("bucket")
+    loaded = load_selections(path, format="aks", questions=questions, fps=frame_rates(rates))
+    rows = selection_rows(loaded, questions, rates, name="aks")
+    table = moment_means(cases, {"aks": shown_frames(rows)}).set_index("bucket")
     assert table.loc["long", "recall@2"] == pytest.approx(recall, abs=6e-4)
 
 
 def test_wfs_sbs_32_frames_are_refused_whole_unless_what_is_outside_may_go(shared):
-    questions, fps, _ = benchmark(shared("data/lvb_val.json"), shared("data/lvb_val_fps.csv"))
+    questions, rates, _ = benchmark(shared("data/lvb_val.json"), shared("data/lvb_val_fps.csv"))
+    fps = frame_rates(rates)
     path = shared("data/field/selections/wfs_lvb_32.json.gz")
     with pytest.raises(SelectionMismatch, match=r"row 1307 \(3hyPwjkdHEA_1\): frame 9180 \(459\.0 s\) asked"):
         load_selections(path, questions=questions, fps=fps)

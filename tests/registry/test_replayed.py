@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
+from focus_eval.benchmarks.registry import frame_rates, read_annotations, read_rates, stated_rates
 from focus_eval.core.errors import InvalidInput
 from focus_eval.imports.loading import load_selections
+from focus_eval.imports.selection_rows import selection_rows
 from focus_eval.registry.cards import check_file, find_file, read_registry
 from focus_eval.registry.leaderboard import DIFFERENCES, RECALLS, page_text, recall_table, update_page
 from focus_eval.registry.replayed import (
@@ -40,15 +41,16 @@ def grounds(shared):
         ("longvideobench", lvb, read_rates(shared("data/lvb_val_fps.csv"))),
         ("lvbench", lvbench, stated_rates(lvbench)),
     ):
-        fps = {key: float(rate.fps) for key, rate in rates.items()}
-        ground_by_benchmark[name] = (questions, fps, Ground.of(name, questions, fps))
+        ground_by_benchmark[name] = (questions, rates, Ground.of(name, questions, frame_rates(rates)))
     return ground_by_benchmark
 
 
 def figures_of(entry, file, grounds):
-    questions, fps, ground = grounds[entry.benchmark]
+    questions, rates, ground = grounds[entry.benchmark]
+    fps = frame_rates(rates)
     loaded = load_selections(file, format=entry.format, questions=questions, fps=fps, left_out=[])
-    return ground, loaded, question_figures(ground, shown_frames({"": loaded}, fps)[""])
+    rows = selection_rows(loaded, questions, rates, name=entry.file)
+    return ground, loaded, question_figures(ground, shown_frames(rows))
 
 
 @pytest.mark.parametrize(("name", "item"), FILES, ids=lambda value: getattr(value, "file", value))

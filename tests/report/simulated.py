@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow
+from focus_eval.core.types import Question
+from focus_eval.rows.records import AnswerRow, Origin, RowWriter, SelectionRow, selection_row
 
 SECONDS = {"short": (40, 150), "medium": (240, 900), "long": (1300, 3000)}
 CPU = "cpu: a processor"
@@ -188,3 +189,10 @@ def _write(path: Path, rows: list[SelectionRow] | list[AnswerRow]) -> None:
     for row in rows:
         writer.write(row)
     writer.close()
+
+
+def selection_row_at(question_id: str, times: list[float], *, scales: list[float] | None = None) -> SelectionRow:
+    """Return the row of a selection of which only the times of its keyframes (and their scales) are known."""
+    question = Question(benchmark="b", id=question_id, query="q?", options=(), video="v.mp4", answer=None)
+    origin = Origin(selection_id="x", sampler="x", k=len(times))
+    return selection_row(question, origin, video=None, keyframes=None, times_seconds=times, scales=scales)

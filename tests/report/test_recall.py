@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focus_eval.benchmarks.registry import make_benchmark, read_annotations, read_rates
+from focus_eval.benchmarks.registry import frame_rates, make_benchmark, read_annotations, read_rates
 from focus_eval.core.errors import InvalidInput
-from focus_eval.imports.imported import ImportedSelection
 from focus_eval.imports.loading import load_selections
 from focus_eval.report.recall import EvidenceCase, evidence_cases, recall, recall_within, uniform_times
 from focus_eval.report.selection_tables import ShownFrames, moment_means, moment_table
+from tests.report.simulated import selection_row_at
 
 PROTOCOL = {
     # recall@1 of short, medium and long, then long @2 and @5 (protocol, "Evidence recall")
@@ -44,7 +44,7 @@ def test_the_protocols_table_comes_out_to_four_decimals(shared):
     questions = read_annotations("longvideobench", shared("data/lvb_val.json"))
     rates = read_rates(shared("data/lvb_val_fps.csv"))
     benchmark = make_benchmark("longvideobench")
-    fps = {key: float(rate.fps) for key, rate in rates.items()}
+    fps = frame_rates(rates)
     cases = [
         EvidenceCase(
             question_id=question.id,
@@ -125,17 +125,12 @@ def test_evidence_past_the_end_is_dropped_and_questions_without_any_do_not_count
 
 
 def test_the_table_of_selections_counts_pixels_and_says_so():
-    selections = [
-        ImportedSelection(question_id="q", sampler="x", keyframes=(100, 900), scales=scales)
-        for scales in (None, (0.5, 0.5))
-    ]
-    table = moment_table([case()], {"whole": {"q": selections[0]}, "small": {"q": selections[1]}}, {"q": 10.0})
+    whole, small = (selection_row_at("q", [10.0, 90.0], scales=scales) for scales in (None, [0.5, 0.5]))
+    table = moment_table([case()], {"whole": [whole], "small": [small]})
     recalls = {row.keys[0]: row.figures[table.columns.index("all @1")] for row in table.rows}
     assert (recalls["whole"], recalls["small"]) == ("100.0", "25.0")
     assert any("a frame at scale s is worth a full frame drawn with probability s²" in note for note in table.notes)
-    assert not any(
-        "scale" in note for note in moment_table([case()], {"whole": {"q": selections[0]}}, {"q": 10.0}).notes
-    )
+    assert not any("scale" in note for note in moment_table([case()], {"whole": [whole]}).notes)
 
 
 def test_a_repeated_frame_counts_once_among_the_frames():
@@ -145,11 +140,10 @@ def test_a_repeated_frame_counts_once_among_the_frames():
 
 def test_moments_that_are_left_out_are_counted_below_the_table(shared):
     questions = read_annotations("longvideobench", shared("data/lvb_val.json"))
-    fps = {key: float(rate.fps) for key, rate in read_rates(shared("data/lvb_val_fps.csv")).items()}
+    fps = frame_rates(read_rates(shared("data/lvb_val_fps.csv")))
     cases = evidence_cases("longvideobench", questions, fps)
-    everywhere = {item.question_id: ImportedSelection(question_id=item.question_id, sampler="first", keyframes=(0,))
-                  for item in cases}  # fmt: skip
-    notes = moment_table(cases, {"first": everywhere}, fps).notes
+    first_frames = [selection_row_at(item.question_id, [0.0]) for item in cases]
+    notes = moment_table(cases, {"first": first_frames}).notes
     assert "Left out: annotated times more than a second past the end of their video (1)." in notes
 
 

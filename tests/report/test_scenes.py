@@ -11,24 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from focus_eval.benchmarks.registry import read_annotations, stated_rates
+from focus_eval.benchmarks.registry import frame_rates, read_annotations, stated_rates
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
-from focus_eval.imports.imported import ImportedSelection
 from focus_eval.imports.loading import load_selections
+from focus_eval.imports.selection_rows import selection_rows
 from focus_eval.report.recall import EvidenceCase, evidence_cases
 from focus_eval.report.scenes import read_scenes, scene_score
 from focus_eval.report.selection_tables import SHORT, ShownFrames, interval_figures, interval_table, scene_table
+from tests.report.simulated import selection_row_at
 
 HEADER = "id,segment_id,scene_id,start,end\n"
 
 
 def case(question_id="q", *, bucket="long", seconds=100.0, fps=10.0):
     return EvidenceCase(question_id=question_id, bucket=bucket, evidence_seconds=(), duration_seconds=seconds, fps=fps)
-
-
-def chosen(times):
-    return ImportedSelection(question_id="q", sampler="mine", times_seconds=tuple(times))
 
 
 def by_hand(scenes, times):
@@ -104,10 +101,12 @@ def test_random_frames_hit_as_often_as_drawn_ones_do():
 def test_lvbenchs_intervals_are_hit_as_the_published_selection_says(shared):
     """QCA at K = 64 over 1,534 questions; long intervals are hit by anything, those up to 10 s tell samplers apart."""
     questions = read_annotations("lvbench", shared("data/field/evidence/lvbench_video_info.meta.jsonl.gz"))
-    fps = {key: float(rate.fps) for key, rate in stated_rates(questions).items()}
-    loaded = {"QCA": load_selections(shared("data/field/selections/qca_lvbench.json.gz"), questions=questions, fps=fps)}
+    rates = stated_rates(questions)
+    fps = frame_rates(rates)
+    loaded = load_selections(shared("data/field/selections/qca_lvbench.json.gz"), questions=questions, fps=fps)
+    rows = {"QCA": selection_rows(loaded, questions, rates, name="QCA")}
     intervals = {item.id: list(item.evidence_intervals) for item in questions if item.evidence_intervals}
-    table = interval_table(evidence_cases("lvbench", questions, fps), intervals, loaded, fps)
+    table = interval_table(evidence_cases("lvbench", questions, fps), intervals, rows)
     at = {title: number for number, title in enumerate(table.columns)}
     hits = {
         row.keys[0]: tuple(float(row.figures[at[f"{bucket} hit@0"]]) for bucket in ("all", SHORT)) for row in table.rows
@@ -153,8 +152,8 @@ def test_json_scenes_are_intervals_of_their_own(tmp_path):
 def test_scenes_are_averaged_over_questions_that_have_them_ukss_geometrically():
     cases = [case("a", bucket="short"), case("b"), case("c")]
     scenes = {"a": [[(0.0, 10.0)]], "b": [[(0.0, 10.0)], [(20.0, 30.0)]]}
-    loaded = {"mine": {"a": chosen([5.0]), "b": chosen([50.0, 60.0]), "c": chosen([1.0])}}
-    table = scene_table(cases, scenes, loaded, dict.fromkeys("abc", 10.0))
+    rows = [selection_row_at("a", [5.0]), selection_row_at("b", [50.0, 60.0]), selection_row_at("c", [1.0])]
+    table = scene_table(cases, scenes, {"mine": rows})
     line = next(row for row in table.rows if row.keys == ("mine",))
     values = dict(zip(table.columns, map(str, line.figures), strict=True))
     assert (values["all key frames"], values["all scenes hit"]) == ("50.0", "50.0")
