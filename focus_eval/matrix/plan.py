@@ -8,7 +8,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import partial
+from functools import lru_cache, partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -244,6 +244,8 @@ def count_selections(
     """
     countings = [_Counting(spec) for spec in specs]
     distinct, n_done = dict[str, float](), 0
+    # Videos of one length follow each other where only stated lengths are known.
+    count_distinct = lru_cache(maxsize=32)(_n_distinct)
     for questions in videos:
         # Over all selections of a video: what one has embedded the next one finds.
         embedded: dict[str, list[_Frames]] = {}
@@ -252,15 +254,15 @@ def count_selections(
             for encoder, frames in zip(counting.spec.encoders, scored_and_scanned, strict=False):
                 embedded.setdefault(encoder.name, []).append(frames)
         for name, several in embedded.items():
-            distinct[name] = distinct.get(name, 0.0) + _n_distinct(several)
+            distinct[name] = distinct.get(name, 0.0) + count_distinct(tuple(several))
         n_done += len(questions) * len(countings)
         progress(n_done)
     return [counting.plan() for counting in countings], {name: round(n) for name, n in distinct.items()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Frames:
-    """Frames of one video that some questions need.
+    """Frames of one video that some questions need; equal only to itself.
 
     Args:
         frames: ascending, each once.
@@ -285,6 +287,7 @@ class _Counting:
 
     def __init__(self, spec: SelectionSpec) -> None:
         self.spec = spec
+        self._count_expected = lru_cache(maxsize=1)(partial(_count_expected, spec))
         # By the field of a `SelectionPlan`; expectations are fractions until the end.
         self._sums: dict[str, float] = defaultdict(float, questions=0, pulls=0, frames=0)
         self._model_usage: Counter[str] = Counter()
@@ -293,47 +296,21 @@ class _Counting:
 
     def add_video(self, questions: list[_NumberedQuestion]) -> tuple[_Frames, _Frames]:
         """Count the questions of one video; return the frames scored and those scanned for any of them."""
-        frames: tuple[_Frames, _Frames] | None = None
         infos = [info for _, _, info in questions]
         if isinstance(infos[0], VideoInfo) and infos.count(infos[0]) == len(infos):
-            frames = self._count_expected(questions, infos[0])
-        if frames is None:
-            frame_pairs = [self._count_question(number, question, info) for number, question, info in questions]
-            pulled, scanned = (np.unique(np.concatenate(parts)) for parts in zip(*frame_pairs, strict=True))
-            frames = _Frames(pulled), _Frames(scanned)
-        self._add(embedded_shared=_n_distinct(frames[:1]), scanned_shared=frames[1].frames.size)
-        return frames
+            expected = self._count_expected(infos[0], len(questions))
+            if expected is not None:
+                counts, frames = expected
+                self._add(**counts)
+                return frames
+        frame_pairs = [self._count_question(number, question, info) for number, question, info in questions]
+        pulled, scanned = (np.unique(np.concatenate(parts)) for parts in zip(*frame_pairs, strict=True))
+        self._add(embedded_shared=pulled.size, scanned_shared=scanned.size)
+        return _Frames(pulled), _Frames(scanned)
 
     def _add(self, **counts: float) -> None:
         for name, count in counts.items():
             self._sums[name] += count
-
-    def _count_expected(self, questions: list[_NumberedQuestion], info: VideoInfo) -> tuple[_Frames, _Frames] | None:
-        """Count questions by the sampler's expected pulls; return (scored, scanned) frames.
-
-        Returns None, and counts nothing, if the sampler has to be run for each question.
-        """
-        spec, n = self.spec, len(questions)
-        try:
-            expected = spec.sampler.expected_pulls(info, k=spec.k)
-        except FocusEvalError:  # each question's run says it again, and is warned of
-            return None
-        if expected is None:
-            return None
-        self._add(questions=n, frames=n * info.n_frames)
-        pulls = n * expected.n_pulls
-        keyframes = min(spec.k, info.n_frames) if expected.n_keyframes is None else expected.n_keyframes
-        self._add(pulls=pulls, embedded_alone=pulls, keyframes=n * keyframes)
-        # Selections that draw alike from one generator, for instance at another K, draw the same frames.
-        draws: dict[Hashable, tuple[Draw, int]] = {
-            (spec.seed, spec.sampler.name, stage, draw.key): (draw, n)
-            for stage, draw in enumerate(expected.later_draws)
-        }
-        if expected.coarse is not None:
-            # Shared coarse pulls are drawn once a video, whichever sampler draws them.
-            owner, n_draws = ("", 1) if spec.coarse_seed == "video" else (spec.sampler.name, n)
-            draws[spec.seed, owner, -1, expected.coarse.key] = expected.coarse, n_draws
-        return _Frames(expected.fixed, draws), _Frames(NO_FRAMES)
 
     def plan(self) -> SelectionPlan:
         """Return the counts as a plan."""
@@ -376,6 +353,41 @@ class _Counting:
         if number < at:
             at, warning = number, replace(warning, text=text, first=first)
         self._warnings[kind] = (at, replace(warning, questions=warning.questions + 1))
+
+
+def _count_expected(
+    spec: SelectionSpec, info: VideoInfo, n: int
+) -> tuple[dict[str, float], tuple[_Frames, _Frames]] | None:
+    """Count `n` questions about one video by the sampler's expected pulls; return counts and (scored, scanned) frames.
+
+    Returns None if the sampler has to be run for each question.
+    """
+    try:
+        expected = spec.sampler.expected_pulls(info, k=spec.k)
+    except FocusEvalError:  # each question's run says it again, and is warned of
+        return None
+    if expected is None:
+        return None
+    # Selections that draw alike from one generator, for instance at another K, draw the same frames.
+    draws: dict[Hashable, tuple[Draw, int]] = {
+        (spec.seed, spec.sampler.name, stage, draw.key): (draw, n) for stage, draw in enumerate(expected.later_draws)
+    }
+    if expected.coarse is not None:
+        # Shared coarse pulls are drawn once a video, whichever sampler draws them.
+        owner, n_draws = ("", 1) if spec.coarse_seed == "video" else (spec.sampler.name, n)
+        draws[spec.seed, owner, -1, expected.coarse.key] = expected.coarse, n_draws
+    scored, pulls = _Frames(expected.fixed, draws), n * expected.n_pulls
+    keyframes = min(spec.k, info.n_frames) if expected.n_keyframes is None else expected.n_keyframes
+    counts = {
+        "questions": n,
+        "frames": n * info.n_frames,
+        "pulls": pulls,
+        "embedded_alone": pulls,
+        "keyframes": n * keyframes,
+        "embedded_shared": _n_distinct([scored]),
+        "scanned_shared": 0,
+    }
+    return counts, (scored, _Frames(NO_FRAMES))
 
 
 def _select_on_flat_relevance(spec: SelectionSpec, question: Question, info: VideoInfo) -> Selection:

@@ -69,9 +69,7 @@ def start(tmp_path):
 def test_what_runs_no_model_loads_none_of_the_heavy_packages(start, arguments, code):
     result, loaded = start(*arguments)
     assert result.returncode == code, result.stderr
-    # A plan from shipped lengths states the least difference, whose quantiles of t are scipy's.
-    heavy = set(HEAVY) - {"scipy"} if arguments[0] == "plan" else set(HEAVY)
-    assert loaded.isdisjoint(heavy), loaded & heavy
+    assert loaded.isdisjoint(HEAVY), loaded & set(HEAVY)
 
 
 def test_without_the_extras_a_plan_names_what_to_install(start):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import stdtrit
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
@@ -20,7 +21,7 @@ from focus_eval.report.power import (
     videos_needed,
 )
 from focus_eval.report.run import load_run
-from focus_eval.report.statistics import compare_paired, detectable_difference, power_reach
+from focus_eval.report.statistics import compare_paired, detectable_difference, power_reach, t_quantile
 from tests.report.simulated import Simulation, simulate_run
 
 # Questions per video of LongVideoBench val: 357 videos have one, 208 two, 188 three.
@@ -65,6 +66,12 @@ def test_the_videos_needed_are_the_fewest_that_show_it(detectable, videos, diffe
     assert detectable_by_count[0] <= difference * (1 + 1e-9)
     assert n_needed == 2 or detectable_by_count[1] > difference * (1 - 1e-9)
     assert videos_needed(detectable, videos, detectable) == videos
+
+
+@pytest.mark.parametrize("share", [0.6, 0.8, 0.975, 0.995])
+def test_the_quantiles_of_t_are_scipys(share):
+    for freedom in (*range(1, 300), 1000, 9175, 10**5):
+        assert t_quantile(share, freedom) == pytest.approx(stdtrit(freedom, share), rel=1e-9)
 
 
 def test_nothing_that_differs_says_nothing_of_power():
