@@ -53,4 +53,4 @@ rehearsal: setup
 	$(BIN)/python scripts/rehearsal.py
 
 clean:
-	rm -rf $(VENV) build dist docs/_build docs/_generated
+	rm -rf $(VENV) build dist docs/_build

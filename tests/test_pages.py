@@ -18,6 +18,7 @@ from focus_eval.imports.loading import FORMATS
 from focus_eval.lmms.manifests import MODELS, known_models
 from focus_eval.matrix.config import find_matrix
 from focus_eval.samplers.registry import SAMPLERS, make_sampler
+from scripts import write_commands
 
 from .pages import PAGES, ROOT, blocks, inline_lines, paths_named, prose_of, shell_lines
 
@@ -114,10 +115,14 @@ def test_a_call_of_lmms_eval_names_a_model_and_a_sampler_that_exist(line):
     read_encoder(options["encoder"], {})
 
 
+def test_the_reference_of_the_command_line_is_that_of_the_help_texts():
+    assert write_commands.PAGE.read_text(encoding="utf-8") == write_commands.command_reference()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_a_page_names_or_links_to_exists(page):
     assert [path for path in paths_named(page) if not list(ROOT.glob(path.rstrip(".")))] == []
-    links = re.findall(r"\]\((?!http|_generated/)([^)#]+)", prose_of(page))  # sphinx checks what it generates
+    links = re.findall(r"\]\((?!http)([^)#]+)", prose_of(page))
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
