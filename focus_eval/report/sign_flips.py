@@ -56,9 +56,10 @@ class SignFlips:
         s, w = sums, weights
         columns = np.stack([s, w, s * w, w * w, s**3, s * s * w, s * w * w, w**3], axis=1)
         if draws is None:
-            self._totals = _all_flips(columns[np.abs(s) > 1e-12])
+            totals = _all_flips(columns[np.abs(s) > 1e-12])
         else:
-            self._totals = np.concatenate([columns.sum(axis=0)[np.newaxis], _random_flips(columns, draws, seed)])
+            totals = np.concatenate([columns.sum(axis=0)[np.newaxis], _random_flips(columns, draws, seed)])
+        self._totals = np.ascontiguousarray(totals.T)
         self._sums, self._weights = s, w
 
     def statistics(self, mean: float = 0.0) -> FloatArray:
@@ -66,7 +67,7 @@ class SignFlips:
 
         `t` is the total over its cluster-robust error; Hall's (1992) monotone cubic of it has no skew to first order.
         """
-        s, w, sw, w2, s3, s2w, sw2, w3 = self._totals.T
+        s, w, sw, w2, s3, s2w, sw2, w3 = self._totals
         parts, shares = self._sums - mean * self._weights, self._weights
         total, crossed = s - mean * w, sw - mean * w2
         cubes = s3 - 3 * mean * s2w + 3 * mean**2 * sw2 - mean**3 * w3
@@ -74,10 +75,12 @@ class SignFlips:
         variance = squares - 2 * total * crossed + total**2 * float(shares @ shares)
         variance = np.maximum(variance, 1e-12 * squares)
         third = cubes - 3 * total * float(shares @ parts**2)
-        third += 3 * total**2 * (sw2 - mean * w3) - total**3 * float((shares**3).sum())
-        skew = np.clip(third / variance**1.5, -1, 1)
-        t = total / np.sqrt(variance)
-        return np.asarray(t + skew * t**2 / 3 + skew**2 * t**3 / 27 + skew / 6)
+        third += total**2 * (3 * (sw2 - mean * w3) - total * float((shares**3).sum()))
+        error = np.sqrt(variance)
+        skew, t = np.clip(third / (variance * error), -1, 1), total / error
+        # Powers above the second are ten times slower than products.
+        bend = skew * t
+        return np.asarray(t + bend * t / 3 + bend * bend * t / 27 + skew / 6)
 
     def p_value(self, mean: float = 0.0) -> float:
         """Return the two-sided p-value of the test that the mean is `mean`."""
