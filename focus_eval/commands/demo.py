@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from focus_eval.matrix.config import MatrixConfig, SamplerConfig
     from focus_eval.matrix.running import RunProgress
-    from focus_eval.report.table import Table
+    from focus_eval.report.table import Table, Value
 
 # A short, a medium and a long video would take minutes: the quick demo shows the way on the short ones.
 QUICK_VIDEOS = ("short_a", "short_b")
@@ -82,7 +82,7 @@ def run_demo(
     with progress_bar("%") as bar:
         progress = _StageProgress(bar)
         if not quick and not (folder / "run.json").exists():
-            build_videos(data, QUICK_VIDEOS, lambda part: None)
+            build_videos(data, QUICK_VIDEOS, lambda part: progress.reach(part / 4))
             first = _without_answers(_matrix(name, quick=True, k=8, samplers=[], seeds=1))
             with say_how_to_continue("finished questions"):
                 complete_run(first.model_copy(update={"limit": N_FIRST_QUESTIONS}), out=folder)
@@ -104,7 +104,7 @@ class _StageProgress:
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
         self._task = bar.add_task("first result", total=100)
-        self._shares = {"first result": (0, 8), "rendering videos": (8, 30), "select": (30, 88), "answer": (88, 100)}
+        self._shares = {"first result": (0, 4), "rendering videos": (4, 22), "select": (22, 83), "answer": (83, 96)}
         self._start, self._stop = self._shares["first result"]
         self._n_rows = self._n_done = 0
 
@@ -184,9 +184,16 @@ def _print_first(folder: Path) -> None:
 
 
 def _brief(table: Table, columns: Mapping[str, str], title: str) -> Table:
-    """Return `table` with `columns` alone, old title to new, and without notes: narrow enough for 80 characters."""
-    places = [table.columns.index(column) for column in columns]
-    rows = tuple(replace(row, figures=tuple(row.figures[at] for at in places)) for row in table.rows)
+    """Return `table` with `columns` alone, old title to new, intervals in the first, and no notes: 80 characters."""
+    from focus_eval.report.table import Value
+
+    def bare(cell: Value | str) -> Value | str:
+        return replace(cell, low=None, high=None) if isinstance(cell, Value) else cell
+
+    first, *others = (table.columns.index(column) for column in columns)
+    rows = tuple(
+        replace(row, figures=(row.figures[first], *(bare(row.figures[at]) for at in others))) for row in table.rows
+    )
     return replace(table, title=title, columns=tuple(columns.values()), rows=rows, notes=())
 
 
@@ -205,7 +212,7 @@ def _show(folder: Path, videos: Path) -> None:
         tables = demo_tables(run, "focus")
         write_table(tables, folder / "demo.md")
     columns = {f"recall {WITHIN_NEAR} (%)": "recall", FORWARDS: "cost", "accuracy (%)": "accuracy"}
-    print_table(_brief(tables[0], columns, "Evidence recall, cost and accuracy in percent"))
+    print_table(_brief(tables[0], columns, "Evidence recall with 95 % intervals, cost and accuracy in percent"))
     typer.echo(headline(run, panels))
     page = (folder / "report.html").resolve()
     print_link("All tables, charts and questions", page)

@@ -85,12 +85,14 @@ def test_lines_are_the_replayed_budgets_and_filled_marks_the_run():
 
 def test_the_demo_ends_with_a_short_table_the_answer_and_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
-    names = ("focus_c", "focus_f", "focus_m", "uniform", "random", "topk", "aks", "focus")
-    folder = simulate_run(tmp_path / "run", Simulation(n_questions=12, samplers=names))
+    # The demo's own longest name has 31 characters.
+    names = ("focus_c", "focus_f", "focus_of_thirty_one_characters_", "uniform", "random", "topk", "aks", "focus")
+    folder = simulate_run(tmp_path / "run", Simulation(n_questions=24, samplers=names))
     (tmp_path / "videos").mkdir()
     _show(folder, tmp_path / "videos")
     *table, answer, link = capsys.readouterr().out.rstrip().splitlines()
     assert len(table) <= 16
+    assert sum("[" in line for line in table) == len(names)
     assert max(map(len, table)) <= 80
     assert all(any(line.lstrip().startswith(f"{name} ") for line in table) for name in names)
     assert answer == headline(load_run(folder), panels_of(load_run(folder)))
