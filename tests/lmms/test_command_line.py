@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import runpy
 import socket
 import subprocess
 import sys
@@ -179,3 +180,10 @@ def test_a_run_with_too_many_failures_ends_the_command_with_one_line_and_code_2(
     (line,) = [line for line in failed.stderr.splitlines() if line.startswith("focus-eval:")]
     assert "2 of 4 questions have no answer" in line
     assert "portrait.mp4" in line
+
+
+@pytest.mark.slow
+def test_the_comparison_with_a_stock_run_counts_equal_prompts_frames_and_answers(capsys):
+    compare_stock = runpy.run_path(str(resource_path("configs").parent / "scripts" / "compare_stock.py"))
+    compare_stock["main"](["gpt4o, decord"])
+    assert "| gpt4o, decord | openai | 0 | 4 | 0 | 4 | 4 | 4 | 4 |" in capsys.readouterr().out
