@@ -14,7 +14,7 @@ from focus_eval.commands.audit import audit
 from focus_eval.commands.compare import compare_samplers
 from focus_eval.commands.demo import demo
 from focus_eval.commands.doctor import doctor
-from focus_eval.commands.exchange import evidence, export, recall
+from focus_eval.commands.exchange import evidence, recall
 from focus_eval.commands.importing import import_
 from focus_eval.commands.lab import check, simulate
 from focus_eval.commands.lists import list_
@@ -36,6 +36,7 @@ RETIRED_COMMANDS = {
     "acf": "python scripts/draw_autocorrelation.py RUN --out FIGURE, a script of the repository",
     "cite": "focus-eval report RUN, which writes methods.md and references.bib",
     "configs": "focus-eval list configs",
+    "export": "focus-eval import auto FILE --to FORMAT",
     "plugins": "focus-eval list",
     "samplers": "focus-eval list samplers",
     "slurm-script": "sbatch slurm.sbatch MATRIX, the file in docs/examples/ of the repository",
@@ -109,7 +110,6 @@ app.command()(registry)
 app.command()(simulate)
 app.command("compare-samplers")(compare_samplers)
 app.command("import")(import_)
-app.command()(export)
 app.command()(videos)
 app.command()(doctor)
 

@@ -161,16 +161,19 @@ def test_every_call_of_an_import_may_fail_once(tmp_path, kind, is_first):
     assert {"open", "write", "fsync", "rename"} <= set(failed)
 
 
-@pytest.mark.parametrize("kind", ["import", "export"])
-def test_every_call_of_a_file_of_selections_may_fail_once(tmp_path, kind):
+@pytest.mark.parametrize("is_written_again", [False, True], ids=["imported", "written again"])
+def test_every_call_of_a_file_of_selections_may_fail_once(tmp_path, is_written_again):
     def road(place):
-        out = place / "run" / ("said.parquet" if kind == "import" else "selected_frames.json")
-        command = ["answers", place / "said.json"] if kind == "import" else ["focus", place / "made" / "said.parquet"]
-        invoke(kind, *command, "--out", out, "--annotations", place / "lvb.json")
+        annotations = ("--annotations", place / "lvb.json")
+        if is_written_again:
+            source, out = place / "made" / "said.parquet", place / "run" / "selected_frames.json"
+            invoke("import", "auto", source, "--to", "focus", "--out", out, *annotations)
+        else:
+            invoke("import", "answers", place / "said.json", "--out", place / "run" / "said.parquet", *annotations)
 
     def prepare(place):
         write_published(place, letter="B")
-        if kind == "export":
+        if is_written_again:
             out, annotations = place / "made" / "said.parquet", place / "lvb.json"
             invoke("import", "answers", place / "said.json", "--out", out, "--annotations", annotations)
 

@@ -112,7 +112,7 @@ def test_any_text_of_a_question_is_in_its_imported_and_exported_selection(tmp_pa
     command("import", "answers", tmp_path / "said.json", "--out", tmp_path / "said.parquet", *annotations)
     for source in (tmp_path / "said.parquet", tmp_path / "run"):
         out = tmp_path / f"of-{source.name}" / "selected_frames.json"
-        command("export", "focus", source, "--out", out, *annotations)
+        command("import", "auto", source, "--to", "focus", "--out", out, *annotations)
         exported = load_selections(out, questions=read_annotations("longvideobench", tmp_path / "lvb.json"))
         assert (list(exported), exported[id].keyframes) == ([id], (3, 60))
 

@@ -1,4 +1,4 @@
-"""`focus-eval export`, `recall` and `evidence`: selections and answers of others."""
+"""`focus-eval recall` and `evidence`: selections and answers of others."""
 
 from __future__ import annotations
 
@@ -36,31 +36,6 @@ if TYPE_CHECKING:
 
 # Rate of the even and random frames of a video whose rate is not known: all of the rest is in seconds.
 NOMINAL_FPS = 30.0
-
-
-def export(
-    format: Annotated[str, typer.Argument(help="Format: aks or focus.")],
-    source: Annotated[Path, typer.Argument(help="Folder of a run, or a selection file of any known format.")],
-    out: Annotated[Path, typer.Option(help="File to write, e.g. selected_frames.json.")],
-    annotations: Annotated[
-        Path | None, typer.Option(help="The benchmark's annotation file; gives the order of rows.")
-    ] = None,
-    benchmark: BenchmarkOption = "longvideobench",
-    option: FormatOption = [],  # noqa: B006
-) -> None:
-    """Write selections in the format of AKS or FOCUS.
-
-    Both are the same list of frames in the order of the annotation's rows; pulls and arms stay in the rows.
-    """
-    from focus_eval.benchmarks.registry import read_annotations
-    from focus_eval.imports.loading import load_selections, write_selections
-
-    if annotations is None:
-        raise InvalidInput("these formats list selections in the order of the annotations; give --annotations")
-    questions = read_annotations(benchmark, annotations)
-    selections = load_selections(source, questions=questions, options=parse_assignments(option))
-    for path in write_selections(selections, out, format=format, questions=questions):
-        typer.echo(str(path))
 
 
 def recall(

@@ -31,8 +31,11 @@ def import_(
         str, typer.Argument(help="Format of the file, or auto, lmms (logs) or relevance; see focus-eval list formats.")
     ],
     file: Annotated[Path, typer.Argument(help="Selection file, a run's folder, a folder of logs, or scores.json.")],
-    out: Annotated[Path, typer.Option(help="Parquet file, or run folder, to write.")],
+    out: Annotated[Path, typer.Option(help="Parquet file, or run folder, to write; with --to a file of that format.")],
     frames: Annotated[Path | None, typer.Argument(help="relevance: frames.json, the frames of the scores.")] = None,
+    to: Annotated[
+        str | None, typer.Option(help="aks or focus: write their list of frames, in the order of --annotations.")
+    ] = None,
     annotations: AnnotationsFile = None,
     benchmark: Annotated[
         str, typer.Option(help="Name of the benchmark. [default: longvideobench; of a log, its task's]")
@@ -56,16 +59,18 @@ def import_(
     from focus_eval.benchmarks.registry import read_annotations
 
     kind, options = named_options(format, parse_assignments(option))
-    if kind == "lmms":
+    if kind == "lmms" and to is None:
         log_options = {"frames_field": frames_field, "unit": unit or "frames", "model": model, "name": name}
         _import_logs(file, out, {**log_options, **options}, benchmark=benchmark, annotations=annotations, rates=rates)
         return
     benchmark = benchmark or "longvideobench"
-    if kind == "relevance":
+    if kind == "relevance" and to is None:
         _import_relevance(
             file, frames, out, options, benchmark=benchmark, annotations=annotations, rates=rates, name=name
         )
         return
+    if to is not None and annotations is None:
+        raise InvalidInput(f"the format {to} lists selections in the order of the annotations; give --annotations")
     questions = read_annotations(benchmark, annotations) if annotations is not None else None
     left_out = list[str]() if allow_outside else None
     reading_options = {
@@ -75,7 +80,7 @@ def import_(
         "options": options,
         "left_out": left_out,
     }
-    _import_selections(file, out, reading_options, questions=questions, rates=rates, name=name, model=model)
+    _import_selections(file, out, reading_options, questions=questions, rates=rates, name=name, model=model, to=to)
 
 
 def _import_selections(
@@ -87,10 +92,11 @@ def _import_selections(
     rates: Path | None,
     name: str,
     model: str,
+    to: str | None,
 ) -> None:
     from focus_eval.benchmarks.registry import frame_rates, read_rates
     from focus_eval.imports.imported import selections_hash
-    from focus_eval.imports.loading import load_selections
+    from focus_eval.imports.loading import load_selections, write_selections
     from focus_eval.imports.rows import write_parquet
     from focus_eval.imports.run_folder import write_run
     from focus_eval.imports.selection_rows import rows_of_selections
@@ -102,6 +108,9 @@ def _import_selections(
     fill_notes = [f"{len(filled):,} selections filled with {sum(filled):,} even frames"] if filled else []
     for line in [*fill_notes, *(reading_options["left_out"] or ())]:
         print_folded(line)
+    if to is not None:
+        typer.echo("\n".join(map(str, write_selections(selections, out, format=to, questions=questions or ()))))
+        return
     if all(selection.sampler == "aks" for selection in selections.values()):
         print_folded(_aks_line(selections, rate_of))
     if out.suffix == ".parquet":

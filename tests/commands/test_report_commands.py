@@ -1,4 +1,4 @@
-"""report, recall, import, export and compare as they are called; recall of evidence in every unit."""
+"""report, recall, import and compare as they are called; recall of evidence in every unit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from focus_eval.rows.records import RowWriter
 from tests.imports.test_lmms_logs import line, write_log
 from tests.report.simulated import Simulation, simulate_run
 
-# report, recall, import, export and compare as they are called.
+# report, recall, import and compare as they are called.
 
 
 def called(*arguments):
@@ -209,12 +209,12 @@ def test_recall_takes_scenes(shared, tmp_path):
         )
 
 
-def test_import_and_export_change_nothing(shared, tmp_path):
+def test_a_selection_imported_and_written_again_is_the_same(shared, tmp_path):
     annotations = ("--annotations", shared("data/lvb_val.json"))
     source = shared("data/aks_longvideobench_blip_64.json")
     output = called("import", "aks", source, "--out", tmp_path / "s.parquet", *annotations)
     assert "1337 selections of at most 64 frames" in output
-    called("export", "aks", tmp_path / "s.parquet", "--out", tmp_path / "again.json", *annotations)
+    called("import", "rows", tmp_path / "s.parquet", "--to", "aks", "--out", tmp_path / "again.json", *annotations)
     assert json.loads((tmp_path / "again.json").read_text()) == json.loads(source.read_text())
 
 
@@ -226,7 +226,7 @@ def test_a_bad_import_writes_nothing(shared, tmp_path):
         )
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(InvalidInput, match="give --annotations"):
-        called("export", "aks", tmp_path, "--out", tmp_path / "x.json")
+        called("import", "auto", tmp_path, "--to", "aks", "--out", tmp_path / "x.json")
 
 
 # Evidence of other data sets, on made-up files of their shapes: intervals and moments, in the units they use.
