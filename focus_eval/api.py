@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from focus_eval.core.errors import InvalidInput, SelectionMismatch, VideoError, printable
+from focus_eval.core.errors import AnswerError, InvalidInput, SelectionMismatch, VideoError, printable
 from focus_eval.core.options import named_options
 from focus_eval.core.resources import whole_text
 from focus_eval.core.types import (
@@ -35,6 +35,7 @@ from focus_eval.core.types import (
     checked_query,
     frozen_ints,
     usable_path,
+    whole_number,
 )
 from focus_eval.encoders.base import Encoder
 from focus_eval.encoders.default import (
@@ -45,7 +46,7 @@ from focus_eval.encoders.default import (
     offer_text,
 )
 from focus_eval.encoders.registry import make_encoder, make_scan_encoder
-from focus_eval.llms.registry import ready_llm
+from focus_eval.llms.registry import make_llm, ready_llm
 from focus_eval.pipeline.relevance import Progress, decoded_batches
 from focus_eval.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.pipeline.selector import Selector
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 
     from focus_eval.encoders.store import RelevanceStore
     from focus_eval.encoders.weights import Checkpoint
+    from focus_eval.llms.protocol import Model, Reply
 
 # One file, one folder of pictures, or the pictures themselves.
 Video: TypeAlias = "str | Path | Pixels"
@@ -192,6 +194,29 @@ class VideoSelection(Selection):
             parts.append({"type": "text", "text": f"[{seconds:.1f} s]"})
             parts.append({"type": "image", "image": image} if client == "transformers" else _jpeg_part(image))
         return [{"role": "user", "content": [*parts, {"type": "text", "text": question or self.query}]}]
+
+    def ask(self, llm: str | Model, question: str = "", *, max_tokens: int = 512) -> Reply:
+        """Return a model's reply to the keyframes, in order with their times, and the question (default: the query).
+
+        Args:
+            llm: a made model, or its name and options: "chat:model=gpt-4o-mini", "local:checkpoint=FOLDER".
+            max_tokens: longest answer.
+
+        Raises:
+            FocusEvalError: the model cannot be used, or gave no answer.
+        """
+        text = query_question(self.path, question or self.query).query
+        model = llm
+        if isinstance(model, str):
+            model = make_llm(model)
+            model.check()
+        times = ", ".join(f"{seconds:.1f} s" for seconds in self.times)
+        prompt = f"The pictures are frames of one video, in this order: {times}.\n{text}"
+        pictures = [np.asarray(image) for image in self.images()]
+        reply = model.ask(prompt, pictures, max_tokens=whole_number(max_tokens, "max_tokens"))
+        if not reply.text.strip():
+            raise AnswerError(f"{model.model_id}: an answer without words; allow more than {max_tokens} tokens")
+        return reply
 
     def to_json(self) -> str:
         """Return the row, the share of frames scored and the versions of all packages involved, as JSON."""

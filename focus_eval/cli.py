@@ -10,6 +10,7 @@ import typer
 from typer.completion import install_callback, show_callback
 from typer.core import TyperGroup
 
+from focus_eval.commands.ask import ask
 from focus_eval.commands.audit import audit
 from focus_eval.commands.compare import compare_samplers
 from focus_eval.commands.demo import demo
@@ -92,6 +93,7 @@ def focus_eval(
 
 
 app.command()(select)
+app.command()(ask)
 app.command("list")(list_)
 app.command()(check)
 app.command()(demo)

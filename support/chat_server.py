@@ -31,6 +31,7 @@ class ChatServer(LocalServer):
         delay_seconds: how long every answer takes.
         expected_at_once: requests that must be under way at once before the first is answered.
         silent_seconds: how long a silent request is left without a reply.
+        refuses_keys: whether every request is answered 401.
         texts: the text of each request.
         keeps_images: whether the images of each request are kept, as files, with its text in `images`.
         answered: how often each request got an answer, by its hash; `failed` counts the faults by kind.
@@ -43,6 +44,7 @@ class ChatServer(LocalServer):
     delay_seconds: float = 0.0
     expected_at_once: int = 0
     keeps_images: bool = False
+    refuses_keys: bool = False
     n_requests: int = 0
     n_images: int = 0
     texts: list[str] = field(default_factory=list)
@@ -85,9 +87,20 @@ class ChatServer(LocalServer):
 
 
 class _Handler(Handler):
+    def do_GET(self) -> None:
+        if not self._is_refused():
+            self.send_json({"object": "list", "data": []})
+
+    def _is_refused(self) -> bool:
+        if self.owner.refuses_keys:
+            self.send_json({"error": {"message": "Incorrect API key provided."}}, status=401)
+        return bool(self.owner.refuses_keys)
+
     def do_POST(self) -> None:
         data = self.read_body()
         chat: ChatServer = self.owner
+        if self._is_refused():
+            return
         with chat.lock:
             chat.n_at_once += 1
             chat.most_at_once = max(chat.most_at_once, chat.n_at_once)

@@ -44,6 +44,7 @@ LACKING = {
     "audit": (0, "fewer distinct frames than K"),
     "plan": (1, "missing"),
     "run alpha": (1, "to start all the same: --no-preflight"),
+    "ask": (2, "cannot be reached"),
     "select video.mp4": (2, "is not in the hub's cache"),
     "select clip.mp4": (2, "cannot be reached"),
 }

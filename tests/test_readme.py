@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.cli import app
+from support.chat_server import ChatServer
 from support.synthetic import write_numbered_clip
 
 from .pages import blocks, shell_lines
@@ -54,7 +55,9 @@ def test_a_command_line_of_the_readme_works_as_printed(line, folder, monkeypatch
     monkeypatch.chdir(folder)
     program, *arguments = shlex.split(f"{line} {SHORTENED.get(line, '')}")
     assert program == "focus-eval"
-    result = CliRunner().invoke(app, arguments)
+    with ChatServer() as server:
+        service = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "any"}
+        result = CliRunner().invoke(app, arguments, env=service)
     assert result.exit_code == 0, result.output
     for option in ("--out", "--sheet"):
         if option in arguments:

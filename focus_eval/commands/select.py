@@ -31,6 +31,7 @@ from focus_eval.rows.records import write_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from rich.table import Table as RichTable
 
     from focus_eval.api import Budget, VideoSelection
     from focus_eval.encoders.weights import Checkpoint
@@ -54,6 +55,16 @@ EncoderOption = Annotated[
         autocompletion=completed("encoder"),
     ),
 ]
+EncoderOptions = Annotated[
+    list[str], typer.Option("--encoder-option", "-e", metavar="NAME=VALUE", help="Option of the encoder; repeatable.")
+]
+SeedOption = Annotated[int, typer.Option(help="Seed of all random choices.")]
+StoreOption = Annotated[Path | None, typer.Option(help="Keep embeddings in this file for the next run.")]
+FpsOption = Annotated[float | None, typer.Option(help="Pictures per second of a folder of pictures.")]
+FramesOption = Annotated[
+    Path | None, typer.Option(help="Write the keyframes to this folder; names and EXIF have the times.")
+]
+YesOption = Annotated[bool, typer.Option("--yes", help="Download an encoder if none is here and none is named.")]
 BackendOption = Annotated[
     str, typer.Option(help="Video reader; see focus-eval list readers.", autocompletion=completed("video reader"))
 ]
@@ -75,25 +86,20 @@ def select(
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="Seconds that even_cover may take to score frames.")] = None,
     encoder: EncoderOption = None,
-    encoder_option: Annotated[
-        list[str],
-        typer.Option("--encoder-option", "-e", metavar="NAME=VALUE", help="Option of the encoder; repeatable."),
-    ] = [],  # noqa: B006
-    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0,
+    encoder_option: EncoderOptions = [],  # noqa: B006
+    seed: SeedOption = 0,
     out: Annotated[
         Path | None, typer.Option(help="Write the selection to this JSON file; - for standard output.")
     ] = None,
     sheet: Annotated[Path | None, typer.Option(help="Write a contact sheet to this file (.png, .pdf or .svg).")] = None,
-    frames: Annotated[
-        Path | None, typer.Option(help="Write the keyframes to this folder; names and EXIF have the times.")
-    ] = None,
+    frames: FramesOption = None,
     png: Annotated[bool, typer.Option("--png", help="Write the keyframes as PNG, not JPEG.")] = False,
-    store: Annotated[Path | None, typer.Option(help="Keep embeddings in this file for the next run.")] = None,
+    store: StoreOption = None,
     backend: BackendOption = "pyav",
-    fps: Annotated[float | None, typer.Option(help="Pictures per second of a folder of pictures.")] = None,
+    fps: FpsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the selection as JSON and nothing else.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Download an encoder if none is here and none is named.")] = False,
+    yes: YesOption = False,
 ) -> None:
     """Choose keyframes of videos for a query or a summary."""
     from focus_eval.api import NO_QUERY, Budget, make_selector, sampler_for
@@ -101,19 +107,19 @@ def select(
     to_stdout = as_json or out == Path("-")
     out = None if out == Path("-") else out
     paths = _video_files(videos, are_pictures=fps is not None)
-    _check_outputs(paths, out, sheet, frames, k=k)
+    check_outputs(paths, out, sheet, frames, k=k)
     sampler_of_query = sampler_for(sampler, has_query=query is not None)
     budget = Budget(share=share, seconds=seconds)
     options, of_encoder = parse_assignments(option), parse_assignments(encoder_option)
-    may_download = partial(_may_download, yes=yes, is_silent=quiet or to_stdout)
-    settings: dict[str, Any] = {"k": k, "seed": seed, "store": store, "backend": backend, "may_download": may_download}
+    download = partial(may_download, yes=yes, is_silent=quiet or to_stdout)
+    settings: dict[str, Any] = {"k": k, "seed": seed, "store": store, "backend": backend, "may_download": download}
     with print_if_slow("loading the encoder"):
         selector = make_selector(sampler_of_query, options, encoder, of_encoder, budget, **settings)
     outputs = _Outputs(out, sheet, frames, ".png" if png else ".jpg", to_stdout, quiet)
-    select_one = partial(
-        _select_one, selector, query=NO_QUERY if query is None else query, budget=budget, fps=fps, backend=backend
+    select_video = partial(
+        select_one, selector, query=NO_QUERY if query is None else query, budget=budget, fps=fps, backend=backend
     )
-    if _select_all(paths, partial(select_one, quiet=quiet), outputs) < len(paths):
+    if _select_all(paths, partial(select_video, quiet=quiet), outputs) < len(paths):
         raise typer.Exit(2)
 
 
@@ -150,7 +156,7 @@ def _select_all(paths: Sequence[Path], select_one: Callable[[Path], VideoSelecti
     return len(selections)
 
 
-def _select_one(
+def select_one(
     selector: Selector, video: Path, *, query: str, budget: Budget, fps: float | None, backend: str, quiet: bool
 ) -> VideoSelection:
     """Return the selection of one video, with a progress bar unless `quiet`."""
@@ -193,7 +199,7 @@ def _write_records(selections: Sequence[VideoSelection], out: Path | None, *, to
         typer.echo(text, nl=False)
 
 
-def _may_download(checkpoint: Checkpoint, *, yes: bool, is_silent: bool) -> bool:
+def may_download(checkpoint: Checkpoint, *, yes: bool, is_silent: bool) -> bool:
     """Return True if the user allows the download: by option, by environment, or by an answer in a terminal."""
     from focus_eval.encoders.default import DOWNLOAD_VARIABLE, is_download_allowed, offer_text
 
@@ -209,9 +215,7 @@ def _may_download(checkpoint: Checkpoint, *, yes: bool, is_silent: bool) -> bool
     return False
 
 
-def _check_outputs(
-    videos: Sequence[Path], out: Path | None, sheet: Path | None, frames: Path | None, *, k: int
-) -> None:
+def check_outputs(videos: Sequence[Path], out: Path | None, sheet: Path | None, frames: Path | None, *, k: int) -> None:
     """Refuse outputs that cannot be written, or that would replace a video, before any frame is scored."""
     from focus_eval.api import check_shown, checked_sheet
 
@@ -257,6 +261,13 @@ def alike_keyframes(pictures: Mapping[int, NDArray[np.uint8]]) -> dict[int, int]
 
 def _print_together(selections: Sequence[VideoSelection]) -> None:
     """Print the keyframes of several videos as one table, then each warning once."""
+    table_console().print(keyframe_table(selections))
+    for warning in dict.fromkeys(selection.warning for selection in selections if selection.warning):
+        print_folded(warning)
+
+
+def keyframe_table(selections: Sequence[VideoSelection]) -> RichTable:
+    """Return the keyframes of several videos as one table."""
     from rich.table import Table
 
     table = Table()
@@ -264,13 +275,11 @@ def _print_together(selections: Sequence[VideoSelection]) -> None:
         table.add_column(name, justify="left" if name == "video" else "right", overflow="fold")
     for selection in selections:
         for frame, seconds, relevance in selection:
-            table.add_row(selection.path.name, str(frame), clock_text(seconds), _relevance_text(relevance))
-    table_console().print(table)
-    for warning in dict.fromkeys(selection.warning for selection in selections if selection.warning):
-        print_folded(warning)
+            table.add_row(selection.path.name, str(frame), clock_text(seconds), relevance_text(relevance))
+    return table
 
 
-def _relevance_text(relevance: float) -> str:
+def relevance_text(relevance: float) -> str:
     return "-" if np.isnan(relevance) else f"{relevance:.4f}"
 
 
@@ -294,7 +303,7 @@ def _print(selection: VideoSelection) -> None:
     for frame, time, relevance, is_scored in zip(
         selection.keyframes, selection.times, selection.relevance, selection.is_scored, strict=True
     ):
-        value = f"{'' if is_scored or np.isnan(relevance) else '~'}{_relevance_text(relevance)}"
+        value = f"{'' if is_scored or np.isnan(relevance) else '~'}{relevance_text(relevance)}"
         alike_cell = [str(alike.get(frame, ""))] if alike else []
         table.add_row(str(frame), clock_text(time), f"{time:.2f}", value, *alike_cell)
     table_console().print(table)
