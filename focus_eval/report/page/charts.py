@@ -375,15 +375,15 @@ def _reach(value: Value) -> list[list[float]] | None:
 
 
 def _name_points(axes: Axes, points: Sequence[Point]) -> None:
-    """Write the names beside the marks, one below the other where marks are close."""
+    """Write the names beside the marks, each at the nearest free height where marks are close."""
     axes.autoscale_view()
     to_axes = axes.transScale + axes.transLimits
     taken_places: list[tuple[float, float]] = []
     for point in points:
         x, y = to_axes.transform((point.cost, point.value.plotted))
-        place = y + 0.03
-        while any(abs(place - taken_y) < 0.07 and abs(x - at) < 0.35 for at, taken_y in taken_places):
-            place -= 0.07
+        taken_heights = [height for at, height in taken_places if abs(x - at) < 0.35]
+        heights = (y + 0.03 + 0.07 * n for n in sorted(range(-2 * MOST_LABELS, 2 * MOST_LABELS), key=abs))
+        place = next(at for at in heights if at < 1 and all(abs(at - taken) >= 0.07 for taken in taken_heights))
         taken_places.append((x, place))
         side = "right" if x > 0.6 else "left"
         shift = -0.02 if x > 0.6 else 0.02

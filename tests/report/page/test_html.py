@@ -7,12 +7,15 @@ import json
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from focus_eval.report.figures import new_figure
 from focus_eval.report.page.browser import pack_browser
 from focus_eval.report.page.charts import (
     MOST_LEADING,
     Point,
+    _name_points,
     headline,
     lead_chart,
     lead_panel,
@@ -387,6 +390,21 @@ def test_the_first_button_that_says_something_has_the_focus_in_a_large_frame(ope
     assert page.evaluate("document.activeElement.textContent") == "Next"
 
 
+def test_names_in_a_chart_stand_near_their_marks_and_apart():
+    costs, recalls = [0.0, 1.33, 0.1, 0.23, 0.4, 0.45], [15.0, 52.1, 54.2, 66.2, 77.9, 75.0]  # the demo's
+    points = [
+        Point(label=str(at), cost=cost, value=Value(ours=recall))
+        for at, (cost, recall) in enumerate(zip(costs, recalls, strict=True))
+    ]
+    axes = new_figure(7, 2.4).subplots()
+    axes.plot(costs, recalls)
+    axes.set_ylim(0, 100)
+    _name_points(axes, points)
+    heights = np.array([text.get_position()[1] for text in axes.texts])
+    assert np.abs(heights - np.array(recalls) / 100).max() < 0.2
+    assert np.diff(np.sort(heights[2:])).min() > 0.069  # of the four that are close
+
+
 def test_a_page_of_parts_says_each_heading_once_and_none_that_is_empty():
     table = Table(name="t", title="Samplers", key_titles=("Sampler", "K"), columns=("a",), rows=(
         TableRow(("focus", "8"), (Value(ours=1.0),)), TableRow(("aks", "16"), (Value(ours=2.0),)),
@@ -397,6 +415,11 @@ def test_a_page_of_parts_says_each_heading_once_and_none_that_is_empty():
     text = render_sections("Aks", parts, n_open=len(parts))
     headings = re.findall(r"<(h\d)>(.*?)</h\d>", text)
     assert headings == [("h1", "Aks"), ("h2", "Samplers"), ("h2", "More"), ("h3", "Samplers")]
+    # axe: levels follow each other, and a screen reader tells two regions by their names.
+    assert re.findall(r'role="region" aria-label="(.*?)"', text) == ["Samplers", "Samplers, More"]
+    assert (
+        re.findall(r"<(h\d)>", render_sections("Runs", [("Runs", [table]), ("", [table])], n_open=2))[1:] == ["h2"] * 2
+    )
     assert re.findall(r'<th scope="row"><span class="key-text">(\w+)', text) == ["focus", "aks"] * 2
 
 
