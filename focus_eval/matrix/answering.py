@@ -50,7 +50,7 @@ class AnswerJob:
 
 
 def answer_jobs(cells: list[AnswerSpec], sets: dict[str, QuestionSet], folder: RunFolder) -> list[AnswerJob]:
-    """Return jobs for the questions without a row, in the order of `cells`.
+    """Return jobs of at most `QUESTIONS_PER_JOB` questions without a row, in the order of `cells`.
 
     Args:
         sets: questions by benchmark name.
@@ -188,7 +188,10 @@ class AnswerWorker:
         question_ids: Sequence[str],
         on_row: Callable[[AnswerRow], None] | None,
     ) -> RunContext:
-        """Return the frame source, options and recorder of `cell` for `question_ids`; opens its file of rows once."""
+        """Return the settings to answer `question_ids` of `cell`: its rows as frame source, options and recorder.
+
+        A cell's file of rows is opened once.
+        """
         spec, rows = cell.selection, self._selections(cell)
         selection_id = next(iter(rows.values())).selection_id if rows else ""
         model.check_frames(spec.k)
@@ -243,6 +246,7 @@ class AnswerWorker:
         return (cell.benchmark.name, "simple" if model.is_simple else "chat", cell.prompts)
 
     def _requests(self, model: Any, cell: AnswerSpec) -> TaskRequests:
+        """Return the task's requests for this model and cell; the task is loaded once for all cells that share it."""
         key = self._task_key(model, cell)
         if key not in self._tasks:
             self._tasks[key] = TaskRequests(self._sets[key[0]], kind=key[1], prompts=key[2])
@@ -292,9 +296,11 @@ class CellRecorder(Recorder):
         return self._names
 
     def cell_folder(self, parts: RequestParts) -> Path:
+        """Return the cell's folder, the same for all requests."""
         return self.folder
 
     def write_answer(self, pending: PendingRequest, row: AnswerRow) -> None:
+        """Append the answer row, and pass it to `on_row`."""
         self._file.write(row)
         # After the row is written, so that progress counts only rows that are there.
         if self.on_row is not None:

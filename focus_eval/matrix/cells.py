@@ -25,7 +25,10 @@ from focus_eval.samplers.registry import make_sampler, sampler_name
 
 
 def model_weights(model: ModelConfig) -> str:
-    """Return the identity of the answering weights of `model`; "" if its config names none."""
+    """Return the identity of the weights that answer for `model`, a checkpoint or an answer encoder.
+
+    "" if it names none.
+    """
     from focus_eval.encoders.weights import weights_identity
 
     if "answer_encoder" in model.args:
@@ -124,7 +127,7 @@ class SelectionSpec:
         return {**named_identity, "questions": questions_digest(self.benchmark)}
 
     def _identity(self, revision_of: Callable[[EncoderConfig], str]) -> dict[str, Any]:
-        """Return the identity with `revision_of(encoder)` as the revision of each encoder."""
+        """Return all that can change a selection, with `revision_of(encoder)` as the revision of each encoder."""
         identity = selection_identity(
             self.sampler,
             k=self.k,
@@ -254,7 +257,10 @@ def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
 def _variants(
     matrix: MatrixConfig, sampler: SamplerConfig, model: ModelConfig | None
 ) -> Iterator[tuple[FrameSampler, int, int]]:
-    """Yield (sampler, k, seed) for each combination of options, frame counts and seeds."""
+    """Yield (sampler, k, seed) for each combination of options, frame counts and seeds.
+
+    One seed if it draws nothing.
+    """
     for instance in _instances(sampler):
         # A sampler that draws nothing chooses the same frames under every seed: they are shown once, and count once.
         yield from itertools.product(
@@ -293,7 +299,7 @@ def cells(matrix: MatrixConfig) -> list[AnswerSpec]:
 
 
 def _frame_counts(matrix: MatrixConfig, model: ModelConfig | None) -> list[int]:
-    """Return the matrix's `k`, else the model's `frames`; [] with neither."""
+    """Return the numbers of frames to choose: the matrix's `k`, else the model's `frames`; [] with neither."""
     return list(matrix.k) or ([model.frames] if model else [])
 
 
@@ -327,7 +333,7 @@ def all_encoders(matrix: MatrixConfig) -> list[EncoderConfig]:
 
 
 def _instances(config: SamplerConfig) -> Iterator[FrameSampler]:
-    """Yield the sampler with each combination of its option values."""
+    """Yield the sampler once for each combination of its options' values; a list in the config is several values."""
     choices = [value if isinstance(value, list) else [value] for value in config.options.values()]
     for values in itertools.product(*choices):
         yield make_sampler(config.sampler, **dict(zip(config.options, values, strict=True)))

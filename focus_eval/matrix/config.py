@@ -68,6 +68,7 @@ def check(model: type[ModelT], values: dict[str, Any], path: Path, *, replaced: 
 
 
 def _unknown_key(key: str, known_keys: list[str]) -> str:
+    """Return the message for an unknown key: with the nearest of `known_keys`, else with all of them."""
     close = difflib.get_close_matches(key, known_keys, n=1, cutoff=0.5)
     return f"unknown key; did you mean {close[0]!r}?" if close else f"unknown key; known: {', '.join(known_keys)}"
 
@@ -92,6 +93,7 @@ def expand_variables(text: str, path: Path) -> str:
     """
 
     def value(match: re.Match[str]) -> str:
+        """Return the variable's value or its default; raise InvalidInput if it has neither."""
         name, default = match.groups()
         setting = os.environ.get(name, default)
         if setting is None:
@@ -125,6 +127,7 @@ def _fields_at(model: type[BaseModel], location: list[Any]) -> list[str]:
 
 
 def _inner_types(annotation: Any) -> list[Any]:
+    """Return the types inside a generic or union annotation, at any depth; [annotation] for a plain type."""
     arguments = getattr(annotation, "__args__", ())
     return [kind for argument in arguments for kind in _inner_types(argument)] or [annotation]
 
@@ -199,7 +202,7 @@ def find_matrix(name: str | Path) -> Path:
 
 
 def title_of(file: Path) -> str:
-    """Return the first sentence of a matrix file's opening comment; "" if it has none."""
+    """Return the first sentence of the comment at the top of a matrix file, without its period; "" if it has none."""
     first = file.read_text(encoding="utf-8").splitlines()[0]
     return re.split(r"(?<=[.?]) ", first.lstrip("# "))[0].rstrip(".") if first.startswith("#") else ""
 
@@ -283,6 +286,7 @@ class BenchmarkConfig(StrictModel):
 
     @model_validator(mode="after")
     def _has_questions(self) -> BenchmarkConfig:
+        """Refuse a benchmark that names neither a task nor annotations."""
         if not self.annotations and not self.task:
             raise ValueError("say where the questions are: task (an lmms-eval task) or annotations (a file)")
         return self
@@ -327,6 +331,7 @@ class EncoderConfig(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, part: Any) -> Any:
+        """Move options in the encoder's name to `options`, and fill in the size of its published checkpoint."""
         if not _names_with_options(part, "encoder"):
             return part
         name, options = named_options(part["encoder"], part.get("options") or {})
@@ -360,6 +365,7 @@ class SamplerConfig(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _split_name(cls, part: Any) -> Any:
+        """Move options in the sampler's name to `options`, and write scan encoders as text."""
         if not _names_with_options(part, "sampler"):
             return part
         name, options = named_options(part["sampler"], part.get("options") or {})
@@ -371,7 +377,7 @@ class SamplerConfig(StrictModel):
 
 
 def _encoder_text(part: Any) -> Any:
-    """Return the mapping of an encoder as text, "clip:checkpoint=NAME"; anything else unchanged."""
+    """Return an encoder given as a mapping as text, "clip:checkpoint=NAME"; anything else unchanged."""
     if not isinstance(part, dict):
         return part
     encoder = EncoderConfig.model_validate({"name": "scan_encoder", **part})
@@ -483,7 +489,7 @@ def _check_names(matrix: MatrixConfig, file: Path) -> None:
 
 
 def _part(kind: str, model: type[StrictModel], entry: Any, matrix_file: Path) -> Any:
-    """Return an entry of `kind`: the validated part if it is a name, a mapping with its variables replaced."""
+    """Return one entry of list `kind`: a name as its validated part, a mapping with its variables replaced."""
     if not isinstance(entry, str):
         return _expanded(entry, matrix_file) if isinstance(entry, dict) else entry
     file = _part_file(kind, entry, matrix_file)
@@ -520,4 +526,5 @@ def _part_file(kind: str, name: str, matrix_file: Path) -> Path | None:
 
 
 def _expanded(values: dict[str, Any], file: Path) -> dict[str, Any]:
+    """Return `values` with the environment's variables put into its texts."""
     return {key: expand_variables(value, file) if isinstance(value, str) else value for key, value in values.items()}

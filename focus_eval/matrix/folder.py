@@ -87,12 +87,15 @@ class Pool:
             raise RunError(f"{link}: cannot be linked to {self.path} ({error.strerror or error})") from error
 
     def writing(self) -> FolderLock:
-        """Return the lock, not yet held, that tells other runs that this one is writing."""
+        """Return the lock, not yet held, that a run holds while it writes.
+
+        Others ask by it whether the run is alive.
+        """
         (self.path / ".writers").mkdir(parents=True, exist_ok=True)
         return FolderLock(self._lock_of(self.run_id))
 
     def files_in_use(self, part: Path) -> list[Path]:
-        """Return the files of `part` that another run still writes to."""
+        """Return the files of rows in `part` that other runs, still alive, write to."""
         by_run: dict[str, list[Path]] = {}
         for file in part.glob("rows-*.jsonl"):
             # The run's id is the second part of the name: see `file_name`.
@@ -111,6 +114,7 @@ class Pool:
             return True
 
     def _lock_of(self, run_id: str) -> Path:
+        """Return the path of the lock that run `run_id` holds while it writes."""
         return self.path / ".writers" / f"{run_id}.lock"
 
 
@@ -183,7 +187,10 @@ class RunFolder:
         return FolderLock(self.part(part) / ".lock")
 
     def errors(self, part: SelectionSpec | AnswerSpec) -> dict[str, str | None]:
-        """Return the error of each row of a selection or a cell by question id, None for a row without one."""
+        """Return the error of each row of a selection or a cell by question id; None for success.
+
+        Others have no row.
+        """
         states = StoredRows(self.part(part), _rows_of(part)).states()
         return {question_id: error for (_, question_id, _), error in states}
 
@@ -240,6 +247,10 @@ class RunFolder:
                     self._drop_errors(part)
 
     def _drop_errors(self, spec: SelectionSpec | AnswerSpec) -> None:
+        """Rewrite one part without its rows with errors; do nothing if it has none.
+
+        Raises RunError if another run writes to the part.
+        """
         if all(error is None for error in self.errors(spec).values()):
             return
         folder = self.part(spec)
@@ -347,13 +358,16 @@ def kind_of(spec: SelectionSpec | AnswerSpec) -> str:
 
 
 def _rows_of(spec: SelectionSpec | AnswerSpec) -> type[Any]:
+    """Return the type of the rows: answers for a cell, selections otherwise."""
     return AnswerRow if isinstance(spec, AnswerSpec) else SelectionRow
 
 
 def _description_name(spec: SelectionSpec | AnswerSpec) -> str:
+    """Return the name of the file that states a part's identity."""
     return "cell.json" if isinstance(spec, AnswerSpec) else "spec.json"
 
 
 def _write_json(document: dict[str, Any], path: Path) -> None:
+    """Write `document` with a checksum to `path`, completely or not at all."""
     with replace_file(path) as part:
         write_sealed_json(part, document)

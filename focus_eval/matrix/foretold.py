@@ -49,6 +49,7 @@ def stated_source(benchmark: str) -> str:
 
 
 def _stated_questions(benchmark: str, lengths: dict[str, Any]) -> Iterator[Question]:
+    """Yield stand-in questions; `lengths["videos"]` has (seconds, questions a video, number of videos)."""
     for group, (seconds, n_questions, n_videos) in enumerate(lengths["videos"]):
         for number in range(n_videos * n_questions):
             video = f"{group}-{number // n_questions}"
@@ -112,7 +113,11 @@ def answer_lines(plan: Plan, machine: Machine) -> list[AnswerLine]:
 
 
 def _answer_seconds(size: dict[str, Any], machine: Machine, tokens: int, n_frames: int, answers: int) -> float | None:
-    """Return GPU seconds: products of tower and language model at the reached rate, then weights read once a token."""
+    """Return GPU seconds to answer: arithmetic at the reached rate, and reading the weights once an output token.
+
+    None if the machine states no GPU. Args: `size` has the model's parameters in billions and 10^9 multiply-adds a
+    frame; `tokens` and `n_frames` are sums over `answers`.
+    """
     if machine.gpu_tflops is None or machine.gpu_terabytes_per_second is None or not machine.gpus:
         return None
     operations = 2e9 * (size["billions"] * tokens + size["frame_gmacs"] * n_frames)
@@ -121,5 +126,6 @@ def _answer_seconds(size: dict[str, Any], machine: Machine, tokens: int, n_frame
 
 
 def _public(name: str) -> dict[str, Any]:
+    """Return the shipped public facts called `name`: "lengths" of benchmarks or sizes of "models"."""
     facts: dict[str, Any] = load_yaml(Path(str(resource_path("configs"))) / "public" / f"{name}.yaml")
     return facts

@@ -31,7 +31,7 @@ def best_device() -> str:
 
 
 def _may_have_gpu() -> bool:
-    """Return False on Linux without a GPU driver's file, else True; imports nothing."""
+    """Return False if this is Linux without a GPU driver's file, so that torch need not be imported; else True."""
     return not sys.platform.startswith("linux") or any(Path(file).exists() for file in _DRIVER_FILES)
 
 
@@ -112,7 +112,7 @@ def cluster_resources(resources: Resources) -> WorkerResources:
 
 
 def frame_bytes(resources: Resources) -> int:
-    """Return the most bytes of decoded frames for a worker on this machine."""
+    """Return the most bytes of decoded frames for a worker on this machine: as set, else a share of memory."""
     gigabytes = resources.frame_gigabytes
     if gigabytes is None:
         # A GPU resizes frames of full size, and 16 cores are kept busy by eleven 1080p videos of 0.9 GB each.

@@ -79,17 +79,21 @@ class SelectPhase(Phase[SelectionSpec, SelectJob]):
     name = "select"
 
     def jobs(self) -> list[SelectJob]:
+        """Return the jobs of the questions that have no selection row yet, by video."""
         return select_jobs(self.parts, self.sets, self.run)
 
     def left(self, job: SelectJob) -> SelectJob:
+        """Return `job` with only the questions that still have no selection row."""
         return job.without(
             {spec.name: self.run.finished(spec).ids() for spec in self.parts if spec.name in job.missing}
         )
 
     def worker(self, *, name: str, store: Path | None, share: WorkerResources) -> SelectWorker:
+        """Return a worker that selects frames; its encoders load when needed."""
         return SelectWorker(self.parts, self.sets, self.run, name=name, store=store, share=share)
 
     def jobs_at_once(self, share: WorkerResources) -> int:
+        """Return how many videos one worker has in work at a time."""
         return share.videos_at_once
 
 
@@ -99,6 +103,7 @@ class AnswerPhase(Phase[AnswerSpec, "AnswerJob"]):
     name = "answer"
 
     def jobs(self) -> list[AnswerJob]:
+        """Return the jobs of the questions that have no answer row yet, by cell."""
         if not self.parts:
             return []
         from focus_eval.matrix.answering import answer_jobs
@@ -106,15 +111,18 @@ class AnswerPhase(Phase[AnswerSpec, "AnswerJob"]):
         return answer_jobs(self.parts, self.sets, self.run)
 
     def left(self, job: AnswerJob) -> AnswerJob:
+        """Return `job` with only the questions that still have no answer row."""
         (cell,) = [cell for cell in self.parts if cell.name == job.cell]
         return job.without(self.run.finished(cell).ids())
 
     def worker(self, *, name: str, store: Path | None, share: WorkerResources) -> AnswerWorker:
+        """Return a worker that answers questions; its model loads when needed."""
         from focus_eval.matrix.answering import AnswerWorker
 
         return AnswerWorker(self.parts, self.sets, self.run, name=name, store=store, cores=share.cores)
 
     def groups(self, jobs: list[AnswerJob], resources: Resources) -> Iterator[tuple[Resources, list[AnswerJob]]]:
+        """Yield (resources of one worker, jobs) for one model after another."""
         model_of = {cell.name: cell.model for cell in self.parts}
         # One model after another: workers of several would compete for the same GPUs, and a 72B worker takes a few.
         for _, group in groupby(jobs, lambda job: model_of[job.cell].name):

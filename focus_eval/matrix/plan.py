@@ -204,7 +204,10 @@ def make_plan(
 
 
 def pooled(plans: Sequence[Plan]) -> dict[str, tuple[int, int]]:
-    """Return (all, distinct) numbers of rows over several plans, by kind: "selections" and "answers".
+    """Return, by kind of row, the rows that `plans` ask for together and how many of them differ.
+
+    Kinds are "selections" and "answers". Runs in one folder share a pool of rows, so a row of several plans is made
+    once.
 
     Runs in one folder share a pool of rows, so each distinct row is made once.
     """
@@ -309,6 +312,7 @@ class _Counting:
         return _Frames(pulled), _Frames(scanned)
 
     def _add(self, **counts: float) -> None:
+        """Add the given counts, by name, to the sums of the selection."""
         for name, count in counts.items():
             self._sums[name] += count
 
@@ -413,6 +417,7 @@ def _select_on_flat_relevance(spec: SelectionSpec, question: Question, info: Vid
 
 
 def _noise(rng: np.random.Generator, frames: IntArray) -> FloatArray:
+    """Return standard normal numbers as scan logits, one a frame."""
     return rng.standard_normal(frames.size)
 
 
@@ -641,6 +646,7 @@ def calibrated_seconds(encoder: EncoderConfig, *, measure: bool = False) -> Enco
 
 
 def _measure(encoder: EncoderConfig) -> EncoderSpeed:
+    """Return the encoder's seconds a frame on this machine, on random pictures after a first batch to warm up."""
     from focus_eval.encoders.registry import make_encoder
 
     scorer = make_encoder(encoder.encoder, **encoder.options)
@@ -661,6 +667,7 @@ def _measure(encoder: EncoderConfig) -> EncoderSpeed:
 
 
 def _cache_file(encoder: EncoderConfig) -> Path:
+    """Return the file, in the user's cache folder, that holds the measured speed of the encoder."""
     # In the user's cache, not in the run's folder: the speed is the machine's and serves every run.
     home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
     return home / "focus-eval" / f"speed-{encoder.name}-{identity_hash(encoder.model_dump())}.json"
@@ -688,6 +695,7 @@ class PartStatus:
 
 
 def _matrix_of(run_file: Path) -> MatrixConfig:
+    """Return the matrix that `run.json` describes; raise InvalidInput if it is of another version."""
     try:
         return MatrixConfig.model_validate(read_sealed_json(run_file)["matrix"])
     except (KeyError, TypeError, ValidationError) as error:
@@ -727,6 +735,7 @@ def run_status(folder: str | Path) -> list[PartStatus]:
 
 
 def _rate(folder: Path, rows: int) -> float | None:
+    """Return the rows a second since the part was made; None with fewer than 2 rows, or if it is finished."""
     lines = list(folder.glob("*.jsonl"))
     # A finished part is Parquet, without lines; one row gives no rate.
     if not lines or rows < 2:

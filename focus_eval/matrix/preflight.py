@@ -157,6 +157,7 @@ def _verification_note(questions: QuestionSet) -> list[str]:
 
 
 def _available_note(questions: QuestionSet) -> list[str]:
+    """Return a line with the number of questions whose video is here, among all."""
     n_requested, n_questions = len(questions.questions), len(questions.all_ids)
     remark = "every figure of this run is partial" if n_requested < n_questions else "all of them"
     return [
@@ -166,6 +167,7 @@ def _available_note(questions: QuestionSet) -> list[str]:
 
 
 def _to_fetch(config: BenchmarkConfig) -> float:
+    """Return the gigabytes on disk that fetching a benchmark's videos takes, with archives."""
     return config.disk_copies * config.disk_gigabytes
 
 
@@ -189,6 +191,7 @@ def _fetch_videos(config: BenchmarkConfig) -> str:
 
 
 def _with_token_hint(config: BenchmarkConfig, error: MissingDocuments) -> Missing:
+    """Return the missing documents as a requirement; for a gated data set it says whether a token is set."""
     if not config.gated:
         return Missing(error.problem, error.fix)
     # Only whether there is one: the token itself is shown nowhere.
@@ -199,6 +202,7 @@ def _with_token_hint(config: BenchmarkConfig, error: MissingDocuments) -> Missin
 
 
 def _first_names(videos: list[str]) -> str:
+    """Return the first three names, joined by commas, with ".." for more."""
     return ", ".join(videos[:3]) + (", .." if len(videos) > 3 else "")
 
 
@@ -349,6 +353,7 @@ def encoder_problems(encoder: EncoderConfig) -> Iterator[Missing]:
 
 
 def _has_tokenizer(folder: Path) -> bool:
+    """Return True if `folder` holds the files of a tokenizer."""
     return any(all((folder / name).is_file() for name in names) for names in _TOKENIZERS)
 
 
@@ -522,6 +527,7 @@ def _has_checkpoint(encoder: EncoderConfig) -> bool:
 
 
 def write_problems(folder: Path, option: str) -> Iterator[Missing]:
+    """Yield a problem if `folder`, or its nearest existing parent, cannot be written; `option` would name another."""
     existing = _nearest_existing(folder)
     if not os.access(existing, os.W_OK):
         yield Missing(f"{existing}: cannot be written", f"name another folder with {option}, or change its permissions")
@@ -557,11 +563,13 @@ def disk_problems(
 
 
 def _nearest_existing(folder: Path) -> Path:
+    """Return `folder`, or its nearest parent that exists."""
     # A run's folder need not exist yet: the first folder above it that does tells disk and permissions.
     return next(path for path in [folder.resolve(), *folder.resolve().parents] if path.exists())
 
 
 def _unique(entries: Iterable[EntryT]) -> list[EntryT]:
+    """Return the entries in order, each once; they need not be hashable."""
     distinct: list[EntryT] = []
     for entry in entries:
         # A list, since configurations hold lists and dicts and cannot be put into a set.

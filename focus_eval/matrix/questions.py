@@ -180,6 +180,7 @@ def _stated_patterns(card: Path, source: TaskSource) -> list[str]:
 
 
 def _patterns_of(data_files: Any, split: str) -> list[str]:
+    """Return the file patterns of `split` in a card's `data_files`; one text holds for every split."""
     if isinstance(data_files, str):
         return [data_files]
     entries = data_files if isinstance(data_files, list) else []
@@ -199,7 +200,7 @@ def _is_whole(files: tuple[Path, ...]) -> bool:
 
 
 def _prepared(source: TaskSource) -> DocumentFiles | None:
-    """Return the documents of `source` in the cache of the `datasets` library; None if they are not there."""
+    """Return the documents of `source` that the `datasets` library prepared on this machine; None if there are none."""
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
     places = [os.environ.get("LMMS_EVAL_DATASETS_CACHE"), os.environ.get("HF_DATASETS_CACHE"), str(home / "datasets")]
     folder_name = source.repository.replace("/", "___")
@@ -246,6 +247,7 @@ class QuestionSet:
         return read_rates(self.config.rates) if self.config.rates else {}
 
     def video_path(self, video: str) -> Path:
+        """Return the path of a video in the config's folder, whether or not it is there."""
         return Path(self.config.videos) / video
 
     def known_info(self, question: Question) -> VideoInfo | None:
@@ -333,7 +335,7 @@ def read_questions(config: BenchmarkConfig) -> tuple[list[Question], str]:
 
 
 def _with_evidence(documents: list[Mapping[str, Any]], config: BenchmarkConfig) -> list[Mapping[str, Any]]:
-    """Add the evidence that the data set annotates in another file than its documents (`evidence_file`)."""
+    """Return the documents with the evidence that the data set keeps in another file (`evidence_file`)."""
     benchmark = config.make()
     name = benchmark.facts.evidence_file
     if not name or not isinstance(benchmark, DeclaredBenchmark):

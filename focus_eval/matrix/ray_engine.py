@@ -42,6 +42,7 @@ class RayEngine:
     name = "ray"
 
     def __init__(self, *, address: str | None, store: Path | None, select: Resources, answer: Resources) -> None:
+        """Connect to the cluster at `address`, or start one on this machine; raise MissingDependency without Ray."""
         _use_token_of_cluster(address)
         try:
             import ray
@@ -76,6 +77,7 @@ class _WorkerPool:
     """The workers of one phase; each runs one or more jobs at a time, in threads."""
 
     def __init__(self, phase: Phase[Any, Any], store: Path | None, resources: Resources) -> None:
+        """Compute how many workers fit; raise RunError if the cluster has no room for one."""
         import ray
 
         available = _resources()
@@ -177,6 +179,7 @@ class _PhaseActor:
         self._worker = phase.worker(name=name, store=store, share=share)
 
     def started(self) -> bool:
+        """Return True: Ray answers this call once the worker runs."""
         return True
 
     def run(self, job: Any) -> tuple[int, int]:
@@ -186,6 +189,7 @@ class _PhaseActor:
         return len(errors), sum(errors)
 
     def close(self) -> None:
+        """Close the files; release encoders or model."""
         self._worker.close()
 
 
@@ -201,6 +205,7 @@ def _use_token_of_cluster(address: str | None) -> None:
 
 
 def _resources() -> dict[str, float]:
+    """Return the cluster's resources by name, such as "CPU" and "GPU"."""
     import ray
 
     return dict(ray.cluster_resources())  # type: ignore[no-untyped-call]

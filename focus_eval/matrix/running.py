@@ -149,6 +149,7 @@ def complete_run(
 
 
 def _ids_by_benchmark(sets: dict[str, QuestionSet]) -> dict[str, set[str]]:
+    """Return the ids of the asked questions by the benchmark's configured name."""
     return {name: {question.id for question in questions.questions} for name, questions in sets.items()}
 
 
@@ -161,6 +162,7 @@ def _partial_ids(sets: dict[str, QuestionSet]) -> dict[str, list[str]]:
 
 
 def _run_phase(phase: Phase[Any, Any], engine: Engine, progress: RunProgress) -> None:
+    """Run the jobs of a phase that are left, then turn the rows of its parts into Parquet."""
     jobs = phase.jobs()
     if jobs:
         n_rows = sum(job.n_rows for job in jobs)
@@ -175,6 +177,7 @@ def _run_phase(phase: Phase[Any, Any], engine: Engine, progress: RunProgress) ->
 def _matching_parts(
     parts: Sequence[SelectionSpec | AnswerSpec], patterns: Sequence[str]
 ) -> list[SelectionSpec | AnswerSpec]:
+    """Return the parts whose "kind/name" matches a pattern with wildcards; raise UnknownName for one without match."""
     part_by_name = {f"{kind_of(part)}/{part.name}": part for part in parts}
     for pattern in patterns:
         if not fnmatch.filter(part_by_name, pattern):

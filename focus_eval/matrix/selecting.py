@@ -95,6 +95,7 @@ class _QuestionRequest:
     writer: RowWriter
 
     def error_row(self, error: Exception) -> SelectionRow:
+        """Return the row of the question that records `error`."""
         return self.selector.error_row(self.question, error, bucket_of=self.questions.benchmark.bucket)
 
 
@@ -207,6 +208,10 @@ class SelectWorker:
             note_first_sight(folder, path, sha256=sha256)
 
     def _rows_of_video(self, path: Path, question_requests: list[_QuestionRequest]) -> list[SelectionRow]:
+        """Return the row of each request about one video, decoded once.
+
+        A video that cannot be opened gives error rows.
+        """
         try:
             reader = open_video(path, n_threads=self._n_threads, kept=self._store)
         except Exception:  # noqa: BLE001 (each question opens it again and fails on its own, with its own row)
@@ -219,6 +224,7 @@ class SelectWorker:
     def _write(
         self, question_request: _QuestionRequest, row: SelectionRow, on_row: Callable[[SelectionRow], None] | None
     ) -> None:
+        """Append the row, and pass it to `on_row`; a row that cannot be written as JSON becomes an error row."""
         with self._writing:
             try:
                 question_request.writer.write(row)
@@ -277,6 +283,7 @@ class SelectWorker:
                 batcher.stop(error)
 
     def _selector(self, spec_name: str) -> Selector:
+        """Return the selector of a selection, made with its encoders at first use."""
         if spec_name not in self._selectors:
             spec = self._specs[spec_name]
             self._selectors[spec_name] = Selector(
@@ -297,12 +304,14 @@ class SelectWorker:
         return self._selectors[spec_name]
 
     def _features_of(self, encoder: EncoderConfig | None, spec: SelectionSpec) -> FeatureCache | None:
+        """Return the cache of the encoder's features; None without encoder, or if questions are served alone."""
         # None: such a selection pays for all its frames itself.
         if encoder is None or not spec.share_frames:
             return None
         return self._kept.setdefault(encoder.name, FeatureCache(FEATURE_CACHE_BYTES))
 
     def _scorer(self, encoder: EncoderConfig) -> Encoder:
+        """Return the encoder, loaded at first use; raise RunError if it cannot load. Loading seconds are noted."""
         if encoder.name not in self._scorers:
             started = time.perf_counter()
             print(f"loading encoder {encoder.name}", file=sys.stderr, flush=True)
@@ -314,6 +323,7 @@ class SelectWorker:
         return self._scorers[encoder.name]
 
     def _llm(self, sampler: FrameSampler) -> Model | None:
+        """Return the model that the sampler asks, made at first use; None if it asks none."""
         # One for all selections that name it: they have one `max_cost`.
         text = str(sampler.options.get("llm", "")) if sampler.needs_llm else ""
         if text not in self._llms:
@@ -321,6 +331,7 @@ class SelectWorker:
         return self._llms[text]
 
     def _writer(self, spec_name: str) -> RowWriter:
+        """Return the writer of a selection's rows, opened at first use."""
         if spec_name not in self._writers:
             self._writers[spec_name] = self._folder.writer(self._specs[spec_name], self._name)
         return self._writers[spec_name]

@@ -61,6 +61,7 @@ class PublishedFile(_CardPart):
 
     @model_validator(mode="after")
     def _fits(self) -> PublishedFile:
+        """Refuse an unknown benchmark, or a path that leaves the folder."""
         make_benchmark(self.benchmark)
         if self.file.startswith("/") or ".." in self.file.split("/"):
             raise ValueError(f"file {self.file!r}: a path below the sampler's own folder, or below --files")
@@ -96,6 +97,7 @@ class Card(_CardPart):
 
     @model_validator(mode="after")
     def _has_figures(self) -> Card:
+        """Refuse a card without anything to measure, two selections of one name, or answers without a model."""
         if not (self.sampler or self.selections or self.answers):
             raise ValueError("names neither a sampler nor a file of selections or answers")
         rows = [(self.label(item), item.benchmark, item.k) for item in self.selections]
@@ -108,6 +110,7 @@ class Card(_CardPart):
 
     @property
     def name(self) -> str:
+        """Name of the card's folder, which identifies the sampler in the registry."""
         return self.folder.name
 
     @property
@@ -134,7 +137,10 @@ class Card(_CardPart):
 
     @property
     def role(self) -> str:
-        """Role that the sampler's class declares; "sampler" for a card with files alone."""
+        """Role of the sampler ("sampler", "control", ..) as its class declares it.
+
+        "sampler" for a card with files alone.
+        """
         return sampler_class(self.sampler_text).role if self.sampler else "sampler"
 
 

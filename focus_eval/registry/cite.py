@@ -86,6 +86,7 @@ class _MethodsWriter:
         return purposes
 
     def sentences(self) -> list[str]:
+        """Return the sentences of `methods.md`: version, samplers, encoders, K, seeds, benchmarks and models."""
         run, start = self.run, (self.run.provenance.get("starts") or [{}])[-1]
         revision = f", revision {str(start['git'])[:10]}" if start.get("git") else ""
         our_version = start.get("versions", {}).get("focus-eval") or version("focus-eval")
@@ -110,6 +111,7 @@ class _MethodsWriter:
         return self.papers.get(sampler, sampler)
 
     def _samplers(self) -> list[str]:
+        """Return a phrase for each sampler of the run: name, citation, version and changed options."""
         selections = [identity.get("selection", {}) for _, identity in self._cells()]
         versions = {str(selection.get("sampler", "")): selection.get("sampler_version") for selection in selections}
         texts = []
@@ -120,6 +122,7 @@ class _MethodsWriter:
         return _unique(texts)
 
     def _encoder(self, row: SelectionRow) -> str:
+        """Return a phrase for the row's encoder: name, citation, revision and scan encoder."""
         revision = f" ({row.encoder_revision})" if row.encoder_revision else ""
         scan = f", scan by {row.scan_encoder}" if row.scan_encoder else ""
         return f"{row.encoder}{self._cite(_encoder_family(row.encoder))}{revision}{scan}"
@@ -130,6 +133,7 @@ class _MethodsWriter:
         return [f"{name}{self._cite(str(name))} ({count:,} questions)" for name, count in counts.items()]
 
     def _model(self, model: str, identity: Mapping[str, Any]) -> str:
+        """Return a phrase for a model: name, citation, weights and number of frames."""
         weights = f" ({identity['weights']})" if identity.get("weights") else ""
         frames = f", {identity['frames']} frames" if identity.get("frames") else ""
         return f"{model}{self._cite(str(identity.get('model', model)))}{weights}{frames}"
@@ -139,18 +143,22 @@ class _MethodsWriter:
         return [(model, self.run.made_with.get(cell, {})) for *_, cell, model in self.run.cells]
 
     def _cite(self, key: str) -> str:
+        """Return the citation of `key` for pandoc, " [@key]"; "" without a reference on file."""
         return f" [@{key}]" if key in self.references else ""
 
 
 def _encoder_family(encoder: str) -> str:
+    """Return an encoder's name without options and size, the key of its paper."""
     return encoder.partition(":")[0].partition("_size")[0]
 
 
 def _unique(texts: Iterable[str]) -> list[str]:
+    """Return the texts in order, each once."""
     return list(dict.fromkeys(texts))
 
 
 def _bibtex(key: str, reference: Mapping[str, Any]) -> str:
+    """Return a paper as a BibTeX entry."""
     fields = {"title": f"{{{reference['title']}}}", "author": reference["author"], "year": str(reference["year"])}
     fields |= {"booktitle": reference["venue"]} if "venue" in reference else {}
     fields |= {"eprint": reference["arxiv"], "archivePrefix": "arXiv"} if "arxiv" in reference else {}
@@ -158,9 +166,11 @@ def _bibtex(key: str, reference: Mapping[str, Any]) -> str:
 
 
 def _our_entry() -> str:
+    """Return this package's own BibTeX entry, with the installed version."""
     fields = {"title": "{focus-eval}", "author": "{The focus-eval authors}", "note": f"Version {version('focus-eval')}"}
     return _entry("software", OUR_KEY, fields)
 
 
 def _entry(kind: str, key: str, fields: Mapping[str, str]) -> str:
+    """Return the text of a BibTeX entry."""
     return "\n".join([f"@{kind}{{{key},", *(f"  {name} = {{{value}}}," for name, value in fields.items()), "}"])

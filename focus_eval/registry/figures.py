@@ -58,6 +58,7 @@ class Figure:
 
     @property
     def key(self) -> tuple[str, ...]:
+        """Values of `KEYS`, the fields that identify the figure."""
         return tuple(getattr(self, name) for name in KEYS)
 
 
@@ -120,6 +121,7 @@ def measured_figures(
 
 
 def _texts(mean: Estimate) -> dict[str, str]:
+    """Return value, interval and number of questions of an estimate as text; ends without interval are ""."""
     low, high = ("" if end is None else f"{end:.4f}" for end in (mean.low, mean.high))
     return {"value": f"{mean.value:.4f}", "low": low, "high": high, "questions": str(mean.questions)}
 
@@ -206,7 +208,10 @@ class Verification:
     def compare(
         self, recorded: Mapping[tuple[str, ...], Figure], derived: Iterable[Figure], *, with_tiers: bool = True
     ) -> None:
-        """Compare `derived` figures with the recorded ones."""
+        """Count `derived` figures that equal the recorded ones, and note a sentence for each other one.
+
+        `with_tiers=False` ignores tiers, which depend on the other samplers.
+        """
         for item in derived:
             old = recorded.get(item.key)
             if old is not None and not with_tiers:
@@ -220,5 +225,6 @@ class Verification:
 
 
 def _figure_text(item: Figure) -> str:
+    """Return a figure's value, interval and tier as text, for a message."""
     interval = f" [{item.low}, {item.high}]" if item.low else ""
     return f"{item.value}{interval}" + (f", tier {item.tier}" if item.tier else "")

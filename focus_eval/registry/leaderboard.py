@@ -63,6 +63,7 @@ class RecordFile:
         return ordered
 
     def _place(self, record: Record) -> tuple[object, ...]:
+        """Return the sort key of a record: benchmark, number of frames, then its own order."""
         return record["benchmark"], int(record["k"]), *self.order(record)
 
 
@@ -123,6 +124,7 @@ def _with_settings(row: Record, settings: Mapping[tuple[str, str, str], str]) ->
 
 
 def _by_benchmark(rows: Sequence[Record]) -> list[list[Record]]:
+    """Return the rows in one list per benchmark."""
     return [
         [row for row in rows if row["benchmark"] == name] for name in dict.fromkeys(row["benchmark"] for row in rows)
     ]
@@ -150,6 +152,7 @@ def recall_table(rows: Sequence[Record]) -> Table:
 
 
 def _percent(row: Record | None, measure: str) -> str:
+    """Return a share as percent with one decimal; "" without a value."""
     return f"{100 * float(row[measure]):.1f}" if row and row[measure] else ""
 
 
@@ -161,7 +164,7 @@ def _mean_frames(rows: Sequence[Record]) -> str:
 
 
 def _leaders(rows: Sequence[Record], buckets: Sequence[str], measures: Sequence[str]) -> Iterable[str]:
-    """Yield the best selection at each K and bucket; by measure if they differ."""
+    """Yield a sentence on the best selection at each K and bucket, by measure if they differ; none for single ones."""
     for k in dict.fromkeys(row["k"] for row in rows):
         for bucket in buckets:
             part = [row for row in rows if (row["k"], row["bucket"]) == (k, bucket) and row["name"] not in BASELINES]
@@ -181,6 +184,7 @@ def _leaders(rows: Sequence[Record], buckets: Sequence[str], measures: Sequence[
 
 
 def _difference_table(rows: Sequence[Record]) -> Table:
+    """Return the table of paired differences of one benchmark, in points, with intervals and adjusted p."""
     measures = list(dict.fromkeys(row["measure"] for row in rows))
     lines: dict[tuple[str, str], dict[str, Value]] = {}
     for row in rows:

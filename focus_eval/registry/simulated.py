@@ -81,11 +81,13 @@ def simulated_figures(
 
 
 def _config(cards: Sequence[Card], *, seed: int, videos: int) -> SimulationConfig:
+    """Return the simulation of the cards' samplers in the registry's world, at each K."""
     entries = [SamplerEntry(sampler=card.sampler_text, options=card.options) for card in cards]
     return SimulationConfig(name="registry", worlds=[WORLD], samplers=[*entries], k=[*K], seed=seed, videos=videos)
 
 
 def _at_k(cards: Sequence[Card], config: SimulationConfig, frame: pd.DataFrame, k: int, month: str) -> Iterator[Figure]:
+    """Yield recall (with tiers) and cost of each card's sampler at one K; raise InvalidInput if questions differ."""
     templates, values, costs = {}, {}, {}
     questions: list[str] = []
     for card, entry in zip(cards, config.samplers, strict=True):

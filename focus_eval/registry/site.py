@@ -25,7 +25,7 @@ TIER_NOTE = (
 
 
 def latest(figures: Iterable[Figure]) -> list[Figure]:
-    """Return the current figures: of the newest version, and of simulated videos of the last month."""
+    """Return the figures of each sampler's newest version; of those on simulated videos only the last month's."""
     figures = list(figures)
     last = max((item.month for item in figures), default="")
     now = [item for item in figures if item.month in ("", last)]
@@ -37,6 +37,7 @@ def latest(figures: Iterable[Figure]) -> list[Figure]:
 
 
 def _version(text: str) -> tuple[int, str]:
+    """Return a version's number and digest, by which versions are ordered."""
     number, _, digest = text.partition("-")
     return (int(number or 0), digest)
 
@@ -52,6 +53,7 @@ def leaderboards(figures: Sequence[Figure], cards: Mapping[str, Card]) -> list[T
 
 
 def _leaderboard(figures: Sequence[Figure], cards: Mapping[str, Card]) -> Table:
+    """Return the table of one benchmark and K, sorted by tier, then by name."""
     measures = list(dict.fromkeys(item.measure for item in figures))
     lead = NEAR_MEASURE if NEAR_MEASURE in measures else measures[0]
     rows: dict[tuple[str, str], dict[str, Figure]] = {}
@@ -76,6 +78,7 @@ def _leaderboard(figures: Sequence[Figure], cards: Mapping[str, Card]) -> Table:
 
 
 def _value(item: Figure | None, *, is_lead: bool = False) -> Value:
+    """Return a figure as a table's value in percent; a tier is added unless the table is sorted by this measure."""
     if item is None or not item.value:
         return Value()
     low, high = (100 * float(end) if end else None for end in (item.low, item.high))
@@ -133,5 +136,6 @@ def write_site(path: Path, cards: Mapping[str, Card], figures: Sequence[Figure])
 
 
 def write_page(path: Path, title: str, sections: Sequence[Section]) -> Path:
+    """Write a page of collapsible sections to `path`; return it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return write_text(path, render_sections(title, sections, n_open=len(sections)))

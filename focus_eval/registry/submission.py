@@ -65,6 +65,7 @@ def submission(
 
 
 def _with_sampler(document: dict[str, Any], sampler: str) -> dict[str, Any]:
+    """Return the card with the sampler, and options, that the caller named; unchanged if it named none."""
     if not sampler:
         return document
     name, options = parse_named(sampler)
@@ -78,6 +79,7 @@ def _sampler_text(card: Card, card_folder: Path, sampler: str) -> str:
 
 
 def _folder_name(text: str) -> str:
+    """Return `text` as a folder's name: lower-case letters, digits and "_", at most 40 characters."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:40].rstrip("_")
 
 
@@ -133,4 +135,5 @@ def _refuse_taken(card: Card, registered_cards: Mapping[str, Card]) -> None:
 
 
 def _version_of(card: Card) -> int:
+    """Return the version of a card's sampler; of a card without code, its own."""
     return card.make_sampler().version if card.sampler else card.version

@@ -137,6 +137,7 @@ class Finding:
     severity: str = FAULT
 
     def __str__(self) -> str:
+        """Return the finding as one line, with its worst case if one is named."""
         end = f"; {self.worst}" if self.worst else ""
         return f"{self.severity}: {self.subject}: {self.check}: {self.count:,} of {self.of:,}{end}"
 
@@ -372,7 +373,7 @@ def _length(row: SelectionRow) -> tuple[float, float | None]:
 
 
 def frames_in_order(series: CheckedSeries) -> Iterator[Finding]:
-    """Find questions whose frames are not in order of time, and questions that repeat a frame."""
+    """Find questions whose frames do not ascend in time, and questions that repeat a frame."""
     frames_of = series.frames
     unsorted = [key for key, frames in frames_of.items() if any(b < a for a, b in itertools.pairwise(frames))]
     if unsorted:
@@ -658,7 +659,7 @@ def other_questions(group: ComparableSeries) -> Iterator[Finding]:
 
 
 def aks_settings(series: CheckedSeries) -> Iterator[Finding]:
-    """Say of an imported AKS selection how often it is plain Top-K, and to what depth it splits the other videos."""
+    """Note for an imported AKS selection how often it is plain Top-K, and to what depth it splits the other videos."""
     if not (series.is_imported and "aks" in series.name.casefold()):
         return
     rows = [row for row in series.selections.values() if row.keyframes and row.n_frames and row.fps]
@@ -695,6 +696,10 @@ CHECKS_OF_ONE: tuple[Callable[[CheckedSeries], Iterable[Finding]], ...] = (
 def _finding(
     check: str, series: CheckedSeries, keys: Sequence[str], of: int, worst: str = "", *, severity: str = FAULT
 ) -> Finding:
+    """Return a finding of one series; `keys` are the question ids with the problem, `of` the number checked.
+
+    The first of them is named if no `worst` case is given.
+    """
     return Finding(check, series.name, len(keys), of, worst or f"the first is {keys[0]}", severity)
 
 

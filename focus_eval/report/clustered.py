@@ -70,6 +70,7 @@ class ClusteredDesign:
     def __init__(
         self, videos: Sequence[object], *, groups: Sequence[object] | None = None, controls: FloatArray | None = None
     ) -> None:
+        """Sort the answers by video and project out controls, or the groups' means, once for all fits."""
         cluster = np.unique([str(video) for video in videos], return_inverse=True)[1]
         self._order = np.argsort(cluster, kind="stable")
         self._starts = np.flatnonzero(np.diff(cluster[self._order], prepend=-1))
@@ -121,6 +122,7 @@ class ClusteredDesign:
         return errors, [_satterthwaite(sizes[:, k], shared[:, :, k]) for k in range(weights.shape[1])]
 
     def _within_groups(self, values: FloatArray) -> FloatArray:
+        """Return `values`, in the design's order, minus the mean of each group; unchanged without groups."""
         return values if self._group is None else deviations(values, self._group)
 
     def _products(self, rows_a: FloatArray, rows_b: FloatArray) -> FloatArray:
@@ -172,7 +174,10 @@ def _scaled(products: FloatArray, vectors: FloatArray) -> FloatArray:
 
 
 def _satterthwaite(sizes: FloatArray, shared: FloatArray) -> float:
-    """Return Satterthwaite's degrees of freedom of one coefficient's variance, 2 mean^2 / variance."""
+    """Return Satterthwaite's degrees of freedom of one coefficient's variance: squared trace over sum of squares.
+
+    The matrix is `diag(sizes) - shared @ shared.T`, of `sizes` `(n_videos,)` and `shared` `(n_videos, p)`.
+    """
     spread = np.diag(sizes) - shared @ shared.T
     return float(np.trace(spread) ** 2 / (spread**2).sum())
 

@@ -109,7 +109,7 @@ def recall_table(run: Run, *, baseline: str | None = None) -> Table | None:
 
 
 def run_comparison(a: Run, b: Run) -> Table:
-    """Return the differences of run `b`'s answers to those of run `a`, cell by cell, on the same questions.
+    """Return a table of the answers of run `b` minus those of run `a`, cell by cell, on the same questions.
 
     Cells are matched by benchmark, model, K and sampler. If each run has one unmatched cell of a benchmark, or one cell
     in all, these two are compared despite other keys. Questions are paired by content (see `rows.matching`), and the
@@ -182,6 +182,7 @@ def _with_ids_of(part_a: pd.DataFrame, part_b: pd.DataFrame, matches: Matches) -
 def _pairing_notes(
     key_a: tuple[str, ...], key_b: tuple[str, ...], name_a: str, name_b: str, matches: Matches
 ) -> Iterator[str]:
+    """Yield sentences on how the questions of two cells were paired, and on benchmark names that differ."""
     if key_a[0] != key_b[0]:
         yield f"{name_a} calls these questions {key_a[0]}, {name_b} {key_b[0]}: paired by content."
     yield f"{key_a[0]}, {key_a[1]}, K {key_a[2]}: {matches.summary(name_a, name_b)}."
@@ -198,11 +199,13 @@ def _prompt_notes(part_a: pd.DataFrame, part_b: pd.DataFrame) -> Iterator[str]:
 
 
 def _unmatched_notes(run: Run, cells: Collection[tuple[str, ...]]) -> Iterator[str]:
+    """Yield a sentence that lists the cells of `run` without a counterpart; nothing if there are none."""
     if cells:
         yield f"Not compared, for the other run has no such cell: {_cells_text(cells)} ({run.name})."
 
 
 def _uncompared_reason(a: Run, cells_a: Sequence[tuple[str, ...]], b: Run, cells_b: Sequence[tuple[str, ...]]) -> str:
+    """Return why no cells of two runs can be compared: several could be meant, or none have anything in common."""
     benchmarks = {key[0] for key in cells_a} & {key[0] for key in cells_b}
     for run, cells in ((a, cells_a), (b, cells_b)):
         alike = [key for key in cells if key[0] in benchmarks or not benchmarks]
@@ -212,6 +215,7 @@ def _uncompared_reason(a: Run, cells_a: Sequence[tuple[str, ...]], b: Run, cells
 
 
 def _cells_text(cells: Collection[tuple[str, ...]]) -> str:
+    """Return the cells, as (benchmark, model, K, label), as text for a message."""
     return "; ".join(f"{label} ({benchmark}, {model}, K {k})" for benchmark, model, k, label in sorted(cells))
 
 
@@ -235,7 +239,10 @@ def _prompt_differences(a: Run, part_a: pd.DataFrame, b: Run, part_b: pd.DataFra
 
 
 def _short(name: str, record: Mapping[str, Any], counterpart: Mapping[str, Any]) -> str:
-    """Return field `name` of `record` as text: a mapping's entries unlike `counterpart`, the end of "text"."""
+    """Return field `name` of a prompt record as text for a message.
+
+    Of a mapping only the entries that differ from `counterpart`; of "text" only its end.
+    """
     value = record.get(name, "nothing")
     if isinstance(value, Mapping):
         other_value = counterpart.get(name) or {}
@@ -312,6 +319,7 @@ def _baseline_groups(
 
 
 def _cells(compared: PairedComparison) -> Cells:
+    """Return the table cells of one comparison, by column."""
     return {
         "B − A (points)": compared,
         "Questions": str(compared.difference.questions),
@@ -321,6 +329,7 @@ def _cells(compared: PairedComparison) -> Cells:
 
 
 def _notes(pairs: Sequence[Pair], of: str) -> Iterable[str]:
+    """Yield the notes below a table of comparisons of the measure `of`."""
     yield (
         f"B − A: difference of {of} in points on the questions both have, each question its mean over seeds; 95 % "
         "interval: sign flips over videos."
@@ -343,6 +352,10 @@ def _notes(pairs: Sequence[Pair], of: str) -> Iterable[str]:
 
 
 def _pairs(part: pd.DataFrame, column: str, names: Sequence[tuple[str, str]], group: tuple[str, ...]) -> list[Pair]:
+    """Return the comparison of each pair of labels in `part` by `column`.
+
+    Pairs without common questions are left out.
+    """
     means_by_label = {label: question_means(rows, column) for label, rows in part.groupby("label")}
     compared_pairs = (_pair(means_by_label[a], means_by_label[b], a, b, group) for a, b in names)
     return [pair for pair in compared_pairs if pair is not None]
@@ -358,7 +371,7 @@ def _pair(a: QuestionMeans, b: QuestionMeans, name_a: str, name_b: str, group: t
 
 
 def _names(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:
-    """Return the labels of two cells, with their encoders if these differ."""
+    """Return the labels of two cells, each with its encoder if these differ."""
     labels = [str(part["label"].iloc[0]) for part in (a, b)]
     encoders = [str(part["encoder"].iloc[0]) for part in (a, b)]
     if encoders[0] == encoders[1]:

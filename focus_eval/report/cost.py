@@ -98,6 +98,10 @@ class CostColumns:
         return dict(zip(COLUMNS, (encoded, scanned, equivalents), strict=True))
 
     def _encoded(self, kind: str) -> FloatArray:
+        """Return each row's share of distinct frames seen by the "main" or "scan" encoder, or what the row states.
+
+        NaN for a row that counts its frames without listing them and shares its video.
+        """
         shares = frame_shares(self._groups, self._frames[kind])
         n_questions = Counter(self._groups)
         for number, (group, statement) in enumerate(zip(self._groups, self._stated[kind], strict=True)):

@@ -92,7 +92,7 @@ def evidence_answers(run: Run, *, min_seconds: float = 0.0) -> pd.DataFrame:
 
 
 def lengths_text(min_seconds: float) -> str:
-    """Return the phrase for a table's title on the lengths of its videos."""
+    """Return a phrase on the lengths of the videos for a table's title, e.g. "videos of 180 s and more"."""
     return f"videos of {min_seconds:g} s and more" if min_seconds > 0 else "videos of every length"
 
 
@@ -103,7 +103,10 @@ def view_of(shares: Sequence[float]) -> np.ndarray[tuple[int], np.dtype[np.str_]
 
 
 def view_column(distance: float) -> str:
-    """Return the column of `evidence_answers` with the share in view at `distance` seconds; 0 is inside intervals."""
+    """Return the column of `evidence_answers` with the share of evidence in view within `distance` seconds.
+
+    At 0 the column says whether keyframes lie inside annotated intervals.
+    """
     return "hit" if distance == 0 else recall_column(distance, any_size=True)
 
 
@@ -236,6 +239,7 @@ def _gained_less_unchanged(
 
 
 def _compared(change: str, paired_answers: pd.DataFrame) -> WithinQuestion:
+    """Return the answers to the same questions from two selections as one line of change, with accuracies."""
     a, b = paired_answers["score_a"].to_numpy(dtype=np.float64), paired_answers["score_b"].to_numpy(dtype=np.float64)
     compared = statistics.compare_paired(a, b, paired_answers["video_a"].tolist())
     return WithinQuestion(change=change, accuracy_a=float(a.mean()), accuracy_b=float(b.mean()), compared=compared)
@@ -318,6 +322,7 @@ def _series(answers: pd.DataFrame) -> list[tuple[tuple[str, ...], pd.DataFrame]]
 def _view_table(
     lines: Sequence[tuple[tuple[str, ...], ViewAccuracy]], *, keys: tuple[str, ...], name: str, title: str
 ) -> Table:
+    """Return a table of accuracy by evidence in view, one row per (key, accuracy)."""
     return difference_table(
         [(key, _view_cells(accuracy)) for key, accuracy in lines],
         name=name,
@@ -329,6 +334,7 @@ def _view_table(
 
 
 def _view_cells(accuracy: ViewAccuracy) -> Cells:
+    """Return the cells of one row by column: accuracies by view, and their differences if they can be tested."""
     estimates = {"All in view": accuracy.by_view["all"], "None in view": accuracy.by_view["none"]}
     estimates |= {"Some in view": accuracy.by_view["some"], "Overall": accuracy.overall}
     cells: Cells = {column: _accuracy(estimate) for column, estimate in estimates.items()}
@@ -371,5 +377,6 @@ def _within_table(
 
 
 def _accuracy(estimate: statistics.Estimate | None) -> Value:
+    """Return an accuracy as a table value with its number of questions; empty for None."""
     value = Value.of(estimate)
     return value if estimate is None else replace(value, text=f"{value.ours_text} ({estimate.questions})")

@@ -51,12 +51,12 @@ class Style:
 
     @property
     def filled(self) -> dict[str, Any]:
-        """Matplotlib's arguments for a measured point."""
+        """Matplotlib's arguments for the filled mark of a measured point."""
         return {"color": self.light, "marker": self.marker}
 
     @property
     def hollow(self) -> dict[str, Any]:
-        """Matplotlib's arguments for a published point."""
+        """Matplotlib's arguments for the outlined mark of a published point."""
         return {"color": self.light, "marker": self.marker, "mec": self.light, "mfc": "none"}
 
 
@@ -237,12 +237,14 @@ def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], *, warnin
 
 
 def _caption(row: SelectionRow, number: int) -> str:
+    """Return the caption of thumbnail `number`: time in the video and frame index."""
     frames, times = row.keyframes or [], row.times_seconds or []
     minutes, seconds = divmod(round(times[number], 2), 60)
     return f"{int(minutes)}:{seconds:05.2f}  #{frames[number]}"
 
 
 def _headline(row: SelectionRow) -> str:
+    """Return the first line of a contact sheet: query, sampler, K, encoder and share of frames scored."""
     assert row.n_frames is not None  # its pictures were read
     scored_text = f"{row.n_scored} of {row.n_frames} frames scored ({row.n_scored / row.n_frames:.2%})"
     query = row.query if len(row.query) <= 90 else row.query[:87] + "..."
@@ -374,14 +376,14 @@ def add_shared_legend(figure: Figure) -> None:
 
 
 def figure_style() -> AbstractContextManager[None]:
-    """Return the context with the style of every figure, for drawing and saving."""
+    """Return a context manager that sets the style of every figure while drawing and saving."""
     from matplotlib import rc_context
 
     return rc_context(_STYLE)
 
 
 def log_if_wide(axes: Axes, costs: Sequence[float]) -> None:
-    """Make a cost axis over more than a factor of 20 logarithmic; 0 (uniform frames) stays on it."""
+    """Make the cost axis logarithmic if the positive costs span more than a factor of 20; 0 stays on it."""
     from matplotlib.ticker import FuncFormatter
 
     positive = [cost for cost in costs if cost > 0]

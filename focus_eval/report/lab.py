@@ -59,7 +59,7 @@ EQUAL = 0.02
 
 
 def read_traces(folder: Path) -> pd.DataFrame:
-    """Return the properties of each trace of a simulation, one line per question; empty if the folder holds none."""
+    """Return the properties of the traces of a simulation, one line per question; an empty frame if there are none."""
     files = sorted((folder / "traces").glob("*.jsonl"))
     lines = [json.loads(line) for file in files for line in lines_of(read_text(file))]
     return pd.DataFrame(lines)
@@ -82,6 +82,7 @@ def lab_frame(run: Run, *, only: Collection[str] | None = None) -> pd.DataFrame:
 
 
 def _lab_name(row: SelectionRow) -> str:
+    """Return the label of a selection: sampler, scan encoder, changed options and a mark of its role."""
     short = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in row.changed_options.items()}
     scan = [f"({row.scan_encoder})"] if row.scan_encoder else []
     return " ".join([row.sampler, *scan, *(f"{name}={value}" for name, value in short.items())]) + role_mark(row)
@@ -138,6 +139,7 @@ def _at_any_size(frame: pd.DataFrame, part: pd.DataFrame) -> dict[str, Value | s
 
 
 def _sizes_note(frame: pd.DataFrame) -> list[str]:
+    """Return a note on small frames, as a list of one; [] if all are shown at full size."""
     note = f"{PIXELS_NOTE} Any size, {WITHIN_NEAR}: as if a small frame were a whole one. Pixels: the mean fed."
     return [note] if has_sizes(frame) else []
 
@@ -185,6 +187,7 @@ def recall_by_k(frame: pd.DataFrame) -> Table:
 
 
 def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
+    """Return the demo's first table: accuracy, recall and cost of every sampler at one K, against `baseline`."""
     part, answers = frame[frame["k"] == k], run.answer_frame
     failed = _failed_note(part, answers[answers["k"] == k])
     answers = answers[(answers["k"] == k) & answers["error"].isna()]
@@ -233,6 +236,7 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
 
 
 def _failed_note(part: pd.DataFrame, answers: pd.DataFrame | None = None) -> list[str]:
+    """Return a note with the numbers of failed selections and answers, as a list of one; [] if none failed."""
     counts = {"selections": part, **({} if answers is None else {"answers": answers})}
     failures = {kind: int(rows["error"].notna().sum()) for kind, rows in counts.items()}
     text = ", ".join(f"{n} of {len(counts[kind])} {kind}" for kind, n in failures.items() if n)
@@ -240,14 +244,17 @@ def _failed_note(part: pd.DataFrame, answers: pd.DataFrame | None = None) -> lis
 
 
 def _answered_by_ceiling(answers: pd.DataFrame) -> set[str]:
-    """Return ids of the questions that the oracle answered correctly; of all answered ones if no oracle ran."""
+    """Return ids of the questions that the oracle's frames let the model answer correctly.
+
+    All answered without oracle.
+    """
     ceiling = answers[answers["sampler"] == "oracle"]
     right = ceiling[ceiling["score"] >= 0.5] if len(ceiling) else answers
     return set(right["question_id"])
 
 
 def _effect_note(part: pd.DataFrame, answers: pd.DataFrame) -> list[str]:
-    """Return a note on the change of accuracy with evidence in view within the same questions; [] if none vary."""
+    """Return a note on how accuracy changes with evidence in view within the same questions; [] if none vary."""
     fair = part[~part["sampler"].isin(["oracle", "blind"])]
     keys = ["benchmark", "question_id", "selection_id"]
     joined = answers[[*keys, "video", "score"]].merge(fair[[*keys, RECALL]], on=keys)
@@ -316,6 +323,7 @@ def differences_by_length(frame: pd.DataFrame, baseline: str) -> Table:
 
 
 def _compared(a: QuestionMeans, b: QuestionMeans) -> statistics.PairedComparison:
+    """Return the paired comparison of two series over the same questions: `b` minus `a`."""
     return statistics.compare_paired(a.values, b.values, a.videos)
 
 
@@ -323,6 +331,7 @@ def _groups(frame: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[Any, ...],
     """Return (key, lines) of each group by `keys`: benchmark and K ascending, samplers by `sampler_order`."""
 
     def order(entry: tuple[tuple[Any, ...], pd.DataFrame]) -> list[Any]:
+        """Return the sort key of a group."""
         return [sampler_order(value) if key == "label" else value for key, value in zip(keys, entry[0], strict=True)]
 
     return sorted(frame.groupby(keys, sort=False), key=order)
@@ -334,7 +343,7 @@ def _costs(part: pd.DataFrame) -> list[Value]:
 
 
 def _equal_costs(part: pd.DataFrame, base: str, labels: Sequence[str]) -> list[str]:
-    """Return a note on the samplers whose cost is within `EQUAL` of that of `base`, by each of `COSTS`."""
+    """Return a note, as a list of one, on the samplers that cost about as much as `base`, by each of `COSTS`."""
     parts = []
     for title, count in COSTS.items():
         costs = {label: count(part[part["label"] == label]) or 0.0 for label in labels}
@@ -398,10 +407,12 @@ def _draw_budgets(
 
 
 def _panels(n: int) -> tuple[Figure, list[Axes]]:
+    """Return a figure and its `n` panels side by side, with one vertical axis."""
     figure = new_figure(PAGE_INCHES, 3.0)
     return figure, list(figure.subplots(1, n, sharey=True, squeeze=False)[0])
 
 
 def _finish(figure: Figure, panels: Sequence[Axes]) -> None:
+    """Label the vertical axis as near recall, and add the legend."""
     panels[0].set_ylabel(f"Evidence recall {WITHIN_NEAR} (%)")
     add_shared_legend(figure)

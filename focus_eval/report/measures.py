@@ -118,7 +118,7 @@ def recall_figure(selections: pd.DataFrame, metric: str) -> Value:
 
 
 def has_sizes(selections: pd.DataFrame) -> bool:
-    """Return True if any of `selections` shows frames at less than full size."""
+    """Return True if any of `selections` shows some of its frames smaller than full size."""
     return not selections.empty and bool((selections["full_frames"] < selections["n_keyframes"]).any())
 
 
@@ -251,11 +251,13 @@ def selections_of(run: Run, part: pd.DataFrame) -> pd.DataFrame:
 
 
 def _mean(questions: QuestionMeans, strata: Sequence[str] | None) -> float:
+    """Return the mean over questions, or over strata, each of equal weight, if these are given."""
     weights = stratum_weights(strata) if strata else None
     return float(np.average(questions.values, weights=weights))
 
 
 def _distinct_questions(part: pd.DataFrame) -> int:
+    """Return the number of questions in `part`; several seeds of a question count once."""
     return len(part[["benchmark", "question_id"]].drop_duplicates())
 
 
@@ -278,6 +280,7 @@ def cost_tables(run: Run) -> list[Table]:
 
 
 def _per_question_table(frame: pd.DataFrame) -> Table:
+    """Return the table of mean costs per question and seed, one row per benchmark, sampler and K."""
     columns = {name: title for name, title in _PER_QUESTION.items() if name not in _SHOWN_IF_ANY or frame[name].any()}
     rows = [
         TableRow(tuple(map(str, keys)), tuple(Value(ours=per_question(part, name), digits=1) for name in columns))
@@ -313,6 +316,7 @@ def forwards_notes(frame: pd.DataFrame) -> list[str]:
 
 
 def _hours_table(frame: pd.DataFrame) -> Table:
+    """Return the table of hours by stage for one seed, one row per benchmark, sampler and K."""
     stages = [stage for stage in BLOCKING_STAGES if stage not in ("scan", "ask") or frame[f"seconds_{stage}"].any()]
     rows = []
     for keys, part in sorted(frame.groupby(["benchmark", "label", "k"]), key=_order):
@@ -343,5 +347,6 @@ def _hours_table(frame: pd.DataFrame) -> Table:
 
 
 def _order(group: tuple[Any, Any]) -> tuple[Any, ...]:
+    """Return the sort key of a group: benchmark, then the sampler's place, then K."""
     benchmark, label, k = group[0]
     return (benchmark, *sampler_order(label), k)

@@ -142,9 +142,11 @@ class _Copied:
         self.parts: list[str] = []
 
     def write(self, text: str, /) -> int:
+        """Write `text` to the stream and keep it; return the number of characters."""
         n = self._to.write(text)  # first: it refuses what is not text
         self.parts.append(text)
         return n
 
     def __getattr__(self, name: str) -> Any:
+        """Return the stream's attribute."""
         return getattr(self._to, name)

@@ -58,7 +58,7 @@ class Rule:
     pattern: str
 
     def fits(self, questions: pd.DataFrame) -> np.ndarray:
-        """Return a mask over `questions`."""
+        """Return a mask `(n,)` of the questions that the rule's condition fits; `else` fits all."""
         if not self.field:
             return np.ones(len(questions), dtype=bool)
         values = questions[FIELDS[self.field]]
@@ -66,6 +66,7 @@ class Rule:
         return np.asarray(COMPARISONS[self.sign](values, bound), dtype=bool)
 
     def __str__(self) -> str:
+        """Return the rule as it is written, e.g. "duration<65:aks"."""
         return f"{self.field}{self.sign}{self.value or 'else'}:{self.pattern}"
 
 
@@ -136,7 +137,10 @@ def policy_table(run: Run, text: str) -> Table:
 
 
 def _labels(rules: Sequence[Rule], part: pd.DataFrame, place: str) -> list[str]:
-    """Return the labels of the runs that the policy may pick from."""
+    """Return the labels of the runs that the rules may pick; raise InvalidInput for a pattern without one match.
+
+    `?` stands for all runs; `place` is for the message.
+    """
     known = list(dict.fromkeys(part["label"]))
     labels: list[str] = []
     for rule in rules:

@@ -31,6 +31,7 @@ class Discordance:
     source: str = ""
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for a share outside (0, 1] or a correlation outside [-1, 1]."""
         if not (0 < self.share <= 1 and -1 <= self.video_correlation <= 1):
             raise InvalidInput(
                 f"a discordance is a share of the questions, above 0 and at most 1, got {self.share:g} with a "
@@ -92,6 +93,7 @@ def videos_needed(detectable: float, videos: int, difference: float) -> int:
     spread = detectable / power_reach(videos) * np.sqrt(videos)
 
     def shows(number: int) -> bool:
+        """Return True if `number` videos detect the difference."""
         return bool(power_reach(number) * spread / np.sqrt(number) <= difference * (1 + 1e-12))
 
     low, high = 2, 2

@@ -208,7 +208,7 @@ def _distances(cube: FloatArray, families: IntArray, is_left_out: np.ndarray) ->
 
 
 def _outside(answers: pd.DataFrame, selection: pd.DataFrame, measures: Sequence[str]) -> str:
-    """Return why the logs do not cover the selection: its K, or its mean of a measure; "" if they do."""
+    """Return why the logs do not cover the selection (its K or a mean measure lies outside theirs); "" if they do."""
     ks, k = sorted(set(answers["k"])), int(selection["k"].max())
     if not ks[0] <= k <= ks[-1]:
         return f"K = {k}, the logs have {_range(f'{ks[0]}', f'{ks[-1]}')}"
@@ -222,10 +222,12 @@ def _outside(answers: pd.DataFrame, selection: pd.DataFrame, measures: Sequence[
 
 
 def _range(low: str, high: str) -> str:
+    """Return "low to high", or one text if both are equal."""
     return low if low == high else f"{low} to {high}"
 
 
 def _measure_text(measure: str, value: float) -> str:
+    """Return a measure's value as text: recall in percent, others with three decimals."""
     return f"{100 * value:.1f} %" if measure.startswith("recall@") else f"{value:.3f}"
 
 
@@ -237,7 +239,7 @@ def common_questions(answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def named_families(answers: pd.DataFrame, patterns: Mapping[str, str]) -> pd.DataFrame:
-    """Return `answers` with the column family replaced by the first name in `patterns` whose pattern fits the run.
+    """Return `answers` with column family set to the name in `patterns` that fits the run; others keep theirs.
 
     A run that no pattern fits keeps its family.
 
@@ -310,6 +312,7 @@ def _interval_note(n_families: int, has_families: bool) -> str:
 
 
 def _expected_table(rows: Sequence[TableRow], lengths: str, interval_notes: Sequence[str]) -> Table:
+    """Return the table of expected accuracies; `lengths` is a phrase on the videos for the title."""
     return Table(
         name="predicted",
         title=f"Expected accuracy (no model was run), {lengths}",
@@ -328,6 +331,7 @@ def _expected_table(rows: Sequence[TableRow], lengths: str, interval_notes: Sequ
 
 
 def _error_table(rows: Sequence[TableRow], lengths: str) -> Table:
+    """Return the table of prediction errors in points; `lengths` is a phrase on the videos for the title."""
     return Table(
         name="prediction_error",
         title=f"Error of the expected accuracy (points), {lengths}",

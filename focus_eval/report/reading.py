@@ -104,6 +104,7 @@ def _read_file(path: Path, options: ReadingOptions, notes: list[str], *, is_name
 
 
 def _read_logs(path: Path, options: ReadingOptions, notes: list[str]) -> Iterator[Run]:
+    """Yield a run for each log at `path`, read as far as possible; add sentences on unread frames to `notes`."""
     for log in read_log_imports(
         path,
         LogOptions(frames_field=options.frames_field),
@@ -116,6 +117,7 @@ def _read_logs(path: Path, options: ReadingOptions, notes: list[str]) -> Iterato
 
 
 def _run_of_import(log: LogImport) -> Run:
+    """Return an imported log as a run, in memory."""
     rows = list(log.rows())
     selections, answers = [selection for selection, _ in rows], [answer for _, answer in rows]
     identities = {log.answers_part: {"versions": log.versions}}

@@ -137,7 +137,7 @@ def _shares_within(gaps: FloatArray, tolerances: Sequence[float], scales: Times 
 
 
 def frames_inside(evidence: ArrayLike, times: Times) -> float:
-    """Return the share of `times` that lie inside any interval or at one of its ends; 0 without frames."""
+    """Return the share of the frames at `times` that lie in any interval, ends included; 0 without frames."""
     gaps = distances(evidence, times)
     return float((gaps <= SLACK_SECONDS).any(axis=0).mean()) if gaps.shape[1] else 0.0
 
@@ -148,6 +148,7 @@ def nearness(evidence: ArrayLike, times: Times) -> float:
 
 
 def _nearness(gaps: FloatArray) -> float:
+    """Return `nearness` from the `distances` of evidence and frames, shape `(n, k)`; 0 without frames."""
     return float(np.exp(-gaps.min(axis=1) / SCALE_SECONDS).mean()) if gaps.shape[1] else 0.0
 
 
@@ -226,6 +227,10 @@ class EvidenceCase:
     n_dropped: int = 0
 
     def __post_init__(self) -> None:
+        """Drop moments past the end of the video, count them, and compute a missing number of frames.
+
+        Raises InvalidInput for a length or a rate that is not above 0.
+        """
         length = math.inf if self.duration_seconds is None else self.duration_seconds
         if not (length > 0 and self.fps > 0):
             raise InvalidInput(f"{self.question_id}: evidence recall needs a length and a rate above 0")

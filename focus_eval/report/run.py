@@ -113,7 +113,7 @@ def unique_labels(labels: dict[str, str], variants: Mapping[str, SelectionRow]) 
 
 
 def sampler_order(label: str) -> tuple[int, str]:
-    """Return a sorting key for labels: floor and baselines first, then samplers of the paper, others, the ceiling."""
+    """Return a sort key of labels: floors and baselines first, then the paper's samplers, others, the ceiling."""
     sampler = label.split(" ")[0]
     return (_ORDER.index(sampler) if sampler in _ORDER else len(_ORDER) + (sampler in _LAST), label)
 
@@ -148,9 +148,11 @@ class RunRows(Collection[RowT]):
         return (self._renamed(row) for row in parts if self._is_asked(row.key))
 
     def __len__(self) -> int:
+        """Number of rows, counted on disk at every call."""
         return sum(self._is_asked(key) for part in self._parts for key, _ in part.states())
 
     def __bool__(self) -> bool:
+        """True if there is a row; reads no further than the first."""
         return any(self._is_asked(key) for part in self._parts for key, _ in part.states())
 
     def __contains__(self, row: object) -> bool:
@@ -175,9 +177,11 @@ class RunRows(Collection[RowT]):
         return renamed
 
     def _shared_key(self, key: Key) -> Key:
+        """Return the row key with the shared question id."""
         return (key[0], self._shared_ids[key], key[2])
 
     def _renamed(self, row: RowT) -> RowT:
+        """Return the row under its shared question id, if it has one."""
         shared_id = self._shared_ids.get(row.key) if self._shared_ids else None
         return row if shared_id is None else replace(row, question_id=shared_id)
 
@@ -244,6 +248,7 @@ _MEASURE_COLUMNS = (
 
 
 def _selection_line(row: SelectionRow) -> dict[str, Any]:
+    """Return the line of a selection row in `Run.selection_frame`: settings, costs, and measures of evidence."""
     intervals = row.evidence_intervals
     evidence = [interval[:2] for interval in intervals] if intervals else row.evidence_seconds
     times = row.times_seconds if row.error is None and evidence else None
@@ -300,6 +305,7 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
 
 
 def _answer_line(row: AnswerRow) -> dict[str, Any]:
+    """Return the line of an answer row in `Run.answer_frame`, without the columns of its selection."""
     return {
         "benchmark": row.benchmark,
         "question_id": row.question_id,
@@ -396,10 +402,12 @@ class Run:
 
     @cached_property
     def _facts(self) -> dict[str, BenchmarkFacts]:
+        """Facts of benchmarks that `facts_of` has read, by name."""
         return {}
 
     @cached_property
     def _stated(self) -> dict[str, Mapping[str, Any]]:
+        """Entries of `run.json` on benchmarks, by benchmark name; {} without a matrix."""
         return {item["benchmark"]: item for item in self.provenance.get("matrix", {}).get("benchmarks", [])}
 
     @property
@@ -443,6 +451,7 @@ class Run:
 
     @property
     def models(self) -> tuple[str, ...]:
+        """Models that answered, each once, in the order of the cells."""
         return tuple(dict.fromkeys(model for *_, model in self.cells))
 
     @property
@@ -500,6 +509,7 @@ class Run:
         rows = _without_pulls(self.selections)
 
         def line(row: SelectionRow) -> dict[str, Any]:
+            """Return the line of a row; also note its variant and its cost."""
             if row.sampler or row.selection_id not in variants:  # a failed row may not say who was to choose
                 variants[row.selection_id] = row.without_pulls()
             costs.add(row, has_cost=_has_cost(row))
@@ -510,6 +520,7 @@ class Run:
 
     @cached_property
     def _answer_columns(self) -> dict[str, Any]:
+        """Columns of the answers: column name -> values, in the order of the rows."""
         return _columns_of(self.answers, _answer_line)
 
 

@@ -123,6 +123,7 @@ def read_scenes(path: Path) -> dict[str, list[list[Interval]]]:
 
 
 def _read_csv(path: Path) -> dict[str, list[list[Interval]]]:
+    """Return the scenes by question id from KFS-Bench's CSV; raise InvalidInput for a missing column or a bad line."""
     reader = csv.DictReader(io.StringIO(read_text(path)))
     missing = [name for name in ("id", "scene_id", "start", "end") if name not in (reader.fieldnames or ())]
     if missing:

@@ -90,6 +90,7 @@ def interval_table(
         groups = [*groups, (SHORT, is_short)]
 
     def figures(case: EvidenceCase, frames: ShownFrames) -> dict[str, float]:
+        """Return the hits of one question's intervals."""
         return interval_figures(intervals[case.question_id], case, frames)
 
     return _table(
@@ -111,6 +112,7 @@ def scene_table(cases: Sequence[EvidenceCase], scenes: Mapping[str, Scenes], sel
     annotated = _annotated(cases, scenes)
 
     def figures(case: EvidenceCase, frames: ShownFrames) -> dict[str, float]:
+        """Return KFS-Bench's measures of one question; UKSS as logarithm, at least log 0.01."""
         score = scene_score(scenes[case.question_id], frames.times)
         log_ukss = float(np.log(max(score.ukss, 0.01)))
         return {"key frames": score.key_frame_rate, "scenes hit": score.scene_hit_rate, "UKSS": log_ukss}

@@ -37,6 +37,7 @@ class Estimate:
     videos: int
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for an interval with one end, or with ends that do not ascend."""
         if (self.low is None) != (self.high is None):
             raise InvalidInput("an interval has two ends")
         if self.low is not None and self.high is not None and not self.low < self.high:
@@ -217,12 +218,14 @@ class _VideoParts:
 
     @property
     def error(self) -> float:
+        """Cluster-robust standard error of the mean (CR3)."""
         return float(np.sqrt(self.residuals @ self.residuals))
 
 
 def _by_video(
     values: FloatArray, videos: Sequence[object], weights: FloatArray, strata: Sequence[str] | None
 ) -> _VideoParts:
+    """Return each video's contribution to the weighted mean of `values`, within task types if `strata` are given."""
     clusters = _clusters(videos)
     kinds = np.unique(np.asarray(strata if strata is not None else [""] * values.size), return_inverse=True)[1]
     stratum = _joined(kinds, clusters)
@@ -265,6 +268,7 @@ def _parts_of_difference(
 
 
 def _n_differing(sums: FloatArray) -> int:
+    """Return the number of videos whose sum is not 0."""
     return sum(_gained_and_lost(sums))
 
 

@@ -73,12 +73,12 @@ class Value:
 
     @property
     def difference(self) -> float | None:
-        """`ours` minus `published`; None if one of them is missing."""
+        """The measured value minus the published one; None if one of them is missing."""
         return None if self.ours is None or self.published is None else self.ours - self.published
 
     @property
     def plotted(self) -> float:
-        """`ours` for a plot; NaN, which is not drawn, if there is none."""
+        """The measured value as a number for plots; NaN, which is not drawn, if there is none."""
         return float("nan") if self.ours is None else self.ours
 
     @property
@@ -284,6 +284,7 @@ def _note_for_few_videos(table: Table) -> Table:
 
 
 def _without_few(cell: Value | str) -> Value | str:
+    """Return the cell without "[too few videos]"; a text unchanged."""
     return replace(cell, has_too_few_videos=False) if isinstance(cell, Value) else cell
 
 
@@ -457,6 +458,7 @@ def _figure_columns(table: Table, text_of: Callable[[Value | str], str]) -> list
 
 
 def _terminal_text(cell: Value | str) -> str:
+    """Return a cell's text: measured value and interval, and below it the published one and the difference."""
     if isinstance(cell, str):
         return cell
     published = "" if cell.published is None else f"\npaper {cell.published_text} {cell.difference_text}".rstrip()
@@ -464,6 +466,7 @@ def _terminal_text(cell: Value | str) -> str:
 
 
 def _without_interval(cell: Value | str) -> str:
+    """Return a cell's text as `_terminal_text`, without interval."""
     if isinstance(cell, Value):
         cell = replace(cell, low=None, high=None, has_too_few_videos=False)
     return _terminal_text(cell)
@@ -514,6 +517,7 @@ def _key_widths(keys: Sequence[_TerminalColumn], room: int) -> list[int]:
 def _rich_table(
     keys: list[_TerminalColumn], columns: list[_TerminalColumn], notes: Sequence[str], width: int
 ) -> RichTable:
+    """Return a table for the terminal of these columns, with the notes as its caption."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -529,11 +533,13 @@ def _rich_table(
 
 
 def _markdown_text(text: str) -> str:
+    """Return `text` with Markdown's special characters escaped and line breaks as blanks."""
     escaped = "".join(f"\\{letter}" if letter in r"\`*_[]<>|" else letter for letter in text)
     return escaped.replace("\n", " ")
 
 
 def _markdown_cell(figure: Value | str) -> str:
+    """Return a cell as text: a value with its published counterpart and their difference in brackets."""
     if isinstance(figure, str):
         return _markdown_text(figure)
     if figure.published is None:
@@ -544,6 +550,7 @@ def _markdown_cell(figure: Value | str) -> str:
 
 
 def _published(figure: Value | str) -> bool:
+    """Return True if the figure is a value with a published counterpart."""
     return isinstance(figure, Value) and figure.published is not None
 
 
@@ -566,6 +573,7 @@ def _csv_cell(figure: Value | str) -> list[object]:
 
 
 def _csv_counts(row: TableRow) -> list[object]:
+    """Return a row's counts as CSV cells; empty cells for a published line."""
     if row.counts is None:
         return [""] * (len(COUNT_TITLES) + 1)
     count = row.counts
@@ -578,6 +586,7 @@ def spreadsheet_cell(text: str) -> str:
 
 
 def _is_number(text: str) -> bool:
+    """Return True if Python reads `text` as a number."""
     try:
         float(text)
     except ValueError:

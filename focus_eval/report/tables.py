@@ -96,6 +96,7 @@ def has_published_settings(
 
 
 def _published_k(line: Mapping[str, str]) -> int:
+    """Return the K of a published line: stated, else that of its model in the main table, else `_K_OF_OTHERS`."""
     if line.get("frames"):
         return int(line["frames"])
     of_models = {entry["model"]: int(entry["frames"]) for entry in read_anchors("main_results")}
@@ -103,6 +104,7 @@ def _published_k(line: Mapping[str, str]) -> int:
 
 
 def _is_as_published(table: str, row: SelectionRow) -> bool:
+    """Return True if the row's options and encoder are those behind the published line's table."""
     line_options = _OPTIONS_OF_LINES.get(table, ())
     changed = {name: value for name, value in row.changed_options.items() if name not in line_options}
     if changed != _PUBLISHED_OPTIONS.get(row.sampler, {}):
@@ -172,6 +174,7 @@ _OVERALL = Column("Overall", published="overall")
 
 
 def _beside_sampler(name: str) -> AnchorKey:
+    """Return a function from a row's values to its key in the published table: field `name` and the sampler."""
     return lambda values: {name: str(values[name]), "sampler": published_sampler(values["sampler"])}
 
 
@@ -182,6 +185,7 @@ def _variant(column: str, of: str) -> AnchorKey:
     """
 
     def key(values: Values) -> dict[str, str]:
+        """Return the key of a row: the option's value, or "uniform"."""
         if published_sampler(values["sampler"]) == "uniform":
             return {column: "uniform"}
         value = values[of]
@@ -357,6 +361,7 @@ def results_table(run: Run, layout: str | None = None) -> Table:
 
 
 def _lines(run: Run) -> pd.DataFrame:
+    """Return the lines of answers, or of selections if no model answered; a missing encoder is named as such."""
     lines: pd.DataFrame = (run.answer_frame if run.answers else run.selection_frame).copy()
     if "encoder" in lines:
         lines["encoder"] = lines["encoder"].replace("", _NO_ENCODER)
@@ -364,6 +369,7 @@ def _lines(run: Run) -> pd.DataFrame:
 
 
 def _in_any_column(shape: Layout, lines: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return a mask of the lines that meet the conditions of some column of the layout."""
     inside = np.zeros(len(lines), dtype=bool)
     for column in shape.columns:
         matches = np.ones(len(lines), dtype=bool)
@@ -374,11 +380,13 @@ def _in_any_column(shape: Layout, lines: pd.DataFrame) -> NDArray[np.bool_]:
 
 
 def _line_order(part: pd.DataFrame) -> tuple[Any, ...]:
+    """Return the sort key of a table line: the sampler's place, then K."""
     first = part.iloc[0]
     return (*sampler_order(str(first["label"])), int(first["k"]))
 
 
 def _keys(shape: Layout, lines: pd.DataFrame) -> tuple[str, ...]:
+    """Return the columns that name a line: the layout's, and hidden ones that differ where these are equal."""
     keys = tuple(key for key in shape.keys if lines.empty or key in lines)
     condition_columns = {name for column in shape.columns for name in column.conditions}
     fixed = [*keys, *(name for name in (*condition_columns, "sampler") if name not in keys and name in lines)]
@@ -428,6 +436,7 @@ def _sampler_text(part: pd.DataFrame, keys: Iterable[str]) -> str:
 
 
 def _figure(run: Run, column: Column, part: pd.DataFrame, selections: pd.DataFrame, published: float | None) -> Value:
+    """Return the value of one cell: the column's metric over the answers `part` and their `selections`."""
     if column.metric in ("accuracy", "task_mean"):
         if "is_answered" not in part:
             return Value(published=published)
@@ -452,6 +461,7 @@ def _figure(run: Run, column: Column, part: pd.DataFrame, selections: pd.DataFra
 
 
 def _rows_meeting(part: pd.DataFrame, conditions: Mapping[str, str]) -> pd.DataFrame:
+    """Return the lines in which each named column has the given value."""
     for name, value in conditions.items():
         part = part[part[name] == value]
     return part
@@ -469,13 +479,14 @@ def _kept_columns(shape: Layout, rows: Sequence[TableRow]) -> list[tuple[int, st
 
 
 def _with_device(columns: list[tuple[int, str]], run: Run) -> list[tuple[int, str]]:
+    """Return the columns with "Hours" titled by the device: GPU hours if all ran on a GPU, else device-hours."""
     frame = run.selection_frame
     hours = "GPU hours" if frame.empty or measures.runs_on_gpu(frame) else "Device-hours (cpu)"
     return [(i, hours if title == "Hours" else title) for i, title in columns]
 
 
 def _published_only(shape: Layout, keys: Sequence[str], taken_places: set[float]) -> list[tuple[float, TableRow]]:
-    """Return the published lines whose position is not in `taken_places`, each with its position."""
+    """Return (position, line) of the published lines whose position is not among `taken_places`."""
     rows: list[tuple[float, TableRow]] = []
     for place, line in enumerate(read_anchors(shape.anchors) if shape.anchors else ()):
         if place in taken_places:
@@ -488,6 +499,7 @@ def _published_only(shape: Layout, keys: Sequence[str], taken_places: set[float]
 
 
 def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]:
+    """Return the notes below the results: partial runs, intervals, published source, how figures are counted."""
     counts = [row.counts for row in rows if row.counts is not None]
     partial_counts = dict.fromkeys(count.questions_text for count in counts if count.is_partial)
     notes = [f"Partial run: {', '.join(partial_counts)} questions."] if partial_counts else []
@@ -573,10 +585,12 @@ def _pivoted_options(run: Run, shape: Layout) -> list[str]:
 
 
 def _reports_task_means(run: Run) -> bool:
+    """Return True if some benchmark of the run reports the mean over question types."""
     return bool(run.answers) and bool((run.answer_frame["type"] != "").any())
 
 
 def _key_text(value: Any) -> str:
+    """Return a key as text; "" for None and NaN."""
     if value is None or value != value:
         return ""
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -48,10 +48,12 @@ class RivalComparison:
 
     @property
     def differs(self) -> bool:
+        """True if the adjusted test finds a difference."""
         return self.p_differs < SIGNIFICANT
 
     @property
     def is_equivalent(self) -> bool:
+        """True if the adjusted tests show that any difference is within the margin."""
         return self.p_equivalent < SIGNIFICANT
 
     @property
@@ -167,7 +169,7 @@ def verdict_table(
 def verdict_sentence(
     item: RivalComparison, frame: pd.DataFrame, new: str, lengths: dict[str, Value], *, margin: float = MARGIN_POINTS
 ) -> str:
-    """Return one comparison as a sentence with its difference, lengths, costs, failures and short selections."""
+    """Return one comparison as a sentence: difference, lengths, costs, failures and short selections."""
     part = frame[frame["k"] == item.rival.k]
     rival_rows, new_rows = part[part["label"] == item.rival.label], part[part["label"] == new]
     sentence = f"K = {item.rival.k}, {new} against {item.rival.name}: {_finding(item, margin)}"
@@ -216,6 +218,7 @@ def _finding(item: RivalComparison, margin: float) -> str:
 
 
 def _signed(share: float) -> str:
+    """Return a share as signed points with one decimal, e.g. "+2.3"."""
     return number(100 * share, 1, signed=True)
 
 
@@ -235,7 +238,7 @@ def _costs_text(own_cost: float | None, rival_cost: float | None, rival: str) ->
 
 
 def telling_questions(frame: pd.DataFrame, new: str, rival: str, k: int) -> tuple[list[str], list[str]]:
-    """Return the ids of up to 3 questions with the largest gain in recall of `new` over `rival`, and loss.
+    """Return ids of up to 3 questions where `new` gains most recall over `rival`, and up to 3 where it loses most.
 
     Args:
         new, rival: labels of the two samplers.

@@ -96,6 +96,7 @@ def _design(answers: pd.DataFrame, *, run_effects: bool = True) -> ClusteredDesi
 
 
 def _fit(design: ClusteredDesign, answers: pd.DataFrame, measures: Sequence[str]) -> list[Coefficient]:
+    """Return the coefficient of each measure; raise InvalidInput, naming them, if they cannot be told apart."""
     try:
         return design.fit(answers["score"], answers[list(measures)])
     except InvalidInput as error:
@@ -203,6 +204,7 @@ def within_tables(run: Run, *, min_seconds: float = 180.0, measures: Sequence[st
 def _effect_table(
     parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], measures: Sequence[str], lengths: str
 ) -> Table:
+    """Return the table of effects within questions, one row per benchmark, model and measure."""
     rows, notes = [], []
     for key, part in parts:
         joint_measures = measures or JOINT_MEASURES
@@ -229,6 +231,7 @@ def _effect_table(
 
 
 def _effect_values(effect: MeasureEffect) -> Iterator[Value]:
+    """Yield the cells of one effect: alone, together, with question effects only, and the correlation."""
     for coefficient in (effect.separate, effect.joint, effect.question_only):
         yield Value.of(None if coefficient is None else coefficient.estimate(), is_difference=True)
     yield Value(ours=effect.correlation, digits=3)

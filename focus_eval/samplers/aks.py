@@ -36,6 +36,10 @@ class SplitAndJudge(FrameSampler):
     max_depth: int = option(5, at_least=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Score all candidates, split until segments stand out, and return the best frames of each kept segment.
+
+        Fewer candidates than `k` are all returned.
+        """
         candidates = self.candidates(request.video)
         relevance = request.ledger.relevance(candidates)
         facts = {"candidates": int(candidates.size)}
@@ -79,6 +83,7 @@ class SplitAndJudge(FrameSampler):
         return segments
 
     def _stands_out(self, values: FloatArray, k: int) -> bool:
+        """Return True if the `k` best of `values` exceed the mean by over `t1`, and the deviation is over `t2`."""
         first = max(0, values.size - k)
         best = np.sort(np.partition(values, first)[first:])[::-1]
         gap = best.mean() - values.mean()
@@ -100,6 +105,7 @@ class Aks(SplitAndJudge):
     every_seconds: float | None = option(None, above=0)
 
     def candidates(self, video: VideoInfo) -> IntArray:
+        """Return the frames of the grid of `every_seconds`, or of one frame a second."""
         return candidate_grid(video, self.every_seconds)
 
 
@@ -112,4 +118,5 @@ class AksDense(SplitAndJudge):
     draws: ClassVar[bool] = False
 
     def candidates(self, video: VideoInfo) -> IntArray:
+        """Return every frame of the video."""
         return np.arange(video.n_frames)

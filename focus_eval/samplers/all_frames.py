@@ -28,6 +28,10 @@ class AllFrames(ScanningSampler):
     value: coverage.Value = option("recall")
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Score and scan the whole grid of five frames a second.
+
+        Return the keyframes that `scan_cover` would choose.
+        """
         grid = coverage.grid_frames(request.video)
         scanned = self.scannable(request.video, grid)
         view = ScanView.of(request.video, scanned, request.ledger.scan(scanned))

@@ -51,6 +51,7 @@ class ModelUsage:
         self.tokens_back += calls * max_tokens
 
     def as_dict(self) -> dict[str, int]:
+        """Return the counts by name."""
         return asdict(self)
 
 
@@ -116,6 +117,7 @@ class NoModel:
     sampler: str
 
     def __getattr__(self, name: str) -> Any:
+        """Raise BrokenContract: the sampler does not declare that it asks a model."""
         if name.startswith("__"):
             raise AttributeError(name)
         raise broken("declares", f"{self.sampler} asks request.llm; derive it from AskingSampler")

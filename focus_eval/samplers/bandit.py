@@ -19,6 +19,7 @@ class Clips:
     stops: IntArray
 
     def __post_init__(self) -> None:
+        """Freeze the arrays; raise InvalidInput unless the clips ascend, without an empty or an overlapping one."""
         starts, stops = frozen_ints(self.starts), frozen_ints(self.stops)
         if starts.shape != stops.shape or starts.size == 0:
             raise InvalidInput(f"clips need as many starts as stops, at least 1; got {starts.size} and {stops.size}")
@@ -28,6 +29,7 @@ class Clips:
         object.__setattr__(self, "stops", stops)
 
     def __len__(self) -> int:
+        """Number of clips."""
         return int(self.starts.size)
 
     @property
@@ -99,6 +101,7 @@ def optimistic_mean(mean: FloatArray, variance: FloatArray, n_pulls: IntArray, n
 
 
 def _bernstein_terms(variance: FloatArray, n_pulls: IntArray, n_total: int) -> tuple[FloatArray, FloatArray]:
+    """Return the two terms of `bernstein_radius`, each `(n_arms,)`: by the variance, and the correction."""
     log_total = np.log(n_total)
     count = np.maximum(1, n_pulls)
     return np.sqrt(2.0 * variance * log_total / count), 3.0 * log_total / count
@@ -178,7 +181,7 @@ def even_shares(k: int, n: int) -> IntArray:
 
 
 def within_capacity(shares: IntArray, capacities: IntArray) -> IntArray:
-    """Return `shares` cut to each arm's capacity, `(n_arms,)`; the excess goes to the next arm by rank.
+    """Return `shares` cut to the arms' frames, `(n_arms,)`; what an arm cannot give goes to the next by rank.
 
     Excess at the last arm goes on to the best arm again. The sum is `min(sum(shares), sum(capacities))`.
 

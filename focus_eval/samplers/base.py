@@ -136,6 +136,7 @@ def _check_pixels(name: str, scales: Any, *, n_chosen: int, n_requested: int) ->
 
 
 def _may(sampler: HasDeclarations, is_fewer: bool) -> tuple[bool, str]:
+    """Return whether the sampler declares that it may return fewer (or more) frames, and that word for a message."""
     return (sampler.may_return_fewer, "fewer") if is_fewer else (sampler.may_return_more, "more")
 
 
@@ -157,11 +158,13 @@ def _as_frames(keyframes: Any, sampler: str) -> IntArray:
 
 
 def _check_kind(value: Any, kind: type[Any], name: str, expected: str) -> None:
+    """Raise InvalidInput unless `value` is a `kind`; the message calls it `name` and says what is `expected`."""
     if not isinstance(value, kind):
         raise InvalidInput(f"{name} must be {expected}, got {_shown(value)}")
 
 
 def _check_sources(pull: Any, scan: Any, look: Any, scan_cost: Any, *, needs_pull: bool) -> None:
+    """Raise InvalidInput for a source that is no function, or a relative scan cost that is not above 0."""
     for name, source in (("pull", pull), ("scan", scan), ("look", look)):
         if not callable(source) and (source is not None or (name == "pull" and needs_pull)):
             raise InvalidInput(f"{name} must be a function of an array of frames, got {_shown(source)}")
@@ -170,10 +173,12 @@ def _check_sources(pull: Any, scan: Any, look: Any, scan_cost: Any, *, needs_pul
 
 
 def _shown(value: Any) -> str:
+    """Return `value` on one line, cut to 80 characters, for a message."""
     return " ".join(repr(value).split())[:80]
 
 
 def _described(value: Any) -> str:
+    """Return the type of a wrong return value, for a message."""
     return "None (is a `return` missing?)" if value is None else f"a {type(value).__name__}"
 
 
@@ -257,6 +262,7 @@ class _NoGenerator:
     sampler: str
 
     def __getattr__(self, name: str) -> Any:
+        """Raise BrokenContract: the sampler declares that it draws nothing."""
         if name.startswith("__"):
             raise AttributeError(name)  # pickle asks, on the way to the sampler's own process
         raise broken("declares", f"{self.sampler} draws from request.rng; declare draws = True, not False")
@@ -328,13 +334,17 @@ class FrameSampler(ABC):
     fill: Literal["even"] | None = option(None, added=True)
 
     def __post_init__(self) -> None:
+        """Check the class and bring the options to their declared types and ranges."""
         check_class(type(self), f"sampler {self.name!r}")
         for name, value in checked_values(f"sampler {self.name!r}", self).items():
             object.__setattr__(self, name, value)
 
     @abstractmethod
     def choose(self, request: SelectionRequest) -> Choice:
-        """Run the algorithm: pull through `request.ledger`, draw from `request.rng`."""
+        """Run the algorithm on one question and return its keyframes.
+
+        Pulls go through `request.ledger` alone, draws through `request.rng` and `request.coarse_rng`.
+        """
 
     def select(
         self,
@@ -434,6 +444,10 @@ class FrameSampler(ABC):
         )
 
     def _model(self, llm: LanguageModel | None) -> LanguageModel:
+        """Return the model that counts its usage, or a stand-in that refuses for a sampler that asks none.
+
+        Raises InvalidInput if a sampler that asks one got None.
+        """
         if not self.needs_llm:
             return cast(LanguageModel, NoModel(self.name))
         if llm is None:
@@ -441,6 +455,7 @@ class FrameSampler(ABC):
         return CountedModel(llm)
 
     def _generator(self, rng: np.random.Generator, name: str) -> np.random.Generator:
+        """Return `rng`, or a stand-in that refuses for a sampler that draws nothing; `name` is for the message."""
         # A class may inherit the declaration that it draws nothing, and draw all the same.
         if not self.draws:
             return cast(np.random.Generator, _NoGenerator(self.name))
@@ -487,6 +502,7 @@ class FrameSampler(ABC):
         return self
 
     def _on_flat(self, video: VideoInfo, *, k: int, seed: int = 0) -> Selection:
+        """Return the selection of a video with constant relevance, for counting what the sampler asks for."""
         rng = derived_rng(seed, self.name, str(video.n_frames), repr(video.fps), str(k))
         flat = FlatSource(self.example_reply)
         texts = QuestionTexts(query="?", question="?")
@@ -543,6 +559,7 @@ class FlatSource:
         self._reply = reply or EXAMPLE_REPLY
 
     def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
+        """Return relevance 0.5 to any text, `(n,)`."""
         return self(frames)
 
     def look(self, frames: IntArray, size: int | None) -> list[Picture]:
@@ -553,19 +570,25 @@ class FlatSource:
         return [np.broadcast_to(grey, (max(1, width * 9 // 16), width, 3))] * frames.size
 
     def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = 1) -> str:
+        """Return the fixed reply."""
         return self._reply
 
     def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
+        """Return probability 0.5 for each picture."""
         return np.full(len(images), 0.5)
 
     def __call__(self, frames: IntArray) -> FloatArray:
+        """Return relevance 0.5, `(n,)`."""
         return np.full(frames.shape, 0.5)
 
     def logits(self, frames: IntArray) -> FloatArray:
+        """Return logits 0, `(n,)`."""
         return np.zeros(frames.shape)
 
     def embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return equal embeddings of one dimension, `(n, 1)`, and the query's, `(1,)`."""
         return np.ones((frames.size, 1)), np.ones(1)
 
     def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return relevance 0.5, `(n,)`, and equal embeddings, `(n, 1)`."""
         return self(frames), np.ones((frames.size, 1))

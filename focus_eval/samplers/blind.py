@@ -25,4 +25,5 @@ class Blind(FrameSampler):
     may_return_fewer: ClassVar[bool] = True
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Return no keyframes."""
         return Choice(keyframes=np.empty(0, dtype=np.int64))

@@ -35,6 +35,7 @@ class Bolt(FrameSampler):
     power: float = option(3.0, above=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Score the candidates of one a second; return those at even levels of the cumulative sharpened relevance."""
         candidates = one_fps(request.video)
         facts = {"candidates": int(candidates.size)}
         if candidates.size == 0:
@@ -48,4 +49,5 @@ class Bolt(FrameSampler):
         return Choice(keyframes=candidates[np.minimum(reached, candidates.size - 1)], facts=facts)
 
     def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
+        """Return a reason if the video is too short for a candidate; else None."""
         return empty_grid_reason(one_fps(video))

@@ -43,6 +43,7 @@ class ArraySource:
     name = "world"
 
     def __init__(self, relevance: FloatArray, *, seed: int = 0) -> None:
+        """Keep the relevance of every frame; nothing has been asked yet."""
         self.values = np.asarray(relevance, dtype=float)
         self.calls: list[IntArray] = []
         self.scans: list[IntArray] = []
@@ -58,20 +59,24 @@ class ArraySource:
         return np.random.default_rng(self._seed).normal(size=(self.values.size, _DIMENSIONS))
 
     def __call__(self, frames: IntArray) -> FloatArray:
+        """Return the relevance of `frames`, and record the call."""
         self.calls.append(frames)
         return self.values[frames]
 
     def logits(self, frames: IntArray) -> FloatArray:
+        """Return relevance times 20 as logits, and record the call."""
         self.calls.append(frames)
         self.kinds.add("logits")
         return 20.0 * self.values[frames]
 
     def embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return random embeddings of `frames`, `(n, 8)`, and of the query; record the call."""
         self.calls.append(frames)
         self.kinds.add("embeddings")
         return self.vectors[frames], self.query
 
     def relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return relevance and logits of `frames`, and record one call."""
         self.calls.append(frames)
         return self.values[frames], 20.0 * self.values[frames]
 
@@ -88,6 +93,7 @@ class ArraySource:
         return [np.broadcast_to(colour, (9, 16, 3)) for colour in colours]
 
     def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = 1) -> str:
+        """Return the example reply; raise AnswerError if relevance is NaN, like a model that does not answer."""
         if not np.isfinite(self.values).all():
             raise AnswerError("a model that does not answer")
         return self.reply or EXAMPLE_REPLY
@@ -103,6 +109,7 @@ class ArraySource:
         return 4.0 * self.values[frames] + np.random.default_rng(self._seed).normal(size=self.values.size)[frames]
 
     def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return relevance and embeddings of `frames`, and record one call."""
         self.calls.append(frames)
         return self.values[frames], self.vectors[frames]
 
@@ -128,6 +135,7 @@ class Case:
     has_sync_frames: bool = False
 
     def __str__(self) -> str:
+        """Return the case as a phrase for messages."""
         frames = "1 frame" if self.n_frames == 1 else f"{self.n_frames} frames"
         relevance = "" if self.pattern == "events" else f", relevance {self.pattern}"
         sync = ", sync frames known" if self.has_sync_frames else ""
@@ -214,6 +222,7 @@ def select(
 def _select(
     sampler: FrameSampler, case: Case, source: ArraySource | FlatSource, scan: RelevanceFn, budget: int | None = None
 ) -> Selection:
+    """Run `sampler` on `case`, with any source of relevance and of scan logits."""
     return sampler.select(
         case.video,
         k=case.k,
@@ -281,6 +290,10 @@ def fingerprint(selection: Selection) -> str:
 
 
 def _broken_facts(selection: Selection) -> dict[str, str]:
+    """Return {"facts": message} if facts or options are no JSON, or a clip reports more pulls than were made.
+
+    Else {}.
+    """
     try:
         json.dumps([dict(selection.facts), dict(selection.options)], allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -293,6 +306,7 @@ def _broken_facts(selection: Selection) -> dict[str, str]:
 
 
 def _global_generators() -> tuple[Any, ...]:
+    """Return the states of the global generators of NumPy, Python and torch; unequal after a draw from one."""
     name, keys, *position = np.random.get_state()  # noqa: NPY002 (to see whether it was used)
     torch = sys.modules.get("torch")  # a sampler that has not imported it does not draw from it
     torch_state = None if torch is None else torch.get_rng_state().numpy().tobytes()
@@ -452,6 +466,7 @@ def _promises_tried_until(promise: str) -> set[str]:
 
 
 def _in_order(broken: Mapping[str, BrokenPromise]) -> tuple[BrokenPromise, ...]:
+    """Return the broken promises in the order of `PROMISES`."""
     return tuple(broken[promise] for promise in PROMISES if promise in broken)
 
 
@@ -472,6 +487,7 @@ def _smallest(sampler: FrameSampler, broken: BrokenPromise) -> BrokenPromise:
 
 
 def _check_order(sampler: FrameSampler) -> BrokenPromise | None:
+    """Return a broken promise if a question gets other frames after another question was asked; else None."""
     for case in (Case(30, 4), Case(2000, 8)):
         first = fingerprint(select(sampler, case))
         select(sampler, replace(case, seed=5, n_frames=20_000))  # longer than any before
@@ -482,6 +498,7 @@ def _check_order(sampler: FrameSampler) -> BrokenPromise | None:
 
 
 def _check_budget(sampler: FrameSampler) -> BrokenPromise | None:
+    """Return a broken promise if a budget below the pulls raises no error; else None."""
     for case in (Case(30, 4), Case(2000, 8)):
         n_pulls = select(sampler, case).n_pulls
         if n_pulls == 0:
@@ -496,6 +513,7 @@ def _check_budget(sampler: FrameSampler) -> BrokenPromise | None:
 
 
 def _check_errors(sampler: FrameSampler) -> BrokenPromise | None:
+    """Return a broken promise if the encoder's or the model's error is caught or changed; else None."""
     case = Case(3000, 8, pattern="not a number")
     if not (sampler.needs_encoder or sampler.needs_llm):
         return None
@@ -513,6 +531,7 @@ def _check_errors(sampler: FrameSampler) -> BrokenPromise | None:
 
 
 def _check_plan(sampler: FrameSampler) -> BrokenPromise | None:
+    """Return a broken promise if counts for the plan fail or differ from a run on constant relevance; else None."""
     if not (sampler.needs_encoder or sampler.needs_llm):
         return None
     for case in (Case(40, 16, 10.0), Case(1000, 16, 24.0), Case(7201, 16, 29.97)):
@@ -539,6 +558,7 @@ def _check_plan(sampler: FrameSampler) -> BrokenPromise | None:
 
 
 def _check_options(sampler: FrameSampler) -> BrokenPromise | None:
+    """Return a broken promise if an option written as text is not read back as its value; else None."""
     texts = {
         option: value if isinstance(value, str) else str(value).lower() for option, value in sampler.options.items()
     }
@@ -556,6 +576,7 @@ def _check_options(sampler: FrameSampler) -> BrokenPromise | None:
 def _check_ten_hours(
     sampler: FrameSampler, seconds_allowed: float
 ) -> tuple[float | None, int | None, BrokenPromise | None]:
+    """Return processor seconds and pulls of a ten-hour video, and a broken promise; None for what is not known."""
     source = TEN_HOURS.source()
     # Processor time: a machine that is busy with other things does not make a sampler slow.
     start = time.process_time()

@@ -84,6 +84,7 @@ class EvenPulls(FrameSampler):
     every_seconds: float | None = option(None, above=0)
 
     def __post_init__(self) -> None:
+        """Check the options; raise InvalidInput if several of them set the number of pulls."""
         super().__post_init__()
         pull_options = ("budget_of", "pulls", "every_seconds")
         set_options = [
@@ -113,6 +114,7 @@ class EvenPulls(FrameSampler):
         return video.n_frames
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
+        """Return the number of pulls that the options give."""
         return self.n_pulls(video, k=k)
 
 
@@ -125,6 +127,7 @@ def one_in_each_stratum(video: VideoInfo, n: int, rng: np.random.Generator) -> I
 
 @lru_cache(maxsize=64)  # asked for every question; a sampler is frozen
 def _budget_of(text: str) -> FrameSampler:
+    """Return the sampler that the option `budget_of` names; cached."""
     return make_sampler(text)
 
 

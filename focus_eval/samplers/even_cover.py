@@ -57,6 +57,7 @@ class EvenCover(coverage.EvenPulls):
     value: coverage.Value = option("recall", added=True)
 
     def __post_init__(self) -> None:
+        """Check the options; raise InvalidInput for cuts that are weighed but not used, or not known to the density."""
         super().__post_init__()
         if self.weigh_cuts and not self.cuts:
             raise InvalidInput(f"sampler {self.name!r}: weigh_cuts=true needs cuts=true: there are no shots to weigh")
@@ -64,6 +65,7 @@ class EvenCover(coverage.EvenPulls):
             raise InvalidInput(f"sampler {self.name!r}: density=likelihood_ratio knows no shots; leave cuts out")
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Pull jittered even frames; return the keyframes that cover the most evidence estimated from them."""
         video = request.video
         n = self.n_pulls(video, k=request.k)
         shots = self.shots(video, n)
@@ -78,6 +80,7 @@ class EvenCover(coverage.EvenPulls):
         return covering_choice(frames, relevance, shots, request, facts, shot_share=share, value=self.value)
 
     def default_pulls(self, video: VideoInfo, *, k: int) -> int:
+        """Return the pulls by the video's length, shared among the questions of a video; at least `k`."""
         return max(k, LEAST_PULLS, round(self.share * self.shared_by * SHARE_OF_FPS * video.duration_seconds))
 
     def shots(self, video: VideoInfo, n_pulls: int) -> Clips:

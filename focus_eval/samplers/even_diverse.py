@@ -26,6 +26,7 @@ class EvenDiverse(EvenTopK):
     fading_seconds: float = option(2.0, above=0)
 
     def best(self, frames: IntArray, relevance: FloatArray, n: int, video: VideoInfo) -> IntArray:
+        """Return `n` pulled frames, relevant and apart from one another, in order of choice."""
         return diverse_best(
             frames, relevance, n, fps=video.fps, weight=self.diversity, fading_seconds=self.fading_seconds
         )

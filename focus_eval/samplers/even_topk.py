@@ -27,6 +27,10 @@ class EvenTopK(EvenPulls):
     role: ClassVar[Role] = "control"
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Pull one random frame in each of equal strata.
+
+        Return the best `k`, and middles of gaps if these are too few.
+        """
         video = request.video
         frames = one_in_each_stratum(video, self.n_pulls(video, k=request.k), request.coarse_rng)
         relevance = request.ledger.relevance(frames)

@@ -61,6 +61,7 @@ class EventCover(coverage.EvenPulls):
     share: float = option(0.0178, above=0, at_most=1)
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Pull even frames; return the keyframes that cover the events that their logits make likely."""
         video = request.video
         frames = coverage.middles(video, self.n_pulls(video, k=request.k))
         times = frames / video.fps
@@ -68,6 +69,7 @@ class EventCover(coverage.EvenPulls):
         return Choice(keyframes=event_frames(times, density, request.n_wanted, video))
 
     def default_pulls(self, video: VideoInfo, *, k: int) -> int:
+        """Return the pulls by the video's length; at least `k`."""
         return max(k, LEAST_PULLS, round(self.share * SHARE_OF_FPS * video.duration_seconds))
 
 

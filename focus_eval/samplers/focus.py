@@ -33,6 +33,7 @@ class Focus(TwoStageSampler):
     temperature: float = option(0.06, above=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Pull coarse and fine, then draw keyframes in the best arms."""
         arms, promising = self.pull_arms(request)
         n_final = self.n_final_arms(len(arms.clips))
         choice = choice_of_best_arms(arms, n_final, request, temperature=self.temperature)

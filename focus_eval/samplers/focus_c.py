@@ -24,6 +24,7 @@ class FocusC(ArmSampler):
     source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), ablation with the coarse stage alone"
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Pull coarse; draw keyframes uniformly from the frames of the best arms."""
         arms = self.coarse(request)
         ranked = best_first(arms.mean)
         n_final = self.n_final_arms(len(arms.clips))
@@ -37,4 +38,5 @@ class FocusC(ArmSampler):
         return Choice(keyframes=np.concatenate(drawn), clips=arms.reports(arms.radius, final=final), facts=facts)
 
     def planned_pulls(self, video: VideoInfo) -> int:
+        """Return the coarse pulls, the only ones."""
         return self.planned_coarse_pulls(self.clips(video))

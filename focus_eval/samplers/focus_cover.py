@@ -20,6 +20,7 @@ class FocusCover(TwoStageSampler):
     role: ClassVar[Role] = "control"
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Pull as `focus`; return the keyframes that cover the most evidence estimated from the pulls."""
         arms, promising = self.pull_arms(request)
         frames, relevance = request.ledger.pulls_in_time()
         choice = covering_choice(frames, relevance, equal_clips(request.video.n_frames, 1), request, {})

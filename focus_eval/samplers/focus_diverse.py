@@ -27,6 +27,7 @@ class FocusDiverse(TwoStageSampler):
     fading_seconds: float = option(2.0, above=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Pull as `focus`; return pulled frames, relevant and apart from one another."""
         arms, promising = self.pull_arms(request)
         frames, relevance = request.ledger.pulls_in_time()
         keyframes = diverse_best(

@@ -26,6 +26,7 @@ class FocusF(Focus):
     source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), ablation with the fine stage alone"
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Pull even frames; draw keyframes from the whole video by the relevance of the nearest pull."""
         pulled = even_frames(request.video, self.planned_pulls(request.video))
         frames = np.arange(request.video.n_frames)
         relevance = min_max(nearest_pulled(frames, pulled, request.ledger.relevance(pulled)))
@@ -35,4 +36,5 @@ class FocusF(Focus):
         return Choice(keyframes=frames[drawn])
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return the even frames, which every question pulls."""
         return ExpectedPulls(fixed=even_frames(video, self.planned_pulls(video)))

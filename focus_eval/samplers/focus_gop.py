@@ -35,6 +35,7 @@ class FocusGop(Focus):
     frames_after_sync: int = option(2, at_least=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Choose as `focus` with cheap coarse pulls, and add how many arms had too few cheap frames to the facts."""
         choice = super().choose(request)
         n_without = int(self._lacks_groups(request.video, self.clips(request.video)).sum())
         return replace(choice, facts={"arms_without_cheap_frames": n_without, **choice.facts})
@@ -50,6 +51,7 @@ class FocusGop(Focus):
         return np.flatnonzero(may_draw)
 
     def _one_of_each_group(self, request: SelectionRequest, clips: Clips) -> IntArray:
+        """Return one frame of each sync group, at random among the cheap ones inside its arm."""
         sync = _sync_frames(request.video)
         # A group counts for the arm it begins in, so its frame may not lie in the next one.
         end_of_arm = clips.stops[clips.arm_of(sync)]
@@ -59,10 +61,12 @@ class FocusGop(Focus):
         return frames
 
     def _lacks_groups(self, video: VideoInfo, clips: Clips) -> NDArray[np.bool_]:
+        """Return a mask of the arms with fewer sync groups than they get pulls, `(n_arms,)`."""
         sync = _sync_frames(video)
         n_groups = np.searchsorted(sync, clips.stops) - np.searchsorted(sync, clips.starts)
         return n_groups < np.minimum(self.pulls_per_arm, clips.sizes)
 
 
 def _sync_frames(video: VideoInfo) -> IntArray:
+    """Return the known sync frames; empty if they are unknown."""
     return np.empty(0, dtype=np.int64) if video.sync_frames is None else video.sync_frames

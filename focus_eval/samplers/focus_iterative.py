@@ -36,6 +36,7 @@ class FocusIterative(Focus):
     max_pulls: int | Literal["auto"] | None = option("auto", at_least=1)
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Pull until the best arms are certain or the pulls are spent; draw keyframes in them."""
         limit = self.planned_pulls(request.video)
         arms = self.coarse(request)
         n_final = self.n_final_arms(len(arms.clips))
@@ -60,6 +61,7 @@ class FocusIterative(Focus):
         return None
 
     def _pull_arm(self, arms: Arms, arm: int, n: int, request: SelectionRequest) -> Arms:
+        """Return the arms after up to `n` pulls of random frames of one arm that were not pulled before."""
         frames = np.arange(arms.clips.starts[arm], arms.clips.stops[arm])
         free = frames[~request.ledger.is_pulled(frames)]
         return pull_into_arms(arms, request.rng.choice(free, min(n, free.size), replace=False), request.ledger)

@@ -20,4 +20,5 @@ class FocusM(Focus):
     source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), ablation without Bernstein radius"
 
     def exploration(self, arms: Arms) -> FloatArray:
+        """Return 0 for every arm: no radius is added to its mean."""
         return np.zeros(len(arms.clips))

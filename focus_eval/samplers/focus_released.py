@@ -210,7 +210,11 @@ class FocusReleased(FrameSampler):
         gap: int,
         rng: np.random.Generator,
     ) -> IntArray:
-        """Return up to `n` frames of one arm, drawn by relevance, at least `gap` frames from chosen ones if any are."""
+        """Return up to `n` frames of one arm, drawn by relevance, at least `gap` frames from those chosen before.
+
+        The gap is given up if no frame keeps it. Args: `inside` are the arm's frames, `is_chosen` a mask over the
+        video, `pulled` and `rewards` the arm's pulls.
+        """
         candidates = inside[~is_chosen[inside]]
         if n == 0 or candidates.size == 0:
             return candidates[:0]
@@ -243,13 +247,16 @@ class FocusReleased(FrameSampler):
         return windows
 
     def _n_coarse_segments(self, video: VideoInfo) -> int:
+        """Return the number of coarse arms that the options ask for; the video may give fewer."""
         return max(self.min_coarse_segments, math.ceil(_seconds(video) / self.coarse_every_sec))
 
     def _fine_stride(self, video: VideoInfo) -> int:
+        """Return the frames from one fine pull to the next, at most those between arms."""
         coarse_stride = max(1, video.n_frames // self._n_coarse_segments(video))
         return min(max(1, round(self.fine_every_sec * video.fps)), coarse_stride)
 
     def _half_window(self, video: VideoInfo) -> int:
+        """Return the frames on each side of a zoomed centre that belong to its window."""
         seconds = self.region_half_window_sec
         if seconds is None:
             seconds = max(1.0 / video.fps, _seconds(video) / self._n_coarse_segments(video) / 2.0)
@@ -257,10 +264,12 @@ class FocusReleased(FrameSampler):
 
 
 def _seconds(video: VideoInfo) -> float:
+    """Return the video's length in seconds as the public code computes it: a rate below 1 counts as 1."""
     return video.n_frames / max(1.0, video.fps)
 
 
 def _centres(clips: Clips) -> IntArray:
+    """Return the middle frame of each clip, rounded down."""
     return (clips.starts + clips.stops - 1) // 2
 
 

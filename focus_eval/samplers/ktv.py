@@ -38,6 +38,7 @@ class Ktv(FrameSampler):
     n_candidates: int = option(3600, at_least=1)
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Embed the candidates and return the one nearest to each centre of `k` clusters; gaps are filled up to `k`."""
         n = request.n_wanted
         candidates = at_most_one_fps(request.video, max(n, self.n_candidates))
         facts = {"candidates": int(candidates.size)}

@@ -121,6 +121,7 @@ class Ledger:
         query: str = "",
         distinct: bool = False,
     ) -> None:
+        """Begin to record the pulls of one question; `distinct` keeps embeddings to find near twins."""
         self._pull = pull
         self._embedding_by_frame: dict[int, FloatArray] | None = {} if distinct else None
         self._video = video
@@ -222,6 +223,10 @@ class Ledger:
         return None if any(image is None for image in images) else np.array(images)
 
     def _relevance_to(self, frames: IntArray, text: str) -> FloatArray:
+        """Pull `frames` for another text than the question and return their relevance to it, `(n,)`.
+
+        Raises BrokenContract for an empty text, EncoderError if the encoder takes no other text.
+        """
         if not isinstance(text, str) or not text.strip():
             raise broken("ledger", f"a query is text that says what to look for, got {text!r}")
         if not isinstance(self._pull, TextSource):
@@ -237,6 +242,7 @@ class Ledger:
         return values
 
     def _record_of(self, text: str, frames: IntArray, values: FloatArray) -> None:
+        """Record a pull for another text than the question."""
         self._of_texts.setdefault(text, []).append((frames, frozen_floats(values)))
         self._n_pulls += int(frames.size)
 
@@ -359,14 +365,20 @@ class Ledger:
         return values
 
     def _pullable(self, frames: IntArray) -> IntArray:
+        """Return `frames`, checked: none pulled before or outside the video, and the budget holds them."""
         return self._within_budget(self._checked(frames, self._is_pulled, "pulled"))
 
     def _within_budget(self, frames: IntArray) -> IntArray:
+        """Return `frames`; raise BrokenContract if pulling them would exceed the budget."""
         if self._budget is not None and self.n_pulls + frames.size > self._budget:
             raise broken("budget", f"{self.n_pulls + frames.size} pulls asked, the budget is {self._budget}")
         return frames
 
     def _checked(self, frames: IntArray, is_known: NDArray[np.bool_], verb: str) -> IntArray:
+        """Return `frames` as int64; raise BrokenContract for one outside the video or repeated.
+
+        A frame that is True in `is_known` counts as repeated; `verb` is for the message.
+        """
         frames = frozen_ints(frames)
         outside = (frames < 0) | (frames >= self._video.n_frames)
         if outside.any():
@@ -378,6 +390,7 @@ class Ledger:
         return frames
 
     def _record(self, frames: IntArray, relevance: FloatArray) -> None:
+        """Record a pull for the question."""
         self._is_pulled[frames] = True
         self._n_pulls += int(frames.size)
         self._frames.append(frames)
@@ -387,6 +400,7 @@ class Ledger:
 def _checked_values(
     raw_values: Any, frames: IntArray, *, low: float, high: float, quantity: str = "relevance"
 ) -> FloatArray:
+    """Return an encoder's values as floats, `(n,)`; raise EncoderError for another shape or a value out of range."""
     try:
         values = np.asarray(raw_values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -402,4 +416,5 @@ def _checked_values(
 
 
 def _name_of(pull: RelevanceFn) -> str:
+    """Return the name of a source of relevance for messages."""
     return str(getattr(pull, "name", "") or getattr(pull, "__name__", type(pull).__name__))

@@ -39,6 +39,7 @@ class MaxInfo(FrameSampler):
     energy: float = option(0.99, above=0, at_most=1)
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Embed the candidates and return those whose reduced embeddings span the largest volume."""
         candidates = even_frames(request.video, self.n_candidates)
         images, _ = request.ledger.embeddings(candidates)
         left_vectors, singular, _ = np.linalg.svd(images, full_matrices=False)
@@ -48,6 +49,7 @@ class MaxInfo(FrameSampler):
         return Choice(keyframes=candidates[rows], facts={"candidates": int(candidates.size), "rank": rank})
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
+        """Return the number of candidates, all of which are embedded."""
         return min(self.n_candidates, video.n_frames)
 
 

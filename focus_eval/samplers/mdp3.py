@@ -44,6 +44,7 @@ class Mdp3(FrameSampler):
     segment_size: int = option(32, at_least=1)
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Embed the candidates and return the list of `k` that is most relevant and diverse."""
         candidates = even_frames(request.video, self.n_candidates)
         images, query = request.ledger.embeddings(candidates)
         images, query = unit_rows(images), unit_rows(query[None])
@@ -55,6 +56,7 @@ class Mdp3(FrameSampler):
         return Choice(keyframes=candidates[positions], facts={"candidates": int(candidates.size)})
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
+        """Return the number of candidates, all of which are embedded."""
         return min(self.n_candidates, video.n_frames)
 
 

@@ -42,6 +42,7 @@ class Mixture(FrameSampler):
     twin_seconds: float = option(1.0, at_least=0)
 
     def __post_init__(self) -> None:
+        """Check the options; raise InvalidInput for a part that needs more than relevance, or is a mixture."""
         super().__post_init__()
         for sampler in self.parts:
             needs = [name for name in UNMIXED_NEEDS if getattr(sampler, name)]
@@ -54,6 +55,7 @@ class Mixture(FrameSampler):
         return [make_sampler(self.first), make_sampler(self.second)]
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Return every second keyframe of the first sampler, then those of the second that are no near twins."""
         n_first = (request.n_wanted + 1) // 2
         first, second = (_selection(part, request) for part in self.parts)
         own = np.unique(np.array(first.keyframes, dtype=np.int64))
@@ -81,12 +83,14 @@ class _SharedPulls:
         self._ledger = ledger
 
     def __call__(self, frames: IntArray) -> FloatArray:
+        """Return the relevance of `frames`, `(n,)`; only frames not pulled before are pulled."""
         self._ledger.relevance(frames[~self._ledger.is_pulled(frames)])
         pulled_frames, relevance = self._ledger.pulls_in_time()
         return np.asarray(relevance[np.searchsorted(pulled_frames, frames)])
 
 
 def _selection(sampler: FrameSampler, request: SelectionRequest) -> Selection:
+    """Return the selection of one part, which shares the pulls of the request."""
     pull = _SharedPulls(request.ledger)
     return sampler.select(request.video, k=request.k, pull=pull, rng=request.rng, coarse_rng=request.coarse_rng)
 

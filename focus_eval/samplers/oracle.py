@@ -28,6 +28,7 @@ class Oracle(FrameSampler):
     may_return_fewer: ClassVar[bool] = True
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Return the frames nearest to the annotated moments; raise InvalidInput if the question has none."""
         video, moments = request.video, np.sort(np.asarray(request.evidence_seconds, dtype=float))
         if moments.size == 0:
             raise InvalidInput("oracle needs annotated evidence, and this question has none; leave oracle out here")

@@ -47,6 +47,10 @@ class Qca(FrameSampler):
     temperature: float = option(1.0, above=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Score and embed the candidates; divide `k` among equal segments and take relevant, differing frames of each.
+
+        Fewer candidates than segments give the most relevant ones.
+        """
         candidates, k = one_fps(request.video), request.k
         n = int(candidates.size)
         facts = {"candidates": n}
@@ -69,9 +73,11 @@ class Qca(FrameSampler):
         return Choice(keyframes=candidates[np.concatenate(parts)], facts={**facts, "budgets": budgets.tolist()})
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
+        """Return the number of candidates, all of which are scored."""
         return int(one_fps(video).size)
 
     def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
+        """Return a reason if the video is too short for a candidate; else None."""
         return empty_grid_reason(one_fps(video))
 
 

@@ -39,6 +39,7 @@ class QFrame(FrameSampler):
     fixed_frames: bool = option(False)
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Rank the candidates by noisy logits; return the best `k` at full size, or more frames in three sizes."""
         candidates = at_most_one_fps(request.video, self.n_candidates)
         logits = request.ledger.logits(candidates) / self.temperature
         # log softmax differs from the logits by one constant, which does not move a rank.
@@ -50,4 +51,5 @@ class QFrame(FrameSampler):
         return Choice(keyframes=ranked[: scales.size], scales=scales, facts=facts)
 
     def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
+        """Return a reason if the video is too short for a candidate; else None."""
         return empty_grid_reason(at_most_one_fps(video, self.n_candidates))

@@ -20,7 +20,9 @@ class Random(FrameSampler):
     needs_encoder: ClassVar[bool] = False
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Return random frames, each once."""
         return Choice(keyframes=request.rng.choice(request.video.n_frames, request.n_wanted, replace=False))
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return no pulls."""
         return ExpectedPulls()

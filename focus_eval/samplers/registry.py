@@ -19,6 +19,10 @@ from focus_eval.samplers.base import FrameSampler, check_class
 
 
 def _check(loaded: Any, label: str) -> type[FrameSampler]:
+    """Return the loaded class if it is a sampler with a name, a source and defaults for all options.
+
+    Raises PluginError or BrokenContract otherwise.
+    """
     kind: type[FrameSampler] = check_derived(loaded, label, base=FrameSampler)
     check_class(kind, label)
     if "name" not in vars(kind) or not hasattr(kind, "source"):
@@ -58,10 +62,12 @@ def sampler_class(name: str) -> type[FrameSampler]:
 
 
 def _kind(name: str) -> type[FrameSampler]:
+    """Return the class of a name without options; a file's class runs in a process of its own."""
     return _subprocess_class(name) if ".py:" in name else SAMPLERS.load(name)
 
 
 def _subprocess_class(name: str, *, is_second_start: bool = False) -> type[FrameSampler]:
+    """Return a class that runs the sampler in a process of its own; the path of a file is made absolute."""
     from focus_eval.samplers.subprocess_sampler import subprocess_class
 
     # The other process stays in the folder that it was started in.
@@ -109,5 +115,6 @@ def make_in_this_process(name: str, **options: Any) -> FrameSampler:
 
 
 def _make(kind: type[FrameSampler], name: str, values: Mapping[str, Any]) -> FrameSampler:
+    """Return the sampler of class `kind` with the option `values`; a missing package raises MissingDependency."""
     with SAMPLERS.name_missing_extra(name):
         return make(f"sampler {kind.name!r}", kind, values)

@@ -72,6 +72,7 @@ def _serve(requests: socket.socket, spec: str) -> None:
 
 
 def _receive_json(fd: int) -> Any:
+    """Return the JSON value of one message received on file descriptor `fd`, which is closed."""
     with Connection(fd) as line:
         return json.loads(line.recv_bytes())
 
@@ -115,6 +116,7 @@ def _describe(line: Connection, *, spec: str) -> tuple[Any, bytes]:
 
 
 def _check_options(line: Connection, *, spec: str, options: Mapping[str, Any]) -> tuple[Any, bytes]:
+    """Return the options as the sampler's class reads them."""
     return make_in_this_process(spec, **options).options, b""
 
 
@@ -127,6 +129,7 @@ def _call(
     video: VideoInfo,
     keywords: Mapping[str, Any],
 ) -> tuple[Any, bytes]:
+    """Return the result of a method of the sampler, such as `count_pulls`, for a video."""
     return getattr(make_in_this_process(spec, **options), method)(video, **keywords), b""
 
 
@@ -148,6 +151,10 @@ def _choose(
     texts: Mapping[str, Any],
     **request_fields: Any,
 ) -> tuple[Any, bytes]:
+    """Run the sampler on one question and return details of its choice as JSON, and its keyframes as bytes.
+
+    Pulls and model calls go over `line` to the asking process.
+    """
     sampler = make_in_this_process(spec, **options)
     model: Any = PipeModel(line) if sampler.needs_llm else NoModel(sampler.name)
     ledger = PipeLedger(line, video, query=texts["query"])
@@ -182,6 +189,7 @@ class PipeLedger(Ledger):
         self._line = line
 
     def relevance(self, frames: IntArray, query: str | None = None) -> FloatArray:
+        """Return relevance of `frames` from the other end, and record the pull here too."""
         values: FloatArray = self._send("relevance", frames, query=query)
         if query is None or query == self._query:
             self._record(frozen_ints(frames), values)
@@ -190,36 +198,43 @@ class PipeLedger(Ledger):
         return values
 
     def look(self, frames: IntArray, size: int | None = None) -> list[Picture]:
+        """Return pictures of `frames` from the other end, and record the look here too."""
         pictures: list[Picture] = self._send("look", frames, size=size)
         self._looked.append(frozen_ints(frames))
         return pictures
 
     def logits(self, frames: IntArray) -> FloatArray:
+        """Return raw logits of `frames` from the other end, and record the pull here too."""
         values: FloatArray = self._send("logits", frames)
         self._record(frozen_ints(frames), np.full(values.shape, np.nan))
         return values
 
     def embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return embeddings of `frames` and of the query from the other end, and record the pull here too."""
         images, query = self._send("embeddings", frames)
         self._record(frozen_ints(frames), np.full(len(images), np.nan))
         return images, query
 
     def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray | None]:
+        """Return relevance and embeddings from the other end (None without any), and record the pull here too."""
         values, images = self._send("relevance_and_embeddings", frames)
         self._record(frozen_ints(frames), values)
         return values, images
 
     def relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return relevance and logits from the other end, and record the pull here too."""
         values, logits = self._send("relevance_and_logits", frames)
         self._record(frozen_ints(frames), values)
         return values, logits
 
     def scan(self, frames: IntArray) -> FloatArray:
+        """Return the scan encoder's logits from the other end, and record the scan here too."""
         values: FloatArray = self._send("scan", frames)
         self._is_scanned[frozen_ints(frames)] = True
         return values
 
     def _send(self, method: str, frames: IntArray, **keywords: Any) -> Any:
+        """Send a request for `frames` and return the other end's answer."""
         return _exchange(self._line, {"pull": method, "keywords": keywords}, frozen_ints(frames).tobytes())
 
 
@@ -230,12 +245,15 @@ class PipeModel:
         self._line = line
 
     def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = MAX_TOKENS) -> str:
+        """Return the answer of the model at the other end."""
         return cast(str, self._send("ask", text, images, max_tokens=max_tokens))
 
     def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
+        """Return the probabilities of yes from the model at the other end."""
         return cast(FloatArray, self._send("yes", text, images))
 
     def _send(self, method: str, text: str, images: Sequence[Picture], **keywords: Any) -> Any:
+        """Send a checked question with its pictures and return the other end's answer."""
         text, images = checked_question(text, images)
         shapes = [image.shape for image in images]
         message = {"pull": method, "text": text, "shapes": shapes, "keywords": keywords}
@@ -257,4 +275,5 @@ def _exchange(line: Connection, message: Mapping[str, Any], data: bytes) -> Any:
 
 
 def _refuse_pull(frames: IntArray) -> FloatArray:
+    """Raise BrokenContract: frames were pulled past the ledger."""
     raise broken("ledger", f"{frames.size} frames pulled past the ledger; pull through request.ledger alone")

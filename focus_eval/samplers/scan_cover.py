@@ -62,11 +62,16 @@ class ScanCover(ScanningSampler):
     density: Literal["likelihood_ratio", "events"] = option("likelihood_ratio", added=True)
 
     def __post_init__(self) -> None:
+        """Check the options; raise InvalidInput if `density=events` comes with a `value` of another kind."""
         super().__post_init__()
         if self.density == "events" and self.value != "recall":
             raise InvalidInput(f"sampler {self.name!r}: density=events has windows of its own; leave value out")
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Scan the video, pull promising and even frames, and return those that cover the most joint density.
+
+        If the budget leaves too few pulls, the scan decides alone.
+        """
         video, ledger = request.video, request.ledger
         scanned, n_pulls = self.spending(video, self.cost_of_scan(request.scan_cost))
         view = ScanView.of(video, scanned, ledger.scan(scanned))
@@ -88,10 +93,12 @@ class ScanCover(ScanningSampler):
         return covering_choice(pulls.frames, pulls.relevance, whole, request, facts, value=self.value)
 
     def count_scans(self, video: VideoInfo, *, k: int) -> int:
+        """Return the number of frames that the budget lets it scan."""
         return int(self.spending(video, self.cost_of_scan(None))[0].size)
 
     @property
     def prior(self) -> fusion.Prior:
+        """The options that are assumptions about events and encoders."""
         return fusion.Prior(**{name: self.options[name] for name in fusion.Prior.__dataclass_fields__})
 
     def spending(self, video: VideoInfo, cost: float) -> tuple[IntArray, int]:
@@ -127,9 +134,11 @@ class Pulls:
 
     @classmethod
     def of(cls, ledger: Ledger, frames: IntArray) -> Pulls:
+        """Pull `frames`, ascending, and return them with relevance and logits."""
         return cls(frames, *ledger.relevance_and_logits(frames))
 
     def merge(self, later_pulls: Pulls) -> Pulls:
+        """Return these pulls and later ones together, ascending."""
         frames = np.concatenate([self.frames, later_pulls.frames])
         relevance = np.concatenate([self.relevance, later_pulls.relevance])
         logits = np.concatenate([self.logits, later_pulls.logits])

@@ -32,14 +32,16 @@ class ScanOnly(ScanningSampler):
     value: coverage.Value = option("recall")
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Scan as many frames as the budget pays for; return those that cover the most density of the scan."""
         frames = self.scanned(request.video, self.cost_of_scan(request.scan_cost))
         view = ScanView.of(request.video, frames, request.ledger.scan(frames))
         return view.covering(fusion.scan_density(view.times, view.scan, fusion.Prior()), request, self.value)
 
     def scanned(self, video: VideoInfo, cost: float) -> IntArray:
-        """Return the frames to scan, ascending."""
+        """Return the frames to scan, ascending; `cost` is a scan forward's in forwards of the main encoder."""
         n = int(self.share * SHARE_OF_FPS * video.duration_seconds * self.shared_by / cost + 1e-9)
         return self.scannable(video, coverage.middles(video, min(coverage.grid_frames(video).size, max(1, n))))
 
     def count_scans(self, video: VideoInfo, *, k: int) -> int:
+        """Return the number of frames that the budget pays for."""
         return int(self.scanned(video, self.cost_of_scan(None)).size)

@@ -61,6 +61,7 @@ class SubprocessSampler(FrameSampler):
         return _remade_sampler, (self.spec, self.is_second_start, self.options)
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Have the sampler's process answer the question, and serve its pulls; return its choice."""
         question = {"video": request.video, "k": request.k, "rng": request.rng, "coarse_rng": request.coarse_rng}
         question |= {"evidence_seconds": request.evidence_seconds, "scan_cost": request.scan_cost}
         question["texts"] = {text.name: getattr(request, text.name) for text in fields(QuestionTexts)}
@@ -84,6 +85,7 @@ class SubprocessSampler(FrameSampler):
         return self if is_fixed else replace(self, **changed_options)
 
     def _ask(self, ask: str, *, request: SelectionRequest | None = None, **question: Any) -> tuple[Any, bytes]:
+        """Send a question about this sampler to its process; return the answer and extra bytes."""
         question = {"ask": ask, "spec": self.spec, "options": self.options, **question}
         return _ask(self.spec, self.is_second_start, question, request=request)
 
@@ -123,11 +125,13 @@ def subprocess_class(spec: str, *, is_second_start: bool = False) -> type[FrameS
 
 
 def _remade_sampler(spec: str, is_second_start: bool, options: Mapping[str, Any]) -> FrameSampler:
+    """Return the sampler after unpickling; its class is made again from the spec."""
     return subprocess_class(spec, is_second_start=is_second_start)(**options)
 
 
 @cache
 def _checked_options(spec: str, is_second_start: bool, options: str) -> dict[str, Any]:
+    """Return the options as the sampler's process reads them; cached by their JSON."""
     question = {"ask": "options", "spec": spec, "options": json.loads(options)}
     return cast("dict[str, Any]", _ask(spec, is_second_start, question)[0])
 
@@ -213,6 +217,7 @@ def error_line(error: BaseException) -> str:
 
 
 def _key(spec: str, is_second_start: bool) -> tuple[str, bool]:
+    """Return the key of a sampler's process: each file has its own, installed samplers share ""."""
     # Installed samplers share one process.
     return spec if ".py:" in spec else "", is_second_start
 
@@ -235,6 +240,10 @@ def _process(spec: str, is_second_start: bool) -> socket.socket:
 
 
 def _start(end: socket.socket, is_second_start: bool) -> subprocess.Popen[bytes]:
+    """Start a Python process that serves samplers over the socket `end`.
+
+    A second start gets another seed of `hash()`.
+    """
     # scikit-learn counts cores with lscpu if not told.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "LOKY_MAX_CPU_COUNT": "1"}
     if is_second_start:

@@ -51,6 +51,7 @@ class SubQuestions(AskingSampler):
     fading_seconds: float = option(2.0, above=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Score an even grid for the question and each text that the model names; return the best, kept apart."""
         texts, video = self._texts(request), request.video
         frames = even_frames(video, max(self.pulls, request.k))
         best = request.ledger.relevance(frames)

@@ -28,10 +28,12 @@ class TopK(FrameSampler):
     every_seconds: float | None = option(None, above=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Score all candidates and return the `k` most relevant."""
         candidates = candidate_grid(request.video, self.every_seconds)
         relevance = request.ledger.relevance(candidates)
         best = candidates[best_first(relevance)[: request.k]]
         return Choice(keyframes=best, facts={"candidates": int(candidates.size)})
 
     def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
+        """Return a reason if the video is too short for a candidate; else None."""
         return empty_grid_reason(candidate_grid(video, self.every_seconds))

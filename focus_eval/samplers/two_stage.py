@@ -59,6 +59,7 @@ class ArmSampler(FrameSampler):
         return min(MAX_FINAL_ARMS, self.n_chosen_arms(n_arms))
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
+        """Return `planned_pulls`, which do not depend on relevance."""
         return self.planned_pulls(video)
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
@@ -72,6 +73,7 @@ class ArmSampler(FrameSampler):
         """Return the most frames of `video` that the sampler may pull, known before the first pull."""
 
     def planned_coarse_pulls(self, clips: Clips) -> int:
+        """Return the number of coarse pulls: `pulls_per_arm` of each arm, or all frames of a shorter one."""
         return int(np.minimum(self.pulls_per_arm, clips.sizes).sum())
 
 
@@ -81,6 +83,7 @@ def pull_into_arms(arms: Arms, frames: IntArray, ledger: Ledger) -> Arms:
 
 
 def _ceil(value: float) -> int:
+    """Return `value` rounded up, except for a rounding error above a whole number."""
     # Products such as 0.1 * 30 come out a rounding error above the whole number that was meant.
     return math.ceil(value - 1e-9)
 

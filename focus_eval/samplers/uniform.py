@@ -20,6 +20,7 @@ class Uniform(FrameSampler):
     needs_encoder: ClassVar[bool] = False
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Return `k` even frames, or all frames of a shorter video."""
         return Choice(keyframes=even_frames(request.video, request.k))
 
 
@@ -37,6 +38,7 @@ class UniformOneFps(FrameSampler):
     may_return_fewer: ClassVar[bool] = True
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Return one frame a second, or `k` even frames if these are more."""
         candidates = one_fps(request.video)
         if candidates.size <= request.k:
             return Choice(keyframes=candidates, facts={"candidates": int(candidates.size)})
@@ -44,4 +46,5 @@ class UniformOneFps(FrameSampler):
         return Choice(keyframes=even_frames(request.video, request.k), facts=facts)
 
     def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
+        """Return a reason if the video is too short for a frame; else None."""
         return empty_grid_reason(one_fps(video))

@@ -39,6 +39,7 @@ class VlmTopK(AskingSampler):
     size: int = option(336, at_least=16)
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Ask the model about each frame of an even grid; return the `k` of the highest probability of yes."""
         frames = even_frames(request.video, max(self.frames, request.k))
         options = "\n".join(request.options)
         prompt = PROMPT.format(question=request.question, options=options).replace("\n\n", "\n")
@@ -47,5 +48,6 @@ class VlmTopK(AskingSampler):
         return Choice(keyframes=frames[best_first(np.array(yes))[: request.n_wanted]])
 
     def _yes(self, request: SelectionRequest, prompt: str, frames: IntArray) -> list[float]:
+        """Return the model's probability of yes for each frame."""
         values: list[float] = request.llm.yes(prompt, request.ledger.look(frames, size=self.size)).tolist()
         return values

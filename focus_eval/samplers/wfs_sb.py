@@ -46,6 +46,10 @@ class WfsSb(FrameSampler):
     balance: float = option(0.5, at_least=0, at_most=1)
 
     def choose(self, request: SelectionRequest) -> Choice:
+        """Score the candidates, split them where relevance changes, and share `k` among the important segments.
+
+        Fewer candidates than `k` give even frames.
+        """
         candidates = one_fps(request.video)
         n, k = int(candidates.size), request.k
         if n < k:
@@ -100,6 +104,7 @@ class WfsSb(FrameSampler):
         return selected
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return the candidates, which every question pulls; none if they are fewer than `k`."""
         return ExpectedPulls(fixed=one_fps(video)[: self.count_pulls(video, k=k)])
 
     def trim_or_grow(self, k: int, selected: IntArray, relevance: FloatArray, images: FloatArray | None) -> IntArray:

@@ -59,7 +59,7 @@ MOST_PULLS_DRAWN = 300
 def question_detail(
     rows: Sequence[SelectionRow | None], answers: Sequence[AnswerRow | None], pictures: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the details of one question: video, options, evidence, pictures, and every series."""
+    """Return what the page shows of one question, as JSON values: video, options, evidence, pictures, each series."""
     present_rows = [row for row in rows if row is not None]
     first = next((row for row in present_rows if row.error is None), present_rows[0])
     first_answer = next((answer for answer in answers if answer is not None), None)
@@ -78,6 +78,7 @@ def question_detail(
 
 
 def _series_detail(row: SelectionRow, answer: AnswerRow | None) -> dict[str, Any]:
+    """Return what the page shows of one series and question: frames, times, pulls, clips and answer."""
     detail: dict[str, Any] = {
         "k": row.k,
         "frames": row.keyframes or [],
@@ -120,6 +121,7 @@ def _pulled(row: SelectionRow) -> list[list[float]]:
 
 
 def _clips(row: SelectionRow) -> list[list[Any]]:
+    """Return the clips of a row as [start, stop, mean, radius, is final], the first two in seconds."""
     fps = row.fps or 1.0
     return [
         [
@@ -262,6 +264,7 @@ def all_series_of(run: Run) -> list[Series]:
 
 
 def _series_order(series: tuple[str, int, str, int]) -> tuple[str, int, int, str, int]:
+    """Return the sort key of a series (model, K, label, seed): labels by `sampler_order`."""
     model, k, label, seed = series
     return (model, k, *sampler_order(label), seed)
 
@@ -274,7 +277,7 @@ def json_for_script(value: Any) -> str:
 
 
 def _shown(all_series: Sequence[Series]) -> list[bool]:
-    """Return a mask of the series that the page draws at first: all if they are few, else the best known ones."""
+    """Return a mask of the series that the page draws when it opens: all if they are few, else the best known."""
     bases = list(dict.fromkeys(series.base for series in all_series))
     if len(bases) <= MOST_SERIES_SHOWN + 1:
         return [True] * len(all_series)
@@ -300,6 +303,10 @@ def _pictured_rows(rows: Sequence[SelectionRow | None], is_shown_by_series: Sequ
 
 
 def _line(rows: Sequence[SelectionRow | None], answers: Sequence[AnswerRow | None]) -> list[Any]:
+    """Return one question's line in the page's list: id, benchmark, bucket, query, verdicts, seconds, recalls.
+
+    `verdicts` has a character per series (see `_verdict`); recalls are in percent, None if no series has one.
+    """
     first = next(row for row in rows if row is not None)
     verdicts = "".join(_verdict(row, answer) for row, answer in zip(rows, answers, strict=True))
     recalls = [None if row is None else _recall_percent(row) for row in rows]
@@ -323,6 +330,7 @@ def _recall_percent(row: SelectionRow) -> int | None:
 
 
 def _verdict(row: SelectionRow | None, answer: AnswerRow | None) -> str:
+    """Return the character that marks a series' result on one question, such as `RIGHT`, `UNPARSED` or `MISSING`."""
     if answer is None:
         return MISSING if row is None else ERROR if row.error else FRAMES_ONLY
     if answer.error is not None:
@@ -335,5 +343,6 @@ def _verdict(row: SelectionRow | None, answer: AnswerRow | None) -> str:
 
 
 def _packed(part: list[dict[str, Any]]) -> str:
+    """Return JSON values as base64 of gzip of JSON, the same bytes for the same values."""
     text = json.dumps(part, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()

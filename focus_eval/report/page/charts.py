@@ -144,7 +144,7 @@ def panels_of(run: Run) -> PanelsByFigure:
 
 
 def lead_panel(run: Run, panels_by_figure: PanelsByFigure) -> tuple[str, Panel] | None:
-    """Return the figure's title and panel that a page begins with; None where nothing was measured against forwards.
+    """Return (figure's title, panel) that a page begins with; None if nothing was measured against forwards.
 
     Evidence recall where it is known, else accuracy; at the K that a model answered from.
     """
@@ -173,7 +173,10 @@ def lead_chart(run: Run, panels_by_figure: PanelsByFigure) -> Chart | None:
 
 
 def headline(run: Run, panels_by_figure: PanelsByFigure) -> str:
-    """Return the run's answer as a sentence: the best figure that no ceiling has, and that of uniform frames; or ""."""
+    """Return a sentence with the run's best figure, ceilings left out, and that of uniform frames.
+
+    "" if there is none.
+    """
     if (lead := lead_panel(run, panels_by_figure)) is None:
         return ""
     title, panel = lead
@@ -201,7 +204,7 @@ def conclusions(panels_by_figure: PanelsByFigure) -> list[str]:
 
 
 def unbeaten(points: Sequence[Point]) -> list[Point]:
-    """Return the points, by rising cost, that exceed all at the same cost or less; ceilings are left out."""
+    """Return the points that no other one exceeds at the same cost or less, by rising cost; ceilings are left out."""
     best: list[Point] = []
     for point in sorted(points, key=lambda point: (point.cost, -point.value.plotted)):
         if CEILING_MARK not in point.label and (not best or point.value.plotted > best[-1].value.plotted):
@@ -245,6 +248,10 @@ def _panel_chart(
     ends: tuple[float, float],
     size: tuple[float, float] = (_WIDTH_INCHES, _HEIGHT_INCHES),
 ) -> Chart:
+    """Return one panel drawn as SVG, with a title that lists its points; `ends` are those of the value axis.
+
+    Points get their names if they are few.
+    """
     with figure_style():
         figure = figures.new_figure(*size)
         axes = figure.subplots()
@@ -355,6 +362,10 @@ def value_ends(panels: Sequence[Panel]) -> tuple[float, float]:
 
 
 def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, Style], ends: tuple[float, float]) -> None:
+    """Draw the points of a panel with their intervals; published ones are hollow.
+
+    `ends` are those of the value axis.
+    """
     axes.set(xlabel=panel.cost[0].upper() + panel.cost[1:], ylabel=panel.measure, ylim=ends)
     figures.log_if_wide(axes, [point.cost for point in panel.points])
     for point in panel.points:

@@ -115,6 +115,7 @@ def render_sections(
 
 
 def _render(template: str, *, script: str = "", **values: Any) -> str:
+    """Return a page from a template, its values escaped, with the style and a policy that forbids requests."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -135,11 +136,12 @@ def _render(template: str, *, script: str = "", **values: Any) -> str:
 
 
 def _asset(name: str) -> str:
+    """Return the text of a file of the page, such as a script or style sheet."""
     return (files("focus_eval.report") / "page" / name).read_text(encoding="utf-8")
 
 
 def _script(names: Sequence[str] = _SCRIPTS) -> str:
-    """Return scripts of a page as one, in a scope of their own."""
+    """Return the page's scripts, by file name, joined to one text in a scope of its own."""
     return '"use strict";\n(() => {\n' + "\n".join(_asset(f"{name}.js") for name in names) + "})();\n"
 
 
@@ -149,6 +151,7 @@ def _csv_address(table: Table) -> str:
 
 
 def _digest(text: str) -> str:
+    """Return the hash of a script or style by which the page's policy allows it."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
@@ -207,7 +210,10 @@ def prompts_of(run: Run) -> dict[str, Mapping[str, Any]]:
 
 
 def _asked(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield the settings of each model: size of a frame, visual tokens, number type, attention, template."""
+    """Yield (title, text) of what each model was sent: frame size, visual tokens, number type, attention, template.
+
+    Models whose first prompt was not recorded are left out.
+    """
     for model, sent in prompts_of(run).items():
         texts = [f"{sent['frame_pixels'][1]} × {sent['frame_pixels'][0]} px a frame"] if "frame_pixels" in sent else []
         texts += [f"{sent['visual_tokens']:,} visual tokens"] if "visual_tokens" in sent else []
@@ -218,6 +224,7 @@ def _asked(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _questions(browser: Browser) -> str:
+    """Return the number of questions as text, with the number that the page lists if these differ."""
     listed = len(browser.index["questions"])
     return (
         f"{listed:,}" if listed == browser.n_questions else f"{browser.n_questions:,} (the first {listed:,} are listed)"
@@ -225,7 +232,7 @@ def _questions(browser: Browser) -> str:
 
 
 def _recoveries(by_encoder: dict[str, dict[str, int]]) -> str:
-    """Return the batches that an encoder had to repeat, by encoder and kind."""
+    """Return the batches that encoders had to repeat as text, by encoder and kind; "" if there are none."""
     kinds = {"halved_batches": "halved for lack of memory", "fp32_batches": "redone in fp32"}
     return ", ".join(
         f"{encoder}: {count} {'batch' if count == 1 else 'batches'} {kinds.get(kind, kind)}"

@@ -123,10 +123,12 @@ def thumbnail_maker(videos: Path, page: Path | None, *, read: ReadThumbnails, fa
     height = EMBEDDED_HEIGHT if page is None else LINKED_HEIGHT
 
     def keep(video: str, frames: Sequence[int]) -> None:
+        """Read frames of a video and keep their images, or links to the written files."""
         for frame, image in read(videos / video, frames, height=height):
             images[video, frame] = image if page is None else _linked(image, page, video, frame)
 
     def make(video: str, frames: Sequence[int]) -> Mapping[int, bytes | str]:
+        """Return the image or link of each frame that can be read; the video's first error is noted in `failures`."""
         missing = sorted({frame for frame in frames if (video, frame) not in images})
         try:
             keep(video, missing)
@@ -143,6 +145,7 @@ def thumbnail_maker(videos: Path, page: Path | None, *, read: ReadThumbnails, fa
 
 
 def _linked(image: bytes, page: Path, video: str, frame: int) -> str:
+    """Write an image into the folder of thumbnails beside the page; return its address for a link."""
     name = f"{video.replace('/', '_')}-{frame}.jpg"
     folder = page.with_name(f"{page.stem}_thumbnails")
     folder.mkdir(parents=True, exist_ok=True)
