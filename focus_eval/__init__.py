@@ -72,6 +72,7 @@ _DEPRECATED = {
 
 
 def __getattr__(name: str) -> Any:
+    """Return a public name, imported at first use; a deprecated one warns."""
     if name == "errors":
         return import_module("focus_eval.core.errors")
     if name in _DEPRECATED:
@@ -84,4 +85,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
+    """Return the public names, sorted."""
     return sorted([*__all__, "__version__"])

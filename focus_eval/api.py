@@ -89,6 +89,7 @@ log = logging.getLogger("focus_eval")
 
 
 def _jpeg_part(image: Image) -> dict[str, Any]:
+    """Return an image as part of a chat message: a JPEG as data URL."""
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=95)
     url = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
@@ -120,12 +121,15 @@ class VideoSelection(Selection):
     warning: str = ""
 
     def __len__(self) -> int:
+        """Number of keyframes, repeats counted."""
         return len(self.keyframes)
 
     def __iter__(self) -> Iterator[Keyframe]:
+        """Yield a `Keyframe` for each keyframe, in order of time."""
         yield from map(Keyframe, self.keyframes, self.times, self.relevance.tolist())
 
     def __getitem__(self, at: int) -> Keyframe:
+        """Return keyframe number `at`, from 0."""
         keyframes: list[Keyframe] = [*self]
         return keyframes[at]
 
@@ -136,6 +140,7 @@ class VideoSelection(Selection):
 
     @property
     def query(self) -> str:
+        """The query that the frames were chosen for."""
         return self.row.query
 
     @property
@@ -254,11 +259,13 @@ class VideoSelection(Selection):
         return draw_sheet(self.row, list(self.thumbnails.values()), warning=self.warning)
 
     def __repr__(self) -> str:
+        """Return video, number of keyframes, query, sampler and cost on one line."""
         scored = f"{self.n_pulls} of {self.video.n_frames} frames scored"
         keyframes = "1 keyframe" if len(self) == 1 else f"{len(self)} keyframes"
         return f"<{self.path.name}: {keyframes} for {self.query!r}, {self.sampler}, {scored}>"
 
     def _repr_html_(self) -> str:
+        """Return the contact sheet for a notebook; the text of `repr` if it would have too many keyframes."""
         if len(self.keyframes) > MOST_SHOWN:
             return f"<code>{html.escape(repr(self))}</code>"
         buffer = io.BytesIO()
@@ -381,6 +388,7 @@ def make_selector(
 
 
 def _allows_download(checkpoint: Checkpoint) -> bool:
+    """Return True if the environment allows the offered download; log how to allow it if not."""
     if not is_download_allowed():
         log.info("%s=1 downloads %s", DOWNLOAD_VARIABLE, offer_text(checkpoint))
     return is_download_allowed()
@@ -481,6 +489,7 @@ class Budget:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for share and seconds together, or one that is not in its range."""
         if self.share is not None and self.seconds is not None:
             raise InvalidInput("give share or seconds of scoring, not both")
         for name, value in (("share", self.share), ("seconds", self.seconds)):
@@ -521,7 +530,10 @@ class Budget:
 
 
 def frames_in(seconds: float, selector: Selector, reader: VideoReader) -> int:
-    """Return the number of frames that can be decoded and encoded in `seconds`, by timing some of them."""
+    """Return the number of frames that can be decoded and encoded in `seconds`, from the time that 16 of them take.
+
+    All frames for an encoder that reads none.
+    """
     encoder = selector.encoder
     if encoder is None or not encoder.reads_frames:
         return reader.info.n_frames
@@ -534,7 +546,7 @@ def frames_in(seconds: float, selector: Selector, reader: VideoReader) -> int:
 
 
 def query_question(path: str | Path, query: str) -> Question:
-    """Return the question of a single query on a single file, outside any benchmark."""
+    """Return the question, outside any benchmark, of one query on one file; raise InvalidInput for a bad query."""
     if not isinstance(query, str):
         raise InvalidInput(f"a query is text, got {query!r}")
     query = checked_query(query)
@@ -603,17 +615,20 @@ def _open_same(reopen: Callable[[], VideoReader], state: FileState) -> VideoRead
 
 
 def _checked_options(owner: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return `options`; raise InvalidInput unless they are a mapping by names."""
     if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
         raise InvalidInput(f"options of the {owner} must be a dict of names and values, got {options!r}")
     return options
 
 
 def _refuse_options(owner: str, options: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for options of an object that is made already."""
     if options:
         raise InvalidInput(f"{owner} is a made object, so its options ({', '.join(options)}) are set already")
 
 
 def _checked_encoder(encoder: Any) -> Encoder:
+    """Return `encoder` if it is an Encoder; raise InvalidInput, with the fix, otherwise."""
     if isinstance(encoder, Encoder):
         return encoder
     is_older = hasattr(encoder, "relevance") or hasattr(encoder, "relevance_of")

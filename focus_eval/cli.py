@@ -53,6 +53,7 @@ class _Commands(TyperGroup):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command line; options for completion may be followed by the name of a shell."""
         match args:
             case [("--show-completion" | "--install-completion") as option, shell]:
                 if shell not in _SHELLS:
@@ -62,6 +63,7 @@ class _Commands(TyperGroup):
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command; raise InvalidInput, with the replacement, for a retired one."""
         if args[0] in RETIRED_COMMANDS:
             raise InvalidInput(f"the command {args[0]} is gone; instead: {RETIRED_COMMANDS[args[0]]}")
         return super().resolve_command(ctx, args)
@@ -78,6 +80,7 @@ app = typer.Typer(
 
 
 def _print_version(value: bool) -> None:
+    """Print the version and exit, if the option was given."""
     if value:
         typer.echo(f"focus-eval {version('focus-eval')}")
         raise typer.Exit
@@ -131,6 +134,7 @@ def main() -> None:
 
 
 def _end(message: str) -> None:
+    """Print the message as one line, cut in the middle if long, and exit with code 2."""
     line = printable(" ".join(message.split()))
     # A text of others may be megabytes long: file and place stand at the front, the fix at the end.
     line = line if len(line) <= _MOST_CHARACTERS else f"{line[:1500]} ... {line[-400:]}"

@@ -98,6 +98,7 @@ def compare_samplers(
 
 
 def _configured(sampler: str, rivals: list[str], world: list[str], **settings: Any) -> SimulationConfig:
+    """Return the simulation that compares `sampler` with `rivals`; raise an error for an unknown world."""
     from focus_eval.simulation.running import SimulationConfig
     from focus_eval.simulation.worlds import world_of
 
@@ -212,6 +213,7 @@ def _label(config: SimulationConfig, place: int, k: int, frame: pd.DataFrame) ->
 
 
 def _rivals(config: SimulationConfig, frame: pd.DataFrame) -> list[Rival]:
+    """Return each rival at each of its K, with the label of its rows in `frame`."""
     from focus_eval.report.verdict import Rival
 
     rivals = []
@@ -233,12 +235,14 @@ class _WorldRivals:
     rivals: list[Rival]
 
     def compared(self, margin: float, share: float) -> list[RivalComparison]:
+        """Return the comparison with each rival; `share` is this look's part of the 5 %, `margin` in points."""
         from focus_eval.report.verdict import compare_with_rivals
 
         return compare_with_rivals(self.frame, self.new, self.rivals, margin=margin, share=share)
 
 
 def _worlds(config: SimulationConfig, frame: pd.DataFrame) -> list[_WorldRivals]:
+    """Return the rows and rivals of each world."""
     from focus_eval.simulation.running import sources
 
     parts = {source.name: frame[frame["benchmark"] == source.name] for source in sources(config)}
@@ -321,6 +325,7 @@ def _frontier_frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
 
 
 def _timelines(frame: pd.DataFrame, config: SimulationConfig) -> list[Section]:
+    """Return a section of timelines for questions that the new sampler wins, and one for those it loses."""
     from focus_eval.report.figures import draw_timelines, page_svg
     from focus_eval.report.verdict import telling_questions
     from focus_eval.simulation.running import select_on, sources

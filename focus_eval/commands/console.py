@@ -131,6 +131,7 @@ def completed(kind: str) -> Callable[[], list[str]]:
     """Return a function that lists the names of a kind ("sampler", "encoder", "video reader", "matrix") for a shell."""
 
     def names() -> list[str]:
+        """Return the names of the kind, read at the time of completion."""
         from focus_eval.encoders.registry import ENCODERS
         from focus_eval.matrix.config import shipped_matrices
         from focus_eval.samplers.registry import SAMPLERS
@@ -150,6 +151,7 @@ class PullProgress:
     """
 
     def __init__(self, bar: Progress, title: str, *, waiting: str) -> None:
+        """Add a bar to the display; where it shows none, print `waiting` if loading is slow."""
         self._bar = bar
         self._title = title
         self._task = bar.add_task(waiting, total=None)
@@ -185,14 +187,17 @@ class ProgressLines(Progress):
         self._writer = threading.Thread(target=self._write_lines, daemon=True)
 
     def start(self) -> None:
+        """Begin to print, in a thread."""
         self._writer.start()
 
     def stop(self) -> None:
+        """End the thread."""
         self._ended.set()
         if self._writer.is_alive():
             self._writer.join()
 
     def _write_lines(self) -> None:
+        """Print a line for each unfinished task every `every_seconds`, until stopped."""
         while not self._ended.wait(self._every_seconds):
             for task in self.tasks:
                 if not task.finished:

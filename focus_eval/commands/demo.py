@@ -118,10 +118,12 @@ class _StageProgress:
         self._bar.update(self._task, completed=round(self._start + part * (self._stop - self._start), 1))
 
     def start(self, phase: str, n_rows: int) -> None:
+        """Begin the stage `phase`, which writes `n_rows` rows."""
         self._n_rows, self._n_done = n_rows, 0
         self.begin(phase)
 
     def advance(self, phase: str, n_rows: int, n_errors: int) -> None:
+        """Move the bar by `n_rows` newly written rows; errors are not shown."""
         self._n_done += n_rows
         self.reach(self._n_done / self._n_rows)
 
@@ -134,6 +136,7 @@ def build_videos(data: Path, video_ids: Sequence[str], reach: Callable[[float], 
     n_written, n_frames = dict[str, int](), sum(N_FRAMES_BY_VIDEO[video_id] for video_id in video_ids)
 
     def count(video_id: str, n_frames_of_video: int, _total: int) -> None:
+        """Note the frames written of one video, and report the part of all."""
         n_written[video_id] = n_frames_of_video
         reach(sum(n_written.values()) / n_frames)
 
@@ -142,6 +145,7 @@ def build_videos(data: Path, video_ids: Sequence[str], reach: Callable[[float], 
 
 
 def _matrix(name: str, *, quick: bool, k: int, samplers: list[str], seeds: int) -> MatrixConfig:
+    """Return the demo's matrix with the command's options: K, seeds, further samplers, or the quick subset."""
     from focus_eval.matrix.cells import check_lists, narrow
     from focus_eval.matrix.config import SamplerConfig, load_matrix
 
@@ -188,6 +192,7 @@ def _brief(table: Table, columns: Mapping[str, str], title: str) -> Table:
     from focus_eval.report.table import Value
 
     def bare(cell: Value | str) -> Value | str:
+        """Return a value without its interval; a text unchanged."""
         return replace(cell, low=None, high=None) if isinstance(cell, Value) else cell
 
     first, *others = (table.columns.index(column) for column in columns)

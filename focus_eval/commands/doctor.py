@@ -134,6 +134,7 @@ def folders(store: Path | None) -> dict[str, str]:
 
 
 def _print_tables(facts: dict[str, Any]) -> None:
+    """Print each group of facts under its title, folded at the terminal's width."""
     from rich.text import Text
 
     console = table_console()
@@ -150,6 +151,7 @@ def _print_tables(facts: dict[str, Any]) -> None:
 
 
 def _print_checkpoint(name: str, row: dict[str, str]) -> None:
+    """Print a checkpoint's encoder, size and revision, and where it is or how to get it."""
     note = f" ({row['note']})" if row["note"] else ""
     pinned = "" if row["pinned"] == "yes" else " (unpinned)"
     print_folded(f" {name}: {row['encoder']}, {row['size']}, {row['revision'][:12]}{pinned}{note}", 3)

@@ -94,6 +94,7 @@ def _import_selections(
     model: str,
     to: str | None,
 ) -> None:
+    """Write a file's selections as Parquet, or as a run's folder with its answers, and print what was read."""
     from focus_eval.benchmarks.registry import frame_rates, read_rates
     from focus_eval.imports.imported import selections_hash
     from focus_eval.imports.loading import load_selections, write_selections
@@ -140,6 +141,7 @@ def _aks_line(selections: Mapping[str, ImportedSelection], rate_of: Mapping[str,
 
 
 def _import_logs(file: Path, out: Path, values: Mapping[str, Any], **sources: Any) -> None:
+    """Write the logs as a run's folder, with `values` as options, and print their number."""
     from focus_eval.imports.log_import import LogOptions
 
     n_logs = import_logs(file, out, options=make("import lmms", LogOptions, values), **sources)
@@ -206,6 +208,7 @@ def _described(log: LogImport) -> list[str]:
 
 
 def _frames(log: LogImport) -> str:
+    """Return K and what the log says of the fed frames, as text."""
     counts, options = log.counts, log.options
     n_with = counts.answers - counts.without_frames
     parts = [f"K = {log.k}"]
@@ -227,6 +230,7 @@ def _frames(log: LogImport) -> str:
 
 
 def _score(log: LogImport) -> str:
+    """Return the metric and its mean as text, and whether the log's own figure equals it."""
     from focus_eval.imports.log_import import explain_difference, stated_accuracy
 
     counts = log.counts
@@ -282,6 +286,7 @@ def _import_relevance(
 
 
 def _plural(kind: str) -> str:
+    """Return the word for several scores of that kind."""
     return "probabilities" if kind == "probability" else "cosines"
 
 

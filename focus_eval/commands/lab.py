@@ -61,6 +61,7 @@ def _declared(sampler: str, verdict: CheckResult) -> str:
 
 
 def _print_promises(verdict: CheckResult) -> None:
+    """Print a line for each promise: kept, or broken with its smallest case; those not tried are left out."""
     from focus_eval.samplers.contract import PROMISES
 
     broken = {entry.promise: entry for entry in verdict.broken}
@@ -77,6 +78,7 @@ def _print_promises(verdict: CheckResult) -> None:
 
 
 def _print_end(verdict: CheckResult) -> None:
+    """Print what was not tried, the outcome, and the time of ten hours of video."""
     if verdict.not_tried:
         print_folded(f"  not tried until the rest is fixed: {', '.join(verdict.not_tried)}", 4)
     took = ""
@@ -97,6 +99,7 @@ ScanRelevanceOption = Annotated[
 
 
 def replayed(relevance: Path | None, scan_relevance: Path | None) -> dict[str, Any]:
+    """Return the settings of a simulation for the options --relevance and --scan-relevance, without those not given."""
     if scan_relevance is not None and relevance is None:
         raise typer.BadParameter("goes with --relevance", param_hint="--scan-relevance")
     folders = {"recorded": relevance, "scan_recorded": scan_relevance}

@@ -91,11 +91,13 @@ def list_(
 
 
 def _check_kind(option: str, kind: str, expected: str) -> None:
+    """Raise InvalidInput if an option is given with another kind of list than it goes with."""
     if kind != expected:
         raise InvalidInput(f"{option} goes with: focus-eval list {expected}")
 
 
 def _as_json(entry: Entry) -> dict[str, Any]:
+    """Return the entry's JSON values; its description if it has none."""
     return {"name": entry.name, **(entry.facts or {"about": list(entry.lines)})}
 
 
@@ -124,6 +126,7 @@ def _print_all_names() -> None:
 
 
 def _registries() -> dict[str, Registry[Any]]:
+    """Return the registry of plugins of each kind."""
     from focus_eval.benchmarks.registry import BENCHMARKS
     from focus_eval.encoders.registry import ENCODERS
     from focus_eval.imports.loading import FORMATS
@@ -162,12 +165,14 @@ def sampler_entries(
 
 
 def _sampler_entry(row: dict[str, Any], cost_title: str) -> Entry:
+    """Return the entry of a sampler: source, options with defaults, and cost."""
     options = " ".join(f"{name}={_as_text(value)}" for name, value in row["options"].items())
     cost = f"{row['pulls']} ({100 * row['frames_scored']:.2f} %) {cost_title}; needs {row['needs']}"
     return Entry(row["name"], (row["source"], *([f"-o {options}"] if options else []), cost), row)
 
 
 def _list_samplers(k: int, minutes: float, fps: float, *, as_json: bool) -> None:
+    """Print the samplers with their cost on a video of that length, as text or JSON."""
     if not (0 < minutes < float("inf") and 0 < fps < float("inf") and k > 0):
         raise InvalidInput(f"minutes, fps and k must be numbers above 0, got {minutes}, {fps} and {k}")
     video = VideoInfo(n_frames=max(1, int(minutes * 60 * fps)), fps=fps)
@@ -206,6 +211,7 @@ def encoder_entries() -> list[Entry]:
     """Return the encoders with their checkpoints and sizes."""
 
     def describe(plugin: Plugin) -> list[str]:
+        """Return a line with the checkpoints and sizes of an encoder; [] if it has none."""
         checkpoints = plugin.facts.get("checkpoints", {})
         sizes = [f"{name} ({facts['gigabytes']:g} GB)" if facts.get("gigabytes") else name
                  for name, facts in checkpoints.items()]  # fmt: skip
@@ -232,6 +238,7 @@ def benchmark_entries() -> list[Entry]:
     from focus_eval.matrix.config import title_of
 
     def describe(plugin: Plugin) -> list[str]:
+        """Return the title, task, source and size of a benchmark's file."""
         file = plugin.load()
         config = read_yaml(file)
         facts = [f"{name} {config[name]}" for name in ("task", "source") if config.get(name)]
@@ -273,6 +280,7 @@ def reader_entries() -> list[Entry]:
     """Return the video readers, with the package that each needs."""
 
     def describe(plugin: Plugin) -> list[str]:
+        """Return a line with the package that a reader needs; [] if none."""
         gpu = " and a GPU" if plugin.facts.get("needs_gpu") else ""
         return [f"needs {plugin.facts['package']}{gpu}"] if "package" in plugin.facts else []
 
@@ -301,6 +309,7 @@ KINDS: dict[str, Callable[[], list[Entry]]] = {
 
 
 def _copy_configs(folder: Path) -> None:
+    """Copy the shipped configs to `folder`, and print how to run one."""
     from focus_eval.matrix.config import copy_configs
 
     files = copy_configs(folder)

@@ -83,6 +83,7 @@ def annotation_of(text: str) -> tuple[str, Path]:
 
 
 def _show(cards: Mapping[str, Card], figures: list[Figure]) -> None:
+    """Print the leaderboards and the table of accuracies."""
     from focus_eval.registry.site import accuracy_table, leaderboards
 
     for table in [*leaderboards(figures, cards), *filter(None, [accuracy_table(figures)])]:
@@ -133,6 +134,7 @@ def _simulate(
 
 
 def _simulated(cards: list[Card], rows: Path | None, month: str, seed: int) -> list[Figure]:
+    """Run the samplers on simulated videos of `seed` under a progress bar; return their figures."""
     from focus_eval.registry.simulated import simulated_figures
 
     folder = rows or Path("results/runs") / f"registry-{month}"
@@ -141,6 +143,7 @@ def _simulated(cards: list[Card], rows: Path | None, month: str, seed: int) -> l
 
 
 def _build(cards: Mapping[str, Card], figures: list[Figure], out: Path) -> None:
+    """Write the registry's page and print its path."""
     from focus_eval.registry.site import write_site
 
     path = write_site(out / "index.html", cards, figures)

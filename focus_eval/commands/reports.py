@@ -99,6 +99,7 @@ _READS = 3
 
 
 def _report_once(folder: Path, target: Path, options: dict[str, Any]) -> None:
+    """Write and print the report, or print the kept text if its inputs and outputs are unchanged."""
     from focus_eval.report.outputs import KeptOutputs, inputs_digest
 
     inputs = inputs_digest(folder, options={**options, "folders": [folder, target]}, videos=options["videos"])

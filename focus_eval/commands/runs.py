@@ -113,6 +113,7 @@ def replace_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | 
 
 
 def _print_plan(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
+    """Print a plan: questions, selections with cost, unknown lengths, warnings and shared work."""
     for name, (n_requested, n_questions) in plan.questions.items():
         part = "" if n_requested == n_questions else f" of {n_questions}"
         print_folded(f"{name}: {n_requested}{part} questions")
@@ -175,6 +176,7 @@ def _warning_lines(plan: Plan) -> list[str]:
 
 
 def _selection_table(plan: Plan) -> Table:
+    """Return the table of a plan's selections with pulls, frames to embed and forward equivalents."""
     from focus_eval.report.table import Table, TableRow
 
     rows = []
@@ -206,6 +208,7 @@ def _selection_table(plan: Plan) -> Table:
 
 
 def _print_sharing(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
+    """Print how much work selections share: cells, scans, usage of models, frames of each encoder and hours."""
     from focus_eval.encoders.weights import local_gmacs
     from focus_eval.matrix.cells import all_encoders
     from focus_eval.matrix.plan import calibrated_seconds
@@ -458,9 +461,11 @@ def run_progress() -> Iterator[RunProgress]:
 
         class Bars(RunProgress):
             def start(self, phase: str, n_rows: int) -> None:
+                """Add the bar of a phase."""
                 tasks[phase], errors[phase] = bar.add_task(phase, total=n_rows), 0
 
             def advance(self, phase: str, n_rows: int, n_errors: int) -> None:
+                """Move the bar of a phase, with the errors so far."""
                 errors[phase] += n_errors
                 failed = f" ({errors[phase]} errors)" if errors[phase] else ""
                 bar.update(tasks[phase], advance=n_rows, description=phase + failed)
@@ -491,6 +496,7 @@ def assign_folders(matrices: list[MatrixConfig], out: Path | None) -> list[tuple
 
 
 def _load(path: Path, only: list[str], set_: list[str], limit: int | None, available_only: bool) -> MatrixConfig:
+    """Return the matrix at `path`, changed by --set and --limit and narrowed by --only, after checking its lists."""
     from focus_eval.matrix.cells import check_lists, narrow
     from focus_eval.matrix.config import load_matrix, read_yaml_value
 

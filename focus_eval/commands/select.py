@@ -280,6 +280,7 @@ def keyframe_table(selections: Sequence[VideoSelection]) -> RichTable:
 
 
 def relevance_text(relevance: float) -> str:
+    """Return relevance with four decimals; "-" for NaN."""
     return "-" if np.isnan(relevance) else f"{relevance:.4f}"
 
 
@@ -334,6 +335,7 @@ def _print(selection: VideoSelection) -> None:
 
 
 def _model_usage_line(row: SelectionRow) -> str:
+    """Return a line on the sampler's model: calls, pictures, tokens, dollars and stored answers."""
     usage = row.asked
     is_known = {"input", "output"} <= usage.keys()
     tokens = f"{usage['input'] + usage['output']:,.0f} tokens" if is_known else "tokens unknown"
@@ -345,6 +347,7 @@ def _model_usage_line(row: SelectionRow) -> str:
 
 
 def _scan_line(row: SelectionRow) -> str:
+    """Return a line on the scanned frames and the whole work in forwards of the main encoder."""
     from focus_eval.report.cost import forward_equivalents, unit_costs
 
     units = unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost"))

@@ -66,6 +66,7 @@ def videos(
 
 
 def _verify(folder: Path, *, n_jobs: int) -> None:
+    """Verify the videos of a folder and print the damaged ones; exit with code 1 if there are any."""
     from focus_eval.video.verdicts import VERDICTS_NAME
     from focus_eval.video.verification import verify_folder
 
@@ -81,6 +82,7 @@ def _verify(folder: Path, *, n_jobs: int) -> None:
 
 
 def _write_rates(folder: Path, out: Path, benchmark: str, annotations: Path) -> None:
+    """Write length and rate of each question's video to `out`; print the videos that cannot be read."""
     from focus_eval.benchmarks.registry import read_annotations, write_rates
     from focus_eval.video.manifest import known_info
     from focus_eval.video.scan_cache import scan_video

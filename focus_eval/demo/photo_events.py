@@ -108,8 +108,6 @@ def _write_videos(
     """Write the videos of `todo` in `n_workers` processes, longest first; the first failure stops all of them.
 
     Processes, not threads: drawing and encoding hold Python's lock for a third of their time.
-
-    In processes: drawing and encoding hold Python's lock for a third of their time.
     """
     if not todo:
         return

@@ -106,8 +106,6 @@ def _equal_halves(positions: IntArray, n: int, k: int) -> list[tuple[int, int]]:
     """Return, by depth of splitting, (parts with equally many `positions` in both halves, parts looked at).
 
     The first part is `[0, n)`; only the halves of such parts are parts of the next depth.
-
-    Only the halves of such parts are parts of the next depth.
     """
     levels, parts = [], [(0, n)]
     for depth in range(k.bit_length() - 1):

@@ -204,12 +204,9 @@ def make_plan(
 
 
 def pooled(plans: Sequence[Plan]) -> dict[str, tuple[int, int]]:
-    """Return, by kind of row, the rows that `plans` ask for together and how many of them differ.
+    """Return, by kind of row, the rows that `plans` ask for together and how many of them are distinct.
 
-    Kinds are "selections" and "answers". Runs in one folder share a pool of rows, so a row of several plans is made
-    once.
-
-    Runs in one folder share a pool of rows, so each distinct row is made once.
+    Kinds are "selections" and "answers". Runs in one folder share a pool of rows, so each distinct row is made once.
     """
     counts = {}
     for kind in ("selections", "answers"):

@@ -30,6 +30,7 @@ class Channel:
     scale: float | None = None
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for a parameter outside its range."""
         if not (0 <= self.rho <= 1 and self.q >= 0 and self.cost > 0):
             raise InvalidInput(f"a channel needs rho in [0, 1], q from 0 and cost above 0, got {asdict(self)}")
 
@@ -46,7 +47,10 @@ CHANNELS = {
 
 
 def channel_name(text: str) -> str:
-    """Return the channel that an option `scan_encoder` names; "fair" for none, and for an encoder of real videos."""
+    """Return the channel that a sampler's option `scan_encoder` names in a simulation.
+
+    "fair" for an empty option, and for an encoder of real videos.
+    """
     return "fair" if not text or parse_named(text)[0] in ENCODERS.names() else text
 
 

@@ -37,6 +37,7 @@ class TraceFeatures:
         self.trace = trace
 
     def __call__(self, frames: IntArray) -> FloatArray:
+        """Return the relevance of `frames` to the question, `(n,)`."""
         return self.trace.relevance(frames)
 
     def logits(self, frames: IntArray) -> FloatArray:
@@ -80,9 +81,11 @@ class TraceFeatures:
 
     @property
     def _is_cosine(self) -> bool:
+        """True for a recorded trace of cosines."""
         return isinstance(self.trace, RecordedTrace) and self.trace.is_cosine
 
     def _cosine(self, frames: IntArray) -> FloatArray:
+        """Return the cosine of each frame's embedding with the query's, `(n,)`, from its relevance."""
         if self._is_cosine:
             return 2.0 * self.trace.relevance(frames) - 1.0
         middle, spread = self._scale
@@ -98,19 +101,23 @@ class TraceFeatures:
         return float(logits.mean()), max(float(logits.std()), _SMALLEST)
 
     def _vectors_of(self, frames: IntArray) -> FloatArray:
+        """Return the appearance of `frames`, `(n, DIMENSIONS)`, with noise of each frame."""
         cell = np.minimum((frames * (GRID_HZ / self.trace.info.fps)).astype(np.int64), len(self._pictures) - 1)
         noise = [frame_noise(frames, self._key + at) for at in range(DIMENSIONS)]
         return self._pictures[cell] + self._world.noise * np.stack(noise, axis=1)
 
     @property
     def _world(self) -> World:
+        """The trace's world; one of default parameters for a recorded trace."""
         return self.trace.world if isinstance(self.trace, SimulatedTrace) else World(name="recorded")
 
     @cached_property
     def _key(self) -> int:
+        """Number that seeds the noise of each frame."""
         return int(self._rng("noise").integers(2**62))
 
     def _rng(self, part: str) -> np.random.Generator:
+        """Return a generator for one `part` of the video's appearance, the same for all its questions if recorded."""
         of = self.trace.video if isinstance(self.trace, RecordedTrace) else str(self.trace.key)
         return derived_rng(0, "pictures", of, part)
 

@@ -82,6 +82,10 @@ def scanned_traces(traces: Sequence[RecordedTrace], folder: Path) -> list[Record
 
 
 def _trace(rows: Sequence[SelectionRow], folder: Path) -> RecordedTrace:
+    """Return the trace of one question from all its rows.
+
+    Raises InvalidInput for several queries, an unknown length, or fewer scored frames than about one a second.
+    """
     relevance_at: dict[int, float] = {}
     if len({row.query for row in rows}) > 1:
         raise InvalidInput(f"{folder}: {rows[0].question_id} was scored for several queries; narrow the run to one")

@@ -119,6 +119,7 @@ class SimulationConfig(BaseModel):
         return list(pairs)
 
     def seeded_series(self) -> list[tuple[FrameSampler, int, int]]:
+        """Return every sampler with each K and seed."""
         return [(sampler, k, seed) for sampler, k in self.series() for seed in self.seeds]
 
 
@@ -168,11 +169,13 @@ class TraceEncoder(Encoder):
         self._drawn: TraceFeatures | None = None
 
     def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
+        """Return the relevance of `frames` in the current trace; raise RunError without one."""
         if self.trace is None:
             raise RunError(f"{video}: no trace")
         return self.trace.relevance(frames) if query == QUERY else self._features.relevance_to(frames, query)
 
     def features_of(self, video: Path, query: str) -> TraceFeatures:
+        """Return the features of the current trace."""
         return self._features
 
     def pictures_of(self, frames: IntArray, size: int | None) -> list[Picture]:
@@ -181,6 +184,7 @@ class TraceEncoder(Encoder):
 
     @property
     def _features(self) -> TraceFeatures:
+        """Features of the current trace, made once for it; raises RunError without one."""
         if self.trace is None:
             raise RunError("no trace")
         if self._drawn is None or self._drawn.trace is not self.trace:
@@ -188,6 +192,7 @@ class TraceEncoder(Encoder):
         return self._drawn
 
     def n_unknown(self, frames: IntArray) -> int:
+        """Return how many of `frames` a recorded trace lacks; 0 for a simulated one."""
         return _n_unknown(self.trace, frames)
 
 
@@ -210,10 +215,12 @@ class ChannelEncoder(Encoder):
         return values
 
     def n_unknown(self, frames: IntArray) -> int:
+        """Return how many of `frames` a recorded scan lacks; 0 for a simulated one."""
         return _n_unknown(self._made(self.number), frames)
 
 
 def _n_unknown(trace: AnyTrace | None, frames: IntArray) -> int:
+    """Return how many of `frames` a recorded trace lacks; 0 for any other trace."""
     return int(np.isin(frames, trace.frames, invert=True).sum()) if isinstance(trace, RecordedTrace) else 0
 
 
@@ -259,6 +266,7 @@ class TraceSource:
         return trace_video(self.world, number, seed=config.seed, minutes=config.minutes)
 
     def trace(self, number: int, config: SimulationConfig) -> AnyTrace:
+        """Return trace `number`, recorded or made."""
         if self.world is None:
             return self.traces[number]
         return make_trace(self.world, number, seed=config.seed, minutes=config.minutes)
@@ -430,6 +438,7 @@ def select_on(
 def _run_source(
     source: TraceSource, config: SimulationConfig, out: Path, *, limit: int | None, n_workers: int, progress: Any
 ) -> None:
+    """Write the rows of all series on the traces of one source, in processes; questions with a row are skipped."""
     numbers = source.numbers(config, limit)
     series = config.seeded_series()
     folders = [_part(out, source, config, sampler, k, seed) for sampler, k, seed in series]
@@ -542,6 +551,7 @@ def _run_chunk(
 
 
 def _row(selector: Selector, question: Question, path: Path, trace: AnyTrace) -> SelectionRow:
+    """Return the row of a question, or its error row; only RunError is raised."""
     try:
         return selector.select(question, path, info=trace.info)
     except RunError:
@@ -551,6 +561,7 @@ def _row(selector: Selector, question: Question, path: Path, trace: AnyTrace) ->
 
 
 def _append(path: Path, rows: Sequence[SelectionRow]) -> None:
+    """Append rows to a file of JSON lines; without rows make no file."""
     if not rows:
         return  # an empty file would make a finished part look unfinished
     with closing(RowWriter(path)) as writer:
@@ -559,6 +570,7 @@ def _append(path: Path, rows: Sequence[SelectionRow]) -> None:
 
 
 def _question(source: TraceSource, trace: AnyTrace) -> Question:
+    """Return the question of a trace."""
     seconds = trace.info.duration_seconds
     return Question(
         benchmark=source.name,
@@ -579,14 +591,17 @@ def bucket_of(seconds: float) -> str:
 
 
 def _video(trace: AnyTrace) -> str:
+    """Return the name of a trace's video."""
     return trace.video if isinstance(trace, RecordedTrace) else f"{trace.question_id}.mp4"
 
 
 def _revision(values: dict[str, Any], config: SimulationConfig) -> str:
+    """Return a hash of a world's parameters, the seed and the lengths, as revision of its encoder."""
     return identity_hash({"version": VERSION, "world": values, "seed": config.seed, "minutes": list(config.minutes)})
 
 
 def _part(out: Path, source: TraceSource, config: SimulationConfig, sampler: FrameSampler, k: int, seed: int) -> Path:
+    """Return the folder of the rows of a sampler, K and seed; it is named by a hash of all that can change them."""
     default = type(sampler)().options
     changed = [f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
                for name, value in sampler.options.items() if value != default[name]]  # fmt: skip
@@ -608,6 +623,7 @@ def _part(out: Path, source: TraceSource, config: SimulationConfig, sampler: Fra
 
 
 def _describe_trace(source: TraceSource, trace: AnyTrace, number: int) -> dict[str, Any]:
+    """Return the properties of a trace as JSON values, for `traces/`."""
     description = {"benchmark": source.name, "question_id": trace.question_id, "number": number}
     description |= {"seconds": trace.info.duration_seconds, "n_events": len(trace.evidence_seconds)}
     if isinstance(trace, SimulatedTrace):
@@ -633,6 +649,7 @@ def _write_traces(source: TraceSource, out: Path, descriptions: Sequence[dict[st
 
 
 def _describe(config: SimulationConfig, out: Path) -> None:
+    """Write `run.json`; raise InvalidInput if the folder holds a simulation with other videos."""
     file = out / "run.json"
     document: dict[str, Any] = {"name": config.name, "simulation": config.model_dump(mode="json")}
     document |= {"git": git_revision(), "versions": versions(), "tried": tried_files(config)}

@@ -337,6 +337,7 @@ def _placed_events(world: World, seconds: float, rng: np.random.Generator) -> tu
 
 
 def _log_uniform(ends: tuple[float, float], n: int, rng: np.random.Generator) -> FloatArray:
+    """Return `n` numbers, uniform in their logarithm between both `ends`."""
     return np.exp(rng.uniform(math.log(ends[0]), math.log(ends[1]), size=n))
 
 
@@ -382,6 +383,7 @@ def _add_related(latent: NDArray[np.float32], world: World, placed: PlacedEviden
 
 
 def _add_distractors(latent: NDArray[np.float32], world: World, seconds: float, rng: np.random.Generator) -> None:
+    """Add look-alikes of events, without evidence, at random places to `latent`."""
     n = int(rng.poisson(world.distractors_per_minute * seconds / 60))
     starts = rng.uniform(0, seconds, n)
     lengths = _log_uniform(world.event_seconds, n, rng)
@@ -392,6 +394,7 @@ def _add_distractors(latent: NDArray[np.float32], world: World, seconds: float, 
 
 
 def _cells(start: float, stop: float, n: int) -> slice:
+    """Return the grid cells of `[start, stop)` seconds, at least one, within `n` cells."""
     first = min(n - 1, max(0, round(start * GRID_HZ)))
     return slice(first, max(first + 1, min(n, round(stop * GRID_HZ))))
 

@@ -74,6 +74,7 @@ class World:
     is_fitted: bool = False
 
     def __post_init__(self) -> None:
+        """Raise InvalidInput for a parameter outside its range, or ones that exclude each other."""
         positive = (self.half_life_seconds, self.shot_seconds, self.scale, self.skew, *self.event_seconds)
         if min(positive) <= 0:
             raise InvalidInput(f"world {self.name!r}: lengths, half-life, scale and skew must be above 0")

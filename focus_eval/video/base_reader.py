@@ -65,6 +65,7 @@ class ScannedReader(ABC):
     needs_gpu: ClassVar[bool] = False
 
     def __init__(self, path: str | Path, *, scan: Scan | None = None) -> None:
+        """Scan the file, unless `scan` is given; raise VideoError if it is damaged."""
         self.path = Path(path)
         self._lock = RLock()
         self._state = file_state(checked_file(self.path))
@@ -103,6 +104,7 @@ class ScannedReader(ABC):
         return pixels
 
     def _checked(self, frames: ArrayLike) -> IntArray:
+        """Return `frames` as int64 `(n,)`; raise VideoError for one outside the video."""
         return checked_frames(self.path, frames, n_frames=self.info.n_frames)
 
     def _readable(self, frames: ArrayLike) -> IntArray:
@@ -122,4 +124,5 @@ class ScannedReader(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Close the reader."""
         self.close()

@@ -48,6 +48,7 @@ def reference_test(codec: str, extradata: bytes | None) -> Callable[[Any], bool]
 
 
 def _is_h264_reference(packet: Any, length_bytes: int) -> bool:
+    """Return True if a slice of an H.264 packet is marked as a reference, or the packet shows no slice."""
     kinds = [(header >> 5 & 3) > 0 for header, _ in nal_units(packet, length_bytes) if header & 31 in _SLICES]
     return any(kinds) if kinds else True
 
@@ -120,6 +121,7 @@ def nal_units(packet: Any, length_bytes: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _units_behind_codes(head: bytes, at: int) -> Iterator[tuple[int, bytes]]:
+    """Yield (header byte, up to 296 bytes after it) of the NAL units behind start codes from offset `at` on."""
     while (at := head.find(_START, at) + 3) > 2 and at < len(head):
         yield head[at], head[at + 1 : at + 297]
 
@@ -230,6 +232,7 @@ def _is_av1(data: memoryview) -> bool:
 
 
 def _has_blanked_part(codec: str, packet: Any, length_bytes: int, padding: int) -> bool:
+    """Return True if the packet holds zeros that its codec's encoders never write; `padding` may follow a picture."""
     data = bytes(packet)
     if codec in _MPEG:
         is_blanked_end = codec == "mpeg4" and data.endswith(bytes(padding + 1))
@@ -275,7 +278,7 @@ def _sei_number(sei: bytes, at: int) -> tuple[int, int]:
 
 
 def _exp_golomb(data: bytes) -> int | None:
-    """Return the unsigned Exp-Golomb number at the start of `data` (ITU-T H.264, 9.1)."""
+    """Return the unsigned Exp-Golomb number at the start of `data` (ITU-T H.264, 9.1); None if it is cut off."""
     bits = "".join(f"{byte:08b}" for byte in data)
     n_zeros = bits.find("1")
     if n_zeros < 0 or len(bits) < 2 * n_zeros + 1:

@@ -57,6 +57,7 @@ class ClipWriter:
         time_base: Fraction | None = None,
         n_threads: int = 2,
     ) -> None:
+        """Open the file and the encoder; raise VideoError if either fails."""
         self.path, self.width, self.height = Path(path), width, height
         self.n_frames = 0
         rate = Fraction(fps).limit_denominator(1001)
@@ -97,6 +98,7 @@ class ClipWriter:
             self._mux(frame)
 
     def _mux(self, frame: av.VideoFrame | None) -> None:
+        """Encode one frame and write its packets; None writes those that the encoder holds back."""
         try:
             self._container.mux(self._stream.encode(frame))
         except av.FFmpegError as error:
@@ -117,4 +119,5 @@ class ClipWriter:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Finish the file."""
         self.close()

@@ -25,9 +25,11 @@ class DecordReader(ByIndexReader):
     failures = (decord.DECORDError, RuntimeError, UnicodeEncodeError)
 
     def _open(self, n_threads: int | None) -> Any:
+        """Return decord's reader of the file; `n_threads` None lets decord choose."""
         return decord.VideoReader(str(self.path), ctx=decord.cpu(0), num_threads=n_threads or 0)
 
     def _decoded(self, number: int) -> Pixels:
+        """Return frame `number` as RGB uint8 `(height, width, 3)`."""
         frame = self._video[number]
         # Another package may have set decord's bridge, which turns its frames into that package's tensors.
         pixels: Pixels = frame.asnumpy() if hasattr(frame, "asnumpy") else np.asarray(frame)

@@ -36,6 +36,7 @@ def errors_logged() -> Iterator[list[str]]:
 
 
 def _start() -> None:
+    """Begin to collect FFmpeg's errors; the first listener of the process raises its log level."""
     global _n_listeners, _sets_level, _other_threads
     with _lock:
         _n_listeners += 1
@@ -52,6 +53,7 @@ def _start() -> None:
 
 
 def _stop() -> None:
+    """End collecting; the last listener of the process restores the log level."""
     global _n_listeners, _other_threads
     with _lock:
         _n_listeners -= 1

@@ -102,6 +102,7 @@ def packets_of(container: Any, *streams: Any) -> Iterator[Any]:
 
 
 def _demux(container: Any, stream: Any) -> Packets:
+    """Return the packets of `stream`, read to the end of the file."""
     ticks, decode_ticks, places = array("q"), array("q"), array("q")
     sizes, flags, tails = array("q"), array("b"), array("h")
     lacks_ticks, goes_back, end, latest = False, False, 0, None

@@ -107,6 +107,7 @@ def matroska_fault(data: mmap.mmap, findings: Findings) -> str | None:
 
 
 def _segment_fault(data: mmap.mmap, at: int, end: int, findings: Findings) -> str | None:
+    """Return the fault among the parts of a Matroska segment `[at, end)`, as a clause for a message, or None."""
     has_clusters = False
     while at < end:
         start, kind, size = _header(data, at)
@@ -212,6 +213,7 @@ def _unpadded_size(data: mmap.mmap, length: int, findings: Findings) -> int:
 
 
 def _is_aligned(data: mmap.mmap, length: int, skip: int) -> bool:
+    """Return True if nearly all of the first packets of `length` bytes begin with the sync byte after `skip` bytes."""
     places = range(skip, min(len(data), length * 8), length)
     return sum(data[place] == _SYNC for place in places) >= max(len(places) - 2, 1)
 
@@ -234,6 +236,12 @@ def ends_in_full_packet(data: mmap.mmap, *, pid: int) -> bool:
 
 
 def _counter_fault(head: NDArray[np.uint8], pids: NDArray[np.int64], pid: int) -> str | None:
+    """Return the fault in the packet counters of stream `pid`, as a clause for a message, or None.
+
+    Args:
+        head: first bytes of each transport packet, one row a packet.
+        pids: stream of each packet.
+    """
     at = np.flatnonzero(pids == pid)
     flags = head[at]
     if (flags[:, 1] & 0x80).any():
@@ -307,6 +315,7 @@ def mark_doubtful_end(path: Path, decoder: Decoder, packets: Packets) -> Packets
 
 
 def _check_count(path: Path, decoder: Decoder, packets: Packets) -> None:
+    """Raise VideoError if the header promises more frames than the file holds."""
     n_promised, n_packets = decoder.stream.frames, packets.ticks.size
     if n_promised > n_packets and "mov" in decoder.container.format.name:
         # An edit list may leave samples out; without it the demuxer shows all that are there.
@@ -324,7 +333,7 @@ def _check_count(path: Path, decoder: Decoder, packets: Packets) -> None:
 
 
 def _check_length(path: Path, decoder: Decoder, packets: Packets) -> None:
-    """Compare the end of the last packet of any stream with the header's duration, which counts from time 0."""
+    """Raise VideoError if all streams end well before the duration that the header states, counted from time 0."""
     promised_seconds = (decoder.container.duration or 0) / _MICROSECONDS
     held_seconds = float(packets.end_ticks * decoder.stream.time_base)
     if promised_seconds - held_seconds <= _MAX_SECONDS_SHORT:
@@ -352,6 +361,7 @@ def _overlap(packets: Packets) -> bool:
 
 
 def _mp4_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Findings) -> str | None:
+    """Return the fault in the boxes of an MP4, as a clause for a message, or None."""
     numbers: list[int] = []
     names, index = set(), None
     for name, start, length in mp4_boxes(data):
@@ -449,7 +459,10 @@ def mp4_boxes(data: mmap.mmap) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _avi_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Findings) -> str | None:
-    """Follow the RIFF parts, of which a file over 1 GB has several; behind them there may be a tag or padding."""
+    """Return the fault in the RIFF parts of an AVI, as a clause for a message, or None.
+
+    A file over 1 GB has several parts; behind them there may be a tag or padding.
+    """
     start = 0
     while data[start : start + 4] == b"RIFF":
         length = int.from_bytes(data[start + 4 : start + 8], "little")
@@ -480,6 +493,7 @@ def _ends_in_index(data: mmap.mmap) -> bool:
 
 
 def _asf_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Findings) -> str | None:
+    """Return the fault if the header promises more bytes than the file has, as a clause for a message, or None."""
     at = data.find(_ASF_FILE_PROPERTIES, 0, 1 << 16)
     if at < 0 or int.from_bytes(data[at + 88 : at + 92], "little") & _ASF_BROADCAST:
         return None
@@ -490,7 +504,10 @@ def _asf_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Fi
 
 
 def _flv_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Findings) -> str | None:
-    """Follow the tags: 11 bytes of header with the size of the content, then 4 bytes with the size of both."""
+    """Return the fault in the tags of an FLV file, as a clause for a message, or None.
+
+    A tag has 11 bytes of header with the size of the content, then 4 bytes with the size of both.
+    """
     start = int.from_bytes(data[5:9], "big") + 4
     while start + 11 <= len(data):
         start += 11 + int.from_bytes(data[start + 1 : start + 4], "big") + 4
@@ -505,7 +522,10 @@ def _flv_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Fi
 
 
 def _ogg_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Findings) -> str | None:
-    """Follow the pages; the last one of each stream must be marked as the last (RFC 3533, 6)."""
+    """Return the fault in the pages of an Ogg file, as a clause for a message, or None.
+
+    The last page of each stream must be marked as the last (RFC 3533, 6).
+    """
     start, last = 0, {}
     while data[start : start + 4] == b"OggS" and start + 27 <= len(data):
         n_segments = data[start + 26]

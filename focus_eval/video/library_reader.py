@@ -28,6 +28,7 @@ class ByIndexReader(ScannedReader):
     failures: ClassVar[tuple[type[Exception], ...]]
 
     def __init__(self, path: str | Path, *, n_threads: int | None = None) -> None:
+        """Open the file with the library; raise VideoError if that fails or the numbers of frames differ."""
         super().__init__(path)
         try:
             self._video: Any = self._open(n_threads)

@@ -75,12 +75,14 @@ def note_first_sight(folder: Path, path: Path, *, sha256: str) -> bool:
 
 
 def _read_videos(folder: Path) -> dict[str, Any]:
+    """Return the entries in the folder's manifest, by path in the folder; {} without a manifest."""
     manifest = folder / MANIFEST_NAME
     videos: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))["videos"] if manifest.exists() else {}
     return videos
 
 
 def _write(folder: Path, videos: dict[str, Any]) -> None:
+    """Write the folder's manifest."""
     write_json(folder / MANIFEST_NAME, {"version": MANIFEST_VERSION, "videos": videos}, indent=1)
 
 
@@ -101,6 +103,7 @@ def video_files(folder: Path) -> Iterator[Path]:
 
 
 def _entry(path: Path) -> ManifestEntry:
+    """Return a video's entry: size, checksum, length and rate, or why the video cannot be read."""
     size, digest = path.stat().st_size, content_hash(path)
     try:
         scan = scan_file(path)

@@ -35,6 +35,7 @@ class PictureReader:
     """
 
     def __init__(self, source: Path | Pixels, *, fps: float) -> None:
+        """List the pictures and read the first; raise VideoError if that fails."""
         self.path = source if isinstance(source, Path) else Path("array")
         self._array = None if isinstance(source, Path) else _checked_array(source)
         self._files = pictures_in(source) if isinstance(source, Path) else []
@@ -72,12 +73,15 @@ class PictureReader:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Close the reader."""
         self.close()
 
     def _checked(self, frames: ArrayLike) -> IntArray:
+        """Return `frames` as int64 `(n,)`; raise VideoError for one outside the video."""
         return checked_frames(self.path, frames, n_frames=self.info.n_frames)
 
     def _picture(self, frame: int) -> Pixels:
+        """Return picture number `frame` as upright RGB; raise VideoError if it cannot be read."""
         if self._array is not None:
             picture: Pixels = self._array[frame]
             return picture
@@ -100,6 +104,7 @@ def _turned(image: Any) -> Any:
 
 
 def _rgb(image: Any) -> Pixels:
+    """Return a Pillow image as RGB uint8 `(height, width, 3)`; of 16-bit grey the upper 8 bits."""
     if image.mode.startswith("I;16"):
         # Pillow would cut its values at 255.
         grey = (np.asarray(image) >> 8).astype(np.uint8)
@@ -123,11 +128,13 @@ def pictures_in(folder: Path) -> list[Path]:
 
 
 def _parts(name: str) -> list[str]:
+    """Return the runs of digits in `name` and the texts between them."""
     # Digits and other text take turns, beginning with text: numbers are only ever compared with numbers.
     return re.split(r"([0-9]+)", name)
 
 
 def _checked_array(pictures: Pixels) -> Pixels:
+    """Return the array; raise VideoError unless it is RGB uint8 `(n, height, width, 3)`, not empty."""
     if pictures.dtype != np.uint8 or pictures.ndim != 4 or pictures.shape[3] != 3 or 0 in pictures.shape:
         raise VideoError(
             f"array: a video as an array is RGB uint8 (n, height, width, 3), got {pictures.dtype} {pictures.shape}"

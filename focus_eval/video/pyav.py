@@ -76,6 +76,7 @@ class Taint:
                 self._lose(next(iter(self._outstanding)))
 
     def _note_frame(self, frame: Any) -> None:
+        """Strike a decoded frame off the outstanding ones; it is lost if corrupt, or not the clean start of the run."""
         if frame.pts is None or frame.pts < self._first_ticks:
             return
         position = self._index.packet_at(frame.pts)
@@ -87,6 +88,7 @@ class Taint:
             self._lose(position)
 
     def _lose(self, position: int) -> None:
+        """Count the frames from packet `position` on as possibly wrong."""
         self._lost_from = min(self._lost_from, position)
 
     def is_lost(self, packet: int) -> bool:
@@ -146,11 +148,13 @@ class _Lane(Generic[T]):
 
     @classmethod
     def start(cls, pool: ThreadPoolExecutor, task: Callable[[], Iterable[T]], stop: Event, *, n_held: int) -> _Lane[T]:
+        """Start `task` in a thread of the pool; at most `n_held` results wait."""
         lane: _Lane[T] = cls(Queue(maxsize=n_held))
         lane.future = pool.submit(lane._work, task, stop)
         return lane
 
     def _work(self, task: Callable[[], Iterable[T]], stop: Event) -> None:
+        """Put the task's results into the queue, and an end mark; runs in the thread."""
         try:
             if not stop.is_set():
                 for result in task():
@@ -161,6 +165,7 @@ class _Lane(Generic[T]):
             self.queue.put(_End())
 
     def results(self) -> Iterator[T]:
+        """Yield the task's results; at the end raise its error, if any."""
         while True:
             result = self.queue.get()
             if isinstance(result, _End):
@@ -209,6 +214,7 @@ class PyAVReader(ScannedReader):
     gives_exact_pixels: ClassVar[bool] = True
 
     def __init__(self, path: str | Path, *, n_threads: int | None = None, scan: Scan | None = None) -> None:
+        """Scan the file; decoders are opened when frames are requested."""
         super().__init__(path, scan=scan)
         self._n_threads = n_threads
         self._is_closed = False
@@ -235,6 +241,7 @@ class PyAVReader(ScannedReader):
             return self._stream(distinct, self._turn)
 
     def _stream(self, frames: IntArray, turn: int) -> Iterator[tuple[int, Pixels]]:
+        """Yield the frames of request number `turn`; raise VideoError once a later request has begun."""
         with self._lock:
             if turn == self._turn:
                 self._underway = self._decode(frames)
@@ -255,6 +262,7 @@ class PyAVReader(ScannedReader):
             self._underway.close()
 
     def _decode(self, frames: IntArray) -> Iterator[tuple[int, Pixels]]:
+        """Yield (frame, pixels) of ascending `frames`, several runs ahead in threads."""
         index = self._scan.index
         if index is None:
             yield from self._counted(self._open_decoders(1)[0], frames)
@@ -319,6 +327,7 @@ class PyAVReader(ScannedReader):
             self._is_closed = True
 
     def _check_open(self) -> None:
+        """Raise VideoError if the reader is closed."""
         if self._is_closed:
             raise VideoError(f"{self.path}: this reader is closed; open the file again")
 

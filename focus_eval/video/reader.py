@@ -124,6 +124,7 @@ def without_index(path: Path) -> VideoError:
 
 
 def _is_mp4(path: Path) -> bool:
+    """Return True if the file begins like an MP4."""
     with path.open("rb") as file:
         return file.read(12)[4:8] == b"ftyp"
 

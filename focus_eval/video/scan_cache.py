@@ -81,6 +81,7 @@ def scan_video(path: Path, *, store: KeptScans | None = None) -> Scan:
 
 
 def _stored_scan(path: Path, state: FileState, store: KeptScans | None) -> Scan | None:
+    """Return the scan in the store for this state of the file; None without a store or a usable scan."""
     content = store.kept_scan(path, state) if store is not None else None
     return scan_from_bytes(content) if content is not None else None
 
@@ -134,6 +135,7 @@ def scan_from_bytes(content: bytes) -> Scan | None:
 
 
 def _index(facts: dict[str, Any], arrays: Any) -> FrameIndex:
+    """Return the frame index from stored arrays; raise ValueError if they do not order the frames."""
     sizes = arrays["sizes"]
     fields: dict[str, Any] = {name: np.cumsum(arrays[name]) for name in _RISING}
     fields |= {name: np.unpackbits(arrays[name], count=sizes.size).astype(bool) for name in _BITS}

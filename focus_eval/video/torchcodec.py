@@ -32,6 +32,7 @@ class TorchCodecReader(ByIndexReader):
     device: ClassVar[str] = "cpu"
 
     def _open(self, n_threads: int | None) -> Any:
+        """Return torchcodec's decoder in exact mode; raise MissingDependency if it finds no FFmpeg."""
         threads: dict[str, Any] = {"num_ffmpeg_threads": n_threads or 0} if self.device == "cpu" else {}
         try:
             return VideoDecoder(
@@ -44,6 +45,7 @@ class TorchCodecReader(ByIndexReader):
             raise
 
     def _decoded(self, number: int) -> Pixels:
+        """Return frame `number` as RGB uint8 `(height, width, 3)`."""
         pixels: Pixels = self._video.get_frame_at(number).data.cpu().numpy()
         return pixels
 
@@ -70,6 +72,7 @@ class TorchCodecCudaReader(TorchCodecReader):
     most_levels: ClassVar[float] = 0.0
 
     def __init__(self, path: str | Path, *, n_threads: int | None = None) -> None:
+        """Open the file on the GPU; raise VideoError if frames differ from those of the default backend."""
         super().__init__(path, n_threads=n_threads)
         compared = frames_to_compare(self.info.n_frames, self.info.sync_frames)
         with PyAVReader(self.path, n_threads=n_threads) as exact:
@@ -87,6 +90,7 @@ class TorchCodecCudaReader(TorchCodecReader):
             )
 
     def _open(self, n_threads: int | None) -> Any:
+        """Return torchcodec's decoder on the GPU; raise MissingDependency without a GPU."""
         import torch
 
         if self.device == "cuda" and not torch.cuda.is_available():

@@ -84,6 +84,7 @@ def read_verdicts(folder: Path) -> dict[str, VideoVerdict]:
 
 @lru_cache(maxsize=16)
 def _read(path: Path, modified_ns: int) -> dict[str, VideoVerdict]:
+    """Return the verdicts in a file, by SHA-256 of the video; `modified_ns` is only a cache key."""
     del modified_ns
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
@@ -95,5 +96,6 @@ def _read(path: Path, modified_ns: int) -> dict[str, VideoVerdict]:
 
 
 def _verdict(fields: dict[str, Any]) -> VideoVerdict:
+    """Return the verdict with `fields` from JSON, its lists as tuples."""
     damaged, groups = (tuple(map(tuple, fields[name])) for name in ("damaged", "groups"))
     return VideoVerdict(**{**fields, "damaged": damaged, "groups": groups})

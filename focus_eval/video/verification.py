@@ -34,6 +34,7 @@ def verify_folder(
     index_folder(folder, only_new=True, progress=progress)
 
     def verify(path: Path) -> tuple[Path, str, VideoVerdict]:
+        """Return path, SHA-256 and verdict of one video; it is decoded only if no current verdict is kept."""
         manifest, entry = _entry(path)
         verdicts, digest = read_verdicts(manifest.parent), content_hash(path)
         verdict = verdicts.get(digest)
@@ -54,6 +55,7 @@ def verify_folder(
 
 
 def _entry(path: Path) -> tuple[Path, ManifestEntry]:
+    """Return (manifest path, entry) of a video; raise VideoError if no manifest names it any more."""
     entry = entry_of(path)
     if entry is None:
         raise VideoError(f"{path}: no manifest names it any more; was it changed while its folder was verified?")
@@ -61,6 +63,7 @@ def _entry(path: Path) -> tuple[Path, ManifestEntry]:
 
 
 def _keep(folder: Path, digest: str, verdict: VideoVerdict) -> None:
+    """Write a verdict into the folder's file of verdicts, unless it is there already."""
     verdicts = read_verdicts(folder)
     if verdicts.get(digest) != verdict:
         videos = {key: asdict(value) for key, value in {**verdicts, digest: verdict}.items()}
@@ -91,6 +94,7 @@ def _compare(verdict: VideoVerdict, earlier: VideoVerdict | None) -> VideoVerdic
 
 
 def _merge(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the half-open ranges, ascending, those that touch or overlap joined."""
     merged: list[tuple[int, int]] = []
     for start, stop in sorted(ranges):
         if merged and start <= merged[-1][1]:
