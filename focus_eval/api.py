@@ -17,6 +17,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from numbers import Real
@@ -175,8 +176,21 @@ class VideoSelection(Selection):
             folder: made if needed. Either all pictures are written or none.
             suffix: .jpg (quality 95) or .png.
         """
+        if suffix not in (".jpg", ".png"):
+            raise InvalidInput(f"suffix must be .jpg or .png, got {suffix!r}")
         target = usable_path(folder, "a folder of frames")
-        target.mkdir(parents=True, exist_ok=True)
+        is_new = not target.exists()
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            return self._write_pictures(target, suffix)
+        except OSError as error:
+            raise InvalidInput(f"{target}: frames cannot be written ({error.strerror or error})") from error
+        finally:
+            if is_new:
+                with suppress(OSError):  # it holds the frames
+                    target.rmdir()
+
+    def _write_pictures(self, target: Path, suffix: str) -> list[Path]:
         with TemporaryDirectory(dir=target, prefix=".part") as part:
             for (frame, seconds, _), image in zip(self, self.images(), strict=True):
                 clock = f"{int(seconds) // 3600}h{int(seconds) // 60 % 60:02d}m{seconds % 60:06.3f}s"
@@ -400,7 +414,7 @@ def vocabulary_warning(encoder: Encoder | None, query: str) -> str:
     Raises:
         InvalidInput: a query that the encoder cannot read.
     """
-    if encoder is None or not (neighbours := encoder.known_neighbours(query)):
+    if encoder is None or query == NO_QUERY or not (neighbours := encoder.known_neighbours(query)):
         return ""
     shown_query = query if len(query) <= 60 else f"{query[:57]}..."
     return (
@@ -431,7 +445,7 @@ def sampler_for(sampler: str | FrameSampler | None, *, has_query: bool) -> str |
     if has_query:
         return sampler
     named = make_sampler(sampler) if isinstance(sampler, str) else sampler
-    if isinstance(named, FrameSampler) and (named.needs_encoder or named.needs_llm):
+    if isinstance(named, FrameSampler) and (named.needs_llm or (named.needs_encoder and named.reads_query)):
         raise InvalidInput(f"sampler {named.name!r} needs a query: say what to look for")
     return sampler or SUMMARY_SAMPLER
 

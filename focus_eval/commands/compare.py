@@ -264,7 +264,13 @@ def simulation_sections(
     from focus_eval.report.figures import page_svg
     from focus_eval.report.lab import draw_frontier, recall_overview
     from focus_eval.report.verdict import by_length, differing_worlds, verdict_sentence, verdict_table
+    from focus_eval.simulation.running import scripted_llm
 
+    new = config.series()[0][0]
+    scripted = scripted_llm(new)
+    notes = [_scripted_note(new.name, scripted.revision)] if scripted is not None else []
+    for note in notes:
+        print_folded(note)
     sections: list[Section] = []
     compared_by_world: dict[str, list[RivalComparison]] = {}
     for world in _worlds(config, frame):
@@ -284,7 +290,7 @@ def simulation_sections(
         ]
         for sentence in sentences:
             print_folded(sentence)
-        sections.append((title, [*sentences, table]))
+        sections.append((title, [*notes, *sentences, table]))
     if differing := differing_worlds(compared_by_world, config.series()[0][0].name):
         for sentence in differing:
             print_folded(sentence)
@@ -295,6 +301,13 @@ def simulation_sections(
     sections[0] = (heading, [*items[:-1], picture, items[-1]])
     sections.append(("Recall and cost of every sampler", [recall_overview(frame)]))
     return sections
+
+
+def _scripted_note(sampler: str, revision: str) -> str:
+    return (
+        f"{sampler} asked a scripted model that reads the annotation ({revision}), not a language model: "
+        "the verdict holds for a model that is right so often."
+    )
 
 
 def _details(config: SimulationConfig, out: Path, frame: pd.DataFrame) -> list[Section]:

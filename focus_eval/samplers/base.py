@@ -300,6 +300,7 @@ class FrameSampler(ABC):
         file_digest: hash of the file of a sampler that is not installed; part of a cell's identity too.
         draws: False for samplers that draw nothing: every seed gives the same frames, and a matrix runs one.
         needs_encoder: False for samplers that never pull.
+        reads_query: False for samplers that pull but choose alike whatever the query is: a summary needs none.
         needs_evidence: True for a ceiling that is given the times of the annotated evidence.
         needs_scan: True for samplers that also use a second encoder (see `scanning`).
         needs_logits, needs_embeddings: True for samplers that pull these instead of relevance.
@@ -318,6 +319,7 @@ class FrameSampler(ABC):
     file_digest: ClassVar[str] = ""
     draws: ClassVar[bool] = True
     needs_encoder: ClassVar[bool] = True
+    reads_query: ClassVar[bool] = True
     needs_evidence: ClassVar[bool] = False
     needs_scan: ClassVar[bool] = False
     needs_logits: ClassVar[bool] = False

@@ -33,6 +33,7 @@ class Ktv(FrameSampler):
     name: ClassVar[str] = "ktv"
     source: ClassVar[str] = "KTV (Song et al., AAAI 2026), first stage"
     draws: ClassVar[bool] = False
+    reads_query: ClassVar[bool] = False
     needs_embeddings: ClassVar[bool] = True
 
     n_candidates: int = option(3600, at_least=1)

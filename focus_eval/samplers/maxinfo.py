@@ -32,6 +32,7 @@ class MaxInfo(FrameSampler):
     name: ClassVar[str] = "maxinfo"
     source: ClassVar[str] = "MaxInfo (Li et al., 2025)"
     draws: ClassVar[bool] = False
+    reads_query: ClassVar[bool] = False
     needs_embeddings: ClassVar[bool] = True
     may_return_fewer: ClassVar[bool] = True
 

@@ -43,6 +43,15 @@ def test_options_of_every_sampler_are_taken_and_controls_run_at_the_new_ones_cos
     assert "Evidence recall against forward equivalents" in page
 
 
+def test_a_verdict_on_a_sampler_that_asked_a_scripted_model_says_so_first(tmp_path):
+    result, output = compare("vlm_topk", "uniform", "--videos", 5, "--no-demo", "--world", "smooth", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    note = "vlm_topk asked a scripted model that reads the annotation (accuracy 0.8, "
+    assert 0 < output.index(note) < output.index("Verdict in the world")
+    section = (tmp_path / "compare.html").read_text().partition("Verdict in the world")[2]
+    assert section.index(note) < section.index("K = 8, vlm_topk against")
+
+
 def test_a_sampler_without_pulls_is_compared_with_what_has_none(tmp_path):
     worlds = ("--world", "smooth", "--world", "flashes")
     result, output = compare("uniform", "--videos", 6, "--no-demo", *worlds, "--out", tmp_path)

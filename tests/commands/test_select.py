@@ -163,6 +163,15 @@ def test_several_videos_give_one_table_and_a_broken_one_its_line(tmp_path):
     assert [record["query"] for record in json.loads((tmp_path / "out.json").read_text())] == ["(no query)"] * 2
 
 
+def test_frames_that_do_not_fit_leave_no_folder(grey, tmp_path):
+    folder = tmp_path / "frames"
+    command = f"ulimit -f 0; exec '{sys.executable}' -m focus_eval select \"$1\" -k 2 --frames '{folder}'"
+    result = subprocess.run(["bash", "-c", command, "bash", str(grey)], capture_output=True, text=True, timeout=300)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1), result.stderr
+    assert f"{folder}: frames cannot be written (File too large)" in result.stderr
+    assert not folder.exists()
+
+
 def test_the_video_itself_is_never_written_over(grey):
     whole = grey.read_bytes()
     for option in ("--out", "--sheet"):
