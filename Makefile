@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Hundreds of processes are started: without bytecode each would compile torch again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check bench clips faults docs wheel rehearsal clean
+.PHONY: setup demo test check bench clips faults docs installs rehearsal clean
 
 setup: $(VENV)/.ready
 
@@ -41,12 +41,9 @@ docs: setup
 	$(BIN)/python -m pip install --quiet --group docs
 	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build/html
 
-# The wheel is built, then tried in an environment of its own, away from this checkout.
-wheel: setup
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
-	$(PYTHON) -m venv build/wheel-trial
-	build/wheel-trial/bin/python -m pip install --quiet dist/focus_eval-*.whl
-	cd build && wheel-trial/bin/focus-eval --help > /dev/null && wheel-trial/bin/focus-eval list samplers > /dev/null
+# The installs that docs/quickstart.md names, from one wheel in dist, each with the commands of the pages.
+installs: setup
+	$(BIN)/python -m scripts.check_installs
 
 # Every shipped table on a machine made on the spot: tiny weights, made-up questions, no network.
 rehearsal: setup

@@ -18,7 +18,7 @@ myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 # Pages link to files of the repository as GitHub shows them; those links are no pages here.
 suppress_warnings = ["myst.xref_missing"]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "*.ipynb"]
 napoleon_custom_sections = [("Class attributes", "params_style")]
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"

@@ -2,6 +2,9 @@
 
 A command that needs weights, a service or data of a hub says so in a line. What takes minutes or a cluster is run
 elsewhere, and listed here.
+
+With INSTALL and INSTALL_PYTHON the commands run in another environment, which scripts/check_installs.py makes: those
+that docs/quickstart.md names for that install must work, others may name an extra to install.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ import pytest
 from support import many_commands
 from support.clips import write_clip
 
-from .pages import PAGES, ROOT, blocks, shell_lines
+from .conftest import SHARED
+from .pages import PAGES, ROOT, blocks, shell_lines, text_of
 
 # What a command begins with -> who runs it.
 ELSEWHERE = {
@@ -50,6 +54,18 @@ LACKING = {
 }
 
 
+# In another install these run too.
+SHORTENED = {
+    "demo": ("--quick",),
+    "simulate": ("--limit", "1", "--out", "simulated"),
+    "compare-samplers focus topk even_diverse even_cover --no-demo": ("--videos", "5", "--out", "compared"),
+}
+INSTALL, PYTHON = os.environ.get("INSTALL", ""), os.environ.get("INSTALL_PYTHON", sys.executable)
+# What only public logs and annotations can answer.
+HAS_DATA = (SHARED / "data").exists()
+READ_DATA = ("import", "audit", "evidence", "predict", "recall", "report", "registry verify aks")
+
+
 def commands():
     lines = dict.fromkeys(
         line.words[1:] for page in PAGES for line in shell_lines(page) if line.program == "focus-eval"
@@ -65,6 +81,18 @@ def begins(words, start):
 COMMANDS_RUN_HERE = sorted(
     (words for words, home in commands().items() if home is None), key=lambda words: words[0] != "import"
 )
+
+
+if INSTALL:
+    COMMANDS_RUN_HERE += [words for words in commands() if " ".join(words) in SHORTENED]
+
+
+def promised_commands():
+    """Return the commands that the quickstart's table names for the install that is tried."""
+    rows = re.findall(r"^\| (.+?) \| (.+?) \|.*GB \|$", text_of(ROOT / "docs/quickstart.md"), re.MULTILINE)
+    by_install = {"plain" if install == "`pip install .`" else "offline": words for words, install in rows[1:]}
+    installs = {"": (), "plain": ("plain",), "offline": ("plain", "offline"), "full": ("plain", "offline")}[INSTALL]
+    return {words.split()[0] for name in installs for words in re.findall(r"`([^`]+)`", by_install[name])}
 
 
 # Where the reader keeps public logs.
@@ -85,20 +113,10 @@ def unpacked(source, target):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, shared):
     """What a reader has: the benchmarks' annotations, public selections and logs, a clip, the samplers of the pages."""
-    workplace, data = tmp_path_factory.mktemp("reader"), shared("data")
-    logs = shared("data/field/lmms_logs")
-    for path in [*data.iterdir(), *shared("data/field/selections").iterdir(), *logs.glob("*.parquet")]:
-        if path.is_file():
-            unpacked(path, workplace / path.name.removesuffix(".gz"))
-    unpacked(data / "field/evidence/lvbench_video_info.meta.jsonl.gz", workplace / "video_info.meta.jsonl")
-    for place, run in PLACES:
-        for path in (logs / run).iterdir():
-            unpacked(path, workplace / place / run / path.name.removesuffix(".gz"))
-    for path in workplace.glob("aks_*.json"):
-        shutil.copy(path, workplace / "theirs")
+    workplace = tmp_path_factory.mktemp("reader")
+    if HAS_DATA or not INSTALL:
+        copy_data(workplace, shared)
     shutil.copy(ROOT / "configs/machines/eight_h100.yaml", workplace / "node.yaml")
-    shutil.copy(workplace / "aks_lvb_32.json", workplace / "mine.json")
-    shutil.copy(workplace / "aks_longvideobench_blip_64.json", workplace / "selection.json")
     (workplace / "data/videos").mkdir(parents=True)
     clip = write_clip(workplace / "data/videos/one.mp4", n_frames=300, width=160, height=120)
     for name in ("holiday", "talk", "video", "clip"):
@@ -111,17 +129,37 @@ def folder(tmp_path_factory, shared):
     return workplace
 
 
+def copy_data(workplace, shared):
+    """Copy public annotations, selections and logs to the names that the pages give them."""
+    data, logs = shared("data"), shared("data/field/lmms_logs")
+    for path in [*data.iterdir(), *shared("data/field/selections").iterdir(), *logs.glob("*.parquet")]:
+        if path.is_file():
+            unpacked(path, workplace / path.name.removesuffix(".gz"))
+    unpacked(data / "field/evidence/lvbench_video_info.meta.jsonl.gz", workplace / "video_info.meta.jsonl")
+    for place, run in PLACES:
+        for path in (logs / run).iterdir():
+            unpacked(path, workplace / place / run / path.name.removesuffix(".gz"))
+    for path in workplace.glob("aks_*.json"):
+        shutil.copy(path, workplace / "theirs")
+    shutil.copy(workplace / "aks_lvb_32.json", workplace / "mine.json")
+    shutil.copy(workplace / "aks_longvideobench_blip_64.json", workplace / "selection.json")
+
+
 @pytest.fixture(scope="module")
 def ran(folder):
     """What each command came to; NAME and the like are the reader's, here a run imported before."""
     commands_to_run = [
-        [re.sub(r"\bNAME$|\bFOLDER$|(?<=runs/)mine$", "theirs", word) for word in words] for words in COMMANDS_RUN_HERE
+        [re.sub(r"\bNAME$|\bFOLDER$|(?<=runs/)mine$", "theirs", word) for word in words]
+        + [*(SHORTENED.get(" ".join(words), ()) if INSTALL else ())]
+        for words in COMMANDS_RUN_HERE
     ]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "OPENAI", "FOCUS"))}
-    overrides = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf"), "COLUMNS": "200", "PYTHONPATH": str(ROOT)}
+    overrides = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf"), "COLUMNS": "200"}
+    if not INSTALL:
+        overrides["PYTHONPATH"] = str(ROOT)
     service = {"OPENAI_API_KEY": "none", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
     subprocess.run(
-        [sys.executable, many_commands.__file__, "ran.jsonl"],
+        [PYTHON, *(["-I"] if INSTALL else []), many_commands.__file__, "ran.jsonl"],
         input=json.dumps(commands_to_run), text=True, cwd=folder, env={**environment, **overrides, **service},
         check=True, capture_output=True,
     )  # fmt: skip
@@ -131,11 +169,17 @@ def ran(folder):
 
 @pytest.mark.parametrize("words", COMMANDS_RUN_HERE, ids=" ".join)
 def test_a_command_of_a_page_does_what_it_says(ran, words):
+    if INSTALL and not HAS_DATA and begins(words, READ_DATA):
+        pytest.skip("the public data is not beside this checkout")
     came_to = ran[words]
-    code, message = next((lacking for start, lacking in LACKING.items() if begins(words, start)), (0, ""))
+    lacking = next((lacking for start, lacking in LACKING.items() if begins(words, start)), None)
+    code, message = lacking or (0, "")
     printed = " ".join((came_to["out"] + came_to["err"]).split())
-    assert (came_to["code"], message in printed) == (code, True), printed[-1500:]
     assert "Traceback" not in printed
+    if INSTALL and came_to["code"] == 2 and (lacking or words[0] not in promised_commands()):
+        assert (came_to["err"].count("\n"), "pip install" in came_to["err"]) == (1, True), came_to["err"]
+        return
+    assert (came_to["code"], message in printed) == (code, True), printed[-1500:]
 
 
 def test_what_runs_elsewhere_is_there():

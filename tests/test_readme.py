@@ -27,9 +27,10 @@ SHORTENED = {"focus-eval compare-samplers mine.py:Mine": "focus --videos 5 --no-
 ELSEWHERE = {
     "git clone": "a fresh clone, by hand",
     "cd": "the shell",
+    "python -m venv": "scripts/check_installs.py",
     "make demo": "tests/demo",
     "source": "the shell",
-    "pip install": "make wheel",
+    "pip install": "scripts/check_installs.py",
     "lmms-eval": "tests/lmms, tests/rehearsal with tiny weights",
     "focus-eval plan": "tests/rehearsal",
     "focus-eval run": "tests/rehearsal",
