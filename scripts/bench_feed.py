@@ -86,7 +86,7 @@ def line_of(folder: Path, clips: list[Path], encoder: BlipScorer, size: str) -> 
 
     setting = settings(n_cores(), size, frame_gigabytes=frame_bytes(Resources()) / 1e9)["one worker per GPU"]
     outcome: Outcome = run_worker(folder, clips, encoder, setting, on_row=noted)[0]
-    assert set(seconds) <= {*_STAGES, *BLOCKING_STAGES}
+    assert set(seconds) <= {*_STAGES, *BLOCKING_STAGES, "device"}
     n = sum(frames)
     cells = [size, encoder.options.precision, f"{n}", f"{outcome.seconds:.1f}", f"{n / outcome.seconds:.0f}"]
     cells += [f"{outcome.busy:.0%}", *(f"{seconds[stage]:.1f}" for stage in _STAGES)]

@@ -163,6 +163,7 @@ def write_machine(file: Path, rates: dict[str, float], decode_seconds: float, *,
     document: dict[str, Any] = {
         "cores": n_cores(),
         "gpus": len(gpu_gigabytes()),
+        "gpu": device_name(best_device()).partition(": ")[2] if gpu_gigabytes() else "",
         "decode_seconds": round(decode_seconds, 5),
         "frames_per_second": {"blip": rates},
         "is_measured": not tiny,

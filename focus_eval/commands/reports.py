@@ -113,6 +113,11 @@ def _report_once(folder: Path, target: Path, options: dict[str, Any]) -> None:
     run = load_run(folder)
     with outputs.writing() as written:
         written += write_report(run, target, **options)
+        if (folder / "run.json").is_file():
+            from focus_eval.matrix.measured import rate_lines
+
+            for line in rate_lines(folder):
+                print_folded(line)
 
 
 def write_report(

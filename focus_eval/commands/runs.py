@@ -58,6 +58,7 @@ def plan(
 
     Also shows the smallest difference that its questions can detect. Exits with code 1 if something is missing.
     """
+    from focus_eval.matrix.measured import measured_rates, rate_lines, with_measured_rates
     from focus_eval.matrix.plan import load_machine, make_plan
     from focus_eval.matrix.preflight import check_all
 
@@ -82,6 +83,10 @@ def plan(
     if len(plans) > 1:
         _print_pool(plans)
     if node is not None and plans:
+        for folder in (folder for _, folder in folders if (folder / "run.json").is_file()):
+            for line in rate_lines(folder, node):
+                print_folded(line)
+            node = with_measured_rates(node, measured_rates(folder), folder)
         _print_hours(plans, node)
         _print_answers(plans, node)
     if print_missing(preflight):

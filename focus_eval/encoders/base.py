@@ -153,6 +153,11 @@ class Encoder:
         """Return for how many of `frames` the last question used the relevance of the nearest known frame."""
         return 0
 
+    @property
+    def device_seconds(self) -> float:
+        """Seconds that the device has spent in finished forwards, by its own clock; 0 for an encoder without one."""
+        return 0.0
+
     def close(self) -> None:
         """Release weights and device memory."""
 

@@ -82,6 +82,13 @@ class DeviceClock:
             self._add_finished()
             return self._seconds
 
+    @property
+    def finished_seconds(self) -> float:
+        """Seconds of the finished blocks; does not wait for the others."""
+        with _FORWARD_LOCK:
+            self._add_finished()
+            return self._seconds
+
     def _record(self) -> Any:
         """Record an event on the current stream of the GPU and return it."""
         make_event: Any = torch.cuda.Event
@@ -119,12 +126,7 @@ class BatchRunner:
         self.precision: Precision = precision
         self.batch_size = batch_size
         self.recoveries = Counter[str]() if recoveries is None else recoveries
-        self._clock = DeviceClock(device)
-
-    @property
-    def device_seconds(self) -> float:
-        """Seconds that the device has spent in forwards so far; waits for those still queued."""
-        return self._clock.seconds
+        self.clock = DeviceClock(device)
 
     @property
     def half_dtype(self) -> torch.dtype:
@@ -201,7 +203,7 @@ class BatchRunner:
         try:
             with torch.inference_mode():
                 inputs = load(part)
-                with arithmetic(precision, self.device), self._clock:
+                with arithmetic(precision, self.device), self.clock:
                     return forward(inputs)
         except RuntimeError as error:  # torch's out-of-memory and device errors are RuntimeErrors
             if isinstance(error, torch.cuda.OutOfMemoryError) or any(
@@ -462,7 +464,12 @@ class TorchScorer(Encoder):
     @property
     def encode_seconds(self) -> float:
         """Seconds that the device has spent so far in forwards of both towers."""
-        return sum(runner.device_seconds for runner in self._runners)
+        return sum(runner.clock.seconds for runner in self._runners)
+
+    @property
+    def device_seconds(self) -> float:
+        """Seconds that the device has spent in finished forwards of both towers, by its own clock."""
+        return sum(runner.clock.finished_seconds for runner in self._runners)
 
     def prepare(self, frames: Pixels) -> Pixels:
         """Return RGB uint8 frames at the encoder's input size, exactly as `embed` would resize them.

@@ -337,6 +337,11 @@ class EncoderConfig(StrictModel):
         name, options = named_options(part["encoder"], part.get("options") or {})
         return {"disk_gigabytes": _published_gigabytes(name, options), **part, "encoder": name, "options": options}
 
+    @property
+    def precision(self) -> str:
+        """The precision of its forwards, e.g. "bf16"."""
+        return str(self.options.get("precision", "fp32"))
+
 
 def _published_gigabytes(encoder: str, options: Mapping[str, Any]) -> float:
     """Return the size of the encoder's published checkpoint in gigabytes; 0 if it is not known."""

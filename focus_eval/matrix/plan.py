@@ -429,12 +429,14 @@ class Machine(StrictModel):
     `decode_seconds_gop` is that number for frames near sync frames (`focus_gop`); None: the same. `frames_per_second`
     is the rate of one GPU (without GPU: of the machine) by encoder and precision. `gpu_tflops` (bf16, dense) and
     `gpu_terabytes_per_second` are those of one GPU's data sheet; answering reaches `share_reached` of the former.
-    `is_measured` is False for estimates. `source` names who measured or estimated the rates.
+    `gpu` is part of the device's name in rows ("H100"), so that rates of rows may replace stated ones. `is_measured` is
+    False for estimates. `source` names who measured or estimated the rates.
     """
 
     name: str
     cores: int = Field(gt=0)
     gpus: int = Field(default=0, ge=0)
+    gpu: str = ""
     decode_seconds: float = Field(gt=0)
     decode_seconds_gop: float | None = Field(default=None, gt=0)
     frames_per_second: dict[str, dict[str, float]] = Field(default_factory=dict)
@@ -448,6 +450,10 @@ class Machine(StrictModel):
     def rates_are(self) -> str:
         """ "measured" or "estimated"."""
         return "measured" if self.is_measured else "estimated"
+
+    def has_device(self, device: str) -> bool:
+        """Return True if `device`, named as in rows, is of the kind that this machine computes on."""
+        return device.startswith("cuda") and bool(self.gpu) and self.gpu in device if self.gpus else device[:3] == "cpu"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -554,11 +560,11 @@ def hours_lines(plan: Plan, machine: Machine) -> Iterator[HoursLine]:
         encoder = selection.spec.encoder
         if encoder is None:
             continue
-        rates, precision = _rates(machine, encoder)
+        rates, precision = encoder_rates(machine, encoder), encoder.precision
         scan_rate = 1.0
         if selection.spec.scan_encoder:
-            scan_rates, scan_precision = _rates(machine, selection.spec.scan_encoder)
-            scan_rate = scan_rates.get(scan_precision, 0.0)
+            scan_encoder = selection.spec.scan_encoder
+            scan_rate = encoder_rates(machine, scan_encoder).get(scan_encoder.precision, 0.0)
         # No line rather than a guess from another precision.
         if precision not in rates or not scan_rate:
             continue
@@ -573,11 +579,10 @@ def hours_lines(plan: Plan, machine: Machine) -> Iterator[HoursLine]:
                 yield line(f"precision={faster_precision}", frames, rate, near_sync=is_gop)
 
 
-def _rates(machine: Machine, encoder: EncoderConfig) -> tuple[dict[str, float], str]:
-    """Return the machine's frames a second with `encoder` by precision, and the precision it has."""
+def encoder_rates(machine: Machine, encoder: EncoderConfig) -> dict[str, float]:
+    """Return the machine's frames a second with `encoder` by precision; {} if it states none."""
     # By the checkpoint's name first: sizes of one architecture differ in speed.
-    rates = machine.frames_per_second.get(encoder.name) or machine.frames_per_second.get(encoder.encoder, {})
-    return rates, str(encoder.options.get("precision", "fp32"))
+    return machine.frames_per_second.get(encoder.name) or machine.frames_per_second.get(encoder.encoder, {})
 
 
 def _hours_line(
@@ -691,7 +696,7 @@ class PartStatus:
         return (self.questions - self.rows) / self.rows_per_second if self.rows_per_second else None
 
 
-def _matrix_of(run_file: Path) -> MatrixConfig:
+def matrix_of_run(run_file: Path) -> MatrixConfig:
     """Return the matrix that `run.json` describes; raise InvalidInput if it is of another version."""
     try:
         return MatrixConfig.model_validate(read_sealed_json(run_file)["matrix"])
@@ -710,7 +715,7 @@ def run_status(folder: str | Path) -> list[PartStatus]:
     if not run_file.is_file():
         raise InvalidInput(f"{path}: no run here (no run.json); start one with focus-eval run")
     check_links(path)
-    matrix = _matrix_of(run_file)
+    matrix = matrix_of_run(run_file)
     run, sets = RunFolder(path), load_sets(matrix)
     statuses = []
     parts: list[SelectionSpec | AnswerSpec] = [*selection_specs(matrix), *cells(matrix)]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -143,6 +143,7 @@ class SelectWorker:
         self._clock = SharedClock()
         self._load_seconds = 0.0
         self._noted: dict[str, Counter[str]] = {}
+        self._booked: dict[str, float] = {}
         # Two locks: writing a row must not wait for an encoder that loads.
         self._writing, self._starting = Lock(), Lock()
         self._underway: set[RendezvousBatcher] = set()
@@ -197,10 +198,35 @@ class SelectWorker:
             rows = self._rows_of_video(questions.video_path(job.video), question_requests)
             # The threads' seconds overlap; the rows of a video must add up to the time the device was held for it.
             rows = charged_rows(rows, device_seconds(), loading=loading, gpus=self._share.gpus)
+            rows = self._with_device_seconds(
+                rows, [self._specs[spec] for spec, ids in job.missing.items() for _ in ids]
+            )
         self._note_first_sight(Path(questions.config.videos), questions.video_path(job.video))
         for question_request, row in zip(question_requests, rows, strict=True):
             self._write(question_request, row, on_row)
         self._note_recoveries()
+
+    def _with_device_seconds(self, rows: list[SelectionRow], specs: list[SelectionSpec]) -> list[SelectionRow]:
+        """Return rows with the seconds that their encoders' devices computed since they were last asked.
+
+        Videos are served at once, so that a video's rows may have the seconds of another; sums over a run are right.
+        """
+        with self._writing:
+            for name, scorer in self._scorers.items():
+                users = [
+                    at
+                    for at, (row, spec) in enumerate(zip(rows, specs, strict=True))
+                    if row.seconds and name in {encoder.name for encoder in spec.encoders}
+                ]
+                so_far = scorer.device_seconds
+                if not users or not so_far:  # without a clock
+                    continue
+                seconds = (so_far - self._booked.get(name, 0.0)) * (self._share.gpus or 1.0) / len(users)
+                self._booked[name] = so_far
+                for at in users:
+                    booked = rows[at].seconds.get("device", 0.0) + seconds
+                    rows[at] = replace(rows[at], seconds={**rows[at].seconds, "device": round(booked, 9)})
+        return rows
 
     def _note_first_sight(self, folder: Path, path: Path) -> None:
         """Add a video to its folder's manifest if the store already has the hash of its content."""

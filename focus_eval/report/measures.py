@@ -325,6 +325,9 @@ def _hours_table(frame: pd.DataFrame) -> Table:
         figures: list[Value | str] = [Value(ours=hours, digits=4) for hours in [sum(spent[: len(stages)]), *spent]]
         pulls, forwards = part["n_pulls"].sum() / seeds, (part["forwards"] + part["scan_forwards"]).sum() / seeds
         rows.append(TableRow(tuple(map(str, keys)), (f"{pulls:,.0f}", f"{forwards:,.0f}", *figures)))
+    is_clocked = frame["seconds_device"] > 0
+    busy = frame.loc[is_clocked, "seconds_device"].sum() / (frame.loc[is_clocked, "select_seconds"].sum() or 1.0)
+    busy_text = f", computing {busy:.0%} of the time it was held" if busy else ""
     devices = ", ".join(sorted(set(frame["select_device"]) - {""})) or "not recorded"
     return Table(
         name="cost",
@@ -338,8 +341,9 @@ def _hours_table(frame: pd.DataFrame) -> Table:
         ),
         rows=tuple(rows),
         notes=(
-            f"As measured. Device: {devices}. All: wall-clock hours that it was held, per seed, divided among the "
-            "lines served at once. Decode and preprocess run in other threads at the same time and are not part of it.",
+            f"As measured. Device: {devices}{busy_text}. All: wall-clock hours that it was held, per seed, divided "
+            "among the lines served at once. Decode and preprocess run in other threads at the same time and are not "
+            "part of it.",
             "Frames scored: every frame scored for every question, as the paper counts. Forwards made: forwards that "
             "were run; embeddings are shared by the questions of a video and kept between runs.",
         ),

@@ -297,7 +297,10 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
         **{f"decoded_{mode}": _decoded(row, mode) for mode in DECODE_MODES},
         "select_device": row.device,
         "select_seconds": sum(row.seconds.get(stage, 0.0) for stage in BLOCKING_STAGES),
-        **{f"seconds_{stage}": row.seconds.get(stage, 0.0) for stage in (*BLOCKING_STAGES, *CONCURRENT_STAGES)},
+        **{
+            f"seconds_{stage}": row.seconds.get(stage, 0.0)
+            for stage in (*BLOCKING_STAGES, *CONCURRENT_STAGES, "device")
+        },
         **measures,
         "moments": len(evidence),
         "error": row.error,

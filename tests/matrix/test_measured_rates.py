@@ -1,0 +1,91 @@
+"""Rates of rows replace stated ones of the same kind of device, and the device's seconds add up to its clock."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from focus_eval.cli import app
+from focus_eval.encoders.dual_encoder import ClipScorer
+from focus_eval.matrix.config import EncoderConfig, SamplerConfig
+from focus_eval.matrix.measured import MeasuredRate, measured_rates, rate_lines, with_measured_rates
+from focus_eval.matrix.plan import Machine, encoder_rates, load_machine
+from focus_eval.report.measures import _hours_table
+from focus_eval.report.run import load_run
+from support.matrix_rows import run_matrix
+from support.random_weights import write_tiny_clip
+
+from .test_videos_at_once import matrix  # noqa: F401 (a fixture)
+
+BLIP = EncoderConfig(name="blip", encoder="blip", options={"precision": "bf16"})
+
+
+def rate_on(device, **figures):
+    measured = {"n_forwards": 2000, "device_seconds": 4.0, "held_seconds": 5.0, **figures}
+    return MeasuredRate(encoder=BLIP, device=device, **measured)
+
+
+@pytest.fixture(scope="module")
+def clocked_run(matrix, tmp_path_factory):  # noqa: F811
+    """Run two samplers with a tiny CLIP; return the folder and the seconds of the encoder's clock at the end."""
+    folder = tmp_path_factory.mktemp("clocked")
+    checkpoint = write_tiny_clip(folder / "clip")
+    encoder = EncoderConfig(name="tiny", encoder="clip", options={"checkpoint": str(checkpoint), "device": "cpu"})
+    samplers = [SamplerConfig(sampler=name) for name in ("uniform", "topk", "focus")]
+    update = {"encoders": [encoder], "samplers": samplers}
+    clocks = []
+    with pytest.MonkeyPatch.context() as patch:
+        close = ClipScorer.close
+        patch.setattr(ClipScorer, "close", lambda scorer: (clocks.append(scorer.encode_seconds), close(scorer))[1])
+        run_matrix(matrix.model_copy(update=update), out=folder / "run", store=None)
+    return folder / "run", max(clocks)
+
+
+def test_seconds_of_the_device_in_rows_add_up_to_the_encoders_clock(clocked_run):
+    folder, clock_seconds = clocked_run
+    frame = load_run(folder).selection_frame
+    assert frame["seconds_device"].sum() == pytest.approx(clock_seconds, rel=1e-3)
+    assert (frame.loc[frame["sampler"] == "uniform", "seconds_device"] == 0).all()
+    busy = frame["seconds_device"].sum() / frame.loc[frame["seconds_device"] > 0, "select_seconds"].sum()
+    assert f"computing {busy:.0%} of the time it was held" in _hours_table(frame).notes[0]
+
+
+def test_rates_of_rows_are_forwards_by_the_devices_seconds(clocked_run):
+    folder, clock_seconds = clocked_run
+    (rate,) = measured_rates(folder)
+    frame = load_run(folder).selection_frame
+    assert rate.n_forwards == frame["forwards"].sum() > 0
+    assert rate.frames_per_second == pytest.approx(rate.n_forwards / clock_seconds, rel=1e-3)
+    assert rate.held_seconds > rate.device_seconds
+
+
+def test_plan_takes_the_rates_of_rows_and_says_how_far_off_the_stated_ones_were(clocked_run):
+    folder, _ = clocked_run
+    (rate,) = measured_rates(folder)
+    machine = Machine(name="here", cores=2, decode_seconds=0.01, frames_per_second={"tiny": {"fp32": 1.0, "bf16": 9.0}})
+    replaced = with_measured_rates(machine, [rate], folder)
+    assert encoder_rates(replaced, rate.encoder) == {"fp32": rate.frames_per_second}
+    (line,) = rate_lines(folder, machine)
+    assert f"planned at 1 (here, estimated): encoding took {1 / rate.frames_per_second:.0%} of the planned time" in line
+
+
+def test_rates_of_another_device_replace_nothing():
+    node = load_machine("eight_h100")
+    assert with_measured_rates(node, [rate_on("cpu: AMD EPYC"), rate_on("cuda: NVIDIA A100")], None) is node
+    faster = with_measured_rates(node, [rate_on("cuda: NVIDIA H100 80GB HBM3")], "results/runs/alpha")
+    assert encoder_rates(faster, BLIP) == {"bf16": 500.0}
+    assert "blip measured in the rows of results/runs/alpha" in faster.source
+
+
+def test_report_compares_rows_of_a_known_gpu_with_its_shipped_rates(clocked_run, monkeypatch):
+    folder, _ = clocked_run
+    rates = [rate_on("cuda: NVIDIA H100 80GB HBM3"), rate_on("cpu: AMD EPYC")]
+    monkeypatch.setattr("focus_eval.matrix.measured.measured_rates", lambda _: rates)
+    result = CliRunner().invoke(app, ["report", str(folder), "--no-html"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    on_h100, on_cpu = (line for line in result.output.splitlines() if line.startswith("blip, bf16"))
+    assert (
+        "2,000 frames at 500 a second on cuda: NVIDIA H100 80GB HBM3, busy 80% of the time that it was held" in on_h100
+    )
+    assert "planned at 1,080 (eight_h100, estimated): encoding took 216% of the planned time" in on_h100
+    assert "planned" not in on_cpu
