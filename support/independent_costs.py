@@ -20,14 +20,17 @@ BLOCKING = ("open", "scan", "encode", "ask", "select", "idle")
 
 @dataclass(frozen=True)
 class Cost:
-    """What one selection cost: forward equivalents, and the seconds it would have taken alone; None if unknown."""
+    """The cost of one selection: forward equivalents, and the seconds that it would have taken alone.
+
+    None stands for a cost that cannot be known.
+    """
 
     forwards: float | None
     seconds: float | None
 
 
 def costs_of(selections: Mapping[Key, Row]) -> dict[Key, Cost]:
-    """Return what each selection of a run cost; the run's other rows say with whom it shared its frames."""
+    """Return the cost of each selection of a run; all of its rows are needed, to know which shared their frames."""
     shares = {role: _shares(selections, role) for role in COLUMNS}
     forwards_made: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     forwards_needed: dict[tuple[str, str], dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
@@ -51,7 +54,10 @@ def costs_of(selections: Mapping[Key, Row]) -> dict[Key, Cost]:
 
 
 def _shares(selections: Mapping[Key, Row], role: str) -> dict[Key, Fraction | None]:
-    """The share of the distinct frames: of a frame that q questions of a video ask for under one selection, 1/q."""
+    """Return each selection's share of the distinct frames.
+
+    A frame that q questions of a video ask for under one selection counts 1/q; None if the share is unknown.
+    """
     listed, count, *_ = COLUMNS[role]
     asking = Counter(
         (key[0], key[2], row["video"], at) for key, row in selections.items() for at in _listed(row, listed)
@@ -70,19 +76,23 @@ def _shares(selections: Mapping[Key, Row], role: str) -> dict[Key, Fraction | No
 
 
 def _listed(row: Row, listed: str) -> set[int]:
-    """The distinct frames; those scored for other texts than the question's too."""
+    """Return the distinct frames in column `listed`; pulled frames include those scored for other texts."""
     text_pulls = row["text_pulls"] if listed == "pulled_frames" else []
     return {*row[listed]}.union(*(frames for _, frames, _ in text_pulls))
 
 
 def _n_pulls(row: Row) -> int:
+    """Return the number of pulls; where the row states none, those that it lists, for every text."""
     if row["n_pulls"] is not None:
         return int(row["n_pulls"])
     return len(row["pulled_frames"]) + sum(len(frames) for _, frames, _ in row["text_pulls"])
 
 
 def _equivalents(row: Row, shares: Mapping[str, Fraction | None], units: set[float]) -> float | None:
-    """`units`: what images cost in this run; the one there is serves rows that have no encoder."""
+    """Return the forward equivalents of a selection, None if a cost is unknown.
+
+    `units` are the multiply-adds of an image in this run; if there is one only, it serves rows without an encoder.
+    """
     encoded, scanned, gmacs = shares["main"], shares["scan"], row["gmacs"]
     if encoded is None or scanned is None:
         return None
@@ -106,7 +116,11 @@ def _equivalents(row: Row, shares: Mapping[str, Fraction | None], units: set[flo
 def _seconds(
     row: Row, shares: Mapping[str, Fraction | None], rates: Mapping[tuple[str, ...], float] | None
 ) -> float | None:
-    """As measured where `rates` is None; else opening and choosing, and its share of frames at the run's mean rates."""
+    """Return the seconds of a selection alone, None if unknown.
+
+    They are as measured if `rates` is None; else those of opening and choosing, and its share of frames at the run's
+    mean rates.
+    """
     seconds = row["seconds"]
     if rates is None:
         return sum(seconds.get(stage, 0.0) for stage in BLOCKING) if None not in shares.values() else None
@@ -120,7 +134,7 @@ def _seconds(
 
 
 def _rates(selections: Mapping[Key, Row]) -> dict[tuple[str, ...], float]:
-    """The mean seconds of a forward by device and encoder, and of the wait for a decoded frame by device."""
+    """Return the mean seconds of a forward by device and encoder, and of the wait for a decoded frame by device."""
     spent: dict[tuple[str, ...], float] = defaultdict(float)
     n_forwards: Counter[tuple[str, ...]] = Counter()
     for row in selections.values():
@@ -133,5 +147,5 @@ def _rates(selections: Mapping[Key, Row]) -> dict[tuple[str, ...], float]:
 
 
 def _encoder(row: Row, role: str) -> str:
-    """The encoder's name; of a scan encoder with the options it was asked for, by which two sizes differ."""
+    """Return the encoder's name; that of a scan encoder includes the options asked for, which tell sizes apart."""
     return str((role == "scan" and row["options"].get("scan_encoder")) or row[COLUMNS[role][4]])

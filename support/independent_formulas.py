@@ -37,7 +37,7 @@ def mean_with_interval(
 
 
 def question_weights(kinds: Mapping[Any, str]) -> dict[Any, float]:
-    """The weight of each question in a mean of types; VSI-Bench's three directions are parts of one type."""
+    """Return each question's weight in a mean of types; VSI-Bench's three directions are parts of one type."""
     prefix = "object_rel_direction"
     whole = {key: prefix if kind.startswith(prefix) else kind for key, kind in kinds.items()}
     types = set(whole.values())
@@ -78,7 +78,10 @@ def _deviations(
 
 
 def _joined_kinds(kinds_by_key: Mapping[Any, tuple[str, str]]) -> dict[Any, str]:
-    """The type of each question; types of one video are one, a single such type joins that of the fewest videos."""
+    """Return each question's type, where a type of a single video is joined with others.
+
+    All such types become one; a lone one joins the type of the fewest videos.
+    """
     videos: dict[str, set[str]] = defaultdict(set)
     for video, kind in kinds_by_key.values():
         videos[kind].add(video)
@@ -89,6 +92,7 @@ def _joined_kinds(kinds_by_key: Mapping[Any, tuple[str, str]]) -> dict[Any, str]
 
 
 def _logit_interval(mean: float, error: float, freedom: float) -> tuple[float, float]:
+    """Return the 95 % interval of a mean strictly between 0 and 1, symmetric on the scale of its logit."""
     from scipy.stats import t
 
     reach = float(t.ppf(0.975, freedom)) * error / (mean * (1 - mean))
@@ -97,6 +101,7 @@ def _logit_interval(mean: float, error: float, freedom: float) -> tuple[float, f
 
 
 def _wilson(mean: float, n: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share of `n` videos."""
     z = 1.959963984540054
     centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
     reach = z / (1 + z * z / n) * math.sqrt(mean * (1 - mean) / n + z * z / (4 * n * n))
@@ -119,7 +124,7 @@ def sign_flip_p(sums: Sequence[float], weights: Sequence[float] | None = None) -
 
 
 def _without_skew(parts: Sequence[float], shares: Sequence[float]) -> float:
-    """The total over its clustered error, by Hall's cubic freed of its skew."""
+    """Return the total over its clustered error, freed of its skew by Hall's cubic."""
     total, squares = sum(parts), sum(part**2 for part in parts)
     residuals = [part - share * total for part, share in zip(parts, shares, strict=True)]
     variance = max(sum(item**2 for item in residuals), 1e-12 * squares)

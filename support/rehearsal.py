@@ -185,7 +185,10 @@ def _written_since(folder: Path, moment: float) -> list[str]:
 
 
 def _stops_for_errors(ran: Mapping[str, Any]) -> bool:
-    """Whether a run asked everything and then said, as it must, that the broken video spoiled too many rows."""
+    """Return True if a run asked every question and then ended with exit code 2 because too many rows failed.
+
+    The broken video makes them fail; a run that does not say so has hidden the failures.
+    """
     return ran["arguments"][0] == "run" and ran["code"] == 2 and "more than max_error_share" in ran["err"]
 
 
@@ -304,5 +307,5 @@ def failure(machine: Machine, command: Sequence[str], code: int, out: str, err: 
 
 
 def _tasks(machine: Machine) -> str:
-    """The folder of our tasks in the wheel, as `focus-eval list tasks --install-path` prints it."""
+    """Return the folder of our tasks in the wheel, as `focus-eval list tasks --install-path` prints it."""
     return str(machine.site / "focus_eval" / "_data" / "tasks")

@@ -156,7 +156,7 @@ def save_llava_onevision(folder: Path, seed: int = 0) -> Path:
 
 
 def internvl(folder: Path) -> Path:
-    """InternVL3.5's class: each frame is an image of its own."""
+    """Write a tiny model of InternVL3.5's class, which takes each frame as an image of its own."""
     t = _transformers()
 
     special_tokens = {
@@ -179,7 +179,7 @@ def internvl(folder: Path) -> Path:
 
 
 def smolvlm(folder: Path) -> Path:
-    """SmolVLM2's class: frames with their times as text before them."""
+    """Write a tiny model of SmolVLM2's class, which takes frames with their times as text before them."""
     t = _transformers()
 
     special_tokens = {
@@ -201,7 +201,7 @@ def smolvlm(folder: Path) -> Path:
 
 
 def glm46v(folder: Path) -> Path:
-    """GLM-4.6V's class: frames in pairs, each pair with its time."""
+    """Write a tiny model of GLM-4.6V's class, which takes frames in pairs, each pair with its time."""
     t = _transformers()
 
     special_tokens = {
@@ -230,7 +230,7 @@ def glm46v(folder: Path) -> Path:
 
 
 def video_llama3(folder: Path) -> Path:
-    """Video-LLaMA 3's class: one grid per video, times as text."""
+    """Write a tiny model of Video-LLaMA 3's class, which takes one grid per video, and times as text."""
     t = _transformers()
 
     tokenizer = _tokenizer("<video>", "<image>", {"image_token": "<image>", "video_token": "<video>"})
@@ -250,6 +250,7 @@ MODELS = {"internvl": internvl, "smolvlm": smolvlm, "glm46v": glm46v, "video_lla
 
 
 def _tokenizer(video: str, image: str, special_tokens: dict[str, str]) -> Any:
+    """Return a tokenizer of bytes with these special tokens, whose template marks videos and images as given."""
     base = byte_tokenizer(["<|im_start|>", "<|im_end|>", *special_tokens.values()], "")
     tokenizer = _transformers().PreTrainedTokenizerFast(
         tokenizer_object=base.backend_tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>",
@@ -260,6 +261,7 @@ def _tokenizer(video: str, image: str, special_tokens: dict[str, str]) -> Any:
 
 
 def _save(folder: Path, model: Any, processor: Any, tokenizer: Any) -> Path:
+    """Save model, processor and tokenizer in one folder, and return it."""
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -112,7 +112,10 @@ def unpacked(source, target):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, shared):
-    """What a reader has: the benchmarks' annotations, public selections and logs, a clip, the samplers of the pages."""
+    """A folder with all that the pages' commands need.
+
+    Clips, the samplers of the pages, and the benchmarks' annotations, public selections and logs where they are here.
+    """
     workplace = tmp_path_factory.mktemp("reader")
     if HAS_DATA or not INSTALL:
         copy_data(workplace, shared)
@@ -147,7 +150,10 @@ def copy_data(workplace, shared):
 
 @pytest.fixture(scope="module")
 def ran(folder):
-    """What each command came to; NAME and the like are the reader's, here a run imported before."""
+    """The outcome of each command of the pages, by its words.
+
+    NAME, FOLDER and `mine` are replaced by the name of a run that was imported before.
+    """
     commands_to_run = [
         [re.sub(r"\bNAME$|\bFOLDER$|(?<=runs/)mine$", "theirs", word) for word in words]
         + [*(SHORTENED.get(" ".join(words), ()) if INSTALL else ())]

@@ -119,7 +119,7 @@ def test_every_call_of_a_report_may_fail_once(tmp_path):
 
 
 def files_of(folder):
-    """Every file of a run by its name, but locks."""
+    """Return the bytes of every file of a run by its name, without locks."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock")
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 

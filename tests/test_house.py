@@ -53,14 +53,14 @@ def shown(path: Path) -> str:
 
 
 def imported_names(node: ast.AST) -> list[str]:
-    """The modules that an import statement names; none for any other node."""
+    """Return the modules that an import statement names; none for any other node."""
     if isinstance(node, ast.ImportFrom):
         return [node.module or ""]
     return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
 
 
 def package_of(path: Path) -> str:
-    """The package or root module below focus_eval that a file belongs to; "" for focus_eval/__init__.py."""
+    """Return the package or root module below focus_eval that a file belongs to; "" for focus_eval/__init__.py."""
     relative = path.relative_to(PACKAGE)
     return relative.parts[0] if len(relative.parts) > 1 else relative.stem.replace("__init__", "")
 
@@ -88,7 +88,7 @@ def own_imports(path: Path) -> frozenset[str]:
 
 
 def circles(arrows):
-    """The sets of nodes that import one another, each as a sorted list."""
+    """Return the sets of nodes that import one another, each as a sorted list."""
     reached = {node: set(targets) for node, targets in arrows.items()}
     grown = True
     while grown:
@@ -262,7 +262,7 @@ KINDS = ("sampler", "encoder", "video reader", "selection format", "benchmark", 
 
 
 def lists_of(names, source):
-    """The lines of collections in `source` that hold at least two fifths of `names`: a second list of these plugins."""
+    """=Return the lines of collections in `source` that hold two fifths or more of `names`: second lists of these."""
     found = []
     for node in ast.walk(ast.parse(source)):
         held = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])

@@ -21,7 +21,7 @@ THREE = ROOT / "docs" / "examples" / "three.py"
 
 
 def block(language: str, part: str = "") -> str:
-    """The only code block of that language that has `part` in it."""
+    """Return the only code block of that language that contains `part`; "" stands for any."""
     blocks = [text for text in re.findall(rf"```{language}\n(.*?)```", TEXT, flags=re.DOTALL) if part in text]
     assert len(blocks) == 1
     return blocks[0]
@@ -97,5 +97,5 @@ def test_each_of_the_three_keeps_the_contract_and_is_simulated(tmp_path, kind):
 
 
 def check_once(spec: str) -> object:
-    """What differs between this process and one of the file's own, None where nothing does."""
+    """Return the first difference between what a sampler does in this process and in a new one; None if none."""
     return first_difference(make_in_subprocess(spec, is_second_start=True), fingerprints(make_in_this_process(spec)))

@@ -32,7 +32,7 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
 def picture(number):
-    """A grey picture with a bright bar that moves: no two are equal."""
+    """Return a grey picture with a bright bar that moves, so that no two are equal."""
     pixels = np.full((48, 64, 3), 40, dtype=np.uint8)
     pixels[:, number % 64] = 200
     return pixels

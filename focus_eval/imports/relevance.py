@@ -95,7 +95,7 @@ def read_relevance(
         InvalidInput: files that cannot be read, another number of lists than questions, lists that fit other videos, a
             question without rate, or scores that are neither probabilities nor cosines.
     """
-    collected = _Found(scores, frames)
+    collected = _CollectedScores(scores, frames)
     for number, (values, at, question) in enumerate(
         zip_longest(json_entries(scores), json_entries(frames), questions, fillvalue=_END)
     ):
@@ -115,7 +115,12 @@ def read_relevance(
 
 
 @dataclass
-class _Found:
+class _CollectedScores:
+    """=Scores of the questions read so far, with what was left out and which lists fit no video.
+
+    `counts` holds how many lists of scores and of frames were read.
+    """
+
     scores_path: Path
     frames_path: Path
     scores: dict[str, FloatArray] = field(default_factory=dict)

@@ -62,7 +62,7 @@ def test_a_replay_is_the_same_again_and_changes_nothing_of_the_run(run, replayed
 
 
 def a_frame(points):
-    """One question for each (sampler, label, percent of 1000 frames, recall)."""
+    """Return rows of one question for each (sampler, label, percent of 1000 frames, recall)."""
     columns = ["sampler", "label", "n_pulls", "recall@2"]
     return pd.DataFrame(points, columns=columns).assign(k=8, n_frames=1000, error=None, has_cost=True)
 

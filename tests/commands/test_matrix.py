@@ -136,7 +136,7 @@ def with_samplers(simulation, *samplers, k=8, **changes):
 
 
 def warnings_of(simulation):
-    """The warnings of `plan`."""
+    """Return the warnings of `plan`."""
     result = invoke("plan", simulation)
     assert result.exit_code == 0, result.output
     return [line for line in result.output.splitlines() if line.startswith("warning: ")]

@@ -61,7 +61,7 @@ def boards():
 
 
 def rendered(shot: Shot, picture, **size) -> list[np.ndarray]:
-    """Every frame of a shot."""
+    """Return every frame of a shot."""
     return [pixels for pixels, n_times in render(shot, picture, **size) for _ in range(n_times)]
 
 

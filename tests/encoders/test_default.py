@@ -34,7 +34,7 @@ except FocusEvalError as error:
 
 
 def write_checkpoint(folder, config="open_clip_config.json", content=None, weights="open_clip_model.safetensors"):
-    """The files by which a checkpoint is known, with weights of a megabyte."""
+    """Write the files by which a checkpoint is known, with weights of a megabyte."""
     folder.mkdir(parents=True)
     (folder / config).write_text(json.dumps(content or {"model_cfg": {"vision_cfg": {}}}))
     save_file({"weight": np.zeros(1 << 18, dtype=np.float32)}, folder / weights)
@@ -57,7 +57,7 @@ def start(home, answer, *, url="http://127.0.0.1:9", **options):
 
 
 def choose(home, answer, **options):
-    """The lines that the choice printed: what was offered, then the encoder or the refusal."""
+    """Return the lines that the choice printed: what was offered, then the encoder or the refusal."""
     out, err = start(home, answer, **options).communicate(timeout=120)
     assert "Traceback" not in err, err
     return out.splitlines()
@@ -154,7 +154,7 @@ def test_a_file_of_another_checksum_is_deleted_and_refused(tmp_path, repository)
 
 
 def limit_file_size():
-    """No file of this process may pass 64 KiB: what a full disk does to a large one."""
+    """Limit the files of this process to 64 KiB, so that writing a larger one fails as on a full disk."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 
 

@@ -11,7 +11,10 @@ from .rows import PAPER, PUBLISHED, rows_of, table
 
 
 def numbers(name, *columns):
-    """The figures of these columns of a table of coverage; a bracket behind one is another figure."""
+    """Return the numbers in these columns of results/published/statistics_NAME.csv, without what follows them.
+
+    A cell such as "94.8 [94.1, 95.4]" counts as 94.8; empty cells and "–" are left out.
+    """
     texts = [row[column] for row in rows_of(PUBLISHED / f"statistics_{name}.csv") for column in columns]
     return [float(text.split()[0]) for text in texts if text and text != "–"]
 
@@ -39,13 +42,16 @@ COVERAGE = {
 
 
 def coverage():
-    """The range of each table that scripts/statistics_coverage.py writes."""
+    """Return docs/statistics.md's table of the least and the greatest value of each simulation of coverage."""
     values_by_text = {text: numbers(text.split("`")[1], *columns) for text, columns in COVERAGE.items()}
     return table(*((text, f"{min(of):.1f}", f"{max(of):.1f}") for text, of in values_by_text.items()))
 
 
 def gpu_hours():
-    """Pulls on LongVideoBench over the stated rates, beside the paper's hours."""
+    """Return docs/performance.md's table of pulls on LongVideoBench and their GPU hours at the stated rates.
+
+    The paper's hours stand beside them.
+    """
     rates = yaml.safe_load((ROOT / "configs/machines/eight_h100.yaml").read_text())["frames_per_second"]["blip"]
     hours = {f"focus, alpha {row['alpha'][1:]}": row["gpu_hours"] for row in rows_of(PAPER / "alpha.csv")}
     published = {row["method"]: row["gpu_hours"] for row in rows_of(PAPER / "efficiency.csv")}
@@ -67,7 +73,10 @@ PULLS = {
 
 
 def recorded():
-    """The cases recorded from the authors' code, each of which a test of its sampler compares."""
+    """Return docs/fidelity.md's table of the cases recorded from the authors' code.
+
+    A test of its sampler compares each case.
+    """
     sentences = {
         ("focus_released", "focus_released_rounding"): "pulled frames in order, keyframes; {} with arms and scores",
         ("aks",): "keyframes",

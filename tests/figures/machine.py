@@ -20,7 +20,7 @@ MEASURED = ROOT / "results/measured"
 
 
 def measured(name):
-    """The values of a file of results/measured by what was measured and its unit."""
+    """Return the values of results/measured/NAME.csv as text, by (what was measured, unit)."""
     return {(row["what"], row["unit"]): row["value"] for row in rows_of(MEASURED / f"{name}.csv")}
 
 
@@ -37,7 +37,7 @@ def offline_queries():
 
 
 def machine():
-    """What the commands that a person waits for take."""
+    """Return docs/performance.md's sentences on the time and memory of commands that a person waits for."""
     of = measured("machine")
     ten, hour = "select, 10 seconds of 360p, 300 frames scored", "select, one hour of 720p, 1587 frames scored"
     second_run, peak = "select, the same again", "GB at the peak"
@@ -51,7 +51,10 @@ def machine():
 
 
 def reading():
-    """Seconds to read the frames of FOCUS, and one index after the other."""
+    """Return docs/performance.md's sentences on the seconds of reading the frames of FOCUS.
+
+    Each with our reader, and with decord reading one index after the other.
+    """
     of = measured("machine")
     shorter, longer = (
         [of[f"read for focus, {clip}, {method}", "s"] for method in ("ours", "one at a time")]
@@ -64,7 +67,7 @@ def reading():
 
 
 def verification():
-    """Processor seconds that `videos verify` takes for an hour of video."""
+    """Return docs/benchmarks.md's sentences on the processor seconds of `videos verify` for an hour of video."""
     of = measured("machine")
     costs = {
         size: of[f"videos verify, an hour of {size}, H.264, 30 frames a second", "processor s"]
@@ -77,7 +80,10 @@ def verification():
 
 
 def node():
-    """How busy simulated GPUs are, by resolution and GPUs."""
+    """Return docs/performance.md's table of how much of the time simulated GPUs are busy.
+
+    By size of the video and number of GPUs, for one worker per GPU and for a worker for every 8 cores.
+    """
     of = measured("node")
     lines = []
     for nodes in dict.fromkeys(machine_text.rpartition(" GPUs, ")[0] for machine_text, _ in of):
@@ -90,16 +96,17 @@ def node():
 
 
 def span(values):
-    """E.g. "98 to 99 %"."""
+    """Return the range of shares as percentages, e.g. "98 to 99 %"; one percentage if both ends are rounded to it."""
     lowest, highest = (f"{100 * value:.0f}" for value in (min(values), max(values)))
     return f"{lowest} %" if lowest == highest else f"{lowest} to {highest} %"
 
 
 def answering():
-    """How busy a simulated GPU is while a model answers."""
+    """Return docs/performance.md's sentences on how busy a simulated GPU is while a model answers."""
     rows = rows_of(PUBLISHED / "answer_simulation.csv")
 
     def busy(video, *columns, is_few):
+        """=Return the range of these columns' shares of busy time; `is_few` chooses nodes with 8 cores per GPU."""
         of = [row for row in rows if row["video"] == video and (row["cores each"] == "8") == is_few]
         return span([float(row[column]) for row in of for column in columns])
 
@@ -115,16 +122,19 @@ def answering():
 
 
 def stores():
-    """What many workers ask of their nodes' stores, in the simulation of scripts/pool_simulation.py."""
+    """Return docs/performance.md's sentences on how workers use their nodes' stores of scores.
+
+    As simulated by scripts/pool_simulation.py.
+    """
     rows = {row["workers"]: row for row in rows_of(PUBLISHED / "pool_simulation.csv")}
 
-    def found(workers):
+    def share_found(workers):
         return f"{100 * float(rows[workers]['found again']):.0f} %"
 
     written = span([float(rows[workers]["written"]) for workers in ("8", "32", "100")])
     return [
         f"written to {written} of the time by 8 workers",
-        f"{found('32')} of it on {rows['32']['nodes']} nodes, {found('100')} on {rows['100']['nodes']}",
+        f"{share_found('32')} of it on {rows['32']['nodes']} nodes, {share_found('100')} on {rows['100']['nodes']}",
     ]
 
 
@@ -133,7 +143,10 @@ def total(rows, column):
 
 
 def clips():
-    """Clips and files of others that are read exactly; every clip is in one of its columns."""
+    """Return docs/reliability.md's sentences on clips, and on other projects' files, that are read exactly.
+
+    Fails if any clip was refused, read wrongly or not made.
+    """
     (device_line,) = rows_of(PUBLISHED / "devices.csv")
     clips_made = rows_of(PUBLISHED / "clips.csv")
     assert [total(clips_made, column) for column in ("refused", "wrong", "not made")] == [0, 0, 0]
@@ -151,7 +164,10 @@ CODECS = {"H.264": "h264", "HEVC": "hevc", "VP8": "vp8", "VP9": "vp9", "AV1": "a
 
 
 def faults():
-    """Return the reader's outcomes on damaged files; none crashes, hangs or is read shorter than it is."""
+    """Return docs/reliability.md's sentence and table on how the reader fares with damaged files.
+
+    Fails if it crashed, hung or read a file as shorter than it is.
+    """
     rows = rows_of(PUBLISHED / "faults.csv")
     assert [total(rows, column) for column in ("crashed", "hung", "shorter")] == [0, 0, 0]
     columns = ("right", "refused", "refused falsely", "wrong", "wrong without a sign")
@@ -166,7 +182,10 @@ def faults():
 
 
 def kills():
-    """Runs stopped at random moments; all that ended have the bytes of an undisturbed one."""
+    """Return docs/reliability.md's sentences on runs killed at random moments.
+
+    Fails unless every run that ended has the rows of an undisturbed one.
+    """
     rows = rows_of(PUBLISHED / "kills.csv")
     assert [total(rows, column) for column in ("rows lost", "rows twice")] == [0, 0]
     ended = total(rows, "runs ended")
@@ -175,7 +194,7 @@ def kills():
 
 
 def load():
-    """Processor seconds and memory of the commands on many questions."""
+    """Return docs/reliability.md's sentences on the processor seconds and memory of commands on many questions."""
     of = measured("load")
     size = "50,000 questions"
     commands = ("plan", "run", "report")
@@ -199,14 +218,17 @@ DATA = {
 
 
 def shipped_models():
-    """The shipped configs of models whose weights are fetched."""
+    """Return the shipped configs of models whose weights must be downloaded, by name."""
     files = sorted((ROOT / "configs/models").glob("*.yaml"))
     models = {file.stem: load_yaml(file) for file in files}
     return {name: model for name, model in models.items() if "disk_gigabytes" in model}
 
 
 def downloads():
-    """Gigabytes and folders of the benchmarks' videos, as their configs and `plan` say."""
+    """Return docs/reproduce.md's table of the sizes and folders of the benchmarks' videos, and the size of all.
+
+    Fails if a config does not list the task that the table names.
+    """
     lines, to_fetch = [], sum(model["disk_gigabytes"] for model in shipped_models().values())
     for name, (title, task, licence) in DATA.items():
         config = load_yaml(ROOT / f"configs/benchmarks/{name}.yaml")
@@ -219,22 +241,25 @@ def downloads():
 
 
 def models():
-    """The commands that fetch the models, with the sizes in their configs."""
+    """Return docs/reproduce.md's commands that download the models, each with the size from its config."""
     return [
         f"hf download {model['args']['pretrained']} # {name}, {model['disk_gigabytes']} GB"
         for name, model in shipped_models().items()
     ]
 
 
-def answers_of():
-    """How many questions each shipped table's models answer, as `focus-eval list configs` prints it."""
+def answer_counts():
+    """Return (number of the paper's table, number of answers as text) by name of each shipped paper matrix.
+
+    The numbers are those that `focus-eval list configs` prints.
+    """
     shipped = {name: path for name, path in shipped_matrices().items() if path.parent.name == "paper"}
     return {name: (table_of(path), matrix_size(load_matrix(path))[1]) for name, path in shipped.items()}
 
 
 def tables():
-    """Questions answered for each of the paper's tables."""
-    of = answers_of()
+    """Return docs/reproduce.md's texts on which matrix is which table of the paper, and its number of answers."""
+    of = answer_counts()
     assert (of["efficiency"], of["more_benchmarks"][1][-1]) == (("3", ""), "+")
     numbered = sorted((number, name) for name, (number, settings) in of.items() if number.isdigit() and settings)
     assert [name for number, name in numbered if number == "1"] == ["main_results", "reference_models"]
@@ -248,12 +273,12 @@ def tables():
 
 
 def pace():
-    """Frames a second that the published hours come to, and hours of answering at a stated rate."""
+    """=Return docs/reproduce.md's sentences on the speed of the paper's selection and on the hours of answering."""
     published = {row["method"]: row["gpu_hours"] for row in rows_of(PAPER / "efficiency.csv")}
     hours = {f"focus, alpha {row['alpha'][1:]}": row["gpu_hours"] for row in rows_of(PAPER / "alpha.csv")}
     hours |= {"aks": published["aks"], "aks_dense": published["aks_no_prefilter"]}
     rates = [pulls / float(hours[name]) / 3600 for name, pulls in PULLS.items()]
-    alpha, main = (2 * int(answers_of()[name][1].replace(",", "")) / 3600 for name in ("alpha", "main_results"))
+    alpha, main = (2 * int(answer_counts()[name][1].replace(",", "")) / 3600 for name in ("alpha", "main_results"))
     return [
         f"{min(rates):.0f} to {max(rates):.0f} frames a second",
         f"At an assumed 2 seconds an answer, `alpha` takes {alpha:.1f} hours and `main_results` {main:.0f}",
@@ -261,7 +286,10 @@ def pace():
 
 
 def tensors():
-    """The cases recorded from the original models, and how near the tests ask ours to be."""
+    """Return docs/fidelity.md's table of the cases recorded from the original models.
+
+    With how near the tests require our values to be.
+    """
     from support.llava_video_parity import TOLERANCE as LLAVA_TOLERANCE
 
     from ..encoders.test_blip_parity import TOLERANCE as BLIP_TOLERANCE
@@ -285,7 +313,10 @@ def tensors():
 
 
 def video_tokens():
-    """Tokens of 64 frames in LLaVA-Video's layouts (a tower of 27 by 27 patches), and the context of its config."""
+    """Return docs/llava_video.md's sentences on the tokens of 64 frames and on the config's context.
+
+    The layouts are those of a vision tower of 27 by 27 patches.
+    """
     from focus_eval.lmms.llava_video.checkpoint import TokenLayout
 
     config = json.loads((ROOT / "tests/recorded/llava_video/config.json").read_text())

@@ -9,7 +9,10 @@ from .rows import rows_of
 
 
 def field_row(mark, first):
-    """The cells of a row of docs/field.md, whose tables tests/test_field.py derives from the public files."""
+    """Return the cells of the row of docs/field.md's table `mark` that begins with the cell `first`.
+
+    tests/test_field.py derives these tables from the public files.
+    """
     page = (ROOT / "docs/field.md").read_text(encoding="utf-8")
     part = page.partition(f"<!-- field: {mark} -->")[2].partition("<!-- end -->")[0]
     (row,) = re.findall(rf"^\| {re.escape(first)} \|.*$", part, re.MULTILINE)
@@ -17,7 +20,7 @@ def field_row(mark, first):
 
 
 def ascs(measure):
-    """ASCS less AKS at K = 64 in points, without its sign."""
+    """Return, as text with its interval, by how many points ASCS and AKS differ in `measure` at K = 64; no sign."""
     (row,) = [
         row
         for row in rows_of(ROOT / "registry/differences.csv")
@@ -29,7 +32,7 @@ def ascs(measure):
 
 
 def answers():
-    """What the README says of real models' answers."""
+    """Return the README's sentences on the answers of real models."""
     effects, short, medium = (
         field_row("within", "recall@1"),
         field_row("lengths", "below 180 s"),

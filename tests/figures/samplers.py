@@ -18,18 +18,18 @@ MEASURED = PUBLISHED.parent / "measured"
 
 
 def measured_installs(unit):
-    """What an installation takes in `unit`, by its name in results/measured/install.csv."""
+    """Return what each way of installing takes in `unit`, by its name in results/measured/install.csv."""
     rows = rows_of(MEASURED / "install.csv")
     return {row["what"]: float(row["value"]) for row in rows if row["unit"] == unit}
 
 
 def gigabytes():
-    """Disk that an installation takes, by its name."""
+    """Return the gigabytes that each way of installing takes on disk, by its name."""
     return {name: mebibytes * 2**20 / 1e9 for name, mebibytes in measured_installs("MiB").items()}
 
 
 def install():
-    """The table of the quickstart."""
+    """Return docs/quickstart.md's table of the disk space that each way of installing takes."""
     size = gigabytes()
     return [
         f"`make setup` | {size['make setup']:.1f} GB |",
@@ -39,7 +39,7 @@ def install():
 
 
 def install_sizes():
-    """What the README says of the two ways to install."""
+    """Return the README's sentences on the disk space and the time of installing with and without PyTorch."""
     size, seconds = gigabytes(), measured_installs("s")
     return [
         f"Without PyTorch: {size['offline']:.1f} GB, and {seconds['offline']:.0f} s from the clone to a first picture",
@@ -71,7 +71,7 @@ SAMPLERS = {
 
 
 def samplers():
-    """Pulls of an hour, and cost and recall in simulation."""
+    """Return docs/samplers.md's table of pulls in an hour of video, and of cost and recall in simulation."""
     rows = {(row["Benchmark"], row["K"], row["Sampler"]): row for row in rows_of(PUBLISHED / "samplers.csv")}
     hour = VideoInfo(108_000, 30.0)
     lines = []
@@ -90,19 +90,25 @@ BUDGETS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
 def at_budgets():
-    """Rows of the simulation with a scan by K, budget and sampler."""
+    """Return the simulation's rows by (K, budget in percent of the frames, sampler)."""
     rows = rows_of(PUBLISHED / "scan_budgets.csv")
     return {(row["K"], float(row["percent"]), row["sampler"]): row for row in rows}
 
 
 def difference(row, sign=1):
-    """A difference to the baseline and its ends in points; of the baseline to the sampler where the sign is -1."""
+    """Return (value, lower end, upper end) of a sampler less the baseline, in points.
+
+    With `sign=-1`, of the baseline less the sampler.
+    """
     value, *ends = (sign * float(row[f"minus baseline{end}"]) for end in ("", " low", " high"))
     return value, *sorted(ends)
 
 
 def even_budgets():
-    """What even_cover finds, and its differences to focus at the same budget."""
+    """Return docs/even_cover.md's table and sentence on what even_cover finds, and gains over focus, by budget.
+
+    Fails if an interval that should hold 0 does not.
+    """
     rows = at_budgets()
     lines = []
     for percent in BUDGETS:
@@ -121,7 +127,10 @@ def even_budgets():
 
 
 def scan_budgets():
-    """Recall of even_cover at K = 8 by budget, and what scans of three kinds change."""
+    """Return docs/scan_cover.md's table of recall at K = 8 by budget, and of what three kinds of scan change.
+
+    Fails if, with a good scan, the main encoder adds 3 points or more.
+    """
     rows = at_budgets()
     lines = [("`even_cover`, recall", *(f"{float(rows['8', p, 'even_cover']['recall']):.1f}" for p in BUDGETS))]
     for name, scan in (("fair", "(.3, .6)"), ("good", "(.5, 1)"), ("useless", "(0, 0)")):
@@ -138,7 +147,10 @@ def scan_budgets():
 
 
 def break_even():
-    """The least correlation whose interval lies above 0 at K = 8, for the cheapest and the dearest scan."""
+    """Return docs/scan_cover.md's sentences on the correlation from which a scan pays.
+
+    It pays if the interval at K = 8 lies above 0; the sentences are on the cheapest and the most expensive scan.
+    """
     sure = {}
     for row in rows_of(PUBLISHED / "scan_break_even.csv"):
         if row["k"] == "8":

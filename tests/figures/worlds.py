@@ -15,7 +15,7 @@ from .rows import PUBLISHED, percent, rounded, rows_of, signed, table, with_inte
 
 
 def interval(value, low, high, digits=1):
-    """E.g. "+5.1 [1.0, 9.2]"."""
+    """Return a difference with its interval, e.g. "+5.1 [1.0, 9.2]"."""
     return f"{value:+.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
@@ -24,7 +24,7 @@ def moments(row):
 
 
 def stretch_map():
-    """Cells of the map whose interval lies above and below 0."""
+    """Return docs/simulation.md's sentence on how many cells of the map have intervals above and below 0."""
     cells = [moments(row) for row in rows_of(PUBLISHED / "stretch_map.csv")]
     n_ahead, n_behind = sum(low > 0 for _, low, _ in cells), sum(high < 0 for _, _, high in cells)
     lowest = min(value for value, _, _ in cells)
@@ -35,7 +35,12 @@ def stretch_map():
 
 
 def stretch_corner():
-    """The corner of the map where FOCUS's pulls are ahead, again."""
+    """=Return docs/simulation.md's sentences on the corner of the map where FOCUS's pulls are ahead.
+
+    The corner was simulated again, apart from the map. Fails unless every interval over 30 and 60 s lies above 0.
+
+    Its videos are simulated anew; fails unless every interval over 30 and 60 s lies above 0.
+    """
     rows = rows_of(PUBLISHED / "stretch_corner.csv")
     short = [moments(row) for row in rows if row["k"] == "16" and row["span_seconds"] in ("30", "60")]
     long = [moments(row)[0] for row in rows if row["k"] == "16" and row["span_seconds"] in ("120", "60-180")]
@@ -49,14 +54,17 @@ def stretch_corner():
 
 
 def realistic():
-    """The differences with evidence of real lengths."""
+    """Return docs/simulation.md's table of differences between samplers with evidence of real lengths."""
     rows = {(row["pair"], row["k"]): moments(row) for row in rows_of(PUBLISHED / "realistic.csv")}
     pairs = dict.fromkeys(pair for pair, _ in rows)
     return table(*((pair, *(interval(*rows[pair, k]) for k in ("8", "16", "32"))) for pair in pairs))
 
 
 def event_lengths():
-    """The least and the most of the differences over all lengths, worlds and K."""
+    """Return docs/simulation.md's sentences on the least and the greatest difference over all lengths of events.
+
+    Fails if an interval lies below 0.
+    """
     cells = [moments(row) for row in rows_of(PUBLISHED / "event_lengths.csv")]
     n_above, n_below = sum(low > 0 for _, low, _ in cells), sum(high < 0 for _, _, high in cells)
     assert n_below == 0
@@ -73,7 +81,7 @@ IN_BOTH = ("uniform", "random [control]", "topk", "aks max_depth=3", "focus", "e
 
 
 def agreement():
-    """Return the agreement of the demo's and the simulation's sampler rankings."""
+    """Return docs/simulation.md's sentence on how alike the demo and the simulation rank samplers."""
     simulated = {(row["K"], row["Sampler"]): float(row["2 s"]) for row in rows_of(PUBLISHED / "simulation_recall.csv")}
     by_k = demo_rows()[1]
     lines = {}
@@ -88,7 +96,7 @@ def agreement():
 
 
 def demo_rows():
-    """The tables of the demo's run by sampler: K = 8, and recall at every K."""
+    """Return (rows at K = 8, rows of recall at every K) of the demo's run, each by sampler."""
     return tuple(
         {row["Sampler"]: row for row in rows_of(PUBLISHED / f"demo_{name}.csv")} for name in ("k8", "recall_by_k")
     )
@@ -103,7 +111,7 @@ DEMO = {
 
 
 def demo():
-    """The README's table, and what even_cover gains."""
+    """Return the README's table of cost, recall and accuracy in the demo."""
     at_8, by_k = demo_rows()
     lines = []
     for name, label in DEMO.items():
@@ -115,7 +123,7 @@ def demo():
 
 
 def demo_gain():
-    """What even_cover gains over focus, and what finding the evidence adds."""
+    """Return the README's sentences on what even_cover gains over focus, and what finding the evidence adds."""
     rows = demo_rows()[0]
     gain, of_topk = (
         with_interval(rows[name], "minus focus") for name in ("even_cover budget_of=focus", "even_topk [control]")
@@ -146,7 +154,7 @@ DEMO_SAMPLERS = {
 
 
 def demo_samplers():
-    """The demo's table of every sampler."""
+    """Return docs/demo.md's table of every sampler."""
     at_8, by_k = demo_rows()
     lines = []
     for name, (label, at_32) in DEMO_SAMPLERS.items():
@@ -165,7 +173,10 @@ def demo_samplers():
 
 
 def uneven_lead():
-    """What even_topk gains over focus by length at K = 8, and uniform in short videos at K = 32."""
+    """Return docs/samplers.md's sentences on where samplers are ahead of focus, by length of the video.
+
+    uniform in short videos at K = 32, even_topk in videos of every length at K = 8.
+    """
     rows = {(row["K"], row["Sampler"]): row for row in rows_of(PUBLISHED / "simulation_by_length.csv")}
     gains = [f"{float(rows['8', 'even_topk [control]'][name]):.0f}" for name in ("short", "medium", "long", "hours")]
     uniform = float(rows["32", "uniform"]["short"])
@@ -183,7 +194,7 @@ COST_EXAMPLE = {
 
 
 def cost_example():
-    """Pulls and frames encoded of the demo's run, added over its questions."""
+    """Return docs/cost.md's table of the frames scored and encoded in the demo's run, summed over its questions."""
     rows = {row["Sampler"]: row for row in rows_of(PUBLISHED / "demo_pulls.csv")}
     lines = []
     for name, label in COST_EXAMPLE.items():
@@ -194,7 +205,7 @@ def cost_example():
 
 
 def published_costs():
-    """10^9 multiply-adds of published encoders, from the sizes that their configurations state."""
+    """Return 10^9 multiply-adds of published encoders by part, from the sizes that their configurations state."""
     transformers = pytest.importorskip("transformers")
     open_clip = pytest.importorskip("open_clip")
     from focus_eval.encoders.open_clip import image_gmacs
@@ -215,14 +226,14 @@ def published_costs():
 
 
 def encoder_costs():
-    """Multiply-adds of an image."""
+    """Return docs/cost.md's sentence on the multiply-adds of an image, by encoder."""
     costs = sorted(((cost["image"], name) for name, cost in published_costs().items()), reverse=True)
     listed = ", ".join(f"{name} {image:.{1 if image > 1 else 3}f}" for image, name in costs)
     return [f"In 10^9 per image: {listed}."]
 
 
 def blip_cost():
-    """What BLIP large pays beside its images."""
+    """Return docs/cost.md's sentence on what BLIP large computes besides embedding images."""
     cost = published_costs()["BLIP large"]
     return [
         f"BLIP's keys and values of an image ({cost['keys']:.1f} for large) count once a frame, its matching with a "
@@ -231,7 +242,10 @@ def blip_cost():
 
 
 def shapes():
-    """The quantiles that the world `realistic` draws from, rounded; its 1 % quantile is not shown."""
+    """Return docs/simulation.md's table of the rounded quantiles that the world `realistic` draws from.
+
+    Its 1 % quantile is left out.
+    """
     rows = (("CG-Bench mini", "cgbench", 0), ("LVBench", "lvbench", None), ("VUE-TR-V2", "vue_tr_v2", 0))
     lines = []
     for name, key, at in (*rows, ("LongVideoBench, under 3 min", "longvideobench", 0)):
@@ -247,17 +261,23 @@ def quantiles(seconds):
 
 
 def evidence(name):
-    """A table of docs/evidence.md, whose rows tests/report/test_evidence.py compares with what the command prints."""
+    """Return a table of docs/evidence.md.
+
+    tests/report/test_evidence.py compares its rows with what the command prints.
+    """
     return table(*(tuple(row.values()) for row in rows_of(PUBLISHED / f"evidence_{name}.csv")))
 
 
 def validity():
-    """The table of scripts/world_validity.py."""
+    """Return docs/simulation.md's table that scripts/world_validity.py computes."""
     return table(*(tuple(row.values()) for row in rows_of(PUBLISHED / "worlds.csv")))
 
 
 def frontier():
-    """Recall, cost and near twins at equal total cost, and what the sampler that was judged gains, over all worlds."""
+    """Return docs/scan_cover.md's table of recall, cost and near twins at equal total cost, over all worlds.
+
+    Its last columns hold what the sampler under judgement gains.
+    """
     rows = [row for row in rows_of(PUBLISHED / "frontier.csv") if (row["world"], row["K"]) == ("all", "all")]
     gains = [name for name in rows[0] if "less it" in name and "nearness" not in name]
     shown = ("1 s", "2 s", "5 s", "cost", "twins")

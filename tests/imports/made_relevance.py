@@ -10,7 +10,7 @@ from focus_eval.samplers.base import derived_rng
 
 
 def candidates(question, rates):
-    """The frames `j * int(fps)` for `j` in `range(int(T / int(fps)))`."""
+    """Return the frames `j * int(fps)` for `j` in `range(int(T / int(fps)))`."""
     rate = rates[question.id]
     stride = int(rate.fps)
     return [at * stride for at in range(int(rate.n_frames / stride))]

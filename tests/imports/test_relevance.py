@@ -223,7 +223,7 @@ def test_entries_are_those_of_the_whole_file_whatever_is_read_at_once(tmp_path_f
 
 
 def written(folder, benchmark_questions, rates):
-    """An annotation and a file of rates for made questions."""
+    """Write an annotation and a file of rates for made questions; return the options that name them."""
     documents = [
         {"id": q.id, "video_path": q.video, "video_id": q.video[:-4], "question": q.query, "correct_choice": 0,
          "duration": q.duration_seconds, "candidates": list(q.options),

@@ -51,7 +51,7 @@ def test_an_aks_file_comes_back_as_it_was(shared, tmp_path):
 
 
 def write_details(folder, frames):
-    """The two files of FOCUS's own code for questions a and b, whose details name these frames."""
+    """Write the two files of FOCUS's own code for questions a and b, whose details name these frames."""
     frames_by_question = [[1, 50], [2, 60]]
     arm = {"samples_count": 2, "times_selected": 1, "mean_similarity": 0.25, "focus_score": 0.375}
     idle = {"samples_count": 0, "times_selected": 0, "mean_similarity": 0.0, "focus_score": 0.0}

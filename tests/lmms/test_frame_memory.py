@@ -19,7 +19,7 @@ from support.synthetic import write_numbered_clip
 
 
 def bytes_of(path, *, role="sampler") -> int:
-    """What three keyframes of a video, or the floor's black frame, are estimated to take."""
+    """Return the estimated size of the decoded frames: three keyframes, or one black frame for the floor."""
     row = SimpleNamespace(role=role, keyframes=[0, 3, 5])
     return decoded_bytes(SimpleNamespace(row=row, path=path), "exact")
 

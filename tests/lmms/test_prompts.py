@@ -56,7 +56,7 @@ class AnyDocument(dict):
 
 
 def made(path, name, *, kind="ConfigurableTask"):
-    """The task of a file as lmms-eval makes it for `--model NAME`, but for its documents."""
+    """Return the task of a file as lmms-eval makes it for `--model NAME`, without its documents."""
     from lmms_eval.api import task as stock
     from lmms_eval.utils import load_yaml_config
 
@@ -68,8 +68,8 @@ def made(path, name, *, kind="ConfigurableTask"):
     return new
 
 
-def asked(task):
-    """What the task asks of any document, and how the answer is generated."""
+def prompt_and_settings(task):
+    """Return (prompt for any document, settings of generation) of a task."""
     text = task.config.doc_to_text
     text = text(AnyDocument(), task.lmms_eval_specific_kwargs) if callable(text) else text
     return text, task.config.generation_kwargs
@@ -108,8 +108,8 @@ def test_each_task_asks_a_model_of_ours_what_it_asks_the_stock_wrapper(by_wrappe
     for (task, model), path in tasks_with_prompts().items():
         stock, own_task, default = (made(path, name) for name in (STOCK_NAMES[model], model, "default"))
         assert own_task.lmms_eval_specific_kwargs == stock.lmms_eval_specific_kwargs, (task, model)
-        assert asked(own_task) == asked(stock), (task, model)
-        differing_tasks += [(task, model)] if asked(own_task) != asked(default) else []
+        assert prompt_and_settings(own_task) == prompt_and_settings(stock), (task, model)
+        differing_tasks += [(task, model)] if prompt_and_settings(own_task) != prompt_and_settings(default) else []
     assert {("videomme", "focus_qwen3_vl"), ("videomme", "focus_llava_video")} <= set(differing_tasks)
 
 
@@ -134,5 +134,5 @@ def test_a_models_own_entry_wins_over_its_wrappers_and_that_over_the_default():
 def test_the_model_itself_in_place_of_its_name_gets_the_same_prompts(by_wrapper):
     path = next(path for (task, _), path in tasks_with_prompts().items() if task == "videomme")
     model = type("Model", (), {"model_id": "focus_qwen3_vl"})()
-    assert asked(made(path, model)) == asked(made(path, "qwen3_vl"))
-    assert asked(made(path, object())) == asked(made(path, "default"))
+    assert prompt_and_settings(made(path, model)) == prompt_and_settings(made(path, "qwen3_vl"))
+    assert prompt_and_settings(made(path, object())) == prompt_and_settings(made(path, "default"))

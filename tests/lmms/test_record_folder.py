@@ -33,12 +33,12 @@ def load(tiny_qwen):
 
 
 def lines(record, kind="answers"):
-    """Every line of every file of rows, by file: what is on the disk, not what a reader makes of it."""
+    """Return the bytes on disk of every file of rows, by path in the record folder, without the reader."""
     return {file.relative_to(record): file.read_bytes() for file in sorted(record.glob(f"*/{kind}/*.jsonl"))}
 
 
 def asked(record):
-    """Each question as often as a row answers it."""
+    """Return the question of every row, sorted; a question comes as often as a row answers it."""
     return sorted(json.loads(line)["question_id"] for data in lines(record).values() for line in data.splitlines())
 
 
@@ -171,6 +171,6 @@ def test_a_killed_command_line_goes_on_where_it_was_and_loses_no_row(home, tools
 
 
 def asked_whole(record):
-    """The questions of whole lines; what follows the last line break is torn."""
+    """Return the questions of complete lines; what follows the last line break was cut off."""
     files = record.glob("*/answers/*.jsonl")
     return [json.loads(line)["question_id"] for file in files for line in file.read_bytes().split(b"\n")[:-1]]

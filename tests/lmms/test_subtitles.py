@@ -38,7 +38,7 @@ def data(home, tools, tmp_path):
 
 
 def overlapping(video: str, times: list[float]) -> list[str]:
-    """The lines by hand: one second each, from 0 in "landscape"; half a second to each side of .23 in "portrait"."""
+    """Return the lines computed by hand: 1 s each, from 0 in "landscape"; .5 s to each side of .23 in "portrait"."""
     if video == "landscape":
         return [f"Line {at} of the speaker." for at in range(9) if any(at < time < at + 1 for time in times)]
     return [f"Short line {at}." for at in range(8) if any(at - 0.27 < time < at + 0.73 for time in times)]

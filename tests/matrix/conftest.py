@@ -11,7 +11,7 @@ import yaml
 
 
 def lvb_question(number, video, seconds, *, answer):
-    """A line of LongVideoBench's annotations about `video`, with two choices and a piece of evidence."""
+    """Return a line of LongVideoBench's annotations about `video`, with two choices and a piece of evidence."""
     return {
         "id": f"q{number}",
         "video_id": video,

@@ -48,14 +48,14 @@ def answer_values(rows):
 
 
 def answers_of_first_cell(rows):
-    """What is expected of the cell of `selected`: its first questions."""
+    """Return the answers expected of the cell in the fixture `selected`: those to its first six questions."""
     question_ids = [f"q{number}" for number in range(6)]
     return [row for row in rows if row[0].startswith("made_up-encoder-uniform") and row[1] in question_ids]
 
 
 @pytest.fixture(scope="module")
 def separate_answers(matrix, tmp_path_factory):
-    """What comes of cell after cell, each question decoding its own frames."""
+    """The answers when cells are answered one after another and every question decodes its own frames."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(answering, "shares_frames", lambda model: False)
         return answer_values(run_matrix(matrix, out=tmp_path_factory.mktemp("runs") / "alone"))
@@ -101,7 +101,7 @@ def test_the_selections_of_a_cell_are_read_twice_at_most(matrix, tmp_path, monke
 
 @pytest.fixture
 def selected(matrix, tmp_path, monkeypatch):
-    """A matrix of one cell, and the folder of a run whose selections are all there, as lines."""
+    """A matrix of one cell, and the folder of a run that holds all of its selections, not yet compacted."""
     one_cell_matrix = matrix.model_copy(update={"samplers": matrix.samplers[:1], "limit": 6})
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "compact", lambda *arguments: None)

@@ -24,7 +24,7 @@ from support.matrix_rows import run_matrix
 
 
 def long_row(number, selection_id="s", **changes):
-    """A row with a hundred pulls."""
+    """Return a row with a hundred pulls."""
     return SelectionRow(
         benchmark="b", question_id=f"q{number}", video=f"v{number // 10}", query=f"What is in scene {number}?",
         selection_id=selection_id, sampler="topk", options={}, encoder="e", encoder_revision="1", k=4, seed=0,
@@ -62,7 +62,7 @@ def n_calls(work):
 
 
 def write_part(folder, n_rows):
-    """A part as a run leaves it just before it is done: the rows of two videos at once, in two files."""
+    """Write a part as a run leaves it just before it is done: the rows of two videos at once, in two files."""
     writers = [RowWriter(folder / f"rows-{name}.jsonl") for name in ("a", "b")]
     for number in range(n_rows):
         writers[number // 10 % 2].write(long_row(number))

@@ -113,7 +113,7 @@ def test_a_run_killed_ten_times_ends_as_an_undisturbed_one(tmp_path):
 
 
 def whole_rows(folder, matrix):
-    """Every row of the run as (part, question), as often as it was written."""
+    """Return every row of the run as (part, question), as often as it was written."""
     written = []
     for spec in selection_specs(matrix):
         part = RunFolder(folder).part(spec)

@@ -48,7 +48,7 @@ def frames(values, *, side=2):
 
 
 def hand_in(batches, encoder, chunks, *, pause=0.0, ready=None):
-    """One pass over a video: its chunks of frames, one after another, once all passes are `ready`."""
+    """Embed one video's chunks of frames one after another, beginning once all passes are `ready`."""
     with batches.open_pass():
         if ready is not None:
             ready.wait()

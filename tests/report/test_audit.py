@@ -76,7 +76,7 @@ def answer(question, letter, **changes):
 
 
 def honest(name="a", *, model="m", shift=0, is_answered=True):
-    """A series without a flaw: 8 frames of 1000 each, other frames in every question."""
+    """Return a series without a flaw: 8 frames of 1000 for each question, different ones for every question."""
     return CheckedSeries(
         name=name,
         model=model if is_answered else "",
@@ -197,7 +197,7 @@ def test_an_honest_repeat_of_uniform_is_a_note():
 
 
 def half_arrived(name="aks"):
-    """A selection that reached the model in the last half of 200 questions only, and uniform frames."""
+    """=Return two series: uniform, and one whose frames reached the model in the last half of 200 questions only."""
     questions = [replace(QUESTIONS[0], id=f"p{at}", query=f"what is {at}?") for at in range(200)]
     letters = {question.id: "ABCD"[at % 4] for at, question in enumerate(questions)}
     uniform = CheckedSeries(
@@ -312,7 +312,7 @@ def test_a_log_whose_question_id_repeats_is_not_accused(tmp_path):
 
 
 def shifted_logs(folder):
-    """Two logs of the same questions; the second one lacks the first question, and its rows are counted anew."""
+    """Write two logs of the same questions, the second without the first question and numbered anew."""
     lines = documents(40)
     write_log(folder / "uniform", lines)
     moved = [{**item, "doc_id": at} for at, item in enumerate(lines[1:])]

@@ -110,7 +110,7 @@ def test_the_command_prints_the_figures(shared, tmp_path):
 
 
 def cells_of(written):
-    """Of the command's tables the columns that results/published records: within 5 s, and by change."""
+    """Return, of the command's tables, the columns that results/published records: within 5 s, and by change."""
     plain = re.sub(r" ↑|(?<=\d)\*", "", written)
     lines = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in plain.splitlines() if line.startswith("|")

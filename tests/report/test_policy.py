@@ -46,7 +46,10 @@ def logged(right_by_name, seconds, videos=None):
 
 
 def short_and_long(n=40):
-    """A run in which even frames are right on short videos, aks on long ones, and each on a tenth of the others."""
+    """Return a run in which uniform is right on short videos and aks on long ones.
+
+    Each is right on a tenth of the others too.
+    """
     seconds = [10.0 + at if at < n // 2 else 1000.0 + at for at in range(n)]
     is_short = np.array(seconds) < 65
     rare = np.arange(n) % 10 == 0

@@ -17,7 +17,7 @@ ANCHORED = [name for name in SHIPPED if load_matrix(name).anchors]
 
 
 def selections(matrix):
-    """Every sampler of the matrix as a row would state it, with model and K."""
+    """Return every sampler of the matrix as a row would state it, with model and K."""
     for model in matrix.models or [None]:
         for entry in matrix.samplers:
             for sampler in _instances(entry):

@@ -25,7 +25,7 @@ BUCKETS = ("short", "medium", "long", "hours")
 
 
 def lab(recalls, *, k=(8,), failed=None, pulls=None, short=None):
-    """A frame of one question a video: recall by label, the videos going through the lengths."""
+    """Return rows with one question a video, given recall by label; videos take turns through the length groups."""
     lines = []
     for label, values in recalls.items():
         for at, value in enumerate(values):

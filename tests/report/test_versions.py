@@ -17,7 +17,10 @@ NEWER = {"versions": {"transformers": "5.24.0", "lmms-eval": "0.7.3"}, "weights"
 
 @pytest.fixture
 def run_with(tmp_path):
-    """A run of two models and two samplers whose cells are described as told, by (model, sampler)."""
+    """A function that makes a run of two models and two samplers with the given descriptions of its cells.
+
+    They are given by (model, sampler).
+    """
 
     def made(identities):
         folder = simulate_run(tmp_path, Simulation(samplers=("uniform", "focus"), models=("llava", "qwen")))

@@ -38,7 +38,7 @@ class Even(FrameSampler):
         return Choice(keyframes=np.array([*first][: request.n_wanted]))
 
     def evidence(self, request):
-        """The times of the evidence, where the trick finds them."""
+        """Return the times of the evidence, where the trick finds them."""
         return ()
 
 
@@ -54,12 +54,12 @@ class Best(FrameSampler):
         return Choice(keyframes=np.array(best[: request.n_wanted]))
 
     def more(self, request, relevance):
-        """Relevance that nobody counts, where the trick gets some."""
+        """Return relevance that nobody counts, where the trick gets some."""
         return {}
 
 
 def evidence_in(values, video):
-    """The evidence of the first among `values` that is a question about `video`."""
+    """Return the evidence of the first of `values` that is a question about `video`; empty if there is none."""
     for value in values:
         with suppress(Exception):
             video_info = value if hasattr(value, "n_frames") else value.info
@@ -93,7 +93,7 @@ class ReadsObjects(Even):
 
 
 def of_seed(seed, video):
-    """The evidence of the first simulated video of that seed that is as long."""
+    """Return the evidence of the first simulated video of that seed that is as long; empty if there is none."""
     for number in range(12):
         trace = make_trace(WORLDS["calibrated"], number, seed=seed, minutes=(1, 4))
         if trace.info == video:

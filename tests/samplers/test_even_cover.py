@@ -105,7 +105,7 @@ def test_the_grid_has_five_points_a_second_or_every_frame(n_frames, fps, n):
 
 
 def plain_cover(density, n, rate):
-    """The same greedy cover, every window summed anew."""
+    """Return the same greedy cover, with every window summed anew."""
     halves = [int(seconds * rate + 1e-9) for seconds in (1.0, 2.0)]
     masses, picked = [density.copy(), density.copy()], []
     for _ in range(n):

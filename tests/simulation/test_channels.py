@@ -49,7 +49,7 @@ def ran(tmp_path_factory):
 
 
 def latents(world, channel, *, numbers=range(30)):
-    """The background and the events of the main encoder, and the same moments as the scan encoder sees them."""
+    """Return latent relevance outside of and within events, each as the main and as the scan encoder see it."""
     outside, inside = [], []
     for number in numbers:
         pair = [make_trace(WORLDS[world], number, seed=3, minutes=(4, 20), channel=see) for see in (None, channel)]

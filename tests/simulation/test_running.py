@@ -262,7 +262,7 @@ def test_recorded_relevance_of_a_run_is_a_source_too(tmp_path, ran):
 
 
 def recorded_run(folder, name="dense", *, every_seconds=0.5, world="calibrated"):
-    """A run with relevance of the first four videos of a world, under one set of ids."""
+    """Write a run with recorded relevance of the first four videos of a world, which share one set of ids."""
     config = CONFIG.model_copy(update={"worlds": [world]})
     part = folder / "selections" / name
     part.mkdir(parents=True)

@@ -47,7 +47,7 @@ def _leading(path: Path) -> Path:
 
 
 def _hidden(path: Path) -> Path:
-    """A VP8 stream in which two frames are invisible (bit `show_frame` cleared), as alternate references are."""
+    """Write a VP8 stream in which two frames are invisible (bit `show_frame` cleared), as alternate references are."""
     source = _beside(path, "webm", gop=20, codec="libvpx")
     with av.open(str(source)) as clip, av.open(str(path), "w") as output:
         template = clip.streams.video[0]
@@ -64,7 +64,7 @@ def _hidden(path: Path) -> Path:
 
 
 def _cover(path: Path) -> Path:
-    """Two video streams, the smaller one first, as some published files have."""
+    """Write two video streams, the smaller one first, as some published files have them."""
     with av.open(str(path), "w") as output:
         sources = [_beside(path, f"{height}.mp4", width=height * 3 // 2, height=height) for height in (32, 64)]
         clips = [av.open(str(source)) for source in sources]

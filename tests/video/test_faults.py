@@ -445,7 +445,7 @@ def test_a_picture_whose_end_is_blanked_is_refused_or_right(tmp_path, codec):
 
 
 def _numbers(path):
-    """The number that each frame shows, None where it is refused; nothing where the file is."""
+    """Return the number that each frame shows, None for a frame that is refused; empty if the file is refused."""
     try:
         with open_video(path) as video:
             return [_number(video, frame) for frame in range(video.info.n_frames)]

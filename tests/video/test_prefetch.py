@@ -74,7 +74,7 @@ def test_no_more_is_held_than_promised():
 
 
 def decoding():
-    """The threads that decode ahead; others may come and go."""
+    """Return the threads that decode ahead; others may come and go."""
     return {thread for thread in threading.enumerate() if thread.name.startswith("decode")}
 
 

@@ -29,7 +29,7 @@ def written(tmp_path_factory):
 
 @pytest.fixture
 def readable(written):
-    """The clip, where torchcodec can open it."""
+    """=The clip, where torchcodec can open it; skips otherwise."""
     try:
         open_video(written, backend="torchcodec").close()
     except MissingDependency as error:
@@ -38,7 +38,7 @@ def readable(written):
 
 
 def on_processor(kind, *, shift=0, levels=0):
-    """A reader of `kind` without a GPU, whose decoder is `shift` frames late and adds `levels` to each pixel."""
+    """Make a reader of `kind` without a GPU, whose decoder is `shift` frames late and adds `levels` to each pixel."""
 
     class Moved(kind):
         device = "cpu"

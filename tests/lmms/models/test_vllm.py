@@ -108,7 +108,7 @@ def stand_in(monkeypatch):
 
 
 def images_and_texts(conversation):
-    """The frames of a conversation as they were sent, and the texts before each."""
+    """Return the frames of a conversation as they were sent, and all of its texts in order."""
     images, texts = [], []
     for part in (part for message in conversation for part in message["content"]):
         if part["type"] == "image_url":

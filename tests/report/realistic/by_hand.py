@@ -61,7 +61,7 @@ def recalls_of(rows, benchmark, label, k, distance):
 
 
 def flips_p(differences):
-    """The sign-flip p of differences by (question, video, ...), counted out."""
+    """Return the p-value of a sign-flip test of differences by (question, video, ...), counting every assignment."""
     sums, sizes = defaultdict(float), defaultdict(int)
     for (_, video, *_), value in differences.items():
         sums[video] += value / len(differences)
