@@ -116,11 +116,13 @@ def busy(questions: Sequence[Question], *, cores: int, method: Way) -> tuple[flo
     waits: dict[int, list[Callable[[], None]] | None] = {}  # by part that was started; None where it is decoded
 
     def start() -> None:
+        """Begin to decode the next question, if there is one, on a free lane."""
         if waiting:
             at, question = waiting.popleft()
             lanes.take(lambda: decode(at, question))
 
     def decode(at: int, question: Question) -> None:
+        """Decode a question's frames; where it shares them, those of its part and of the parts decoded ahead."""
         if question.part is None:
             read(question.decode, lambda: decoded(at, question))
             return
@@ -135,12 +137,14 @@ def busy(questions: Sequence[Question], *, cores: int, method: Way) -> tuple[flo
             callbacks.append(lambda: decoded(at, question))
 
     def part_decoded(part: int) -> None:
+        """Free the part's place and go on with all questions that wait for it."""
         callbacks, waits[part] = waits[part], None
         pool.give_back()
         for then in callbacks or []:
             then()
 
     def read(seconds: float, then: Callable[[], None]) -> None:
+        """Share the seconds of decoding out among the readers, and call `then` once all are done."""
         remaining = [READERS]
 
         def run_done() -> None:
@@ -152,6 +156,7 @@ def busy(questions: Sequence[Question], *, cores: int, method: Way) -> tuple[flo
             node.serve(seconds / READERS, run_done)
 
     def decoded(at: int, question: Question) -> None:
+        """Prepare a question's frames: at once if the method prepares ahead, else when its turn has come."""
         if method.prepares:
             node.serve(question.prepare, lambda: arrive(at, lambda: run(question)))
         else:
@@ -162,6 +167,7 @@ def busy(questions: Sequence[Question], *, cores: int, method: Way) -> tuple[flo
         look()
 
     def look() -> None:
+        """Start the next question in order if it is ready and the GPU's thread is free."""
         if state["is_free"] and state["next"] in ready:
             state["is_free"] = False
             ready.pop(int(state["next"]))()
@@ -173,6 +179,7 @@ def busy(questions: Sequence[Question], *, cores: int, method: Way) -> tuple[flo
         clock.after(question.forward, answered)
 
     def answered() -> None:
+        """Go on with the next question."""
         state["next"] += 1
         state["is_free"] = True
         if method.prepares:

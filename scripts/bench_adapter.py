@@ -49,6 +49,7 @@ def main() -> None:
         task = "focus_longvideobench"
 
         def requests() -> list[Instance]:
+            """Return a request of lmms-eval for each question, all on the same clip."""
             metadata = {"task": task, "repeats": 1, "split": "test"}
             return [
                 Instance(

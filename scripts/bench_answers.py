@@ -106,6 +106,7 @@ def requests(model: Any, clip: Path, n: int) -> list[Any]:
         return [{"role": "user", "content": parts}]
 
     def arguments(at: int) -> tuple[Any, ...]:
+        """Return the arguments of a request in the form that the model's wrapper takes."""
         generation = {"max_new_tokens": 1}
         if model.is_simple:
             return f"{at}?", generation, lambda document: [str(clip)], at, _TASK, "test"

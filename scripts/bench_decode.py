@@ -64,6 +64,7 @@ def asked_batches(path: Path, sampler: str, *, k: int = 64) -> list[list[int]]:
     batches: list[list[int]] = []
 
     def pull(frames: np.ndarray) -> np.ndarray:
+        """Note the frames asked for, and return relevance that falls off with the distance to the next bump."""
         batches.append(frames.tolist())
         distances = np.abs(frames[:, None] - bumps).min(axis=1) / (20 * _FPS)
         return 0.1 + 0.8 * np.exp(-(distances**2)) * (0.9 + 0.1 * np.cos(frames))

@@ -79,6 +79,7 @@ def line_of(folder: Path, clips: list[Path], encoder: BlipScorer, size: str) -> 
     seconds, frames = Counter[str](), []
 
     def noted(row) -> None:
+        """Add a row's seconds and forwards up; raises RuntimeError if the row failed."""
         if row.error:
             raise RuntimeError(row.error)
         seconds.update(row.seconds)

@@ -143,6 +143,7 @@ class Bench:
         return self._measure(features, inputs, generate, new_tokens)
 
     def _measure(self, see: Callable, merge: Callable, generate: Callable, new_tokens: int) -> dict[str, float]:
+        """=Return the seconds of each stage, and the peak of the GPU's memory in GiB, NaN without a GPU."""
         on_gpu = self.device.type == "cuda"
         if on_gpu:
             torch.cuda.empty_cache()
@@ -168,6 +169,7 @@ class Bench:
         }
 
     def _now(self) -> float:
+        """Return the time once the GPU has finished its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()

@@ -169,6 +169,7 @@ def run_worker(
 
 
 def _question(number: int, clip: Path) -> dict[str, object]:
+    """Return a question about a clip, as a line of LongVideoBench's annotations; its index is cached by this."""
     with open_video(clip) as video:  # from here on its index is remembered
         seconds = video.info.duration_seconds
     return {
@@ -186,6 +187,7 @@ def settings(cores: int, size: str, *, frame_gigabytes: float) -> dict[str, Sett
     """
 
     def setting(cores: int) -> Setting:
+        """Return the setting of a worker with so many cores, with as many videos as they and the memory allow."""
         share = WorkerResources(cores, 0)
         threads = share.threads_per_video()
         room = int(1e9 * frame_gigabytes / share.bytes_of_video(*SIZES[size], n_threads=threads))
@@ -228,6 +230,7 @@ def print_real(args, folder: Path) -> None:
 
 
 def _real_line(rate: float, name: str, outcomes: list[tuple[Outcome, Outcome]]) -> str:
+    """Return the Markdown row that compares the medians of real and of simulated runs."""
     real, simulated = (statistics.median(pair[at].seconds for pair in outcomes) for at in (0, 1))
     busy = " | ".join(f"{statistics.median(pair[at].busy for pair in outcomes):.0%}" for at in (0, 1))
     return f"| {rate:g} | {name} | {real:.1f} | {simulated:.1f} | {simulated / real - 1:+.0%} | {busy} |"

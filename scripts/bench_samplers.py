@@ -39,6 +39,7 @@ class Recorded:
 
 
 def milliseconds(name: str, video: VideoInfo, k: int, runs: int, pull: Recorded) -> tuple[list[float], int]:
+    """Return (milliseconds of each run, number of pulls); a first run is not counted."""
     sampler, seconds, n_pulls = make_sampler(name), [], 0
     for seed in range(runs + 1):
         start = time.perf_counter()

@@ -94,6 +94,7 @@ def _benchmark(args) -> tuple[list[Question], dict[str, VideoRate]]:
 
 
 def _made_up() -> tuple[list[Question], dict[str, VideoRate]]:
+    """Return made-up questions on videos of several lengths, with the length and rate of each."""
     questions, rates = [], {}
     for seconds, n in _MADE_UP:
         for at in range(n):

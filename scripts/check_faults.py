@@ -97,6 +97,7 @@ def print_tables(counts: Counter[tuple[str, str, str]]) -> None:
 
 
 def _row(counts: Counter[tuple[str, str, str]], belongs: object) -> str:
+    """Return the cells of a table row: how often each outcome occurred, among the counts that belong to it."""
     assert callable(belongs)
     totals = [sum(n for (c, k, o), n in counts.items() if o == outcome and belongs(c, k)) for outcome in KINDS]
     return " | ".join(map(str, totals))

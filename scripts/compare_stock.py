@@ -131,6 +131,7 @@ def record_inputs(path: str, arguments: list[str]) -> None:
     generate = GenerationMixin.generate
 
     def recorded(network: Any, *args: Any, **inputs: Any) -> Any:
+        """Append digests of the text's and of the picture's tensors to the file, then generate."""
         tensors = [value for _, value in sorted(inputs.items()) if isinstance(value, torch.Tensor)]
         digests = [
             _digest(*(value.double().numpy().tobytes() for value in tensors if value.is_floating_point() == is_picture))

@@ -117,6 +117,7 @@ def _series(row: SelectionRow) -> tuple[FloatArray, float] | None:
 
 
 def _at_lags(values: FloatArray, step_seconds: float, lags: FloatArray) -> FloatArray:
+    """Return the autocorrelation at these lags, NaN beyond half the length of the values."""
     curve = autocorrelation(values)
     usable = curve[: max(2, values.size // 2)]
     return np.interp(lags, np.arange(usable.size) * step_seconds, usable, right=np.nan)

@@ -20,6 +20,7 @@ class Clock:
         heapq.heappush(self._due, (self.now + seconds, self._n, do))
 
     def run(self) -> None:
+        """Do everything that is due, in order of time, until nothing is."""
         while self._due:
             self.now, _, do = heapq.heappop(self._due)
             do()

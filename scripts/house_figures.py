@@ -99,6 +99,7 @@ def _lines_of(nodes: Iterator[ast.stmt]) -> set[int]:
 
 
 def _docstring_lines(tree: ast.AST) -> set[int]:
+    """Return the numbers of all lines in docstrings."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     bodies = (node.body for node in ast.walk(tree) if isinstance(node, documented) and node.body)
     first = (body[0] for body in bodies)

@@ -43,6 +43,7 @@ def main() -> None:
 
 
 def _kill(name: str, folder: Path, n_questions: int, url: str, *, n_kills: int, seed: int) -> None:
+    """Kill runs of one kind, by name, and print what was left."""
     from support import kill_roads
 
     if name == "ray":
@@ -75,6 +76,7 @@ def _service(folder: Path) -> Iterator[str]:
 
 
 def _serve(url: Path) -> None:
+    """Start a chat service and write its URL to a file once it answers."""
     with ChatServer(delay_seconds=0.05) as chat:
         part = url.with_suffix(".part")
         part.write_text(chat.url)
@@ -113,6 +115,7 @@ def _wait_for(port: int) -> None:
 
 
 def _print(road, folder: Path, n_kills: int, seed: int) -> None:
+    """Kill runs on one road and print a line on what was left."""
     start = time.perf_counter()
     survived = kill_again_and_again(
         road.command,
@@ -129,6 +132,7 @@ def _print(road, folder: Path, n_kills: int, seed: int) -> None:
 
 
 def _line(survived: Survived) -> str:
+    """Return a line on what was left: kills by kind, rows lost and doubled, and runs that ended wrongly."""
     kinds = ", ".join(f"{n} {kind}" for kind, n in survived.kills.items())
     ends = f"{survived.rounds} runs brought to their end, {len(survived.wrong)} not as they must be"
     return (

@@ -52,6 +52,7 @@ def main():
 
 
 def stretch(grid, videos, ks, out, seed):
+    """Write the table and picture of FOCUS's pulls against even ones, by length and height of stretches."""
     rows = []
     for span, height in grid:
         low, _, high = span.partition("-")
@@ -68,6 +69,7 @@ def stretch(grid, videos, ks, out, seed):
 
 
 def lengths(videos, ks, out, seed):
+    """Write the table of even_cover against even_topk by the length of events."""
     rows = []
     for base in ("smooth", "calibrated"):
         for low, high in LENGTHS:
@@ -81,6 +83,7 @@ def lengths(videos, ks, out, seed):
 
 
 def realistic(videos, ks, out, seed):
+    """Write the table of three pairs of samplers with evidence of real lengths."""
     pairs = {
         "focus_cover less even_cover": (make_sampler("focus_cover"), EVEN_COVER),
         "even_cover less even_topk": (EVEN_COVER, make_sampler("even_topk")),
@@ -124,6 +127,7 @@ def measured(row, trace):
 
 
 def print_table(title, table):
+    """Print a table of differences by stretch length (rows) and height (columns) in Markdown."""
     print(f"\n{title}\n\n| seconds | {' | '.join(f'{height:g}' for height in table.columns)} |")
     print("|---:" * (1 + table.shape[1]) + "|")
     for span, values in zip(table.index, table.to_numpy(), strict=True):
@@ -131,6 +135,7 @@ def print_table(title, table):
 
 
 def draw(frame):
+    """Return a figure with one map of differences per K."""
     from matplotlib.figure import Figure
 
     ks = sorted(set(frame["k"]))

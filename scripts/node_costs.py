@@ -83,6 +83,7 @@ def read_all(jobs: list[tuple[Path, np.ndarray]]) -> tuple[int, int, float]:
     passed = 0
 
     def read(job: tuple[Path, np.ndarray]) -> int:
+        """Decode the frames of a file with one thread, and return their number."""
         with open_video(job[0], n_threads=1) as video:
             for _ in video.stream(job[1]):
                 pass
@@ -106,6 +107,8 @@ def locked_share(clip: Path) -> float:
     inside = [0.0]
 
     def timed(call):
+        """Return `call` with the processor seconds inside it added up."""
+
         def wrapped(*args, **options):
             started = time.thread_time()
             try:

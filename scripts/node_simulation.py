@@ -115,6 +115,7 @@ class _Gpu:
         self.device = Servers(self.clock, 1)
 
     def embed(self, n_frames: int, then: Callable[[], None], cores: Servers) -> None:
+        """Queue frames for the GPU, and call `then` once they are embedded."""
         self.calls.append([n_frames, then, cores])
         self.waiting += 1
         self.look()
@@ -145,6 +146,7 @@ class _Gpu:
             self._loaded(n, callbacks)
 
     def _loaded(self, n: int, callbacks: list[Callable[[], None]]) -> None:
+        """Let the device resize and encode a batch that has arrived in its memory."""
         self.is_loading = False
         encoding = self.costs.launch + self.costs.encode * n
         self.seconds += encoding
@@ -152,6 +154,7 @@ class _Gpu:
         self.look()
 
     def _end(self, callbacks: list[Callable[[], None]]) -> None:
+        """Tell all who wait for the batch that it is done, and look for the next."""
         self.underway -= 1
         self.waiting -= len(callbacks)
         for then in callbacks:
@@ -186,6 +189,7 @@ class _Reader:
         self._fill()
 
     def _fill(self) -> None:
+        """Start further runs of frames until every lane is at work."""
         while self._runs and len(self._lanes) <= self._n_lanes:
             run = self._runs.popleft()
             self._lanes.append(_Lane(run, run.n_frames, to_take=run.n_frames))
@@ -197,6 +201,7 @@ class _Reader:
                 self._decode(lane)
 
     def _decode(self, lane: _Lane) -> None:
+        """Decode a lane's next frame unless enough of its frames are ready; part of it holds the lock."""
         if lane.is_decoding or not lane.to_decode or lane.ready > READY_FRAMES:
             return
         lane.is_decoding = True
@@ -215,6 +220,7 @@ class _Reader:
         worker.lock.take(lambda: worker.cores.take(lambda: worker.clock.after(share * costs.locked, unlocked)))
 
     def _decoded(self, lane: _Lane) -> None:
+        """Count the frame as ready and go on."""
         lane.is_decoding = False
         lane.to_decode, lane.ready = lane.to_decode - 1, lane.ready + 1
         self._decode(lane)
@@ -240,6 +246,7 @@ class _Reader:
         self._take()
 
     def _embedded(self) -> None:
+        """Go on with the pass after a chunk is embedded, or end it."""
         self._encoding = False
         if self._left or self._chunk:
             self._take()
@@ -259,12 +266,14 @@ class _Worker:
             self._start_video()
 
     def _start_video(self) -> None:
+        """Open the next video, if there is one, and go through its passes."""
         if self._jobs:
             job = self._jobs.popleft()
             opening = self.costs.open + self.costs.index * job.n_frames
             self.cores.serve(opening, partial(self._next_pass, deque(job.passes)))
 
     def _next_pass(self, passes: deque[Pass]) -> None:
+        """Start the next pass of a video, or the next video if it was the last."""
         if not passes:
             self._start_video()
             return
@@ -272,6 +281,7 @@ class _Worker:
         _Reader(self, passes.popleft(), partial(self._end_pass, passes))
 
     def _end_pass(self, passes: deque[Pass]) -> None:
+        """Choose the frames after a pass, then start the next one."""
         self.gpu.passes -= 1
         self.clock.after(self.costs.select, partial(self._next_pass, passes))
         self.gpu.look()

@@ -45,6 +45,7 @@ def simulate(n_workers: int, *, seed: int, earlier: PoolOutcome | None = None, k
     videos = deque(range(VIDEOS))
 
     def next_video(worker: int) -> None:
+        """Give a worker the next video; embeddings known to its node's store need not be computed again."""
         if not videos:
             return
         video, node = videos.popleft(), worker // WORKERS_A_NODE
@@ -56,6 +57,7 @@ def simulate(n_workers: int, *, seed: int, earlier: PoolOutcome | None = None, k
         clock.after(OPEN_SECONDS, lambda: chunk(worker, new))
 
     def chunk(worker: int, n_frames: int) -> None:
+        """Encode the next chunk of a video's frames and write it to the node's store, until none is left."""
         if n_frames <= 0:
             next_video(worker)
             return

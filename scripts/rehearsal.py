@@ -64,6 +64,7 @@ def _printed(job: Job) -> list[rehearsal.Step]:
 
 
 def _machine(folder: Path, *, keep: bool, with_own_files: bool) -> Machine:
+    """Build the machine in a new folder, or keep the one there and empty its working folder."""
     if keep:
         shutil.rmtree(folder / "work", ignore_errors=True)
         (folder / "work").mkdir()

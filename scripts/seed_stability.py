@@ -69,6 +69,7 @@ def print_split(frame):
 
 
 def spread(part, column):
+    """Return a column's mean in percent and its standard deviation over seeds; "–" without rows."""
     if part.empty:
         return "–"
     seed_means = 100 * part.groupby("seed")[column].mean()

@@ -76,6 +76,7 @@ def difficulties(rng, n_videos, mean, correlation):
 
 
 def means(repeats):
+    """Print how often intervals of a mean cover it, by kind of score, number of videos and mean."""
     print("| scores | videos | p = .5 | p = .8 | p = .95 |\n|---|---:|---:|---:|---:|")
     for kind in ("right or wrong", "4 seeds", "partial", "task types"):
         for n_videos in (5, 9, 12, 20, 30, 60, 300):
@@ -84,6 +85,7 @@ def means(repeats):
 
 
 def mean_coverage(kind, n_videos, mean, repeats, *, per_video=3, correlation=0.2):
+    """Return the share of simulated runs whose interval covers the true mean."""
     rng, covered = np.random.default_rng([1, n_videos, int(100 * mean)]), 0
     videos = np.repeat(np.arange(n_videos), per_video)
     strata = None
@@ -110,6 +112,7 @@ CASES = {
 
 
 def differences(repeats):
+    """Print how often intervals of a difference cover it, by kind of score, number of videos and case."""
     print("Coverage in % where an interval is printed; in brackets the share of runs with enough videos for one.\n")
     print(f"| scores | videos | {' | '.join(CASES)} |\n|---|---:|{'---:|' * len(CASES)}")
     for kind in ("right or wrong", "4 seeds", "partial"):
@@ -119,6 +122,7 @@ def differences(repeats):
 
 
 def difference_coverage(kind, n_videos, case, repeats):
+    """Return the percentage of covering intervals, with that of runs that have one in brackets."""
     rng, covered, printed = np.random.default_rng([2, n_videos, int(1000 * sum(case))]), 0, 0
     truth = paired(rng, 200_000, 1, kind, *case)[0].mean()
     for _ in range(repeats):
@@ -146,6 +150,7 @@ def paired(rng, n_videos, per_video, kind, mean, alike, lost):
 
 
 def equal(repeats):
+    """Print how often the sign-flip test tells equal samplers apart, by shape of the run and seeds."""
     print("| shape | seeds | sign-flip rejects (%) |\n|---|---:|---:|")
     for name, n_videos, per_video, correlation in (
         ("12 videos of 3 questions (the demo)", 12, 3, 0.2),
@@ -193,6 +198,7 @@ def mean_zero(rng, sizes, shape):
 
 
 def unequal(repeats):
+    """Print how tests and intervals fare with videos of unequal numbers of questions."""
     print("| questions per video | differences | videos | told apart (%) | unstudentised (%) | interval covers (%) |")
     print("|---|---|---:|---:|---:|---:|")
     for name, draw in SIZES.items():
@@ -203,6 +209,7 @@ def unequal(repeats):
 
 
 def unequal_shares(draw, shape, n_videos, repeats):
+    """=Return three percentages of runs: two tests reject samplers that are equal, and the interval covers 0."""
     rng, rejections = np.random.default_rng([5, n_videos, len(shape)]), np.zeros(3)
     for _ in range(repeats):
         sizes = np.maximum(1, draw(rng, n_videos))
@@ -229,6 +236,7 @@ TYPES = {
 
 
 def types(repeats):
+    """Print how often the intervals of means over task types cover, where each question has its own video."""
     print("| task types, a video each question | p = .5 | p = .8 | a difference, p = .6 |\n|---|---:|---:|---:|")
     for name, counts in TYPES.items():
         cells = [types_coverage(counts, mean, repeats) for mean in (0.5, 0.8, None)]
@@ -282,6 +290,7 @@ def verdict_by_looks(rng, gains):
 
 
 def power(repeats):
+    """Print how often a difference of the size stated as detectable is found."""
     print("| videos | simulated difference (points) | stated as detectable, mean over runs | found (%) |")
     print("|---:|---:|---:|---:|")
     for n_videos in (12, 60, 300):
@@ -301,6 +310,7 @@ def power(repeats):
 
 
 def cost(_repeats):
+    """Print how many seconds a sign-flip test takes."""
     print("| videos with a difference | seconds per test |\n|---:|---:|")
     for n_videos in (12, 20, 21, 300, 900):
         sums = np.random.default_rng(n_videos).normal(size=n_videos)
@@ -311,6 +321,7 @@ def cost(_repeats):
 
 
 def groups(repeats):
+    """Print how often intervals of a difference between groups of videos cover it, by two methods."""
     print("| videos on one side | CR2, Satterthwaite | cluster-robust, videos less one |\n|---:|---:|---:|")
     for first in (5, 8, 15, 50):
         rng, covered = np.random.default_rng([4, first]), np.zeros(2)

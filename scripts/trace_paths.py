@@ -37,6 +37,7 @@ def trace(call: Callable[[], object]) -> Functions:
     functions_by_file: Functions = defaultdict(set)
 
     def note_call(frame: FrameType, event: str, _: object) -> None:
+        """Note the function if it is one of the package's and is being called."""
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(PACKAGE) and code.co_name != "<module>":
             name = getattr(code, "co_qualname", f"{code.co_name}:{code.co_firstlineno}")
@@ -94,6 +95,7 @@ def prepare_import(folder: Path) -> Callable[[], object]:
     run_numbers = itertools.count()
 
     def run_import() -> None:
+        """Import once more, each time into a new run."""
         out = folder / f"run-{next(run_numbers)}"
         result = CliRunner().invoke(app, [*words, "--out", str(out)], catch_exceptions=False)
         if result.exit_code:
@@ -120,6 +122,7 @@ def prepare_answer(folder: Path) -> Callable[[], object]:
     checkpoint = save_qwen2_vl(folder / "qwen2_vl")
 
     def answer() -> None:
+        """Answer one question of LongVideoBench with a tiny model, as lmms-eval does."""
         model = FocusQwen2VL(
             pretrained=str(checkpoint), device="cpu", sampler="uniform", frames=4, record=str(folder / "record")
         )

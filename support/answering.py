@@ -54,6 +54,7 @@ def write_answering_matrix(
 
 
 def _document(number: int) -> dict[str, Any]:
+    """Return one question of the small benchmark, as a line of LongVideoBench's annotations."""
     video = f"v{number % N_VIDEOS}"
     options = {f"option{i}": text for i, text in enumerate(["a dog", "a red car", "the woman", "a blue door", "N/A"])}
     return {

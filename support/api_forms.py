@@ -38,6 +38,7 @@ class Combination:
 
     @property
     def arguments(self) -> dict[str, Any]:
+        """Return the arguments of our model that ask for this form of request."""
         model_arguments: dict[str, Any] = {} if self.frames == "png" else {"jpeg_quality": JPEG_QUALITY}
         model_arguments |= {"as_video": "true"} if self.frames == "video" else {}
         model_arguments |= {"timestamps": "true"} if self.times else {}

@@ -171,6 +171,7 @@ def write_vsibench(folder: Path, clips: Sequence[bytes]) -> Path:
 
 
 def _broken(content: bytes) -> bytes:
+    """Return the file with its middle third replaced by zeros."""
     third = len(content) // 3
     return content[:third] + bytes(third) + content[2 * third :]
 
@@ -192,6 +193,7 @@ def _thing(at: int) -> str:
 
 
 def _write_parquet(path: Path, documents: list[dict[str, Any]]) -> None:
+    """Write the documents as a Parquet file, in a new folder if need be."""
     import pyarrow
     import pyarrow.parquet
 
@@ -213,6 +215,7 @@ def _write_card(folder: Path, config: str, paths: Sequence[str]) -> None:
 
 
 def _tar(files: dict[str, bytes]) -> bytes:
+    """Return an uncompressed tar archive of the files, by name."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, data in files.items():
@@ -223,6 +226,7 @@ def _tar(files: dict[str, bytes]) -> bytes:
 
 
 def _write_tar_parts(folder: Path, name: str, files: dict[str, bytes]) -> None:
+    """Write a tar archive of the files, cut into parts NAME.tar.part.aa, .ab and so on."""
     data = _tar(files)
     for at, start in enumerate(range(0, len(data), ARCHIVE_PART_BYTES)):
         part = f"{name}.tar.part.{chr(97 + at // 26)}{chr(97 + at % 26)}"
@@ -230,6 +234,7 @@ def _write_tar_parts(folder: Path, name: str, files: dict[str, bytes]) -> None:
 
 
 def _write_zips(folder: Path, pattern: str, files: dict[str, bytes], *, n: int) -> None:
+    """Write `n` zip archives that share the files out in turn; `pattern` makes a name of each number from 1."""
     names = list(files)
     for at in range(n):
         _write_zip(folder / pattern.format(at + 1), {name: files[name] for name in names[at::n]})

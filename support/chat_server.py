@@ -87,11 +87,14 @@ class ChatServer(LocalServer):
 
 
 class _Handler(Handler):
+    """Answers one connection; it waits first until as many requests are there as the server expects at once."""
+
     def do_GET(self) -> None:
         if not self._is_refused():
             self.send_json({"object": "list", "data": []})
 
     def _is_refused(self) -> bool:
+        """Refuse the key with status 401 if the server refuses keys; return True if it did."""
         if self.owner.refuses_keys:
             self.send_json({"error": {"message": "Incorrect API key provided."}}, status=401)
         return bool(self.owner.refuses_keys)
@@ -115,6 +118,7 @@ class _Handler(Handler):
                 chat.n_at_once -= 1
 
     def _reply(self, chat: ChatServer, data: bytes) -> None:
+        """Send the completion after the server's delay, or what the fault due for this request prescribes."""
         time.sleep(chat.delay_seconds)
         body = json.loads(data)
         chat.count(body)
@@ -139,6 +143,7 @@ ChatServer.handler = _Handler
 
 
 def _completion(text: str, model: str, probabilities: dict[str, float]) -> dict[str, Any]:
+    """Return a chat completion; log-probabilities are those of its first token, none if all shares are 0."""
     top = [{"token": token, "logprob": log(share), "bytes": None} for token, share in probabilities.items() if share]
     first = {"logprobs": {"content": [{**top[0], "top_logprobs": top}]}} if top else {}
     return {

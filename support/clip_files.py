@@ -87,6 +87,7 @@ def _sized(unit: bytes) -> bytes:
 
 
 def _units(picture: bytes) -> Iterator[bytes]:
+    """Yield the units of a coded picture, without the four bytes of length before each."""
     at = 0
     while at < len(picture):
         size = int.from_bytes(picture[at : at + 4], "big")

@@ -84,6 +84,7 @@ def _x264(params: str, **settings: Any) -> Maker:
 
 
 def _h264() -> dict[str, Maker]:
+    """Return the makers of clips in H.264 by file name: B frames, references, containers and fragments."""
     makers = {f"h264_b{n}.mp4": _x264(f"bframes={n}:b-adapt=0:scenecut=0", n_frames=80) for n in (0, 1, 2, 3, 5, 8, 16)}
     makers |= {f"h264_b_pyramid_{kind}.mkv": _x264(f"bframes=7:b-adapt=0:b-pyramid={kind}")
                for kind in ("none", "strict", "normal")}  # fmt: skip
@@ -117,6 +118,8 @@ def _h264() -> dict[str, Maker]:
 
 
 def _hevc() -> dict[str, Maker]:
+    """Return the makers of clips in HEVC by file name: B frames, containers, pixel formats and GOPs."""
+
     def hevc(params: str = "", **settings: Any) -> Maker:
         return _made(codec="libx265", options={"x265-params": f"{_X265}:{params}".strip(":")}, **settings)
 
@@ -138,6 +141,7 @@ def _hevc() -> dict[str, Maker]:
 
 
 def _web() -> dict[str, Maker]:
+    """Return the makers of clips in VP8, VP9 and AV1 by file name."""
     makers = {f"vp8.{suffix}": _made(codec="libvpx") for suffix in ("webm", "mkv", "ivf", "ogg", "avi")}
     fast = {"cpu-used": "8", "deadline": "realtime"}
     makers |= {f"vp9.{suffix}": _made(codec="libvpx-vp9", options=fast) for suffix in ("webm", "mp4", "mkv", "ivf")}
@@ -161,6 +165,7 @@ def _web() -> dict[str, Maker]:
 
 
 def _mpeg() -> dict[str, Maker]:
+    """Return the makers of clips in MPEG-1, MPEG-2 and MPEG-4 by file name."""
     makers = {f"mpeg4.{suffix}": _made(codec="mpeg4", fps=25) for suffix in ("avi", "mp4", "mkv", "mov", "ts", "m4v")}
     for n in (1, 2, 5):
         makers[f"mpeg4_b{n}.avi"] = _made(codec="mpeg4", fps=25, options={"bf": str(n)})
@@ -190,6 +195,7 @@ def _mpeg() -> dict[str, Maker]:
 
 
 def _others() -> dict[str, Maker]:
+    """Return the makers of clips in less usual codecs by file name."""
     plain: dict[str, tuple[str, dict[str, Any]]] = {
         "mjpeg.avi": ("mjpeg", {"pixel_format": "yuvj420p"}), "mjpeg.mov": ("mjpeg", {"pixel_format": "yuvj422p"}),
         "mjpeg.mkv": ("mjpeg", {"pixel_format": "yuvj444p"}), "mjpeg.mjpeg": ("mjpeg", {"pixel_format": "yuvj420p"}),
@@ -218,6 +224,7 @@ def _others() -> dict[str, Maker]:
 
 
 def _times() -> dict[str, Maker]:
+    """Return the makers of clips by file name, in all sorts of rates, uneven times, pauses and starts."""
     rates: list[float | Fraction] = [0.5, 1, 5, 12.5, Fraction(24000, 1001), Fraction(30000, 1001), 50, 120, 240, 2000]
     makers: dict[str, Maker] = {f"rate_{float(rate):g}.mp4": _made(fps=rate) for rate in rates}
     makers |= {f"rate_{rate}.mkv": _made(fps=rate) for rate in (1, 240)}
@@ -249,6 +256,7 @@ def _three_hours(path: Path, *, suffix: str) -> Path:
 
 
 def _joins() -> dict[str, Maker]:
+    """Return the makers of clips by file name that are joined from several."""
     makers: dict[str, Maker] = {}
     settings: dict[str, dict[str, Any]] = {
         "ts": {}, "h264": {}, "hevc": {"codec": "libx265", "options": {"x265-params": _X265}},
@@ -268,6 +276,7 @@ def _joins() -> dict[str, Maker]:
 
 
 def _shapes() -> dict[str, Maker]:
+    """Return the makers of clips by file name that are turned or have odd sizes or colours."""
     makers: dict[str, Maker] = {
         f"turned_{degrees}.mp4": partial(_turned, degrees=degrees) for degrees in (90, 180, 270)
     }
@@ -331,6 +340,7 @@ def _latin1(path: Path, *, tag: str) -> Path:
 
 
 def _faststart_sound(path: Path) -> Path:
+    """Write a clip with sound whose index stands before its frames."""
     source = with_sound(path.with_name(f"sound.{path.name}"), make=_made(fps=25), sound="aac")
     with av.open(str(source)) as clip, av.open(str(path), "w", options={"movflags": "faststart"}) as output:
         streams = {stream.index: output.add_stream_from_template(stream) for stream in clip.streams}

@@ -69,6 +69,7 @@ def _decoded(container: Any, stream: Any) -> Iterator[Any]:
 
 
 def _pixels(frame: Any, width: int, height: int) -> Pixels:
+    """Return a frame in RGB of the given size, converted with BT.601 and the range that the frame states."""
     is_full = frame.color_range == _FULL_RANGE or frame.format.name.startswith("yuvj")
     pixels: Pixels = frame.to_ndarray(
         format="rgb24",
@@ -89,6 +90,7 @@ def check_clip(path: Path, *, seed: int = 0) -> Outcome:
 
 
 def _compare(path: Path, prints: list[int], rng: np.random.Generator) -> tuple[str, str]:
+    """Return (outcome, detail) of reading a clip whose frames have these prints, in order and in jumps."""
     try:
         with open_video(path) as video:
             if video.info.n_frames != len(prints):

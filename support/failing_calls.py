@@ -72,6 +72,8 @@ class FailingCalls:
         return isinstance(file, str | Path) and str(file).startswith(self._folder)
 
     def _before(self, call: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        """Return `call` with its failure before it, if it is due; giving a lock back never fails."""
+
         def watched(*arguments: Any, **options: Any) -> Any:
             if not (kind == "lock" and arguments[1] & fcntl.LOCK_UN):
                 self.call(kind)
@@ -80,6 +82,8 @@ class FailingCalls:
         return watched
 
     def _of_paths(self, names: dict[str, str]) -> dict[str, Callable[..., Any]]:
+        """Return these functions of `os`, each with its failure before it when its path is watched."""
+
         def watched(call: Callable[..., Any], kind: str) -> Callable[..., Any]:
             def run(path: Any, *arguments: Any, **options: Any) -> Any:
                 if self._is_inside(path):

@@ -245,6 +245,7 @@ class FakeCuda(TorchDispatchMode):
         return CudaTensor(values, self._allocate(values.nbytes, stream))
 
     def _allocate(self, n_bytes: int, stream: Stream) -> Memory:
+        """Return memory on the stream's device; raises torch's OutOfMemoryError beyond its capacity."""
         n_bytes_then = self.bytes_alive(str(stream.device)) + n_bytes
         self.peak_bytes = max(self.peak_bytes, n_bytes_then)
         if n_bytes_then > self.capacity:
@@ -308,6 +309,7 @@ class FakeCuda(TorchDispatchMode):
         return target
 
     def _compute_on_host(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Call the function without `pin_memory`, and remember its result as pinned if it was set."""
         is_pinned = kwargs.pop("pin_memory", False)
         result = function(*args, **kwargs)
         if is_pinned:

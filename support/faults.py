@@ -72,6 +72,7 @@ def fault_clips() -> dict[str, Maker]:
 
 
 def _maker(encoding: dict[str, object]) -> Maker:
+    """Return the maker of a small clip in this encoding, the same bytes each time."""
     # Without `bitexact` Matroska gets a random number, and the same fault would meet another file.
     settings = {**_SIZE, "container_options": {"fflags": "+bitexact"}, **encoding}
     return lambda path: write_clip(path, **settings)  # type: ignore[arg-type]

@@ -59,6 +59,7 @@ def _accuracy(pairs: list[Any]) -> tuple[float | None, float | None, float | Non
 
 
 def _macro(pairs: list[Any]) -> tuple[float | None, float | None, float | None]:
+    """Return the mean over question types with its interval; None for other benchmarks, and for several."""
     benchmarks = {selection["benchmark"] for _, selection in pairs}
     kinds = {key: kind for key, (_, _, kind) in _question_scores(pairs).items()}
     if len(benchmarks) != 1 or not benchmarks <= set(MACRO) or not all(kinds.values()):
@@ -97,6 +98,7 @@ def _recalls(selections: Iterable[Row], seconds: float) -> dict[tuple[str, str],
 
 
 def _frames_scored(pairs: list[Any]) -> tuple[float | None, None, None]:
+    """Return the frames scored in percent of the videos' frames, None without frames; it has no interval."""
     selections = _selections(pairs)
     total = sum(selection["n_frames"] or 0 for selection in selections)
     return (
@@ -107,6 +109,7 @@ def _frames_scored(pairs: list[Any]) -> tuple[float | None, None, None]:
 
 
 def _forwards(pairs: list[Any], costs: Mapping[Key, Cost]) -> tuple[float | None, None, None]:
+    """Return forward equivalents in percent of the videos' frames, None if a cost is unknown; no interval."""
     selections = _selections(pairs)
     total = sum(selection["n_frames"] or 0 for selection in selections)
     spent = [costs[_key(selection)].forwards for selection in selections]
@@ -115,6 +118,7 @@ def _forwards(pairs: list[Any], costs: Mapping[Key, Cost]) -> tuple[float | None
 
 
 def _hours(pairs: list[Any], costs: Mapping[Key, Cost]) -> tuple[float | None, None, None]:
+    """Return the hours that the selections of one seed cost, None if a cost is unknown; no interval."""
     selections = _selections(pairs)
     spent = [costs[_key(selection)].seconds for selection in selections]
     values = [value for value in spent if value is not None]
@@ -131,12 +135,17 @@ def _key(selection: Row) -> Key:
 
 
 def spread_over_seeds(pairs: list[Any], metric: Metric) -> float | None:
+    """Return the standard deviation of a figure over seeds, None if fewer than two seeds have it."""
     by_seed = [[pair for pair in pairs if pair[1]["seed"] == seed] for seed in {pair[1]["seed"] for pair in pairs}]
     values = [value for value in (metric(part)[0] for part in by_seed) if value is not None]
     return stdev(values) if len(values) > 1 else None
 
 
 def row_counts(pairs: list[Any]) -> tuple[int, int, int, int, int]:
+    """Return the numbers of a line's questions answered, answers not parsed, errors, fallbacks and short selections.
+
+    An answer counts in place of its selection. Short selections have fewer than K frames.
+    """
     rows = [(answer if answer is not None else selection, selection) for answer, selection in pairs]
     right = [(row, selection) for row, selection in rows if row["error"] is None]
     return (

@@ -72,6 +72,7 @@ def pairs_of(rows: Rows) -> list[tuple[Row | None, Row]]:
 
 
 def belongs(pair: tuple[Row | None, Row], line: Mapping[str, str]) -> bool:
+    """Return True if an answer and its selection, or a selection alone, belong to this line of a table."""
     answer, selection = pair
     checks: dict[str, Callable[[str], bool]] = {
         "Benchmark": lambda text: text == selection["benchmark"],

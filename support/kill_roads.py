@@ -125,6 +125,7 @@ def _service(url: str) -> dict[str, Any]:
 
 
 def _evaluate(record: Path, tasks: Path, home: Path, url: str) -> None:
+    """Answer the tasks with lmms-eval and the service at `url`, recording rows."""
     from lmms_eval.evaluator import simple_evaluate
     from lmms_eval.tasks import TaskManager
 

@@ -64,6 +64,7 @@ def kill_at_row(n_rows: int) -> None:
 
 
 def _run_and_exit(n_rows: str) -> NoReturn:
+    """Run the program as the main module, to be killed at that row unless it is "never", and exit with its code."""
     os.dup2(2, 1)
     code = 1
     try:

@@ -184,6 +184,7 @@ def row_texts(run: Path) -> dict[tuple[str, str], set[str]]:
 
 
 def _text(values: dict[str, Any]) -> str:
+    """Return the row as text to compare, without costs and without empty intervals of evidence."""
     # A line leaves out empty intervals, which Parquet holds.
     stated_values = {name: value for name, value in values.items() if value or name != "evidence_intervals"}
     return repr(sorted((name, value) for name, value in stated_values.items() if name not in COST_COLUMNS))

@@ -168,6 +168,7 @@ def _post_norm(config: CheckpointConfig, setup: Setup) -> VideoNetwork:
 
 
 def _layer_fewer(config: CheckpointConfig, setup: Setup) -> VideoNetwork:
+    """Return the network with the last layer of its vision tower left out."""
     network = _network(config, setup)
     encoder = tower_body(network.network.model.vision_tower).encoder
     encoder.layers = encoder.layers[:-1]
@@ -175,12 +176,15 @@ def _layer_fewer(config: CheckpointConfig, setup: Setup) -> VideoNetwork:
 
 
 def _tanh_projector(config: CheckpointConfig, setup: Setup) -> VideoNetwork:
+    """Return the network with the approximate GELU in its projector."""
     network = _network(config, setup)
     network.network.model.multi_modal_projector.act = nn.GELU(approximate="tanh")
     return network
 
 
 class _NewlineFirst(VideoNetwork):
+    """The network with each row's newline token before the row, not after it."""
+
     def video_tokens(self, pixel_values: torch.Tensor) -> torch.Tensor:
         tokens = super().video_tokens(pixel_values)
         row = self.layout.pooled_side + 1
@@ -192,6 +196,8 @@ def _newline_first(config: CheckpointConfig, setup: Setup) -> VideoNetwork:
 
 
 class _ClipPixels(VideoNetwork):
+    """The network with pixels normalised as CLIP's, not SigLIP's."""
+
     def video_tokens(self, pixel_values: torch.Tensor) -> torch.Tensor:
         mean = torch.tensor([0.48145466, 0.4578275, 0.40821073]).view(1, 3, 1, 1)
         deviation = torch.tensor([0.26862954, 0.26130258, 0.27577711]).view(1, 3, 1, 1)

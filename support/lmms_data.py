@@ -71,6 +71,7 @@ def longvideobench_rows(videos: list[str], questions: list[str]) -> list[dict[st
 
 
 def _videomme_rows() -> list[dict[str, Any]]:
+    """Return the documents of Video-MME: two questions on each of two clips."""
     return [
         {
             "video_id": video, "duration": "short", "domain": "Knowledge", "sub_category": "Astronomy", "url": "",
@@ -83,6 +84,7 @@ def _videomme_rows() -> list[dict[str, Any]]:
 
 
 def _mlvu_rows() -> list[dict[str, Any]]:
+    """Return the documents of MLVU: one question on each of two clips."""
     return [
         {
             "video_name": f"{video}.mp4", "duration": CLIPS[video]["n_frames"] / 10,

@@ -68,9 +68,12 @@ class LocalHub(LocalServer):
 
 
 class _Handler(Handler):
+    """Answers one connection as the hub does: its API, and the files of its repositories."""
+
     protocol_version = "HTTP/1.1"
 
     def _serve(self) -> None:
+        """Note the request and answer it, from the API or with a file."""
         body = self.read_body()
         hub: LocalHub = self.owner
         path = urlsplit(self.path).path
@@ -87,6 +90,7 @@ class _Handler(Handler):
     do_GET = do_HEAD = do_POST = _serve
 
     def _api(self, repository: HubRepository | None, parts: list[str], body: bytes) -> None:
+        """Send what the hub's API says of a repository: its revision, its tree, or some of its paths."""
         if repository is None:
             return self._error(401, "RepoNotFound")
         action, revision, *path_parts = [*parts, "main"] if len(parts) == 1 else (parts or ["revision", "main"])
@@ -102,6 +106,7 @@ class _Handler(Handler):
         return self._error(404, "EntryNotFound")
 
     def _resolve(self, repository: HubRepository | None, revision: str, name: str) -> None:
+        """Send a file of a revision, or the error that the hub would send."""
         if repository is None:
             return self._error(401, "RepoNotFound")
         if repository.is_gated and not self.headers.get("Authorization"):
@@ -113,6 +118,7 @@ class _Handler(Handler):
         return self._file(repository, name)
 
     def _file(self, repository: HubRepository, name: str) -> None:
+        """Send a file from the first byte that the request's range names; without its content for HEAD."""
         data = repository.files[name].read_bytes()
         first = 0
         if self.headers.get("Range"):
@@ -126,6 +132,7 @@ class _Handler(Handler):
             self.wfile.write(data[first:])
 
     def _error(self, status: int, code: str, message: str = "", *, commit: str = "") -> None:
+        """Send an error as the hub does, with its code and message in headers and no content."""
         self.send_response(status)
         self.send_header("X-Error-Code", code)
         self.send_header("X-Error-Message", message or code)
@@ -147,16 +154,19 @@ def _entries(repository: HubRepository, prefix: str) -> list[dict[str, Any]]:
 
 
 def _paths(repository: HubRepository, paths: list[str]) -> list[dict[str, Any]]:
+    """Return the hub's entries of those of the paths that the repository has."""
     entry_by_path = {entry["path"]: entry for entry in _entries(repository, "")}
     return [entry_by_path[path] for path in paths if path in entry_by_path]
 
 
 def _file(repository: HubRepository, name: str) -> dict[str, Any]:
+    """Return the hub's entry of a file."""
     digest, size = repository.digests[name], repository.files[name].stat().st_size
     return {"type": "file", "path": name, "size": size, "oid": digest[:40]}
 
 
 def _asked_paths(body: bytes, content_type: str) -> list[str]:
+    """Return the paths that a request's JSON or form names; none if it names none."""
     if "json" in content_type:
         paths = json.loads(body)["paths"]
         return [paths] if isinstance(paths, str) else list(paths)

@@ -35,6 +35,7 @@ def run_commands(commands: list[list[str]]) -> Iterator[Ran]:
 
 
 def _run(arguments: list[str]) -> Ran:
+    """Run one command line and return what it printed and its exit code, 70 if it ended with an exception."""
     from focus_eval import cli
 
     out, err = io.StringIO(), io.StringIO()

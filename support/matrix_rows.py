@@ -44,6 +44,7 @@ def rows_frame(run: RunFolder, matrix: MatrixConfig) -> pd.DataFrame:
 
 
 def _selection_columns(run: RunFolder, spec: SelectionSpec, question_ids: set[str]) -> dict[str, dict[str, Any]]:
+    """Return the columns of a table of rows by question, without those that hold long lists."""
     long = ("pulled_frames", "pulled_relevance", "text_pulls", "clips", "scanned_frames", "looked_frames")
     columns = {}
     for row in run.selections(spec):
@@ -54,5 +55,6 @@ def _selection_columns(run: RunFolder, spec: SelectionSpec, question_ids: set[st
 
 
 def _who(spec: SelectionSpec) -> dict[str, Any]:
+    """Return the columns that tell which selection a row belongs to; the encoder is "" if there is none."""
     encoder = spec.encoder.name if spec.encoder else ""
     return {"sampler": spec.sampler.name, "label": spec.label, "k": spec.k, "seed": spec.seed, "encoder": encoder}

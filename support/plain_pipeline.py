@@ -77,11 +77,13 @@ class PlainPipeline:
         return selection.keyframes
 
     def _pull(self, frames: OneByOne, pulled: Any, query: str) -> Any:
+        """Return the relevance of the frames, scored batch by batch, and count them as pulls."""
         parts = [self._score(frames, pulled[at : at + _BATCH], query) for at in range(0, pulled.size, _BATCH)]
         self.pulls += pulled.size
         return np.concatenate(parts)
 
     def _score(self, frames: OneByOne, batch: Any, query: str) -> Any:
+        """Return the relevance of one batch, timing how long decoding, preprocessing and encoding take."""
         with self.meter.stage("decode"):
             pixels = [frames[int(number)] for number in batch]
         with self.meter.stage("preprocess"):
@@ -91,10 +93,12 @@ class PlainPipeline:
             return self._probability(values, query)
 
     def _resized(self, pixels: Any) -> Any:
+        """Return the frame at the encoder's size, resized first in width and then in height."""
         side = self._rules.width
         return np.asarray(Image.fromarray(pixels).resize((side, pixels.shape[0]), 3).resize((side, side), 3))
 
     def _probability(self, values: torch.Tensor, query: str) -> Any:
+        """Return the probability that each frame matches the query, computed in fp32."""
         with torch.inference_mode(), arithmetic("fp32", self._device):
             ids, mask = (part.expand(len(values), -1).to(self._device) for part in self._text_inputs([query]))
             output = self._model(input_ids=ids, attention_mask=mask, pixel_values=values.to(self._device))

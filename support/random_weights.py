@@ -216,6 +216,7 @@ def write_tiny_open_clip(folder: Path, *, family: str = "ViT", seed: int = 0) ->
 
 
 def _siglip2_text(tokenizer: Any, *, positions: int) -> dict[str, Any]:
+    """Return the settings of a tiny text tower that fits the tokenizer."""
     ids = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
     sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": positions, "projection_size": 48}
     return {**_TINY_TOWER, **sizes, **ids}
@@ -241,6 +242,7 @@ def _built(model_class: Any, config: Any, seed: int, *, device: str = "cpu") -> 
 
 
 def _write(folder: Path, model: Any, tokenizer: Any, images: Any = None) -> Path:
+    """Save model, tokenizer and image processor, if there is one, in a new folder, and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -250,6 +252,7 @@ def _write(folder: Path, model: Any, tokenizer: Any, images: Any = None) -> Path
 
 
 def _bert_tokenizer() -> Any:
+    """Return a BERT tokenizer that knows the test's words, and other words by their characters."""
     from transformers import BertTokenizer
 
     letters = [chr(code) for code in range(33, 127)]
@@ -258,6 +261,7 @@ def _bert_tokenizer() -> Any:
 
 
 def _clip_tokenizer() -> Any:
+    """Return a CLIP tokenizer of single characters."""
     from transformers import CLIPTokenizer
 
     letters = [chr(code) for code in range(33, 127)]
@@ -266,6 +270,7 @@ def _clip_tokenizer() -> Any:
 
 
 def _siglip_tokenizer(folder: Path, *, vocabulary: int, positions: int) -> Any:
+    """Return a SigLIP tokenizer whose pieces are trained on the test's words and saved in `folder`."""
     import sentencepiece
     from transformers import SiglipTokenizer
 
@@ -280,6 +285,7 @@ def _siglip_tokenizer(folder: Path, *, vocabulary: int, positions: int) -> Any:
 
 
 def _gemma_tokenizer(tokenizer_class: str, *, positions: int) -> Any:
+    """Return a Gemma tokenizer of single characters that ends a text with its end token."""
     import transformers
 
     letters = [chr(code) for code in range(33, 127)]
@@ -295,6 +301,7 @@ def _gemma_tokenizer(tokenizer_class: str, *, positions: int) -> Any:
 
 
 def _xlm_tokenizer() -> Any:
+    """Return an XLM-RoBERTa tokenizer that knows the test's words and single characters, all equally likely."""
     from transformers import XLMRobertaTokenizer
 
     letters = [chr(code) for code in range(33, 127)]

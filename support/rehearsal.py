@@ -161,6 +161,10 @@ def step_table(steps: Iterable[Step]) -> str:
 
 
 def _matrix_step(machine: Machine, name: str, ran: Sequence[Mapping[str, Any]]) -> Step:
+    """Return the step of one matrix with all that is wrong with its commands, files and rows.
+
+    `run` must end with an error exactly if the run has questions on the broken video.
+    """
     step = Step(name, seconds=sum(item["seconds"] for item in ran))
     for item in ran:
         if item["code"] and not _stops_for_errors(item):

@@ -76,6 +76,7 @@ def run_with_a_limit_on_cost(machine: Machine) -> Step:
 
 
 def _run_with_a_limit_on_cost(machine: Machine, chat: ChatServer) -> Step:
+    """Run with a `max_cost` that is too low, which must stop the run, and then with one that is enough."""
     step = Step("a limit on cost")
     for name, dollars in (("low", 0.1 * ENOUGH_FOR - 0.05), ("high", 100.0)):
         document = {

@@ -86,6 +86,7 @@ def copied_data(machine: Machine, own_folder: Path) -> dict[str, Any]:
 
 
 def _edit(path: Path, **changes: Any) -> None:
+    """Change keys of a YAML file; a mapping is merged with the one there."""
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     for key, value in changes.items():
         document[key] = {**document[key], **value} if isinstance(value, dict) else value

@@ -48,6 +48,7 @@ def run_on_a_poor_machine(machine: Machine, chat: ChatServer) -> Iterator[Step]:
 
 
 def _gated(machine: Machine, chat: ChatServer, environment: dict[str, str], online: dict[str, str]) -> Step:
+    """Rehearse a gated data set: `plan` says how to get it, and downloading needs a token."""
     step = Step("a gated data set")
     (plan,) = run_in_one_process(machine, chat, [["plan", *TABLE]], **environment)
     command = f"hf download {GATED} --repo-type dataset"
@@ -65,6 +66,7 @@ def _gated(machine: Machine, chat: ChatServer, environment: dict[str, str], onli
 def _damaged_shard(
     machine: Machine, chat: ChatServer, home: Path, environment: dict[str, str], online: dict[str, str]
 ) -> Step:
+    """Rehearse a checkpoint with one wrong byte: `plan` and `run` name the shard, and nothing is run."""
     step = Step("a damaged shard")
     snapshot = next((home / "hub" / _cache_name("model", MODEL) / "snapshots").iterdir())
     shard = sorted(snapshot.glob("*.safetensors"))[-1]
@@ -85,6 +87,7 @@ def _damaged_shard(
 
 
 def _half_the_videos(machine: Machine, chat: ChatServer, environment: dict[str, str]) -> Step:
+    """Rehearse a folder that lacks videos: nothing is run, unless `--available-only` is given."""
     step, folder = Step("half the videos"), "results/troubles/main_results"
     part = [*TABLE, "--available-only"]
     commands = [["plan", *TABLE], ["plan", *part], ["run", *part], ["report", folder]]
@@ -190,6 +193,7 @@ def _poor_home(machine: Machine) -> Path:
 
 
 def _repositories(machine: Machine) -> Iterator[HubRepository]:
+    """Yield the repositories that the local hub serves: a gated data set and a model."""
     hub = machine.root / "hub"
     for name, kind, folder in ((GATED, "dataset", "datasets/longvideobench"), (MODEL, "model", "models/qwen2_vl_7b")):
         yield HubRepository(

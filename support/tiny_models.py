@@ -257,6 +257,7 @@ def _save_network(
 
 
 def _random_network(make: Callable[[], Any], seed: int) -> Any:
+    """Return a network whose weights depend on the seed alone; matrices and biases are drawn anew."""
     import torch
 
     with torch.random.fork_rng():
@@ -271,6 +272,7 @@ def _random_network(make: Callable[[], Any], seed: int) -> Any:
 
 
 def _write_generation(folder: Path, *, eos: int, pad: int) -> None:
+    """Write generation_config.json for greedy decoding that ends at either token."""
     content = {"bos_token_id": pad, "pad_token_id": pad, "eos_token_id": [eos, pad], "do_sample": False}
     _write_json(folder / "generation_config.json", content)
 
