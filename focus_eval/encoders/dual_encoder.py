@@ -155,7 +155,7 @@ class ClipScorer(DualEncoderScorer):
             "repository": "openai/clip-vit-base-patch32",
             "revision": "c237dc49a33fc61debc9276459120b7eac67e7ef",
             "gigabytes": 0.61,
-            "licence": "MIT",
+            "licence": "MIT, its code's; none stated for the weights",
             "gmacs": {"image": 4.40881152},
             "note": "AKS; the main branch has no safetensors",
         },

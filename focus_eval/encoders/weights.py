@@ -66,7 +66,7 @@ class Checkpoint:
         model_type: allowed values of `model_type` in its `config.json`; the encoder's.
         encoder: registered name of the encoder that reads it.
         gmacs: the encoder's `gmacs` with it, for a plan before the weights are here; {} if not stated.
-        licence: SPDX name, stated where a download may be offered.
+        licence: SPDX name, with a remark if it is not that of the weights; stated where a download may be offered.
         note: a remark for the user.
     """
 

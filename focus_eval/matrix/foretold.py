@@ -97,9 +97,9 @@ def answer_lines(plan: Plan, machine: Machine) -> list[AnswerLine]:
             if cell.model.name == model.name
         ]
         answers, n_frames = sum(n for n, _ in frames), sum(n * k for n, k in frames)
-        tokens = n_frames * size["frame_tokens"] + answers * TEXT_TOKENS
+        tokens = round(n_frames * size["frame_tokens"]) + answers * TEXT_TOKENS
         is_service = "dollars_per_million_tokens" in size
-        seconds = None if is_service else _answer_seconds(size, machine, tokens, n_frames, answers)
+        seconds = None if is_service else _answer_seconds(size, machine, frames)
         lines.append(
             AnswerLine(
                 model=model.name,
@@ -112,17 +112,24 @@ def answer_lines(plan: Plan, machine: Machine) -> list[AnswerLine]:
     return lines
 
 
-def _answer_seconds(size: dict[str, Any], machine: Machine, tokens: int, n_frames: int, answers: int) -> float | None:
-    """Return GPU seconds to answer: arithmetic at the reached rate, and reading the weights once an output token.
+def _answer_seconds(size: dict[str, Any], machine: Machine, frames: list[tuple[int, int]]) -> float | None:
+    """Return GPU seconds: products of tower and language model at the reached rate, then weights read once a token.
 
-    None if the machine states no GPU. Args: `size` has the model's parameters in billions and 10^9 multiply-adds a
-    frame; `tokens` and `n_frames` are sums over `answers`.
+    Args:
+        frames: (number of questions, frames shown to each) by cell.
     """
     if machine.gpu_tflops is None or machine.gpu_terabytes_per_second is None or not machine.gpus:
         return None
-    operations = 2e9 * (size["billions"] * tokens + size["frame_gmacs"] * n_frames)
-    reading = answers * OUTPUT_TOKENS * size["billions"] * _BYTES_OF_WEIGHT / 1e3 / machine.gpu_terabytes_per_second
-    return float(operations / (machine.gpu_tflops * 1e12 * machine.share_reached) + reading)
+    products = reading = 0.0
+    for n_questions, k in frames:
+        n_tokens = k * size["frame_tokens"] + TEXT_TOKENS
+        # Causal: a token attends to half of all tokens on average, once for scores and once for sums.
+        attention = size["layers"] * size["width"] * n_tokens**2
+        products += n_questions * (1e9 * (size["billions"] * n_tokens + size["frame_gmacs"] * k) + attention)
+        reading += n_questions * OUTPUT_TOKENS * size["billions"] * _BYTES_OF_WEIGHT
+    return 2 * products / (machine.gpu_tflops * 1e12 * machine.share_reached) + reading / (
+        machine.gpu_terabytes_per_second * 1e3
+    )
 
 
 def _public(name: str) -> dict[str, Any]:

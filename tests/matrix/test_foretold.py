@@ -12,7 +12,7 @@ import pytest
 
 from focus_eval.core.resources import resource_path
 from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.foretold import answer_lines, stated_sets
+from focus_eval.matrix.foretold import _public, answer_lines, stated_sets
 from focus_eval.matrix.plan import load_machine, make_plan
 from tests.conftest import shared_path
 
@@ -59,9 +59,65 @@ def test_hours_of_answering_are_the_products_over_the_rate_reached(plan):
     answers = 6 * 1337
     tokens = answers * (64 * 210 + 300)
     assert (line.answers, line.tokens, line.dollars) == (answers, tokens, None)
-    seconds = 2e9 * (7.6 * tokens + 335 * 64 * answers) / 50e12 + answers * 2 * 7.6e9 * 2 / 2e12
+    attention = 28 * 3584 * (64 * 210 + 300) ** 2
+    products = 1e9 * (6.53 * tokens + 333 * 64 * answers) + attention * answers
+    seconds = 2 * products / 50e12 + answers * 2 * 6.53e9 * 2 / 2e12
     assert line.hours == pytest.approx(seconds / 2 / 3600)
     assert answer_lines(plan, machine.model_copy(update={"gpu_tflops": None}))[0].hours is None
+
+
+def counted_gmacs(network, *inputs, **named_inputs):
+    """Return 10^9 multiply-adds of a forward by torch's counter."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        network.eval()(*inputs, **named_inputs)
+    return counter.get_total_flops() / 2e9
+
+
+def test_stated_sizes_of_image_towers_are_those_that_torch_counts():
+    torch, t = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    qwen = pytest.importorskip("transformers.models.qwen2_vl.modeling_qwen2_vl")
+
+    def qwen_tower(depth):
+        config = t.Qwen2VLConfig().vision_config
+        config.depth = depth
+        network = qwen.Qwen2VisionTransformerPretrainedModel._from_config(config, attn_implementation="eager")
+        # Two frames of 644x364 in patches of 14.
+        return counted_gmacs(network, torch.zeros(26 * 46, 2 * 3 * 14**2), grid_thw=torch.tensor([[1, 26, 46]])) / 2
+
+    def siglip_tower(depth):
+        sizes = {"hidden_size": 1152, "intermediate_size": 4304, "num_attention_heads": 16, "vision_use_head": False}
+        config = t.SiglipVisionConfig(image_size=384, patch_size=14, num_hidden_layers=depth, **sizes)
+        network = t.SiglipVisionModel._from_config(config, attn_implementation="eager")
+        return counted_gmacs(network, torch.zeros(1, 3, 384, 384))
+
+    def whole(count, depth):
+        return count(1) + (depth - 1) * (count(2) - count(1))
+
+    sizes, siglip = _public("models"), whole(siglip_tower, 26)
+    assert whole(qwen_tower, 32) == pytest.approx(sizes["qwen2_vl_7b"]["frame_gmacs"], rel=0.002)
+    for name in ("llava_ov_7b", "llava_video_7b", "llava_video_72b"):
+        width = sizes[name]["width"]
+        projector = 27**2 * (1152 * width + width**2) / 1e9
+        assert siglip + projector == pytest.approx(sizes[name]["frame_gmacs"], rel=0.002), name
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("qwen2_vl_7b", (18944, 28, 4)), ("llava_video_72b", (29568, 64, 8))], ids=["7B", "72B"]
+)
+def test_stated_sizes_of_language_models_are_the_parameters_of_their_layers(name, shape):
+    torch, t = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    size, (mlp, heads, key_heads) = _public("models")[name], shape
+    with torch.device("meta"):
+        config = t.Qwen2Config(
+            hidden_size=size["width"], intermediate_size=mlp, num_hidden_layers=size["layers"], vocab_size=8,
+            num_attention_heads=heads, num_key_value_heads=key_heads,
+        )  # fmt: skip
+        layers = t.Qwen2Model(config).layers
+    n_parameters = sum(parameter.numel() for parameter in layers.parameters())
+    assert n_parameters / 1e9 == pytest.approx(size["billions"], rel=0.001)
 
 
 def test_a_service_costs_dollars_and_no_hours():
