@@ -47,6 +47,7 @@ from focus_eval.encoders.default import (
     offer_text,
 )
 from focus_eval.encoders.registry import make_encoder, make_scan_encoder
+from focus_eval.llms.protocol import AnswersFromEvidence
 from focus_eval.llms.registry import make_llm, ready_llm
 from focus_eval.pipeline.relevance import Progress, decoded_batches
 from focus_eval.pipeline.rendezvous_batcher import RendezvousBatcher
@@ -229,6 +230,8 @@ class VideoSelection(Selection):
         if isinstance(model, str):
             model = make_llm(model)
             model.check()
+        if isinstance(model, AnswersFromEvidence) or not hasattr(model, "ask"):
+            raise InvalidInput(f"llm must name a model that sees pictures (chat, local) or be one, got {llm!r}")
         times = ", ".join(f"{seconds:.1f} s" for seconds in self.times)
         prompt = f"The pictures are frames of one video, in this order: {times}.\n{text}"
         pictures = [np.asarray(image) for image in self.images()]
@@ -467,8 +470,9 @@ def open_source(
     if not isinstance(video, (str, Path, np.ndarray)):
         raise InvalidInput(f"video must be a path or an array of pictures, got {type(video).__name__}")
     if not isinstance(video, np.ndarray) and _URL.match(str(video)):
+        url = str(video).replace(":/", "://") if isinstance(video, Path) else video
         raise InvalidInput(
-            f"{video}: videos are read from files; download it first (of a page `yt-dlp URL`, of a file `curl -O URL`) "
+            f"{url}: videos are read from files; download it first (of a page `yt-dlp URL`, of a file `curl -O URL`) "
             "and name the file"
         )
     path = None if isinstance(video, np.ndarray) else usable_path(video, "video")

@@ -21,6 +21,7 @@ from focus_eval.commands.select import (
     StoreOption,
     YesOption,
     check_outputs,
+    check_question,
     keyframe_table,
     may_download,
     select_one,
@@ -66,6 +67,7 @@ def ask(
             "which model? --llm chat:model=NAME for an OpenAI-compatible service (address in OPENAI_BASE_URL, key in "
             "OPENAI_API_KEY), --llm local:checkpoint=FOLDER for one of transformers"
         )
+    check_question([video], query)
     question = checked_query(question)
     whole_number(max_tokens, "max_tokens")
     check_outputs([video], None, None, frames, k=k)

@@ -27,6 +27,7 @@ from focus_eval.commands.console import (
 )
 from focus_eval.core.errors import FocusEvalError, InvalidInput, printable
 from focus_eval.core.options import parse_assignments
+from focus_eval.core.types import checked_query
 from focus_eval.rows.records import write_text
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ def select(
     out = None if out == Path("-") else out
     paths = _video_files(videos, are_pictures=fps is not None)
     check_outputs(paths, out, sheet, frames, k=k)
+    check_question(paths, query)
     sampler_of_query = sampler_for(sampler, has_query=query is not None)
     budget = Budget(share=share, seconds=seconds)
     options, of_encoder = parse_assignments(option), parse_assignments(encoder_option)
@@ -213,6 +215,16 @@ def may_download(checkpoint: Checkpoint, *, yes: bool, is_silent: bool) -> bool:
         return typer.confirm(f"Download {offer}?", default=False, err=True)
     typer.echo(f"--yes or {DOWNLOAD_VARIABLE}=1 downloads {offer}", err=True)
     return False
+
+
+def check_question(videos: Sequence[Path], query: str | None) -> None:
+    """Refuse an empty query or a single video that is not there, before an encoder is looked for."""
+    from focus_eval.api import open_source
+
+    if query is not None:
+        checked_query(query)
+    if len(videos) == 1 and not videos[0].exists():
+        open_source(videos[0])
 
 
 def check_outputs(videos: Sequence[Path], out: Path | None, sheet: Path | None, frames: Path | None, *, k: int) -> None:

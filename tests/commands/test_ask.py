@@ -84,11 +84,13 @@ def test_a_model_that_cannot_answer_is_named_before_a_frame_is_decoded(clip, ser
     frames = tmp_path / "frames"
     with pytest.raises(InvalidInput, match="which model"):
         ask(clip, QUESTION)
+    with pytest.raises(InvalidInput, match="must name a model that sees pictures"):
+        ask(clip, QUESTION, "--llm", "scripted", *EVEN)
     with pytest.raises(InvalidInput, match="the query is empty"):
-        ask("absent.mp4", " ", "--llm", "chat:model=m", "--query", "a bar")
+        ask(clip, " ", "--llm", "chat:model=m", "--query", "a bar")
     server.refuses_keys = True
     with pytest.raises(InvalidInput, match=r"refuses OPENAI_API_KEY \(401\)"):
-        ask("absent.mp4", QUESTION, "--llm", "chat:model=m", "--frames", frames)
+        ask(clip, QUESTION, "--llm", "chat:model=m", "--frames", frames)
     assert not frames.exists()
     with pytest.raises(AnswerError, match="401"):
         select_keyframes(clip, query="a bar", k=1, sampler="uniform").ask(make_llm("chat:model=m"))
