@@ -221,6 +221,14 @@ def test_a_store_damaged_in_the_middle_is_kept_aside_and_begun_again(store, path
     )
 
 
+def test_a_value_that_stands_at_another_frame_is_not_given_out(store, path):
+    store.put_embeddings(SCORER, VIDEO, np.array([3, 7]), vectors_of([3, 7]))
+    store.close()
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE embedding SET vector = (SELECT vector FROM embedding WHERE frame = 7) WHERE frame = 3")
+    assert not store.embeddings(SCORER, VIDEO, np.array([3]))[0].any()
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"store\.sqlite: the store cannot be made here"):

@@ -251,8 +251,10 @@ def test_half_the_questions_and_a_frame_past_the_end_are_left_out_when_asked(tmp
     commands = [
         ["evidence", "--selections", file, "--format", "answers", *files],
         ["predict", file, "--logs", tmp_path / "run", "--format", "answers", *files],
+        ["recall", "--selections", file, "--format", "answers", *files],
     ]
-    for command, expected in zip(commands, ("1 of 2 frames left out", "33.3 to 66.7"), strict=True):
+    texts = ("1 of 2 frames left out", "33.3 to 66.7", "30 questions lack a selection and do not count")
+    for command, expected in zip(commands, texts, strict=True):
         assert "--allow-outside leaves it out" in called(*command, "--allow-missing")
         assert "--allow-missing leaves them out" in called(*command, "--allow-outside")
         assert expected in " ".join(called(*command, "--allow-missing", "--allow-outside").split())

@@ -30,6 +30,10 @@ def test_a_share_of_the_frames_at_25_fps_is_pulled_whatever_the_rate(n_frames, f
     assert run(VideoInfo(n_frames, fps), k=k).n_pulls == n
 
 
+def test_questions_that_share_a_videos_pulls_get_the_share_of_each():
+    assert run(HOUR, shared_by=4.0).n_pulls == 4 * run(HOUR).n_pulls
+
+
 def test_the_budget_of_another_sampler_is_spent_to_the_frame():
     assert run(budget_of="focus").n_pulls == make_sampler("focus").count_pulls(HOUR, k=32)
 
