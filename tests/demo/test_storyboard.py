@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.core.errors import UnknownName
 from focus_eval.demo.photo_events import rows_of
 from focus_eval.demo.photographs import PHOTOGRAPHS
-from focus_eval.demo.storyboard import FILLERS, TOPICS, VIDEO_IDS, storyboards
+from focus_eval.demo.storyboard import FILLERS, TOPICS, VIDEO_IDS, _place, storyboards
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/demo.md"
 TOPIC_OF = {topic.name: topic for topic in TOPICS}
@@ -153,3 +156,9 @@ def test_the_docs_state_the_questions_and_their_number(boards):
         n_asked = sum(question.topic == topic.name for board in boards for question in board.questions)
         assert f"- {topic.query} ({', '.join(topic.answers.values())}; {n_asked})\n" in text
     assert f"{sum(board.duration_seconds for board in boards) / 60:.0f} minutes in all" in text
+
+
+@given(st.integers(0, 2**32), st.floats(0.01, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_a_view_lies_in_the_picture_wherever_its_subject_is(seed, length, one, other):
+    start = _place(Random(seed), length, min(one, other), max(one, other))
+    assert 0 <= start <= 1 - length

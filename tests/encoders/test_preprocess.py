@@ -78,6 +78,11 @@ def test_missing_settings_are_named(tmp_path):
         read_image_rules(tmp_path)
 
 
+def test_of_an_odd_rest_the_smaller_half_is_cut_above_and_left_as_transformers_does():
+    rules = ImageRules(height=224, width=224, shortest_edge=225)
+    assert rules.centre(225, 301) == (slice(0, 224), slice(38, 262))
+
+
 def test_a_centre_larger_than_the_image_is_refused():
     with pytest.raises(InvalidInput, match="cannot be cut"):
         ImageRules(height=224, width=224, shortest_edge=200)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from focus_eval.core.errors import InvalidInput, RunError
+from focus_eval.lmms.answering import FrameChooser
 from focus_eval.lmms.tasks import NO_ANSWER
 
 BROKEN = {"empty_0", "text_0", "torn_0", "late_0", "missing_0"}
@@ -299,3 +302,15 @@ def test_qwen2_vl_shows_frames_of_mixed_sizes_as_images_of_these_sizes(
     assert [image.size for image in call["images"]] == [(112, 84), (84, 56), (56, 56)]
     first = tools.decode_all(home.videos["videomme"] / "landscape.mp4")[0]
     assert np.array_equal(np.asarray(call["images"][0]), first)
+
+
+@pytest.mark.parametrize("n_keyframes", [8, 9])
+def test_more_frames_than_the_model_is_set_to_show_are_refused(n_keyframes):
+    model = SimpleNamespace(model_id="llava_hf", takes_mixed_sizes=False)
+    context = SimpleNamespace(frames=8, options=SimpleNamespace(frame_policy="exact"))
+    row = SimpleNamespace(keyframes=list(range(n_keyframes)), scales=None, role="sampler", sampler="topk")
+    refused = (
+        nullcontext() if n_keyframes == 8 else pytest.raises(InvalidInput, match="9 frames chosen, llava_hf is set")
+    )
+    with refused:
+        FrameChooser(model, context, quiet=True)._check_limit(SimpleNamespace(row=row))

@@ -245,6 +245,14 @@ def test_questions_of_one_video_copy_their_frames_within_the_memory(runner, monk
     assert 13 < max(memory) <= 104
 
 
+def test_a_group_takes_an_eighth_of_the_memory_with_eight_cores(runner, monkeypatch, memory):
+    requests = [pending_request(at, Path("v.mp4"), range(at, at + 8)) for at in range(7)]
+    monkeypatch.setattr(runner, "_batches", answer_after(0.01))
+    monkeypatch.setattr(runner._model, "ready", lambda frame_batch: None, raising=False)
+    answered(runner, [[request] for request in requests], at_once=None, max_bytes=96)
+    assert len(memory) == 2 + 7, "the frames of five questions are 12 bytes: two passes, one copy each"
+
+
 def test_frames_that_an_adapter_made_smaller_leave_room_for_others(runner, monkeypatch, memory):
     barrier = threading.Barrier(4)
 

@@ -174,6 +174,11 @@ def test_an_error_is_one_row_and_can_be_tried_again(simulation, tmp_path):
     failed = [part for part in run_status(tmp_path / "run") if part.errors]
     assert failed
     assert all(part.rows == part.questions for part in failed)
+    np.save(trace, np.load(trace)[:1])
+    pulling_samplers = [sampler for sampler in matrix.samplers if sampler.sampler in ("topk", "focus")]
+    tolerant_matrix = matrix.model_copy(update={"max_error_share": 1.0, "samplers": pulling_samplers})
+    with pytest.raises(RunError, match=r"(\d+) of \1 rows record an error"):
+        run_matrix(tolerant_matrix, out=tmp_path / "all")
     trace.write_bytes(whole)
     frame = run_matrix(matrix, out=tmp_path / "run", retry_errors=True)
     assert frame["error"].isna().all()

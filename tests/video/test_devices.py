@@ -75,6 +75,10 @@ def test_zeros_that_picture_after_picture_ends_with_are_padding_and_those_of_one
     assert usual_padding(np.append(np.zeros(9, dtype=int), tails[:1])) == 3
 
 
+def test_padding_may_be_twice_as_long_as_that_of_three_pictures():
+    assert usual_padding(np.array([0, 0, 0, 40, 30, 20, 10])) == 2 * 20
+
+
 @pytest.mark.parametrize("form", [pad_units, hide_slices])
 def test_an_edited_picture_is_still_known_as_referred_to_and_as_well_formed(form, tmp_path):
     path = write_clip(tmp_path / "clip.mp4", options={"x264-params": "bframes=2:b-pyramid=none"})
