@@ -227,6 +227,14 @@ def test_an_annotation_is_found_by_content_where_rows_moved(tmp_path, annotation
     assert sorted(rows_of(tmp_path / "run")[2]) == ["v_0", "v_1"]
 
 
+def test_a_question_that_two_rows_answer_is_named(tmp_path, annotation):
+    document = json.loads(annotation.read_text())[0]
+    lines = [line(at, doc=document, input="?", acc={"answer": "B", "parsed_pred": "B"}) for at in (0, 1)]
+    write_log(tmp_path / "mine", lines, task="longvideobench_val_v")
+    output = run_import(tmp_path / "mine", tmp_path / "run", fails=True)
+    assert "jsonl:2: question 'v_0' a second time, first in line 1" in output
+
+
 def test_two_runs_of_one_name_are_refused(tmp_path):
     for folder in ("a/logs__x", "b/logs__x"):
         write_log(tmp_path / folder, [line(0)])
