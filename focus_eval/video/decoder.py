@@ -23,6 +23,7 @@ from focus_eval.video.ffmpeg_log import errors_logged
 from focus_eval.video.frame_index import FrameIndex, packets_of
 from focus_eval.video.manifest import FileState, file_state
 from focus_eval.video.reader import lacks_index, unreadable, without_index
+from focus_eval.video.second_decoder import SecondDecoder
 
 # Demuxers of files that hold their pictures themselves. Left out are playlists and scripts (hls, dash, concat, imf,
 # sdp), which open what they name, numbered pictures (image2), which open their neighbours, and text as pictures (tty).
@@ -123,6 +124,7 @@ class Decoder:
         path: file to open.
         container_options: options of the demuxer, as FFmpeg names them.
         state: expected state of the file; None: its present state.
+        is_verified: True for a file whose damaged frames are known: VP8 and VP9 are then not decoded twice.
 
     Attributes:
         n_decoded: number of frames decoded so far.
@@ -140,8 +142,11 @@ class Decoder:
         *,
         container_options: dict[str, str] | None = None,
         state: FileState | None = None,
+        is_verified: bool = False,
     ) -> None:
         self.path = path
+        self._is_verified = is_verified
+        self._second: SecondDecoder | None = None
         self._state = state or file_state(path)
         self._options = container_options or {}
         self.container: Any = None
@@ -170,6 +175,9 @@ class Decoder:
         self._is_blanked = blank_test(context.name, context.extradata)
         self._is_formed = form_test(context.name, context.extradata)
         self._shows_damage_late = context.name in AV1
+        self._second = None
+        if SecondDecoder.exists_for(context) and not self._is_verified:
+            self._second = SecondDecoder(self.path, context)
         self.has_seen_damage = False
 
     def close(self) -> None:
@@ -341,7 +349,8 @@ class Decoder:
             except av.FFmpegError:
                 self.has_seen_damage = True
                 return DecodeResult((), is_refused=True)
-        has_complained = any(not line.partition(": ")[2].startswith(_HARMLESS) for line in logged)
+            is_confirmed = self._second is None or packet is None or self._second.agrees(packet, frames)
+        has_complained = not is_confirmed or any(not line.partition(": ")[2].startswith(_HARMLESS) for line in logged)
         self.has_seen_damage |= has_complained or any(frame.is_corrupt for frame in frames)
         self.n_decoded += len(frames)
         return DecodeResult(frames, is_refused=has_complained)

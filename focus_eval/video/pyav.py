@@ -22,6 +22,7 @@ from focus_eval.video.decoder import Decoder, SeekError, Step, n_cores
 from focus_eval.video.frame_index import FrameIndex, FrameRun
 from focus_eval.video.reader import Pixels
 from focus_eval.video.scan import Scan
+from focus_eval.video.scan_cache import writer_version
 
 _NEVER = 1 << 62
 
@@ -334,8 +335,9 @@ class PyAVReader(ScannedReader):
     def _open_decoders(self, n_decoders: int) -> list[Decoder]:
         """Return the first `n_decoders` decoders, opening those that are missing."""
         self._check_open()
+        is_verified = self._verdict is not None and self._verdict.writer == writer_version()
         while len(self._decoders) < n_decoders:
-            self._decoders.append(Decoder(self.path, state=self._state))
+            self._decoders.append(Decoder(self.path, state=self._state, is_verified=is_verified))
         return self._decoders[:n_decoders]
 
     def _run(

@@ -22,7 +22,7 @@ from focus_eval.video.manifest import FileState, check_file, check_length, file_
 from focus_eval.video.reader import checked_file
 from focus_eval.video.scan import Orientation, Scan, scan_file
 
-FORMAT = 4  # raised whenever a scan would find something else in the same file
+FORMAT = 5  # raised whenever a scan would find something else in the same file
 _RECENT_FILES = 64  # an hour of 30 fps takes about 4 MB
 _RISING = ("ticks", "decode_ticks", "places")
 _BITS = ("is_sync", "is_hidden", "is_corrupt")
