@@ -205,7 +205,8 @@ _SLICED = {"options": {"x264-params": "bframes=2:slices=4"}}
 _SHARED_OUT: dict[str, dict[str, object]] = {
     "h264.mp4": _SLICED, "h264.avi": _SLICED,
     "hevc.mp4": {"codec": "libx265", "options": {"x265-params": "log-level=error"}},
-    "mpeg4.avi": {"codec": "mpeg4", "fps": 25}, "vp9.webm": {"codec": "libvpx-vp9", "options": {"cpu-used": "8"}},
+    "mpeg4.avi": {"codec": "mpeg4", "fps": 25}, "vp8.webm": {"codec": "libvpx"},
+    "vp9.webm": {"codec": "libvpx-vp9", "options": {"cpu-used": "8"}},
 }  # fmt: skip
 
 
