@@ -98,3 +98,6 @@ def test_without_the_extras_a_matrix_without_models_runs_to_its_end(start, tmp_p
     result, loaded = start("status", tmp_path / "run", hidden=EXTRAS)
     assert "8 of 8 rows, 0 errors" in result.stdout
     assert loaded.isdisjoint(HEAVY)
+    result, loaded = start("report", tmp_path / "run")
+    assert result.returncode == 0, result.stderr
+    assert loaded.isdisjoint(EXTRAS)
