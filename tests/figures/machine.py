@@ -11,6 +11,8 @@ import json
 
 from focus_eval.commands.lists import matrix_size
 from focus_eval.matrix.config import load_matrix, load_yaml, shipped_matrices, table_of
+from focus_eval.matrix.foretold import answer_lines, stated_sets
+from focus_eval.matrix.plan import hours_lines, hours_totals, load_machine, make_plan, time_text
 
 from ..pages import ROOT
 from .background import PULLS
@@ -272,6 +274,19 @@ def tables():
     return ["Table 3 is `efficiency`", f"`reference_models` {of['reference_models'][1]}", *texts]
 
 
+def foretold():
+    """Return docs/reproduce.md's table of what `plan` foretells for each table of the paper on eight H100."""
+    machine, lines = load_machine("eight_h100"), []
+    for name in ("main_results", "efficiency", "alpha", "two_stage", "bernstein", "clip_length", "encoder"):
+        matrix = load_matrix(name)
+        plan = make_plan(matrix, sets=stated_sets(matrix))
+        (as_it_is, *_), answers = hours_totals(hours_lines(plan, machine)), answer_lines(plan, machine)
+        dollars = sum(line.dollars or 0 for line in answers)
+        hours = (as_it_is.encode_hours, as_it_is.hours, sum(line.hours or 0 for line in answers))
+        lines.append((f"`{name}`", *map(time_text, hours), f"{dollars:,.0f}" if dollars else "-"))
+    return table(*lines)
+
+
 def pace():
     """=Return docs/reproduce.md's sentences on the speed of the paper's selection and on the hours of answering."""
     published = {row["method"]: row["gpu_hours"] for row in rows_of(PAPER / "efficiency.csv")}
@@ -344,5 +359,6 @@ FIGURES = {
     "verification": verification,
     "node": node,
     "answering": answering,
+    "foretold": foretold,
     "stores": stores,
 }
