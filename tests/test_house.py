@@ -247,6 +247,7 @@ def test_a_fact_or_an_identity_stands_in_one_place():
 
 
 def registries():
+    """Return every registry of the package by what it holds."""
     from focus_eval.benchmarks.registry import BENCHMARKS
     from focus_eval.encoders.registry import ENCODERS
     from focus_eval.imports.loading import FORMATS

@@ -97,6 +97,7 @@ COMMANDS = [
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
+    """A folder of files that must not harm their reader: too deep, too large, not text, or with code in them."""
     folder = tmp_path_factory.mktemp("hostile")
     (folder / "file.txt").write_text("x")
     (folder / "bin.yaml").write_bytes(b"\xff\xfe\x00bad")

@@ -81,6 +81,7 @@ def test_a_scan_says_what_it_cost_and_chooses_as_the_function_does(clip):
 
 
 def broken_files(folder):
+    """Write files that are no videos; return what the error says of each by name, and of one that is absent."""
     (folder / "empty.mp4").touch()
     (folder / "text.mp4").write_text("this is no video")
     (folder / "folder").mkdir()

@@ -98,6 +98,7 @@ SCORERS = {
 
 @pytest.fixture(scope="module", params=SCORERS)
 def case(request):
+    """A scorer of each kind; the one that asks a language model has a service on this machine."""
     if request.param == "open_clip":
         pytest.importorskip("open_clip", reason="the extra open-clip is not installed")
     if request.param != "vlm":

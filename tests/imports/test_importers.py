@@ -18,6 +18,7 @@ from focus_eval.rows.records import RowWriter, SelectionRow
 
 
 def questions(*ids, video=None, seconds=100.0):
+    """Return a question of LongVideoBench for each id; each has its own video unless `video` is given."""
     return [
         Question(
             benchmark="longvideobench",

@@ -23,6 +23,7 @@ def line(doc_id, **changes):
 
 
 def write_log(folder, lines, *, task="my_task", with_results=True, end="\n", packed=False, **changes):
+    """Write a log of lmms-eval with these lines; `changes` are made to its file of results."""
     folder.mkdir(parents=True, exist_ok=True)
     text = "\n".join(json.dumps(item) if isinstance(item, dict) else item for item in lines) + end
     path = folder / f"{STAMP}_samples_{task}.jsonl{'.gz' if packed else ''}"

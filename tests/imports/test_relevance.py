@@ -35,6 +35,7 @@ RATES_OF = ("30000/1001", "24000/1001", "25", "30")
 
 
 def questions(n=12, seconds=lambda at: 60.0 + 17.3 * at):
+    """Return `n` questions on one video each, and the length and rate of each question's video."""
     rows = [
         Question(
             benchmark="longvideobench", id=f"v{at}_0", query=f"what happens in {at}?", options=("a", "b"),
@@ -103,6 +104,7 @@ def test_scores_that_may_be_either_or_neither_are_refused(tmp_path, low, high, m
 
 
 def broken(scores, frames, flaw):
+    """Bring the named flaw into the lists of scores and frames."""
     if flaw == "short":
         scores[4] = scores[4][:-5]
     if flaw == "nan":

@@ -19,6 +19,7 @@ QUESTIONS_PER_BENCHMARK = {"longvideobench": 8, "videomme": 4, "mlvu": 2, "vsibe
 
 
 def lmms_eval(home, *arguments, launcher=(), check=True):
+    """Run lmms-eval's command line in a process of its own, through `launcher` if one is given."""
     command = [sys.executable, *launcher, "-m", "lmms_eval", *arguments, "--gen_kwargs", "max_new_tokens=2"]
     process = subprocess.run(
         command,

@@ -211,6 +211,8 @@ def answered(runner, batches, *, at_once, max_bytes):
 
 
 def answer_after(seconds):
+    """Return a stand-in for a model that answers a batch after so many seconds, once its turn has come."""
+
     def answer(batch, turn):
         if turn is not None:
             turn.take()

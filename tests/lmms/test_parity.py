@@ -26,6 +26,7 @@ def run_ours(model, evaluate, tools, tmp_path, monkeypatch, attribute):
 
 
 def assert_same_inputs(first, second):
+    """Fail unless both taps saw the same texts with equal tensors, in any order."""
     assert len(first.calls) == len(second.calls) > 0
 
     def in_order(tap):

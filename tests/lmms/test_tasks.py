@@ -187,6 +187,7 @@ def test_an_undeclared_task_is_asked_by_its_question_and_scored_by_its_own_metri
 
 
 def lvbench_rows():
+    """Return two documents of LVBench in its official layout."""
     question = "What is shown?\n(A) red\n(B) blue\n(C) green\n(D) black"
     times = ("00:01-00:02", "00:03-00:04")
     return [

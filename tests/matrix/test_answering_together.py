@@ -62,6 +62,7 @@ def separate_answers(matrix, tmp_path_factory):
 
 
 def counted_openings(monkeypatch):
+    """Return a list to which the name of every video opened from now on is added."""
     opened = []
     real = frames_module.open_video
 

@@ -53,6 +53,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def server(monkeypatch):
+    """A service that answers "Perhaps" to questions with "Nonsense" in them, and else "Yes" at odds of 6 to 4."""
+
     def reply_to(body):
         is_nonsense = "Nonsense" in str(body["messages"][0]["content"][-1])
         return ("Perhaps", {"Perhaps": 1.0}) if is_nonsense else ("Yes", {"Yes": 0.6, "No": 0.4})

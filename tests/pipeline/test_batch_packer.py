@@ -60,6 +60,7 @@ def hand_in(batches, encoder, chunks, *, pause=0.0, ready=None):
 
 
 def passes(videos, encoder, **options):
+    """Embed all videos at once, each in a thread; return the results of each."""
     batches = BatchPacker()
     ready = threading.Barrier(len(videos))
 

@@ -45,6 +45,7 @@ def selectors(encoder, store=None):
 
 
 def together(clip, selectors_of_clip):
+    """Return the selections of every selector and question on a clip, made together."""
     with open_video(clip) as reader:
         batcher = RendezvousBatcher(reader, batch_size=16)
         works = [

@@ -73,6 +73,7 @@ def test_a_figure_that_the_rows_do_not_give_is_found(reported, column):
 
 
 def _selection(sampler, seed, at):
+    """Return one selection; only seed 0 computed its forwards, seed 1 found them in the store."""
     pulled = list(range(at + 3)) if sampler != "uniform" else []
     scanned = [*range(0, 60, 5), 60 + at] if sampler == "scan_cover" else []
     is_computed = seed == 0
@@ -95,6 +96,7 @@ def _video(at):
 
 
 def _answer(sampler, seed, at):
+    """Return one answer; one of focus failed, and one of uniform cannot be parsed."""
     failed = sampler == "focus" and seed == 1 and at == 5
     parsed = None if failed or (sampler == "uniform" and at == 1) else "A"
     return AnswerRow(

@@ -72,6 +72,7 @@ def simulated_parts(simulation: Simulation) -> Iterator[tuple[str, list[Selectio
 
 
 def _selection(simulation: Simulation, number: int, sampler: str, seed: int) -> SelectionRow:
+    """Return a made-up selection that depends on the question's number, the sampler and the seed alone."""
     world = np.random.default_rng([7, number])
     video = number // 3
     bucket = ("short", "medium", "long")[video % 3]
@@ -136,6 +137,7 @@ def _keyframes(sampler: str, k: int, n_frames: int, pulled: np.ndarray, relevanc
 
 
 def _clips(n_frames: int, pulled: np.ndarray, relevance: np.ndarray) -> list[list[object]]:
+    """Return FOCUS's clips of a video as rows have them, from the frames pulled and their relevance."""
     n_arms = max(8, n_frames // 400)
     edges = np.linspace(0, n_frames, n_arms + 1).astype(int)
     arm = np.searchsorted(edges, pulled, side="right") - 1
@@ -155,6 +157,7 @@ def _clips(n_frames: int, pulled: np.ndarray, relevance: np.ndarray) -> list[lis
 
 
 def _answer(simulation: Simulation, row: SelectionRow, number: int, model: str) -> AnswerRow:
+    """Return a made-up answer; it is right more often the more of the evidence the frames show."""
     rng = np.random.default_rng([11, number, len(row.sampler), row.seed, len(model)])
     is_seen = [any(abs(time - evidence) < 2 for time in row.times_seconds) for evidence in row.evidence_seconds]
     right = bool(rng.random() < 0.28 + 0.6 * float(np.mean(is_seen)))

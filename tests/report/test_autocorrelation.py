@@ -26,6 +26,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "draw_autocorrelation
 
 
 def grid_row(template, relevance, *, video="v.mp4", step=24):
+    """Return the row with relevance recorded every `step` frames, of a video at 24 frames a second."""
     return replace(
         template,
         video=video,

@@ -15,6 +15,7 @@ COLUMNS = ("short", "medium", "long", "overall", "frames scored (%)", "GPU hours
 
 
 def made(errors=2):
+    """Return a table of one row per sampler with intervals, published figures, and `errors` errors of topk."""
     rows = []
     for at, sampler in enumerate(SAMPLERS):
         accuracy = [

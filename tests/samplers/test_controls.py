@@ -17,6 +17,7 @@ HOUR = VideoInfo(108_000, 30.0)
 
 
 def run(name, video=HOUR, *, k=32, world=None, rng=0, coarse_rng=None, evidence=(), **options):
+    """Return a sampler's choice on a video whose relevance is an array."""
     world = ArraySource(bumpy(video.n_frames)) if world is None else world
     return make_sampler(name, **options).select(
         video,

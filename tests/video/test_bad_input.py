@@ -76,6 +76,7 @@ def test_a_file_without_permission_says_so():
 
 
 def _write_sound(path: Path, *, with_cover: bool) -> Path:
+    """Write a file with sound and no video; with `with_cover`, it has a cover picture too."""
     with av.open(str(path), "w") as container:
         sound = container.add_stream("aac", rate=16000, layout="mono")
         cover = container.add_stream("mjpeg", rate=1) if with_cover else None

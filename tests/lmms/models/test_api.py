@@ -15,6 +15,7 @@ from .conftest import prompt_of
 
 
 def images_of(body):
+    """Return the images that a request carries; fails if an image is not what its URL states."""
     urls = [
         part["image_url"]["url"]
         for message in body["messages"]

@@ -58,6 +58,7 @@ class Opened:
 
 @pytest.fixture
 def opened(chromium):
+    """A function that opens a page in Chromium; its pages are closed after the test."""
     pages = []
 
     def open_(path, **options):
@@ -76,6 +77,7 @@ def page_file(by_length_run, tmp_path_factory):
 
 
 def pictures(video, frames):
+    """Return a JPEG by frame, of a colour that depends on the frame's number."""
     from PIL import Image
 
     images = {}
