@@ -201,7 +201,7 @@ def _prompt_notes(part_a: pd.DataFrame, part_b: pd.DataFrame) -> Iterator[str]:
 def _unmatched_notes(run: Run, cells: Collection[tuple[str, ...]]) -> Iterator[str]:
     """Yield a sentence that lists the cells of `run` without a counterpart; nothing if there are none."""
     if cells:
-        yield f"Not compared, for the other run has no such cell: {_cells_text(cells)} ({run.name})."
+        yield f"Not compared, because the other run has no such cell: {_cells_text(cells)} ({run.name})."
 
 
 def _uncompared_reason(a: Run, cells_a: Sequence[tuple[str, ...]], b: Run, cells_b: Sequence[tuple[str, ...]]) -> str:
@@ -331,7 +331,7 @@ def _cells(compared: PairedComparison) -> Cells:
 def _notes(pairs: Sequence[Pair], of: str) -> Iterable[str]:
     """Yield the notes below a table of comparisons of the measure `of`."""
     yield (
-        f"B − A: difference of {of} in points on the questions both have, each question its mean over seeds; 95 % "
+        f"B − A: difference of {of} in points over the questions that both have, each with its mean over seeds; 95 % "
         "interval: sign flips over videos."
     )
     over_types = sorted({pair.group[0] for pair in pairs if pair.is_over_types})

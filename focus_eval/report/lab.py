@@ -140,7 +140,8 @@ def _at_any_size(frame: pd.DataFrame, part: pd.DataFrame) -> dict[str, Value | s
 
 def _sizes_note(frame: pd.DataFrame) -> list[str]:
     """Return a note on small frames, as a list of one; [] if all are shown at full size."""
-    note = f"{PIXELS_NOTE} Any size, {WITHIN_NEAR}: as if a small frame were a whole one. Pixels: the mean fed."
+    any_size = f"Any size, {WITHIN_NEAR}: a frame fed at a small scale counts as a whole one."
+    note = f"{PIXELS_NOTE} {any_size} Pixels: the mean fed."
     return [note] if has_sizes(frame) else []
 
 

@@ -300,12 +300,12 @@ def _interval_note(n_families: int, has_families: bool) -> str:
     """Return a sentence on what the interval rests on, or why there is none."""
     if not has_families:
         return (
-            "no interval, for nothing says which runs are variants of one method (--family NAME=PATTERN; a run that no "
-            "pattern fits is a family of its own)."
+            "no interval, because nothing says which runs are variants of one method (--family NAME=PATTERN; a run "
+            "that no pattern fits is a family of its own)."
         )
     if n_families < FEWEST_FAMILIES:
         families = "one family" if n_families == 1 else f"{n_families} families"
-        return f"no interval, for {families} of runs cannot show how far a further one may be off."
+        return f"no interval, because {families} of runs cannot show how far a further one may be off."
     if n_families == FEWEST_FAMILIES:
         return "the interval rests on three families: take it as a convention, not as a measured chance of 95 %."
     return f"the interval rests on {n_families} families."
@@ -340,7 +340,7 @@ def _error_table(rows: Sequence[TableRow], lengths: str) -> Table:
         rows=tuple(rows),
         notes=(
             "Distance of expected and true accuracy, the mean over families; the first line is used. One run left out: "
-            "its variants stay in the logs, which flatters.",
+            "its variants stay in the logs, which makes its error look smaller.",
         ),
     )
 

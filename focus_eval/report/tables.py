@@ -535,7 +535,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
             "none was chosen."
         )
     if not shape.anchors and measures.has_sizes(run.selection_frame):
-        notes.append(f"{PIXELS_NOTE} Any size: as if a small frame were a whole one.")
+        notes.append(f"{PIXELS_NOTE} Any size: a frame fed at a small scale counts as a whole one.")
     notes += run.mixed_versions
     if cuts := run.cut_queries:
         cut_texts = ", ".join(f"{encoder} cut {n_cut} of {n}" for encoder, (n_cut, n) in cuts.items())

@@ -359,7 +359,7 @@ def test_predict_gives_an_interval_and_refuses_what_the_logs_do_not_cover(shared
     assert "nothing says which runs are variants of one method" in output
     assert re.search(r"BLIP, K = 32 \d\d\.\d 976", output)
     output = called("predict", f"BLIP={file}", *arguments, "--family", "all=*")
-    assert "no interval, for one family of runs cannot show" in output
+    assert "no interval, because one family of runs cannot show" in output
     assert re.search(r"BLIP, K = 32 \d\d\.\d 976", output)
 
 
