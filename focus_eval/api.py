@@ -192,6 +192,7 @@ class VideoSelection(Selection):
                     target.rmdir()
 
     def _write_pictures(self, target: Path, suffix: str) -> list[Path]:
+        """Write all pictures, moving them to `target` once the last one is written; return their paths, sorted."""
         with TemporaryDirectory(dir=target, prefix=".part") as part:
             for (frame, seconds, _), image in zip(self, self.images(), strict=True):
                 clock = f"{int(seconds) // 3600}h{int(seconds) // 60 % 60:02d}m{seconds % 60:06.3f}s"

@@ -304,6 +304,7 @@ def simulation_sections(
 
 
 def _scripted_note(sampler: str, revision: str) -> str:
+    """Return a note that a sampler's language model was a scripted one, so that the verdict depends on its accuracy."""
     return (
         f"{sampler} asked a scripted model that reads the annotation ({revision}), not a language model: "
         "the verdict holds for a model that is right so often."

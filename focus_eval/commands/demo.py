@@ -92,8 +92,8 @@ def run_demo(
         build_videos(data, QUICK_VIDEOS if quick else VIDEO_IDS, progress.reach)
         with say_how_to_continue("finished questions"):
             # The frames of all K are decoded in one pass over each video.
-            others = [*matrices[1:], *recall_matrices]
-            complete_run(matrices[0], selected_with=others, out=folder, progress=run_progress)
+            further_matrices = [*matrices[1:], *recall_matrices]
+            complete_run(matrices[0], selected_with=further_matrices, out=folder, progress=run_progress)
             for matrix in matrices[1:]:
                 complete_run(matrix, out=folder, progress=run_progress)
 

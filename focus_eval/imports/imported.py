@@ -461,11 +461,14 @@ def filled_selections(
         if length is None or rate is None:
             raise InvalidInput(f"{selection.location} ({key}): fill=even needs the video's length and rate (--rates)")
         n_frames = max(int(length * rate), int(grid.max(initial=-1)) + 1)
-        added = np.setdiff1d(halve_widest_gaps(grid, min(k, n_frames), n_frames), grid)
-        chosen: dict[str, Any] = {"keyframes": tuple(sorted([*grid.tolist(), *added.tolist()])), "times_seconds": None}
+        added_frames = np.setdiff1d(halve_widest_gaps(grid, min(k, n_frames), n_frames), grid)
+        changes: dict[str, Any] = {
+            "keyframes": tuple(sorted([*grid.tolist(), *added_frames.tolist()])),
+            "times_seconds": None,
+        }
         if frames is None:
-            chosen = {"times_seconds": tuple(sorted({*(times or ()), *(added / rate).tolist()}))}
-        filled[key] = dataclasses.replace(selection, **chosen, scales=None, n_filled=int(added.size))
+            changes = {"times_seconds": tuple(sorted({*(times or ()), *(added_frames / rate).tolist()}))}
+        filled[key] = dataclasses.replace(selection, **changes, scales=None, n_filled=int(added_frames.size))
     return filled
 
 

@@ -84,6 +84,7 @@ def rate_lines(folder: Path, machine: Machine | None = None) -> list[str]:
 
 
 def _rate_line(rate: MeasuredRate, machine: Machine | None) -> str:
+    """Return a line on a measured rate, compared with the machine's own if it has the same device."""
     frames_per_second, precision = rate.frames_per_second, rate.encoder.precision
     text = (
         f"{rate.encoder.name}, {precision}: {rate.n_forwards:,} frames at {frames_per_second:,.0f} a second "
@@ -103,5 +104,6 @@ def _rate_line(rate: MeasuredRate, machine: Machine | None) -> str:
 
 
 def _shipped_machine(device: str) -> Machine | None:
+    """Return the first shipped machine that has the device; None if there is none."""
     machines = map(load_machine, sorted((resource_path("configs") / "machines").glob("*.yaml")))
     return next((machine for machine in machines if machine.has_device(device)), None)

@@ -29,6 +29,8 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
 
 
 class _CardPart(BaseModel):
+    """A part of a card that refuses unknown fields and changes."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 

@@ -65,6 +65,8 @@ def reference_text(reference: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class _MethodsWriter:
+    """Writes the methods section of a run, with references to the papers of its samplers."""
+
     run: Run
     references: Mapping[str, Mapping[str, Any]]
     papers: Mapping[str, str]

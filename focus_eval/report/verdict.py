@@ -197,8 +197,10 @@ def differing_worlds(compared_by_world: Mapping[str, Sequence[RivalComparison]],
         for word, sign in (("ahead of", 1), ("behind", -1)):
             worlds = [world for world, gap in gaps.items() if sign * gap > 0]
             if worlds and len(worlds) < len(gaps):
-                others = ", ".join(world for world in gaps if world not in worlds)
-                sentences.append(f"K = {k}: {new} is {word} {rival} in {', '.join(worlds)} only, not in {others}.")
+                other_worlds = ", ".join(world for world in gaps if world not in worlds)
+                sentences.append(
+                    f"K = {k}: {new} is {word} {rival} in {', '.join(worlds)} only, not in {other_worlds}."
+                )
     return sentences
 
 

@@ -58,16 +58,23 @@ class Mixture(FrameSampler):
         """Return every second keyframe of the first sampler, then those of the second that are no near twins."""
         n_first = (request.n_wanted + 1) // 2
         first, second = (_selection(part, request) for part in self.parts)
-        own = np.unique(np.array(first.keyframes, dtype=np.int64))
-        chosen = _thinned(own, n_first)
+        first_frames = np.unique(np.array(first.keyframes, dtype=np.int64))
+        first_half = _thinned(first_frames, n_first)
         candidates = np.unique(np.array(second.keyframes, dtype=np.int64))
-        is_twin = np.abs(np.subtract.outer(candidates, chosen)) <= self.twin_seconds * request.video.fps
-        others = candidates[~is_twin.any(axis=1)]
-        added = _thinned(others, request.n_wanted - chosen.size)
-        rest = _thinned(np.setdiff1d(own, [*chosen, *added]), request.n_wanted - chosen.size - added.size)
-        choice = fill_gaps(np.concatenate([chosen, added, rest]), request)
+        is_twin = np.abs(np.subtract.outer(candidates, first_half)) <= self.twin_seconds * request.video.fps
+        untwinned = candidates[~is_twin.any(axis=1)]
+        second_half = _thinned(untwinned, request.n_wanted - first_half.size)
+        more_of_first = _thinned(
+            np.setdiff1d(first_frames, [*first_half, *second_half]),
+            request.n_wanted - first_half.size - second_half.size,
+        )
+        choice = fill_gaps(np.concatenate([first_half, second_half, more_of_first]), request)
         n_first_pulls = first.n_pulls
-        facts = {"from_first": int(chosen.size), "from_second": int(added.size), "pulls_of_first": n_first_pulls}
+        facts = {
+            "from_first": int(first_half.size),
+            "from_second": int(second_half.size),
+            "pulls_of_first": n_first_pulls,
+        }
         facts["pulls_of_second_alone"] = request.ledger.n_pulls - n_first_pulls
         return Choice(keyframes=choice.keyframes, facts={**choice.facts, **facts})
 

@@ -222,10 +222,10 @@ def _fitted_trace(
     if not evidence.size:
         evidence = np.asarray(place_evidence(EVIDENCE_SHAPES[likeness], seconds, rng).moments)
     moments, starts, lengths = _seen_events(evidence, rng)
-    others = rng.uniform(0, seconds, int(rng.poisson(world.distractors_per_minute * seconds / 60)))
-    other_starts, other_lengths = _seen_around(others, rng)
+    distractors = rng.uniform(0, seconds, int(rng.poisson(world.distractors_per_minute * seconds / 60)))
+    other_starts, other_lengths = _seen_around(distractors, rng)
     heights = np.concatenate(
-        [np.full(starts.size, 0.0 if is_blind else height), np.full(others.size, height_of_others)]
+        [np.full(starts.size, 0.0 if is_blind else height), np.full(distractors.size, height_of_others)]
     )
     heights += world.event_spread * rng.standard_normal(heights.size)
     sync_frames, key = _sync_frames(cuts, info.n_frames, info.fps, rng), int(rng.integers(2**63))

@@ -219,6 +219,8 @@ class FocusLlavaVideo(FrameAdapter, LlavaVideoWrapper):
 
 
 class _TracedLlavaVideo:
+    """A LLaVA-Video model that notes what it is asked and how long it takes."""
+
     def __init__(self, model: LlavaVideo, trace: GenerateTrace) -> None:
         self._model = model
         self._trace = trace

@@ -184,12 +184,12 @@ def headline(run: Run, panels_by_figure: PanelsByFigure) -> str:
     if not own_points:
         return ""
     best, uniform = own_points[-1], next((point for point in panel.points if point.label == "uniform"), None)
-    what = (
+    share_text = (
         f"of the evidence has a keyframe within {NEAR_SECONDS:g} s" if panel.is_frontier else "of the answers are right"
     )
     cost = f"{best.cost:.2g} % of the frames encoded" if best.cost else "no frame encoded"
-    others = f"; uniform frames: {uniform.value.brief_text} %" if uniform not in (None, best) else ""
-    return f"{title}, K = {panel.k}: with {best.label} {best.value.brief_text} % {what}, {cost}{others}."
+    uniform_text = f"; uniform frames: {uniform.value.brief_text} %" if uniform not in (None, best) else ""
+    return f"{title}, K = {panel.k}: with {best.label} {best.value.brief_text} % {share_text}, {cost}{uniform_text}."
 
 
 def conclusions(panels_by_figure: PanelsByFigure) -> list[str]:
