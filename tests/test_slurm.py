@@ -11,7 +11,8 @@ from .pages import ROOT
 
 BATCH_FILE = ROOT / "docs" / "examples" / "slurm.sbatch"
 STAND_INS = {
-    "scontrol": "printf 'node1\\nnode2\\nnode3\\n'",
+    # Two writes: a reader that leaves after the first line would end it.
+    "scontrol": "echo node1; sleep 0.2; printf 'node2\\nnode3\\n'",
     "srun": 'echo "srun $*" >> "$LOG"',
     "ray": "true",
     "focus-eval": 'echo "focus-eval $*" >> "$LOG"; printf "%s|" "$@" >> "$LOG.arguments"',
