@@ -276,6 +276,8 @@ def _print_hours(plans: list[Plan], machine: Machine) -> None:
 
     lines = {plan.matrix.name: list(hours_lines(plan, machine)) for plan in plans}
     everything = [line for several in lines.values() for line in several]
+    if not any(selection.spec.encoder for plan in plans for selection in plan.selections):
+        return
     if not everything:
         encoder_names = ", ".join(machine.frames_per_second) or "none"
         print_folded(f"{machine.name}: no hours, for it has rates of other encoders or precisions ({encoder_names})")

@@ -163,6 +163,13 @@ def test_without_a_gpu_encoding_and_decoding_share_the_cores(matrix_file):
     assert line.gpu_hours == 0
 
 
+@pytest.mark.parametrize(("sampler", "has_encoder"), [("uniform", False), ("focus", True)])
+def test_a_plan_without_an_encoder_says_nothing_of_rates(tmp_path, sampler, has_encoder):
+    matrix = write_simulation(tmp_path / sampler, n_questions=2, n_videos=1, samplers=(sampler,))
+    result = CliRunner().invoke(app, ["plan", str(matrix), "--machine", "eight_h100"], env={"COLUMNS": "200"})
+    assert ("eight_h100: no hours" in result.output) == has_encoder
+
+
 def test_an_encoder_or_precision_without_a_rate_gets_no_hours(matrix_file):
     unknown = NODE.model_copy(update={"frames_per_second": {"trace": {"bf16": 900.0}}})
     assert lines_of(load_matrix(matrix_file), unknown) == {}
