@@ -173,6 +173,17 @@ def test_without_a_query_the_summary_is_even_and_shows_no_picture_twice():
     assert summary.facts["twins_replaced"] == 1
 
 
+def test_the_sheet_of_a_variable_rate_draws_pulls_at_the_times_of_the_file(tmp_path):
+    path = tmp_path / "late.mp4"
+    with ClipWriter(path, width=64, height=48, fps=10) as writer:
+        for number in range(20):
+            writer.write(picture(number), ticks=number + 80 * (number >= 10))
+    selection = select_keyframes(path, query="a bar", k=2, encoder="offline:size=64")
+    bars = selection.sheet.axes[-1].collections[0].get_segments()
+    expected = [number / 10 + 8 * (number >= 10) for number in range(20)]
+    assert [bar[0][0] for bar in bars] == pytest.approx(expected, abs=0.02)
+
+
 @pytest.mark.parametrize("sampler", ["maxinfo", "ktv"])
 def test_a_sampler_that_reads_no_query_needs_none_and_chooses_as_with_one(clip, sampler):
     summary = select_keyframes(clip, k=3, sampler=sampler, encoder="offline")
