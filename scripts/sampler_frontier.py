@@ -1,9 +1,13 @@
 """Which sampler is ahead, at equal total cost, in worlds with and without blind questions?
 
     python scripts/sampler_frontier.py --json FILE [--videos 300] [--seed N] [--csv FILE]
+    python scripts/sampler_frontier.py --json FILE --pulls 600 --minutes 1 180 --new even_cover
+    python scripts/sampler_frontier.py --run results/runs/demo_frontier [--csv FILE]
 
 Every sampler chooses in the same simulated videos. Prints recall within 1, 2 and 5 s, cost and near twins of each, and
-the paired differences of the sampler of `--new`. The same command continues a stopped run.
+the paired differences of the sampler of `--new`, by world, K and length of the video. The same command continues a
+stopped run. `--share` and `--pulls` set another budget; FOCUS, whose budget is its own, is then left out. `--run` makes
+the table of a finished run of configs/demo_frontier.yaml instead.
 """
 
 from __future__ import annotations
@@ -12,12 +16,16 @@ import argparse
 import csv
 import itertools
 import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from focus_eval.core.types import FloatArray
+from focus_eval.report.lab import lab_frame
 from focus_eval.report.recall import nearness, recall_within
+from focus_eval.report.run import load_run
 from focus_eval.report.statistics import difference_estimate
 from focus_eval.samplers.base import derived_rng
 from focus_eval.samplers.ledger import log_odds
@@ -25,26 +33,13 @@ from focus_eval.samplers.registry import make_sampler
 from focus_eval.simulation.channels import CHANNELS, CLIP_B32_OVER_BLIP_L
 from focus_eval.simulation.features import TraceFeatures
 from focus_eval.simulation.running import NOMINAL_FPS
-from focus_eval.simulation.traces import SimulatedTrace, make_trace
+from focus_eval.simulation.traces import SimulatedTrace, make_trace, trace_video
 from focus_eval.simulation.worlds import world_of
 
 # Share of the frames at 25 a second that all may cost; FOCUS at its defaults costs as much.
 SHARE = 0.0178
 WORLDS = ("realistic", "realistic:blind=0.65", "measured", "measured:blind=0.65")
-MINUTES, K = (3.0, 60.0), (8, 16, 32)
-EVERY_SECONDS = round(1 / (SHARE * NOMINAL_FPS), 4)
-SAMPLERS = {
-    "scan_cover, density=events": ("scan_cover", {"share": SHARE, "density": "events"}),
-    "scan_cover": ("scan_cover", {"share": SHARE}),
-    "event_cover": ("event_cover", {"share": SHARE}),
-    "even_cover": ("even_cover", {"share": SHARE}),
-    "even_diverse": ("even_diverse", {"every_seconds": EVERY_SECONDS}),
-    "topk": ("topk", {"every_seconds": EVERY_SECONDS}),
-    "aks, t1 .8": ("aks", {"every_seconds": EVERY_SECONDS, "max_depth": 3}),
-    "aks, t1 .37": ("aks", {"every_seconds": EVERY_SECONDS, "max_depth": 3, "t1": 0.37}),
-    "focus_cover": ("focus_cover", {}),
-    "focus": ("focus", {}),
-}
+K = (8, 16, 32)
 MEASURES = ("1 s", "2 s", "5 s", "nearness", "cost", "twins")
 # Cosine of the pictures of two frames that show the same.
 TWIN_COSINE = 0.8
@@ -53,22 +48,18 @@ TWIN_COSINE = 0.8
 def main() -> None:
     """Simulate the videos that the JSON file does not hold yet, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, required=True)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--json", type=Path)
+    source.add_argument("--run", type=Path)
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--videos", type=int, default=300)
     parser.add_argument("--seed", type=int, default=20261124)
     parser.add_argument("--new", default="scan_cover, density=events")
+    parser.add_argument("--share", type=float, default=SHARE)
+    parser.add_argument("--pulls", type=int, help="forwards of the main encoder a video, instead of a share")
+    parser.add_argument("--minutes", type=float, nargs=2, default=(3.0, 60.0))
     arguments = parser.parse_args()
-    lines: dict[str, dict[str, list[list[float]]]] = {}
-    if arguments.json.exists():
-        lines = json.loads(arguments.json.read_text(encoding="utf-8"))
-    for number in range(arguments.videos):  # all worlds grow together, so that a stopped run has as many of each
-        for world in WORLDS:
-            if str(number) not in lines.setdefault(world, {}):
-                lines[world][str(number)] = measured_video(world, number, arguments.seed)
-        if number % 10 == 9 or number == arguments.videos - 1:
-            arguments.json.write_text(json.dumps(lines), encoding="utf-8")
-    rows = table_rows(lines, arguments.new)
+    rows = rows_of_run(arguments.run) if arguments.run else simulated_rows(arguments)
     for row in rows:
         print(" | ".join(str(value) for value in row.values()))
     if arguments.csv:
@@ -78,13 +69,71 @@ def main() -> None:
             writer.writerows(rows)
 
 
-def measured_video(world: str, number: int, seed: int) -> list[list[float]]:
+def simulated_rows(arguments: argparse.Namespace) -> list[dict[str, object]]:
+    """Simulate the videos that the JSON file does not hold yet; return the table's rows."""
+    seed, minutes = arguments.seed, tuple(arguments.minutes)
+    lines: dict[str, dict[str, list[list[float]]]] = {}
+    if arguments.json.exists():
+        lines = json.loads(arguments.json.read_text(encoding="utf-8"))
+    lengths = [trace_video(world_of(WORLDS[0]), number, seed=seed, minutes=minutes).duration_seconds / 60
+               for number in range(arguments.videos)]  # fmt: skip
+    shares = [min(1.0, (arguments.pulls or math.inf) / (NOMINAL_FPS * 60 * length)) for length in lengths]
+    shares = shares if arguments.pulls else [arguments.share] * len(lengths)
+    for number, share in enumerate(shares):  # all worlds grow together, so that a stopped run has as many of each
+        for world in WORLDS:
+            if str(number) not in lines.setdefault(world, {}):
+                lines[world][str(number)] = measured_video(world, number, seed, minutes, share)
+        if number % 10 == 9 or number == arguments.videos - 1:
+            arguments.json.write_text(json.dumps(lines), encoding="utf-8")
+    return table_rows(lines, arguments.new, lengths)
+
+
+def rows_of_run(folder: Path) -> list[dict[str, object]]:
+    """Return recall of each sampler of a run, and what `event_cover` and `scan_cover` with events gain on it."""
+    frame = lab_frame(load_run(folder))
+    labels = {"event_cover": "event_cover", "density=events": "density=events"}
+    rows: list[dict[str, object]] = []
+    for k in [*sorted(frame["k"].unique()), "all"]:
+        of_k = frame if k == "all" else frame[frame["k"] == k]
+        means = of_k.groupby(["label", "video", "question_id"])[["recall@1", "recall@2", "recall@5", "nearness"]].mean()
+        by_label = {label: means.loc[label] for label in of_k["label"].unique()}
+        for label, own in by_label.items():
+            row: dict[str, object] = {"K": k, "sampler": label, "questions": len(own)}
+            row |= {name: round(100 * float(mean), 2) for name, mean in own.mean().items()}
+            for new, part in labels.items():
+                other = next(values for name, values in by_label.items() if part in name).loc[own.index]
+                videos = own.index.get_level_values("video").tolist()
+                for name in own.columns:
+                    gap = difference_estimate((other[name] - own[name]).to_numpy(), videos)
+                    row[f"{new} less it, {name}"] = "" if part in label else interval(gap)
+            rows.append(row)
+    return rows
+
+
+def samplers_at(share: float) -> dict[str, tuple[str, dict]]:
+    """Return the samplers and their options at a budget of `share` of the frames at 25 a second, by label."""
+    even = {"every_seconds": 1 / (share * NOMINAL_FPS)}
+    samplers = {
+        "scan_cover, density=events": ("scan_cover", {"share": share, "density": "events"}),
+        "scan_cover": ("scan_cover", {"share": share}),
+        "event_cover": ("event_cover", {"share": share}),
+        "even_cover": ("even_cover", {"share": share}),
+        "even_diverse": ("even_diverse", even),
+        "topk": ("topk", even),
+        "aks, t1 .8": ("aks", {**even, "max_depth": 3}),
+        "aks, t1 .37": ("aks", {**even, "max_depth": 3, "t1": 0.37}),
+    }
+    return samplers if share != SHARE else {**samplers, "focus_cover": ("focus_cover", {}), "focus": ("focus", {})}
+
+
+def measured_video(world: str, number: int, seed: int, minutes: tuple[float, float], share: float) -> list[list[float]]:
     """Return a list of `MEASURES` for every sampler and K on one video."""
-    make = [make_trace(world_of(world), number, seed=seed, minutes=MINUTES, channel=channel)
+    make = [make_trace(world_of(world), number, seed=seed, minutes=minutes, channel=channel)
             for channel in (None, CHANNELS["clip_b32"])]  # fmt: skip
     trace, scan = make
     features = TraceFeatures(trace)
-    return [measured(trace, scan, features, name, options, k, number) for name, options in SAMPLERS.values() for k in K]
+    samplers = samplers_at(share).values()
+    return [measured(trace, scan, features, name, options, k, number) for name, options in samplers for k in K]
 
 
 def measured(
@@ -110,30 +159,36 @@ def twins(features: TraceFeatures, frames: FloatArray) -> float:
     return float((np.tril(pictures @ pictures.T, -1) > TWIN_COSINE).any(axis=1).sum())
 
 
-def table_rows(lines: dict[str, dict[str, list[list[float]]]], new: str) -> list[dict[str, object]]:
-    """Return a row for each world, K and sampler, and pooled rows, each with the difference of `new` less it."""
-    places = [(name, k) for name in SAMPLERS for k in K]
-    values = {world: np.array(list(by_number.values())) for world, by_number in lines.items()}
-    videos = {world: [f"{world} {number}" for number in by_number] for world, by_number in lines.items()}
+def table_rows(
+    lines: dict[str, dict[str, list[list[float]]]], new: str, lengths: Sequence[float]
+) -> list[dict[str, object]]:
+    """Return a row for each world, each third of the lengths and all videos, K and sampler.
+
+    A row has the means of `MEASURES`, and the differences of `new` less its sampler.
+    """
+    videos = [(world, int(number)) for world, by_number in lines.items() for number in by_number]
+    values = np.array([lines[world][str(number)] for world, number in videos])
+    names = list(samplers_at(SHARE))[: values.shape[1] // len(K)]
+    values = values.reshape(len(videos), len(names), len(K), len(MEASURES))
+    ends = np.quantile(lengths, [0, 1 / 3, 2 / 3, 1])
+    third = np.searchsorted(ends[1:3], [lengths[number] for _, number in videos])
+    groups = {world: np.array([own == world for own, _ in videos]) for world in lines}
+    groups |= {f"all, {ends[at]:.0f} to {ends[at + 1]:.0f} min": third == at for at in range(3)}
+    groups["all"] = np.full(len(videos), True)
     rows: list[dict[str, object]] = []
-    for world in [*values, "all"]:
-        of_world = np.concatenate(list(values.values())) if world == "all" else values[world]
-        for k in [*K, "all"]:
-            for name in SAMPLERS:
-                own, of_new = (
-                    of_world[:, [at for at, place in enumerate(places) if place[0] == label and k in (place[1], "all")]]
-                    .mean(axis=1) for label in (name, new)
-                )  # fmt: skip
-                row: dict[str, object] = {"world": world, "K": k, "sampler": name, "videos": len(own)}
-                for at, measure in enumerate(MEASURES):
-                    row[measure] = round(float(own[:, at].mean()) * (100 if at < 4 else 1), 2)
-                for at, measure in enumerate(MEASURES[:4]) if name != new else ():
-                    keys = [*itertools.chain(*videos.values())] if world == "all" else videos[world]
-                    gap = difference_estimate(of_new[:, at] - own[:, at], keys)
-                    row[f"{new} less it, {measure}"] = interval(gap)
-                rows.append(row)
-    heads = list(max(rows, key=len))
-    return [{head: row.get(head, "") for head in heads} for row in rows]
+    for (group, is_in), k in itertools.product(groups.items(), [*K, "all"]):
+        keys = [f"{world} {number}" for (world, number), inside in zip(videos, is_in, strict=True) if inside]
+        means = values[is_in][:, :, [k in (own, "all") for own in K]].mean(axis=2)
+        of_new = means[:, names.index(new)]
+        for name, own in zip(names, means.swapaxes(0, 1), strict=True):
+            row: dict[str, object] = {"world": group, "K": k, "sampler": name, "videos": len(own)}
+            for measure, mean in zip(MEASURES, own.mean(axis=0), strict=True):
+                row[measure] = round(float(mean) * (1 if measure in ("cost", "twins") else 100), 2)
+            for at, measure in enumerate(MEASURES[:4]):
+                gap = "" if name == new else interval(difference_estimate((of_new - own)[:, at], keys))
+                row[f"{new} less it, {measure}"] = gap
+            rows.append(row)
+    return rows
 
 
 def interval(gap) -> str:

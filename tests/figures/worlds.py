@@ -287,6 +287,33 @@ def frontier():
     ))  # fmt: skip
 
 
+def frontier_select():
+    """Recall with the 600 pulls of `select`, and what the default sampler gains, by length of the video."""
+    rows = [row for row in rows_of(PUBLISHED / "frontier_select.csv") if row["K"] == "all"]
+    lines = []
+    for row in rows:
+        if row["world"].startswith("all, ") and row["sampler"] in ("event_cover", "even_diverse", "topk"):
+            gains = [row[f"even_cover less it, {seconds} s"] for seconds in (1, 2, 5)]
+            lines.append((row["world"].removeprefix("all, "), f"`{row['sampler']}`", *gains))
+    return table(*lines)
+
+
+def frontier_demo():
+    """Recall on the demo at equal total cost, and what density=events gains."""
+    rows = [row for row in rows_of(PUBLISHED / "frontier_demo.csv") if row["K"] == "all"]
+    names = {row["sampler"]: row["sampler"].split(" [")[0].replace(" (offline)", "") for row in rows}
+    dropped = (" share=0.0197", " every_seconds=2.03", " max_depth=3")
+    lines = []
+    for row in rows:
+        name = names[row["sampler"]]
+        for text in dropped:
+            name = name.replace(text, "")
+        recalls = [f"{float(row[f'recall@{seconds}']):.1f}" for seconds in (1, 2, 5)]
+        gains = [row[f"{new} less it, recall@2"] for new in ("event_cover", "density=events")]
+        lines.append((f"`{name}`", *recalls, *gains))
+    return table(*lines)
+
+
 FIGURES = {
     "agreement": agreement,
     "blip_cost": blip_cost,
@@ -295,6 +322,8 @@ FIGURES = {
     "demo_gain": demo_gain,
     "demo_samplers": demo_samplers,
     "frontier": frontier,
+    "frontier_demo": frontier_demo,
+    "frontier_select": frontier_select,
     "validity": validity,
     "evidence_view": partial(evidence, "view"),
     "evidence_within": partial(evidence, "within"),
