@@ -71,3 +71,7 @@ def test_weights_of_intervals_are_a_distribution_and_bounded_by_a_minute():
 def test_slow_and_short_videos_get_as_many_distinct_frames_as_asked_or_all(n_frames, fps, k):
     selection = keyframes(VideoInfo(n_frames, fps), k, bumpy(n_frames))
     assert len(set(selection.keyframes)) == min(k, n_frames)
+
+
+def test_at_least_eight_frames_are_pulled():
+    assert keyframes(VideoInfo(9000, 25.0), 1, bumpy(9000), share=0.0001).n_pulls == 8

@@ -225,3 +225,60 @@ def test_the_fitted_world_gives_the_recall_and_the_splits_of_the_published_selec
     assert np.mean(roots[0.8]) == pytest.approx(0.15, abs=0.035)
     assert np.mean(recalls[0.37]) == pytest.approx(0.615, abs=0.035)
     assert np.mean(recalls[0.8]) == pytest.approx(0.485, abs=0.035)
+
+
+def added_by_events(world, number=0, *, real=None):
+    """What events add to the background of a fitted world, ten values a second."""
+    quiet = replace(world, strength=-50.0, strength_spread=0.0, event_spread=0.0)
+    seen, background = (make_trace(w, number, seed=0, minutes=(10, 11), real=real).latent for w in (world, quiet))
+    return seen - background
+
+
+def intervals(*ends):
+    return RealQuestion("q", VideoInfo(15_000, 25.0), np.array(ends, dtype=float))
+
+
+STEADY = replace(WORLDS["measured"], strength=3.0, strength_spread=0.0, event_spread=0.0, distractors_per_minute=0.0)
+MANY = intervals(*((at, at + 2) for at in range(20, 580, 10)))
+
+
+def test_overlapping_fitted_events_count_once_and_last_a_second_at_least():
+    added = added_by_events(STEADY, real=intervals((10, 20), (15, 30), (40, 40.2)))
+    assert added.max() == pytest.approx(3.0, abs=1e-5)
+    assert (added > 1).sum() == 200 + 10
+    weak = added_by_events(replace(STEADY, encoder_quality=0.5), real=intervals((10, 20)))
+    assert weak.max() == pytest.approx(1.5, abs=1e-5)
+
+
+def test_heights_of_fitted_events_spread_around_one_of_the_question_that_is_never_negative():
+    spread = added_by_events(replace(STEADY, event_spread=0.5), real=MANY)[210::100][:56]
+    assert spread.std() == pytest.approx(0.5, rel=0.3)
+    assert added_by_events(replace(STEADY, strength=-50.0, event_spread=0.5), real=MANY).max() > 0.5
+
+
+def test_a_blind_question_of_a_fitted_world_adds_nothing_and_look_alikes_have_one_height_of_their_own():
+    assert added_by_events(replace(STEADY, blind=1.0), real=MANY).max() == 0.0
+    world = replace(WORLDS["measured"], event_spread=0.0, distractors_per_minute=3.0)
+    n_apart = 0
+    for number in range(20):
+        added = np.round(added_by_events(world, number, real=intervals((10, 20))), 4)
+        own, others = added[150], np.unique(added[300:])
+        assert others.size <= 2, "one height beside 0"
+        n_apart += own < others[-1] or own > others[-1] > 0
+    assert n_apart > 10
+
+
+def test_a_moment_may_lie_a_little_outside_of_its_fitted_event():
+    traces = [make_trace(WORLDS["measured"], n, seed=0, minutes=(3, 4)) for n in range(200)]
+    is_inside = [
+        start <= moment <= stop
+        for trace in traces
+        for moment, (start, stop) in zip(trace.evidence_seconds, trace.events, strict=True)
+    ]
+    assert 0.8 < np.mean(is_inside) < 1.0
+
+
+def test_a_blind_question_has_no_related_stretch():
+    related = replace(WORLDS["related"], blind=1.0, distractors_per_minute=0.0)
+    raised, plain = (make_trace(world, 0, seed=0) for world in (related, replace(related, related_height=0.0)))
+    assert (raised.latent == plain.latent).all()

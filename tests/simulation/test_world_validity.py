@@ -81,3 +81,25 @@ def test_a_world_like_reality_orders_every_pair_and_one_turned_around_orders_non
     assert (same.share[0], same.error[0]) == (1.0, 0.0)
     assert turned.share[0] == 0.0
     assert turned.error[0] > 20
+    assert (same.pairs, turned.pairs, same.is_fit) == (15, 15, True), "one, one and three pairs of K = 8, 16 and 32"
+
+
+def test_pairs_that_reality_does_not_tell_apart_are_not_judged_whatever_the_world_says(script):
+    rng = np.random.default_rng(0)
+    methods = [("WFS", 8), ("uniform", 8), ("WFS", 16), ("uniform", 16), ("WFS", 32), ("uniform", 32)]
+    names = list(script.mixtures(methods))
+    real = (rng.uniform(size=(400, len(names), 3)) < 0.5).astype(float)
+    real[:, 1:] = real[:, :1]
+    videos = [str(number) for number in range(400)]
+    ground = script.Ground(benchmark="longvideobench", questions=[], videos=videos, times={key: [] for key in methods})
+    real[:, names.index(("uniform", 8))] = 0.0
+    made = np.tile(np.linspace(0, 1, len(names))[None, :, None], (400, 1, 3))
+    item = script.compared(ground, range(400), real, made, "realistic", 0, aks="", roots={})
+    assert (item.pairs, item.is_fit) == (3, False), "the pair of K = 8 at three tolerances"
+
+
+def test_intervals_are_basic_ones_over_videos(script):
+    values = np.random.default_rng(0).uniform(size=(40, 2, 3))
+    drawn, _ = script.drawn_means(values, values, ["the same"] * 40, 0)
+    assert np.ptp(drawn, axis=0).max() < 1e-12
+    assert script.with_interval(2.0, np.linspace(1, 5, 401)) == pytest.approx((2.0, 0.0, 2.9))
