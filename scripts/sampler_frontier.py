@@ -95,16 +95,18 @@ def rows_of_run(folder: Path) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for k in [*sorted(frame["k"].unique()), "all"]:
         of_k = frame if k == "all" else frame[frame["k"] == k]
-        means = of_k.groupby(["label", "video", "question_id"])[["recall@1", "recall@2", "recall@5", "nearness"]].mean()
-        by_label = {label: means.loc[label] for label in of_k["label"].unique()}
-        for label, own in by_label.items():
-            row: dict[str, object] = {"K": k, "sampler": label, "questions": len(own)}
-            row |= {name: round(100 * float(mean), 2) for name, mean in own.mean().items()}
+        mean_recalls = of_k.groupby(["label", "video", "question_id"])[
+            ["recall@1", "recall@2", "recall@5", "nearness"]
+        ].mean()
+        by_label = {label: mean_recalls.loc[label] for label in of_k["label"].unique()}
+        for label, sampler_values in by_label.items():
+            row: dict[str, object] = {"K": k, "sampler": label, "questions": len(sampler_values)}
+            row |= {name: round(100 * float(mean), 2) for name, mean in sampler_values.mean().items()}
             for new, part in labels.items():
-                other = next(values for name, values in by_label.items() if part in name).loc[own.index]
-                videos = own.index.get_level_values("video").tolist()
-                for name in own.columns:
-                    gap = difference_estimate((other[name] - own[name]).to_numpy(), videos)
+                new_values = next(values for name, values in by_label.items() if part in name).loc[sampler_values.index]
+                videos = sampler_values.index.get_level_values("video").tolist()
+                for name in sampler_values.columns:
+                    gap = difference_estimate((new_values[name] - sampler_values[name]).to_numpy(), videos)
                     row[f"{new} less it, {name}"] = "" if part in label else interval(gap)
             rows.append(row)
     return rows
@@ -142,8 +144,8 @@ def measured(
     """Return `MEASURES` of one sampler at one K on one video."""
     sampler, info = make_sampler(name, **options), trace.info
     second = {"scan": lambda frames: log_odds(scan.relevance(frames)), "scan_cost": CLIP_B32_OVER_BLIP_L}
-    more = second if sampler.needs_scan else {}
-    selection = sampler.select(info, k=k, pull=trace.relevance, rng=derived_rng(number, name), **more)
+    scan_arguments = second if sampler.needs_scan else {}
+    selection = sampler.select(info, k=k, pull=trace.relevance, rng=derived_rng(number, name), **scan_arguments)
     frames, evidence = np.array(selection.keyframes), np.array(trace.evidence_seconds)
     times = frames / info.fps
     cost = selection.pulled_frames.size + CLIP_B32_OVER_BLIP_L * selection.scanned_frames.size
@@ -164,7 +166,7 @@ def table_rows(
 ) -> list[dict[str, object]]:
     """Return a row for each world, each third of the lengths and all videos, K and sampler.
 
-    A row has the means of `MEASURES`, and the differences of `new` less its sampler.
+    A row has the mean_recalls of `MEASURES`, and the differences of `new` less its sampler.
     """
     videos = [(world, int(number)) for world, by_number in lines.items() for number in by_number]
     values = np.array([lines[world][str(number)] for world, number in videos])
@@ -172,20 +174,20 @@ def table_rows(
     values = values.reshape(len(videos), len(names), len(K), len(MEASURES))
     ends = np.quantile(lengths, [0, 1 / 3, 2 / 3, 1])
     third = np.searchsorted(ends[1:3], [lengths[number] for _, number in videos])
-    groups = {world: np.array([own == world for own, _ in videos]) for world in lines}
+    groups = {world: np.array([sampler_values == world for sampler_values, _ in videos]) for world in lines}
     groups |= {f"all, {ends[at]:.0f} to {ends[at + 1]:.0f} min": third == at for at in range(3)}
     groups["all"] = np.full(len(videos), True)
     rows: list[dict[str, object]] = []
     for (group, is_in), k in itertools.product(groups.items(), [*K, "all"]):
         keys = [f"{world} {number}" for (world, number), inside in zip(videos, is_in, strict=True) if inside]
-        means = values[is_in][:, :, [k in (own, "all") for own in K]].mean(axis=2)
-        of_new = means[:, names.index(new)]
-        for name, own in zip(names, means.swapaxes(0, 1), strict=True):
-            row: dict[str, object] = {"world": group, "K": k, "sampler": name, "videos": len(own)}
-            for measure, mean in zip(MEASURES, own.mean(axis=0), strict=True):
+        mean_recalls = values[is_in][:, :, [k in (sampler_values, "all") for sampler_values in K]].mean(axis=2)
+        of_new = mean_recalls[:, names.index(new)]
+        for name, sampler_values in zip(names, mean_recalls.swapaxes(0, 1), strict=True):
+            row: dict[str, object] = {"world": group, "K": k, "sampler": name, "videos": len(sampler_values)}
+            for measure, mean in zip(MEASURES, sampler_values.mean(axis=0), strict=True):
                 row[measure] = round(float(mean) * (1 if measure in ("cost", "twins") else 100), 2)
             for at, measure in enumerate(MEASURES[:4]):
-                gap = "" if name == new else interval(difference_estimate((of_new - own)[:, at], keys))
+                gap = "" if name == new else interval(difference_estimate((of_new - sampler_values)[:, at], keys))
                 row[f"{new} less it, {measure}"] = gap
             rows.append(row)
     return rows
