@@ -166,7 +166,7 @@ def table_rows(
 ) -> list[dict[str, object]]:
     """Return a row for each world, each third of the lengths and all videos, K and sampler.
 
-    A row has the mean_recalls of `MEASURES`, and the differences of `new` less its sampler.
+    A row has the means of `MEASURES`, and the differences of `new` less its sampler.
     """
     videos = [(world, int(number)) for world, by_number in lines.items() for number in by_number]
     values = np.array([lines[world][str(number)] for world, number in videos])
@@ -174,13 +174,13 @@ def table_rows(
     values = values.reshape(len(videos), len(names), len(K), len(MEASURES))
     ends = np.quantile(lengths, [0, 1 / 3, 2 / 3, 1])
     third = np.searchsorted(ends[1:3], [lengths[number] for _, number in videos])
-    groups = {world: np.array([sampler_values == world for sampler_values, _ in videos]) for world in lines}
+    groups = {world: np.array([video[0] == world for video in videos]) for world in lines}
     groups |= {f"all, {ends[at]:.0f} to {ends[at + 1]:.0f} min": third == at for at in range(3)}
     groups["all"] = np.full(len(videos), True)
     rows: list[dict[str, object]] = []
     for (group, is_in), k in itertools.product(groups.items(), [*K, "all"]):
         keys = [f"{world} {number}" for (world, number), inside in zip(videos, is_in, strict=True) if inside]
-        mean_recalls = values[is_in][:, :, [k in (sampler_values, "all") for sampler_values in K]].mean(axis=2)
+        mean_recalls = values[is_in][:, :, [k in (size, "all") for size in K]].mean(axis=2)
         of_new = mean_recalls[:, names.index(new)]
         for name, sampler_values in zip(names, mean_recalls.swapaxes(0, 1), strict=True):
             row: dict[str, object] = {"world": group, "K": k, "sampler": name, "videos": len(sampler_values)}
