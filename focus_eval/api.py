@@ -615,6 +615,8 @@ def select_with(
             raise InvalidInput(
                 f"{reader.path}: a store keeps what is known of video files, not of pictures; leave it out"
             )
+        if (reason := selector.sampler.infeasible_reason(reader.info, k=selector.k)) is not None:
+            raise InvalidInput(f"{reader.path}: {selector.sampler.name} would choose no frame: {reason}")
         questions = [query_question(reader.path, query) for query in queries]
         warnings = [vocabulary_warning(selector.encoder, question.query) for question in questions]
         rows: list[SelectionRow] = []

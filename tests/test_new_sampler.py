@@ -98,4 +98,6 @@ def test_each_of_the_three_keeps_the_contract_and_is_simulated(tmp_path, kind):
 
 def check_once(spec: str) -> object:
     """Return the first difference between what a sampler does in this process and in a new one; None if none."""
-    return first_difference(make_in_subprocess(spec, is_second_start=True), fingerprints(make_in_this_process(spec)))
+    return first_difference(
+        make_in_subprocess(spec, has_other_hash_seed=True), fingerprints(make_in_this_process(spec))
+    )

@@ -224,6 +224,12 @@ def test_a_selection_without_keyframes_shows_its_timeline(tmp_path):
         assert sheet.width > 800
 
 
+def test_a_sampler_that_would_choose_no_frame_is_refused_before_any_is_scored():
+    pictures = np.zeros((120, 8, 8, 3), np.uint8)
+    with pytest.raises(errors.InvalidInput, match=r"aks would choose no frame: .*max_depth=3 or less, or k=32 or more"):
+        select_keyframes(pictures, query="a dog", k=8, fps=1, sampler="aks", encoder="offline")
+
+
 def test_several_queries_share_the_frames_of_a_video_and_choose_as_alone(tmp_path):
     clip = write_clip(tmp_path, seed=1)
     queries = ["a bar", "grey", "a dog"]

@@ -110,7 +110,12 @@ def _with_scenes(questions: Sequence[Question], path: Path, left_out: list[str] 
 
 
 def _read_scenes(path: Path, known_ids: set[str], left_out: list[str] | None) -> dict[str, Scenes]:
-    """Return the scenes of known questions; others are refused, or left out and counted."""
+    """Return the scenes of known questions by id.
+
+    Args:
+        left_out: gets a sentence about scenes of other ids; None refuses them (InvalidInput). A file without any known
+            question is refused either way.
+    """
     from focus_eval.report.scenes import read_scenes
 
     scenes_by_id = read_scenes(path)
@@ -133,7 +138,12 @@ def _scene_tables(
     known_ids: set[str],
     left_out: list[str] | None,
 ) -> list[Table]:
-    """Return the tables of annotated intervals, and of the scenes in a file."""
+    """Return a table of hits of the annotated intervals, if there are any, and one of the scenes in `path`, if given.
+
+    Args:
+        known_ids: ids of all questions of the benchmark, compared or not.
+        left_out: gets a sentence about scenes of other ids; None refuses them (InvalidInput).
+    """
     from focus_eval.report.selection_tables import interval_table, scene_table
 
     intervals = {

@@ -93,10 +93,11 @@ def declared_types(kind: Callable[..., Any]) -> dict[str, Any]:
 def parse_named(text: str) -> tuple[str, dict[str, str]]:
     """Split `name:option=value,option=value` into the name and its options as text; options are optional.
 
-    A comma separates only where `option=` follows, so a value may hold commas.
+    A colon ends the name, and a comma an option, only where `option=` follows: values may hold commas, and a text
+    without `option=` is all name.
 
     Raises:
-        InvalidInput: an option that is given twice, or no text.
+        InvalidInput: an option that is given twice, or an argument that is not a string.
     """
     if not isinstance(text, str):
         raise InvalidInput(f"a name is text, e.g. 'focus:alpha=0.1', got {text!r}")

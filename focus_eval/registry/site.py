@@ -115,8 +115,8 @@ def sampler_table(cards: Iterable[Card]) -> Table:
 def _contents(card: Card) -> str:
     """Return the contents of a card as text: "code, 12 selections, 3 logs"."""
     parts = ["code"] if card.sampler else []
-    parts += [f"{len(card.selections)} selections"] if card.selections else []
-    return ", ".join([*parts, *([f"{len(card.answers)} logs"] if card.answers else [])])
+    counts = ((len(card.selections), "selection"), (len(card.answers), "log"))
+    return ", ".join([*parts, *(f"{n} {noun}{'s' * (n > 1)}" for n, noun in counts if n)])
 
 
 def card_lines(card: Card) -> list[str]:

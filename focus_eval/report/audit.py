@@ -634,9 +634,12 @@ def other_prompts(group: ComparableSeries) -> Iterator[Finding]:
         yield Finding("pairs of runs with other prompts", group.name, len(differing), len(pairs), worst)
 
 
-def _kind(prompt: str) -> str:
-    """Return how `prompt` is recorded: "text" or "hash"; "" for anything else. Only equal kinds are comparable."""
-    return prompt.partition(" ")[0] if prompt.startswith(("text ", "hash ")) else ""
+def _kind(prompt_digest: str) -> str:
+    """Return "text" for a digest of the prompt's text, "hash" for a log's own hash, else "".
+
+    Only digests of one kind can be compared.
+    """
+    return prompt_digest.partition(" ")[0] if prompt_digest.startswith(("text ", "hash ")) else ""
 
 
 def other_questions(group: ComparableSeries) -> Iterator[Finding]:

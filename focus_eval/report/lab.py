@@ -282,7 +282,7 @@ def baseline_label(frame: pd.DataFrame, baseline: str) -> str:
     """Return the label of sampler `baseline` at its defaults.
 
     Raises:
-        InvalidInput: the sampler did not run, or ran in several versions.
+        InvalidInput: the sampler did not run at its defaults, or ran in several versions.
     """
     if any(label.startswith(f"{baseline} #") for label in frame["label"]):
         raise InvalidInput(

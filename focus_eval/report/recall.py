@@ -143,7 +143,12 @@ def frames_inside(evidence: ArrayLike, times: Times) -> float:
 
 
 def nearness(evidence: ArrayLike, times: Times) -> float:
-    """Return the mean over the evidence of exp(-distance of the nearest frame / 5 s), in [0, 1]; 0 without frames."""
+    """Return the mean over moments or intervals of exp(-seconds to the nearest frame / 5), in [0, 1]; 0 without frames.
+
+    Args:
+        evidence: moments, shape `(n,)`, or intervals, shape `(n, 2)`, in seconds; a frame inside has distance 0.
+        times: seconds of the frames, shape `(k,)`.
+    """
     return _nearness(distances(evidence, times))
 
 

@@ -66,12 +66,12 @@ def _kind(name: str) -> type[FrameSampler]:
     return _subprocess_class(name) if ".py:" in name else SAMPLERS.load(name)
 
 
-def _subprocess_class(name: str, *, is_second_start: bool = False) -> type[FrameSampler]:
+def _subprocess_class(name: str, *, has_other_hash_seed: bool = False) -> type[FrameSampler]:
     """Return a class that runs the sampler in a process of its own; the path of a file is made absolute."""
     from focus_eval.samplers.subprocess_sampler import subprocess_class
 
     # The other process stays in the folder that it was started in.
-    return subprocess_class(os.path.abspath(name) if ".py:" in name else name, is_second_start=is_second_start)
+    return subprocess_class(os.path.abspath(name) if ".py:" in name else name, has_other_hash_seed=has_other_hash_seed)
 
 
 def sampler_name(name: str) -> str:
@@ -103,9 +103,9 @@ def make_sampler(name: str, **options: Any) -> FrameSampler:
     return _make(_kind(name), name, values)
 
 
-def make_in_subprocess(name: str, *, is_second_start: bool = False, **options: Any) -> FrameSampler:
+def make_in_subprocess(name: str, *, has_other_hash_seed: bool = False, **options: Any) -> FrameSampler:
     """Return the sampler `name` with `options`, run in a process of its own, or in a second, newly started one."""
-    return _make(_subprocess_class(name, is_second_start=is_second_start), name, options)
+    return _make(_subprocess_class(name, has_other_hash_seed=has_other_hash_seed), name, options)
 
 
 def make_in_this_process(name: str, **options: Any) -> FrameSampler:

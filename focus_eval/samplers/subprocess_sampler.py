@@ -48,17 +48,17 @@ class SubprocessSampler(FrameSampler):
     """Sampler that runs in a process of its own; `subprocess_class` derives one from it for each file."""
 
     spec: ClassVar[str] = ""
-    is_second_start: ClassVar[bool] = False
+    has_other_hash_seed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Replace the options by their values as read and checked by the file's class."""
         options = json.dumps(self.options, default=str)
-        for name, value in _checked_options(self.spec, self.is_second_start, options).items():
+        for name, value in _checked_options(self.spec, self.has_other_hash_seed, options).items():
             object.__setattr__(self, name, tuple(value) if isinstance(value, list) else value)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the spec and the options, since the class lies in no module and is made again on loading."""
-        return _remade_sampler, (self.spec, self.is_second_start, self.options)
+        return _remade_sampler, (self.spec, self.has_other_hash_seed, self.options)
 
     def choose(self, request: SelectionRequest) -> Choice:
         """Have the sampler's process answer the question, and serve its pulls; return its choice."""
@@ -87,7 +87,7 @@ class SubprocessSampler(FrameSampler):
     def _ask(self, ask: str, *, request: SelectionRequest | None = None, **question: Any) -> tuple[Any, bytes]:
         """Send a question about this sampler to its process; return the answer and extra bytes."""
         question = {"ask": ask, "spec": self.spec, "options": self.options, **question}
-        return _ask(self.spec, self.is_second_start, question, request=request)
+        return _ask(self.spec, self.has_other_hash_seed, question, request=request)
 
 
 def _forwarded(method: str) -> Callable[..., Any]:
@@ -96,26 +96,26 @@ def _forwarded(method: str) -> Callable[..., Any]:
 
 
 @cache
-def subprocess_class(spec: str, *, is_second_start: bool = False) -> type[FrameSampler]:
+def subprocess_class(spec: str, *, has_other_hash_seed: bool = False) -> type[FrameSampler]:
     """Return a class that runs the sampler `spec` (registered, or `FILE.py:Class`) in a process of its own.
 
     Args:
-        is_second_start: use a second process, started with another seed of `hash()`.
+        has_other_hash_seed: use a second process, started with another seed of `hash()`.
 
     Raises:
         FocusEvalError: as loading the class in this process would.
     """
     try:
-        description, _ = _ask(spec, is_second_start, {"ask": "describe", "spec": spec})
+        description, _ = _ask(spec, has_other_hash_seed, {"ask": "describe", "spec": spec})
     except FocusEvalError:
-        end_processes(_key(spec, is_second_start))  # the file may be corrected and tried again
+        end_processes(_key(spec, has_other_hash_seed))  # the file may be corrected and tried again
         raise
     metadata = description["metadata"]
     options = [
         (name, Any, field(default=tuple(value) if isinstance(value, list) else value, metadata=metadata[name]))
         for name, value in description["options"].items()
     ]
-    attributes = {**description["attributes"], "spec": spec, "is_second_start": is_second_start}
+    attributes = {**description["attributes"], "spec": spec, "has_other_hash_seed": has_other_hash_seed}
     attributes |= {"__doc__": description["doc"]}
     attributes |= {method: _forwarded(method) for method in description["overridden"]}
     made_class = make_dataclass(
@@ -124,27 +124,27 @@ def subprocess_class(spec: str, *, is_second_start: bool = False) -> type[FrameS
     return cast("type[FrameSampler]", made_class)
 
 
-def _remade_sampler(spec: str, is_second_start: bool, options: Mapping[str, Any]) -> FrameSampler:
+def _remade_sampler(spec: str, has_other_hash_seed: bool, options: Mapping[str, Any]) -> FrameSampler:
     """Return the sampler after unpickling; its class is made again from the spec."""
-    return subprocess_class(spec, is_second_start=is_second_start)(**options)
+    return subprocess_class(spec, has_other_hash_seed=has_other_hash_seed)(**options)
 
 
 @cache
-def _checked_options(spec: str, is_second_start: bool, options: str) -> dict[str, Any]:
+def _checked_options(spec: str, has_other_hash_seed: bool, options: str) -> dict[str, Any]:
     """Return the options as the sampler's process reads them; cached by their JSON."""
     question = {"ask": "options", "spec": spec, "options": json.loads(options)}
-    return cast("dict[str, Any]", _ask(spec, is_second_start, question)[0])
+    return cast("dict[str, Any]", _ask(spec, has_other_hash_seed, question)[0])
 
 
 def _ask(
-    spec: str, is_second_start: bool, question: Mapping[str, Any], *, request: SelectionRequest | None = None
+    spec: str, has_other_hash_seed: bool, question: Mapping[str, Any], *, request: SelectionRequest | None = None
 ) -> tuple[Any, bytes]:
     """Send `question` to the sampler's process, serve its pulls from `request`; return its answer and extra bytes."""
     our_end, process_end = socket.socketpair()
     error: FocusEvalError | None = None
     with process_end, Connection(our_end.detach()) as line:
         try:
-            socket.send_fds(_process(spec, is_second_start), [QUESTION_REQUEST], [process_end.fileno()])
+            socket.send_fds(_process(spec, has_other_hash_seed), [QUESTION_REQUEST], [process_end.fileno()])
             process_end.close()
             line.send(question)
             while True:
@@ -216,37 +216,37 @@ def error_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text} ({place.filename.rpartition('/')[2]}:{place.lineno})"
 
 
-def _key(spec: str, is_second_start: bool) -> tuple[str, bool]:
+def _key(spec: str, has_other_hash_seed: bool) -> tuple[str, bool]:
     """Return the key of a sampler's process: each file has its own, installed samplers share ""."""
     # Installed samplers share one process.
-    return spec if ".py:" in spec else "", is_second_start
+    return spec if ".py:" in spec else "", has_other_hash_seed
 
 
-def _process(spec: str, is_second_start: bool) -> socket.socket:
+def _process(spec: str, has_other_hash_seed: bool) -> socket.socket:
     """Return the socket to the process of `spec`, starting it if necessary; forks of this process share it."""
-    key = _key(spec, is_second_start)
+    key = _key(spec, has_other_hash_seed)
     if key not in _processes:
         our_end, process_end = socket.socketpair()
         with process_end:
             if key[0]:
                 # A fork of the process without a file: Python and numpy are loaded there already.
-                socket.send_fds(_process("", is_second_start), [FILE_REQUEST], [process_end.fileno()])
+                socket.send_fds(_process("", has_other_hash_seed), [FILE_REQUEST], [process_end.fileno()])
                 with Connection(os.dup(our_end.fileno())) as line:
                     line.send_bytes(json.dumps([key[0], sys.path]).encode())
                 _processes[key] = our_end, None
             else:
-                _processes[key] = our_end, _start(process_end, is_second_start)
+                _processes[key] = our_end, _start(process_end, has_other_hash_seed)
     return _processes[key][0]
 
 
-def _start(end: socket.socket, is_second_start: bool) -> subprocess.Popen[bytes]:
+def _start(end: socket.socket, has_other_hash_seed: bool) -> subprocess.Popen[bytes]:
     """Start a Python process that serves samplers over the socket `end`.
 
     A second start gets another seed of `hash()`.
     """
     # scikit-learn counts cores with lscpu if not told.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "LOKY_MAX_CPU_COUNT": "1"}
-    if is_second_start:
+    if has_other_hash_seed:
         environment["PYTHONHASHSEED"] = _SECOND_HASH_SEED
     return subprocess.Popen(
         [sys.executable, "-c", _BOOTSTRAP, os.pathsep, os.pathsep.join(sys.path), str(end.fileno())],

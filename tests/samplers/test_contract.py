@@ -78,7 +78,9 @@ def test_a_registered_sampler_keeps_every_promise(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_second_process_gives_the_frames_of_this_one(name):
-    assert first_difference(make_in_subprocess(name, is_second_start=True), fingerprints(make_sampler(name))) is None
+    assert (
+        first_difference(make_in_subprocess(name, has_other_hash_seed=True), fingerprints(make_sampler(name))) is None
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
