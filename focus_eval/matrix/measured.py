@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import resource_path
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import EncoderConfig
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.plan import Machine, encoder_rates, load_machine, matrix_of_run
 from focus_eval.rows.records import BLOCKING_STAGES
+from focus_eval.rows.sealed import read_sealed_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +46,14 @@ class MeasuredRate:
 def measured_rates(folder: Path) -> list[MeasuredRate]:
     """Return the rates of the rows in a run's folder, one for each encoder and device; [] if nothing was clocked.
 
-    Selections that scan with a second encoder are left out, since their clock is that of both.
+    An imported run has no matrix and no clock. Selections that scan with a second encoder are left out, since their
+    clock is that of both.
+
+    Raises:
+        InvalidInput: the matrix is one of another version.
     """
+    if not read_sealed_json(folder / "run.json").get("matrix"):
+        return []
     run, sums = RunFolder(folder), dict[tuple[str, str], tuple[EncoderConfig, list[float]]]()
     for spec in selection_specs(matrix_of_run(folder / "run.json")):
         if spec.encoder is None or spec.scan_encoder is not None:
@@ -77,10 +85,16 @@ def with_measured_rates(machine: Machine, rates: Sequence[MeasuredRate], folder:
 def rate_lines(folder: Path, machine: Machine | None = None) -> list[str]:
     """Return a line for each encoder of a run: its stated rate beside that of the rows, and how busy the device was.
 
+    A matrix of another version gives one line that says so.
+
     Args:
         machine: None for the shipped one of the rows' device; without one the stated rate is left out.
     """
-    return [_rate_line(rate, machine or _shipped_machine(rate.device)) for rate in measured_rates(folder)]
+    try:
+        rates = measured_rates(folder)
+    except InvalidInput as error:
+        return [f"rates not compared: {error}"]
+    return [_rate_line(rate, machine or _shipped_machine(rate.device)) for rate in rates]
 
 
 def _rate_line(rate: MeasuredRate, machine: Machine | None) -> str:

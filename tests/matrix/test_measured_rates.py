@@ -7,11 +7,13 @@ from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.encoders.dual_encoder import ClipScorer
+from focus_eval.imports.run_folder import name_run
 from focus_eval.matrix.config import EncoderConfig, SamplerConfig
 from focus_eval.matrix.measured import MeasuredRate, measured_rates, rate_lines, with_measured_rates
 from focus_eval.matrix.plan import Machine, encoder_rates, load_machine
 from focus_eval.report.measures import _hours_table
 from focus_eval.report.run import load_run
+from focus_eval.rows.sealed import write_sealed_json
 from support.matrix_rows import run_matrix
 from support.random_weights import write_tiny_clip
 
@@ -89,3 +91,13 @@ def test_report_compares_rows_of_a_known_gpu_with_its_shipped_rates(clocked_run,
     )
     assert "planned at 1,080 (eight_h100, estimated): encoding took 216% of the planned time" in on_h100
     assert "planned" not in on_cpu
+
+
+def test_an_imported_run_has_no_rates_and_a_matrix_of_another_version_is_named(tmp_path):
+    name_run(tmp_path)
+    assert rate_lines(tmp_path) == []
+    (tmp_path / "run.json").unlink()
+    write_sealed_json(tmp_path / "run.json", {"name": "old", "matrix": {"gone": 1}})
+    (line,) = rate_lines(tmp_path)
+    assert line.startswith("rates not compared: ")
+    assert "does not describe a run of this version" in line
