@@ -29,6 +29,7 @@ from focus_eval.report.statistics import Estimate, compare_paired, detectable_di
 from focus_eval.report.within import measure_effects
 from support.field_data import answers, log_lines, longvideobench, public_pair
 
+ROOT = Path(__file__).resolve().parents[1]
 LONG_SECONDS = 180
 SHORT_SECONDS = 65
 MEASURES = ("recall@1", "recall@2", "recall@5", "nearness", "near_frames", "spread")
@@ -83,7 +84,7 @@ def within(folder: Path) -> str:
         (effect.measure, points(effect.separate), points(of_two[effect.measure].separate))
         for effect in measure_effects(lines, MEASURES, joint_measures=())
     ]
-    return table(("measure", "22 runs", "uniform and AKS alone"), rows) + f"\n{basis(lines)}"
+    return table(("measure", "22 runs", "uniform and the authors' AKS-32 alone"), rows) + f"\n{basis(lines)}"
 
 
 def ranks(folder: Path) -> str:
@@ -116,7 +117,7 @@ def lengths(folder: Path) -> str:
         rows.append(
             (name, str(int(inside.sum())), f"{b['distinct'][inside].mean():.1f}", interval(difference.difference))
         )
-    return table(("videos", "questions", "AKS's distinct frames", "AKS less uniform"), rows)
+    return table(("videos", "questions", "AKS's distinct frames", "authors' AKS-32 less uniform"), rows)
 
 
 def oracle(folder: Path) -> str:
@@ -148,7 +149,7 @@ def arrival(folder: Path) -> str:
             f"{100 * min(share_by_pair.values()):.0f} to {100 * max(share_by_pair.values()):.0f} %",
         ),
         (
-            "of these uniform and AKS",
+            "of these uniform and the authors' AKS-32",
             f"{100 * share_by_pair[uniform_and_aks]:.1f} % ({100 * differ:.1f} % differ in being right)",
         ),
     ]
@@ -171,7 +172,7 @@ def power(folder: Path) -> str:
     return table(("comparison", "questions that one alone has right", "least difference, 80 % power"), rows)
 
 
-FAMILY_OF = {"qwen2_5_vl": "uniform", "qwen2_5_vl_AKS": "AKS"}
+FAMILY_OF = {"qwen2_5_vl": "uniform", "qwen2_5_vl_AKS": "the authors' AKS-32"}
 
 
 def evidence(folder: Path) -> str:
@@ -217,7 +218,7 @@ PUBLIC_LOGS = {"MINERVA": ("minerva", (8, 16, 32)), "VideoEval-Pro": ("videoeval
 def benchmarks(folder: Path) -> str:
     """Return AKS less uniform on each benchmark, paired by content, with the least detectable difference."""
     a, b = paired(long_answers(folder), "qwen2_5_vl", "qwen2_5_vl_AKS")
-    rows = [_difference_row("LongVideoBench, 180 s and more", "32", a, b)]
+    rows = [_difference_row("LongVideoBench, 180 s and more (authors' AKS-32)", "32", a, b)]
     others: dict[int, list[tuple[pd.DataFrame, pd.DataFrame]]] = {}
     for name, (stem, counts) in PUBLIC_LOGS.items():
         for k in counts:
@@ -236,8 +237,80 @@ def fewer_frames(folder: Path) -> str:
     pairs = {name: public_pair(folder, f"{stem}_nframes_32", f"{stem}_aks_nframes_8")
              for name, (stem, counts) in PUBLIC_LOGS.items() if 8 in counts}  # fmt: skip
     rows = [_difference_row(name, "8 and 32", *pair)[:4] for name, pair in pairs.items()]
-    rows.append(_difference_row("both", "8 and 32", *_pooled([*pairs.values()]))[:4])
+    arrived_pairs = [(a[is_recorded], b[is_recorded]) for a, b in pairs.values()
+                     for is_recorded in (b["is_recorded"].to_numpy(),)]  # fmt: skip
+    rows.append(_difference_row("VideoEval-Pro, where AKS arrived", "8 and 32", *arrived_pairs[1])[:4])
+    rows.append(_difference_row("both, where AKS arrived", "8 and 32", *_pooled(arrived_pairs))[:4])
     return table(("benchmark", "K", "questions", "8 AKS frames less 32 uniform ones"), rows)
+
+
+def variants(folder: Path) -> str:
+    """Return how far each AKS behind the page's figures splits its videos, told from its frames at K = 32."""
+    questions = [*longvideobench(folder)[0].values()]
+    frames_by_source = {
+        f"LongVideoBench, {name}": [
+            selection.keyframes or ()
+            for selection in load_selections(
+                folder / "field/selections" / file, format="aks", questions=questions
+            ).values()
+        ]
+        for name, file in AKS_FILES.items()
+    }
+    for name, stem in {name: f"{stem}_aks_nframes_32" for name, (stem, _) in PUBLIC_LOGS.items()}.items():
+        frames_by_source[f"{name}, LVU's log"] = log_frames(folder, stem)
+    frames_by_source["MLVU test, LVU's log"] = log_frames(folder, "mlvu_test_llava_ov_nframes_32_AKS")
+    rows = []
+    for name, selections in frames_by_source.items():
+        shares = [is_split for frames in selections if (is_split := is_fully_split(frames, 32)) is not None]
+        rows.append((name, f"{len(shares):,}", f"{100 * np.mean(shares):.0f} %"))
+    log = find_logs(folder / "field/lmms_logs/lvb_aks")[0]
+    frames_by_id = {str((record.doc or {})["id"]): record.frames("indices") for record in log.records()}
+    published = load_selections(
+        folder / "field/selections" / AKS_FILES["the authors' file"], format="aks", questions=questions
+    )
+    n_equal = sum(sorted(frames_by_id[key] or ()) == sorted(published[key].keyframes or ()) for key in frames_by_id)
+    equal_text = f"{n_equal:,} of {len(frames_by_id):,} questions"
+    sentence = f"\nThe LongVideoBench log was fed the frames of the authors' file: {equal_text}.\n"
+    return table(("AKS with 32 frames", "questions", "split to the end"), rows) + sentence
+
+
+# AKS selections of LongVideoBench with 32 frames: who made them -> file below field/selections.
+AKS_FILES = {"the authors' file": "aks_lvb_32.json.gz", "a third party's, BLIP": "aks_lvb_blip_32_yunseok.json.gz"}
+
+
+def is_fully_split(frames: Sequence[float], k: int) -> bool | None:
+    """Return True if no three of K frames lie within 1/K of the video, as where AKS splits it into K parts.
+
+    The last frame stands for the video's end. None for other than K frames, or for fewer than 2 K candidates.
+    """
+    positions = np.unique(np.asarray(frames, dtype=np.int64))
+    if positions.size != k:
+        return None
+    positions //= np.gcd.reduce(positions)
+    n_candidates = int(positions[-1]) + 1
+    return None if n_candidates < 2 * k else bool((positions[2:] - positions[:-2]).min() > n_candidates / k - 1)
+
+
+def log_frames(folder: Path, name: str) -> list[tuple[float, ...]]:
+    """Return the frames that the lines of a log below `public/lmms_logs` record."""
+    records = find_logs(folder / "public/lmms_logs" / name)[0].records()
+    return [frames for record in records if (frames := record.frames("indices"))]
+
+
+def gains(folder: Path) -> str:
+    """Return the gains over uniform that the paper of FOCUS states on LongVideoBench, beside the least difference."""
+    a, b = paired(answers(folder), "qwen2_5_vl", "qwen2_5_vl_AKS")
+    least_gain = 100 * detectable_difference((b["score"] - a["score"]).to_numpy(), a["video"].tolist())
+    stated_accuracy = pd.read_csv(ROOT / "results/paper/main_results.csv").pivot(
+        index=["model", "frames"], columns="sampler", values="longvideobench"
+    )
+    rows = []
+    for sampler in ("focus", "aks", "qframe"):
+        for (model, k), gain in (stated_accuracy[sampler] - stated_accuracy["uniform"]).dropna().items():
+            verdict = "yes" if gain > least_gain else "no"
+            rows.append((sampler, f"{model}, K = {k}", f"{gain:+.1f}", f"{least_gain:.1f}", verdict))
+    heads = ("sampler", "model", "gain over uniform as published", "least difference", "larger")
+    return table(heads, sorted(rows, key=lambda row: -float(row[2])))
 
 
 def reached(folder: Path) -> str:
@@ -274,7 +347,7 @@ def candidates(folder: Path) -> str:
         inside = ((a["seconds"] < SHORT_SECONDS) & b["distinct"].between(low, high)).to_numpy()
         cells = _difference_row(name, "32", a[inside], b[inside])
         rows.append((cells[0], cells[2], cells[3]))
-    return table(("AKS's distinct frames", "questions", "AKS less uniform"), rows)
+    return table(("AKS's distinct frames", "questions", "authors' AKS-32 less uniform"), rows)
 
 
 def filling(folder: Path) -> str:
@@ -283,12 +356,12 @@ def filling(folder: Path) -> str:
     rows = []
     for name, is_short in (
         ("below 65 s", a["seconds"] < SHORT_SECONDS),
-        ("fewer than 32 frames from AKS", b["distinct"] < 32),
+        ("fewer than 32 frames from AKS-32", b["distinct"] < 32),
     ):
         policy = b.assign(score=a["score"].where(is_short, b["score"]))
         accuracies = (f"{100 * part['score'].mean():.2f}" for part in (b, policy))
         rows.append((f"LongVideoBench, uniform where {name}", *accuracies, _difference_row("", "", b, policy)[3]))
-    return table(("rule", "AKS", "rule", "gain"), rows)
+    return table(("rule", "authors' AKS-32", "rule", "gain"), rows)
 
 
 def mixtures(folder: Path) -> str:
@@ -298,8 +371,8 @@ def mixtures(folder: Path) -> str:
     other = load_selections(folder / "wfs_longvideobench_16.json", questions=[*questions.values()])
     rows = []
     for name, file in (
-        ("the authors' files", "aks_lvb_32.json.gz"),
-        ("a third party's AKS, BLIP", "aks_lvb_blip_32_yunseok.json.gz"),
+        ("the authors' AKS-32, t1 .37, depth 5", "aks_lvb_32.json.gz"),
+        ("a third party's AKS-32, BLIP, t1 .8, depth 5", "aks_lvb_blip_32_yunseok.json.gz"),
     ):
         own = load_selections(folder / "field/selections" / file, format="aks", questions=[*questions.values()])
         recalls = []
@@ -332,6 +405,7 @@ def _difference_row(name: str, k: str, a: pd.DataFrame, b: pd.DataFrame) -> tupl
 
 SECTIONS: dict[str, Callable[[Path], str]] = {
     "logs": logs,
+    "variants": variants,
     "within": within,
     "ranks": ranks,
     "prediction": prediction,
@@ -339,6 +413,7 @@ SECTIONS: dict[str, Callable[[Path], str]] = {
     "oracle": oracle,
     "arrival": arrival,
     "power": power,
+    "gains": gains,
     "evidence": evidence,
     "benchmarks": benchmarks,
     "fewer_frames": fewer_frames,
