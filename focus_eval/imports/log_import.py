@@ -606,6 +606,11 @@ def explain_difference(log: LogImport, accuracy: float) -> str:
     doubtful = log.counts.doubtful
     if not doubtful:
         return "no answer is in doubt: its figure is made otherwise"
+    gap = min(abs(log.counts.accuracy - accuracy / scale) for scale in (1.0, 100.0))
+    if (n_apart := round(gap * log.counts.answers)) > len(doubtful):
+        return (
+            f"{n_apart} answers apart, {len(doubtful)} in doubt: are lines of another split, run or model in the log?"
+        )
     listed = "; ".join(f"{question} ({line})" for question, line in doubtful[:5])
     return f"{len(doubtful)} answers could not be read or were guessed: {listed}"
 

@@ -135,6 +135,14 @@ def test_a_figure_that_nothing_explains_names_the_answers_in_doubt(tmp_path):
     assert "the log says 1.0: 1 answers could not be read or were guessed: 7 (line 2)" in output
 
 
+@pytest.mark.parametrize("accuracy", [0.25, 25.0])
+def test_a_figure_that_the_answers_in_doubt_cannot_explain_names_foreign_lines(tmp_path, accuracy):
+    unread = line(7, filtered_resps=["hm"], acc={"answer": "B", "parsed_pred": "C"})
+    write_log(tmp_path / "mine", [line(0), line(1), line(2), unread], results={"my_task": {"acc,none": accuracy}})
+    output = run_import(tmp_path / "mine", tmp_path / "run")
+    assert "2 answers apart, 1 in doubt: are lines of another split, run or model in the log?" in output
+
+
 def test_importing_again_replaces_and_another_name_stands_beside(tmp_path):
     write_log(tmp_path / "mine", [line(0), line(1)])
     run_import(tmp_path / "mine", tmp_path / "run")
