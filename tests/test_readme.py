@@ -27,7 +27,7 @@ SHORTENED = {"focus-eval compare-samplers mine.py:Mine": "focus --videos 5 --no-
 ELSEWHERE = {
     "git clone": "a fresh clone, by hand",
     "cd": "the shell",
-    "python -m venv": "scripts/check_installs.py",
+    "python3 -m venv": "scripts/check_installs.py",
     "make demo": "tests/demo",
     "source": "the shell",
     "pip install": "scripts/check_installs.py",

@@ -58,7 +58,7 @@ def start(tmp_path):
         (("list", "samplers"), 0),
         (("list", "configs"), 0),
         (("plan", "alpha"), 1),
-        (("plan", "scan"), 1),
+        (("plan", "scan", "--limit", "20"), 1),
         (("plan", "alhpa"), 2),
         (("run", "alpha"), 1),
         (("status", "nowhere"), 2),
