@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import secrets
@@ -448,8 +449,10 @@ def _run_source(
     finished = {folder: finished_questions(folder, SelectionRow) for folder in folders}
     chunks = list(_chunks(source, numbers))
     n_done, descriptions = 0, []
-    # Processes, because samplers are Python; forked, so that a sampler of a file needs no second import.
-    with ProcessPoolExecutor(max(1, n_workers), mp_context=get_context("fork")) as pool:
+    # Processes, because samplers are Python; forked, so that a sampler of a file needs no second import. Garbage must
+    # end here: in a fork OpenVINO's destructor would wait for ever for threads that only this process has.
+    gc.collect()
+    with ProcessPoolExecutor(max(1, n_workers), mp_context=get_context("fork"), initializer=gc.freeze) as pool:
         jobs = [pool.submit(_run_chunk, source, config, finished, list(chunk)) for chunk in chunks]
         try:
             for chunk, job in zip(chunks, jobs, strict=True):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -59,7 +61,7 @@ def test_ctrl_c_begins_no_further_videos(tmp_path, monkeypatch):
     class Threads(ThreadPoolExecutor):
         """A pool whose second job ends only once the pool was told to shut down."""
 
-        def __init__(self, n_workers, mp_context):
+        def __init__(self, n_workers, mp_context, initializer):
             super().__init__(n_workers)
 
         def shutdown(self, wait=True, *, cancel_futures=False):
@@ -82,6 +84,36 @@ def test_ctrl_c_begins_no_further_videos(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run_simulation(CONFIG, tmp_path, n_workers=1, progress=interrupted)
     assert len(begun) <= 2
+
+
+RUN_CHUNK = running._run_chunk
+
+
+def run_chunk_after_collecting(*arguments):
+    """Collect garbage in the worker, as Python does at some moment of every job, and run the job."""
+    gc.collect()
+    return RUN_CHUNK(*arguments)
+
+
+def test_what_is_garbage_at_the_start_never_ends_in_a_worker(tmp_path, monkeypatch):
+    class Collected:
+        """An object that only the garbage collector ends; its end is told by a file named after the process."""
+
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            (tmp_path / f"{os.getpid()}.pid").touch()
+
+    monkeypatch.setattr(running, "_run_chunk", run_chunk_after_collecting)
+    gc.disable()
+    try:
+        Collected()
+        run_simulation(CONFIG.model_copy(update={"videos": 2}), tmp_path / "run", n_workers=2)
+    finally:
+        gc.enable()
+    gc.collect()
+    assert [path.stem for path in tmp_path.glob("*.pid")] == [str(os.getpid())]
 
 
 def test_every_sampler_has_a_row_for_every_video_world_and_k(ran):
