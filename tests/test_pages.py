@@ -35,6 +35,7 @@ OTHER_PROGRAMS = {
     "lmms-eval",
     "pip",
     "pre-commit",
+    "python3",
     "ray",
     "sbatch",
     "source",
