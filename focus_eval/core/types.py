@@ -34,6 +34,8 @@ AnswerParsing = Literal["strict", "lmms_eval"]
 WEAKEST_RHO = 0.15
 # What a plan reckons: text of about so many characters, and a square of so many pixels on a side, take one token.
 CHARACTERS_A_TOKEN, PIXELS_A_TOKEN = 4, 28
+# One reply to every prompt, or the reply to each kind of prompt by a phrase that the prompt holds.
+ExampleReplies = str | Mapping[str, str]
 # Whether the questions of one video draw their coarse pulls each for itself, or once for all.
 CoarseSeed = Literal["question", "video"]
 
@@ -70,6 +72,13 @@ def whole_number(value: Any, label: str, *, at_least: int = 1) -> int:
     if value < at_least:
         raise InvalidInput(f"{label} must be at least {at_least}, got {value}")
     return int(value)
+
+
+def example_reply_to(prompt: str, replies: ExampleReplies) -> str:
+    """Return the reply to a prompt: of several the first whose phrase it holds; "" for none."""
+    if isinstance(replies, str):
+        return replies
+    return next((reply for phrase, reply in replies.items() if phrase in prompt), "")
 
 
 def finite_seconds(values: ArrayLike, label: str) -> FloatArray:

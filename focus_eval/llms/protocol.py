@@ -8,7 +8,7 @@ from math import inf
 from typing import ClassVar, Protocol, runtime_checkable
 
 from focus_eval.core.errors import AnswerError, InvalidInput
-from focus_eval.core.types import Picture
+from focus_eval.core.types import ExampleReplies, Picture
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,13 +88,13 @@ class AnswersFromEvidence(Protocol):
 
     cost_per_token: float
 
-    def for_question(self, query: str, evidence_seconds: Sequence[float], *, reply: str) -> Model:
+    def for_question(self, query: str, evidence_seconds: Sequence[float], *, reply: ExampleReplies) -> Model:
         """Return a copy of the model for one question.
 
         Args:
             query: text of the question.
             evidence_seconds: annotated times of the evidence.
-            reply: answer to a text without pictures; "" for the words of `query`.
+            reply: answer by text; "" for the words of `query`, or for yes or no to pictures.
         """
         ...
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from focus_eval.core.errors import AnswerError, InvalidInput
-from focus_eval.core.types import CHARACTERS_A_TOKEN, Picture
+from focus_eval.core.types import CHARACTERS_A_TOKEN, ExampleReplies, Picture, example_reply_to
 from focus_eval.llms.protocol import Reply, check_limits
 
 # Words of a question that name nothing to look for.
@@ -24,8 +24,9 @@ _COMMON = (
 class ScriptedModel:
     """Says yes to pictures within `reach_seconds` of the evidence, no to others, right for a share `accuracy`.
 
-    To a text alone it answers with the sampler's `example_reply`, else with the question's words, one a line. Because
-    it reads the annotation, rows of a sampler that asks it are no measurement.
+    To a text alone it answers with the sampler's `example_reply`, else with the question's words, one a line; to a text
+    with pictures too if the sampler has a reply to that kind of prompt. Because it reads the annotation, rows of a
+    sampler that asks it are no measurement.
 
     Args:
         accuracy: share of pictures that it is right about, from 0.5 (guessing) to below 1.
@@ -60,16 +61,18 @@ class ScriptedModel:
         # Normal evidence of unit spread around +/- this is right so often.
         self._strength = NormalDist().inv_cdf(accuracy)
         self._evidence: Sequence[float] | None = None
-        self._reply = ""
+        self._replies: ExampleReplies = ""
+        self._words = ""
         self._times: dict[bytes, float] = {}
 
-    def for_question(self, query: str, evidence_seconds: Sequence[float], *, reply: str) -> ScriptedModel:
-        """Return a copy that knows the evidence of one question; without `reply`, texts alone get the query's words."""
+    def for_question(self, query: str, evidence_seconds: Sequence[float], *, reply: ExampleReplies) -> ScriptedModel:
+        """Return a copy that knows the evidence of one question; by default texts alone get its words."""
         model = copy(self)
         model._times = {}
         model._evidence = tuple(evidence_seconds)
         words = [word for word in "".join(c if c.isalnum() else " " for c in query).split() if len(word) > 3]
-        model._reply = reply or "\n".join(dict.fromkeys(w for w in words if w.lower() not in _COMMON.split())) or query
+        model._replies = reply
+        model._words = "\n".join(dict.fromkeys(w for w in words if w.lower() not in _COMMON.split())) or query
         return model
 
     def note_time(self, picture: Picture, seconds: float) -> None:
@@ -79,8 +82,10 @@ class ScriptedModel:
     def ask(self, text: str, images: Sequence[Picture], *, max_tokens: int) -> Reply:
         """Return the scripted reply to a text alone; with pictures, "yes" if any picture is likelier than not."""
         usage = self._usage(text, len(images))
-        if not images:
-            return Reply(text=self._reply, usage={**usage, "output": -(-len(self._reply) // CHARACTERS_A_TOKEN)})
+        own_reply = not isinstance(self._replies, str) and example_reply_to(text, self._replies)
+        reply = own_reply or ("" if images else example_reply_to(text, self._replies) or self._words)
+        if reply:
+            return Reply(text=reply, usage={**usage, "output": -(-len(reply) // CHARACTERS_A_TOKEN)})
         brightest = max(float(self.yes(text, image).yes or 0) for image in images)
         return Reply(text="yes" if brightest > 0.5 else "no", usage=usage)
 

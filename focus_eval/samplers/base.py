@@ -16,12 +16,14 @@ from focus_eval.core.gaps import halve_widest_gaps
 from focus_eval.core.options import checked_values, option
 from focus_eval.core.types import (
     ClipReport,
+    ExampleReplies,
     FloatArray,
     IntArray,
     Picture,
     Selection,
     TimedText,
     VideoInfo,
+    example_reply_to,
     finite_seconds,
     whole_number,
 )
@@ -307,7 +309,8 @@ class FrameSampler(ABC):
         needs_texts: True for samplers that pull relevance to other texts than the question's.
         needs_subtitles: True for samplers that read `request.subtitles`; for others these are empty.
         needs_llm: True for samplers that ask a model: those that derive from `AskingSampler`.
-        example_reply: a typical reply to its prompts; the scripted model of checks and simulations returns it.
+        example_reply: a typical reply to its prompts, or one for each kind of prompt, by a phrase of it; the scripted
+            model of checks and simulations returns it.
         may_return_fewer, may_return_more, may_repeat: exceptions to "exactly K distinct keyframes". More frames than K
             need `scales` with which all of them have no more pixels than K full frames.
     """
@@ -327,7 +330,7 @@ class FrameSampler(ABC):
     needs_texts: ClassVar[bool] = False
     needs_subtitles: ClassVar[bool] = False
     needs_llm: ClassVar[bool] = False
-    example_reply: ClassVar[str] = ""
+    example_reply: ClassVar[ExampleReplies] = ""
     may_return_fewer: ClassVar[bool] = False
     may_return_more: ClassVar[bool] = False
     may_repeat: ClassVar[bool] = False
@@ -554,11 +557,11 @@ class FlatSource:
     """Source with constant relevance (0.5), logits (0), embedding and picture for every frame.
 
     Args:
-        reply: the answer of `ask` to every text; "" for `EXAMPLE_REPLY`.
+        reply: the answer of `ask` by text; `EXAMPLE_REPLY` where there is none.
     """
 
-    def __init__(self, reply: str = "") -> None:
-        self._reply = reply or EXAMPLE_REPLY
+    def __init__(self, reply: ExampleReplies = "") -> None:
+        self._reply = reply
 
     def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
         """Return relevance 0.5 to any text, `(n,)`."""
@@ -572,8 +575,8 @@ class FlatSource:
         return [np.broadcast_to(grey, (max(1, width * 9 // 16), width, 3))] * frames.size
 
     def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = 1) -> str:
-        """Return the fixed reply."""
-        return self._reply
+        """Return the fixed reply to this kind of text."""
+        return example_reply_to(text, self._reply) or EXAMPLE_REPLY
 
     def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
         """Return probability 0.5 for each picture."""

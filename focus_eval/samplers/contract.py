@@ -22,7 +22,16 @@ import numpy as np
 
 from focus_eval.core.errors import AnswerError, BrokenContract, EncoderError, FocusEvalError, SamplerError
 from focus_eval.core.options import field_types, read_options
-from focus_eval.core.types import FloatArray, IntArray, Picture, Selection, TimedText, VideoInfo
+from focus_eval.core.types import (
+    ExampleReplies,
+    FloatArray,
+    IntArray,
+    Picture,
+    Selection,
+    TimedText,
+    VideoInfo,
+    example_reply_to,
+)
 from focus_eval.samplers.base import EXAMPLE_REPLY, FlatSource, FrameSampler, QuestionTexts
 from focus_eval.samplers.ledger import RelevanceFn
 from focus_eval.samplers.registry import make_in_subprocess, make_sampler
@@ -48,7 +57,7 @@ class ArraySource:
         self.calls: list[IntArray] = []
         self.scans: list[IntArray] = []
         self.other_pulls = 0
-        self.reply = ""
+        self.reply: ExampleReplies = ""
         self.kinds: set[str] = set()  # of pulls that an encoder may not have
         self._seed = seed
         self.query: FloatArray = np.random.default_rng([seed, 1]).normal(size=_DIMENSIONS)
@@ -96,7 +105,7 @@ class ArraySource:
         """Return the example reply; raise AnswerError if relevance is NaN, like a model that does not answer."""
         if not np.isfinite(self.values).all():
             raise AnswerError("a model that does not answer")
-        return self.reply or EXAMPLE_REPLY
+        return example_reply_to(text, self.reply) or EXAMPLE_REPLY
 
     def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
         """Return probabilities that follow from the pictures' colours, `(n,)`."""

@@ -36,3 +36,18 @@ class SeesAFloat(AsksForAll):
     def choose(self, request):
         request.llm.ask("What is this?", [np.zeros((4, 4, 3))])
         return super().choose(request)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsksInTwoKinds(AskingSampler):
+    """Asks for a cue and then for a number, each in a form of its own."""
+
+    name, source, draws, needs_texts = "asks_in_two_kinds", "test", False, True
+    example_reply = {"Name a cue": "a red car", "How many seconds": "12.5"}
+
+    def choose(self, request):
+        cue = request.llm.ask(f"Name a cue of {request.question}", max_tokens=8)
+        seconds = float(request.llm.ask("How many seconds does it last?", request.ledger.look(np.arange(1), size=8)))
+        frames = np.arange(request.n_wanted)
+        relevance = request.ledger.relevance(frames, cue)
+        return Choice(keyframes=frames[: relevance.size], facts={"cue": cue, "seconds": seconds})

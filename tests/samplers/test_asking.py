@@ -9,6 +9,7 @@ import pytest
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.core.errors import AnswerError, BrokenContract, EncoderError, InvalidInput
+from focus_eval.llms.scripted import ScriptedModel
 from focus_eval.samplers.contract import (
     TEXTS,
     ArraySource,
@@ -92,6 +93,17 @@ def test_a_sampler_in_a_process_of_its_own_asks_and_is_told_the_same():
 def test_the_suite_takes_a_sampler_that_asks_and_sees_what_it_breaks():
     assert check_sampler(ASKS).broken == ()
     assert broken_promises(make_in_this_process(f"{FILE}:SeesAFloat"), CASE).keys() == {"asks"}
+
+
+def test_each_kind_of_prompt_has_an_example_reply_of_its_own():
+    name = f"{FILE}:AsksInTwoKinds"
+    assert check_sampler(name).broken == ()
+    for sampler in (make_in_this_process(name), make_sampler(name)):
+        assert select(sampler, CASE).facts == {"cue": "a red car", "seconds": 12.5}
+    model = ScriptedModel().for_question("Which engine roars?", (), reply=sampler.example_reply)
+    assert model.ask("Name a cue of it", [], max_tokens=8).text == "a red car"
+    assert model.ask("How many seconds?", [np.zeros((4, 4, 3), np.uint8)], max_tokens=8).text == "12.5"
+    assert model.ask("Another kind", [], max_tokens=8).text == "engine\nroars"
 
 
 def test_the_error_of_a_model_ends_the_question_in_both_processes():
