@@ -182,10 +182,13 @@ class OfflineScorer(Encoder):
         return conse(self._classifier().class_logits(frames), classes, n_classes=self.n_classes).astype(np.float32)
 
     def prepare(self, frames: Pixels) -> Pixels:
-        """Return the centred square of each frame, RGB uint8 `(n, size, size, 3)`; its embedding has the same bits."""
+        """Return the centred square of each frame, RGB uint8, at most `size` wide; its embedding has the same bits."""
         from focus_eval.encoders.offline_towers import centre_squares
+        from focus_eval.encoders.resampling import resize_squares
 
-        return centre_squares(checked_frames(frames), self.size)
+        squares = centre_squares(checked_frames(frames))
+        # Enlarged only for the network: a smaller picture is hashed faster, and one seen before is never enlarged.
+        return resize_squares(squares, min(self.size, squares.shape[1]))
 
     def relevance(self, features: NDArray[np.float32], query: str) -> FloatArray:
         """Return relevance in (0, 1) of embedded frames `(n, 384)` to `query`, shape `(n,)`.

@@ -236,34 +236,30 @@ class FrameClassifier:
 
     def class_logits(self, frames: Pixels) -> NDArray[np.float32]:
         """Return logits `(n, 1000)` of RGB uint8 frames `(n, height, width, 3)`; bit for bit the same in any batch."""
-        squares = centre_squares(frames, self._size)
-        logits = np.empty((len(squares), 1000), np.float32)
-        for at, row in enumerate(self._workers.map(self._logits_of, squares)):
+        logits = np.empty((len(frames), 1000), np.float32)
+        for at, row in enumerate(self._workers.map(self._logits_of, frames)):
             logits[at] = row
         return logits
 
-    def _logits_of(self, square: Pixels) -> NDArray[np.float32]:
-        """Return the logits `(1000,)` of one square RGB picture; waits for a free inference request."""
+    def _logits_of(self, frame: Pixels) -> NDArray[np.float32]:
+        """Return the logits `(1000,)` of one RGB frame; waits for a free inference request."""
+        square = resize_squares(centre_squares(frame[np.newaxis]), self._size)
         request = self._requests.get()
         try:
-            return np.array(request.infer({0: square[np.newaxis]}, share_inputs=True)[0][0])
+            return np.array(request.infer({0: square}, share_inputs=True)[0][0])
         finally:
             self._requests.put(request)
 
 
-def centre_squares(frames: Pixels, size: int) -> Pixels:
-    """Return the largest centred square of each RGB uint8 frame, resized to `(n, size, size, 3)`.
+def centre_squares(frames: Pixels) -> Pixels:
+    """Return the largest centred square of each RGB uint8 frame, a view `(n, side, side, 3)`.
 
-    Bicubic with antialiasing. The classifier's usual crop to 7/8 of the picture is left out: in a video it would hide
-    too much.
+    The classifier's usual crop to 7/8 of the picture is left out: in a video it would hide too much.
     """
     height, width = frames.shape[1:3]
     side = min(height, width)
     top_edge, left_edge = (height - side) // 2, (width - side) // 2
-    squares = frames[:, top_edge : top_edge + side, left_edge : left_edge + side]
-    if side == size or len(frames) == 0:
-        return np.ascontiguousarray(squares).reshape(-1, size, size, 3)
-    return resize_squares(squares, size)
+    return frames[:, top_edge : top_edge + side, left_edge : left_edge + side]
 
 
 def _load_vision_weights() -> Weights:

@@ -81,6 +81,8 @@ def resize_squares(squares: Pixels, size: int) -> Pixels:
 
     Bit-equal to torch's `interpolate(mode="bicubic", antialias=True)` of the same pixels.
     """
+    if squares.shape[1] == size:
+        return np.ascontiguousarray(squares)
     row_filter = _axis_filter(squares.shape[1], size)
     resized = np.empty((len(squares), size, size, 3), np.uint8)
     for square, out in zip(squares, resized, strict=True):

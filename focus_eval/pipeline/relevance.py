@@ -112,8 +112,9 @@ class VideoSession:
             # Equal pictures are not looked for here: every frame handed in is a forward.
             computed = np.ones(frames.shape, dtype=bool)
         elif self.shares and self.encoder.embeds_independently:
-            # Slides and still shots repeat to the pixel.
-            features, computed = duplicate_cache(self.scorer_key).embed(pixels, self.encoder.embed)
+            # Slides and still shots repeat to the pixel. Compared as prepared, whichever encoders share the pass.
+            pictures = self.encoder.prepare(pixels)
+            features, computed = duplicate_cache(self.scorer_key).embed(pictures, self.encoder.embed)
         else:
             features, computed = self.encoder.embed(pixels), np.ones(frames.shape, dtype=bool)
         if self.store is not None and self.encoder.stores_embeddings:

@@ -20,6 +20,7 @@ from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.plan import make_plan
 from focus_eval.matrix.questions import load_questions
 from focus_eval.pipeline.selector import Selector
+from focus_eval.video import open_video
 from focus_eval.video.clip_writer import ClipWriter
 from support.matrix_rows import run_matrix
 
@@ -169,3 +170,17 @@ def test_recorded_relevance_may_scan_where_its_cost_is_given(tmp_path):
 def test_a_scan_encoder_that_is_missing_or_wrong_is_refused(document, tmp_path, options, error, message):
     with pytest.raises(error, match=message):
         check_lists(load(tmp_path, document, samplers=[{"sampler": "scan_cover", "options": options}]))
+
+
+def test_a_model_finds_the_frames_that_were_embedded_while_another_encoder_scanned(document, tmp_path):
+    matrix = load(tmp_path, document, samplers=[*document["samplers"], "topk"])
+    duplicate_cache.cache_clear()
+    rows = rows_of(matrix, tmp_path / "run")
+    videos, scorer = load_questions(matrix.benchmarks[0]), make_encoder("offline")
+    topk = [row for row in rows if row.sampler == "topk"]
+    assert len(topk) == 4
+    for row in topk:
+        with open_video(videos.video_path(row.video)) as reader:
+            pictures = scorer.prepare(reader.read(np.array(row.pulled_frames)))
+        _, computed = duplicate_cache(f"{scorer.name} {scorer.revision}").embed(pictures, scorer.embed)
+        assert not computed.any()
