@@ -85,7 +85,7 @@ def main(names: list[str]) -> None:
             weights = _weights_argument(name, Path(folder) / pair.stock)
             arguments = f"{pair.arguments}{weights}"
             first = run_model(home, pair, pair.stock, f"{arguments},{pair.frames_argument}={N_FRAMES}")
-            record = f"record={Path(folder) / 'record' / name.replace(', ', '_')}"
+            record = f"record={Path(folder) / 'record' / name.replace(', ', '_')},allow_unparsed=true"
             second = run_model(home, pair, pair.ours, f"{arguments},sampler=native,frames={N_FRAMES},{record}")
             equal = [sum(a[at] == b[at] for a, b in zip(first.inputs, second.inputs, strict=False)) for at in (0, 1)]
             equal.append(sum(first.answers[number] == second.answers.get(number) for number in first.answers))

@@ -13,7 +13,13 @@ from focus_eval.lmms.answering import RequestRunner, RunContext, run_together
 from focus_eval.lmms.arguments import NATIVE, AdapterOptions, default_of, split_arguments
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames
 from focus_eval.lmms.lookahead import OwnProcessors
-from focus_eval.lmms.recording import RunCounts, check_error_share, command_line_recorder, over_all_ranks
+from focus_eval.lmms.recording import (
+    RunCounts,
+    check_error_share,
+    check_readable,
+    command_line_recorder,
+    over_all_ranks,
+)
 from focus_eval.lmms.requests import PendingRequest
 from focus_eval.lmms.sources import FrameSource, check_source, make_source
 from focus_eval.lmms.tracing import GenerateTrace, TracedModel
@@ -237,7 +243,8 @@ class FrameAdapter:
         """End a run: close its rows and log its counts. The model stays loaded; see `close`.
 
         Raises:
-            RunError: more questions failed than `max_error_share` allows.
+            RunError: more questions failed than `max_error_share` allows; on lmms-eval's command line also if no answer
+                could be read.
         """
         with patches.command_line_errors():
             patches.refuse_response_cache()
@@ -246,7 +253,11 @@ class FrameAdapter:
             counts, self._counts = over_all_ranks(self._counts), RunCounts()
             if self._rank_and_world[0] == 0:
                 logger.info(f"{self.model_id}: {counts.summary()}; rows in {self.context.recorder.folder}")
-            check_error_share(counts, self.context.options.max_error_share)
+            options = self.context.options
+            check_error_share(counts, options.max_error_share)
+            # Only there an exit code must say it: to a caller from Python the results do.
+            if patches.is_command_line():
+                check_readable(counts, allow_unparsed=options.allow_unparsed)
 
     def close(self) -> None:
         """Release the model, as lmms-eval's own `clean` does after every run, and close the rows."""

@@ -410,8 +410,15 @@ class RequestRunner:
             )
             for request in requests
         ]
-        # Questions answered before an interruption are not asked again; their answers are handed back.
-        new = [pending for pending in queue if self._earlier_answer(pending) is None]
+        # Questions answered before an interruption are not asked again; their answers are handed back, and count.
+        new = []
+        for pending in queue:
+            earlier = self._earlier_answer(pending)
+            if earlier is None:
+                new.append(pending)
+            elif not pending.is_padding:
+                self._counts.add(earlier)
+                self._counts.earlier += 1
         FrameChooser(self._model, self.context, quiet=self._quiet).choose(new)
         waiting = []
         for pending in new:
@@ -509,14 +516,7 @@ class RequestRunner:
         # lmms-eval repeats a rank's last request so that all ranks make as many calls; it counts once.
         if pending.is_padding:
             return
-        row = self.context.recorder.answer(pending, self.context.frames)
-        counts = self._counts
-        counts.questions += 1
-        counts.unparsed += row.is_unparsed
-        counts.fallbacks += row.fallback is not None
-        if row.error is not None:
-            counts.errors += 1
-            counts.first_error = counts.first_error or f"{row.question_id}: {row.error}"
+        self._counts.add(self.context.recorder.answer(pending, self.context.frames))
 
     def reply(self, pending: PendingRequest) -> Any:
         """Return the reply to lmms-eval: an earlier start's answer, the wrapper's output, or `NO_ANSWER` on error."""

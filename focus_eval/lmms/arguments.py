@@ -45,6 +45,7 @@ class AdapterOptions:
         answer_parsing: parser of the answer in a row: "strict", or "lmms_eval" with its random guess, seeded.
         decode_gigabytes: memory limit for decoded frames; a batch that needs more is answered in parts.
         max_error_share: largest share of failed questions, 0 to 1; a run with more fails at its end.
+        allow_unparsed: true lets lmms-eval's command line end well although no answer could be read.
 
     Raises:
         InvalidInput: a value of the wrong kind or outside its range.
@@ -69,6 +70,7 @@ class AdapterOptions:
     answer_parsing: AnswerParsing = "strict"
     decode_gigabytes: float = option(4.0, above=0)
     max_error_share: float = option(0.02, at_least=0, at_most=1)
+    allow_unparsed: bool = False
 
     def __post_init__(self) -> None:
         """Bring the options to their declared types and refuse contradictions, with InvalidInput."""

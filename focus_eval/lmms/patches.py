@@ -283,6 +283,11 @@ def refuse_response_cache() -> None:
         )
 
 
+def is_command_line() -> bool:
+    """Return True if lmms-eval's command line is the running program."""
+    return "lmms_eval.__main__" in sys.modules
+
+
 @contextmanager
 def command_line_errors() -> Iterator[None]:
     """End lmms-eval's command line with one line and exit code 2 if the block raises one of our errors.
@@ -294,13 +299,13 @@ def command_line_errors() -> Iterator[None]:
     try:
         yield
     except FocusEvalError as error:
-        if "lmms_eval.__main__" not in sys.modules:
+        if not is_command_line():
             raise
         print(f"focus-eval: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
         # No Exception, so that lmms-eval's handler lets it pass.
         raise SystemExit(2) from error
     except (OSError, RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:
-        if "lmms_eval.__main__" not in sys.modules:
+        if not is_command_line():
             raise
         traceback.print_exc()
         print(f"focus-eval: stopped by {error_line(error)}", file=sys.stderr, flush=True)

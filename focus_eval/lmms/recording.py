@@ -312,19 +312,41 @@ class FolderRecorder(Recorder):
 
 @dataclass
 class RunCounts:
-    """Counts of a run: questions asked, with an error, without a readable answer, and fed other frames than chosen."""
+    """Counts of a run: its questions, those that an earlier start answered, errors, answers by how they were read.
+
+    Args:
+        unparsed: answers from which no option could be read.
+        readable: answers that could be read and are not blank.
+        fallbacks: questions for which the model was fed other frames than the chosen ones.
+        first_error, first_unread: question id and error, or answer, of the first that failed or could not be read.
+    """
 
     questions: int = 0
+    earlier: int = 0
     errors: int = 0
     unparsed: int = 0
+    readable: int = 0
     fallbacks: int = 0
     first_error: str = ""
+    first_unread: str = ""
+
+    def add(self, row: AnswerRow) -> None:
+        """Count a row."""
+        self.questions += 1
+        self.unparsed += row.is_unparsed
+        self.readable += row.is_readable
+        self.fallbacks += row.fallback is not None
+        if row.error is not None:
+            self.errors += 1
+            self.first_error = self.first_error or f"{row.question_id}: {row.error}"
+        elif not row.is_readable:
+            self.first_unread = self.first_unread or f"{row.question_id}: {row.answer!r:.80}"
 
     def summary(self) -> str:
         """Return the counts as a phrase for the log."""
         return (
-            f"{self.questions} questions, {self.errors} errors, {self.unparsed} unparsed answers, "
-            f"{self.fallbacks} fed other frames than the chosen ones"
+            f"{self.questions} questions ({self.earlier} answered earlier), {self.errors} errors, "
+            f"{self.unparsed} unparsed answers, {self.fallbacks} fed other frames than the chosen ones"
         )
 
 
@@ -337,10 +359,13 @@ def over_all_ranks(counts: RunCounts) -> RunCounts:
     parts: list[Any] = [None] * distributed.get_world_size()
     # Collective: it returns only when every rank has called it, also those without an error.
     distributed.all_gather_object(parts, counts)
-    sums = {
-        name: sum(getattr(part, name) for part in parts) for name in ("questions", "errors", "unparsed", "fallbacks")
-    }
-    return RunCounts(**sums, first_error=next((part.first_error for part in parts if part.first_error), ""))
+    total = RunCounts()
+    for part in parts:
+        for name, value in vars(part).items():
+            # Counts add up; a text is that of the first rank that has one.
+            value_so_far = getattr(total, name)
+            setattr(total, name, value_so_far or value if isinstance(value, str) else value_so_far + value)
+    return total
 
 
 def check_error_share(counts: RunCounts, limit: float) -> None:
@@ -349,6 +374,21 @@ def check_error_share(counts: RunCounts, limit: float) -> None:
         raise RunError(
             f"{counts.errors} of {counts.questions} questions have no answer, more than max_error_share={limit:g} "
             f"allows; the first: {counts.first_error}"
+        )
+
+
+def check_readable(counts: RunCounts, *, allow_unparsed: bool) -> None:
+    """Raise RunError, with the first failure, if no question got an answer that could be read.
+
+    Args:
+        allow_unparsed: accept answers that cannot be read, but not a run in which all questions failed.
+    """
+    are_accepted = allow_unparsed and counts.errors < counts.questions
+    if counts.questions and not counts.readable and not are_accepted:
+        raise RunError(
+            f"none of {counts.questions} questions has an answer that could be read; the first: "
+            f"{counts.first_error or counts.first_unread}: is it the service, the model, its weights or the prompt? "
+            "Ask again with another record= folder, or accept such answers with allow_unparsed=true"
         )
 
 

@@ -195,7 +195,7 @@ def _check_answers(run: RunFolder, all_cells: Sequence[AnswerSpec], sets: dict[s
         with run.unchanged(cell):
             for row in run.answers(cell):
                 if row.error is None and row.question_id in ids_by_benchmark[cell.benchmark.name]:
-                    if row.parsed is not None and row.answer and row.answer.strip():
+                    if row.is_readable:
                         unread.clear()
                         break
                     unread.append(row.answer)

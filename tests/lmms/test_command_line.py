@@ -8,23 +8,33 @@ import runpy
 import socket
 import subprocess
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
+from focus_eval.core.errors import RunError
 from focus_eval.core.resources import resource_path
+from focus_eval.lmms.recording import RunCounts, check_readable, over_all_ranks
+from focus_eval.rows.records import AnswerRow
+from support.chat_server import ChatServer
 
 FOCUS_TASKS = ["focus_longvideobench", "focus_videomme", "focus_mlvu", "focus_vsibench"]
 OFFICIAL = ["longvideobench_val_v", "videomme", "mlvu_dev", "vsibench"]
 QUESTIONS_PER_BENCHMARK = {"longvideobench": 8, "videomme": 4, "mlvu": 2, "vsibench": 4}
 
 
-def lmms_eval(home, *arguments, launcher=(), check=True):
-    """Run lmms-eval's command line in a process of its own, through `launcher` if one is given."""
+def lmms_eval(home, *arguments, launcher=(), check=True, variables=None):
+    """Run lmms-eval's command line in a process of its own, through `launcher` if one is given.
+
+    Args:
+        variables: further environment variables.
+    """
     command = [sys.executable, *launcher, "-m", "lmms_eval", *arguments, "--gen_kwargs", "max_new_tokens=2"]
     process = subprocess.run(
         command,
         cwd=home.root,
-        env={**home.environment(), "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
+        env={**home.environment(), "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", **(variables or {})},
         capture_output=True,
         text=True,
         timeout=600,
@@ -44,7 +54,8 @@ def test_all_four_benchmarks_run_our_tasks_and_the_official_ones(model, home, to
     weights = request.getfixturevalue("tiny_qwen" if model == "focus_qwen2_vl" else "tiny_llava")
     arguments = (
         f"pretrained={weights},device=cpu,sampler=focus,sampler.alpha=0.25,encoder=recorded,"
-        f"encoder.path={recorded(home, tools, tmp_path)},frames=4,seed=3,record={tmp_path / 'record'}"
+        f"encoder.path={recorded(home, tools, tmp_path)},frames=4,seed=3,record={tmp_path / 'record'},"
+        "allow_unparsed=true"
     )
     out = tmp_path / "out"
     lmms_eval(
@@ -102,7 +113,8 @@ def test_two_processes_give_the_rows_of_one(home, evaluate, tools, tiny_qwen, tm
     item = FocusQwen2VL(**arguments, record=str(tmp_path / "one"))
     in_one = evaluate(item, tasks, limit=7)["results"]
 
-    model_arguments = ",".join(f"{name}={value}" for name, value in {**arguments, "record": tmp_path / "two"}.items())
+    options = {**arguments, "record": tmp_path / "two", "allow_unparsed": True}  # its weights are random
+    model_arguments = ",".join(f"{name}={value}" for name, value in options.items())
     # Where its port is taken, accelerate finds a free one that nobody else can take meanwhile.
     with socket.create_server(("127.0.0.1", 0)) as free_port_server:
         lmms_eval(
@@ -181,6 +193,68 @@ def test_a_run_with_too_many_failures_ends_the_command_with_one_line_and_code_2(
     (line,) = [line for line in failed.stderr.splitlines() if line.startswith("focus-eval:")]
     assert "2 of 4 questions have no answer" in line
     assert "portrait.mp4" in line
+
+
+@pytest.mark.slow
+def test_a_service_that_refuses_every_question_as_text_ends_the_command_with_one_line_and_code_2(home, tmp_path):
+    with ChatServer(reply_to=lambda body: ("I'm sorry, I can't help with that.", {})) as server:
+        arguments = f"base_url={server.url},sampler=uniform,frames=2,record={tmp_path}"
+        ended = [
+            lmms_eval(
+                home, "--model", "focus_gpt4o", "--tasks", "focus_videomme", *include(), "--model_args",
+                arguments + accepted, check=False, variables={"OPENAI_API_KEY": "any"},
+            )
+            for accepted in ("", ",allow_unparsed=true")
+        ]  # fmt: skip
+    assert [process.returncode for process in ended] == [2, 0]
+    (line,) = [line for line in ended[0].stderr.splitlines() if line.startswith("focus-eval:")]
+    assert "none of 4 questions has an answer that could be read; the first: " in line
+    assert "I'm sorry" in line
+    assert server.n_requests == 4  # the second run hands back what the first was told
+
+
+def counted(*rows):
+    """Return the counts of a run with an answer row for each of (answer, parsed, error)."""
+    counts = RunCounts()
+    for answer, parsed, error in rows:
+        row = SimpleNamespace(question_id="q1", answer=answer, parsed=parsed, error=error, fallback=None)
+        row.is_unparsed, row.is_readable = AnswerRow.is_unparsed.fget(row), AnswerRow.is_readable.fget(row)
+        counts.add(row)
+    return counts
+
+
+REFUSED, BLANK, FAILED, READ = ("I cannot", None, None), (" ", " ", None), (None, None, "401"), ("B", "B", None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_refused", "is_refused_if_allowed"),
+    [
+        ([], False, False),
+        ([REFUSED, READ], False, False),
+        ([REFUSED, REFUSED], True, False),
+        ([BLANK, REFUSED], True, False),
+        ([FAILED, REFUSED], True, False),
+        ([FAILED, FAILED], True, True),
+    ],
+)
+def test_a_run_without_any_readable_answer_is_refused_unless_allowed(rows, is_refused, is_refused_if_allowed):
+    for allowed, expected in ((False, is_refused), (True, is_refused_if_allowed)):
+        with pytest.raises(RunError, match=f"none of {len(rows)} questions") if expected else nullcontext():
+            check_readable(counted(*rows), allow_unparsed=allowed)
+
+
+def test_counts_of_ranks_add_up_and_keep_the_first_text(monkeypatch):
+    parts = [counted(READ), counted(FAILED, REFUSED)]
+    distributed = SimpleNamespace(
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        get_world_size=lambda: 2,
+        all_gather_object=lambda gathered, own: gathered.__setitem__(slice(None), parts),
+    )
+    monkeypatch.setitem(sys.modules, "torch.distributed", distributed)
+    total = over_all_ranks(parts[0])
+    assert (total.questions, total.errors, total.readable) == (3, 1, 1)
+    assert (total.first_error, total.first_unread) == ("q1: 401", "q1: 'I cannot'")
 
 
 @pytest.mark.slow
