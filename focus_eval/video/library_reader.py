@@ -56,17 +56,20 @@ class ByIndexReader(ScannedReader):
 
     def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
         """Yield `(frame, pixels (height, width, 3) RGB)` once per distinct frame, ascending."""
-        return ((number, self._frame(number)) for number in self._readable(frames).tolist())
+        numbers = self._readable(frames).tolist()
+        # No generator: Python lets only one thread at a time into that.
+        return zip(numbers, map(self._frame, numbers), strict=True)
 
     def _frame(self, number: int) -> Pixels:
         """Decode frame `number`; raise VideoError if it fails, has another size, or the reader is closed."""
-        if self._video is None:
-            raise VideoError(f"{self.path}: this reader is closed; open the file again")
-        try:
-            pixels = self._decoded(number)
-        except self.failures as error:
-            reason = self._reason(error)
-            raise VideoError(f"{self.path}: {self.library} cannot decode frame {number} ({reason})") from error
+        with self._lock:
+            if self._video is None:
+                raise VideoError(f"{self.path}: this reader is closed; open the file again")
+            try:
+                pixels = self._decoded(number)
+            except self.failures as error:
+                reason = self._reason(error)
+                raise VideoError(f"{self.path}: {self.library} cannot decode frame {number} ({reason})") from error
         if pixels.shape != (self.height, self.width, 3):
             raise VideoError(f"{self.path}: {self.library} gives frame {number} as {pixels.shape}; use backend pyav")
         return pixels

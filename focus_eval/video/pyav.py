@@ -184,6 +184,17 @@ class _Lane(Generic[T]):
             pass
 
 
+class _Stream(Iterator[tuple[int, Pixels]]):
+    """Frames of one request. Several threads may share it; a generator lets in only one at a time."""
+
+    def __init__(self, next_frame: Callable[[], tuple[int, Pixels]]) -> None:
+        self._next_frame = next_frame
+
+    def __next__(self) -> tuple[int, Pixels]:
+        """Return the next frame and its pixels."""
+        return self._next_frame()
+
+
 # Runs of one video that are decoded side by side; each holds a decoder's pictures.
 _DEFAULT_WORKERS = 4
 _FULL_RANGE = 2
@@ -239,21 +250,14 @@ class PyAVReader(ScannedReader):
         with self._lock:
             self._check_open()
             self._end_request()
-            return self._stream(distinct, self._turn)
+            self._underway = self._decode(distinct)
+            return _Stream(partial(self._next, self._turn))
 
-    def _stream(self, frames: IntArray, turn: int) -> Iterator[tuple[int, Pixels]]:
-        """Yield the frames of request number `turn`; raise VideoError once a later request has begun."""
+    def _next(self, turn: int) -> tuple[int, Pixels]:
+        """Return the next frame of request number `turn`; raise VideoError once a later request has begun."""
         with self._lock:
             if turn == self._turn:
-                self._underway = self._decode(frames)
-        while True:
-            with self._lock:
-                if turn != self._turn:
-                    break
-                result = next(self._underway, None)
-            if result is None:
-                return
-            yield result
+                return next(self._underway)
         raise VideoError(f"{self.path}: the reader was closed, or another stream was started, before this one ended")
 
     def _end_request(self) -> None:
@@ -280,36 +284,40 @@ class PyAVReader(ScannedReader):
             idle.put(decoder)
         yield from in_order_ahead([partial(self._run_ahead, idle, index, run) for run in runs], n_workers=n_workers)
 
-    def damaged_ranges(self) -> Iterator[tuple[int, int]]:
-        """Decode every frame in this thread and yield half-open frame ranges `(start, stop)` that fail."""
-        index, n_frames = self._scan.index, self.info.n_frames
-        if index is None:
-            return
-        (decoder,) = self._open_decoders(1)
-        for run in index.runs(np.arange(n_frames)):
-            n_whole = 0
-            try:
-                for _ in self._run(decoder, index, run, convert=False):
-                    n_whole += 1
-            except VideoError:
-                yield int(run.frames[n_whole]), int(run.frames[-1]) + 1
+    def damaged_ranges(self) -> list[tuple[int, int]]:
+        """Decode every frame in this thread and return half-open frame ranges `(start, stop)` that fail.
 
-    def groups(self) -> Iterator[tuple[int, int, int]]:
-        """Yield `(start, stop, CRC-32 of its packets)` per group of pictures, which frames `[start, stop)` need.
+        [] for files whose frames can only be counted: opening decoded all of them.
+        """
+        index, damaged = self._scan.index, list[tuple[int, int]]()
+        with self._lock:
+            self._end_request()
+            for run in index.runs(np.arange(self.info.n_frames)) if index is not None else ():
+                n_whole = 0
+                try:
+                    for _ in self._run(self._open_decoders(1)[0], index, run, convert=False):
+                        n_whole += 1
+                except VideoError:
+                    damaged.append((int(run.frames[n_whole]), int(run.frames[-1]) + 1))
+        return damaged
 
-        Yields nothing for files whose frames can only be counted.
+    def groups(self) -> list[tuple[int, int, int]]:
+        """Return `(start, stop, CRC-32 of its packets)` per group of pictures, which frames `[start, stop)` need.
+
+        [] for files whose frames can only be counted.
         """
         index = self._scan.index
         if index is None:
-            return
-        (decoder,) = self._open_decoders(1)
-        checksums = decoder.checksums(set(index.sync_packet.tolist()))
+            return []
+        with self._lock:
+            self._end_request()
+            checksums = self._open_decoders(1)[0].checksums(set(index.sync_packet.tolist()))
         group_of_frame = np.searchsorted(index.sync_packet, index.frame_packet, side="right") - 1
         stops = [*index.sync_frame[1:].tolist(), self.info.n_frames]
         # Pictures that lead a group in time stand behind its first packet.
         starts = index.sync_frame.copy()
         np.minimum.at(starts, group_of_frame, np.arange(self.info.n_frames))
-        yield from zip(starts.tolist(), stops, checksums, strict=True)
+        return list(zip(starts.tolist(), stops, checksums, strict=True))
 
     def _run_ahead(self, idle: SimpleQueue[Decoder], index: FrameIndex, run: FrameRun) -> Iterator[tuple[int, Pixels]]:
         """Yield the frames of a run, decoded in a worker thread with a decoder taken from `idle`."""

@@ -7,7 +7,10 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ import pytest
 from focus_eval.core.errors import UnknownName, VideoError
 from focus_eval.video import open_video
 from focus_eval.video.frame_index import average_rate
+from focus_eval.video.pyav import PyAVReader
 from support.synthetic import frame_number, repeat_clip, write_numbered_clip
 
 
@@ -116,6 +120,55 @@ def test_threads_that_share_a_reader_read_one_after_the_other(make_clip):
         requests = [np.arange(start, 100, 7) for start in range(16)]
         numbers = list(pool.map(lambda frames: [frame_number(pixels) for pixels in video.read(frames)], requests))
     assert numbers == [frames.tolist() for frames in requests]
+
+
+def test_a_stream_begun_while_a_thread_decodes_waits_for_it(make_clip, monkeypatch):
+    decoding, asking = threading.Event(), threading.Event()
+
+    def slowly(reader, frames):
+        decoding.set()
+        assert asking.wait(60)
+        time.sleep(0.2)  # meanwhile the other thread asks
+        yield from decode(reader, frames)
+
+    decode = PyAVReader._decode
+    monkeypatch.setattr(PyAVReader, "_decode", slowly)
+    with open_video(make_clip("constant.mp4")) as video, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(lambda: next(video.stream([10])))
+        assert decoding.wait(60)
+        asking.set()
+        second = video.stream([20, 30])
+        assert frame_number(first.result()[1]) == 10
+        assert [frame_number(pixels) for _, pixels in second] == [20, 30]
+
+
+def test_streams_of_four_threads_on_a_reader_give_right_frames_or_say_that_another_began(make_clip):
+    wanted = [np.arange(start, 100, 5) for start in range(4)]
+
+    def numbers_until_ended(video, frames):
+        numbers = []
+        with suppress(VideoError):
+            for number, pixels in video.stream(frames):
+                assert frame_number(pixels) == number
+                numbers.append(number)
+        return numbers
+
+    with open_video(make_clip("constant.mp4"), n_threads=2) as video, ThreadPoolExecutor(4) as pool:
+        rounds = [list(pool.map(partial(numbers_until_ended, video), wanted)) for _ in range(5)]
+    for given in rounds:
+        assert all(numbers == frames.tolist()[: len(numbers)] for numbers, frames in zip(given, wanted, strict=True))
+        assert any(len(numbers) == frames.size for numbers, frames in zip(given, wanted, strict=True))
+
+
+@pytest.mark.parametrize("name", ["pyav", "decord"])
+def test_threads_that_share_a_stream_get_each_frame_once(make_clip, name):
+    if name == "decord":
+        pytest.importorskip("decord")
+    with open_video(make_clip("constant.mp4"), backend=name) as video, ThreadPoolExecutor(4) as pool:
+        stream = video.stream(np.arange(100))
+        parts = list(pool.map(lambda _: [(number, frame_number(pixels)) for number, pixels in stream], range(4)))
+    given = sorted(pair for part in parts for pair in part)
+    assert given == [(number, number) for number in range(100)]
 
 
 def test_a_stream_that_is_left_early_harms_no_later_one(make_clip):
