@@ -114,9 +114,10 @@ def _report_once(folder: Path, target: Path, options: dict[str, Any]) -> None:
     with outputs.writing() as written:
         written += write_report(run, target, **options)
         if (folder / "run.json").is_file():
-            from focus_eval.commands.runs import print_rates
+            from focus_eval.matrix.measured import rate_lines
 
-            print_rates(folder)
+            for line in rate_lines(folder):
+                print_folded(line)
 
 
 def write_report(

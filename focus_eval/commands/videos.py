@@ -32,7 +32,7 @@ def videos(
 
     verify: decodes each video once and writes its damaged frames, if any, to `videos.verified.json`. Later reads
     refuse these frames. A video that has changed since is compared with its earlier state. Exits with code 1 if one
-    is damaged.
+    is damaged or changed.
 
     rates: writes a CSV with length and rate per question of the annotation, for recall, evidence and logs.
 
@@ -66,8 +66,8 @@ def videos(
 
 
 def _verify(folder: Path, *, n_jobs: int) -> None:
-    """Verify the videos of a folder and print the damaged ones; exit with code 1 if there are any."""
-    from focus_eval.video.verdicts import VERDICTS_NAME
+    """Verify the videos of a folder and print those damaged or changed; exit with code 1 if there are any."""
+    from focus_eval.video.verdicts import VERDICTS_NAME, is_as_verified
     from focus_eval.video.verification import verify_folder
 
     verdicts = verify_folder(
@@ -77,7 +77,13 @@ def _verify(folder: Path, *, n_jobs: int) -> None:
     typer.echo(f"{folder / VERDICTS_NAME}: {len(verdicts)} videos, {len(damaged)} of them damaged")
     for name, verdict in damaged.items():
         print_folded(f"{name}: {verdict.summary()}")
-    if damaged:
+    changed = [name for name in verdicts if not is_as_verified(folder / name)]
+    for name in changed:
+        print_folded(
+            f"{name}: not the file its manifest was written for, and so refused: download it again, or accept it with "
+            "videos index"
+        )
+    if damaged or changed:
         raise typer.Exit(1)
 
 

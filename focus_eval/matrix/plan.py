@@ -278,11 +278,7 @@ def _n_distinct(several: Sequence[_Frames]) -> float:
     frames_seen = several[0].frames
     if len(several) > 1:
         frames_seen = np.unique(np.concatenate([frames.frames for frames in several]))
-    draws = dict[Hashable, tuple[Draw, int]]()
-    for key, (draw, times) in (item for frames in several for item in frames.draws.items()):
-        if key in draws and draw.is_ranking:  # of two draws by one ranking the larger holds all frames
-            draw = replace(draw, rates=np.maximum(draw.rates, draws[key][0].rates))
-        draws[key] = draw, times
+    draws = {key: draw for frames in several for key, draw in frames.draws.items()}
     return expected_union(frames_seen, draws.values())
 
 
@@ -368,7 +364,7 @@ def _count_expected(
     Returns None if the sampler has to be run for each question.
     """
     try:
-        expected = spec.sampler.at_cost(spec.scan_cost).expected_pulls(info, k=spec.k)
+        expected = spec.sampler.expected_pulls(info, k=spec.k)
     except FocusEvalError:  # each question's run says it again, and is warned of
         return None
     if expected is None:
@@ -390,10 +386,9 @@ def _count_expected(
         "embedded_alone": pulls,
         "keyframes": n * keyframes,
         "embedded_shared": _n_distinct([scored]),
-        "scanned": n * expected.scanned.size,
-        "scanned_shared": expected.scanned.size,
+        "scanned_shared": 0,
     }
-    return counts, (scored, _Frames(expected.scanned))
+    return counts, (scored, _Frames(NO_FRAMES))
 
 
 def _select_on_flat_relevance(spec: SelectionSpec, question: Question, info: VideoInfo) -> Selection:

@@ -139,12 +139,15 @@ def entry_of(path: Path) -> tuple[Path, ManifestEntry] | None:
             state = manifest.stat()
         except OSError:
             continue
-        entry = _read(manifest, state.st_size, state.st_mtime_ns).get(
-            Path(os.path.abspath(path)).relative_to(folder).as_posix()
-        )
+        entry = _read(manifest, state.st_size, state.st_mtime_ns).get(name_in(folder, path))
         if entry is not None:
             return manifest, entry
     return None
+
+
+def name_in(folder: Path, path: Path) -> str:
+    """Return the path of a file in an absolute `folder`, as manifests name it."""
+    return Path(os.path.abspath(path)).relative_to(folder).as_posix()
 
 
 @lru_cache(maxsize=_RECENT_MANIFESTS)

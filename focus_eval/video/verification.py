@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from focus_eval.core.errors import VideoError
-from focus_eval.video.manifest import ManifestEntry, content_hash, entry_of
+from focus_eval.video.manifest import FileState, ManifestEntry, content_hash, entry_of, file_state, name_in
 from focus_eval.video.manifest_writer import index_folder, video_files, write_json
 from focus_eval.video.pyav import PyAVReader
 from focus_eval.video.scan import scan_file
@@ -33,24 +33,24 @@ def verify_folder(
     """
     index_folder(folder, only_new=True, progress=progress)
 
-    def verify(path: Path) -> tuple[Path, str, VideoVerdict]:
-        """Return path, SHA-256 and verdict of one video; it is decoded only if no current verdict is kept."""
-        manifest, entry = _entry(path)
-        verdicts, digest = read_verdicts(manifest.parent), content_hash(path)
+    def verify(path: Path) -> tuple[Path, FileState, str, VideoVerdict]:
+        """Return path, state, SHA-256 and verdict of one video; it is decoded only if no current verdict is kept."""
+        (manifest, entry), state = _entry(path), file_state(path)
+        verdicts, digest = read_verdicts(manifest.parent).videos, content_hash(path)
         verdict = verdicts.get(digest)
         if verdict is None or verdict.writer != writer_version():
             progress(path)
             verdict = verify_file(path)
             if digest != entry.sha256:
                 verdict = _compare(verdict, verdicts.get(entry.sha256))
-        return path, digest, verdict
+        return path, state, digest, verdict
 
     results: dict[str, VideoVerdict] = {}
     with ThreadPoolExecutor(n_jobs, thread_name_prefix="verify") as pool:
         # Kept after each video: a run that is stopped goes on where it was.
-        for path, digest, verdict in pool.map(verify, video_files(folder)):
+        for path, state, digest, verdict in pool.map(verify, video_files(folder)):
             results[path.relative_to(folder).as_posix()] = verdict
-            _keep(_entry(path)[0].parent, digest, verdict)
+            _keep(path, state, digest, verdict)
     return results
 
 
@@ -62,12 +62,18 @@ def _entry(path: Path) -> tuple[Path, ManifestEntry]:
     return entry
 
 
-def _keep(folder: Path, digest: str, verdict: VideoVerdict) -> None:
-    """Write a verdict into the folder's file of verdicts, unless it is there already."""
-    verdicts = read_verdicts(folder)
-    if verdicts.get(digest) != verdict:
-        videos = {key: asdict(value) for key, value in {**verdicts, digest: verdict}.items()}
-        write_json(folder / VERDICTS_NAME, {"version": VERDICTS_VERSION, "videos": videos})
+def _keep(path: Path, state: FileState, digest: str, verdict: VideoVerdict) -> None:
+    """Write a video's verdict and state into the file of verdicts beside its manifest, unless they are there."""
+    manifest, entry = _entry(path)
+    kept, name = read_verdicts(manifest.parent), name_in(manifest.parent, path)
+    states = dict(kept.states)
+    states.pop(name, None)
+    if digest == entry.sha256:
+        states[name] = (state.size, state.mtime_ns)
+    if kept.videos.get(digest) != verdict or states != kept.states:
+        videos = {key: asdict(value) for key, value in {**kept.videos, digest: verdict}.items()}
+        content = {"version": VERDICTS_VERSION, "videos": videos, "states": states}
+        write_json(manifest.parent / VERDICTS_NAME, content)
 
 
 def verify_file(path: Path) -> VideoVerdict:

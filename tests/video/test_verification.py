@@ -126,6 +126,16 @@ def test_verified_videos_are_counted(folder):
     assert count_verified(paths) == "0 of 3 videos verified"
     verify_folder(folder)
     assert count_verified(paths) == "3 of 3 videos verified, 1 of them damaged"
+    os.utime(paths[0], (1, 1))
+    with open(paths[1], "ab") as file:
+        file.write(b"\0")
+    assert count_verified(paths) == "1 of 3 videos verified; 2 changed since: videos verify says how"
+    # The first has its content still, the second is refused until it is fetched again.
+    result = CliRunner().invoke(app, ["videos", "verify", str(folder)])
+    assert result.exit_code == 1
+    assert "damaged.mp4: not the file its manifest was written for" in " ".join(result.output.split())
+    assert "whole.mp4: not the file" not in result.output
+    assert count_verified(paths) == "2 of 3 videos verified; 1 changed since: videos verify says how"
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"version": 1}', '{"version": 9, "videos": {}}'])
