@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,13 +47,12 @@ def plan(
     limit: LimitOption = None,
     available_only: AvailableOption = False,
     out: FolderOption = None,
-    calibrate: Annotated[bool, typer.Option(help="Measure this machine to estimate the hours.")] = False,
     machine: Annotated[
         str | None, typer.Option(help="Estimate hours on this machine: a YAML file, or a shipped name (eight_h100).")
     ] = None,
     discordance: Annotated[
-        str, typer.Option(help="Share of questions that only one of two samplers has right, or a run to measure it on.")
-    ] = "",
+        float | None, typer.Option(help="Share of questions that only one of two samplers has right. [default: 0.21]")
+    ] = None,
 ) -> None:
     """Show what a matrix runs, costs and lacks here.
 
@@ -61,9 +61,10 @@ def plan(
     from focus_eval.matrix.measured import measured_rates, rate_lines, with_measured_rates
     from focus_eval.matrix.plan import load_machine, make_plan
     from focus_eval.matrix.preflight import check_all
+    from focus_eval.report.power import PUBLISHED
 
     node = load_machine(machine) if machine else None
-    differing = _discordance(discordance)
+    differing = PUBLISHED if discordance is None else replace(PUBLISHED, share=discordance, source="stated")
     loaded = [
         replace_files(item, annotations, rates)
         for item in load_all(matrix, only, set_, limit, available_only=available_only)
@@ -77,7 +78,7 @@ def plan(
             continue  # what it lacks is listed below
         with count_progress("counting pulls", "selections") as progress:
             plans.append(make_plan(config, sets=sets, progress=progress))
-        _print_plan(plans[-1], calibrate, is_estimated=node is not None)
+        _print_plan(plans[-1])
         _print_scans_so_far(plans[-1], folder)
         _print_power(plans[-1], differing)
     if len(plans) > 1:
@@ -117,7 +118,7 @@ def replace_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | 
     return matrix.model_copy(update={"benchmarks": [matrix.benchmarks[0].model_copy(update=changes)]})
 
 
-def _print_plan(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
+def _print_plan(plan: Plan) -> None:
     """Print a plan: questions, selections with cost, unknown lengths, warnings and shared work."""
     for name, (n_requested, n_questions) in plan.questions.items():
         part = "" if n_requested == n_questions else f" of {n_questions}"
@@ -131,25 +132,7 @@ def _print_plan(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
         )
     for line in _warning_lines(plan):
         print_folded(line)
-    _print_sharing(plan, calibrate, is_estimated=is_estimated)
-
-
-def _discordance(text: str) -> Discordance:
-    """Return the value of --discordance: a share, or that of a run's folder; by default that of public logs."""
-    from focus_eval.report.power import PUBLISHED, Discordance
-
-    if not text:
-        return PUBLISHED
-    if Path(text).is_dir():
-        from focus_eval.report.comparisons import run_discordance
-        from focus_eval.report.run import load_run
-
-        return run_discordance(load_run(text))
-    try:
-        share = float(text)
-    except ValueError as error:
-        raise InvalidInput(f"--discordance {text}: neither a share of the questions nor a run's folder") from error
-    return Discordance(share=share, video_correlation=PUBLISHED.video_correlation, source="stated")
+    _print_sharing(plan)
 
 
 def _print_power(plan: Plan, discordance: Discordance) -> None:
@@ -212,11 +195,10 @@ def _selection_table(plan: Plan) -> Table:
     )
 
 
-def _print_sharing(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
-    """Print how much work selections share: cells, scans, usage of models, frames of each encoder and hours."""
+def _print_sharing(plan: Plan) -> None:
+    """Print how much work selections share: cells, scans, usage of models, and frames of each encoder."""
     from focus_eval.encoders.weights import local_gmacs
     from focus_eval.matrix.cells import all_encoders
-    from focus_eval.matrix.plan import calibrated_seconds
 
     cells_text = f"serve {len(plan.cells)} cells of {len(plan.matrix.models)} models; each model is loaded once"
     print_folded(f"{len(plan.selections)} selections {cells_text if plan.cells else 'and no model'}")
@@ -236,12 +218,6 @@ def _print_sharing(plan: Plan, calibrate: bool, *, is_estimated: bool) -> None:
         print_folded(f"{encoder.name}: {pulls:,} pulls, {scanned}{shared:,} frames to embed: {sharing}")
         if not local_gmacs(encoder.encoder, encoder.options):
             print_folded(f"{encoder.name}: its cost is not known here: matching frames with text is not counted")
-        speed = calibrated_seconds(encoder, measure=calibrate)
-        if speed is None and not is_estimated:
-            print_folded(f"{encoder.name}: no estimate of hours; measure this machine with --calibrate")
-        elif speed is not None:
-            hours, rate = shared * speed.seconds_per_frame / 3600, 1 / speed.seconds_per_frame
-            print_folded(f"{encoder.name}: about {hours:.2f} hours on {speed.device} ({rate:.0f} frames/s)")
 
 
 def _model_usage_line(selection: SelectionPlan) -> str:

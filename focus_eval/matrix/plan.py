@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, partial
 from math import inf
 from pathlib import Path
@@ -24,11 +22,9 @@ from focus_eval.matrix.config import EncoderConfig, MatrixConfig, StrictModel, c
 from focus_eval.matrix.folder import RunFolder, kind_of
 from focus_eval.matrix.questions import QuestionSet, load_questions
 from focus_eval.pipeline.selector import texts_of
-from focus_eval.pipeline.timing import device_name
 from focus_eval.report.cost import common_forward, forward_equivalents, llm_equivalents, unit_costs
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.packed import check_links
-from focus_eval.rows.records import replace_file
 from focus_eval.rows.sealed import read_sealed_json
 from focus_eval.samplers.base import FlatSource, derived_rng
 from focus_eval.samplers.expected_pulls import NO_FRAMES, Draw, expected_union
@@ -615,64 +611,6 @@ def _hours_line(
         hours=hours,
         gpu_hours=hours * machine.gpus,
     )
-
-
-# A few full batches: enough to average over, and few enough for a processor.
-N_FRAMES, BATCH = 64, 16
-
-
-@dataclass(frozen=True)
-class EncoderSpeed:
-    """Seconds to embed one 640x360 frame, batched, on `device`; decoding not included."""
-
-    encoder: str
-    seconds_per_frame: float
-    device: str
-
-
-def calibrated_seconds(encoder: EncoderConfig, *, measure: bool = False) -> EncoderSpeed | None:
-    """Return the measured speed of `encoder` on this machine; None if there is none and `measure` is False.
-
-    Raises:
-        FocusEvalError: measuring an encoder that cannot be loaded here.
-    """
-    file = _cache_file(encoder)
-    if measure:
-        speed = _measure(encoder)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        # Whole or not at all: another process may be reading it.
-        with replace_file(file) as part:
-            part.write_text(json.dumps(asdict(speed)))
-        return speed
-    return EncoderSpeed(**json.loads(file.read_text())) if file.is_file() else None
-
-
-def _measure(encoder: EncoderConfig) -> EncoderSpeed:
-    """Return the encoder's seconds a frame on this machine, on random pictures after a first batch to warm up."""
-    from focus_eval.encoders.registry import make_encoder
-
-    scorer = make_encoder(encoder.encoder, **encoder.options)
-    device = device_name(scorer.device)
-    # Recorded relevance is looked up, not computed: next to nothing, but not 0, which would divide.
-    if not scorer.reads_frames:
-        return EncoderSpeed(encoder.name, 1e-7, device)
-    # Noise will do: the time of a forward does not depend on what a picture shows.
-    frames = np.random.default_rng(0).integers(0, 256, (BATCH, 360, 640, 3), dtype=np.uint8)
-    # Once before the clock runs: the first forward loads weights and warms the device up.
-    scorer.relevance(scorer.embed(frames), "a cat")
-    started = time.perf_counter()
-    for _ in range(N_FRAMES // BATCH):
-        scorer.relevance(scorer.embed(frames), "a cat")
-    seconds = (time.perf_counter() - started) / N_FRAMES
-    scorer.close()
-    return EncoderSpeed(encoder.name, seconds, device)
-
-
-def _cache_file(encoder: EncoderConfig) -> Path:
-    """Return the file, in the user's cache folder, that holds the measured speed of the encoder."""
-    # In the user's cache, not in the run's folder: the speed is the machine's and serves every run.
-    home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
-    return home / "focus-eval" / f"speed-{encoder.name}-{identity_hash(encoder.model_dump())}.json"
 
 
 @dataclass(frozen=True, kw_only=True)

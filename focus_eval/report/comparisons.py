@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from focus_eval.benchmarks.evidence import RECALL_SECONDS
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.report.measures import QuestionMeans, paired, question_means
-from focus_eval.report.power import Discordance, more_videos_text, seen_discordance
+from focus_eval.report.power import more_videos_text
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.statistics import PairedComparison, compare_paired
@@ -248,28 +246,6 @@ def _short(name: str, record: Mapping[str, Any], counterpart: Mapping[str, Any])
         other_value = counterpart.get(name) or {}
         value = {key: item for key, item in value.items() if other_value.get(key) != item}
     return repr(value[-120:]) if name == "text" else str(value)
-
-
-def run_discordance(run: Run) -> Discordance:
-    """Return the discordance of two samplers' answers in `run`: the medians over its pairs of samplers.
-
-    Raises:
-        InvalidInput: no two samplers that answered the same questions differently.
-    """
-    discordances = []
-    for _, part in run.answer_frame.groupby(["benchmark", "model", "k"]) if run.answers else ():
-        means_by_label = {label: question_means(rows, "score") for label, rows in part.groupby("label")}
-        for a, b in itertools.combinations(means_by_label.values(), 2):
-            first, second = paired(a, b)
-            discordance = seen_discordance(second.values - first.values, first.videos) if first.keys else None
-            discordances += [discordance] if discordance is not None else []
-    if not discordances:
-        raise InvalidInput(f"{run.name}: no two samplers whose answers differ; state a share (--discordance 0.2)")
-    return Discordance(
-        share=float(np.median([discordance.share for discordance in discordances])),
-        video_correlation=float(np.median([discordance.video_correlation for discordance in discordances])),
-        source=f"{len(discordances)} pairs of samplers in {run.name}",
-    )
 
 
 def comparison_table(
