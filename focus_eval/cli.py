@@ -25,6 +25,7 @@ from focus_eval.commands.registry import registry
 from focus_eval.commands.reports import compare, report
 from focus_eval.commands.runs import plan, run, status
 from focus_eval.commands.select import select
+from focus_eval.commands.submit import submit
 from focus_eval.commands.videos import videos
 from focus_eval.core.errors import FocusEvalError, InvalidInput, printable, unknown_name
 from focus_eval.core.extras import install_command
@@ -40,7 +41,6 @@ RETIRED_COMMANDS = {
     "plugins": "focus-eval list",
     "samplers": "focus-eval list samplers",
     "slurm-script": "sbatch slurm.sbatch MATRIX, the file in docs/examples/ of the repository",
-    "submit": "a folder with card.yaml in registry/samplers, then focus-eval registry verify NAME (docs/registry.md)",
     "tasks": "focus-eval list tasks",
     "unpack": "focus-eval pack --undo FILE",
 }
@@ -110,6 +110,7 @@ app.command()(audit)
 app.command()(recall)
 app.command()(evidence)
 app.command()(predict)
+app.command()(submit)
 app.command()(registry)
 app.command()(simulate)
 app.command("compare-samplers")(compare_samplers)

@@ -32,6 +32,7 @@ ELSEWHERE = {
     "compare-samplers": "tests/commands/test_compare.py",
     "run demo_kinds": "tests/demo",
     "registry build": "tests/registry",
+    "submit": "tests/registry",
     "run full_comparison --engine ray": "scripts/rehearsal.py",
     "run alpha --engine ray": "scripts/rehearsal.py",
     "status results/runs/alpha": "scripts/rehearsal.py",

@@ -1,4 +1,4 @@
-"""`focus-eval registry`: the figures of the samplers known."""
+"""`focus-eval registry`: the samplers known, their figures, and the site of both."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ def registry(
     action: Annotated[
         str,
         typer.Argument(
-            help="show, build (derive and record figures) or verify (derive figures again).",
-            autocompletion=lambda: ACTIONS,
+            help="show, build (figures and page) or verify (derive figures again).", autocompletion=lambda: ACTIONS
         ),
     ] = ("show"),
     name: Annotated[str, typer.Argument(help="verify: one sampler. [default: all]")] = "",
@@ -42,6 +41,7 @@ def registry(
     files: Annotated[Path, typer.Option(help="Folder of the published files.")] = Path("."),
     annotations: AnnotationsOption = [],  # noqa: B006
     rates: RatesOption = None,
+    out: Annotated[Path, typer.Option(help="build: folder of the page.")] = Path("site"),
     seed: Annotated[
         int | None, typer.Option(help="build: seed of new simulated videos. [default: the last recorded]")
     ] = None,
@@ -71,7 +71,7 @@ def registry(
         figures = _derive(place, cards, figures, material, page)
         if simulate:
             figures = _simulate(place, cards, figures, seed, rows)
-        typer.echo(f"{len(cards)} samplers, {len(figures)} figures")
+        _build(cards, figures, out)
     else:
         _show(cards, figures)
 
@@ -84,7 +84,7 @@ def annotation_of(text: str) -> tuple[str, Path]:
 
 def _show(cards: Mapping[str, Card], figures: list[Figure]) -> None:
     """Print the leaderboards and the table of accuracies."""
-    from focus_eval.registry.tables import accuracy_table, leaderboards
+    from focus_eval.registry.site import accuracy_table, leaderboards
 
     for table in [*leaderboards(figures, cards), *filter(None, [accuracy_table(figures)])]:
         print_table(table)
@@ -140,6 +140,14 @@ def _simulated(cards: list[Card], rows: Path | None, month: str, seed: int) -> l
     folder = rows or Path("results/runs") / f"registry-{month}"
     with say_how_to_continue("finished questions"), count_progress("simulate", "rows") as progress:
         return simulated_figures(cards, folder, seed=seed, month=month, progress=progress)
+
+
+def _build(cards: Mapping[str, Card], figures: list[Figure], out: Path) -> None:
+    """Write the registry's page and print its path."""
+    from focus_eval.registry.site import write_site
+
+    path = write_site(out / "index.html", cards, figures)
+    typer.echo(f"{path}: {len(cards)} samplers, {len(figures)} figures")
 
 
 def _verify(

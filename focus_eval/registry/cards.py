@@ -129,6 +129,15 @@ class Card(_CardPart):
         return make_sampler(self.sampler_text, **self.options)
 
     @property
+    def needs_text(self) -> str:
+        """Needs as text, e.g. "embeddings, encoder": those that the sampler's class declares, then the card's."""
+        kind = sampler_class(self.sampler_text) if self.sampler else None
+        declared = [
+            name.removeprefix("needs_") for name in dir(kind) if name.startswith("needs_") and getattr(kind, name)
+        ]
+        return ", ".join([*declared, *self.needs]) or ("nothing" if kind is not None else "not stated")
+
+    @property
     def role(self) -> str:
         """Role of the sampler ("sampler", "control", ..) as its class declares it.
 

@@ -57,6 +57,12 @@ def papers_of_samplers() -> dict[str, str]:
     return {card.sampler: card.paper for card in read_registry().values() if card.sampler}
 
 
+def reference_text(reference: Mapping[str, Any]) -> str:
+    """Return a paper in one line, e.g. "TITLE, CVPR 2025, arXiv:2502.21271"."""
+    arxiv = [f"arXiv:{reference['arxiv']}"] if "arxiv" in reference else []
+    return ", ".join([reference["title"], f"{reference.get('venue', '')} {reference['year']}".strip(), *arxiv])
+
+
 @dataclass(frozen=True)
 class _MethodsWriter:
     """Writes the methods section of a run, with references to the papers of its samplers."""

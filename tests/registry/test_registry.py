@@ -17,7 +17,7 @@ from focus_eval.registry.cards import COMPUTED, DERIVED, REPLAYED, read_card, re
 from focus_eval.registry.figures import FIGURES, Figure, read_figures, tiers_of, write_figures
 from focus_eval.registry.leaderboard import DIFFERENCES, RECALLS
 from focus_eval.registry.simulated import ranked, simulated_figures, videos_of
-from focus_eval.registry.tables import accuracy_table, latest, leaderboards
+from focus_eval.registry.site import accuracy_table, latest, leaderboards
 from focus_eval.samplers.registry import SAMPLERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,12 +79,13 @@ def test_every_sampler_of_the_package_has_a_card_and_every_card_reads():
     cards = read_registry(ROOT / "registry")
     assert {card.sampler for card in cards.values() if card.sampler} == set(SAMPLERS.names())
     assert len([item for card in cards.values() for item in card.selections]) >= 15
-    assert cards["toolmerge"].needs[0].startswith("LLM planner")
+    assert cards["mdp3"].needs_text == "embeddings, encoder"
+    assert cards["toolmerge"].needs_text.startswith("LLM planner")
 
 
-def test_build_gives_tiers_and_verify_derives_every_figure_again(registry_place):
-    printed = called("registry", "build", *registry_options(registry_place)).output
-    assert "2 samplers, " in printed
+def test_build_gives_tiers_and_pages_and_verify_derives_every_figure_again(registry_place):
+    printed = called("registry", "build", *registry_options(registry_place), "--out", registry_place / "site").output
+    assert "index.html: 2 samplers" in printed
     figures = read_figures(registry_place / "registry")
     within_5 = {item.name: item for item in figures if item.measure == "within 5 s"}
     assert {name: (item.tier, item.status) for name, item in within_5.items()} == {
@@ -92,16 +93,17 @@ def test_build_gives_tiers_and_verify_derives_every_figure_again(registry_place)
     }  # fmt: skip
     assert float(within_5["Near"].value) == 1.0
     assert all(item.status and item.questions == str(N_VIDEOS) for item in figures)
-    shown = called("registry", *registry_options(registry_place)).output
-    assert REPLAYED in shown
-    assert shown.count("Near") >= 2
+    page = (registry_place / "site" / "index.html").read_text()
+    assert REPLAYED in page
+    assert "MIT" in page
+    assert page.count("Near") >= 2
     result = called("registry", "verify", *registry_options(registry_place))
     assert f"{len(figures)} figures derived again as recorded, 0 differ" in result.output
     assert result.exit_code == 0
 
 
 def test_verify_names_a_figure_that_was_changed_and_a_file_that_is_not_at_hand(registry_place):
-    called("registry", "build", *registry_options(registry_place))
+    called("registry", "build", *registry_options(registry_place), "--out", registry_place / "site")
     file = registry_place / "registry" / "figures.csv"
     line = "Near,1,longvideobench,3,within 5 s,"
     file.write_text(file.read_text().replace(f"{line}1.0000", f"{line}0.9000"))
@@ -118,19 +120,19 @@ def test_verify_names_a_figure_that_was_changed_and_a_file_that_is_not_at_hand(r
 
 
 def test_verify_compares_tiers_only_where_every_file_is_at_hand(registry_place):
-    called("registry", "build", *registry_options(registry_place))
+    called("registry", "build", *registry_options(registry_place), "--out", registry_place / "site")
     (registry_place / "near.json").unlink()
     result = called("registry", "verify", "far", *registry_options(registry_place))
     assert (result.exit_code, "0 differ" in result.output) == (0, True), result.output
     assert "tiers of longvideobench, K = 3: not all of its files are at hand" in result.output
-    built = called("registry", "build", *registry_options(registry_place)).output
+    built = called("registry", "build", *registry_options(registry_place), "--out", registry_place / "site").output
     assert "longvideobench, K = 3: tiers among the files at hand alone" in built
 
 
 def test_another_file_under_a_cards_name_is_refused(registry_place):
     (registry_place / "near.json").write_text(chosen_json([1, 2, 3]))
     with pytest.raises(InvalidInput, match=r"near\.json: sha256 is .*, the card \(K = 3\) has"):
-        called("registry", "build", *registry_options(registry_place))
+        called("registry", "build", *registry_options(registry_place), "--out", registry_place / "site")
 
 
 @pytest.mark.parametrize(

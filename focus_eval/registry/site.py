@@ -1,14 +1,23 @@
-"""The registry's tables: a leaderboard per benchmark and K with tiers, recall and cost, and accuracies."""
+"""Writes the registry's page: a leaderboard per benchmark and K with tiers, recall and cost, and all samplers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from focus_eval.registry.cards import COMPUTED, Card
+from focus_eval.registry.cite import read_references, reference_text
 from focus_eval.registry.figures import NEAR_MEASURE, Figure
 from focus_eval.registry.simulated import COST, WORLD
+from focus_eval.report.page.html import render_sections
 from focus_eval.report.table import Table, TableRow, Value
+from focus_eval.rows.records import write_text
 
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+Section = tuple[str, "Sequence[str | Table | Mapping[str, str] | Markup]"]
 TIER_NOTE = (
     "95 % interval, clustered by video. A tier begins at the first that the paired test shows to be below the best of "
     "the tier before it (sign flips over videos, p adjusted by Holm over all pairs); within a tier nobody is first."
@@ -91,3 +100,42 @@ def accuracy_table(figures: Sequence[Figure]) -> Table | None:
     return (
         Table(name="accuracy", title="Accuracy", key_titles=keys, columns=columns, rows=tuple(rows)) if rows else None
     )
+
+
+def sampler_table(cards: Iterable[Card]) -> Table:
+    """Return a table of role, authors, needs, licence and contents of each card."""
+    rows = [
+        TableRow((card.name, card.title), (card.role, card.authors, card.needs_text, card.licence, _contents(card)))
+        for card in cards
+    ]
+    columns = ("Kind", "Authors", "Needs", "Licence", "Here")
+    return Table(name="samplers", title="Samplers", key_titles=("Name", "Title"), columns=columns, rows=tuple(rows))
+
+
+def _contents(card: Card) -> str:
+    """Return the contents of a card as text: "code, 12 selections, 3 logs"."""
+    parts = ["code"] if card.sampler else []
+    counts = ((len(card.selections), "selection"), (len(card.answers), "log"))
+    return ", ".join([*parts, *(f"{n} {noun}{'s' * (n > 1)}" for n, noun in counts if n)])
+
+
+def card_lines(card: Card) -> list[str]:
+    """Return the lines about one sampler: authors and paper, needs and licence, code."""
+    reference = read_references().get(card.paper)
+    paper = f"paper: {reference_text(reference) if reference else card.paper}." if card.paper else "no paper."
+    options = ", ".join(f"{name}={value}" for name, value in card.options.items())
+    code = f"Code: {card.sampler}{f' with {options}' if options else ''}." if card.sampler else "No code here."
+    requirements = f"Needs: {card.needs_text}. Licence: {card.licence}."
+    return [f"Authors: {card.authors}; {paper}", requirements, code]
+
+
+def write_site(path: Path, cards: Mapping[str, Card], figures: Sequence[Figure]) -> Path:
+    """Write the page of the registry: leaderboards, accuracies and all samplers; return its path."""
+    tables = [*leaderboards(figures, cards), *filter(None, [accuracy_table(figures)]), sampler_table(cards.values())]
+    return write_page(path, "Registry of frame samplers", [(table.title, [table]) for table in tables])
+
+
+def write_page(path: Path, title: str, sections: Sequence[Section]) -> Path:
+    """Write a page of collapsible sections to `path`; return it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return write_text(path, render_sections(title, sections, n_open=len(sections)))
