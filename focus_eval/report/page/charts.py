@@ -1,4 +1,4 @@
-"""Plots of a run for its page and for a paper: a measure against its cost, accuracy by length."""
+"""Plots of a run for its page and for a paper: a measure against its cost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pandas as pd
 from markupsafe import Markup
 
 from focus_eval.benchmarks.evidence import NEAR_SECONDS
-from focus_eval.benchmarks.question import in_order
 from focus_eval.report import figures, measures
 from focus_eval.report.figures import Style, figure_style, styles_of
 from focus_eval.report.measures import COSTS, FORWARDS, FRAMES_SCORED
@@ -54,20 +53,6 @@ class Point:
         return f"{self.label}{source}: {self.value.brief_text} % at {self.cost:.3g}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """One bar of a group."""
-
-    label: str
-    group: str
-    value: Value
-
-    @property
-    def title(self) -> str:
-        """E.g. "short, focus: 63.1 [60.4, 65.8] %"."""
-        return f"{self.group}, {self.label}: {self.value.brief_text} %"
-
-
 # The frames shown in the published points: LongVideoBench under LLaVA-Video-7B.
 PUBLISHED_K = 64
 
@@ -102,7 +87,7 @@ class Panel:
 
     @property
     def is_frontier(self) -> bool:
-        """True for evidence recall against forwards, on which `conclusions` rests."""
+        """True for evidence recall against forwards."""
         return self.cost == FORWARDS and self.measure == _RECALL_TITLE
 
 
@@ -110,7 +95,7 @@ PanelsByFigure = Mapping[str, list[Panel]]
 
 
 def charts_of(run: Run, panels_by_figure: PanelsByFigure | None = None) -> list[Chart]:
-    """Return the plots: recall per benchmark, accuracy per benchmark and model against each cost, and by length.
+    """Return the plots against each cost: recall per benchmark, accuracy per benchmark and model.
 
     Every K has a panel of its own. The paper's points are drawn for the same benchmark, model and K. Hours are drawn if
     every selection of the benchmark paid for its own frames.
@@ -120,15 +105,6 @@ def charts_of(run: Run, panels_by_figure: PanelsByFigure | None = None) -> list[
     for title, panels in (panels_of(run) if panels_by_figure is None else panels_by_figure).items():
         ends = value_ends(panels)
         charts += [_panel_chart(title, panel, styles, ends) for panel in panels]
-    if not run.answers:
-        return charts
-    for (benchmark, model), part in run.answer_frame.groupby(["benchmark", "model"], sort=False):
-        for k, rows in part.groupby("k"):
-            bars = length_bars(rows)
-            if bars:
-                title = f"Accuracy by length: {'; '.join(bar.title for bar in bars)}"
-                svg = figures.page_svg(draw_bars(bars, styles), title)
-                charts.append(Chart(f"{benchmark}, {model}: accuracy by length of the video, K={k}", svg))
     return charts
 
 
@@ -190,17 +166,6 @@ def headline(run: Run, panels_by_figure: PanelsByFigure) -> str:
     cost = f"{best.cost:.2g} % of the frames encoded" if best.cost else "no frame encoded"
     uniform_text = f"; uniform frames: {uniform.value.brief_text} %" if uniform not in (None, best) else ""
     return f"{title}, K = {panel.k}: with {best.label} {best.value.brief_text} % {share_text}, {cost}{uniform_text}."
-
-
-def conclusions(panels_by_figure: PanelsByFigure) -> list[str]:
-    """Return a sentence per benchmark and K on the samplers with most recall for their cost; [] without evidence."""
-    lines = []
-    for title, panels in panels_by_figure.items():
-        for panel in panels:
-            if panel.is_frontier:
-                best = [f"{p.label} {p.value.brief_text} % for {p.cost:.3g} %" for p in unbeaten(panel.points)]
-                lines.append(f"{title}, K={panel.k}, recall within {NEAR_SECONDS:g} s for forwards: {'; '.join(best)}.")
-    return lines
 
 
 def unbeaten(points: Sequence[Point]) -> list[Point]:
@@ -286,17 +251,6 @@ def cost_points(run: Run, part: pd.DataFrame, *, cost: str) -> list[Point]:
         if value.ours is not None and spent is not None:
             points.append(Point(label=str(label), cost=spent, value=value))
     return points
-
-
-def length_bars(part: pd.DataFrame) -> list[Bar]:
-    """Return accuracy by bucket and sampler of `part`: lines of answers of one benchmark, model and K."""
-    bars = []
-    for bucket in in_order(part["bucket"]):
-        for label in sorted(set(part["label"]), key=sampler_order):
-            value = measures.accuracy_figure(part[(part["bucket"] == bucket) & (part["label"] == label)])
-            if value.ours is not None:
-                bars.append(Bar(label=label, group=bucket, value=value))
-    return bars
 
 
 def published_points(cost: str) -> list[Point]:
@@ -399,23 +353,6 @@ def _name_points(axes: Axes, points: Sequence[Point]) -> None:
         side = "right" if x > 0.6 else "left"
         shift = -0.02 if x > 0.6 else 0.02
         axes.text(x + shift, place, point.label, transform=axes.transAxes, ha=side, va="center", fontsize=7)
-
-
-def draw_bars(bars: Sequence[Bar], styles: Mapping[str, Style]) -> Figure:
-    """Return grouped bars with intervals, groups and bars in the order given."""
-    groups = list(dict.fromkeys(bar.group for bar in bars))
-    labels = list(dict.fromkeys(bar.label for bar in bars))
-    width = 0.82 / len(labels)
-    with figure_style():
-        figure = figures.new_figure(_WIDTH_INCHES, _HEIGHT_INCHES)
-        axes = figure.subplots()
-        for bar in bars:
-            x = groups.index(bar.group) + (labels.index(bar.label) - (len(labels) - 1) / 2) * width
-            colour, gid = styles[bar.label].light, figures.MARK + bar.title
-            axes.bar(x, bar.value.plotted, 0.92 * width, color=colour, alpha=0.82, gid=gid)
-            axes.errorbar(x, bar.value.plotted, _reach(bar.value), color=figures.INK, elinewidth=0.8)
-        axes.set(ylabel="Accuracy (%)", ylim=(0, 100), xticks=range(len(groups)), xticklabels=groups)
-    return figure
 
 
 def telling_question(run: Run) -> list[SelectionRow]:

@@ -19,7 +19,6 @@ from focus_eval.report.page.browser import Browser, json_for_script, pack_browse
 from focus_eval.report.page.charts import (
     PanelsByFigure,
     charts_of,
-    conclusions,
     headline,
     lead_chart,
     panels_of,
@@ -78,7 +77,6 @@ def render_html(
         tables=[replace(item, notes=()) for item in page_tables],
         notes=[(item.title, item.notes) for item in page_tables if item.notes],
         prompts={model: sent["text"] for model, sent in prompts_of(run).items() if "text" in sent},
-        conclusions=conclusions(panels),
         charts=sorted(charts, key=lambda chart: not chart.is_frontier),
         has_published=has_published,
         # Where a table has published figures too, the sentence stands there.

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from focus_eval.cli import app
 from focus_eval.core.errors import UnknownName
 from focus_eval.report.page.browser import pack_browser
-from focus_eval.report.page.charts import charts_of, cost_points, length_bars
+from focus_eval.report.page.charts import charts_of, cost_points
 from focus_eval.report.page.html import render_html, report_tables
 from focus_eval.report.run import load_run
 from focus_eval.report.table import latex_escaped, narrowed, to_csv, to_latex, to_markdown
@@ -56,10 +56,10 @@ def test_points_of_the_plots_are_those_of_one_benchmark_and_one_k(run, rows):
             assert hours.cost == pytest.approx(held_seconds / 3600 / 3)
 
 
-def test_the_svg_says_each_point_and_each_bar_with_its_k(run, rows):
+def test_the_svg_says_each_point_with_its_k(run, rows):
     charts = charts_of(run)
     ks = len(FRAMES)
-    assert len(charts) == 2 * ks + 2 * 2 * (3 * ks + ks), "recall of the annotated one, its costs, lengths; once per K"
+    assert len(charts) == 2 * ks + 2 * 2 * 3 * ks, "recall of the annotated one, and its costs; once per K"
     for label, k in itertools.product(LABELS, FRAMES):
         caption = f"vsibench, large_vl: accuracy against frames scored (%), K={k}"
         drawn = next(chart for chart in charts if chart.caption == caption)
@@ -73,18 +73,6 @@ def test_the_svg_says_each_point_and_each_bar_with_its_k(run, rows):
         mean = 100 * fmean(fmean(values) for values in by_question_then_seed.values())
         caption = f"longvideobench: evidence recall within 2 s against frames scored (%), K={k}"
         assert f"<title>{label}: {mean:.1f} [" in next(chart for chart in charts if chart.caption == caption).svg
-    for k in FRAMES:
-        caption = f"longvideobench, small_vl: accuracy by length of the video, K={k}"
-        bars = next(chart for chart in charts if chart.caption == caption)
-        for label, bucket in itertools.product(LABELS, ("short", "medium", "long")):
-            questions = by_question(answers_of(rows, "longvideobench", "small_vl", label, k, bucket=bucket))
-            assert f"<title>{bucket}, {label}: {100 * fmean(questions.values()):.1f} ±" in bars.svg
-
-
-def test_bars_are_of_the_lines_they_are_given(run):
-    frame = run.answer_frame
-    part = frame[(frame["benchmark"] == "vsibench") & (frame["model"] == "small_vl") & (frame["k"] == 4)]
-    assert len(length_bars(part)) == 3 * len(LABELS)
 
 
 def test_the_question_browser_has_each_series_once_with_its_own_answers(run, rows):
