@@ -41,7 +41,7 @@ docs: setup
 	$(BIN)/python -m pip install --quiet --group docs
 	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build/html
 
-# The installs that docs/quickstart.md names, from one wheel in dist, each with the commands of the pages.
+# The three installs that docs/quickstart.md names, from one wheel in dist, each with the commands of the pages.
 installs: setup
 	$(BIN)/python -m scripts.check_installs
 

@@ -1,7 +1,9 @@
 """Tries installs from one wheel in environments of their own: seconds, size, first picture, commands of the pages.
 
-python -m scripts.check_installs                                  # the plain and the light one
+python -m scripts.check_installs                                  # plain, light and full
 python -m scripts.check_installs full --no-commands
+
+pip's own settings say where packages come from: PIP_FIND_LINKS and PIP_NO_INDEX name a folder of wheels.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from support.clips import write_clip
 
 ROOT = Path(__file__).resolve().parents[1]
 # Extras by install, as docs/quickstart.md names them.
-EXTRAS = {"plain": "", "offline": "[offline]", "full": "[all]"}
+EXTRAS = {"plain": "", "offline": "[offline,llm]", "full": "[all]"}
 PICTURE = ("select", "clip.mp4", "--query", "a dog", "-k", "8", "--sheet", "sheet.png")
 # Settings of this environment that another one must not see.
 OWN_SETTINGS = ("PYTHON", "HF_", "VIRTUAL_ENV", "FOCUS_EVAL")
@@ -64,7 +66,7 @@ def main() -> None:
     wheel, folder = build_wheel(ROOT / "dist"), ROOT / "build" / "installs"
     folder.mkdir(parents=True, exist_ok=True)
     write_clip(folder / "clip.mp4", n_frames=300, width=640, height=360)
-    for name in arguments.installs or ("plain", "offline"):
+    for name in arguments.installs or EXTRAS:
         started = time.monotonic()
         python = install(name, wheel, folder / name)
         print(f"{name}: installed in {time.monotonic() - started:.0f} s, {size_mib(folder / name):.0f} MiB", flush=True)
