@@ -2,8 +2,8 @@
 
 results/published/scan_budgets.csv: `focus-eval simulate configs/simulation_scan.yaml`, then `python
 scripts/equal_budgets.py results/runs/simulation_scan --baseline even_cover --out FILE`; scan_break_even.csv: `python
-scripts/scan_break_even.py --out FOLDER --videos 12`; samplers.csv: columns of the tables that `focus-eval simulate
-configs/simulation_samplers.yaml` writes.
+scripts/scan_break_even.py --out FOLDER --videos 12`; distinct.csv: `python scripts/measure_distinct.py`; samplers.csv:
+columns of the tables that `focus-eval simulate configs/simulation_samplers.yaml` writes.
 """
 
 from __future__ import annotations
@@ -168,8 +168,24 @@ def break_even():
     ]
 
 
+def distinct():
+    """Return docs/samplers.md's table of what the option `distinct` changes on the demo and in made videos."""
+    rows = {(row["data"], row["sampler"]): row for row in rows_of(PUBLISHED / "distinct.csv")}
+    assert {float(row["replaced"]) for (data, _), row in rows.items() if data.startswith("world ")} == {0.0}
+    lines = []
+    for sampler in (name for data, name in rows if data == "demo"):
+        demo, scenes = rows["demo", sampler], rows["ten videos of photographs", sampler]
+        ends = f"[{rounded(demo['low'])}, {rounded(demo['high'])}]"
+        difference = f"{signed(rounded(demo['difference']))} {ends}"
+        assert float(demo["low"]) < 0 < float(demo["high"])
+        recalls = (rounded(demo["without"]), rounded(demo["with"]))
+        lines.append((f"`{sampler}`", *recalls, difference, demo["replaced"], scenes["without"], scenes["with"]))
+    return table(*lines)
+
+
 FIGURES = {
     "break_even": break_even,
+    "distinct": distinct,
     "even_budgets": even_budgets,
     "install": install,
     "install_sizes": install_sizes,
