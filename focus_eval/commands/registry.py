@@ -68,6 +68,7 @@ def registry(
     if action == "verify":
         _verify(cards, figures, material, name, rows, simulate)
     elif action == "build":
+        out.mkdir(parents=True, exist_ok=True)  # one that cannot be is named before minutes of simulation
         figures = _derive(place, cards, figures, material, page)
         if simulate:
             figures = _simulate(place, cards, figures, seed, rows)

@@ -129,6 +129,15 @@ def test_verify_compares_tiers_only_where_every_file_is_at_hand(registry_place):
     assert "longvideobench, K = 3: tiers among the files at hand alone" in built
 
 
+def test_a_page_that_cannot_be_written_is_refused_before_a_figure_is_derived(registry_place):
+    files = {path: path.read_bytes() for path in registry_place.rglob("*") if path.is_file()}
+    out = registry_place / "near.json" / "site"
+    arguments = ["registry", "build", *registry_options(registry_place), "--out", out]
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert isinstance(result.exception, NotADirectoryError)
+    assert {path: path.read_bytes() for path in registry_place.rglob("*") if path.is_file()} == files
+
+
 def test_another_file_under_a_cards_name_is_refused(registry_place):
     (registry_place / "near.json").write_text(chosen_json([1, 2, 3]))
     with pytest.raises(InvalidInput, match=r"near\.json: sha256 is .*, the card \(K = 3\) has"):
