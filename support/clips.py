@@ -35,6 +35,8 @@ Maker = Callable[[Path], Path]
 _N_FRAMES = 60
 _X265 = "log-level=error"
 _SEED = 5
+# The wheel of PyAV 19 has no libaom.
+AV1_ENCODER = "libaom-av1" if "libaom-av1" in av.codecs_available else "libsvtav1"
 
 
 def numbered_texture(n_frames: int, *, width: int, height: int, first: int = 0) -> Iterator[Pixels]:
@@ -149,7 +151,7 @@ def _web() -> dict[str, Maker]:
                for fmt in ("yuv440p", "yuv444p", "yuv422p")}  # fmt: skip
     av1 = {"cpu-used": "8", "usage": "realtime"}
     makers |= {
-        f"av1.{suffix}": _made(codec="libaom-av1", options=av1) for suffix in ("mkv", "mp4", "webm", "ivf", "obu")
+        f"av1.{suffix}": _made(codec=AV1_ENCODER, options=av1) for suffix in ("mkv", "mp4", "webm", "ivf", "obu")
     }
     return makers | {
         "vp8_altref.webm": _made(codec="libvpx", options={"auto-alt-ref": "1", "lag-in-frames": "16"}, n_frames=100),
@@ -158,8 +160,8 @@ def _web() -> dict[str, Maker]:
         "vp9_altref.mp4": _made(codec="libvpx-vp9", options={"auto-alt-ref": "1", "lag-in-frames": "16"}),
         "vp9_odd.webm": _made(codec="libvpx-vp9", options=fast, width=97, height=65),
         "vp9_lossless.webm": _made(codec="libvpx-vp9", crf=None, options={**fast, "lossless": "1"}),
-        "av1_altref.mkv": _made(codec="libaom-av1", options={"cpu-used": "8", "lag-in-frames": "19"}),
-        "av1_ten_bit.mkv": _made(codec="libaom-av1", options=av1, pixel_format="yuv420p10le"),
+        "av1_altref.mkv": _made(codec=AV1_ENCODER, options={"cpu-used": "8", "lag-in-frames": "19"}),
+        "av1_ten_bit.mkv": _made(codec=AV1_ENCODER, options=av1, pixel_format="yuv420p10le"),
         "av1_svt.mp4": _made(codec="libsvtav1", options={"preset": "12", "svtav1-params": "lp=1"}),
     }
 

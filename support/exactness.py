@@ -14,6 +14,7 @@ import numpy as np
 
 from focus_eval.core.errors import VideoError
 from focus_eval.video import open_video
+from focus_eval.video.decoder import TAG_ERRORS
 from focus_eval.video.reader import Pixels
 
 _FULL_RANGE = 2
@@ -43,7 +44,7 @@ def sequential_frames(path: Path, *, flags: Sequence[str] = ()) -> Iterator[Pixe
         av.FFmpegError: FFmpeg cannot open or decode it.
     """
     size: tuple[int, int] | None = None
-    with av.open(str(path), metadata_errors="replace") as container:
+    with av.open(str(path), **TAG_ERRORS) as container:
         stream = container.streams.best("video")
         if stream is None or stream.codec_context is None:
             raise VideoError(f"{path}: no video stream")

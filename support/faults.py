@@ -18,7 +18,7 @@ from focus_eval.core.errors import FocusEvalError, VideoError
 from focus_eval.video import open_video
 from focus_eval.video.ffmpeg_log import errors_logged
 from focus_eval.video.reader import Pixels
-from support.clips import Maker, write_clip
+from support.clips import AV1_ENCODER, Maker, write_clip
 from support.exactness import sequential_frames
 
 Damage = Callable[[bytes, np.random.Generator], bytes]
@@ -48,7 +48,7 @@ def fault_clips() -> dict[str, Maker]:
         "ffv1.mkv": {"codec": "ffv1", "options": {"level": "3", "slicecrc": "1"}},
         "ffv1.avi": {"codec": "ffv1", "options": {"level": "3", "slicecrc": "1"}},
         "vp8.webm": {"codec": "libvpx"}, "vp9.webm": {"codec": "libvpx-vp9", "options": {"cpu-used": "8"}},
-        "av1.mkv": {"codec": "libaom-av1", "options": {"cpu-used": "8", "usage": "realtime"}},
+        "av1.mkv": {"codec": AV1_ENCODER, "options": {"cpu-used": "8", "usage": "realtime"}},
         "mjpeg.avi": {"codec": "mjpeg", "pixel_format": "yuvj420p"}, "wmv2.wmv": {"codec": "wmv2"},
         "h264_slices.mp4": {"options": {"x264-params": "slices=4"}, "width": 320, "height": 180},
         "h264_openh264.mkv": {"codec": "libopenh264", "crf": None, "width": 256, "height": 144},

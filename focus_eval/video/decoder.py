@@ -36,7 +36,7 @@ _PLAYLISTS = (b"#EXTM3U", b"ffconcat", b"<MPD", b"<?xml", b"v=0", b"[playlist]",
 
 
 # PyAV 19 reads tags of any bytes; before it, those that are not UTF-8 are errors unless it is told otherwise.
-_TAG_ERRORS: dict[str, Any] = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "replace"}
+TAG_ERRORS: dict[str, Any] = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "replace"}
 
 
 def open_container(path: Path, options: dict[str, str]) -> Any:
@@ -54,7 +54,7 @@ def open_container(path: Path, options: dict[str, str]) -> Any:
     allowed = {"format_whitelist": _FORMATS, "protocol_whitelist": "file"}
     # With the prefix, a name such as `concat:a|b` or `http:x` is a file's name and nothing else.
     # Not `options`: PyAV frees one set of those per stream, also for streams that are found only while it opens.
-    return av.open(f"file:{path}", container_options={**allowed, **options}, **_TAG_ERRORS)
+    return av.open(f"file:{path}", container_options={**allowed, **options}, **TAG_ERRORS)
 
 
 def is_playlist(path: Path) -> bool:

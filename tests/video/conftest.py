@@ -13,6 +13,7 @@ import pytest
 
 from focus_eval.core.errors import MissingDependency
 from focus_eval.video import open_video
+from support.clips import AV1_ENCODER
 from support.damage import turn_mp4
 from support.synthetic import write_numbered_clip
 
@@ -119,7 +120,7 @@ CLIP_MAKERS: dict[str, Callable[[Path], Path]] = {
     "vp9_altref.webm": _numbered(codec="libvpx-vp9", options={"auto-alt-ref": "1", "lag-in-frames": "16"}),
     "vp8.webm": _numbered(gop=20, codec="libvpx"),
     "vp8_hidden.webm": _hidden,
-    "av1.mkv": _numbered(gop=20, codec="libaom-av1", options={"cpu-used": "8"}),
+    "av1.mkv": _numbered(gop=20, codec=AV1_ENCODER, options={"cpu-used": "8"}),
     "mpeg4_b.avi": _numbered(gop=20, codec="mpeg4", options={"bf": "2"}),
     "mpeg4_gaps.avi": _numbered(gop=20, codec="mpeg4", ticks=range(0, 200, 2)),
     "mpeg2.mpg": _numbered(gop=20, codec="mpeg2video", options={"bf": "2"}),

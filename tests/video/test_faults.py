@@ -16,7 +16,7 @@ import pytest
 from focus_eval.core.errors import VideoError
 from focus_eval.video import open_video
 from focus_eval.video.decoder import open_container
-from support.clips import write_clip
+from support.clips import AV1_ENCODER, write_clip
 from support.faults import (
     SINGLE,
     STRETCHES,
@@ -525,7 +525,7 @@ def test_damage_that_reaches_into_the_next_packet_is_found_whatever_is_asked(nam
     assert n_given > 500
 
 
-@pytest.mark.parametrize("codec", ["libvpx", "libvpx-vp9", "libaom-av1"])
+@pytest.mark.parametrize("codec", ["libvpx", "libvpx-vp9", AV1_ENCODER])
 def test_a_long_blank_in_a_picture_that_may_hold_zeros_is_refused(codec, tmp_path):
     path = write_clip(tmp_path / "clip.webm", n_frames=30, gop=10, codec=codec, width=320, height=192)
     place, size = max(_samples(path)[10:20], key=lambda sample: sample[1])
