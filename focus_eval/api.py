@@ -274,18 +274,7 @@ class VideoSelection(Selection):
         check_shown(len(self.keyframes))
         from focus_eval.report.figures import draw_sheet
 
-        pictures = list(self.thumbnails.values())
-        return draw_sheet(self.row, pictures, warning=self.warning, time_by_frame=self._times_drawn())
-
-    def _times_drawn(self) -> dict[int, float]:
-        """Return the file's own time of each scored frame and end of a clip."""
-        ends = [end for start, stop, *_ in self.row.clips for end in (start, stop)]
-        frames = np.unique([*self.row.pulled_frames, *ends]).astype(np.int64)
-        frames = frames[frames < self.video.n_frames]
-        if not frames.size:
-            return {}
-        with self.reopen() as reader:
-            return dict(zip(frames.tolist(), reader.frame_times(frames).tolist(), strict=True))
+        return draw_sheet(self.row, list(self.thumbnails.values()), warning=self.warning)
 
     def __repr__(self) -> str:
         """Return video, number of keyframes, query, sampler and cost on one line."""

@@ -45,7 +45,8 @@ def rows_frame(run: RunFolder, matrix: MatrixConfig) -> pd.DataFrame:
 
 def _selection_columns(run: RunFolder, spec: SelectionSpec, question_ids: set[str]) -> dict[str, dict[str, Any]]:
     """Return the columns of a table of rows by question, without those that hold long lists."""
-    long = ("pulled_frames", "pulled_relevance", "text_pulls", "clips", "scanned_frames", "looked_frames")
+    pulls = ("pulled_frames", "pulled_relevance", "text_pulls", "clips", "frame_seconds")
+    long = (*pulls, "scanned_frames", "looked_frames")
     columns = {}
     for row in run.selections(spec):
         if row.question_id in question_ids:

@@ -196,7 +196,7 @@ def _load(
     allow_missing: bool,
     left_out: list[str] | None,
 ) -> dict[str, list[SelectionRow]]:
-    """Return the selections of each file by its name and question id; raise InvalidInput for two of one name."""
+    """Return the rows of each file by the name of its selection; raise InvalidInput for two of one name."""
     from focus_eval.benchmarks.registry import frame_rates
     from focus_eval.imports.loading import load_selections
     from focus_eval.imports.selection_rows import selection_rows

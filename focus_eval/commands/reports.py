@@ -114,10 +114,9 @@ def _report_once(folder: Path, target: Path, options: dict[str, Any]) -> None:
     with outputs.writing() as written:
         written += write_report(run, target, **options)
         if (folder / "run.json").is_file():
-            from focus_eval.matrix.measured import rate_lines
+            from focus_eval.commands.runs import print_rates
 
-            for line in rate_lines(folder):
-                print_folded(line)
+            print_rates(folder)
 
 
 def write_report(

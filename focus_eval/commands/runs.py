@@ -28,6 +28,7 @@ from focus_eval.core.resources import resource_path
 
 if TYPE_CHECKING:
     from focus_eval.matrix.config import MatrixConfig
+    from focus_eval.matrix.measured import MeasuredRate
     from focus_eval.matrix.plan import Machine, Plan, SelectionPlan
     from focus_eval.matrix.preflight import Preflight
     from focus_eval.matrix.questions import QuestionSet
@@ -58,7 +59,7 @@ def plan(
 
     Also shows the smallest difference that its questions can detect. Exits with code 1 if something is missing.
     """
-    from focus_eval.matrix.measured import measured_rates, rate_lines, with_measured_rates
+    from focus_eval.matrix.measured import with_measured_rates
     from focus_eval.matrix.plan import load_machine, make_plan
     from focus_eval.matrix.preflight import check_all
     from focus_eval.report.power import PUBLISHED
@@ -82,13 +83,28 @@ def plan(
         _print_power(plans[-1], differing)
     if node is not None and plans:
         for folder in (folder for _, folder in folders if (folder / "run.json").is_file()):
-            for line in rate_lines(folder, node):
-                print_folded(line)
-            node = with_measured_rates(node, measured_rates(folder), folder)
+            node = with_measured_rates(node, print_rates(folder, node), folder)
         _print_hours(plans, node)
         _print_answers(plans, node)
     if print_missing(preflight):
         raise typer.Exit(1)
+
+
+def print_rates(folder: Path, machine: Machine | None = None) -> list[MeasuredRate]:
+    """Print a line for each rate of a run's rows beside the stated one, and return the rates.
+
+    A matrix of another version gives one line that says so, and no rates.
+    """
+    from focus_eval.matrix.measured import measured_rates, rate_lines
+
+    try:
+        rates = measured_rates(folder)
+    except InvalidInput as error:
+        print_folded(f"rates not compared: {error}")
+        return []
+    for line in rate_lines(rates, machine):
+        print_folded(line)
+    return rates
 
 
 def _questions_or_lengths(matrix: MatrixConfig, preflight: Preflight) -> dict[str, QuestionSet]:

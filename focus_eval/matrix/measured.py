@@ -1,6 +1,6 @@
 """Compares a machine's stated rates with those of a run's rows, and plans the rest of the run with the latter.
 
-for line in rate_lines(folder, load_machine("eight_h100")):
+for line in rate_lines(measured_rates(folder), load_machine("eight_h100")):
     print(line)
 """
 
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import resource_path
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import EncoderConfig
@@ -82,18 +81,12 @@ def with_measured_rates(machine: Machine, rates: Sequence[MeasuredRate], folder:
     return machine.model_copy(update={"frames_per_second": {**machine.frames_per_second, **replaced}, "source": source})
 
 
-def rate_lines(folder: Path, machine: Machine | None = None) -> list[str]:
-    """Return a line for each encoder of a run: its stated rate beside that of the rows, and how busy the device was.
-
-    A matrix of another version gives one line that says so.
+def rate_lines(rates: Sequence[MeasuredRate], machine: Machine | None = None) -> list[str]:
+    """Return a line for each measured rate: the stated one beside it, and how busy the device was.
 
     Args:
-        machine: None for the shipped one of the rows' device; without one the stated rate is left out.
+        machine: None for the shipped one of the rate's device; without one the stated rate is left out.
     """
-    try:
-        rates = measured_rates(folder)
-    except InvalidInput as error:
-        return [f"rates not compared: {error}"]
     return [_rate_line(rate, machine or _shipped_machine(rate.device)) for rate in rates]
 
 

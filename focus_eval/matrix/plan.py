@@ -255,7 +255,11 @@ def _n_distinct(several: Sequence[_Frames]) -> float:
     frames_seen = several[0].frames
     if len(several) > 1:
         frames_seen = np.unique(np.concatenate([frames.frames for frames in several]))
-    draws = {key: draw for frames in several for key, draw in frames.draws.items()}
+    draws = dict[Hashable, tuple[Draw, int]]()
+    for key, (draw, times) in (item for frames in several for item in frames.draws.items()):
+        if key in draws and draw.is_ranking:  # of two draws by one ranking the larger holds all frames
+            draw = replace(draw, rates=np.maximum(draw.rates, draws[key][0].rates))
+        draws[key] = draw, times
     return expected_union(frames_seen, draws.values())
 
 
@@ -341,7 +345,7 @@ def _count_expected(
     Returns None if the sampler has to be run for each question.
     """
     try:
-        expected = spec.sampler.expected_pulls(info, k=spec.k)
+        expected = spec.sampler.at_cost(spec.scan_cost).expected_pulls(info, k=spec.k)
     except FocusEvalError:  # each question's run says it again, and is warned of
         return None
     if expected is None:
@@ -363,9 +367,10 @@ def _count_expected(
         "embedded_alone": pulls,
         "keyframes": n * keyframes,
         "embedded_shared": _n_distinct([scored]),
-        "scanned_shared": 0,
+        "scanned": n * expected.scanned.size,
+        "scanned_shared": expected.scanned.size,
     }
-    return counts, (scored, _Frames(NO_FRAMES))
+    return counts, (scored, _Frames(expected.scanned))
 
 
 def _select_on_flat_relevance(spec: SelectionSpec, question: Question, info: VideoInfo) -> Selection:

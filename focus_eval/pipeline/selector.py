@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import replace
@@ -204,8 +205,7 @@ class Selector:
             )
             look = self._given.pictures_of if self._given and self._given.overrides("pictures_of") else None
             selection = self._run(question, info, (pull, scan, look, session), meter, video_path)
-            # Without the file there are no presentation times; at a constant rate they are these.
-            times = np.asarray(selection.keyframes) / info.fps
+            clock = None
         else:
             with meter.stage("open"):
                 if batcher is None:
@@ -223,8 +223,8 @@ class Selector:
                     info = self._info(reader)
                 look = partial(self._look, reader=reader, meter=meter, batcher=batcher)
                 selection = self._run(question, info, (pull, scan, look, session), meter, video_path)
-                times = reader.frame_times(np.asarray(selection.keyframes, dtype=np.int64))
-        return self._row(question, selection, times, self._cost(meter, session, pull, scan), bucket_of)
+                clock = reader.frame_times(np.arange(info.n_frames))
+        return self._row(question, selection, clock, self._cost(meter, session, pull, scan), bucket_of)
 
     def _session(self, question: Question, meter: Meter) -> ModelSession | None:
         """Return a session with the model for one question; None if the sampler asks none."""
@@ -455,11 +455,17 @@ class Selector:
         self,
         question: Question,
         selection: Selection,
-        times: FloatArray,
+        clock: FloatArray | None,
         cost: SelectionCost,
         bucket_of: BucketOf | None,
     ) -> SelectionRow:
-        """Return the row of a question from its selection, the keyframes' times in seconds, and the cost."""
+        """Return the row of a question from its selection and the cost.
+
+        `clock` has the time of every frame of the file in seconds, `(n_frames,)`; None if the file was not opened.
+        """
+        frames = np.asarray(selection.keyframes, dtype=np.int64)
+        # Without the file there are no presentation times; at a constant rate they are these.
+        times = frames / selection.video.fps if clock is None else clock[frames]
         query = self._query_of(question)
         flat = selection_fields(selection, keep_pulls=self._keep_pulls)
         flat["facts"] |= {
@@ -472,6 +478,7 @@ class Selector:
             self.origin,
             **flat,
             times_seconds=[round(time, 6) for time in times.tolist()],
+            frame_seconds=None if clock is None else _frame_seconds(clock, selection.video.fps, flat, question),
             bucket_of=bucket_of,
             query=query,
             cost=cost,
@@ -516,6 +523,17 @@ class Selector:
             **{name: identity.get(name, "") for name in names},
             role=self.sampler.role,
         )
+
+
+def _frame_seconds(clock: FloatArray, fps: float, fields: Mapping[str, Any], question: Question) -> list[list[float]]:
+    """Return `frame_seconds` of a row with these fields; see `SelectionRow`."""
+    frames = np.arange(clock.size)
+    if (np.abs(clock - frames / fps) <= 0.5 / fps).all():
+        return []
+    at_evidence = [int(np.abs(clock - seconds).argmin()) for seconds in question.evidence_seconds]
+    ends = [end for start, stop, *_ in fields["clips"] for end in (start, stop)]
+    used = np.intersect1d(frames, [*fields["pulled_frames"], *ends, *at_evidence])
+    return [[frame, round(clock[frame], 6)] for frame in used.tolist()]
 
 
 def texts_of(question: Question, query: str) -> QuestionTexts:

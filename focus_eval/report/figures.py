@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -149,15 +148,7 @@ def css_variables() -> str:
     )
 
 
-def _seconds_at(row: SelectionRow, time_by_frame: Mapping[int, float]) -> Callable[[int], float]:
-    """Return the function from a frame to seconds: the file's own time if known, else by the mean rate."""
-    fps = row.fps or 1.0
-    return lambda frame: time_by_frame.get(frame, frame / fps)
-
-
-def draw_timeline(
-    axes: Axes, row: SelectionRow, *, colour: str, time_by_frame: Mapping[int, float] = MappingProxyType({})
-) -> None:
+def draw_timeline(axes: Axes, row: SelectionRow, *, colour: str) -> None:
     """Draw `row` over seconds.
 
     Pulled relevance is drawn as thin bars, final clips as bands, evidence as dashed lines, keyframes as triangles below
@@ -165,13 +156,12 @@ def draw_timeline(
 
     Args:
         colour: of bands and triangles.
-        time_by_frame: seconds of frames by the file's own clock; others are drawn by the mean rate.
     """
-    at = _seconds_at(row, time_by_frame)
     for start, stop, *_, is_final in row.clips:
         if is_final:
-            axes.axvspan(at(start), at(stop), color=colour, alpha=0.13, lw=0)
-    pulled = [(at(f), r) for f, r in zip(row.pulled_frames, row.pulled_relevance, strict=True) if r is not None]
+            axes.axvspan(*row.seconds_of([start, stop]), color=colour, alpha=0.13, lw=0)
+    seconds = row.seconds_of(row.pulled_frames)
+    pulled = [(at, value) for at, value in zip(seconds, row.pulled_relevance, strict=True) if value is not None]
     if pulled:
         times, relevance = np.array(sorted(pulled)).T
         axes.vlines(times, 0, relevance, color=FAINT, lw=0.5)
@@ -183,17 +173,16 @@ def draw_timeline(
     axes.tick_params(axis="y", length=0, labelsize=5)
 
 
-def draw_clip_means(axes: Axes, row: SelectionRow, *, colour: str, time_by_frame: Mapping[int, float]) -> None:
+def draw_clip_means(axes: Axes, row: SelectionRow, *, colour: str) -> None:
     """Draw mean relevance and radius of every clip, the final ones in `colour`."""
-    at = _seconds_at(row, time_by_frame)
     for start, stop, _, mean, radius, is_final in row.clips:
         if mean is None:
             continue
-        shade = colour if is_final else FAINT
+        shade, ends = colour if is_final else FAINT, row.seconds_of([start, stop])
         if radius is not None:
             low, high = max(0.0, mean - radius), min(1.0, mean + radius)
-            axes.fill_between([at(start), at(stop)], low, high, color=shade, alpha=0.12, lw=0)
-        axes.plot([at(start), at(stop)], [mean, mean], color=shade, lw=1.6)
+            axes.fill_between(ends, low, high, color=shade, alpha=0.12, lw=0)
+        axes.plot(ends, [mean, mean], color=shade, lw=1.6)
 
 
 def add_legend(axes: Axes, row: SelectionRow, *, colour: str) -> None:
@@ -218,18 +207,11 @@ def new_figure(width_inches: float, height_inches: float) -> Figure:
     return Figure(figsize=(width_inches, height_inches), layout="constrained")
 
 
-def draw_sheet(
-    row: SelectionRow,
-    thumbnails: list[NDArray[np.uint8]],
-    *,
-    warning: str = "",
-    time_by_frame: Mapping[int, float] = MappingProxyType({}),
-) -> Figure:
+def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], *, warning: str = "") -> Figure:
     """Return a contact sheet: one thumbnail per keyframe (RGB uint8, any size) over `draw_timeline`.
 
     Args:
         warning: stands below the headline.
-        time_by_frame: see `draw_timeline`.
     """
     columns = min(8, max(1, len(thumbnails)))
     lines = math.ceil(len(thumbnails) / columns)
@@ -245,8 +227,8 @@ def draw_sheet(
         axes.set_title(_caption(row, number), fontsize=7, pad=2)
     axes = figure.add_subplot(grid[lines, :])
     colour = styles_of([row.sampler])[row.sampler].light
-    draw_timeline(axes, row, colour=colour, time_by_frame=time_by_frame)
-    draw_clip_means(axes, row, colour=colour, time_by_frame=time_by_frame)
+    draw_timeline(axes, row, colour=colour)
+    draw_clip_means(axes, row, colour=colour)
     add_legend(axes, row, colour=colour)
     axes.set(xlabel="seconds", ylabel="relevance")
     figure.suptitle(_headline(row) + f"\n{warning}".rstrip(), fontsize=10, wrap=True)
@@ -313,7 +295,8 @@ def draw_timelines(rows: Sequence[SelectionRow], *, names: Mapping[str, str] | N
         for axes, row, name in zip(grid, rows, row_names, strict=True):
             draw_timeline(axes, row, colour=styles[name].light)
             axes.set_ylabel(name, rotation=0, ha="right", va="center")
-        grid[-1].set_xlabel("Time (s)")
+        is_at_mean_rate = any(row.frame_seconds is None and (row.pulled_frames or row.clips) for row in rows)
+        grid[-1].set_xlabel("Time (s)" + is_at_mean_rate * ", scored frames by the mean rate of the video")
         query = rows[0].query if len(rows[0].query) <= 110 else rows[0].query[:107] + "..."
         figure.suptitle(f"{query}   K = {rows[0].k}".replace("$", r"\$"), fontsize=8)
     return figure

@@ -326,23 +326,33 @@ def p_text(value: float) -> str:
 def to_terminal(table: Table, width: int) -> list[RichTable]:
     """Return one rich table if it fits `width` characters, else several that do; no text is cut.
 
-    Of several tables the first hold the figures without their intervals (the measured value above the published one and
-    the difference), the others the intervals. Counts that are 0 in every row are named in a note. The last table has
-    the notes as its caption.
+    Keys that are the same in every row stand above a table that would not fit with them. Of several tables the first
+    hold the figures without their intervals (the measured value above the published one and the difference), so that
+    rows can be compared, and the others the intervals; a table of one row keeps each interval beside its figure. Counts
+    that are 0 in every row are named in a note. The last table has the notes as its caption.
     """
     keys = [_TerminalColumn(title, [row.keys[at] for row in table.rows]) for at, title in enumerate(table.key_titles)]
     counts, notes = _counts_in_terminal(table)
     whole = [*_figure_columns(table, _terminal_text), *counts]
     if _taken(keys) + _taken(whole) <= width:
         return [_rich_table(keys, whole, notes, width)]
+    shared_keys = [key for key in keys[:-1] if len(set(key.texts)) == 1]
+    keys = [key for key in keys if key not in shared_keys]
+    above = ", ".join(f"{key.title} {key.texts[0]}" for key in shared_keys)
+    if _taken(keys) + _taken(whole) <= width:
+        return [_rich_table(keys, whole, notes, width, above=above)]
     figures = [*_figure_columns(table, _without_interval), *counts]
     # Names longer than half the screen are folded, between words if two thirds of the screen hold the longest word.
     words = [_TerminalColumn(key.title, [word for text in key.texts for word in text.split()]) for key in keys]
     room = width - max(min(_taken(keys), width // 2), min(_taken(words), 2 * width // 3))
-    intervals = _figure_columns(table, _interval_text)
-    groups = [*_side_by_side(figures, room), *_side_by_side(intervals, room)]
+    groups = [*_side_by_side(figures, room), *_side_by_side(_figure_columns(table, _interval_text), room)]
+    if len(table.rows) == 1 and all(_taken([column]) <= room for column in whole):
+        groups = _side_by_side(whole, room)
     last = len(groups) - 1
-    return [_rich_table(keys, group, notes if at == last else (), width) for at, group in enumerate(groups)]
+    return [
+        _rich_table(keys, group, notes if at == last else (), width, above="" if at else above)
+        for at, group in enumerate(groups)
+    ]
 
 
 def to_markdown(table: Table) -> str:
@@ -515,14 +525,21 @@ def _key_widths(keys: Sequence[_TerminalColumn], room: int) -> list[int]:
 
 
 def _rich_table(
-    keys: list[_TerminalColumn], columns: list[_TerminalColumn], notes: Sequence[str], width: int
+    keys: list[_TerminalColumn],
+    columns: list[_TerminalColumn],
+    notes: Sequence[str],
+    width: int,
+    *,
+    above: str = "",
 ) -> RichTable:
-    """Return a table for the terminal of these columns, with the notes as its caption."""
+    """Return a table for the terminal of these columns, with the line `above` it and the notes as its caption."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
     from rich.text import Text
 
     drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, caption=Text("\n".join(notes)), caption_justify="left")
+    if above:
+        drawn.title, drawn.title_justify = Text(above), "left"
     for column, max_width in zip(keys, _key_widths(keys, width - _taken(columns)), strict=True):
         drawn.add_column(column.title, overflow="fold", width=max_width)
     for column in columns:

@@ -15,9 +15,21 @@ from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from focus_eval.core.errors import DamagedFile, FocusEvalError, InvalidInput, RunError, printable
 from focus_eval.core.resources import HALF_ESCAPED, whole_text, whole_texts
-from focus_eval.core.types import ClipReport, Question, Selection, TextPulls, VideoInfo, frozen_floats, frozen_ints
+from focus_eval.core.types import (
+    ClipReport,
+    FloatArray,
+    Question,
+    Selection,
+    TextPulls,
+    VideoInfo,
+    frozen_floats,
+    frozen_ints,
+)
 
 RowT = TypeVar("RowT", bound="SelectionRow | AnswerRow")
 _NAN = float("nan")
@@ -46,6 +58,8 @@ class SelectionRow:
         text_pulls: `[text, frames, relevance]` of each other text that frames were scored for, in pull order.
         looked_frames: frames whose pictures the sampler looked at itself, in that order; not pulls.
         clips: `[start, stop, n_pulls, mean, radius, is_final]` per arm.
+        frame_seconds: `[frame, seconds]` by the file's own clock of pulls, ends of clips and frames at the evidence, if
+            its rate varies; [] if every frame is within half a frame of `frame / fps`; None if the clock is unknown.
         forwards: encoder forwards actually made for this question; other scores came from the store or from another
             question of the video. `n_scored` is the paper's count.
         seconds: by stage. `BLOCKING_STAGES` add up to the wall-clock time that the device was held for this question
@@ -94,6 +108,7 @@ class SelectionRow:
     pulled_frames: list[int] = field(default_factory=list)
     pulled_relevance: list[float | None] = field(default_factory=list)
     clips: list[list[Any]] = field(default_factory=list)
+    frame_seconds: list[list[float]] | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     forwards: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
@@ -144,6 +159,12 @@ class SelectionRow:
         """Length and rate of the video; None if unknown."""
         return None if self.n_frames is None or self.fps is None else VideoInfo(self.n_frames, self.fps)
 
+    def seconds_of(self, frames: ArrayLike) -> FloatArray:
+        """Return times of pulls or ends of clips: the file's own, by its mean rate if they are not known."""
+        seconds_by_frame = {int(frame): seconds for frame, seconds in self.frame_seconds or ()}
+        fps = self.fps or 1.0
+        return np.array([seconds_by_frame.get(int(frame), frame / fps) for frame in np.asarray(frames)])
+
     @property
     def selection(self) -> Selection | None:
         """The selection that `selection_fields` flattened; None if choosing failed or the frames are unknown.
@@ -183,7 +204,7 @@ class SelectionRow:
     def without_pulls(self) -> SelectionRow:
         """Return the row without its lists of pulls, which take most of the memory."""
         pulled = replace(self, n_pulls=self.n_scored, pulled_frames=[], pulled_relevance=[], text_pulls=[], clips=[])
-        return replace(pulled, n_scanned=self.frames_scanned or None, scanned_frames=[])
+        return replace(pulled, n_scanned=self.frames_scanned or None, scanned_frames=[], frame_seconds=None)
 
 
 @dataclass(frozen=True, kw_only=True)

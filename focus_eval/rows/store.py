@@ -33,7 +33,7 @@ PROMPT_FILE = "prompt.json"
 # Columns whose shape varies from row to row are kept as JSON text.
 JSON_COLUMNS = (
     "options", "changed_options", "facts", "clips", "seconds", "tokens", "gmacs", "decoded", "encoded",
-    "text_pulls", "asked", "evidence_intervals",
+    "text_pulls", "asked", "evidence_intervals", "frame_seconds",
 )  # fmt: skip
 # Rows that are Python objects at once, and rows that are compressed together: with its pulls a row takes up to 100 KB.
 BATCH_ROWS, GROUP_ROWS = 64, 256

@@ -14,6 +14,7 @@ from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers import coverage, fusion
 from focus_eval.samplers.bandit import Clips, equal_clips
 from focus_eval.samplers.base import Choice, SelectionRequest
+from focus_eval.samplers.expected_pulls import Draw, ExpectedPulls
 
 # Time constants of the process between two pulls, in seconds: of a whole video, and inside a shot.
 FADING_SECONDS = 3.0
@@ -79,6 +80,12 @@ class EvenCover(coverage.EvenPulls):
             share = facts["shot_share"] = coverage.share_between_shots(frames, relevance, shots)
         return covering_choice(frames, relevance, shots, request, facts, shot_share=share, value=self.value)
 
+    def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return the jittered pulls as a draw; see `FrameSampler.expected_pulls`."""
+        n = self.n_pulls(video, k=k)
+        shots = self.shots(video, n)
+        return ExpectedPulls(coarse=jittered_draw(shots, coverage.shares_by_length(shots.sizes, n)))
+
     def default_pulls(self, video: VideoInfo, *, k: int) -> int:
         """Return the pulls by the video's length, shared among the questions of a video; at least `k`."""
         return max(k, LEAST_PULLS, round(self.share * self.shared_by * SHARE_OF_FPS * video.duration_seconds))
@@ -95,15 +102,27 @@ def jittered(shots: Clips, shares: IntArray, rng: np.random.Generator) -> IntArr
     Args:
         shares: number of strata of each shot, at most its frames, `(n_shots,)`.
     """
+    starts, sizes = _strata(shots, shares)
+    place = 0.5 + rng.uniform(-0.25, 0.25, starts.size)
+    frames: IntArray = starts + (sizes * place).astype(np.int64)
+    return frames
+
+
+def jittered_draw(shots: Clips, shares: IntArray) -> Draw:
+    """Return `jittered` as a draw of one frame in the middle half of each stratum, equally likely ones."""
+    starts, sizes = _strata(shots, shares)
+    first, last = starts + sizes // 4, starts - (-3 * sizes // 4)
+    rates = np.stack([1.0 / (last - first), np.zeros(first.size)], axis=1)
+    return Draw(np.stack([first, last], axis=1).ravel(), rates.ravel()[:-1])
+
+
+def _strata(shots: Clips, shares: IntArray) -> tuple[IntArray, IntArray]:
+    """Return first frame and size of each of the `shares` equal strata of every shot, both `(sum(shares),)`."""
     edges = [
         start + np.arange(n + 1) * size // n
         for start, size, n in zip(shots.starts.tolist(), shots.sizes.tolist(), shares.tolist(), strict=True)
     ]
-    starts = np.concatenate([edge[:-1] for edge in edges])
-    sizes = np.concatenate([np.diff(edge) for edge in edges])
-    place = 0.5 + rng.uniform(-0.25, 0.25, starts.size)
-    frames: IntArray = starts + (sizes * place).astype(np.int64)
-    return frames
+    return np.concatenate([edge[:-1] for edge in edges]), np.concatenate([np.diff(edge) for edge in edges])
 
 
 def covering_choice(

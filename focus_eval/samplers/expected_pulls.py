@@ -19,15 +19,18 @@ class Draw:
     Args:
         edges: ascending, `(n + 1,)`.
         rates: in [0, 1], `(n,)`.
+        is_ranking: True for the first frames of a random order, so that a larger draw from the same generator holds
+            every frame of a smaller one.
     """
 
     edges: IntArray
     rates: FloatArray
+    is_ranking: bool = False
 
     @property
     def key(self) -> tuple[bytes, bytes]:
-        """Bytes of edges and rates, equal for two draws that give the same frames from the same generator."""
-        return self.edges.tobytes(), self.rates.tobytes()
+        """Bytes of edges and rates, equal for two draws of which, from one generator, one holds all frames."""
+        return self.edges.tobytes(), b"" if self.is_ranking else self.rates.tobytes()
 
     def rates_at(self, edges: IntArray) -> FloatArray:
         """Return the rate of the frames from each of `edges` to the next, `(n_edges - 1,)`; 0 outside this draw."""
@@ -47,10 +50,11 @@ def independent_ranges(starts: IntArray, stops: IntArray, rates: FloatArray) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedPulls:
-    """The pulls of one question on constant relevance.
+    """The pulls of one question on constant relevance, and its scan.
 
     Args:
         fixed: frames that every question pulls, ascending.
+        scanned: frames that every question scans, ascending.
         n_keyframes: keyframes that every question gets; None: up to `k`.
         coarse: draw by `coarse_rng` among the other frames, which the questions of a video may share; None if
             there is none.
@@ -58,6 +62,7 @@ class ExpectedPulls:
     """
 
     fixed: IntArray = field(default_factory=NO_FRAMES.copy)
+    scanned: IntArray = field(default_factory=NO_FRAMES.copy)
     n_keyframes: int | None = None
     coarse: Draw | None = None
     later_draws: tuple[Draw, ...] = ()

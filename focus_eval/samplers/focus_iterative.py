@@ -12,7 +12,7 @@ from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, VideoInfo
 from focus_eval.samplers.bandit import Arms, best_first, top_set
 from focus_eval.samplers.base import Choice, SelectionRequest
-from focus_eval.samplers.expected_pulls import ExpectedPulls
+from focus_eval.samplers.expected_pulls import Draw, ExpectedPulls
 from focus_eval.samplers.focus import Focus, choice_of_best_arms
 from focus_eval.samplers.two_stage import pull_into_arms
 
@@ -41,12 +41,11 @@ class FocusIterative(Focus):
         arms = self.coarse(request)
         n_final = self.n_final_arms(len(arms.clips))
         n_rounds = 0
-        while (disputed := _disputed(arms, n_final, radius := _radius(arms))).any() and request.ledger.n_pulls < limit:
-            arm = int(np.argmax(np.where(disputed, radius, -1.0)))
+        while (arm := _most_uncertain(arms, n_final)) is not None and request.ledger.n_pulls < limit:
             arms = self._pull_arm(arms, arm, min(self.pulls_per_arm, limit - request.ledger.n_pulls), request)
             n_rounds += 1
-        choice = choice_of_best_arms(arms, n_final, request, temperature=self.temperature)
-        facts = {"stopped": "max_pulls" if disputed.any() else "stable", "rounds": n_rounds, **choice.facts}
+        choice, radius = choice_of_best_arms(arms, n_final, request, temperature=self.temperature), _radius(arms)
+        facts = {"stopped": "stable" if arm is None else "max_pulls", "rounds": n_rounds, **choice.facts}
         return replace(choice, clips=arms.reports(radius, final=best_first(arms.mean)[:n_final]), facts=facts)
 
     def planned_pulls(self, video: VideoInfo) -> int:
@@ -57,14 +56,31 @@ class FocusIterative(Focus):
         return video.n_frames if self.max_pulls is None else min(video.n_frames, max(first, self.max_pulls))
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
-        """Return None: the next arm depends on the relevance pulled before."""
-        return None
+        """Return the coarse pulls and those of the arms that are pulled on constant relevance."""
+        clips = self.clips(video)
+        n_coarse = np.minimum(self.pulls_per_arm, clips.sizes)
+        arms = replace(Arms.unpulled(clips), n_pulls=n_coarse, mean=np.full(len(clips), 0.5))
+        n_final, n_left = self.n_final_arms(len(clips)), self.planned_pulls(video) - int(n_coarse.sum())
+        while n_left > 0 and (arm := _most_uncertain(arms, n_final)) is not None:
+            n_pulls = arms.n_pulls.copy()
+            n_pulls[arm] += (n := min(self.pulls_per_arm, n_left, int(clips.sizes[arm] - n_pulls[arm])))
+            arms, n_left = replace(arms, n_pulls=n_pulls), n_left - n
+        edges = np.append(clips.starts, clips.stops[-1])
+        fine_rates = (arms.n_pulls - n_coarse) / np.maximum(1, clips.sizes - n_coarse)
+        return ExpectedPulls(coarse=Draw(edges, n_coarse / clips.sizes), later_draws=(Draw(edges, fine_rates),))
 
     def _pull_arm(self, arms: Arms, arm: int, n: int, request: SelectionRequest) -> Arms:
         """Return the arms after up to `n` pulls of random frames of one arm that were not pulled before."""
         frames = np.arange(arms.clips.starts[arm], arms.clips.stops[arm])
         free = frames[~request.ledger.is_pulled(frames)]
         return pull_into_arms(arms, request.rng.choice(free, min(n, free.size), replace=False), request.ledger)
+
+
+def _most_uncertain(arms: Arms, n_final: int) -> int | None:
+    """Return the disputed arm of the largest radius; None if no arm is disputed."""
+    radius = _radius(arms)
+    disputed = _disputed(arms, n_final, radius)
+    return int(np.argmax(np.where(disputed, radius, -1.0))) if disputed.any() else None
 
 
 def _disputed(arms: Arms, n: int, radius: FloatArray) -> NDArray[np.bool_]:

@@ -8,10 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from focus_eval.core.options import option
-from focus_eval.core.types import VideoInfo
+from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import best_first
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.coverage import at_most_one_fps, empty_grid_reason
+from focus_eval.samplers.expected_pulls import ExpectedPulls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,16 +41,31 @@ class QFrame(FrameSampler):
 
     def choose(self, request: SelectionRequest) -> Choice:
         """Rank the candidates by noisy logits; return the best `k` at full size, or more frames in three sizes."""
-        candidates = at_most_one_fps(request.video, self.n_candidates)
+        candidates = self.candidates(request.video)
         logits = request.ledger.logits(candidates) / self.temperature
         # log softmax differs from the logits by one constant, which does not move a rank.
         ranked = candidates[best_first(logits + request.rng.gumbel(size=logits.size))]
         facts = {"candidates": int(candidates.size)}
         if self.fixed_frames:
             return Choice(keyframes=ranked[: request.k], facts=facts)
-        scales = np.repeat([1 / 2, 1 / 4, 1 / 8], [request.k // 2, request.k, 4 * request.k])[: ranked.size]
+        scales = self.scales(request.k)[: ranked.size]
         return Choice(keyframes=ranked[: scales.size], scales=scales, facts=facts)
 
     def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
         """Return a reason if the video is too short for a candidate; else None."""
-        return empty_grid_reason(at_most_one_fps(video, self.n_candidates))
+        return empty_grid_reason(self.candidates(video))
+
+    def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return the candidates, and as many keyframes as there are ranks for them; None if there are none."""
+        n_ranks, candidates = k if self.fixed_frames else self.scales(k).size, self.candidates(video)
+        if not candidates.size:
+            return None
+        return ExpectedPulls(fixed=candidates, n_keyframes=min(n_ranks, candidates.size))
+
+    def candidates(self, video: VideoInfo) -> IntArray:
+        """Return the frames that are ranked, ascending."""
+        return at_most_one_fps(video, self.n_candidates)
+
+    def scales(self, k: int) -> FloatArray:
+        """Return the scale of each rank, the largest first."""
+        return np.repeat([1 / 2, 1 / 4, 1 / 8], [k // 2, k, 4 * k])

@@ -13,8 +13,9 @@ from focus_eval.core.types import WEAKEST_RHO, FloatArray, IntArray, VideoInfo
 from focus_eval.samplers import coverage, fusion
 from focus_eval.samplers.bandit import equal_clips
 from focus_eval.samplers.base import Choice, SelectionRequest
-from focus_eval.samplers.even_cover import SHARE_OF_FPS, covering_choice, jittered
+from focus_eval.samplers.even_cover import SHARE_OF_FPS, covering_choice, jittered, jittered_draw
 from focus_eval.samplers.event_cover import event_density, event_frames
+from focus_eval.samplers.expected_pulls import Draw, ExpectedPulls
 from focus_eval.samplers.ledger import Ledger
 from focus_eval.samplers.scanning import ScanningSampler
 
@@ -92,6 +93,22 @@ class ScanCover(ScanningSampler):
         whole, facts = equal_clips(video.n_frames, 1), {"fallback": "even_cover", "rho_measured": rho}
         return covering_choice(pulls.frames, pulls.relevance, whole, request, facts, value=self.value)
 
+    def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return scan and pulls, the promising ones as if each cell, and each grid frame in it, were equally so."""
+        scanned, n_pulls = self.spending(video, self.cost_of_scan(None))
+        if n_pulls < LEAST_PULLS:
+            return ExpectedPulls(scanned=scanned)
+        n_even = int(self.even_share * n_pulls)
+        if self.fallback != "none" and n_even >= LEAST_PULLS:
+            return None
+        even = jittered_draw(equal_clips(video.n_frames, 1), np.array([n_even])) if n_even else None
+        grid = coverage.grid_frames(video)
+        _, cell, n_in_cell = np.unique(self.cells(grid / video.fps), return_inverse=True, return_counts=True)
+        rates = np.zeros(2 * grid.size - 1)
+        rates[::2] = min(1.0, (n_pulls - n_even) / n_in_cell.size) / n_in_cell[cell]
+        promising = Draw(np.stack([grid, grid + 1], axis=1).ravel(), rates, is_ranking=True)
+        return ExpectedPulls(scanned=scanned, coarse=even, later_draws=(promising,))
+
     def count_scans(self, video: VideoInfo, *, k: int) -> int:
         """Return the number of frames that the budget lets it scan."""
         return int(self.spending(video, self.cost_of_scan(None))[0].size)
@@ -117,11 +134,15 @@ class ScanCover(ScanningSampler):
         """Return the grid frame of highest expected density in each of the `n` best cells, ascending."""
         # A mean of five points: what one frame alone shows is more often chance.
         expected = fusion.moving_mean(fusion.scan_density(view.times, view.scan, self.prior), 2)
-        cell = (view.times / self.cell_seconds).astype(np.int64)
+        cell = self.cells(view.times)
         best_first = np.lexsort((-expected, cell))
         of_cells = best_first[np.unique(cell[best_first], return_index=True)[1]]
         frames: IntArray = np.sort(view.grid[of_cells[np.argsort(-expected[of_cells], kind="stable")[:n]]])
         return frames
+
+    def cells(self, times: FloatArray) -> IntArray:
+        """Return the number of the cell that each moment lies in, shape like `times`."""
+        return (times / self.cell_seconds).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)

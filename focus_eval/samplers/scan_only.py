@@ -10,6 +10,7 @@ from focus_eval.core.types import IntArray, VideoInfo
 from focus_eval.samplers import coverage, fusion
 from focus_eval.samplers.base import Choice, Role, SelectionRequest
 from focus_eval.samplers.even_cover import SHARE_OF_FPS
+from focus_eval.samplers.expected_pulls import ExpectedPulls
 from focus_eval.samplers.scan_cover import ScanView
 from focus_eval.samplers.scanning import ScanningSampler
 
@@ -41,6 +42,10 @@ class ScanOnly(ScanningSampler):
         """Return the frames to scan, ascending; `cost` is a scan forward's in forwards of the main encoder."""
         n = int(self.share * SHARE_OF_FPS * video.duration_seconds * self.shared_by / cost + 1e-9)
         return self.scannable(video, coverage.middles(video, min(coverage.grid_frames(video).size, max(1, n))))
+
+    def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return the scan, without pulls."""
+        return ExpectedPulls(scanned=self.scanned(video, self.cost_of_scan(None)))
 
     def count_scans(self, video: VideoInfo, *, k: int) -> int:
         """Return the number of frames that the budget pays for."""

@@ -77,7 +77,7 @@ def test_thumbnails_are_the_chosen_frames(tmp_path):
     chunk = re.search(r'id="chunk0">([^<]+)<', page.read_text()).group(1)
     pictures = json.loads(gzip.decompress(base64.b64decode(chunk)))[0]["pictures"]
     assert {int(frame) for frame in pictures} == {
-        frame for row in rows for frame in (*row.keyframes, *evidence_frames(row))
+        frame for row in rows for frame in (*row.keyframes, *evidence_frames([row]))
     }
     for frame, source in pictures.items():
         image = Image.open(io.BytesIO(base64.b64decode(source.partition(",")[2]))).convert("RGB")

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
+from focus_eval.commands.runs import print_rates
 from focus_eval.encoders.dual_encoder import ClipScorer
 from focus_eval.imports.run_folder import name_run
 from focus_eval.matrix.config import EncoderConfig, SamplerConfig
@@ -67,7 +68,7 @@ def test_plan_takes_the_rates_of_rows_and_says_how_far_off_the_stated_ones_were(
     machine = Machine(name="here", cores=2, decode_seconds=0.01, frames_per_second={"tiny": {"fp32": 1.0, "bf16": 9.0}})
     replaced = with_measured_rates(machine, [rate], folder)
     assert encoder_rates(replaced, rate.encoder) == {"fp32": rate.frames_per_second}
-    (line,) = rate_lines(folder, machine)
+    (line,) = rate_lines([rate], machine)
     assert f"planned at 1 (here, estimated): encoding took {1 / rate.frames_per_second:.0%} of the planned time" in line
 
 
@@ -93,11 +94,12 @@ def test_report_compares_rows_of_a_known_gpu_with_its_shipped_rates(clocked_run,
     assert "planned" not in on_cpu
 
 
-def test_an_imported_run_has_no_rates_and_a_matrix_of_another_version_is_named(tmp_path):
+def test_an_imported_run_has_no_rates_and_a_matrix_of_another_version_is_named(tmp_path, capsys):
     name_run(tmp_path)
-    assert rate_lines(tmp_path) == []
+    assert measured_rates(tmp_path) == []
     (tmp_path / "run.json").unlink()
     write_sealed_json(tmp_path / "run.json", {"name": "old", "matrix": {"gone": 1}})
-    (line,) = rate_lines(tmp_path)
-    assert line.startswith("rates not compared: ")
-    assert "does not describe a run of this version" in line
+    assert print_rates(tmp_path) == []
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.startswith("rates not compared: ")
+    assert "does not describe a run of this version" in printed

@@ -64,16 +64,33 @@ def test_a_narrow_screen_has_the_figures_first_and_the_intervals_after_them():
     assert text.index("36") < text.index("[20.1, 45.6]")
 
 
+def test_a_table_of_one_row_keeps_each_interval_beside_its_figure_on_a_narrow_screen():
+    text = printed(replace(made(errors=0), rows=made(errors=0).rows[:1]), 80)
+    for figure in ("30.0 ±0.4 [20.1, 45.6]", "31.0 ±0.4 [20.1, 46.6]", "32.0 ±0.4 [20.1, 47.6]"):
+        assert figure in text
+    assert text.count("GPU hours") == 1
+
+
+def test_a_key_that_is_the_same_in_every_row_stands_above_a_table_that_would_not_fit_with_it():
+    narrow, wide = printed(made(), 80), printed(made(), 240)
+    assert narrow.startswith("K 8 ")
+    assert not wide.startswith("K 8 ")
+    assert re.search(r"sampler +K +encoder", wide)
+    assert not re.search(r"sampler +K +encoder", narrow)
+    other_k = [replace(row, keys=(row.keys[0], str(8 * at), row.keys[2])) for at, row in enumerate(made().rows, 1)]
+    assert re.search(r"sampler +K +encoder", printed(replace(made(), rows=tuple(other_k)), 80))
+
+
 def test_counts_that_are_zero_everywhere_are_a_sentence_not_columns():
     with_errors, without_errors = printed(made(), 200), printed(made(errors=0), 200)
-    assert "errors" in "".join(with_errors.splitlines()[:3])
+    assert "errors" in with_errors.partition("─")[0]
     assert "0 in every row: unparsed, fallbacks, below K." in with_errors
     assert "0 in every row: unparsed, errors, fallbacks, below K." in without_errors
 
 
 def test_a_long_name_folds_instead_of_pushing_figures_out():
     text = printed(made(), 80)
-    whole = "".join(line[:45].strip().split("  ")[0] for line in text.splitlines())
+    whole = "".join(line.strip().split("  ")[0] for line in text.splitlines())
     assert "focus,alpha=0.1,clip_seconds=8,temperature=0.03" in whole
 
 

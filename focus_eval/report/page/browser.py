@@ -52,7 +52,7 @@ def rows_by_question(
         yield key, [rows.get((*key, row_id)) for row_id, _ in ids], [replies.get((*key, row_id)) for _, row_id in ids]
 
 
-# More pulls than this are drawn as that many bins, each with its highest relevance.
+# More pulls than this are drawn as one for each of that many bins, the one of highest relevance.
 MOST_PULLS_DRAWN = 300
 
 
@@ -67,7 +67,8 @@ def question_detail(
         "video": first.video,
         "seconds": None if first.duration_seconds is None else round(first.duration_seconds, 2),
         "evidence": [round(time, 2) for time in first.evidence_seconds],
-        "evidence_frames": evidence_frames(first),
+        "evidence_frames": evidence_frames([first, *present_rows]),
+        "mean_rate": _is_at_mean_rate(present_rows, has_pictures=bool(pictures)),
         "options": first.option_texts,
         "correct": first_answer.correct_answer if first_answer else None,
         "pictures": dict(pictures),
@@ -75,6 +76,14 @@ def question_detail(
             None if row is None else _series_detail(row, answer) for row, answer in zip(rows, answers, strict=True)
         ],
     }
+
+
+def _is_at_mean_rate(rows: Sequence[SelectionRow], *, has_pictures: bool) -> bool:
+    """Return True if pulls, clips or the pictures of the evidence are placed by the mean rate of the video."""
+    is_evidence_pictured = has_pictures and bool(rows[0].evidence_seconds)
+    if is_evidence_pictured and all(row.frame_seconds is None for row in rows):
+        return True
+    return any(row.frame_seconds is None and (row.pulled_frames or row.clips) for row in rows)
 
 
 def _series_detail(row: SelectionRow, answer: AnswerRow | None) -> dict[str, Any]:
@@ -112,21 +121,17 @@ def _pulled(row: SelectionRow) -> list[list[float]]:
     order = np.argsort(frames)
     frames, relevance = frames[order], relevance[order]
     if frames.size > MOST_PULLS_DRAWN:
-        place = np.minimum((frames * MOST_PULLS_DRAWN / row.info.n_frames).astype(int), MOST_PULLS_DRAWN - 1)
-        best = np.full(MOST_PULLS_DRAWN, -1.0)
-        np.maximum.at(best, place, relevance)
-        best_places = np.flatnonzero(best >= 0)
-        frames, relevance = (best_places + 0.5) * row.info.n_frames / MOST_PULLS_DRAWN, best[best_places]
-    return [np.round(frames / row.info.fps, 1).tolist(), np.round(relevance, 2).tolist()]
+        best_first = np.lexsort([-relevance, frames * MOST_PULLS_DRAWN // row.info.n_frames])
+        _, firsts = np.unique((frames * MOST_PULLS_DRAWN // row.info.n_frames)[best_first], return_index=True)
+        frames, relevance = frames[best_first[firsts]], relevance[best_first[firsts]]
+    return [np.round(row.seconds_of(frames), 1).tolist(), np.round(relevance, 2).tolist()]
 
 
 def _clips(row: SelectionRow) -> list[list[Any]]:
     """Return the clips of a row as [start, stop, mean, radius, is final], the first two in seconds."""
-    fps = row.fps or 1.0
     return [
         [
-            round(start / fps, 1),
-            round(stop / fps, 1),
+            *np.round(row.seconds_of([start, stop]), 1).tolist(),
             None if mean is None else round(mean, 3),
             None if radius is None else round(radius, 3),
             int(bool(is_final)),

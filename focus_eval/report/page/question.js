@@ -68,6 +68,7 @@ function legend(drawn, detail) {
   const banded = clips.some(tellsApart);
   if (clips.length) items.push(banded ? "▬ clip: mean and radius, darker where frames were drawn" : "▬ clip: mean relevance, darker where frames were drawn (radii overlap and are not drawn)");
   if (detail.evidence.length) items.push("◆ evidence");
+  if (detail.mean_rate) items.push("frames placed by the mean rate: times of the file are not known");
   return make("ul", { class: "key-legend" }, ...items.map((text) => make("li", {}, text)));
 }
 

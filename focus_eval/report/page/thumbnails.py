@@ -74,10 +74,17 @@ class Pictures:
             self.taken[number] = pictures
 
 
-def evidence_frames(row: SelectionRow) -> list[int]:
-    """Return the frame of `row`'s video at each annotated moment; [] if the video's rate is unknown."""
+def evidence_frames(rows: Sequence[SelectionRow]) -> list[int]:
+    """Return the frame of the video at each annotated moment of one question; [] if the video's rate is unknown.
+
+    By the file's own clock where a row knows it, else by the mean rate.
+    """
+    row = next((row for row in rows if row.frame_seconds is not None), rows[0])
     if row.info is None:
         return []
+    if row.frame_seconds:
+        frames, seconds = np.array(row.frame_seconds).T
+        return [int(frames[np.abs(seconds - time).argmin()]) for time in row.evidence_seconds]
     return [min(row.info.n_frames - 1, max(0, round(time * row.info.fps))) for time in row.evidence_seconds]
 
 
@@ -87,7 +94,7 @@ def telling_frames(rows: Sequence[SelectionRow]) -> Iterator[int]:
     First the evidence, then each selection's keyframe nearest to it, then the keyframes of all in turn, spread out.
     """
     yielded: set[int] = set()
-    evidence = evidence_frames(rows[0])
+    evidence = evidence_frames(rows)
     nearest = [min(row.keyframes, key=lambda f: abs(f - at)) for at in evidence for row in rows if row.keyframes]
     turns = itertools.zip_longest(*(_spread(row.keyframes or []) for row in rows))
     for frame in itertools.chain(evidence, nearest, itertools.chain.from_iterable(turns)):
