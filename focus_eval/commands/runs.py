@@ -73,14 +73,17 @@ def plan(
     folders = assign_folders(loaded, out)
     preflight = check_all(folders)
     plans = []
-    for config, _ in folders:
+    for config, folder in folders:
         sets = _questions_or_lengths(config, preflight)
         if len(sets) < len(config.benchmarks):
             continue  # what it lacks is listed below
         with count_progress("counting pulls", "selections") as progress:
             plans.append(make_plan(config, sets=sets, progress=progress))
         _print_plan(plans[-1])
+        _print_scans_so_far(plans[-1], folder)
         _print_power(plans[-1], differing)
+    if len(plans) > 1:
+        _print_pool(plans)
     if node is not None and plans:
         for folder in (folder for _, folder in folders if (folder / "run.json").is_file()):
             node = with_measured_rates(node, print_rates(folder, node), folder)
@@ -248,9 +251,19 @@ def _model_usage_line(selection: SelectionPlan) -> str:
     )
 
 
+def _print_scans_so_far(plan: Plan, folder: Path) -> None:
+    """Print the correlation of scan and main encoder in the rows so far."""
+    if plan.scan_pairs and (folder / "run.json").is_file():
+        from focus_eval.report.measures import scan_notes
+        from focus_eval.report.run import load_run
+
+        for note in scan_notes(load_run(folder).selection_frame):
+            print_folded(f"{folder}: {note}")
+
+
 def _print_hours(plans: list[Plan], machine: Machine) -> None:
-    """Print the time of each matrix and of all on `machine`."""
-    from focus_eval.matrix.plan import hours_lines, hours_total, time_text
+    """Print the time of each matrix and of all on `machine`, as configured and in faster precisions."""
+    from focus_eval.matrix.plan import hours_lines, hours_totals, time_text
     from focus_eval.report.table import Table, TableRow
 
     lines = {plan.matrix.name: list(hours_lines(plan, machine)) for plan in plans}
@@ -261,18 +274,20 @@ def _print_hours(plans: list[Plan], machine: Machine) -> None:
         encoder_names = ", ".join(machine.frames_per_second) or "none"
         print_folded(f"{machine.name}: no hours, for it has rates of other encoders or precisions ({encoder_names})")
         return
-    totals = {name: hours_total(several) for name, several in lines.items() if several}
+    groups = {name: hours_totals(several) for name, several in lines.items()}
     if len(plans) > 1:
-        totals["all, each selection once"] = hours_total(everything)
+        groups["all, each selection once"] = hours_totals(everything)
     rows = []
-    for name, total in totals.items():
-        times = (total.encode_hours, total.decode_hours, total.hours, total.gpu_hours)
-        figures = (str(total.selections), f"{total.frames:,}", *(time_text(hours) for hours in times))
-        rows.append(TableRow((name,), figures))
+    for name, totals in groups.items():
+        for total in totals:
+            changed = f"{total.changed} of {total.selections}" if total.setting else f"all {total.selections}"
+            times = (total.encode_hours, total.decode_hours, total.hours, total.gpu_hours)
+            values = (changed, f"{total.frames:,}", *(time_text(hours) for hours in times))
+            rows.append(TableRow((name, total.setting or "as it is"), values))
     table = Table(
         name="hours",
         title=f"time to choose frames on {machine.name}: {machine.cores} cores, {machine.gpus} GPUs",
-        key_titles=("matrix",),
+        key_titles=("matrix", "setting"),
         columns=("selections", "frames", "encoding, one GPU", "decoding, one core", "at least", "GPUs held"),
         rows=tuple(rows),
         notes=(
@@ -286,18 +301,19 @@ def _print_hours(plans: list[Plan], machine: Machine) -> None:
 def _print_answers(plans: list[Plan], machine: Machine) -> None:
     """Print hours and dollars of answering by matrix and model, and the node's total beside the paper's hours."""
     from focus_eval.matrix.foretold import answer_lines
-    from focus_eval.matrix.plan import hours_lines, hours_total, time_text
+    from focus_eval.matrix.plan import hours_lines, hours_totals, time_text
     from focus_eval.report.table import Table, TableRow
 
     rows = []
     for plan in plans:
-        lines, selecting = answer_lines(plan, machine), hours_total(hours_lines(plan, machine)).hours
+        lines, chosen = answer_lines(plan, machine), hours_totals(hours_lines(plan, machine))
         for line in lines:
             hours = "-" if line.hours is None else time_text(line.hours)
             dollars = "-" if line.dollars is None else f"{line.dollars:,.0f}"
             rows.append(
                 TableRow((plan.matrix.name, line.model), (f"{line.answers:,}", f"{line.tokens:,}", hours, dollars))
             )
+        selecting = chosen[0].hours if chosen else 0.0
         answering = sum(line.hours or 0.0 for line in lines)
         uncounted = [model.name for model in plan.matrix.models if model.name not in {line.model for line in lines}]
         print_folded(
@@ -317,6 +333,14 @@ def _print_answers(plans: list[Plan], machine: Machine) -> None:
         keys = ("matrix", "model")
         table = Table(name="answering", title=title, key_titles=keys, columns=columns, rows=tuple(rows), notes=(note,))
         print_table(table)
+
+
+def _print_pool(plans: list[Plan]) -> None:
+    """Print how many selections and answers the matrices need, and how many are distinct."""
+    from focus_eval.matrix.plan import pooled
+
+    for kind, (n_requested, n_distinct) in pooled(plans).items():
+        print_folded(f"all {len(plans)} matrices: {n_requested:,} {kind}, {n_distinct:,} of them distinct")
 
 
 MatrixArgument = Annotated[

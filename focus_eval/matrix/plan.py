@@ -199,6 +199,25 @@ def make_plan(
     )
 
 
+def pooled(plans: Sequence[Plan]) -> dict[str, tuple[int, int]]:
+    """Return, by kind of row, the rows that `plans` ask for together and how many of them are distinct.
+
+    Kinds are "selections" and "answers". Runs in one folder share a pool of rows, so each distinct row is made once.
+    """
+    counts = {}
+    for kind in ("selections", "answers"):
+        n_requested, distinct = 0, dict[str, int]()
+        for plan in plans:
+            parts = [selection.spec for selection in plan.selections] if kind == "selections" else plan.cells
+            for part in parts:
+                n_questions = plan.questions[part.benchmark.name][0]
+                n_requested += n_questions
+                # Two matrices may ask other numbers of questions of one part; the larger covers both.
+                distinct[part.name] = max(n_questions, distinct.get(part.name, 0))
+        counts[kind] = (n_requested, sum(distinct.values()))
+    return counts
+
+
 def load_sets(matrix: MatrixConfig) -> dict[str, QuestionSet]:
     """Return the questions of every benchmark of `matrix` by the benchmark's configured name."""
     return {
@@ -459,27 +478,55 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class HoursLine(Cost):
-    """Time of one selection on a machine."""
+    """Time of one selection on a machine, as configured or in a faster precision.
+
+    Args:
+        setting: e.g. "precision=tf32"; "" for the selection as configured.
+    """
 
     selection: SelectionPlan
+    setting: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class HoursTotal(Cost):
-    """Time of `selections` selections, one after the other."""
+    """Time of several selections, one after the other.
 
+    Args:
+        setting: applied to every selection with a line for it; "" for all as configured.
+        changed: number of selections that the setting applies to.
+        selections: number of selections in the total.
+    """
+
+    setting: str
+    changed: int
     selections: int
 
 
-def hours_total(lines: Iterable[HoursLine]) -> HoursTotal:
-    """Return the total of `lines`; a repeated selection counts once."""
-    distinct: dict[tuple[str, bool], HoursLine] = {}
+def hours_totals(lines: Iterable[HoursLine]) -> list[HoursTotal]:
+    """Return a total per setting, the first as configured; a repeated selection counts once."""
+    by_selection: dict[tuple[str, bool], dict[str, HoursLine]] = {}
+    settings: dict[str, None] = {}
     for line in lines:
         # By the configuration: revisions, of which a name tells, need the encoder's weights and torch.
         key = (identity_hash(line.selection.spec.configuration), line.selection.spec.share_frames)
-        distinct.setdefault(key, line)
-    sums = {entry.name: sum(getattr(line, entry.name) for line in distinct.values()) for entry in fields(Cost)}
-    return HoursTotal(selections=len(distinct), **sums)
+        by_selection.setdefault(key, {}).setdefault(line.setting, line)
+        settings.setdefault(line.setting)
+    totals = []
+    for setting in settings:
+        # What a setting does not apply to stays as it is: the total is that of the whole table.
+        selection_lines = [
+            line_by_setting.get(setting, line_by_setting[""]) for line_by_setting in by_selection.values()
+        ]
+        totals.append(
+            HoursTotal(
+                setting=setting,
+                changed=sum(setting in line_by_setting for line_by_setting in by_selection.values()) if setting else 0,
+                selections=len(selection_lines),
+                **{entry.name: sum(getattr(line, entry.name) for line in selection_lines) for entry in fields(Cost)},
+            )
+        )
+    return totals
 
 
 def time_text(hours: float) -> str:
@@ -509,7 +556,7 @@ def load_machine(name: str | Path) -> Machine:
 
 
 def hours_lines(plan: Plan, machine: Machine) -> Iterator[HoursLine]:
-    """Yield a line for each selection with an encoder whose rate is known."""
+    """Yield a line for each selection with an encoder whose rate is known, and one for each faster precision."""
     for selection in plan.selections:
         encoder = selection.spec.encoder
         if encoder is None:
@@ -524,7 +571,13 @@ def hours_lines(plan: Plan, machine: Machine) -> Iterator[HoursLine]:
             continue
         frames = selection.embedded_shared if plan.matrix.share_frames else selection.embedded_alone
         scanned = selection.scanned_shared if plan.matrix.share_frames else selection.scanned
-        yield _hours_line(selection, machine, frames, rates[precision], n_scanned=scanned, scan_rate=scan_rate)
+        is_gop = selection.spec.sampler.name == "focus_gop"
+        line = partial(_hours_line, selection, machine, n_scanned=scanned, scan_rate=scan_rate)
+        yield line("", frames, rates[precision], near_sync=is_gop)
+        for faster_precision, rate in rates.items():
+            # Only what saves time is worth a line.
+            if rate > rates[precision]:
+                yield line(f"precision={faster_precision}", frames, rate, near_sync=is_gop)
 
 
 def encoder_rates(machine: Machine, encoder: EncoderConfig) -> dict[str, float]:
@@ -534,11 +587,19 @@ def encoder_rates(machine: Machine, encoder: EncoderConfig) -> dict[str, float]:
 
 
 def _hours_line(
-    selection: SelectionPlan, machine: Machine, frames: int, rate: float, *, n_scanned: int, scan_rate: float
+    selection: SelectionPlan,
+    machine: Machine,
+    setting: str,
+    frames: int,
+    rate: float,
+    *,
+    near_sync: bool,
+    n_scanned: int,
+    scan_rate: float,
 ) -> HoursLine:
     """Return the line for `frames` at `rate` and `n_scanned` at `scan_rate`, in frames a second."""
     seconds = machine.decode_seconds
-    if selection.spec.sampler.name == "focus_gop" and machine.decode_seconds_gop is not None:
+    if near_sync and machine.decode_seconds_gop is not None:
         seconds = machine.decode_seconds_gop
     # The slower stage sets the pace, since both work at the same time.
     encode = (frames / rate + n_scanned / scan_rate) / 3600
@@ -548,6 +609,7 @@ def _hours_line(
         hours = encode + decode / machine.cores
     return HoursLine(
         selection=selection,
+        setting=setting,
         frames=frames,
         encode_hours=encode,
         decode_hours=decode,

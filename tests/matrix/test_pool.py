@@ -16,6 +16,7 @@ from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.plan import make_plan, pooled
 from focus_eval.report.run import load_run
 from support.matrix_rows import run_matrix
 
@@ -63,6 +64,18 @@ def test_what_one_table_has_the_next_one_finds(two, tmp_path):
     separate, _ = run(second, tmp_path / "apart" / "second")
     columns = ["part", "question_id", "keyframes"]
     assert frame[columns].values.tolist() == separate[columns].values.tolist()
+
+
+def test_the_plan_of_several_counts_what_is_distinct(two):
+    plans = [make_plan(matrix) for matrix in two]
+    assert pooled(plans)["selections"] == (24 * (2 + 3), 24 * (1 + 1 + 2))
+    assert pooled(plans[:1])["selections"] == (24 * 2, 24 * 2)
+    assert pooled(plans)["answers"] == (0, 0)
+
+
+def test_of_two_plans_with_one_part_the_larger_number_of_questions_counts(two):
+    whole, few = make_plan(two[0]), make_plan(two[0].model_copy(update={"limit": 3}))
+    assert pooled([whole, few])["selections"] == pooled([few, whole])["selections"] == (2 * (24 + 3), 2 * 24)
 
 
 def test_a_table_shows_only_the_questions_it_asked(two, tmp_path):
@@ -173,5 +186,7 @@ def test_several_matrices_run_with_one_command(two, tmp_path):
     assert result.exit_code == 0, result.output
     for name in ("simulation", "second"):
         assert len(load_run(tmp_path / "runs" / name).selections) == 4 * 2
+    planned = CliRunner().invoke(app, ["plan", *files, "--limit", "4"]).output
+    assert "all 2 matrices: 16 selections, 12 of them distinct" in planned
     second = CliRunner().invoke(app, ["run", files[0], files[0]])
     assert isinstance(second.exception, InvalidInput)
