@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import argparse
 import csv
-import gzip
 import itertools
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -23,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from focus_eval.benchmarks.registry import exact_rate, read_annotations, read_rates
+from focus_eval.benchmarks.registry import read_annotations, read_rates
 from focus_eval.core.types import FloatArray, Question, VideoInfo
 from focus_eval.imports.loading import load_selections
 from focus_eval.report.figures import add_shared_legend, figure_style, save_figure
@@ -34,6 +32,7 @@ from focus_eval.samplers.registry import make_sampler
 from focus_eval.simulation.channels import CHANNELS
 from focus_eval.simulation.traces import RealQuestion, make_trace
 from focus_eval.simulation.worlds import world_of
+from support.field_data import find_public, videomme_rates
 
 TOLERANCES = (1.0, 2.0, 5.0)
 LONG_SECONDS = 180
@@ -157,11 +156,11 @@ def main() -> None:
 
 def read_grounds(folder: Path) -> dict[str, Ground]:
     """Return the benchmarks whose files are all in `folder`; print what the others miss."""
-    rates_file = find(folder, "lvb_val_fps.csv")
+    rates_file = find_public(folder, "lvb_val_fps.csv")
     if rates_file is None:
         raise SystemExit(f"{folder}: no lvb_val_fps.csv: published frames become seconds only with rates")
     grounds = {}
-    annotations = find(folder, "lvb_val.json")
+    annotations = find_public(folder, "lvb_val.json")
     if annotations is None:
         print("longvideobench left out: no lvb_val.json")
     else:
@@ -170,21 +169,18 @@ def read_grounds(folder: Path) -> dict[str, Ground]:
         infos = {key: rate.info for key, rate in rates.items() if rate.duration_seconds >= LONG_SECONDS}
         evidence = {question.id: np.array(question.evidence_seconds) for question in questions}
         grounds["longvideobench"] = ground_of("longvideobench", folder, questions, infos, evidence)
-    scenes_file, annotations = find(folder, "kfs_videomme_anno.csv"), find(folder, "videomme.json")
+    scenes_file, annotations = find_public(folder, "kfs_videomme_anno.csv"), find_public(folder, "videomme.json")
     if scenes_file is not None and annotations is None:
         print("videomme left out: scenes without their benchmark's questions (videomme.json)")
     elif scenes_file is not None and annotations is not None:
         questions = read_annotations("videomme", annotations)
         evidence = {key: np.array([interval for scene in scenes for interval in scene])
                     for key, scenes in read_scenes(scenes_file).items()}  # fmt: skip
-        infos = videomme_infos(folder, questions)
+        buckets = {question.id: question.bucket for question in questions}
+        rates = videomme_rates(folder, questions)
+        infos = {key: rate.info for key, rate in rates.items() if buckets[key] != "short"}
         grounds["videomme"] = ground_of("videomme", folder, questions, infos, evidence)
     return {key: ground for key, ground in grounds.items() if ground is not None}
-
-
-def find(folder: Path, name: str) -> Path | None:
-    """Return the file of that name in `folder` or below it, plain or as .gz; None if there is none."""
-    return next(iter(sorted(folder.rglob(name)) or sorted(folder.rglob(f"{name}.gz"))), None)
 
 
 def ground_of(
@@ -195,7 +191,7 @@ def ground_of(
     evidence: Mapping[str, FloatArray],
 ) -> Ground | None:
     """Return one benchmark's questions with known video and evidence; None if a published file is missing."""
-    paths = {method: find(folder, name) for method, name in FILES[benchmark].items()}
+    paths = {method: find_public(folder, name) for method, name in FILES[benchmark].items()}
     if missing := [name for method, name in FILES[benchmark].items() if paths[method] is None]:
         print(f"{benchmark} left out: no {', '.join(missing)}")
         return None
@@ -213,28 +209,6 @@ def ground_of(
         videos=[question.video for question in judged],
         times=times,
     )
-
-
-def videomme_infos(folder: Path, questions: Sequence[Question]) -> dict[str, VideoInfo]:
-    """Derive length and rate of medium and long videos, which no annotation states, from two published files.
-
-    In a file of evenly spaced frames, the last one is the video's last. In a file of one frame a second, frame numbers
-    are multiples of the rate.
-    """
-    even, grid = find(folder, "videomme_fps_4_64.csv"), find(folder, "aks_videomme_blip_64_yunseok.json")
-    if even is None or grid is None:
-        return {}
-    with gzip.open(even, "rt", encoding="utf-8") as file:
-        _, *lines = csv.reader(file)
-    strides: dict[str, int] = {}
-    selections = load_selections(grid, questions=questions)
-    for question in questions:
-        strides[question.video] = math.gcd(strides.get(question.video, 0), *selections[question.id].keyframes or ())
-    return {
-        question.id: VideoInfo(json.loads(line[0])[-1] + 1, float(exact_rate(str(strides[question.video]))))
-        for question, line in zip(questions, lines, strict=True)
-        if question.bucket != "short"
-    }
 
 
 def mixtures(methods: Sequence[tuple[str, int]]) -> dict[tuple[str, int], list[tuple[tuple[str, int], int]]]:

@@ -1,8 +1,10 @@
-"""Public answers as data frames, for `scripts/field.py` and the tests."""
+"""Public answers as data frames, and the rates of Video-MME's videos, for scripts and tests."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pandas as pd
 from focus_eval.benchmarks.registry import VideoRate, read_annotations, read_rates
 from focus_eval.core.types import Question
 from focus_eval.imports.lmms_logs import LmmsLog, find_logs, verdict_of
+from focus_eval.imports.loading import load_selections
 from focus_eval.imports.log_import import LogOptions
 from focus_eval.report.comparisons import question_keys
 from focus_eval.report.reading import run_of_logs
@@ -97,3 +100,39 @@ def log_lines(folder: Path, log: LmmsLog, field: str) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(lines)
+
+
+def find_public(folder: Path, name: str) -> Path | None:
+    """Return the file of that name in `folder` or below it, plain or as .gz; None if there is none."""
+    return next(iter(sorted(folder.rglob(name)) or sorted(folder.rglob(f"{name}.gz"))), None)
+
+
+RATE_FILES = ("videomme_fps_4_64.csv", "aks_videomme_blip_64_yunseok.json", "kfs_ascs_videomme_64.json")
+
+
+def videomme_rates(folder: Path, questions: Sequence[Question]) -> dict[str, VideoRate]:
+    """Derive length and rate of Video-MME's videos, which its annotation does not state, from published selections.
+
+    In the first of `RATE_FILES`, of evenly spaced frames, the last frame is the video's last. In the second, of one
+    frame a second, frame numbers are multiples of the rate cut to an integer. The third states the time of a frame
+    about every second: the least difference is a whole number of frames, which the integer tells.
+
+    Returns:
+        By question id; {} if a file is missing.
+    """
+    paths = [path for name in RATE_FILES if (path := find_public(folder, name)) is not None]
+    if len(paths) < len(RATE_FILES):
+        return {}
+    even, grid, timed = (load_selections(path, questions=questions) for path in paths)
+    strides: dict[str, int] = {}
+    times: dict[str, set[float]] = {}
+    for question in questions:
+        strides[question.video] = math.gcd(strides.get(question.video, 0), *grid[question.id].keyframes or ())
+        times.setdefault(question.video, set()).update(timed[question.id].times_seconds or ())
+    rates = {}
+    for question in questions:
+        step = float(np.diff(sorted(times[question.video])).min())
+        rate = Fraction(math.ceil(strides[question.video] * step - 1e-6) / step).limit_denominator(2000)
+        n_frames = (even[question.id].keyframes or ())[-1] + 1
+        rates[question.id] = VideoRate(float(n_frames / rate) + 1e-6, rate)
+    return rates

@@ -94,21 +94,6 @@ def _rate_notes(without_rate: Sequence[str], cases: Sequence[EvidenceCase]) -> l
     return [f"{count}: their uniform and random frames are taken at {NOMINAL_FPS:g} a second."] if without_rate else []
 
 
-def _with_scenes(questions: Sequence[Question], path: Path, left_out: list[str] | None) -> list[Question]:
-    """Return the questions with the scenes of a file as their evidence; those without scenes have none."""
-    from dataclasses import replace
-
-    scenes_by_id = _read_scenes(path, {question.id for question in questions}, left_out)
-    annotated = []
-    for question in questions:
-        scenes = scenes_by_id.get(question.id, ())
-        numbered = [(interval, number) for number, scene in enumerate(scenes) for interval in scene]
-        intervals, numbers = tuple(interval for interval, _ in numbered), tuple(number for _, number in numbered)
-        evidence: dict[str, Any] = {"evidence_intervals": intervals, "evidence_scenes": numbers}
-        annotated.append(replace(question, evidence_seconds=(), **evidence))
-    return annotated
-
-
 def _read_scenes(path: Path, known_ids: set[str], left_out: list[str] | None) -> dict[str, Scenes]:
     """Return the scenes of known questions by id.
 
@@ -301,6 +286,7 @@ def _from_files(
     from focus_eval.imports.loading import load_selections
     from focus_eval.imports.selection_rows import rows_of_selections
     from focus_eval.report.run import Run, joined_run
+    from focus_eval.report.scenes import with_scenes
 
     if annotations is None:
         raise InvalidInput("--selections need --annotations")
@@ -308,7 +294,8 @@ def _from_files(
     files = selection_files(selections, formats)
     questions = read_annotations(benchmark, annotations)
     if scenes is not None:
-        questions = _with_scenes(questions, scenes, reading_options["left_out"])
+        known_ids = {question.id for question in questions}
+        questions = with_scenes(questions, _read_scenes(scenes, known_ids, reading_options["left_out"]))
     rate_of = read_rates(rates) if rates is not None else stated_rates(questions)
     fps = frame_rates(rate_of)
     published: list[Run] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +22,11 @@ AnnotationsOption = Annotated[
     list[str], typer.Option(metavar="[BENCHMARK=]FILE", help="Annotation file of each benchmark; repeatable.")
 ]
 RatesOption = Annotated[
-    Path | None, typer.Option(help="CSV with the columns id, duration_s and fps, for LongVideoBench.")
+    list[str], typer.Option(metavar="[BENCHMARK=]FILE", help="CSV with the columns id, duration_s and fps; repeatable.")
+]
+ScenesOption = Annotated[
+    list[str],
+    typer.Option(metavar="BENCHMARK=FILE", help="Scenes of a benchmark, as in focus-eval recall; repeatable."),
 ]
 RegistryOption = Annotated[
     Path | None, typer.Option("--registry", help="Folder of the registry. [default: the shipped one]")
@@ -40,7 +44,8 @@ def registry(
     place: RegistryOption = None,
     files: Annotated[Path, typer.Option(help="Folder of the published files.")] = Path("."),
     annotations: AnnotationsOption = [],  # noqa: B006
-    rates: RatesOption = None,
+    rates: RatesOption = [],  # noqa: B006
+    scenes: ScenesOption = [],  # noqa: B006
     out: Annotated[Path, typer.Option(help="build: folder of the page.")] = Path("site"),
     seed: Annotated[
         int | None, typer.Option(help="build: seed of new simulated videos. [default: the last recorded]")
@@ -58,13 +63,12 @@ def registry(
     """
     from focus_eval.registry.cards import read_registry
     from focus_eval.registry.figures import read_figures
-    from focus_eval.registry.replayed import Material
 
     if action not in ACTIONS:
         raise unknown_name("action", action, ACTIONS)
     place = place or resource_path("registry")
     cards, figures = read_registry(place), read_figures(place)
-    material = Material(files, dict(annotation_of(text) for text in annotations), rates)
+    material = material_of(files, annotations, rates, scenes)
     if action == "verify":
         _verify(cards, figures, material, name, rows, simulate)
     elif action == "build":
@@ -77,8 +81,15 @@ def registry(
         _show(cards, figures)
 
 
-def annotation_of(text: str) -> tuple[str, Path]:
-    """Return benchmark and file of an --annotations option."""
+def material_of(files: Path, annotations: Sequence[str], rates: Sequence[str], scenes: Sequence[str]) -> Material:
+    """Return the folder of published files with the files of each benchmark that the options name."""
+    from focus_eval.registry.replayed import Material
+
+    return Material(files, *(dict(map(_file_of_benchmark, texts)) for texts in (annotations, rates, scenes)))
+
+
+def _file_of_benchmark(text: str) -> tuple[str, Path]:
+    """Return benchmark and file of an option's [BENCHMARK=]FILE; LongVideoBench if it names no benchmark."""
     benchmark, equals, file = text.partition("=")
     return (benchmark, Path(file)) if equals else ("longvideobench", Path(text))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focus_eval.commands.console import DemoOption, MinutesOption, print_folded, print_table
-from focus_eval.commands.registry import AnnotationsOption, RatesOption, RegistryOption, annotation_of
+from focus_eval.commands.registry import AnnotationsOption, RatesOption, RegistryOption, ScenesOption, material_of
 
 if TYPE_CHECKING:
     from focus_eval.registry.cards import Card
@@ -27,7 +27,8 @@ def submit(
     ] = Path("card.yaml"),
     out: Annotated[Path, typer.Option(help="Folder to write NAME/ to.")] = Path("registry/samplers"),
     annotations: AnnotationsOption = [],  # noqa: B006
-    rates: RatesOption = None,
+    rates: RatesOption = [],  # noqa: B006
+    scenes: ScenesOption = [],  # noqa: B006
     place: RegistryOption = None,
     videos: Annotated[
         int | None, typer.Option(help="Simulated videos of the verdict. [default: until all is decided]", min=5)
@@ -43,10 +44,9 @@ def submit(
     """
     from focus_eval.core.resources import resource_path
     from focus_eval.registry.cards import read_registry
-    from focus_eval.registry.replayed import Material
     from focus_eval.registry.submission import submission
 
-    material = Material(Path(card).parent, dict(annotation_of(text) for text in annotations), rates)
+    material = material_of(Path(card).parent, annotations, rates, scenes)
     registered_cards = read_registry(place or resource_path("registry"))
     with submission(card, sampler, out, material, registered_cards) as new_card:
         figures = _figures(new_card, material)

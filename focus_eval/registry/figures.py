@@ -15,7 +15,7 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.imports.loading import load_selections
 from focus_eval.registry.cards import COMPUTED, DERIVED, REPLAYED, Card, PublishedFile
 from focus_eval.registry.leaderboard import RecordFile
-from focus_eval.registry.replayed import LONG_SECONDS, Group, Material
+from focus_eval.registry.replayed import Group, Material
 from focus_eval.report.reading import ReadingOptions, read_runs
 from focus_eval.report.sign_flips import sign_flip_p
 from focus_eval.report.statistics import Estimate, holm, mean_estimate, video_sums
@@ -129,12 +129,10 @@ def _texts(mean: Estimate) -> dict[str, str]:
 def replayed_figures(group: Group, cards: Mapping[str, Card]) -> list[Figure]:
     """Return recall and nearness of the selections of one benchmark and K, and of uniform frames, with their tiers.
 
-    Evidence moments are measured in videos of `LONG_SECONDS` and more: in shorter ones nearly all are near a keyframe.
+    Videos of `LONG_SECONDS` and more are judged: in shorter ones nearly all evidence is near a keyframe.
     """
     ground = group.ground
-    is_judged = np.array(
-        [not ground.are_moments or (case.duration_seconds or 0) >= LONG_SECONDS for case in ground.cases]
-    )
+    is_judged = ground.is_long
     videos = ground.videos_of(is_judged)
     templates = {}
     for name in group.tested:
@@ -148,7 +146,7 @@ def replayed_figures(group: Group, cards: Mapping[str, Card]) -> list[Figure]:
             k=str(group.k),
         )
     figures: list[Figure] = []
-    for measure in ground.measures:
+    for measure in ground.means:
         values = {name: group.figures[name][measure].to_numpy()[is_judged] for name in templates}
         figures += measured_figures(values, videos, templates, measure)
     return figures
@@ -181,7 +179,7 @@ def _scores(item: PublishedFile, path: Path, material: Material) -> dict[str, fl
         runs, _ = read_runs([path], ReadingOptions(questions=questions))
         score_by_question = {answer.question_id: answer.score for answer in runs[0].answers}
     else:
-        loaded = load_selections(path, format=item.format, questions=questions, left_out=[])
+        loaded = load_selections(path, format=item.format, questions=questions, allow_missing=True, left_out=[])
         score_by_question = {
             key: selection.answered.is_correct if selection.answered else None for key, selection in loaded.items()
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +16,25 @@ from focus_eval.core.types import Question
 from focus_eval.imports.loading import load_selections
 from focus_eval.imports.selection_rows import selection_rows
 from focus_eval.registry.cards import Card, PublishedFile, check_file, find_file
-from focus_eval.report.recall import EvidenceCase, evidence_cases, nearness, random_nearness, uniform_times
-from focus_eval.report.selection_tables import (
-    SHORT,
-    SHORT_SECONDS,
-    TOLERANCES_SECONDS,
-    ShownFrames,
-    interval_figures,
-    shown_frames,
+from focus_eval.report.recall import (
+    EvidenceCase,
+    evidence_cases,
+    nearness_of,
+    random_nearness,
+    random_recall,
+    shares_within,
+    uniform_times,
 )
+from focus_eval.report.scenes import (
+    Scenes,
+    geometric_ukss,
+    grouped_scenes,
+    read_scenes,
+    scene_distances,
+    scene_score,
+    with_scenes,
+)
+from focus_eval.report.selection_tables import SHORT, SHORT_SECONDS, TOLERANCES_SECONDS, ShownFrames, shown_frames
 from focus_eval.report.statistics import compare_paired, holm
 
 BASELINES = ("random", "uniform")
@@ -32,10 +42,11 @@ BASELINES = ("random", "uniform")
 REFERENCE = "AKS"
 # The page and the paired differences leave out shorter videos: their evidence is mostly in view.
 LONG_SECONDS = 180.0
-# What `interval_figures` calls a tolerance, and how it is called here: a moment is an interval of no length.
-_MEASURE_BY_HIT = {f"hit@{tolerance:g}": f"within {tolerance:g} s" for tolerance in TOLERANCES_SECONDS}
-_INSIDE = _MEASURE_BY_HIT["hit@0"]
-MEASURES = (*_MEASURE_BY_HIT.values(), "nearness")
+UKSS = "UKSS"
+_WITHIN = tuple(f"within {tolerance:g} s" for tolerance in TOLERANCES_SECONDS)
+# Means over questions, which are compared in pairs; UKSS is a geometric mean.
+MEANS = (*_WITHIN, "nearness")
+MEASURES = (*MEANS, UKSS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,32 +55,49 @@ class Ground:
 
     Args:
         cases: questions with evidence.
-        intervals: by question id; a moment is an interval of length 0.
-        are_moments: True if all intervals are moments.
+        scenes: by question id; a moment is a scene of one interval of length 0, an interval one of its own.
+        kind: "moments", "intervals" or "scenes".
         videos: by question id.
     """
 
     benchmark: str
     cases: tuple[EvidenceCase, ...]
-    intervals: Mapping[str, tuple[tuple[float, float], ...]]
-    are_moments: bool
+    scenes: Mapping[str, Scenes]
+    kind: str
     videos: Mapping[str, str]
 
     @classmethod
     def of(cls, benchmark: str, questions: Sequence[Question], fps: Mapping[str, float]) -> Ground:
         """Return the ground of `questions`; those without readable evidence are left out."""
         cases = evidence_cases(benchmark, questions, fps)
-        moments = {case.question_id: tuple((time, time) for time in case.evidence_seconds.tolist()) for case in cases}
-        intervals = {question.id: question.evidence_intervals or moments[question.id] for question in questions}
-        usable_cases = tuple(case for case in cases if intervals[case.question_id])
-        are_moments = not any(question.evidence_intervals for question in questions)
+        scenes: dict[str, Scenes] = {
+            case.question_id: [[(time, time)] for time in case.evidence_seconds.tolist()] for case in cases
+        }
+        kind = "moments"
+        for question in (question for question in questions if question.evidence_intervals):
+            kind = "scenes" if question.evidence_scenes else "intervals"
+            numbers = question.evidence_scenes or range(len(question.evidence_intervals))
+            numbered = zip(question.evidence_intervals, numbers, strict=True)
+            scenes[question.id] = grouped_scenes((*interval, number) for interval, number in numbered)
+        usable_cases = tuple(case for case in cases if scenes[case.question_id])
         videos = {question.id: question.video for question in questions}
-        return cls(benchmark=benchmark, cases=usable_cases, intervals=intervals, are_moments=are_moments, videos=videos)
+        return cls(benchmark=benchmark, cases=usable_cases, scenes=scenes, kind=kind, videos=videos)
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Names of the measures for this evidence; for moments none that counts keyframes inside intervals."""
-        return tuple(name for name in MEASURES if not (self.are_moments and name == _INSIDE))
+        """Names of the measures for this evidence: moments have no inside, and scenes alone have UKSS."""
+        left_out = {"moments": (_WITHIN[0], UKSS), "intervals": (UKSS,), "scenes": ()}[self.kind]
+        return tuple(name for name in MEASURES if name not in left_out)
+
+    @property
+    def means(self) -> list[str]:
+        """Names of the measures whose means are compared."""
+        return [name for name in self.measures if name in MEANS]
+
+    @property
+    def is_long(self) -> np.ndarray:
+        """Mask over `cases`, True for videos of `LONG_SECONDS` and more, shape `(n_cases,)`."""
+        return np.array([(case.duration_seconds or 0) >= LONG_SECONDS for case in self.cases])
 
     def videos_of(self, is_kept: np.ndarray) -> list[str]:
         """Return the videos of the `cases` that the mask keeps."""
@@ -78,10 +106,10 @@ class Ground:
     @property
     def groups(self) -> list[tuple[str, np.ndarray]]:
         """Name and mask over `cases` of each bucket: by the video's length, or by that of the intervals."""
-        if self.are_moments:
+        if self.kind != "intervals":
             buckets = np.array([case.bucket for case in self.cases])
             return [(name, buckets == name) for name in BUCKETS if (buckets == name).any()]
-        longest = [max(stop - start for start, stop in self.intervals[case.question_id]) for case in self.cases]
+        longest = [max(stop - start for ((start, stop),) in self.scenes[case.question_id]) for case in self.cases]
         return [("all", np.ones(len(self.cases), dtype=bool)), (SHORT, np.asarray(longest) <= SHORT_SECONDS)]
 
 
@@ -92,12 +120,14 @@ class Material:
     Args:
         files: folder of the published files.
         annotations: annotation file of each benchmark.
-        rates: CSV of lengths and rates, for annotations that do not state them.
+        rates: CSV of lengths and rates of each benchmark whose annotation does not state them.
+        scenes: file of scenes of each benchmark whose annotation has no evidence.
     """
 
     files: Path
     annotations: Mapping[str, Path]
-    rates: Path | None = None
+    rates: Mapping[str, Path] = field(default_factory=dict)
+    scenes: Mapping[str, Path] = field(default_factory=dict)
     _grounds: dict[str, tuple[Sequence[Question], Mapping[str, VideoRate], Ground]] = field(default_factory=dict)
 
     def find(self, card: Card, item: PublishedFile) -> Path | None:
@@ -125,13 +155,24 @@ class Material:
             if benchmark not in self.annotations:
                 raise InvalidInput(f"measuring needs the annotation of {benchmark} (--annotations {benchmark}=FILE)")
             questions = read_annotations(benchmark, self.annotations[benchmark])
+            if benchmark in self.scenes:
+                questions = with_scenes(questions, read_scenes(self.scenes[benchmark]))
             rate_of = stated_rates(questions)
             if not rate_of:
-                if self.rates is None:
-                    raise InvalidInput(f"{self.annotations[benchmark]}: states no frame rates; measuring needs --rates")
-                rate_of = read_rates(self.rates)
+                if benchmark not in self.rates:
+                    place = f"{self.annotations[benchmark]}: states no frame rates"
+                    raise InvalidInput(f"{place}; measuring needs --rates {benchmark}=FILE")
+                rate_of = read_rates(self.rates[benchmark])
+                questions = [_with_length(question, rate_of) for question in questions]
             self._grounds[benchmark] = (questions, rate_of, Ground.of(benchmark, questions, frame_rates(rate_of)))
         return self._grounds[benchmark]
+
+
+def _with_length(question: Question, rate_of: Mapping[str, VideoRate]) -> Question:
+    """Return the question with its video's length, if its annotation states none."""
+    if question.duration_seconds is not None or question.id not in rate_of:
+        return question
+    return replace(question, duration_seconds=rate_of[question.id].duration_seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,9 +232,17 @@ def measured_groups(
             questions, rate_of, ground = material.ground(benchmark)
             left_out: list[str] = []
             loaded = load_selections(
-                path, format=item.format, questions=questions, fps=frame_rates(rate_of), left_out=left_out
+                path,
+                format=item.format,
+                questions=questions,
+                fps=frame_rates(rate_of),
+                allow_missing=True,
+                left_out=left_out,
             )
             rows = selection_rows(loaded, questions, rate_of, name=label)
+            if missing_ids := [case.question_id for case in ground.cases if case.question_id not in loaded]:
+                count = f"{len(missing_ids)} of {len(ground.cases)} questions"
+                left_out.append(f"no selection for {count}, counted as nothing in view, the first: {missing_ids[0]}")
             figures[label] = question_figures(ground, shown_frames(rows))
             owners[label] = card.name
             notes += [f"{label}, K = {k}: {line}" for line in left_out]
@@ -205,32 +254,34 @@ def measured_groups(
 def question_figures(ground: Ground, frames: Mapping[str, ShownFrames]) -> pd.DataFrame:
     """Return the measures of each question of `ground.cases`, in their order, and its number of different frames.
 
-    Random frames get their exact expectation.
-
-    Raises:
-        InvalidInput: a question without a selection.
+    Random frames get their exact expectation. A question without a selection has nothing in view.
     """
     lines = []
     for case in ground.cases:
-        if case.question_id not in frames:
-            raise InvalidInput(f"{ground.benchmark}: no selection for question {case.question_id!r}")
-        shown_frames, intervals = frames[case.question_id], ground.intervals[case.question_id]
+        shown_frames, scenes = frames.get(case.question_id, ShownFrames()), ground.scenes[case.question_id]
         if shown_frames.n_random is not None:
+            intervals = [interval for (interval,) in scenes]
+            shares = random_recall(intervals, TOLERANCES_SECONDS, case, shown_frames.n_random)
             closeness = random_nearness(intervals, case, shown_frames.n_random)
             n_frames = min(shown_frames.n_random, case.n_frames)
         else:
-            closeness, n_frames = nearness(intervals, shown_frames.times), len(set(shown_frames.times))
-        hits = interval_figures(intervals, case, shown_frames)
-        shares = {_MEASURE_BY_HIT[name]: value for name, value in hits.items() if name in _MEASURE_BY_HIT}
-        lines.append({**shares, "nearness": closeness, "frames": n_frames})
+            gaps = scene_distances(scenes, shown_frames.times) if len(shown_frames.times) else np.empty((1, 0))
+            shares, closeness = shares_within(gaps, TOLERANCES_SECONDS), nearness_of(gaps)
+            n_frames = len(set(shown_frames.times))
+        line = {**dict(zip(_WITHIN, shares.tolist(), strict=True)), "nearness": closeness, "frames": n_frames}
+        if ground.kind == "scenes":
+            line[UKSS] = scene_score(scenes, shown_frames.times).ukss if n_frames else 0.0
+        lines.append(line)
     return pd.DataFrame(lines)
 
 
 def baseline_figures(ground: Ground, k: int) -> dict[str, pd.DataFrame]:
-    """Return the figures of uniform and of random frames at `k`."""
+    """Return the figures of uniform frames at `k`, and of random ones, whose expectation in scenes is not computed."""
     even = {key: ShownFrames(times) for key, times in uniform_times(ground.cases, k=k).items()}
-    drawn = dict.fromkeys(even, ShownFrames(n_random=k))
-    return {"uniform": question_figures(ground, even), "random": question_figures(ground, drawn)}
+    figures = {"uniform": question_figures(ground, even)}
+    if ground.kind != "scenes":
+        figures["random"] = question_figures(ground, dict.fromkeys(even, ShownFrames(n_random=k)))
+    return figures
 
 
 def recall_records(ground: Ground, name: str, k: int, figures: pd.DataFrame) -> list[dict[str, str]]:
@@ -242,6 +293,8 @@ def recall_records(ground: Ground, name: str, k: int, figures: pd.DataFrame) -> 
     records = []
     for bucket, is_inside in ground.groups:
         bucket_means = figures[is_inside].mean()
+        if UKSS in figures:
+            bucket_means[UKSS] = geometric_ukss(figures[UKSS][is_inside])
         keys = {"benchmark": ground.benchmark, "name": name, "k": str(k), "bucket": bucket}
         counts = {"questions": str(int(is_inside.sum())), "frames": f"{bucket_means['frames']:.1f}"}
         texts = {measure: f"{bucket_means[measure]:.6f}" if measure in ground.measures else "" for measure in MEASURES}
@@ -256,13 +309,13 @@ def difference_records(ground: Ground, k: int, figures: Mapping[str, pd.DataFram
         figures: by name of the selection; `question_figures` of each, random left out.
     """
     reference = REFERENCE if REFERENCE in figures else "uniform"
-    is_long = np.array([(case.duration_seconds or 0) >= LONG_SECONDS for case in ground.cases])
+    is_long = ground.is_long
     videos = ground.videos_of(is_long)
     tests = [
         (name, measure, compare_paired(figures[reference][measure][is_long], figures[name][measure][is_long], videos))
         for name in sorted(figures)
         if name not in (reference, "random")
-        for measure in ground.measures
+        for measure in ground.means
     ]
     adjusted = holm([test.p_value for _, _, test in tests])
     records = []

@@ -121,10 +121,10 @@ def recall_within(
         scales: scale of each frame in (0, 1], shape `(k,)`; None for full frames, or to count a frame of any size like
             a full one.
     """
-    return _shares_within(distances(evidence, times), tolerances, scales)
+    return shares_within(distances(evidence, times), tolerances, scales)
 
 
-def _shares_within(gaps: FloatArray, tolerances: Sequence[float], scales: Times | None) -> FloatArray:
+def shares_within(gaps: FloatArray, tolerances: Sequence[float], scales: Times | None = None) -> FloatArray:
     """Return `recall_within` from the `distances` of evidence and frames, shape `(n, k)`."""
     if gaps.shape[1] == 0:
         return np.zeros(len(tolerances))
@@ -149,10 +149,10 @@ def nearness(evidence: ArrayLike, times: Times) -> float:
         evidence: moments, shape `(n,)`, or intervals, shape `(n, 2)`, in seconds; a frame inside has distance 0.
         times: seconds of the frames, shape `(k,)`.
     """
-    return _nearness(distances(evidence, times))
+    return nearness_of(distances(evidence, times))
 
 
-def _nearness(gaps: FloatArray) -> float:
+def nearness_of(gaps: FloatArray) -> float:
     """Return `nearness` from the `distances` of evidence and frames, shape `(n, k)`; 0 without frames."""
     return float(np.exp(-gaps.min(axis=1) / SCALE_SECONDS).mean()) if gaps.shape[1] else 0.0
 
@@ -178,12 +178,12 @@ def row_measures(
         duration_seconds: length of the video; if it is None or 0, the spread is None.
     """
     gaps = distances(evidence, times)
-    at_any_size = _shares_within(gaps, RECALL_SECONDS, None).tolist()
-    at_equal_pixels = at_any_size if scales is None else _shares_within(gaps, RECALL_SECONDS, scales).tolist()
+    at_any_size = shares_within(gaps, RECALL_SECONDS).tolist()
+    at_equal_pixels = at_any_size if scales is None else shares_within(gaps, RECALL_SECONDS, scales).tolist()
     return {
         **{recall_column(d): share for d, share in zip(RECALL_SECONDS, at_equal_pixels, strict=True)},
         **{recall_column(d, any_size=True): share for d, share in zip(RECALL_SECONDS, at_any_size, strict=True)},
-        "nearness": _nearness(gaps),
+        "nearness": nearness_of(gaps),
         "near_frames": near_frames(evidence, times),
         "spread": spread(times, duration_seconds=duration_seconds) if duration_seconds else None,
     }

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from focus_eval.benchmarks.evidence import NEAR_SECONDS, SLACK_SECONDS, clock_seconds
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import read_json, read_text
-from focus_eval.core.types import FloatArray
+from focus_eval.core.types import FloatArray, Question
 from focus_eval.report.recall import Times, covered_share, distances
 
 Interval = tuple[float, float]
@@ -54,12 +55,22 @@ def interval_measures(intervals: Sequence[Sequence[float]], times: Times) -> dic
     """
     if not len(times):
         return dict.fromkeys(INTERVAL_MEASURES, 0.0)
+    score = scene_score(grouped_scenes(intervals), times)
+    coverage = covered_share([interval[:2] for interval in intervals], times, NEAR_SECONDS)
+    return {"hit": score.scene_hit_rate, "coverage": coverage, "UKSS": score.ukss}
+
+
+def grouped_scenes(intervals: Iterable[Sequence[float]]) -> list[list[Interval]]:
+    """Return the scenes of `intervals`, each `[start, stop]` or `[start, stop, scene]` as in `interval_measures`."""
     scenes: dict[float, list[Interval]] = {}
     for at, interval in enumerate(intervals):
         scenes.setdefault(interval[2] if len(interval) > 2 else at, []).append((interval[0], interval[1]))
-    score = scene_score(list(scenes.values()), times)
-    coverage = covered_share([interval[:2] for interval in intervals], times, NEAR_SECONDS)
-    return {"hit": score.scene_hit_rate, "coverage": coverage, "UKSS": score.ukss}
+    return list(scenes.values())
+
+
+def scene_distances(scenes: Scenes, times: Times) -> FloatArray:
+    """Return the seconds from each scene to each of `times`, shape `(n_scenes, k)`; 0 inside one of its intervals."""
+    return np.array([distances(scene, times).min(axis=0) for scene in scenes])
 
 
 def scene_score(scenes: Scenes, times: Times) -> SceneScore:
@@ -70,7 +81,7 @@ def scene_score(scenes: Scenes, times: Times) -> SceneScore:
     """
     if not scenes or not len(times):
         raise InvalidInput("KFS-Bench's measures need at least one scene and one frame")
-    inside = np.array([(distances(scene, times) <= SLACK_SECONDS).any(axis=0) for scene in scenes])
+    inside = scene_distances(scenes, times) <= SLACK_SECONDS
     per_scene = inside.sum(axis=1)
     n_inside = int(inside.any(axis=0).sum())
     lengths = np.array([sum(stop - start for start, stop in scene) for scene in scenes])
@@ -100,6 +111,22 @@ def _balanced_similarity(per_scene: np.ndarray, lengths: FloatArray) -> float:
     powers = lengths[None, :] ** np.linspace(0.0, 1.0, 11)[:, None]
     cosines = powers @ per_scene / (np.linalg.norm(powers, axis=1) * np.linalg.norm(per_scene))
     return min(1.0, float(cosines.max()))
+
+
+def with_scenes(questions: Sequence[Question], scenes_by_id: Mapping[str, Scenes]) -> list[Question]:
+    """Return the questions with these scenes as their evidence; those without scenes have none."""
+    annotated = []
+    for question in questions:
+        scenes = scenes_by_id.get(question.id, ())
+        numbered = [(interval, number) for number, scene in enumerate(scenes) for interval in scene]
+        intervals, numbers = tuple(interval for interval, _ in numbered), tuple(number for _, number in numbered)
+        annotated.append(replace(question, evidence_seconds=(), evidence_intervals=intervals, evidence_scenes=numbers))
+    return annotated
+
+
+def geometric_ukss(values: ArrayLike) -> float:
+    """Return the geometric mean over questions of their UKSS, none below 0.01, as KFS-Bench states it."""
+    return float(np.exp(np.log(np.maximum(values, 0.01)).mean()))
 
 
 def read_scenes(path: Path) -> dict[str, list[list[Interval]]]:
