@@ -24,10 +24,19 @@ from focus_eval.report.clustered import Coefficient
 from focus_eval.report.power import seen_discordance
 from focus_eval.report.predict import prediction_errors
 from focus_eval.report.reading import ReadingOptions, read_runs
-from focus_eval.report.recall import recall_within
+from focus_eval.report.recall import recall_within, shares_within
+from focus_eval.report.scenes import scene_distances, scenes_of
 from focus_eval.report.statistics import Estimate, compare_paired, detectable_difference
 from focus_eval.report.within import measure_effects
-from support.field_data import answers, log_lines, longvideobench, public_pair
+from support.field_data import (
+    TOOLMERGE,
+    answers,
+    log_lines,
+    longvideobench,
+    public_pair,
+    toolmerge_answers,
+    videomme,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 LONG_SECONDS = 180
@@ -384,8 +393,51 @@ def mixtures(folder: Path) -> str:
             recalls.append([recall_within(evidence, np.array(part) / fps, (1, 2, 5)) for part in (frames, mixed)])
         values, videos = np.array(recalls), [question.video for question in asked]
         gains = (compare_paired(values[:, 0, at], values[:, 1, at], videos).difference for at in range(3))
-        rows.append((name, *map(interval, gains)))
-    return table(("AKS", *(f"gain within {d} s" for d in (1, 2, 5))), rows)
+        rows.append((f"LongVideoBench, {name}", "", *map(interval, gains)))
+    rows += [videomme_mixture(folder, encoder) for encoder in ("BLIP", "CLIP")]
+    return table(("AKS", "gain inside", *(f"gain within {d} s" for d in (1, 2, 5))), rows)
+
+
+def videomme_mixture(folder: Path, encoder: str) -> tuple[str, ...]:
+    """Return the row of `mixtures` for Video-MME, whose evidence is scenes."""
+    questions, rates = videomme(folder)
+    selections = folder / "public/selections"
+    file = selections / f"aks_videomme_{encoder.lower()}_32_yunseok.json.gz"
+    own, other = (load_selections(path, questions=questions) for path in (file, selections / "wfs_videomme_16.json.gz"))
+    asked = [q for q in questions if q.evidence_intervals and (q.duration_seconds or 0) >= LONG_SECONDS]
+    shares = []
+    for question in asked:
+        fps, scenes = float(rates[question.id].fps), scenes_of(question)
+        frames = own[question.id].keyframes or ()
+        mixed = sorted({*frames[::2], *(other[question.id].keyframes or ())})
+        gaps = (scene_distances(scenes, np.array(part) / fps) for part in (frames, mixed))
+        shares.append([shares_within(gap, (0, 1, 2, 5)) for gap in gaps])
+    values, videos = np.array(shares), [question.video for question in asked]
+    gains = (compare_paired(values[:, 0, at], values[:, 1, at], videos).difference for at in range(4))
+    return f"Video-MME, a third party's AKS-32, {encoder}, t1 .8, depth 5", *map(interval, gains)
+
+
+def value(folder: Path) -> str:
+    """Return what a unit of recall adds to the same question, by benchmark and model; for scenes also inside."""
+    parts = [
+        ("LongVideoBench", "Qwen2.5-VL-7B", "22 selections of 32 frames", long_answers(folder)),
+        ("LongVideoBench", "Qwen2.5-VL-7B", "uniform and the authors' AKS-32",
+         long_answers(folder).query("family != 'scenes'")),
+    ]  # fmt: skip
+    for model, file_by_benchmark in TOOLMERGE.items():
+        for benchmark in file_by_benchmark:
+            title = {"longvideobench": "LongVideoBench", "videomme": "Video-MME"}[benchmark]
+            parts.append((title, model, "ToolMerge, 8 and 32 frames", toolmerge_answers(folder, model, benchmark)))
+    rows = []
+    measures = ("hit", "recall@1", "recall@2", "recall@5")
+    for benchmark, model, selections, lines in sorted(parts, key=lambda part: part[0]):
+        known = [name for name in measures if name in lines and lines[name].notna().all()]
+        effects = measure_effects(lines, known, joint_measures=())
+        points_by_measure = {effect.measure: points(effect.separate) for effect in effects}
+        cells = (points_by_measure.get(name, "") for name in measures)
+        rows.append((benchmark, f"{model}, {selections}", f"{lines['question_id'].nunique():,}", *cells))
+    heads = ("benchmark", "model and selections", "questions", "inside", *(f"within {d} s" for d in (1, 2, 5)))
+    return table(heads, rows)
 
 
 def _pooled(pairs: Sequence[tuple[pd.DataFrame, pd.DataFrame]]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -421,6 +473,7 @@ SECTIONS: dict[str, Callable[[Path], str]] = {
     "candidates": candidates,
     "filling": filling,
     "mixtures": mixtures,
+    "value": value,
 }
 
 

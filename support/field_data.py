@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -16,9 +17,13 @@ from focus_eval.core.types import Question
 from focus_eval.imports.lmms_logs import LmmsLog, find_logs, verdict_of
 from focus_eval.imports.loading import load_selections
 from focus_eval.imports.log_import import LogOptions
+from focus_eval.imports.selection_rows import rows_of_selections
 from focus_eval.report.comparisons import question_keys
 from focus_eval.report.reading import run_of_logs
 from focus_eval.report.recall import near_frames, nearness, recall_within, spread
+from focus_eval.report.run import Run, joined_run
+from focus_eval.report.scenes import read_scenes, with_scenes
+from focus_eval.report.within import within_answers
 from focus_eval.rows.matching import match_questions
 
 TABLE = "field/lmms_logs/lvb_qwen2_5_vl_7b_32_frames_22_runs.parquet"
@@ -100,6 +105,37 @@ def log_lines(folder: Path, log: LmmsLog, field: str) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(lines)
+
+
+@cache
+def videomme(folder: Path) -> tuple[list[Question], dict[str, VideoRate]]:
+    """Return Video-MME's questions with KFS-Bench's scenes as their evidence, and length and rate of their videos."""
+    questions = read_annotations("videomme", folder / "videomme.json")
+    rates = videomme_rates(folder, questions)
+    with_lengths = [replace(question, duration_seconds=rates[question.id].duration_seconds) for question in questions]
+    scenes = read_scenes(folder / "public/evidence/kfs_videomme_anno.csv")
+    return with_scenes(with_lengths, scenes), rates
+
+
+# Models whose answers ToolMerge publishes -> benchmark -> file of its 8 and of its 32 frames.
+TOOLMERGE = {
+    "Qwen3-VL-8B": {"longvideobench": "toolmerge_qwen3_lvb_{}.json", "videomme": "toolmerge_qwen3_videomme_{}.json"},
+    "GPT-4o": {"videomme": "toolmerge_gpt4o_videomme_{}.json"},
+}
+
+
+@cache
+def toolmerge_answers(folder: Path, model: str, benchmark: str) -> pd.DataFrame:
+    """Return a model's answers to ToolMerge's 8 and 32 frames with their measures; of LongVideoBench from 180 s."""
+    questions, rates = videomme(folder) if benchmark == "videomme" else longvideobench(folder)
+    listed = [*questions.values()] if isinstance(questions, dict) else questions
+    runs = []
+    for k in (8, 32):
+        path = find_public(folder, TOOLMERGE[model][benchmark].format(k))
+        assert path is not None
+        loaded = load_selections(path, questions=listed, allow_missing=True)
+        runs.append(Run(model, *rows_of_selections(loaded, listed, rates, name="ToolMerge", model=model)))
+    return within_answers(joined_run(runs, model), min_seconds=180.0 if benchmark == "longvideobench" else 0.0)
 
 
 def find_public(folder: Path, name: str) -> Path | None:

@@ -123,6 +123,8 @@ class LogRecord:
             raise InvalidInput(
                 f"{self.location}: {name} holds {_short(values)}, not a list of {unit}; name another field"
             )
+        if all(type(value) is int and value >= 0 for value in values):
+            return tuple(values)
         return tuple(_number(value, name, unit, self.location) for value in values)
 
 

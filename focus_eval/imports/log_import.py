@@ -444,9 +444,13 @@ def read_log_imports(
     if options.name and len(logs) > 1:
         raise InvalidInput(f"{path}: {len(logs)} logs cannot all be called {options.name!r}; import each by itself")
     imports = []
+    questions_by_benchmark: dict[str, Sequence[Question] | None] = {}
     for log in logs:
         described = _benchmark_of(log, benchmark)
-        annotated = _annotated(described, annotations, log)
+        name = described.name if described is not None else ""
+        if name not in questions_by_benchmark:
+            questions_by_benchmark[name] = _annotated(described, annotations, log)
+        annotated = questions_by_benchmark[name]
         if is_tolerant and annotated and (described is None or described.name != annotated[0].benchmark):
             annotated = None
         source = question_source(

@@ -288,21 +288,32 @@ def _right_answer(record: LogRecord) -> str | None:
 
 def group_fields(record: LogRecord) -> dict[str, str]:
     """Return the fields of a record that name a part of its benchmark: type, source, level, split."""
-    values = ((name, _field(record, (name,))) for name in _GROUP_FIELDS)
+    places = _places(record)
+    present = [name for name in _GROUP_FIELDS if any(name in place for place in places)]
+    values = ((name, _first_value(places, name)) for name in present)
     return {name: str(value) for name, value in values if isinstance(value, (str, int)) and len(str(value)) <= 80}
 
 
 def _field(record: LogRecord, names: Sequence[str]) -> Any:
     """Return the first value under one of `names` in the document or a metric's entry; None without any."""
-    places: list[Mapping[str, Any]] = [record.doc] if record.doc is not None else []
-    places += [entry for entry in record.metrics.values() if isinstance(entry, Mapping)]
-    for name in names:
-        for place in places:
-            if name and place.get(name) is not None:
-                return place[name]
+    places = _places(record)
+    for name in filter(None, names):
+        if (value := _first_value(places, name)) is not None:
+            return value
         if "." in name and record.value(name) is not None:
             return record.value(name)
     return None
+
+
+def _places(record: LogRecord) -> list[Mapping[str, Any]]:
+    """Return the record's document and the entries of its metrics that are objects."""
+    documents = [] if record.doc is None else [record.doc]
+    return documents + [entry for entry in record.metrics.values() if isinstance(entry, Mapping)]
+
+
+def _first_value(places: Sequence[Mapping[str, Any]], name: str) -> Any:
+    """Return the first value under `name` in `places` that is not None; None without any."""
+    return next((place[name] for place in places if place.get(name) is not None), None)
 
 
 def options_of(record: LogRecord) -> tuple[str, ...]:

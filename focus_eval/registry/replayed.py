@@ -28,10 +28,10 @@ from focus_eval.report.recall import (
 from focus_eval.report.scenes import (
     Scenes,
     geometric_ukss,
-    grouped_scenes,
     read_scenes,
     scene_distances,
     scene_score,
+    scenes_of,
     with_scenes,
 )
 from focus_eval.report.selection_tables import SHORT, SHORT_SECONDS, TOLERANCES_SECONDS, ShownFrames, shown_frames
@@ -76,9 +76,7 @@ class Ground:
         kind = "moments"
         for question in (question for question in questions if question.evidence_intervals):
             kind = "scenes" if question.evidence_scenes else "intervals"
-            numbers = question.evidence_scenes or range(len(question.evidence_intervals))
-            numbered = zip(question.evidence_intervals, numbers, strict=True)
-            scenes[question.id] = grouped_scenes((*interval, number) for interval, number in numbered)
+            scenes[question.id] = scenes_of(question)
         usable_cases = tuple(case for case in cases if scenes[case.question_id])
         videos = {question.id: question.video for question in questions}
         return cls(benchmark=benchmark, cases=usable_cases, scenes=scenes, kind=kind, videos=videos)
@@ -138,7 +136,7 @@ class Material:
         return path
 
     def questions(self, benchmark: str) -> Sequence[Question]:
-        """Return the questions of a benchmark. Raises InvalidInput without its annotation."""
+        """Return the questions of a benchmark of `annotations`. Raises as `ground`."""
         return self.ground(benchmark)[0]
 
     def videos(self, benchmark: str) -> dict[str, str]:
@@ -149,11 +147,9 @@ class Material:
         """Return the questions of a benchmark, their rates, and the evidence that selections are measured on.
 
         Raises:
-            InvalidInput: no annotation of it was given, or one without rates and no --rates.
+            InvalidInput: an annotation without rates and no --rates.
         """
         if benchmark not in self._grounds:
-            if benchmark not in self.annotations:
-                raise InvalidInput(f"measuring needs the annotation of {benchmark} (--annotations {benchmark}=FILE)")
             questions = read_annotations(benchmark, self.annotations[benchmark])
             if benchmark in self.scenes:
                 questions = with_scenes(questions, read_scenes(self.scenes[benchmark]))
@@ -206,16 +202,21 @@ def measured_groups(
 
     Args:
         only: folder of a sampler: groups without it are left out.
-        missing: list to which a sentence is added for each file that is not at hand.
+        missing: list to which a sentence is added for each file, or annotation of a benchmark, that is not at hand.
 
     Raises:
         InvalidInput: a file with another hash, or one that does not fit the benchmark's questions.
     """
     listed = [(card, item) for card in cards for item in card.selections]
-    groups = sorted({(item.benchmark, item.k) for card, item in listed if only in ("", card.name)})
-    for card, item in listed:  # an annotation that was not given is said before minutes of work
-        if (item.benchmark, item.k) in groups and material.find(card, item) is not None:
-            material.ground(item.benchmark)
+    wanted_groups = {(item.benchmark, item.k) for card, item in listed if only in ("", card.name)}
+    groups = sorted((benchmark, k) for benchmark, k in wanted_groups if benchmark in material.annotations)
+    if missing is not None:
+        unknown = sorted({benchmark for benchmark, _ in wanted_groups} - set(material.annotations))
+        missing += [
+            f"{benchmark}: not measured, no annotation (--annotations {benchmark}=FILE)" for benchmark in unknown
+        ]
+    for benchmark, _ in groups:  # rates that were not given are said before minutes of work
+        material.ground(benchmark)
     for benchmark, k in groups:
         figures: dict[str, pd.DataFrame] = {}
         owners, notes, is_whole = {}, list[str](), True

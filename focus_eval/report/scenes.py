@@ -68,6 +68,14 @@ def grouped_scenes(intervals: Iterable[Sequence[float]]) -> list[list[Interval]]
     return list(scenes.values())
 
 
+def scenes_of(question: Question) -> list[list[Interval]]:
+    """Return the scenes of a question's annotated intervals; each interval is one if no scenes are annotated."""
+    numbers = question.evidence_scenes or range(len(question.evidence_intervals))
+    return grouped_scenes(
+        (*interval, number) for interval, number in zip(question.evidence_intervals, numbers, strict=True)
+    )
+
+
 def scene_distances(scenes: Scenes, times: Times) -> FloatArray:
     """Return the seconds from each scene to each of `times`, shape `(n_scenes, k)`; 0 inside one of its intervals."""
     return np.array([distances(scene, times).min(axis=0) for scene in scenes])

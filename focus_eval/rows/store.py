@@ -83,13 +83,13 @@ def parquet_writer(path: Path, kind: type[Any], names: Sequence[str]) -> Iterato
 
     def flush() -> None:
         """Write the waiting rows to the file as one row group."""
-        columns = {name: [_cell(name, values[name]) for values in waiting] for name in names}
+        columns = {name: _cells(name, [values[name] for values in waiting]) for name in names}
         writer.write_table(pa.table(columns, schema=schema))
         waiting.clear()
 
     def write(values: Mapping[str, Any]) -> None:
         """Add a row; every `GROUP_ROWS` rows are written together."""
-        waiting.append({name: values[name] for name in names})
+        waiting.append(values)
         if len(waiting) == GROUP_ROWS:
             flush()
 
@@ -171,9 +171,11 @@ def _unreadable(path: Path, error: Exception) -> DamagedFile:
     return DamagedFile(f"{path}: not a Parquet file that can be read ({error})")
 
 
-def _cell(name: str, value: Any) -> Any:
-    """Return the value to store in Parquet column `name`: JSON text for the columns in `JSON_COLUMNS`."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")) if name in JSON_COLUMNS else value
+def _cells(name: str, values: list[Any]) -> list[Any]:
+    """Return the values to store in Parquet column `name`: JSON text for the columns in `JSON_COLUMNS`."""
+    if name not in JSON_COLUMNS:
+        return values
+    return [json.dumps(value, ensure_ascii=False, separators=(",", ":")) for value in values]
 
 
 def _schema(kind: type[Any], names: Sequence[str]) -> pa.Schema:

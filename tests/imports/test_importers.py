@@ -314,6 +314,9 @@ def test_a_column_of_lists_follows_the_annotation(tmp_path, shared):
     assert [selections[key].keyframes for key in "ab"] == [(5, 7), (1,)]
     with pytest.raises(SelectionMismatch, match="2 rows for 3 questions"):
         load_selections(path, questions=questions("a", "b", "c"))
+    path.write_text('values\n"[5, 7]"\n"[2]"\n"[1]"\n')
+    selections = load_selections(path, format="csv:skip=1", questions=questions("a", "b"))
+    assert [selections[key].keyframes for key in "ab"] == [(2,), (1,)]
     path.write_text('values\n"[5, 7]"\nno list\n')
     with pytest.raises(SelectionMismatch, match="row 1: no list of frames, 'no list'"):
         load_selections(path, questions=questions("a", "b"))

@@ -9,6 +9,7 @@ import pytest
 
 from focus_eval.benchmarks.registry import frame_rates, read_annotations, read_rates, stated_rates
 from focus_eval.core.errors import InvalidInput
+from focus_eval.core.types import Question
 from focus_eval.imports.loading import load_selections
 from focus_eval.imports.selection_rows import selection_rows
 from focus_eval.registry.cards import check_file, find_file, read_registry
@@ -22,7 +23,8 @@ from focus_eval.registry.replayed import (
     recall_records,
 )
 from focus_eval.report.recall import EvidenceCase, nearness, random_nearness
-from focus_eval.report.selection_tables import shown_frames
+from focus_eval.report.selection_tables import ShownFrames, shown_frames
+from support.field_data import videomme
 
 ROOT = Path(__file__).resolve().parents[2]
 REGISTRY = ROOT / "registry"
@@ -33,13 +35,15 @@ FILES = [(card.label(item), item) for card in CARDS.values() for item in card.se
 
 @pytest.fixture(scope="module")
 def grounds(shared):
-    """Questions, rates and evidence of both benchmarks."""
+    """Questions, rates and evidence of the three benchmarks."""
     lvb = read_annotations("longvideobench", shared("data/lvb_val.json"))
     lvbench = read_annotations("lvbench", shared("data/field/evidence/lvbench_video_info.meta.jsonl.gz"))
+    shared("data/public/evidence")
     ground_by_benchmark = {}
     for name, questions, rates in (
         ("longvideobench", lvb, read_rates(shared("data/lvb_val_fps.csv"))),
         ("lvbench", lvbench, stated_rates(lvbench)),
+        ("videomme", *videomme(shared("data"))),
     ):
         ground_by_benchmark[name] = (questions, rates, Ground.of(name, questions, frame_rates(rates)))
     return ground_by_benchmark
@@ -48,7 +52,7 @@ def grounds(shared):
 def figures_of(entry, file, grounds):
     questions, rates, ground = grounds[entry.benchmark]
     fps = frame_rates(rates)
-    loaded = load_selections(file, format=entry.format, questions=questions, fps=fps, left_out=[])
+    loaded = load_selections(file, format=entry.format, questions=questions, fps=fps, allow_missing=True, left_out=[])
     rows = selection_rows(loaded, questions, rates, name=entry.file)
     return ground, loaded, question_figures(ground, shown_frames(rows))
 
@@ -62,14 +66,15 @@ def test_a_row_is_what_its_file_gives(shared, grounds, name, item):
     assert max(selection.n_keyframes for selection in loaded.values()) == item.k
 
 
-def test_there_are_fifteen_selections_of_longvideobench_and_a_second_benchmark():
-    assert len([item for _, item in FILES if item.benchmark == "longvideobench"]) >= 15
+def test_there_are_fourteen_selections_and_more_of_two_benchmarks_and_a_third_benchmark():
+    for benchmark in ("longvideobench", "videomme"):
+        assert len([item for _, item in FILES if item.benchmark == benchmark]) >= 14
     assert {item.k for _, item in FILES} == {8, 16, 32, 64}
-    assert {row["benchmark"] for row in RECORDED} == {"longvideobench", "lvbench"}
+    assert {row["benchmark"] for row in RECORDED} == {"longvideobench", "lvbench", "videomme"}
 
 
 def test_the_baselines_are_what_they_were(grounds):
-    for benchmark, k in (("longvideobench", 8), ("lvbench", 64)):
+    for benchmark, k in (("longvideobench", 8), ("lvbench", 64), ("videomme", 16)):
         ground = grounds[benchmark][2]
         for name, figures in baseline_figures(ground, k).items():
             assert all(record in RECORDED for record in recall_records(ground, name, k, figures))
@@ -91,8 +96,34 @@ def test_the_differences_of_a_k_are_what_the_files_give(shared, grounds):
     assert points["TSPO", "within 2 s"] == [-2.4, -5.0, 0.2]
 
 
+def test_the_rates_of_video_mme_make_published_times_whole_frames(shared, grounds):
+    questions, rates, _ = grounds["videomme"]
+    timed = load_selections(shared("data/public/selections/kfs_ascs_videomme_64.json.gz"), questions=questions)
+    even = load_selections(shared("data/public/selections/videomme_fps_4_64.csv.gz"), questions=questions)
+    for question_id, rate in rates.items():
+        frames = np.array(timed[question_id].times_seconds) * float(rate.fps)
+        assert frames == pytest.approx(np.round(frames), abs=0.01), question_id
+        assert rate.n_frames == even[question_id].keyframes[-1] + 1
+
+
+def test_a_scene_is_hit_in_any_of_its_parts_and_no_selection_shows_nothing():
+    question = Question(
+        benchmark="videomme", id="q", query="?", options=(), video="v", answer=None, duration_seconds=100.0,
+        evidence_intervals=((10.0, 12.0), (50.0, 52.0), (90.0, 91.0)), evidence_scenes=(0, 0, 1), bucket="long",
+    )  # fmt: skip
+    ground = Ground.of("videomme", [question], {"q": 1.0})
+    (shown,) = question_figures(ground, {"q": ShownFrames([51.0, 87.0])}).to_dict("records")
+    assert (shown["within 0 s"], shown["within 2 s"], shown["within 5 s"]) == (0.5, 0.5, 1.0)
+    assert shown["nearness"] == pytest.approx((1 + np.exp(-3 / 5)) / 2)
+    (nothing,) = question_figures(ground, {}).to_dict("records")
+    assert set(nothing.values()) == {0.0}
+    (record,) = recall_records(ground, "n", 2, question_figures(ground, {}))
+    assert float(record["UKSS"]) == 0.01
+
+
 def test_toolmerges_recall_is_the_recorded_one():
-    rows = {(row["name"], row["k"], row["bucket"]): row for row in RECORDED}
+    of_benchmark = [row for row in RECORDED if row["benchmark"] == "longvideobench"]
+    rows = {(row["name"], row["k"], row["bucket"]): row for row in of_benchmark}
     recorded = {
         "8": (("0.1168", "0.1787", "0.3339"), ("0.1895", "0.3192", "0.5510")),
         "32": (("0.1802", "0.2747", "0.5472"), ("0.2944", "0.5011", "0.7862")),
