@@ -2,6 +2,7 @@
 
     python scripts/sampler_frontier.py --json FILE [--videos 300] [--seed N] [--csv FILE]
     python scripts/sampler_frontier.py --json FILE --pulls 600 --minutes 1 180 --new even_cover
+    python scripts/sampler_frontier.py --json FILE --mixtures --new "mixture, aks t1 .37" [--csv FILE]
     python scripts/sampler_frontier.py --run results/runs/demo_frontier [--csv FILE]
 
 Every sampler chooses in the same simulated videos. Prints recall within 1, 2 and 5 s, cost and near twins of each, and
@@ -55,6 +56,7 @@ def main() -> None:
     parser.add_argument("--videos", type=int, default=300)
     parser.add_argument("--seed", type=int, default=20261124)
     parser.add_argument("--new", default="scan_cover, density=events")
+    parser.add_argument("--mixtures", action="store_true", help="mixtures and their parts instead")
     parser.add_argument("--share", type=float, default=SHARE)
     parser.add_argument("--pulls", type=int, help="forwards of the main encoder a video, instead of a share")
     parser.add_argument("--minutes", type=float, nargs=2, default=(3.0, 60.0))
@@ -79,13 +81,14 @@ def simulated_rows(arguments: argparse.Namespace) -> list[dict[str, object]]:
                for number in range(arguments.videos)]  # fmt: skip
     shares = [min(1.0, (arguments.pulls or math.inf) / (NOMINAL_FPS * 60 * length)) for length in lengths]
     shares = shares if arguments.pulls else [arguments.share] * len(lengths)
+    samplers_of = mixtures_at if arguments.mixtures else samplers_at
     for number, share in enumerate(shares):  # all worlds grow together, so that a stopped run has as many of each
         for world in WORLDS:
             if str(number) not in lines.setdefault(world, {}):
-                lines[world][str(number)] = measured_video(world, number, seed, minutes, share)
+                lines[world][str(number)] = measured_video(world, number, seed, minutes, samplers_of(share))
         if number % 10 == 9 or number == arguments.videos - 1:
             arguments.json.write_text(json.dumps(lines), encoding="utf-8")
-    return table_rows(lines, arguments.new, lengths)
+    return table_rows(lines, list(samplers_of(SHARE)), arguments.new, lengths)
 
 
 def rows_of_run(folder: Path) -> list[dict[str, object]]:
@@ -128,14 +131,27 @@ def samplers_at(share: float) -> dict[str, tuple[str, dict]]:
     return samplers if share != SHARE else {**samplers, "focus_cover": ("focus_cover", {}), "focus": ("focus", {})}
 
 
-def measured_video(world: str, number: int, seed: int, minutes: tuple[float, float], share: float) -> list[list[float]]:
+def mixtures_at(share: float) -> dict[str, tuple[str, dict]]:
+    """Return mixtures that spend half of the budget on each of their two samplers, and these at the whole budget."""
+    half = {"every_seconds": 2 / (share * NOMINAL_FPS), "max_depth": 3}
+    mixtures = {}
+    for label, t1 in (("aks t1 .8", 0.8), ("aks t1 .37", 0.37)):
+        options = ",".join(f"{name}={value}" for name, value in {**half, "t1": t1}.items())
+        parts = {"first": f"aks:{options}", "second": f"event_cover:share={share / 2}"}
+        mixtures[f"mixture, {label}"] = ("mixture", parts)
+    samplers = samplers_at(share)
+    return mixtures | {name: samplers[name] for name in ("aks, t1 .8", "aks, t1 .37", "event_cover", "even_cover")}
+
+
+def measured_video(
+    world: str, number: int, seed: int, minutes: tuple[float, float], samplers: dict[str, tuple[str, dict]]
+) -> list[list[float]]:
     """Return a list of `MEASURES` for every sampler and K on one video."""
     make = [make_trace(world_of(world), number, seed=seed, minutes=minutes, channel=channel)
             for channel in (None, CHANNELS["clip_b32"])]  # fmt: skip
     trace, scan = make
     features = TraceFeatures(trace)
-    samplers = samplers_at(share).values()
-    return [measured(trace, scan, features, name, options, k, number) for name, options in samplers for k in K]
+    return [measured(trace, scan, features, name, options, k, number) for name, options in samplers.values() for k in K]
 
 
 def measured(
@@ -162,15 +178,16 @@ def twins(features: TraceFeatures, frames: FloatArray) -> float:
 
 
 def table_rows(
-    lines: dict[str, dict[str, list[list[float]]]], new: str, lengths: Sequence[float]
+    lines: dict[str, dict[str, list[list[float]]]], names: list[str], new: str, lengths: Sequence[float]
 ) -> list[dict[str, object]]:
     """Return a row for each world, each third of the lengths and all videos, K and sampler.
 
-    A row has the means of `MEASURES`, and the differences of `new` less its sampler.
+    A row has the means of `MEASURES`, and the differences of `new` less its sampler. `names` are those of the samplers,
+    in the order of a video's values; without FOCUS if its budget is not that of the others.
     """
     videos = [(world, int(number)) for world, by_number in lines.items() for number in by_number]
     values = np.array([lines[world][str(number)] for world, number in videos])
-    names = list(samplers_at(SHARE))[: values.shape[1] // len(K)]
+    names = names[: values.shape[1] // len(K)]
     values = values.reshape(len(videos), len(names), len(K), len(MEASURES))
     ends = np.quantile(lengths, [0, 1 / 3, 2 / 3, 1])
     third = np.searchsorted(ends[1:3], [lengths[number] for _, number in videos])
