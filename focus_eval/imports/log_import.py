@@ -85,7 +85,8 @@ class LogOrigin:
         file, stamp, task, split, model_args, scores: of the log; `scores` are its own figures by metric.
         metric: the metric that is the rows' score.
         n_questions: number of questions as stated in its results file; None if not stated.
-        is_k_stated: True if its arguments or the caller state K; otherwise K is the most frames of a question.
+        is_k_stated: True if its arguments or the caller state K and no question was fed more; otherwise K is the most
+            frames of a question.
         frames_field, unit: field and unit that the frames were read from.
         candidate_fields: fields with lists of numbers, in documents whose frames were not read.
         problems: a sentence for each record that could not be read.
@@ -228,7 +229,7 @@ class LogImport:
             metric=self.counts.metric,
             scores=dict(log.scores),
             n_questions=log.n_samples,
-            is_k_stated=bool(options.k or log.frames_asked(0)),
+            is_k_stated=(options.k or log.frames_asked(0)) == self.k,
             frames_field=options.frames_field,
             unit=options.unit,
             candidate_fields=tuple(sorted(self.counts.frame_fields)) if is_without_frames else (),

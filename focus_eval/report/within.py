@@ -150,6 +150,9 @@ def mean_over_seeds(answers: pd.DataFrame, values: Sequence[str]) -> pd.DataFram
     Every other column has the value of the first seed.
     """
     keys = ["run", "question_id"]
+    answers = answers.astype(dict.fromkeys(values, np.float64))  # a measure that is None throughout would be an object
+    if not answers.duplicated(keys).any():
+        return answers.reset_index(drop=True)
     first_columns = {name: "first" for name in answers.columns if name not in (*keys, *values)}
     return answers.groupby(keys, sort=False, as_index=False).agg({**first_columns, **dict.fromkeys(values, "mean")})
 
