@@ -376,22 +376,24 @@ def filling(folder: Path) -> str:
 def mixtures(folder: Path) -> str:
     """Return the recall gained on long videos by replacing half of AKS's 32 frames with the 16 of WFS-SB."""
     questions, rates = longvideobench(folder)
-    asked = [question for question in questions.values() if (question.duration_seconds or 0) >= LONG_SECONDS]
-    other = load_selections(folder / "wfs_longvideobench_16.json", questions=[*questions.values()])
+    judged_questions = [question for question in questions.values() if (question.duration_seconds or 0) >= LONG_SECONDS]
+    wfs_selections = load_selections(folder / "wfs_longvideobench_16.json", questions=[*questions.values()])
     rows = []
     for name, file in (
         ("the authors' AKS-32, t1 .37, depth 5", "aks_lvb_32.json.gz"),
         ("a third party's AKS-32, BLIP, t1 .8, depth 5", "aks_lvb_blip_32_yunseok.json.gz"),
     ):
-        own = load_selections(folder / "field/selections" / file, format="aks", questions=[*questions.values()])
+        aks_selections = load_selections(
+            folder / "field/selections" / file, format="aks", questions=[*questions.values()]
+        )
         recalls = []
-        for question in asked:
+        for question in judged_questions:
             fps = float(rates[question.id].fps)
-            frames = own[question.id].keyframes or ()
-            mixed = sorted({*frames[::2], *(other[question.id].keyframes or ())})
+            frames = aks_selections[question.id].keyframes or ()
+            mixed = sorted({*frames[::2], *(wfs_selections[question.id].keyframes or ())})
             evidence = np.asarray(question.evidence_seconds)
             recalls.append([recall_within(evidence, np.array(part) / fps, (1, 2, 5)) for part in (frames, mixed)])
-        values, videos = np.array(recalls), [question.video for question in asked]
+        values, videos = np.array(recalls), [question.video for question in judged_questions]
         gains = (compare_paired(values[:, 0, at], values[:, 1, at], videos).difference for at in range(3))
         rows.append((f"LongVideoBench, {name}", "", *map(interval, gains)))
     rows += [videomme_mixture(folder, encoder) for encoder in ("BLIP", "CLIP")]
@@ -403,16 +405,18 @@ def videomme_mixture(folder: Path, encoder: str) -> tuple[str, ...]:
     questions, rates = videomme(folder)
     selections = folder / "public/selections"
     file = selections / f"aks_videomme_{encoder.lower()}_32_yunseok.json.gz"
-    own, other = (load_selections(path, questions=questions) for path in (file, selections / "wfs_videomme_16.json.gz"))
-    asked = [q for q in questions if q.evidence_intervals and (q.duration_seconds or 0) >= LONG_SECONDS]
+    aks_selections, wfs_selections = (
+        load_selections(path, questions=questions) for path in (file, selections / "wfs_videomme_16.json.gz")
+    )
+    judged_questions = [q for q in questions if q.evidence_intervals and (q.duration_seconds or 0) >= LONG_SECONDS]
     shares = []
-    for question in asked:
+    for question in judged_questions:
         fps, scenes = float(rates[question.id].fps), scenes_of(question)
-        frames = own[question.id].keyframes or ()
-        mixed = sorted({*frames[::2], *(other[question.id].keyframes or ())})
+        frames = aks_selections[question.id].keyframes or ()
+        mixed = sorted({*frames[::2], *(wfs_selections[question.id].keyframes or ())})
         gaps = (scene_distances(scenes, np.array(part) / fps) for part in (frames, mixed))
         shares.append([shares_within(gap, (0, 1, 2, 5)) for gap in gaps])
-    values, videos = np.array(shares), [question.video for question in asked]
+    values, videos = np.array(shares), [question.video for question in judged_questions]
     gains = (compare_paired(values[:, 0, at], values[:, 1, at], videos).difference for at in range(4))
     return f"Video-MME, a third party's AKS-32, {encoder}, t1 .8, depth 5", *map(interval, gains)
 
@@ -431,8 +435,8 @@ def value(folder: Path) -> str:
     rows = []
     measures = ("hit", "recall@1", "recall@2", "recall@5")
     for benchmark, model, selections, lines in sorted(parts, key=lambda part: part[0]):
-        known = [name for name in measures if name in lines and lines[name].notna().all()]
-        effects = measure_effects(lines, known, joint_measures=())
+        measured = [name for name in measures if name in lines and lines[name].notna().all()]
+        effects = measure_effects(lines, measured, joint_measures=())
         points_by_measure = {effect.measure: points(effect.separate) for effect in effects}
         cells = (points_by_measure.get(name, "") for name in measures)
         rows.append((benchmark, f"{model}, {selections}", f"{lines['question_id'].nunique():,}", *cells))

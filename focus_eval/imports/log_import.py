@@ -90,6 +90,7 @@ class LogOrigin:
         frames_field, unit: field and unit that the frames were read from.
         candidate_fields: fields with lists of numbers, in documents whose frames were not read.
         problems: a sentence for each record that could not be read.
+        has_documents: False if the log leaves the documents out.
     """
 
     file: str = ""
@@ -105,6 +106,7 @@ class LogOrigin:
     unit: str = "frames"
     candidate_fields: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    has_documents: bool = True
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> LogOrigin:
@@ -148,6 +150,7 @@ class LogCounts:
     groups: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     doubtful: list[tuple[str, str]] = field(default_factory=list)
     frame_fields: set[str] = field(default_factory=set)
+    has_documents: bool = False
 
     @property
     def accuracy(self) -> float:
@@ -234,6 +237,7 @@ class LogImport:
             unit=options.unit,
             candidate_fields=tuple(sorted(self.counts.frame_fields)) if is_without_frames else (),
             problems=tuple(self.problems),
+            has_documents=self.counts.has_documents,
         )
 
     def rows(self) -> Iterator[tuple[SelectionRow, AnswerRow]]:
@@ -525,6 +529,7 @@ def _count_record(counts: LogCounts, scored: ScoredRecord, rate: VideoRate | Non
     counts.answers += 1
     counts.score += scored.verdict.score if scored.verdict is not None else 0.0
     counts.videos.add(question.video)
+    counts.has_documents = counts.has_documents or record.doc is not None
     if scored.parsed is None:
         counts.unparsed += 1
         if len(counts.doubtful) < MAX_DOUBTFUL:

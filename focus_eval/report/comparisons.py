@@ -125,6 +125,7 @@ def run_comparison(a: Run, b: Run) -> Table:
     cell_pairs = _matched_cells(list(cells_a), list(cells_b))
     pairs, notes = [], []
     summaries: list[str] = []
+    causes: list[str] = []
     for key_a, key_b in cell_pairs:
         part_a, part_b = cells_a[key_a], cells_b[key_b]
         matches = match_questions([*question_keys(part_a).values()], [*question_keys(part_b).values()])
@@ -136,9 +137,12 @@ def run_comparison(a: Run, b: Run) -> Table:
             pairs.append(pair)
             notes += [*_pairing_notes(key_a, key_b, a.name, b.name, matches), *_prompt_notes(part_a, paired_part)]
             notes += _prompt_differences(a, part_a, b, part_b)
+        if matches.only_a or matches.only_b or matches.by_row:
+            causes += [*_missing_documents(a, part_a), *_missing_documents(b, part_b)]
     if not pairs:
         reason = _uncompared_reason(a, list(cells_a), b, list(cells_b))
-        raise InvalidInput(f"{reason} ({'; '.join(summaries)})" if summaries else reason)
+        raise InvalidInput(f"{reason} ({'; '.join([*summaries, *causes])})" if summaries else reason)
+    notes += [f"{cause}." for cause in causes]
     notes += _unmatched_notes(a, set(cells_a) - {key for key, _ in cell_pairs})
     notes += _unmatched_notes(b, set(cells_b) - {key for _, key in cell_pairs})
     title = f"Accuracy difference of {b.name} to {a.name}"
@@ -194,6 +198,12 @@ def _prompt_notes(part_a: pd.DataFrame, part_b: pd.DataFrame) -> Iterator[str]:
     if len(differing):
         first = differing["question_id"].iloc[0]
         yield f"The prompts of {len(differing):,} of {len(prompts):,} paired questions differ; the first is {first!r}."
+
+
+def _missing_documents(run: Run, part: pd.DataFrame) -> Iterator[str]:
+    """Yield a clause if a log has no documents: its questions then pair only with those of another such log."""
+    if not run.logs.get(part["cell"].iloc[0], {}).get("has_documents", True):
+        yield f"{run.name} is a log without documents: its questions are known by their prompts alone"
 
 
 def _unmatched_notes(run: Run, cells: Collection[tuple[str, ...]]) -> Iterator[str]:

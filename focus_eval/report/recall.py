@@ -159,7 +159,11 @@ def nearness_of(gaps: FloatArray) -> float:
 
 def near_frames(evidence: ArrayLike, times: Times) -> float:
     """Return the mean over the evidence of log(1 + number of frames within 5 s); a repeated frame counts once."""
-    gaps = distances(evidence, np.unique(np.asarray(times, dtype=np.float64)))
+    return _near_frames(distances(evidence, np.unique(np.asarray(times, dtype=np.float64))))
+
+
+def _near_frames(gaps: FloatArray) -> float:
+    """Return `near_frames` from the `distances` of evidence and different frames, shape `(n, k)`."""
     return float(np.log1p((gaps <= SCALE_SECONDS + SLACK_SECONDS).sum(axis=1)).mean())
 
 
@@ -184,7 +188,7 @@ def row_measures(
         **{recall_column(d): share for d, share in zip(RECALL_SECONDS, at_equal_pixels, strict=True)},
         **{recall_column(d, any_size=True): share for d, share in zip(RECALL_SECONDS, at_any_size, strict=True)},
         "nearness": nearness_of(gaps),
-        "near_frames": near_frames(evidence, times),
+        "near_frames": _near_frames(gaps[:, np.unique(np.asarray(times, dtype=np.float64), return_index=True)[1]]),
         "spread": spread(times, duration_seconds=duration_seconds) if duration_seconds else None,
     }
 

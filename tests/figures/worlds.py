@@ -273,12 +273,12 @@ def validity():
     return table(*(tuple(row.values()) for row in rows_of(PUBLISHED / "worlds.csv")))
 
 
-def frontier():
-    """Return docs/scan_cover.md's table of recall, cost and near twins at equal total cost, over all worlds.
+def frontier(name):
+    """Return a table of docs/scan_cover.md with recall, cost and near twins at equal total cost, over all worlds.
 
     Its last columns hold what the sampler under judgement gains.
     """
-    rows = [row for row in rows_of(PUBLISHED / "frontier.csv") if (row["world"], row["K"]) == ("all", "all")]
+    rows = [row for row in rows_of(PUBLISHED / f"{name}.csv") if (row["world"], row["K"]) == ("all", "all")]
     gains = [name for name in rows[0] if "less it" in name and "nearness" not in name]
     shown = ("1 s", "2 s", "5 s", "cost", "twins")
     return table(*(
@@ -349,7 +349,8 @@ FIGURES = {
     "demo": demo,
     "demo_gain": demo_gain,
     "demo_samplers": demo_samplers,
-    "frontier": frontier,
+    "frontier": partial(frontier, "frontier"),
+    "frontier_mixtures": partial(frontier, "frontier_mixtures"),
     "frontier_budgets": frontier_budgets,
     "budget_gains": budget_gains,
     "frontier_demo": frontier_demo,

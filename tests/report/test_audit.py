@@ -343,6 +343,22 @@ def test_prompts_that_differ_for_the_same_question_are_said(tmp_path):
     assert "The prompts of 40 of 40 paired questions differ; the first is '0'." in table.notes
 
 
+def test_compare_says_that_a_log_without_documents_is_the_cause(tmp_path):
+    write_log(tmp_path / "a", documents(40))
+    bare = [{name: value for name, value in item.items() if name != "doc"} for item in documents(40)]
+    bare = [{**item, "input": f"Other words: {item['input']}"} for item in bare]
+    write_log(tmp_path / "b", bare)
+    cause = "b is a log without documents: its questions are known by their prompts alone"
+    with pytest.raises(InvalidInput, match=rf"no cell and question in common \(.*; {cause}\)"):
+        run_comparison(*(run_of_logs(tmp_path / name, LogOptions()) for name in "ab"))
+    write_log(tmp_path / "c", bare[:39])
+    table = run_comparison(*(run_of_logs(tmp_path / name, LogOptions()) for name in "cb"))
+    assert table.notes[-2:] == (
+        "c is a log without documents: its questions are known by their prompts alone.",
+        "b is a log without documents: its questions are known by their prompts alone.",
+    )
+
+
 def test_the_same_benchmark_under_another_task_name_is_compared_and_named(tmp_path):
     write_log(tmp_path / "a", documents(40))
     write_log(tmp_path / "b", documents(40), task="my_task_aks")
