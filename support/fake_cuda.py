@@ -11,6 +11,8 @@ there, and pinned memory that is copied from must not change. An operation takes
 
 from __future__ import annotations
 
+import os
+import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -134,16 +136,32 @@ class CudaTensor(torch.Tensor):
 
 
 class _Indexed(TorchFunctionMode):
-    """Gives a CUDA device without an index that of the current one, for which torch would ask the driver."""
+    """Answers what torch would ask the driver: which device "cuda" is, and how numbers get to a device."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is not torch.device:
             args, kwargs = tree_map(_with_index, (args, kwargs))
-        return function(*args, **kwargs or {})
+        kwargs = kwargs or {}
+        if function in (torch.tensor, torch.as_tensor) and not isinstance(args[0], torch.Tensor):
+            numbers = tree_map(lambda leaf: leaf.item() if isinstance(leaf, CudaTensor) else leaf, args[0])
+            device = kwargs.pop("device", None)
+            return function(numbers, *args[1:], **kwargs).to(device or "cpu")
+        return function(*args, **kwargs)
+
+
+class _ThreadMode(TorchDispatchMode):
+    """Dispatch of a thread that set its device; a mode of torch holds in its own thread alone."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return FakeCuda.current.dispatch(function, args, kwargs or {})
 
 
 class FakeCuda(TorchDispatchMode):
-    """Context in which torch has `n_devices` CUDA devices of `capacity` bytes each; the first is the current one."""
+    """Context in which torch has `n_devices` CUDA devices of `capacity` bytes each; the first is the current one.
+
+    Another thread that begins meanwhile has them once it calls `torch.cuda.set_device`, as a thread of a GPU's user
+    should.
+    """
 
     current: FakeCuda
 
@@ -153,20 +171,33 @@ class FakeCuda(TorchDispatchMode):
         self._streams = {index: Stream(torch.device("cuda", index)) for index in range(n_devices)}
         self._memories: weakref.WeakSet[Memory] = weakref.WeakSet()
         self._pinned = set[int]()
-        self._device_index = 0
+        self._of_thread = threading.local()
         self._patches = ExitStack()
+
+    @property
+    def _device_index(self) -> int:
+        """Index of this thread's current device."""
+        return getattr(self._of_thread, "index", 0)
+
+    @_device_index.setter
+    def _device_index(self, index: int) -> None:
+        self._of_thread.index = index
 
     def bytes_alive(self, device: str) -> int:
         """Return the bytes allocated on `device`."""
         return sum(memory.n_bytes for memory in self._memories if memory.stream.device == torch.device(device))
 
+    def n_operations(self, device: str) -> int:
+        """Return the number of operations queued on `device`, those of streams of its own left out."""
+        return self._streams[torch.device(device).index].position
+
     def __enter__(self) -> FakeCuda:
-        FakeCuda.current = self
+        FakeCuda.current, self._thread = self, threading.current_thread()
         torch._C._ensureCUDADeviceGuardSet()  # else views ask the driver
         replacements = {
             "_lazy_init": lambda: None, "is_available": lambda: True, "is_initialized": lambda: True,
             "is_bf16_supported": lambda *_: True, "device_count": lambda: len(self._streams),
-            "current_device": lambda: self._device_index, "empty_cache": lambda: None,
+            "current_device": lambda: self._device_index, "empty_cache": lambda: None, "set_device": self._set_device,
             "get_device_name": lambda _=None: "fake CUDA", "current_stream": self._stream_of, "stream": self._on_stream,
             "Stream": lambda device: Stream(self._indexed(device)), "Event": Event,
             "get_device_capability": lambda _=None: (9, 0),
@@ -174,11 +205,11 @@ class FakeCuda(TorchDispatchMode):
         }  # fmt: skip
         for name, replacement in replacements.items():
             self._patches.enter_context(mock.patch.object(torch.cuda, name, replacement))
+        # Weights are read in this thread: one of transformers' own has no fake devices.
+        self._patches.enter_context(mock.patch.dict(os.environ, {"HF_DEACTIVATE_ASYNC_LOAD": "1"}))
         self._patches.enter_context(mock.patch.object(upload, "_STREAM", replacements["Stream"]))
         self._patches.enter_context(mock.patch.object(upload, "_EVENT", Event))
         _forget_constants()
-        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") is made here, then copied
-        self._patches.callback(torch._C._set_only_lift_cpu_tensors, False)
         # A module's tensors are replaced when it moves: `.data = ` would keep the processor's type.
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         self._patches.callback(torch.__future__.set_overwrite_module_params_on_conversion, False)
@@ -228,11 +259,8 @@ class FakeCuda(TorchDispatchMode):
 
     def _decompose(self, function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Take `to` apart, which inference mode passes on whole, into the copies that it makes."""
-        super().__enter__()
-        try:
+        with _ThreadMode():
             return function.decompose(*args, **kwargs)
-        finally:
-            super().__exit__(None, None, None)
 
     def _on_device(self, values: Any, stream: Stream, inputs: list[CudaTensor]) -> Any:
         """Return a result as a tensor of the stream's device; a view shares the memory of what it views."""
@@ -322,6 +350,14 @@ class FakeCuda(TorchDispatchMode):
     def _indexed(self, device: Any) -> torch.device:
         device = torch.device(device)
         return torch.device("cuda", self._device_index) if device == torch.device("cuda") else device
+
+    def _set_device(self, device: Any) -> None:
+        """Make a device the current one of this thread, and dispatch what the thread computes from now on."""
+        self._device_index = device if isinstance(device, int) else self._indexed(device).index
+        if threading.current_thread() is not self._thread and not hasattr(self._of_thread, "modes"):
+            self._of_thread.modes = (_Indexed(), _ThreadMode())
+            for mode in self._of_thread.modes:
+                mode.__enter__()
 
     def _stream_of(self, device: Any = None) -> Stream:
         """Return the current stream of a device, by default of the current one."""

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from traceback import clear_frames
 from typing import Any
 
 from loguru import logger
@@ -246,6 +247,8 @@ class BatchAnswerer:
             if is_device_failure(error):
                 line = str(error).strip().splitlines()[0]
                 raise RunError(f"{self._model.model_id}: {line}; run again, finished answers are kept") from error
+            # The traceback holds what the failed call put on the device; the questions alone may need that memory.
+            clear_frames(error.__traceback__)
             if len(batch) == 1:
                 batch[0].fail(error)
             else:
