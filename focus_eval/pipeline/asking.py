@@ -89,8 +89,11 @@ class ModelSession:
             self._store.keep_reply(key, json.dumps(record).encode())
         return reply
 
-    def with_picture_times(self, look: LookFn, fps: float) -> LookFn:
-        """Return `look`, wrapped for a scripted model so that it is told the time of each picture."""
+    def with_picture_times(self, look: LookFn, clock: FloatArray) -> LookFn:
+        """Return `look`, wrapped for a scripted model so that it is told the time of each picture.
+
+        `clock` has the time of every frame in seconds, `(n_frames,)`.
+        """
         model = self._model
         if not isinstance(model, TakesPictureTimes):
             return look
@@ -99,7 +102,7 @@ class ModelSession:
             """Return the pictures of `frames` and tell the model the time of each."""
             pictures = look(frames, size)
             for frame, picture in zip(frames.tolist(), pictures, strict=True):
-                model.note_time(picture, frame / fps)
+                model.note_time(picture, float(clock[frame]))
             return pictures
 
         return looked

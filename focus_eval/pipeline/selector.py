@@ -198,12 +198,15 @@ class Selector:
         """
         meter = Meter()
         session = self._session(question, meter)
+        look: LookFn | None
         if info is not None:
             pull, scan = (
                 self._source_without_frames(encoder, question, video_path)
                 for encoder in (self.encoder, self.scan_encoder)
             )
             look = self._given.pictures_of if self._given and self._given.overrides("pictures_of") else None
+            if session and look:
+                look = session.with_picture_times(look, np.arange(info.n_frames) / info.fps)
             selection = self._run(question, info, (pull, scan, look, session), meter, video_path)
             clock = None
         else:
@@ -221,9 +224,10 @@ class Selector:
                 pull, scan = source(), source(is_scan=True)
                 with meter.stage("open"):
                     info = self._info(reader)
-                look = partial(self._look, reader=reader, meter=meter, batcher=batcher)
-                selection = self._run(question, info, (pull, scan, look, session), meter, video_path)
                 clock = reader.frame_times(np.arange(info.n_frames))
+                look = partial(self._look, reader=reader, meter=meter, batcher=batcher)
+                look = session.with_picture_times(look, clock) if session else look
+                selection = self._run(question, info, (pull, scan, look, session), meter, video_path)
         return self._row(question, selection, clock, self._cost(meter, session, pull, scan), bucket_of)
 
     def _session(self, question: Question, meter: Meter) -> ModelSession | None:
@@ -296,7 +300,7 @@ class Selector:
                     scan=scan_logits(scan) if self.scan_encoder else scan,
                     scan_cost=self.scan_cost,
                     texts=self._texts(question, video_path),
-                    look=session.with_picture_times(look, info.fps) if session and look else look,
+                    look=look,
                     llm=session,
                 )
         except Exception as error:

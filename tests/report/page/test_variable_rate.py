@@ -8,6 +8,7 @@ import pytest
 
 from focus_eval.core.types import Question
 from focus_eval.encoders.registry import make_encoder
+from focus_eval.llms.registry import make_llm
 from focus_eval.pipeline.selector import Selector
 from focus_eval.report.figures import draw_timelines
 from focus_eval.report.page.browser import question_detail
@@ -25,7 +26,8 @@ def row_of(path, tmp_path, sampler):
     """Choose frames of a file and return the row as a run would read it back."""
     names = {"benchmark": "late", "id": "q1", "query": "a bar", "video": path.name}
     question = Question(**names, options=(), answer=None, evidence_seconds=EVIDENCE)
-    selector = Selector(sampler=make_sampler(sampler), encoder=make_encoder("offline:size=64"), k=2)
+    model = make_llm("scripted:accuracy=0.999,reach_seconds=0.3")
+    selector = Selector(sampler=make_sampler(sampler), encoder=make_encoder("offline:size=64"), llm=model, k=2)
     rows = tmp_path / "rows.jsonl"
     write_rows(rows, [selector.select(question, path)])
     (row,) = read_rows(rows, SelectionRow)
@@ -65,6 +67,11 @@ def test_times_that_are_not_known_are_said_and_not_drawn_as_exact(late, tmp_path
     assert not question_detail([unpulled], [None], {})["mean_rate"]
     assert question_detail([unpulled], [None], {"3": "data:"})["mean_rate"]
     assert not question_detail([unpulled, row], [None, None], {"3": "data:"})["mean_rate"]
+
+
+def test_a_scripted_model_knows_pictures_by_the_times_of_the_file(late, tmp_path):
+    row = row_of(late, tmp_path, "vlm_topk:llm=scripted")
+    assert all(min(abs(seconds - moment) for moment in EVIDENCE) <= 0.3 for seconds in row.times_seconds)
 
 
 def test_a_constant_rate_needs_no_times_in_its_rows(tmp_path):
