@@ -325,8 +325,9 @@ def _print_answers(plans: list[Plan], machine: Machine) -> None:
     if rows:
         note = (
             f"Arithmetic: products over {machine.share_reached:.0%} (assumed) of the GPUs' stated rate, and "
-            "weights read once an output token. Loading, decoding and waiting are not in it. Dollars: list prices of "
-            "input tokens."
+            "weights read once an output token. Loading, decoding and waiting are not in it. Dollars: input "
+            "tokens. Sources of sizes, prices and GPU figures stand in configs/public and configs/machines; no maker's own "
+            "price or data sheet could be opened."
         )
         title = f"Answering on {machine.name}"
         columns = ("answers", "tokens read", "at least", "dollars")
