@@ -28,7 +28,7 @@ from focus_eval.core.resources import resource_path
 
 if TYPE_CHECKING:
     from focus_eval.matrix.config import MatrixConfig
-    from focus_eval.matrix.measured import MeasuredRate
+    from focus_eval.matrix.measured import MeasuredAnswers, MeasuredRate
     from focus_eval.matrix.plan import Machine, Plan, SelectionPlan
     from focus_eval.matrix.preflight import Preflight
     from focus_eval.matrix.questions import QuestionSet
@@ -59,7 +59,7 @@ def plan(
 
     Also shows the smallest difference that its questions can detect. Exits with code 1 if something is missing.
     """
-    from focus_eval.matrix.measured import with_measured_rates
+    from focus_eval.matrix.measured import with_measured_answers, with_measured_rates
     from focus_eval.matrix.plan import load_machine, make_plan
     from focus_eval.matrix.preflight import check_all
     from focus_eval.report.power import PUBLISHED
@@ -86,28 +86,29 @@ def plan(
         _print_pool(plans)
     if node is not None and plans:
         for folder in (folder for _, folder in folders if (folder / "run.json").is_file()):
-            node = with_measured_rates(node, print_rates(folder, node), folder)
+            rates, answers = print_rates(folder, node)
+            node = with_measured_answers(with_measured_rates(node, rates, folder), answers)
         _print_hours(plans, node)
         _print_answers(plans, node)
     if print_missing(preflight):
         raise typer.Exit(1)
 
 
-def print_rates(folder: Path, machine: Machine | None = None) -> list[MeasuredRate]:
-    """Print a line for each rate of a run's rows beside the stated one, and return the rates.
+def print_rates(folder: Path, machine: Machine | None = None) -> tuple[list[MeasuredRate], list[MeasuredAnswers]]:
+    """Print a line for each rate of a run's rows beside the stated one; return rates of encoders and of answering.
 
     A matrix of another version gives one line that says so, and no rates.
     """
-    from focus_eval.matrix.measured import measured_rates, rate_lines
+    from focus_eval.matrix.measured import answer_rate_lines, measured_answers, measured_rates, rate_lines
 
     try:
-        rates = measured_rates(folder)
+        rates, answers = measured_rates(folder), measured_answers(folder, machine)
     except InvalidInput as error:
         print_folded(f"rates not compared: {error}")
-        return []
-    for line in rate_lines(rates, machine):
+        return [], []
+    for line in [*rate_lines(rates, machine), *answer_rate_lines(answers)]:
         print_folded(line)
-    return rates
+    return rates, answers
 
 
 def _questions_or_lengths(matrix: MatrixConfig, preflight: Preflight) -> dict[str, QuestionSet]:
@@ -326,8 +327,8 @@ def _print_answers(plans: list[Plan], machine: Machine) -> None:
         note = (
             f"Arithmetic: products over {machine.share_reached:.0%} (assumed) of the GPUs' stated rate, and "
             "weights read once an output token. Loading, decoding and waiting are not in it. Dollars: input "
-            "tokens. Sources of sizes, prices and GPU figures stand in configs/public and configs/machines; no maker's own "
-            "price or data sheet could be opened."
+            "tokens. Sources of sizes, prices and GPU figures stand in configs/public and configs/machines; no maker's "
+            "own price list or data sheet could be opened."
         )
         title = f"Answering on {machine.name}"
         columns = ("answers", "tokens read", "at least", "dollars")

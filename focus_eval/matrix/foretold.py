@@ -100,6 +100,8 @@ def answer_lines(plan: Plan, machine: Machine) -> list[AnswerLine]:
         tokens = round(n_frames * size["frame_tokens"]) + answers * TEXT_TOKENS
         is_service = "dollars_per_million_tokens" in size
         seconds = None if is_service else _answer_seconds(size, machine, frames)
+        if seconds is not None:
+            seconds *= machine.answer_factors.get(model.name, 1.0)
         lines.append(
             AnswerLine(
                 model=model.name,
@@ -110,6 +112,12 @@ def answer_lines(plan: Plan, machine: Machine) -> list[AnswerLine]:
             )
         )
     return lines
+
+
+def planned_answer_seconds(model: str, machine: Machine, k: int) -> float | None:
+    """Return the GPU seconds of an answer to `k` frames by arithmetic; None for a service or an unknown model."""
+    size = _public("models").get(model, {})
+    return _answer_seconds(size, machine, [(1, k)]) if "layers" in size else None
 
 
 def _answer_seconds(size: dict[str, Any], machine: Machine, frames: list[tuple[int, int]]) -> float | None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from focus_eval.core.resources import resource_path
-from focus_eval.matrix.cells import selection_specs
+from focus_eval.matrix.cells import cells, selection_specs
 from focus_eval.matrix.config import EncoderConfig
 from focus_eval.matrix.folder import RunFolder
+from focus_eval.matrix.foretold import planned_answer_seconds
 from focus_eval.matrix.plan import Machine, encoder_rates, load_machine, matrix_of_run
 from focus_eval.rows.records import BLOCKING_STAGES
 from focus_eval.rows.sealed import read_sealed_json
@@ -40,6 +42,79 @@ class MeasuredRate:
     def frames_per_second(self) -> float:
         """Frames embedded in a second of the device's clock."""
         return self.n_forwards / self.device_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredAnswers:
+    """Time of a model's answers in a run's rows, on one device, beside the arithmetic of a plan.
+
+    Args:
+        machine: of the plan.
+        model: its configured name.
+        device: its name in the rows.
+        n_answers: without errors.
+        generate_seconds: that the model generated, summed.
+        planned_seconds: by arithmetic for the same answers.
+    """
+
+    machine: str
+    model: str
+    device: str
+    n_answers: int
+    generate_seconds: float
+    planned_seconds: float
+
+    @property
+    def factor(self) -> float:
+        """Time taken over time planned."""
+        return self.generate_seconds / self.planned_seconds
+
+
+def measured_answers(folder: Path, machine: Machine | None = None) -> list[MeasuredAnswers]:
+    """Return the answers in a run's rows on `machine`'s kind of device, one entry for each model and device.
+
+    Args:
+        machine: None for the shipped one of the rows' device; answers on a device of none are left out.
+
+    Raises:
+        InvalidInput: the matrix is one of another version.
+    """
+    if not read_sealed_json(folder / "run.json").get("matrix"):
+        return []
+    run, sums = RunFolder(folder), dict[tuple[str, str], tuple[str, list[float]]]()
+    for cell in cells(matrix_of_run(folder / "run.json")):
+        seconds_by_machine = dict[str, float | None]()
+        for row in run.answers(cell):
+            node = machine or _shipped_machine(row.device)
+            if row.error is not None or "generate" not in row.seconds or not node or not node.has_device(row.device):
+                continue
+            if node.name not in seconds_by_machine:
+                seconds_by_machine[node.name] = planned_answer_seconds(cell.model.name, node, cell.selection.k)
+            if planned := seconds_by_machine[node.name]:
+                _, totals = sums.setdefault((cell.model.name, row.device), (node.name, [0.0, 0.0, 0.0]))
+                for at, count in enumerate((1, row.seconds["generate"], planned)):
+                    totals[at] += count
+    return [
+        MeasuredAnswers(
+            machine=name, model=model, device=device, n_answers=int(n), generate_seconds=taken, planned_seconds=planned
+        )
+        for (model, device), (name, (n, taken, planned)) in sums.items()
+    ]
+
+
+def with_measured_answers(machine: Machine, answers: Sequence[MeasuredAnswers]) -> Machine:
+    """Return `machine` with the factors by which answers took longer than planned."""
+    factors = {**machine.answer_factors, **{item.model: item.factor for item in answers}}
+    return machine.model_copy(update={"answer_factors": factors}) if answers else machine
+
+
+def answer_rate_lines(answers: Sequence[MeasuredAnswers]) -> list[str]:
+    """Return a line for each model's answers: the seconds of one, and how far off the plan they were."""
+    return [
+        f"{item.model}: {item.n_answers:,} answers at {item.generate_seconds / item.n_answers:.2f} s on {item.device}; "
+        f"answering took {item.factor:.0%} of the time planned ({item.machine}, arithmetic)"
+        for item in answers
+    ]
 
 
 def measured_rates(folder: Path) -> list[MeasuredRate]:
@@ -110,6 +185,7 @@ def _rate_line(rate: MeasuredRate, machine: Machine | None) -> str:
     )
 
 
+@cache
 def _shipped_machine(device: str) -> Machine | None:
     """Return the first shipped machine that has the device; None if there is none."""
     machines = map(load_machine, sorted((resource_path("configs") / "machines").glob("*.yaml")))

@@ -430,6 +430,7 @@ class Machine(StrictModel):
     `decode_seconds_gop` is that number for frames near sync frames (`focus_gop`); None: the same. `frames_per_second`
     is the rate of one GPU (without GPU: of the machine) by encoder and precision. `gpu_tflops` (bf16, dense) and
     `gpu_terabytes_per_second` are those of one GPU's data sheet; answering reaches `share_reached` of the former.
+    `answer_factors` are measured times of answering over that arithmetic, by model.
     `gpu` is part of the device's name in rows ("H100"), so that rates of rows may replace stated ones. `is_measured` is
     False for estimates. `source` names who measured or estimated the rates.
     """
@@ -444,6 +445,7 @@ class Machine(StrictModel):
     gpu_tflops: float | None = Field(default=None, gt=0)
     gpu_terabytes_per_second: float | None = Field(default=None, gt=0)
     share_reached: float = Field(default=0.4, gt=0, le=1)
+    answer_factors: dict[str, float] = Field(default_factory=dict)
     is_measured: bool = False
     source: str = ""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from typer.testing import CliRunner
 
@@ -10,7 +12,16 @@ from focus_eval.commands.runs import print_rates
 from focus_eval.encoders.dual_encoder import ClipScorer
 from focus_eval.imports.run_folder import name_run
 from focus_eval.matrix.config import EncoderConfig, SamplerConfig
-from focus_eval.matrix.measured import MeasuredRate, measured_rates, rate_lines, with_measured_rates
+from focus_eval.matrix.foretold import answer_lines
+from focus_eval.matrix.measured import (
+    MeasuredRate,
+    answer_rate_lines,
+    measured_answers,
+    measured_rates,
+    rate_lines,
+    with_measured_answers,
+    with_measured_rates,
+)
 from focus_eval.matrix.plan import Machine, encoder_rates, load_machine
 from focus_eval.report.measures import _hours_table
 from focus_eval.report.run import load_run
@@ -94,12 +105,33 @@ def test_report_compares_rows_of_a_known_gpu_with_its_shipped_rates(clocked_run,
     assert "planned" not in on_cpu
 
 
+def test_plan_scales_answering_by_the_seconds_of_rows_on_its_device(clocked_run, monkeypatch):
+    h100, model = "cuda: NVIDIA H100 80GB HBM3", SimpleNamespace(name="llava_video_7b")
+    cell = SimpleNamespace(model=model, selection=SimpleNamespace(k=64), benchmark=SimpleNamespace(name="b"))
+    rows = [
+        SimpleNamespace(error=error, device=device, seconds={"generate": seconds})
+        for error, device, seconds in [(None, h100, 1.0), (None, h100, 2.0), ("failed", h100, 9.0), (None, "cpu", 7.0)]
+    ]
+    monkeypatch.setattr("focus_eval.matrix.measured.cells", lambda _: [cell])
+    monkeypatch.setattr("focus_eval.matrix.measured.RunFolder.answers", lambda *_: rows)
+    node = load_machine("eight_h100")
+    for machine in (node, None):
+        (answers,) = measured_answers(clocked_run[0], machine)
+        assert (answers.device, answers.n_answers, answers.generate_seconds) == (h100, 2, 3.0)
+    plan = SimpleNamespace(matrix=SimpleNamespace(models=[model]), questions={"b": (8, 8)}, cells=[cell])
+    (stated,), (scaled,) = (answer_lines(plan, each) for each in (node, with_measured_answers(node, [answers])))
+    assert scaled.hours == pytest.approx(8 * 1.5 / 8 / 3600)
+    (line,) = answer_rate_lines([answers])
+    assert f"2 answers at 1.50 s on {h100}; answering took {scaled.hours / stated.hours:.0%} of the time" in line
+    assert measured_answers(clocked_run[0], node.model_copy(update={"gpu": "A100"})) == []
+
+
 def test_an_imported_run_has_no_rates_and_a_matrix_of_another_version_is_named(tmp_path, capsys):
     name_run(tmp_path)
     assert measured_rates(tmp_path) == []
     (tmp_path / "run.json").unlink()
     write_sealed_json(tmp_path / "run.json", {"name": "old", "matrix": {"gone": 1}})
-    assert print_rates(tmp_path) == []
+    assert print_rates(tmp_path) == ([], [])
     printed = " ".join(capsys.readouterr().out.split())
     assert printed.startswith("rates not compared: ")
     assert "does not describe a run of this version" in printed
