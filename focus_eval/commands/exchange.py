@@ -1,28 +1,24 @@
-"""`focus-eval recall` and `evidence`: selections and answers of others."""
+"""`focus-eval recall` and `evidence`: selection files and runs on annotated evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from focus_eval.benchmarks.evidence import IN_VIEW_SECONDS, distances_text
 from focus_eval.commands.console import (
-    AllowMissing,
     AllowOutside,
     AlsoOption,
-    AnnotationsFile,
     BenchmarkOption,
-    FormatOption,
     FormatsOption,
     MinSecondsOption,
     print_folded,
     print_tables,
 )
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.options import parse_assignments
 
 if TYPE_CHECKING:
     from focus_eval.benchmarks.registry import VideoRate
@@ -94,7 +90,7 @@ def _rate_notes(without_rate: Sequence[str], cases: Sequence[EvidenceCase]) -> l
     return [f"{count}: their uniform and random frames are taken at {NOMINAL_FPS:g} a second."] if without_rate else []
 
 
-def _read_scenes(path: Path, known_ids: set[str], left_out: list[str] | None) -> dict[str, Scenes]:
+def known_scenes(path: Path, known_ids: set[str], left_out: list[str] | None) -> dict[str, Scenes]:
     """Return the scenes of known questions by id.
 
     Args:
@@ -138,7 +134,7 @@ def _scene_tables(
     if path is None:
         return tables
     present = {question.id for question in questions}
-    scenes = {key: own_scenes for key, own_scenes in _read_scenes(path, known_ids, left_out).items() if key in present}
+    scenes = {key: own_scenes for key, own_scenes in known_scenes(path, known_ids, left_out).items() if key in present}
     return [*tables, scene_table(cases, scenes, rows_by_name)]
 
 
@@ -152,23 +148,17 @@ def _left_out_notes(questions: Sequence[Question], compared: Sequence[Question])
     return lines
 
 
-def values_per_file(values: Sequence[str], n_files: int, *, value_name: str, default: str) -> list[str]:
-    """Return one value for each selection file: the given one or ones, or `default`."""
-    if values and len(values) not in (1, n_files):
-        raise InvalidInput(f"{len(values)} {value_name} for {n_files} selection files; give one, or one for each")
-    return list(values) if len(values) == n_files else [*(values or [default])] * n_files
-
-
 def selection_files(texts: Sequence[str | Path], formats: Sequence[str]) -> list[tuple[str, Path, str]]:
     """Return name, file and format of each [NAME=]FILE; a file without a name gets its own."""
+    if formats and len(formats) not in (1, len(texts)):
+        raise InvalidInput(f"{len(formats)} formats for {len(texts)} selection files; give one, or one for each")
+    kinds = formats if len(formats) == len(texts) else [*(formats or ["auto"])] * len(texts)
     named_files = []
-    for text, kind in zip(
-        texts, values_per_file(formats, len(texts), value_name="formats", default="auto"), strict=True
-    ):
+    for text, kind in zip(texts, kinds, strict=True):
         name, equals, file = str(text).partition("=")
         path = Path(file if equals else text)
-        own_scenes = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
-        named_files.append((name if equals else own_scenes, path, kind))
+        own_name = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
+        named_files.append((name if equals else own_name, path, kind))
     return named_files
 
 
@@ -200,19 +190,8 @@ def _load(
 
 def evidence(
     runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RUN]...", help="Folders of runs, instead of --selections.")
-    ] = None,
-    annotations: AnnotationsFile = None,
-    rates: Annotated[Path | None, typer.Option(help="CSV with the columns id, duration_s and fps.")] = None,
-    selections: Annotated[
-        list[str], typer.Option(metavar="[NAME=]FILE", help="Selections published with answers; repeatable.")
-    ] = [],  # noqa: B006
-    format: FormatsOption = [],  # noqa: B006
-    option: FormatOption = [],  # noqa: B006
-    model: Annotated[
-        list[str], typer.Option(help="Name of the model that gave the answers, or one for each file; repeatable.")
-    ] = [],  # noqa: B006
-    benchmark: BenchmarkOption = "longvideobench",
+        list[Path], typer.Argument(metavar="RUN...", help="Folders of runs; focus-eval import makes one of files.")
+    ],
     is_within: Annotated[bool, typer.Option("--within", help="Also compare answers to the same question.")] = False,
     measure: Annotated[
         list[str], typer.Option(help="Measure for --within: recall@2, nearness, ...; repeatable. [default: all]")
@@ -227,10 +206,7 @@ def evidence(
             help=f"Seconds within which evidence is in view: {distances_text(last=' or ')}; 0 is inside an interval."
         ),
     ] = IN_VIEW_SECONDS,
-    scenes: Annotated[Path | None, typer.Option(help="Scenes by question, as in focus-eval recall.")] = None,
     min_seconds: MinSecondsOption = 180.0,
-    allow_missing: AllowMissing = False,
-    allow_outside: AllowOutside = False,
     out: AlsoOption = None,
 ) -> None:
     """Compare accuracy with and without the evidence in view.
@@ -240,20 +216,9 @@ def evidence(
     """
     from focus_eval.report.run import load_runs
 
-    if (not runs) == (not selections):
-        raise InvalidInput("give the folder of a run, or --selections with --annotations")
-    if runs and scenes is not None:
-        raise InvalidInput("--scenes go with --selections; the rows of a run have their own evidence")
     if (measure and not is_within) or (policy and is_within):
         raise InvalidInput("--measure goes with --within, and neither with --policy")
-    left_out: list[str] | None = [] if allow_outside else None
-    reading_options = {"options": parse_assignments(option), "allow_missing": allow_missing, "left_out": left_out}
-    sources: dict[str, Any] = {"benchmark": benchmark, "model": model, "annotations": annotations, "rates": rates}
-    sources |= {"scenes": scenes}
-    answered = load_runs(runs) if runs else _from_files(selections, format, reading_options, **sources)
-    print_tables(_answer_tables(answered, policy, is_within, measure, distance, min_seconds), out)
-    for line in left_out or ():
-        print_folded(line)
+    print_tables(_answer_tables(load_runs(runs), policy, is_within, measure, distance, min_seconds), out)
 
 
 def _answer_tables(
@@ -268,42 +233,3 @@ def _answer_tables(
         return [policy_table(run, Path(policy).read_text() if Path(policy).is_file() else policy)]
     tables = evidence_tables(run, distance=distance, min_seconds=min_seconds)
     return tables + (within_tables(run, min_seconds=min_seconds, measures=measures) if is_within else [])
-
-
-def _from_files(
-    selections: Sequence[str],
-    formats: Sequence[str],
-    reading_options: Mapping[str, Any],
-    *,
-    benchmark: str,
-    model: Sequence[str],
-    annotations: Path | None,
-    rates: Path | None,
-    scenes: Path | None,
-) -> Run:
-    """Return the rows of published files as a run."""
-    from focus_eval.benchmarks.registry import frame_rates, read_annotations, read_rates, stated_rates
-    from focus_eval.imports.loading import load_selections
-    from focus_eval.imports.selection_rows import rows_of_selections
-    from focus_eval.report.run import Run, joined_run
-    from focus_eval.report.scenes import with_scenes
-
-    if annotations is None:
-        raise InvalidInput("--selections need --annotations")
-    models = values_per_file(model, len(selections), value_name="models", default="model")
-    files = selection_files(selections, formats)
-    questions = read_annotations(benchmark, annotations)
-    if scenes is not None:
-        known_ids = {question.id for question in questions}
-        questions = with_scenes(questions, _read_scenes(scenes, known_ids, reading_options["left_out"]))
-    rate_of = read_rates(rates) if rates is not None else stated_rates(questions)
-    fps = frame_rates(rate_of)
-    published: list[Run] = []
-    for (name, file, kind), answering_model in zip(files, models, strict=True):
-        loaded = load_selections(file, format=kind, questions=questions, fps=fps, **reading_options)
-        known_rates = rate_of if all(question_id in rate_of for question_id in loaded) else {}
-        rows = rows_of_selections(loaded, questions, known_rates, name=name, model=answering_model)
-        if not rows[1]:
-            raise InvalidInput(f"{name}: the file has no answers; focus-eval recall measures frames alone")
-        published.append(Run(name, *rows))
-    return joined_run(published, "published answers")  # two models may share one selection

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focus_eval.commands.console import AllowMissing, AllowOutside, AnnotationsFile, FormatOption, print_folded
+from focus_eval.commands.exchange import known_scenes
 from focus_eval.core.errors import InvalidInput, printable
 from focus_eval.core.options import make, named_options, parse_assignments
 from focus_eval.core.resources import whole_text
@@ -43,6 +44,9 @@ def import_(
     rates: Annotated[
         Path | None, typer.Option(help="CSV with the columns id, duration_s and fps; finds indices past the end.")
     ] = None,
+    scenes: Annotated[
+        Path | None, typer.Option(help="Of selections: scenes by question as the evidence, as in recall.")
+    ] = None,
     unit: Annotated[str | None, typer.Option(help="frames or seconds. [default: the format's own]")] = None,
     option: FormatOption = [],  # noqa: B006
     allow_missing: AllowMissing = False,
@@ -56,8 +60,6 @@ def import_(
     Writes Parquet (frames only), or a run folder for `focus-eval report` (with the answers). The frames are checked
     against the benchmark's questions first. A log needs no benchmark.
     """
-    from focus_eval.benchmarks.registry import read_annotations
-
     kind, options = named_options(format, parse_assignments(option))
     if kind == "lmms" and to is None:
         log_options = {"frames_field": frames_field, "unit": unit or "frames", "model": model, "name": name}
@@ -71,8 +73,8 @@ def import_(
         return
     if to is not None and annotations is None:
         raise InvalidInput(f"the format {to} lists selections in the order of the annotations; give --annotations")
-    questions = read_annotations(benchmark, annotations) if annotations is not None else None
     left_out = list[str]() if allow_outside else None
+    questions = _annotated_questions(benchmark, annotations, scenes, left_out)
     reading_options = {
         "format": kind,
         "unit": unit,
@@ -81,6 +83,23 @@ def import_(
         "left_out": left_out,
     }
     _import_selections(file, out, reading_options, questions=questions, rates=rates, name=name, model=model, to=to)
+
+
+def _annotated_questions(
+    benchmark: str, annotations: Path | None, scenes: Path | None, left_out: list[str] | None
+) -> Sequence[Question] | None:
+    """Return the annotation's questions, with the scenes of a file as their evidence; None without an annotation."""
+    from focus_eval.benchmarks.registry import read_annotations
+    from focus_eval.report.scenes import with_scenes
+
+    if annotations is None:
+        if scenes is not None:
+            raise InvalidInput("--scenes goes with --annotations, whose questions they are of")
+        return None
+    questions = read_annotations(benchmark, annotations)
+    if scenes is None:
+        return questions
+    return with_scenes(questions, known_scenes(scenes, {question.id for question in questions}, left_out))
 
 
 def _import_selections(

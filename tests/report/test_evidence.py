@@ -93,15 +93,21 @@ def test_the_same_questions_give_the_recorded_changes(toolmerge):
     assert "lost" not in figures  # the 32 hold what the 8 showed
 
 
+def called(*words):
+    """Return what a command that ends well prints."""
+    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "300"})
+    assert result.exit_code == 0, result.exception
+    return result.output
+
+
 def test_the_command_prints_the_figures(shared, tmp_path):
-    arguments = ["evidence", "--benchmark", "longvideobench", "--annotations", shared("data/lvb_val.json")]
-    arguments += ["--rates", shared("data/lvb_val_fps.csv"), "--format", "toolmerge", "--out", tmp_path / "e.md"]
+    annotated = ["--annotations", shared("data/lvb_val.json"), "--rates", shared("data/lvb_val_fps.csv")]
     for k in (8, 32):
-        arguments += ["--selections", shared(f"data/toolmerge_qwen3_lvb_{k}.json")]
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
+        file = shared(f"data/toolmerge_qwen3_lvb_{k}.json")
+        called("import", "toolmerge", file, "--out", tmp_path / "run", "--model", "m", *annotated)
+    output = called("evidence", tmp_path / "run", "--out", tmp_path / "e.md")
     for figure in ("(380)", "(384)", "+24.7", "(603)", "(182)", "+13.7", "52.4", "66.1"):
-        assert figure in result.output
+        assert figure in output
     written = (tmp_path / "e.md").read_text()
     assert "| gained | 124 | 52.4 | 66.1 |" in written
     views, changes = cells_of(written)
@@ -235,7 +241,7 @@ def test_half_the_questions_and_a_frame_past_the_end_are_left_out_when_asked(tmp
     (tmp_path / "rates.csv").write_text("\n".join(["id,duration_s,fps", *(f"{key},200,25" for key in ids)]))
     files = ["--annotations", tmp_path / "lvb.json", "--rates", tmp_path / "rates.csv"]
 
-    def called(*words):
+    def printed(*words):
         result = CliRunner().invoke(app, [str(word) for word in words])
         return f"{result.output} {result.exception or ''}"
 
@@ -245,19 +251,19 @@ def test_half_the_questions_and_a_frame_past_the_end_are_left_out_when_asked(tmp
         ]
         file = tmp_path / f"{name}.json"
         file.write_text(json.dumps(answers))
-        called("import", "answers", file, "--out", tmp_path / "run", "--model", "m", *files)
+        printed("import", "answers", file, "--out", tmp_path / "run", "--model", "m", *files)
     half = [{**answers[0], "times": [1.0, 9e9]}, *answers[1:30]]
     file.write_text(json.dumps(half))
     commands = [
-        ["evidence", "--selections", file, "--format", "answers", *files],
+        ["import", "answers", file, "--out", tmp_path / "half", "--model", "m", *files],
         ["predict", file, "--logs", tmp_path / "run", "--format", "answers", *files],
         ["recall", "--selections", file, "--selections", tmp_path / "a.json", "--format", "answers", *files],
     ]
     texts = ("1 of 2 frames left out", "33.3 to 66.7", "30 questions lack a selection and do not count")
     for command, expected in zip(commands, texts, strict=True):
-        assert "--allow-outside leaves it out" in called(*command, "--allow-missing")
-        assert "--allow-missing leaves them out" in called(*command, "--allow-outside")
-        assert expected in " ".join(called(*command, "--allow-missing", "--allow-outside").split())
+        assert "--allow-outside leaves it out" in printed(*command, "--allow-missing")
+        assert "--allow-missing leaves them out" in printed(*command, "--allow-outside")
+        assert expected in " ".join(printed(*command, "--allow-missing", "--allow-outside").split())
 
 
 def interval_files(tmp_path):
@@ -278,14 +284,11 @@ def interval_files(tmp_path):
 
 def test_intervals_count_as_evidence_and_need_no_rates(tmp_path):
     annotations, answers = interval_files(tmp_path)
-    words = ["evidence", "--benchmark", "lvbench", "--annotations", annotations, "--selections", answers]
-    result = CliRunner().invoke(app, [str(word) for word in [*words, "--format", "answers", "--distance", "0"]])
-    assert result.exit_code == 0, result.exception
-    assert "83.3" in result.output
-    words = ["recall", "--benchmark", "lvbench", "--annotations", annotations, "--selections", answers]
-    result = CliRunner().invoke(app, [str(word) for word in [*words, "--format", "answers"]])
-    assert result.exit_code == 0, result.exception
-    assert "40 questions have no rate: their uniform and random frames are taken at 30 a second." in result.output
+    annotated = ["--benchmark", "lvbench", "--annotations", annotations]
+    called("import", "answers", answers, "--out", tmp_path / "run", "--model", "m", *annotated)
+    assert "83.3" in called("evidence", tmp_path / "run", "--distance", "0")
+    output = called("recall", *annotated, "--selections", answers, "--format", "answers")
+    assert "40 questions have no rate: their uniform and random frames are taken at 30 a second." in output
 
 
 def test_hit_coverage_and_ukss_are_measured_of_rows_with_intervals(tmp_path):
@@ -301,14 +304,12 @@ def test_hit_coverage_and_ukss_are_measured_of_rows_with_intervals(tmp_path):
     assert (view.by_view["all"].value, view.by_view["none"].value) == (pytest.approx(25 / 30), 0.5)
 
 
-def test_the_scenes_of_kfs_bench_are_evidence_of_video_mme(shared):
-    files = [f"data/public/selections/toolmerge_qwen3_videomme_{k}.json.gz" for k in (8, 32)]
-    words = ["evidence", "--benchmark", "videomme", "--annotations", shared("data/videomme.json"), "--min-seconds", "0"]
-    words += ["--scenes", shared("data/public/evidence/kfs_videomme_anno.csv"), "--allow-missing", "--distance", "0"]
-    words += ["--format", "toolmerge", "--model", "m"]
-    for file in files:
-        words += ["--selections", f"T={shared(file)}"]
-    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "300"})
-    assert result.exit_code == 0, result.exception
-    differences = re.findall(r"^ +(\d+) +0 .*?([+]\d+\.\d) ", result.output, flags=re.MULTILINE)
+def test_the_scenes_of_kfs_bench_are_evidence_of_video_mme(shared, tmp_path):
+    words = ["--benchmark", "videomme", "--annotations", shared("data/videomme.json"), "--allow-missing"]
+    words += ["--scenes", shared("data/public/evidence/kfs_videomme_anno.csv"), "--name", "T", "--model", "m"]
+    for k in (8, 32):
+        file = shared(f"data/public/selections/toolmerge_qwen3_videomme_{k}.json.gz")
+        called("import", "toolmerge", file, "--out", tmp_path / "run", *words)
+    output = called("evidence", tmp_path / "run", "--min-seconds", "0", "--distance", "0")
+    differences = re.findall(r"^ +(\d+) +0 .*?([+]\d+\.\d) ", output, flags=re.MULTILINE)
     assert differences == [("8", "+22.3"), ("32", "+23.8")]

@@ -363,10 +363,10 @@ def test_predict_gives_an_interval_and_refuses_what_the_logs_do_not_cover(shared
     assert re.search(r"BLIP, K = 32 \d\d\.\d 976", output)
 
 
-def test_several_models_stand_side_by_side(shared):
-    arguments = ["evidence", *annotated(shared), "--format", "toolmerge", "--within"]
+def test_several_models_stand_side_by_side(shared, tmp_path):
     for k, name in ((8, "first"), (32, "first"), (8, "second"), (32, "second")):
-        arguments += ["--selections", f"t={shared(f'data/toolmerge_qwen3_lvb_{k}.json')}", "--model", name]
-    output = called(*arguments)
+        file = shared(f"data/toolmerge_qwen3_lvb_{k}.json")
+        called("import", "toolmerge", file, "--out", tmp_path / "run", "--model", name, *annotated(shared))
+    output = called("evidence", tmp_path / "run", "--within")
     assert "longvideobench, first: 1,952 answers" in output
     assert "longvideobench, second: 1,952 answers" in output
