@@ -58,7 +58,7 @@ LACKING = {
 SHORTENED = {
     "demo": ("--quick",),
     "simulate": ("--limit", "1", "--out", "simulated"),
-    "compare-samplers focus topk even_diverse even_cover --no-demo": ("--videos", "5", "--out", "compared"),
+    "compare-samplers focus topk even_diverse even_cover": ("--videos", "5", "--out", "compared"),
 }
 INSTALL, PYTHON = os.environ.get("INSTALL", ""), os.environ.get("INSTALL_PYTHON", sys.executable)
 # What only public logs and annotations can answer.

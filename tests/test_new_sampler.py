@@ -56,7 +56,6 @@ def test_the_file_gets_a_verdict_and_a_page(project):
         "focus",
         "--videos",
         "12",
-        "--no-demo",
         "--out",
         "out",
     )

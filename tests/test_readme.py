@@ -22,7 +22,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 # What takes minutes as printed is run as printed with these options behind it.
-SHORTENED = {"focus-eval compare-samplers mine.py:Mine": "focus --videos 5 --no-demo --out compared"}
+SHORTENED = {"focus-eval compare-samplers mine.py:Mine": "focus --videos 5 --out compared"}
 # What cannot be run here, and what runs it instead.
 ELSEWHERE = {
     "git clone": "a fresh clone, by hand",

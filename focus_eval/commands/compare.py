@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.commands.console import DemoOption, MinutesOption, completed, print_folded, print_table
+from focus_eval.commands.console import MinutesOption, completed, print_folded, print_table
 from focus_eval.commands.lab import (
     RelevanceOption,
     ScanRelevanceOption,
@@ -66,7 +66,6 @@ def compare_samplers(
     ] = [],  # noqa: B006
     relevance: RelevanceOption = None,
     scan_relevance: ScanRelevanceOption = None,
-    demo: DemoOption = True,
     seed: Annotated[
         int | None, typer.Option(help="Seed of the videos. [default: 0; for FILE.py:Class a new one]")
     ] = None,
@@ -89,8 +88,6 @@ def compare_samplers(
     # Recorded questions are as many as they are.
     looks = [config.videos] if videos or config.recorded else LOOKS
     sections = _run(config, folder, looks, minutes, margin)
-    if demo:
-        sections.append(_demo_section(folder, [sampler, *rivals]))
     page = folder / "compare.html"
     title = f"{new.name} against {', '.join([*rivals, 'controls at its cost'])}"
     write_text(page, render_sections(title, sections))
@@ -357,23 +354,3 @@ def _timelines(frame: pd.DataFrame, config: SimulationConfig) -> list[Section]:
             pictures.append(page_svg(draw_timelines(successful), f"What each sampler chose for {question}"))
         sections.append((f"Where {new} {word} against {first.name}, K = {k}", pictures or ["No question."]))
     return sections
-
-
-def _demo_section(folder: Path, samplers: list[str]) -> Section:
-    """Return the quick demo's table, or the reason why the demo cannot run."""
-    from focus_eval.commands.demo import run_demo
-    from focus_eval.core.errors import FocusEvalError
-    from focus_eval.report.lab import demo_tables
-    from focus_eval.report.run import load_run
-
-    try:
-        run_demo("demo-quick", folder / "demo", Path("results/demo-quick"), quick=True, k=[], samplers=samplers)
-    except FocusEvalError as error:
-        print_folded(f"The quick demo did not run: {error}")
-        return ("The quick demo", [f"Not run: {error}"])
-    table = demo_tables(load_run(folder / "demo"), "focus")[0]
-    print_table(table)
-    explanation = (
-        "Two short videos through the real pipeline: reading, encoding, answering. Too few to decide anything."
-    )
-    return ("The quick demo", [explanation, table])

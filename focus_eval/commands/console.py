@@ -295,5 +295,4 @@ SamplerOptions = Annotated[
 ]
 MinSecondsOption = Annotated[float, typer.Option(help="Leave out videos shorter than this.")]
 MinutesOption = Annotated[float, typer.Option(help="Simulate no further videos if they would exceed so many minutes.")]
-DemoOption = Annotated[bool, typer.Option(help="Run the quick demo too.")]
 AlsoOption = Annotated[Path | None, typer.Option(help="Also write the tables to this file (.md, .csv or .tex).")]

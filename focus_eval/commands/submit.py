@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.commands.console import DemoOption, MinutesOption, print_folded, print_table
+from focus_eval.commands.console import MinutesOption, print_folded, print_table
 from focus_eval.commands.registry import AnnotationsOption, RatesOption, RegistryOption, ScenesOption, material_of
 
 if TYPE_CHECKING:
@@ -34,12 +34,11 @@ def submit(
         int | None, typer.Option(help="Simulated videos of the verdict. [default: until all is decided]", min=5)
     ] = None,
     minutes: MinutesOption = 10.0,
-    demo: DemoOption = True,
     seed: Annotated[int | None, typer.Option(help="Seed of the verdict's videos. [default: drawn now]")] = None,
 ) -> None:
     """Make a registry folder of a sampler or selections.
 
-    Checks a sampler, compares it with controls on simulated videos of a new seed, and runs it in the quick demo.
+    Checks a sampler, and compares it with controls on simulated videos of a new seed.
     Measures selections on annotated evidence. Writes nothing if a step fails.
     """
     from focus_eval.core.resources import resource_path
@@ -51,8 +50,8 @@ def submit(
     with submission(card, sampler, out, material, registered_cards) as new_card:
         figures = _figures(new_card, material)
         if new_card.sampler:
-            _verdict(new_card, videos=videos, minutes=minutes, demo=demo, seed=seed)
-        _write_page(new_card, figures, with_demo=demo)
+            _verdict(new_card, videos=videos, minutes=minutes, seed=seed)
+        _write_page(new_card, figures)
     typer.echo(str(out / new_card.name))
 
 
@@ -92,13 +91,12 @@ def _verdict(card: Card, **options: Any) -> None:
         shutil.copyfile(Path(work) / "compare.html", card.folder / "verdict.html")
 
 
-def _write_page(card: Card, figures: list[Figure], *, with_demo: bool) -> None:
+def _write_page(card: Card, figures: list[Figure]) -> None:
     """Write the folder's own page: the sampler, its verdict and its figures."""
     from focus_eval.registry.site import Section, card_lines, leaderboards, write_page
 
     sections: list[Section] = [(card.title, card_lines(card))]
     if card.sampler:
-        verdict = "On simulated videos, and in the quick demo" if with_demo else "On simulated videos"
-        sections.append(("Verdict", [{"verdict.html": verdict}]))
+        sections.append(("Verdict", [{"verdict.html": "On simulated videos"}]))
     sections += [(table.title, [table]) for table in leaderboards(figures, {card.name: card})]
     write_page(card.folder / "index.html", card.title, sections)

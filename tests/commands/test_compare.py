@@ -8,7 +8,6 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.core.errors import MissingDependency
 from focus_eval.core.types import VideoInfo
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.simulation.equal_cost import CONTROLS, controls_at
@@ -32,7 +31,7 @@ def test_controls_score_as_many_frames_in_the_mean(cost):
 
 
 def test_options_of_every_sampler_are_taken_and_controls_run_at_the_new_ones_cost(tmp_path):
-    result, output = compare("focus:alpha=0.5", "focus:alpha=0.1", "--videos", 8, "--no-demo", "--out", tmp_path)
+    result, output = compare("focus:alpha=0.5", "focus:alpha=0.1", "--videos", 8, "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert "K = 8, focus alpha=0.5 against focus alpha=0.1: " in output
     for control in CONTROLS:
@@ -44,7 +43,7 @@ def test_options_of_every_sampler_are_taken_and_controls_run_at_the_new_ones_cos
 
 
 def test_a_verdict_on_a_sampler_that_asked_a_scripted_model_says_so_first(tmp_path):
-    result, output = compare("vlm_topk", "uniform", "--videos", 5, "--no-demo", "--world", "smooth", "--out", tmp_path)
+    result, output = compare("vlm_topk", "uniform", "--videos", 5, "--world", "smooth", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     note = "vlm_topk asked a scripted model that reads the annotation (accuracy 0.8, "
     assert 0 < output.index(note) < output.index("Verdict in the world")
@@ -54,7 +53,7 @@ def test_a_verdict_on_a_sampler_that_asked_a_scripted_model_says_so_first(tmp_pa
 
 def test_a_sampler_without_pulls_is_compared_with_what_has_none(tmp_path):
     worlds = ("--world", "smooth", "--world", "flashes")
-    result, output = compare("uniform", "--videos", 6, "--no-demo", *worlds, "--out", tmp_path)
+    result, output = compare("uniform", "--videos", 6, *worlds, "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert "K = 8, uniform against random" in output
     assert "both at 0.00 % of frames encoded" in output
@@ -64,33 +63,22 @@ def test_a_sampler_without_pulls_is_compared_with_what_has_none(tmp_path):
 
 
 def test_a_sampler_that_may_choose_no_frame_is_named_before_the_comparison(tmp_path):
-    result, output = compare("aks", "uniform", "--videos", 5, "--no-demo", "--out", tmp_path)
+    result, output = compare("aks", "uniform", "--videos", 5, "--out", tmp_path)
     assert result.exit_code == 0, result.output
     (line,) = re.findall(r"aks, K = \d+, realistic: .*? or more", output)
     assert line.startswith("aks, K = 8, realistic: 5 of 5 questions may end without frames")
     assert output.index(line) < output.index("Verdict in the world")
 
 
-def test_without_the_demos_extras_the_page_is_written_and_says_so(tmp_path, monkeypatch):
-    def missing(*_args, **_kwargs):
-        raise MissingDependency("photographs are not installed; pip install 'focus-eval[demo]'")
-
-    monkeypatch.setattr("focus_eval.commands.demo.run_demo", missing)
-    result, output = compare("uniform", "--videos", 6, "--out", tmp_path)
-    assert result.exit_code == 0, result.output
-    assert "The quick demo did not run: photographs are not installed" in output
-    assert "Not run: photographs are not installed" in (tmp_path / "compare.html").read_text()
-
-
 def test_the_videos_grow_until_all_is_decided_or_the_minutes_are_spent(tmp_path, monkeypatch):
     monkeypatch.setattr("focus_eval.report.verdict.LOOKS", (6, 12))
-    result, output = compare("focus_c", "--no-demo", "--out", tmp_path)
+    result, output = compare("focus_c", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert "6 videos: " in output
     assert "12 videos next, about " in output
-    result, output = compare("focus_c", "--no-demo", "--out", tmp_path, "--minutes", 0)
+    result, output = compare("focus_c", "--out", tmp_path, "--minutes", 0)
     assert "Verdict in the world 'realistic', 6 videos:" in output, "not those of the longer run before"
-    result, output = compare("focus_c", "--no-demo", "--out", tmp_path / "short", "--minutes", 0)
+    result, output = compare("focus_c", "--out", tmp_path / "short", "--minutes", 0)
     assert "12 videos would take longer than --minutes 0." in output
 
 
@@ -118,9 +106,7 @@ class Fails(FrameSampler):
 def test_what_fails_counts_as_0_to_the_end_of_the_page(tmp_path, monkeypatch):
     (tmp_path / "fails.py").write_text(SOMETIMES_FAILS)
     monkeypatch.setattr("focus_eval.commands.compare.check", lambda *_args, **_kwargs: None)
-    result, output = compare(
-        f"{tmp_path}/fails.py:Fails", "uniform", "--videos", 20, "--no-demo", "--out", tmp_path / "o"
-    )
+    result, output = compare(f"{tmp_path}/fails.py:Fails", "uniform", "--videos", 20, "--out", tmp_path / "o")
     assert result.exit_code == 0, result.output
     assert " of 20 questions, counted as 0." in output
     assert (tmp_path / "o" / "compare.html").exists()

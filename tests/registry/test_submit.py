@@ -107,7 +107,7 @@ def test_nothing_is_written_over_a_submission(place):
 
 def test_a_sampler_that_breaks_the_contract_is_not_written(place):
     (place / "ends.py").write_text(SAMPLER.format(version=1, first="-1"))
-    result = submitted(place, card(selections=None), "--no-demo", sampler=[f"{place / 'ends.py'}:Ends"])
+    result = submitted(place, card(selections=None), sampler=[f"{place / 'ends.py'}:Ends"])
     assert result.exit_code == 1
     assert "BROKEN" in result.output
     assert not list((place / "registry" / "samplers").iterdir())
@@ -116,7 +116,7 @@ def test_a_sampler_that_breaks_the_contract_is_not_written(place):
 def test_a_sampler_gets_its_folder_with_a_verdict_of_a_stated_seed(place):
     (place / "ends.py").write_text(SAMPLER.format(version=1, first="0"))
     ends = card(title="Ends", selections=None, sampler="ends.py:Ends")
-    result = submitted(place, ends, "--no-demo", "--videos", 5, "--seed", 7)
+    result = submitted(place, ends, "--videos", 5, "--seed", 7)
     assert result.exit_code == 0, result.output
     folder = place / "registry" / "samplers" / "ends"
     assert {path.name for path in folder.iterdir()} == {"card.yaml", "sampler.py", "index.html", "verdict.html"}

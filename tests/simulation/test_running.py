@@ -354,7 +354,7 @@ def test_a_scan_that_lacks_a_question_is_refused(tmp_path):
 
 def test_compare_samplers_replays_relevance_and_says_so(tmp_path):
     folder = recorded_run(tmp_path / "run")
-    command = ["compare-samplers", "even_cover", "topk", "--relevance", str(folder), "--no-demo"]
+    command = ["compare-samplers", "even_cover", "topk", "--relevance", str(folder)]
     result = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     line = "Pulls between recorded frames, which took the relevance of the nearest: even_cover"
