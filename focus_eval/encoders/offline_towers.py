@@ -246,7 +246,11 @@ class FrameClassifier:
         square = resize_squares(centre_squares(frame[np.newaxis]), self._size)
         request = self._requests.get()
         try:
-            return np.array(request.infer({0: square}, share_inputs=True)[0][0])
+            # Through the request's own tensors: passing arrays to `infer` takes .2 ms of Python a frame.
+            request.get_input_tensor().data[:] = square
+            request.start_async()
+            request.wait()
+            return np.array(request.get_output_tensor().data[0])
         finally:
             self._requests.put(request)
 
