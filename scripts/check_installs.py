@@ -77,6 +77,7 @@ def main() -> None:
         if not arguments.no_commands:
             settings = {"INSTALL": name, "INSTALL_PYTHON": str(python)}
             run(sys.executable, "-m", "pytest", "-q", "-n", "0", "tests/test_commands_of_pages.py", **settings)
+        shutil.rmtree(folder / name)  # the full one takes as much disk as this environment
 
 
 if __name__ == "__main__":
