@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, astuple, fields
 from multiprocessing.connection import Connection
 from typing import Any, cast
@@ -35,8 +36,11 @@ def main(arguments: list[str]) -> None:
     os.dup2(2, 1)  # what a sampler prints is not what a command prints
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
-    for lazy_module in ("numpy.ma", "numpy.random"):  # imported once here instead of in every fork
+    # Imported and listed once here instead of in every fork.
+    for lazy_module in ("numpy.ma", "numpy.random"):
         importlib.import_module(lazy_module)
+    with suppress(FocusEvalError):  # which the fork of a question reports
+        SAMPLERS.names()
     _serve(socket.socket(fileno=int(arguments[0])), "")
 
 

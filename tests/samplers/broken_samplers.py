@@ -208,6 +208,11 @@ class SeedsTorch(Fine):
 
     name = "seeds_torch"
 
+    def __post_init__(self):
+        import torch  # once in the process of this file, not for every question
+
+        assert torch
+
     def choose(self, request):
         import torch
 
