@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import weakref
@@ -144,10 +145,25 @@ def precision_switches():
     return values
 
 
-_SWITCHED = """
+# Runs each piece of code in a fork of one process that has imported torch, and prints the exit codes.
+_IN_FORKS = """
+import json, os, sys, traceback
 import torch
 from tests.encoders.test_precision import CPU, arithmetic, precision_switches
 
+codes = []
+for code in json.load(sys.stdin):
+    if os.fork() == 0:
+        try:
+            exec(code)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    codes.append(os.waitstatus_to_exitcode(os.wait()[1]))
+print(json.dumps(codes))
+"""
+_SWITCHED = """
 {statement}
 before = precision_switches()
 for precision, value in (("fp32", "ieee"), ("tf32", "tf32")):
@@ -165,23 +181,25 @@ assert precision_switches() == after
 """
 
 
-@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="this torch has the older switches only")
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "pass",
-        "torch.backends.fp32_precision = 'tf32'",
-        "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
-        "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
-        "torch.set_float32_matmul_precision('medium')",
-        "torch.backends.cuda.matmul.allow_tf32 = True; torch.backends.cudnn.allow_tf32 = False",
-        "torch.backends.cudnn.allow_tf32 = False; torch.backends.cudnn.fp32_precision = 'tf32'",
-    ],
+STATEMENTS = (
+    "pass",
+    "torch.backends.fp32_precision = 'tf32'",
+    "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
+    "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
+    "torch.set_float32_matmul_precision('medium')",
+    "torch.backends.cuda.matmul.allow_tf32 = True; torch.backends.cudnn.allow_tf32 = False",
+    "torch.backends.cudnn.allow_tf32 = False; torch.backends.cudnn.fp32_precision = 'tf32'",
 )
-def test_both_sets_of_torchs_precision_switches_are_set_and_restored(statement):
-    code = _SWITCHED.format(statement=statement)
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+
+
+@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="this torch has the older switches only")
+def test_both_sets_of_torchs_precision_switches_are_set_and_restored():
+    codes = [_SWITCHED.format(statement=statement) for statement in STATEMENTS]
+    process = subprocess.run(
+        [sys.executable, "-c", _IN_FORKS], input=json.dumps(codes), capture_output=True, text=True, timeout=600
+    )
     assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout) == [0] * len(STATEMENTS), process.stderr
 
 
 class FakeEvent:
