@@ -48,6 +48,10 @@ def modules():
     return sorted(PACKAGE.rglob("*.py"))
 
 
+# Parses a text once, however many tests look at it.
+parsed = cache(ast.parse)
+
+
 def shown(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -77,7 +81,7 @@ MODULES = {module_name(path): path for path in modules()}
 def own_imports(path: Path) -> frozenset[str]:
     """Modules of focus_eval that a file imports anywhere: inside functions and for type checking included."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}: relative import"
             base = node.module or ""
@@ -120,7 +124,7 @@ def test_the_package_imports_nothing_of_this_repository_but_itself():
     wrong = [
         f"{shown(path)} imports {name}"
         for path in modules()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path.read_text()))
         for name in imported_names(node)
         if name.split(".")[0] in others & {"support", "tests", "scripts"}
     ]
@@ -174,7 +178,7 @@ def test_the_core_knows_numpy_and_nothing_else():
         f"{shown(path)} imports {name}"
         for path in modules()
         if package_of(path) in ("core", "samplers")
-        for node in ast.parse(path.read_text()).body  # a function may import an extra of its own
+        for node in parsed(path.read_text()).body  # a function may import an extra of its own
         for name in imported_names(node)
         if name.split(".")[0] not in allowed
     ]
@@ -209,7 +213,7 @@ def test_no_file_names_a_machine_path_or_a_registry():
 
 
 def test_every_file_says_what_it_is_for():
-    first = {path: (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0] for path in modules()}
+    first = {path: (ast.get_docstring(parsed(path.read_text())) or "").partition("\n")[0] for path in modules()}
     wrong = [f"{shown(path)}: {line!r}" for path, line in first.items() if not re.match(r"\S.*[.?:)]$", line)]
     assert not wrong, "\n".join(wrong)
 
@@ -218,7 +222,7 @@ def test_no_function_is_longer_than_sixty_lines():
     wrong = [
         f"{shown(path)}:{node.lineno} {node.name} has {node.end_lineno - node.lineno + 1} lines"
         for path in modules()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path.read_text()))
         if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= 60
     ]
     assert not wrong, "\n".join(wrong)
@@ -265,7 +269,7 @@ KINDS = ("sampler", "encoder", "video reader", "selection format", "benchmark", 
 def lists_of(names, source):
     """=Return the lines of collections in `source` that hold two fifths or more of `names`: second lists of these."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         held = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
         texts = {item.value for item in held if isinstance(item, ast.Constant) and isinstance(item.value, str)}
         if 5 * len(texts & names) >= 2 * len(names):
@@ -294,7 +298,7 @@ def test_every_module_that_is_imported_exists():
         *(ROOT / "support").glob("*.py"),
         *(ROOT / "scripts").glob("*.py"),
     ]:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "focus_eval":
                 is_module = node.module in MODULES
                 missing += [] if is_module else [f"{path.relative_to(ROOT)}:{node.lineno} imports {node.module}"]
@@ -307,7 +311,7 @@ def test_names_say_what_they_name(folder):
     places = [
         f"{shown(path)}:{line}: {name}"
         for path in sorted((ROOT / folder).rglob("*.py"))
-        for name, line in house_figures.bindings(ast.parse(path.read_text()))
+        for name, line in house_figures.bindings(parsed(path.read_text()))
         if house_figures.is_empty_name(name)
     ]
     assert figures.empty_names == len(places)
