@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from importlib.metadata import EntryPoint
@@ -18,6 +19,9 @@ N_BLIP_WORDS = 30524
 
 for _name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
     os.environ.setdefault(_name, "1")
+
+# A full collection of garbage walks through all imported modules: by default a sixth of the suite's time.
+gc.set_threshold(700, 10, 100)
 
 # The same examples in every run, however slow the machine: a test fails because of the code or not at all.
 settings.register_profile(
@@ -48,6 +52,12 @@ def shared_path(relative: str) -> Path:
             pytest.fail(reason)
         pytest.skip(reason)
     return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_imports():
+    """Exempt what earlier files imported from explicit collections of garbage too."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -178,6 +178,7 @@ def ran(folder):
     return dict(zip(COMMANDS_RUN_HERE, map(json.loads, lines), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", COMMANDS_RUN_HERE, ids=" ".join)
 def test_a_command_of_a_page_does_what_it_says(ran, words):
     if INSTALL and not HAS_DATA and begins(words, READ_DATA):

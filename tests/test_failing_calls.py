@@ -91,6 +91,7 @@ def test_every_call_of_selecting_and_compacting_may_fail_once(tmp_path):
     assert {"open", "write", "fsync", "rename", "lock"} <= set(failed)
 
 
+@pytest.mark.slow
 def test_every_call_of_answering_may_fail_once(tmp_path):
     pytest.importorskip("openvino")
     model = {"name": "encoder", "model": "focus_zero_shot", "args": {"answer_encoder": "offline"}, "frames": 2}

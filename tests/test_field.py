@@ -21,6 +21,7 @@ def field():
     return module
 
 
+@pytest.mark.slow
 def test_every_table_of_the_page_is_what_the_files_give(field, shared):
     folder = shared("data")
     shared("data/field/lmms_logs")

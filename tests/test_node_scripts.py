@@ -64,6 +64,7 @@ def test_the_limits_of_the_parts_stay_within_the_time_allowed_and_leave_some_for
         seconds_left -= part.share * seconds_left
 
 
+@pytest.mark.slow
 def test_without_a_gpu_every_part_runs_and_page_and_machine_say_that_it_was_a_dry_run(script, monkeypatch, tmp_path):
     pytest.importorskip("lmms_eval")
     page, machine = tmp_path / "performance.md", tmp_path / "node.yaml"

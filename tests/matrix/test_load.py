@@ -88,6 +88,7 @@ def test_finished_parts_are_written_and_read_in_memory_that_does_not_grow(tmp_pa
         assert large - small < 0.4 * growth_of_a_list, (peaks, lists)
 
 
+@pytest.mark.slow
 def test_a_run_of_many_questions_is_linear_and_flat(tmp_path):
     seconds, calls, pulls = [], [], []
     for size in (20, 200, 1000):  # the first imports what a run needs

@@ -29,6 +29,7 @@ def test_the_videos_lie_where_lmms_eval_unpacks_them(machine):
     assert (machine.hf_home / "mlvu/plotQA_0.mp4").is_file()
 
 
+@pytest.mark.slow
 def test_a_service_and_a_local_model_answer_table_1(machine, chat):
     options = ["--only", "model=gpt4o,qwen2_vl_7b", "--only", "benchmark=longvideobench"]
     (step,) = rehearsal.run_matrices(machine, chat, {"main_results": 5}, *options)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from focus_eval.report.page.html import report_tables
 from focus_eval.report.run import load_run
 from focus_eval.report.tables import results_table
 from tests.report.realistic.by_hand import LABELS
@@ -38,6 +39,11 @@ def rows(folder):
     for answer in read["answers"]:
         answer["selection"] = selection_by_key[answer["benchmark"], answer["question_id"], answer["selection_id"]]
     return read
+
+
+@pytest.fixture(scope="module")
+def tables(run):
+    return report_tables(run)
 
 
 @pytest.fixture(scope="module")

@@ -107,8 +107,7 @@ def test_the_question_browser_has_each_series_once_with_its_own_answers(run, row
             assert series["score"] == answers[(benchmark, question_id, *ids_by_name[name])]["score"]
 
 
-def test_every_number_of_the_tables_stands_on_the_page_and_in_every_export(run):
-    tables = report_tables(run)
+def test_every_number_of_the_tables_stands_on_the_page_and_in_every_export(run, tables):
     page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", render_html(run, tables=tables)))
     for table in tables:
         markdown, latex = to_markdown(table), to_latex(table)
@@ -127,6 +126,7 @@ def test_every_number_of_the_tables_stands_on_the_page_and_in_every_export(run):
                     assert float(line[lines[0].index(title)]) == pytest.approx(column.ours, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_report_command_writes_them_and_leaves_nothing_of_an_earlier_one(folder, rows, tmp_path):
     stale = [tmp_path / "report-against_baseline.csv", tmp_path / "figures" / "efficiency-other-model.pdf"]
     (tmp_path / "figures").mkdir()
@@ -147,7 +147,7 @@ def test_the_report_command_writes_them_and_leaves_nothing_of_an_earlier_one(fol
     assert isinstance(refused.exception, UnknownName)
 
 
-def test_a_sampler_that_is_not_compared_is_named_with_the_reason(folder, tmp_path):
+def test_a_sampler_that_is_not_compared_is_named_with_the_reason(folder, tables, tmp_path):
     copied = shutil.copytree(folder, tmp_path / "run")
     path = copied / "answers" / "all" / "rows-0.jsonl"
     uniform = {row.selection_id for row in load_run(folder).selections if row.sampler == "uniform"}
@@ -169,4 +169,4 @@ def test_a_sampler_that_is_not_compared_is_named_with_the_reason(folder, tmp_pat
         "aks max_depth=3, focus (blip), focus (clip) (vsibench, small_vl, K 4); random [control], aks max_depth=3, "
         "focus (blip), focus (clip) (vsibench, small_vl, K 16).",
     ]
-    assert not [note for table in report_tables(load_run(folder)) for note in table.notes if "Not compared" in note]
+    assert not [note for table in tables for note in table.notes if "Not compared" in note]
