@@ -25,7 +25,7 @@ from focus_eval.video.verdicts import verdict_on
 ReaderT = TypeVar("ReaderT", bound="ScannedReader")
 
 
-_reading = Lock()
+_reference_lock = Lock()
 
 
 @lru_cache(maxsize=64)
@@ -87,7 +87,7 @@ class ScannedReader(ABC):
     def reference_frames(self) -> IntArray | None:
         """Frames that others may refer to, ascending; all if packets do not show it, None without a frame index."""
         # Read when they are asked for: it takes as long as opening does.
-        with _reading:
+        with _reference_lock:
             return _reference_frames(self.path, self._state)
 
     def frame_times(self, frames: ArrayLike) -> FloatArray:

@@ -18,12 +18,12 @@ _HEVC_SLICES = range(32)
 _ZEROS_IN_STREAM = re.compile(rb"\x00\x00(?:\x00+[^\x00\x01]|\x02)", re.DOTALL)
 _ZEROS_IN_UNIT = re.compile(rb"\x00\x00(?:\x00[^\x01]|\x02)", re.DOTALL)
 _STARTS = re.compile(rb"\x00\x00+\x01")
-_HEAD_BYTES = 9  # a shorter packet may be a mark that nothing is coded
+_MIN_PICTURE_BYTES = 9  # a shorter packet may be a mark that nothing is coded
 _ZEROS_IN_MPEG = re.compile(rb"\x00\x00\x00+[^\x00\x01]", re.DOTALL)
 _MAX_PADDING_BYTES = 3  # bytes: what fills a unit up to a multiple of four
 _MAX_TAIL_BYTES = 256
 # Bytes of a packet that are looked through for the first slice; parameter sets and messages come before it.
-_HEAD = 4096
+_MAX_HEAD_BYTES = 4096
 _MPEG = ("mpeg1video", "mpeg2video", "mpeg4")
 _WITH_START_CODES = ("h264", "hevc", *_MPEG)
 AV1 = ("av1", "libdav1d", "libaom-av1")
@@ -55,7 +55,7 @@ def _is_h264_reference(packet: Any, length_bytes: int) -> bool:
 
 def _picture_kind(packet: Any, code: int) -> int | None:
     """Return a picture's coding type, None if not found: MPEG-4 (`code` 0xB6) 0 I, 1 P, 2 B; MPEG-2 1 I, 2 P, 3 B."""
-    head = bytes(memoryview(packet)[:_HEAD])
+    head = bytes(memoryview(packet)[:_MAX_HEAD_BYTES])
     at = head.find(_START + bytes([code]))
     if at < 0 or at + 6 > len(head):
         return None
@@ -74,7 +74,7 @@ def can_start(codec: str, packet: Any, length_bytes: int) -> bool:
         length_bytes: size of H.264's NAL length field, from `nal_length_bytes`.
     """
     if codec == "h264":
-        return starts_h264(packet, length_bytes)
+        return _starts_h264(packet, length_bytes)
     if codec == "mpeg4":
         return _picture_kind(packet, _MPEG4_PICTURE) in (None, 0)
     if codec in ("mpeg1video", "mpeg2video"):
@@ -84,7 +84,7 @@ def can_start(codec: str, packet: Any, length_bytes: int) -> bool:
     return True
 
 
-def starts_h264(packet: Any, length_bytes: int) -> bool:
+def _starts_h264(packet: Any, length_bytes: int) -> bool:
     """Return True if an H.264 decoder started at this packet gives exactly its picture and all pictures shown after it.
 
     True for an IDR picture and for a recovery point that needs no further frame (ITU-T H.264, D.2.8). A gradual
@@ -112,12 +112,12 @@ def nal_units(packet: Any, length_bytes: int) -> Iterator[tuple[int, bytes]]:
     """
     data = memoryview(packet)
     if length_bytes == 0:
-        yield from _units_behind_codes(bytes(data[:_HEAD]), 0)
+        yield from _units_behind_codes(bytes(data[:_MAX_HEAD_BYTES]), 0)
         return
     for start, stop in _sized_units(data, length_bytes):
         yield data[start], bytes(data[start + 1 : min(stop, start + 300)])
         if data[start] & 31 not in _SLICES:
-            yield from _units_behind_codes(bytes(data[start : min(stop, start + _HEAD)]), 0)
+            yield from _units_behind_codes(bytes(data[start : min(stop, start + _MAX_HEAD_BYTES)]), 0)
 
 
 def _units_behind_codes(head: bytes, at: int) -> Iterator[tuple[int, bytes]]:
@@ -185,7 +185,9 @@ def form_test(codec: str, extradata: bytes | None) -> Callable[[Any], bool]:
     if codec in ("h264", "hevc") and length_bytes:
         return lambda packet: _is_divided(memoryview(packet), length_bytes)
     if codec in ("h264", "hevc", "mpeg4"):
-        return lambda packet: packet.size < _HEAD_BYTES or _STARTS.match(memoryview(packet)[:_HEAD_BYTES]) is not None
+        return lambda packet: (
+            packet.size < _MIN_PICTURE_BYTES or _STARTS.match(memoryview(packet)[:_MIN_PICTURE_BYTES]) is not None
+        )
     test = {"vp8": _is_vp8, "libvpx": _is_vp8, "vp9": _is_vp9, "libvpx-vp9": _is_vp9}.get(codec)
     test = _is_av1 if codec in AV1 else test
     return (lambda packet: test(memoryview(packet))) if test is not None else lambda packet: True

@@ -12,7 +12,7 @@ _QUIET = -8
 _lock = threading.Lock()
 _n_listeners = 0
 _sets_level = False
-_other_threads: av.logging.Capture | None = None
+_other_capture: av.logging.Capture | None = None
 
 
 @contextmanager
@@ -24,20 +24,20 @@ def errors_logged() -> Iterator[list[str]]:
     other threads' lines go to its handler.
     """
     _start()
-    heard: list[str] = []
+    errors: list[str] = []
     try:
         with av.logging.Capture(local=True) as lines:
             try:
-                yield heard
+                yield errors
             finally:
-                heard += [f"{name}: {text.strip()}" for level, name, text in lines if level <= av.logging.ERROR]
+                errors += [f"{name}: {text.strip()}" for level, name, text in lines if level <= av.logging.ERROR]
     finally:
         _stop()
 
 
 def _start() -> None:
     """Begin to collect FFmpeg's errors; the first listener of the process raises its log level."""
-    global _n_listeners, _sets_level, _other_threads
+    global _n_listeners, _sets_level, _other_capture
     with _lock:
         _n_listeners += 1
         if _n_listeners > 1:
@@ -45,8 +45,8 @@ def _start() -> None:
         level = av.logging.get_level()
         _sets_level = level is None or (_sets_level and level == av.logging.ERROR)
         if _sets_level:
-            _other_threads = av.logging.Capture(local=False)
-            _other_threads.__enter__()
+            _other_capture = av.logging.Capture(local=False)
+            _other_capture.__enter__()
         if _sets_level or level is None or level < av.logging.ERROR:
             av.logging.set_level(av.logging.ERROR)
         av.logging.set_skip_repeated(False)
@@ -54,7 +54,7 @@ def _start() -> None:
 
 def _stop() -> None:
     """End collecting; the last listener of the process restores the log level."""
-    global _n_listeners, _other_threads
+    global _n_listeners, _other_capture
     with _lock:
         _n_listeners -= 1
         if _n_listeners or not _sets_level:
@@ -63,6 +63,6 @@ def _stop() -> None:
         # own function, told to print nothing, needs no Python lock either.
         av.logging.set_libav_level(_QUIET)
         av.logging.restore_default_callback()
-        if _other_threads is not None:
-            _other_threads.__exit__(None, None, None)
-            _other_threads = None
+        if _other_capture is not None:
+            _other_capture.__exit__(None, None, None)
+            _other_capture = None

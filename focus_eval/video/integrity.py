@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from focus_eval.core.errors import VideoError
 from focus_eval.video.decoder import Decoder
 from focus_eval.video.frame_index import Packets, packets_of
+from focus_eval.video.reader import mp4_boxes
 
 
 @dataclass
@@ -170,7 +171,7 @@ def transport_fault(data: mmap.mmap, *, pid: int, n_pictures: int, findings: Fin
     Args:
         n_pictures: number of pictures that the demuxer found.
     """
-    shape = next(((length, skip) for length, skip in _PACKET_LENGTHS if _is_aligned(data, length, skip)), None)
+    shape = _packet_shape(data)
     if shape is None:
         return None
     length, skip = shape
@@ -212,6 +213,11 @@ def _unpadded_size(data: mmap.mmap, length: int, findings: Findings) -> int:
     return size
 
 
+def _packet_shape(data: mmap.mmap) -> tuple[int, int] | None:
+    """Return (length, bytes before the sync byte) of the file's transport packets; None if it begins otherwise."""
+    return next((shape for shape in _PACKET_LENGTHS if _is_aligned(data, *shape)), None)
+
+
 def _is_aligned(data: mmap.mmap, length: int, skip: int) -> bool:
     """Return True if nearly all of the first packets of `length` bytes begin with the sync byte after `skip` bytes."""
     places = range(skip, min(len(data), length * 8), length)
@@ -223,7 +229,7 @@ def ends_in_full_packet(data: mmap.mmap, *, pid: int) -> bool:
 
     A muxer fills the last packet of a picture with stuffing, unless the picture happens to fit (1 of 184).
     """
-    shape = next(((length, skip) for length, skip in _PACKET_LENGTHS if _is_aligned(data, length, skip)), None)
+    shape = _packet_shape(data)
     if shape is None:
         return False
     length, skip = shape
@@ -335,7 +341,7 @@ def _check_count(path: Path, decoder: Decoder, packets: Packets) -> None:
 def _check_length(path: Path, decoder: Decoder, packets: Packets) -> None:
     """Raise VideoError if all streams end well before the duration that the header states, counted from time 0."""
     promised_seconds = (decoder.container.duration or 0) / _MICROSECONDS
-    held_seconds = float(packets.end_ticks * decoder.stream.time_base)
+    held_seconds = _held_seconds(decoder, packets)
     if promised_seconds - held_seconds <= _MAX_SECONDS_SHORT:
         return
     decoder.restart()
@@ -350,6 +356,11 @@ def _check_length(path: Path, decoder: Decoder, packets: Packets) -> None:
             f"{path}: the header promises {promised_seconds:.1f} s, the file holds {held_seconds:.1f} s: cut off; "
             "download it again"
         )
+
+
+def _held_seconds(decoder: Decoder, packets: Packets) -> float:
+    """Return the time in seconds at which the last picture ends."""
+    return float(packets.end_ticks * decoder.stream.time_base)
 
 
 def _overlap(packets: Packets) -> bool:
@@ -404,7 +415,7 @@ def _padding_fault(data: mmap.mmap, start: int, decoder: Decoder, packets: Packe
     """
     moov = next((data[at : at + length] for name, at, length in mp4_boxes(data) if name == b"moov"), b"")
     promised_seconds = _stated_seconds(moov)
-    held_seconds = float(packets.end_ticks * decoder.stream.time_base)
+    held_seconds = _held_seconds(decoder, packets)
     if is_complete or (promised_seconds and promised_seconds - held_seconds <= _MAX_SECONDS_SHORT):
         return None
     return f"only zeros from byte {start} on, where the next fragment should be: unfinished or cut off"
@@ -444,18 +455,6 @@ def _nests(data: mmap.mmap, start: int, stop: int) -> bool:
             return False
         start += length
     return start == stop
-
-
-def mp4_boxes(data: mmap.mmap) -> Iterator[tuple[bytes, int, int]]:
-    """Yield (name, offset, length) of the boxes at the top level of an MP4, the last perhaps longer than the file."""
-    start = 0
-    while start + 8 <= len(data):
-        length = int.from_bytes(data[start : start + 4], "big")
-        if length == 1:
-            length = int.from_bytes(data[start + 8 : start + 16], "big")
-        length = length or len(data) - start
-        yield data[start + 4 : start + 8], start, length
-        start += max(length, 8)
 
 
 def _avi_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Findings) -> str | None:
@@ -516,7 +515,7 @@ def _flv_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Fi
     if start == len(data) or (start < len(data) and not data[start:].strip(b"\0")):
         return None
     promised = (decoder.container.duration or 0) / _MICROSECONDS
-    if start == len(data) + 4 and promised - float(packets.end_ticks * decoder.stream.time_base) < 0.1:
+    if start == len(data) + 4 and promised - _held_seconds(decoder, packets) < 0.1:
         return None
     return "its last part is incomplete: cut off, or bytes are missing"
 

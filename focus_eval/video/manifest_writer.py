@@ -20,7 +20,7 @@ SUFFIXES = frozenset(
     | {".asf", ".ogv", ".ogg", ".3gp", ".mxf", ".gif", ".nut"}
 )
 
-_writing = threading.Lock()
+_manifest_lock = threading.Lock()
 
 
 def index_folder(
@@ -69,7 +69,7 @@ def note_first_sight(folder: Path, path: Path, *, sha256: str) -> bool:
     entry = ManifestEntry(
         state.size, sha256, info.n_frames, info.fps, info.duration_seconds, notes=scan.notes, mtime_ns=state.mtime_ns
     )
-    with _writing:
+    with _manifest_lock:
         _write(folder, {**_read_videos(folder), path.relative_to(folder).as_posix(): asdict(entry)})
     return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
 from collections.abc import Iterator
@@ -131,21 +132,20 @@ def _is_mp4(path: Path) -> bool:
 
 def _has_box(path: Path, name: bytes) -> bool:
     """Return True if an MP4 has a complete box `name` at its top level."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        start = 0
-        while start + 8 <= size:
-            file.seek(start)
-            header = file.read(16)
-            length = int.from_bytes(header[:4], "big")
-            if length == 1:
-                length = int.from_bytes(header[8:16], "big")
-            if length < 8 or start + length > size:
-                return False
-            if header[4:8] == name:
-                return True
-            start += length
-    return False
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return any(box == name and start + length <= len(data) for box, start, length in mp4_boxes(data))
+
+
+def mp4_boxes(data: mmap.mmap) -> Iterator[tuple[bytes, int, int]]:
+    """Yield (name, offset, length) of the boxes at the top level of an MP4, the last perhaps longer than the file."""
+    start = 0
+    while start + 8 <= len(data):
+        length = int.from_bytes(data[start : start + 4], "big")
+        if length == 1:
+            length = int.from_bytes(data[start + 8 : start + 16], "big")
+        length = length or len(data) - start
+        yield data[start + 4 : start + 8], start, length
+        start += max(length, 8)
 
 
 def _plain(cause: BaseException) -> str:

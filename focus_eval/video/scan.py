@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,36 +133,25 @@ class Scan:
 def scan_file(path: Path) -> Scan:
     """Scan a video file without cache or manifest, see `scan_cache.scan_video`; raise VideoError if it is damaged."""
     checked_file(path)
-    with errors_logged() as logged:
+    with errors_logged() as errors_of_opening:
         decoder = Decoder(path)
-        try:
+    with closing(decoder):
+        with errors_logged() as errors_of_demuxing:
             packets = demux_packets(path, decoder.container, decoder.stream)
-        except VideoError:
-            decoder.close()
-            raise
-    try:
-        findings = check_whole(path, decoder, packets, logged=logged)
+        findings = check_whole(path, decoder, packets, logged=[*errors_of_opening, *errors_of_demuxing])
         packets = mark_doubtful_end(path, decoder, packets)
-        first = next(decoder.frames_from_start(is_strict=False), None)
+        first = _first_frame(decoder, packets)
         is_doubtful = decoder.has_seen_damage
-        if first is None or not (first.width and first.height):
-            raise VideoError(f"{path}: no frame of it can be decoded; download it again or re-encode it")
-        fault = lost_start(packets, first_ticks=first.pts or 0, is_broadcast=decoder.may_begin_anywhere)
-        if fault and first.pts is not None and not packets.goes_back:
-            raise VideoError(f"{path}: {fault}; download it again")
         index = _trusted_index(decoder, packets, first)
         if index is not None and is_doubtful and not _begins_as(decoder, index):
             raise VideoError(f"{path}: some of its first frames cannot be decoded; download it again")
         is_trusted = bool(_TRUSTED_FORMATS.intersection(decoder.container.format.name.split(",")))
         if not is_trusted:
             findings.notes.append(_UNTRUSTED.format(decoder.container.format.name, path.name, path.stem))
-        counts_pictures = index is None or not is_trusted
-        if counts_pictures and (packets.is_corrupt.any() or decoder.holds_blanks(packets.padding)):
-            raise VideoError(f"{path}: a packet of it is incomplete: cut off or damaged; download it again")
-        n_packets = index.frame_packet.size if index else None
-        n_frames = sum(1 for _ in decoder.frames_from_start()) if counts_pictures else n_packets or 0
-        if n_packets not in (None, n_frames):
-            raise VideoError(f"{path}: a decode gives {n_frames} frames of its {n_packets}: damaged; download it again")
+        if index is not None and is_trusted:
+            n_frames = index.frame_packet.size
+        else:
+            n_frames = _count_frames(decoder, packets, index)
         ticks = index.frame_ticks if index else _counted_ticks(packets, n_frames)
         return Scan(
             info=VideoInfo(
@@ -176,8 +166,30 @@ def scan_file(path: Path) -> Scan:
             orientation=Orientation.of_frame(path, first),
             notes=tuple(findings.notes),
         )
-    finally:
-        decoder.close()
+
+
+def _first_frame(decoder: Decoder, packets: Packets) -> Any:
+    """Return the first frame of a plain decode; raise VideoError without one, or if earlier packets lost theirs."""
+    first = next(decoder.frames_from_start(is_strict=False), None)
+    if first is None or not (first.width and first.height):
+        raise VideoError(f"{decoder.path}: no frame of it can be decoded; download it again or re-encode it")
+    fault = lost_start(packets, first_ticks=first.pts or 0, is_broadcast=decoder.may_begin_anywhere)
+    if fault and first.pts is not None and not packets.goes_back:
+        raise VideoError(f"{decoder.path}: {fault}; download it again")
+    return first
+
+
+def _count_frames(decoder: Decoder, packets: Packets, index: FrameIndex | None) -> int:
+    """Return the number of frames of a full decode; raise VideoError if it is damaged or differs from the index."""
+    path = decoder.path
+    if packets.is_corrupt.any() or decoder.holds_blanks(packets.padding):
+        raise VideoError(f"{path}: a packet of it is incomplete: cut off or damaged; download it again")
+    n_frames = sum(1 for _ in decoder.frames_from_start())
+    if index is not None and index.frame_packet.size != n_frames:
+        raise VideoError(
+            f"{path}: a decode gives {n_frames} frames of its {index.frame_packet.size}: damaged; download it again"
+        )
+    return n_frames
 
 
 def _trusted_index(decoder: Decoder, packets: Packets, first: Any) -> FrameIndex | None:
