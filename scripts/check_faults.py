@@ -6,7 +6,8 @@ Each file is read in a process of its own, with limits of memory and time. Print
 right or refused, and tables by codec and by kind of damage. A file that is refused though a plain decode gives every
 frame as it should be is "refused falsely".
 A file with a wrong frame in which a plain decode finds nothing either is "wrong without a sign": only a checksum tells.
-Run: python scripts/check_faults.py [--each 2] [--month 2026-11] [--only TEXT,TEXT] [--csv results/published/faults.csv]
+Run: python scripts/check_faults.py [--each 2] [--month 2026-11] [--first 0] [--only TEXT,TEXT]
+    [--csv results/published/faults.csv]
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--each", type=int, default=2, help="files per clip and kind of damage (default: 2, so 528)")
     parser.add_argument("--month", default=f"{date.today():%Y-%m}", help="draws the damage (default: this month)")
+    parser.add_argument("--first", type=int, default=0, help="number of the month's first file, below 100 (default: 0)")
     parser.add_argument("--only", default="", help="only clips whose name contains one of these, with commas")
     parser.add_argument("--csv", type=Path, help="write the counts by clip here too")
     options = parser.parse_args()
@@ -50,7 +52,7 @@ def main() -> None:
             whole = make(Path(temporary) / name)
             prints, data = frame_prints(whole), whole.read_bytes()
             for kind in (*STRETCHES, *SINGLE):
-                for number in damage_numbers(options.month, options.each):
+                for number in damage_numbers(options.month, options.each, first=options.first):
                     path = Path(temporary) / f"{kind}{number}_{name}"
                     path.write_bytes(damaged(data, clip=name, kind=kind, number=number))
                     reading = read_apart(path, prints)
@@ -66,10 +68,10 @@ def main() -> None:
     print(f"\n{sum(counts.values())} files, peak memory {peak:.0f} MiB, {time.perf_counter() - start:.0f} s")
 
 
-def damage_numbers(month: str, n_files: int) -> range:
-    """Return the numbers that draw a month's damage, `n_files` for each clip and kind of damage."""
-    first = 100 * int(month.replace("-", ""))
-    return range(first, first + n_files)
+def damage_numbers(month: str, n_files: int, *, first: int = 0) -> range:
+    """Return the numbers that draw a month's damage, `n_files` from `first` on for each clip and kind of damage."""
+    start = 100 * int(month.replace("-", "")) + first
+    return range(start, start + n_files)
 
 
 def counts_by_clip(counts: Counter[tuple[str, str, str]]) -> list[tuple[str | int, ...]]:
