@@ -27,7 +27,7 @@ from focus_eval.report.reading import ReadingOptions, read_runs
 from focus_eval.report.recall import recall_within, shares_within
 from focus_eval.report.scenes import scene_distances, scenes_of
 from focus_eval.report.statistics import Estimate, compare_paired, detectable_difference
-from focus_eval.report.within import measure_effects
+from focus_eval.report.within import measure_effects, within_fit
 from support.field_data import (
     TOOLMERGE,
     answers,
@@ -93,7 +93,13 @@ def within(folder: Path) -> str:
         (effect.measure, points(effect.separate), points(of_two[effect.measure].separate))
         for effect in measure_effects(lines, MEASURES, joint_measures=())
     ]
-    return table(("measure", "22 runs", "uniform and the authors' AKS-32 alone"), rows) + f"\n{basis(lines)}"
+    counts = np.rint(np.expm1(lines["near_frames"].to_numpy(dtype=np.float64)))
+    near = lines.assign(first=(counts >= 1).astype(float), second=(counts >= 2).astype(float))
+    first, second = (points(coefficient) for coefficient in within_fit(near, ("first", "second")))
+    return (
+        table(("measure", "22 runs", "uniform and the authors' AKS-32 alone"), rows)
+        + f"\n{basis(lines)} A first frame within 5 s of a moment is worth {first}, a second one {second} more."
+    )
 
 
 def ranks(folder: Path) -> str:
@@ -370,7 +376,23 @@ def filling(folder: Path) -> str:
         policy = b.assign(score=a["score"].where(is_short, b["score"]))
         accuracies = (f"{100 * part['score'].mean():.2f}" for part in (b, policy))
         rows.append((f"LongVideoBench, uniform where {name}", *accuracies, _difference_row("", "", b, policy)[3]))
+    of_best, aks = best_of_other_videos(answers(folder)), f"{100 * b['score'].mean():.2f}"
+    gain = _difference_row("", "", b, b.assign(score=of_best["score"].loc[b.index]))[3]
+    rows.append(("the best of 22 runs, chosen on the other four fifths of the videos", aks, f"{100 * of_best['score'].mean():.2f}", gain))
+    better = np.maximum(a["score"], b["score"]).mean()
+    rows.append(("ceiling: the better of uniform and AKS-32 in each question", aks, f"{100 * better:.2f}", ""))
     return table(("rule", "authors' AKS-32", "rule", "gain"), rows)
+
+
+def best_of_other_videos(lines: pd.DataFrame, *, folds: int = 5) -> pd.DataFrame:
+    """Return a line per question, of the run with the most right answers about the videos of the other folds."""
+    videos = sorted(lines["video"].unique())
+    fold = lines["video"].map({video: at % folds for at, video in enumerate(videos)})
+    parts = []
+    for held_out in range(folds):
+        best = lines[fold != held_out].groupby("run")["score"].sum().idxmax()
+        parts.append(lines[(fold == held_out) & (lines["run"] == best)])
+    return pd.concat(parts).set_index("question_id")
 
 
 def mixtures(folder: Path) -> str:
