@@ -378,7 +378,14 @@ def filling(folder: Path) -> str:
         rows.append((f"LongVideoBench, uniform where {name}", *accuracies, _difference_row("", "", b, policy)[3]))
     of_best, aks = best_of_other_videos(answers(folder)), f"{100 * b['score'].mean():.2f}"
     gain = _difference_row("", "", b, b.assign(score=of_best["score"].loc[b.index]))[3]
-    rows.append(("the best of 22 runs, chosen on the other four fifths of the videos", aks, f"{100 * of_best['score'].mean():.2f}", gain))
+    rows.append(
+        (
+            "the best of 22 runs, chosen on the other four fifths of the videos",
+            aks,
+            f"{100 * of_best['score'].mean():.2f}",
+            gain,
+        )
+    )
     better = np.maximum(a["score"], b["score"]).mean()
     rows.append(("ceiling: the better of uniform and AKS-32 in each question", aks, f"{100 * better:.2f}", ""))
     return table(("rule", "authors' AKS-32", "rule", "gain"), rows)

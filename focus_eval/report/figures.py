@@ -375,6 +375,26 @@ def add_shared_legend(figure: Figure) -> None:
     figure.legend(list(handles.values()), list(handles), frameon=False, ncols=4, loc="outside lower center")
 
 
+# More names than this would cover each other: a legend has the colours, on a page each mark its title.
+MOST_NAMES = 7
+
+
+def name_marks(axes: Axes, marks: Sequence[tuple[str, float, float]]) -> None:
+    """Write the name of each mark (name, x, y) beside it, at the nearest free height where marks are close."""
+    axes.autoscale_view()
+    to_axes = axes.transScale + axes.transLimits
+    taken_places: list[tuple[float, float]] = []
+    for name, *values in marks:
+        x, y = to_axes.transform(values)
+        taken_heights = [height for at, height in taken_places if abs(x - at) < 0.35]
+        heights = (y + 0.03 + 0.07 * n for n in sorted(range(-2 * MOST_NAMES, 2 * MOST_NAMES), key=abs))
+        place = next(at for at in heights if at < 1 and all(abs(at - taken) >= 0.07 for taken in taken_heights))
+        taken_places.append((x, place))
+        side = "right" if x > 0.6 else "left"
+        shift = -0.02 if x > 0.6 else 0.02
+        axes.text(x + shift, place, name, transform=axes.transAxes, ha=side, va="center", fontsize=7)
+
+
 def figure_style() -> AbstractContextManager[None]:
     """Return a context manager that sets the style of every figure while drawing and saving."""
     from matplotlib import rc_context

@@ -18,11 +18,13 @@ from focus_eval.core.resources import lines_of, read_text
 from focus_eval.report import statistics
 from focus_eval.report.figures import (
     FAINT,
+    MOST_NAMES,
     PAGE_INCHES,
     Style,
     add_shared_legend,
     figure_style,
     log_if_wide,
+    name_marks,
     new_figure,
     save_figure,
     styles_of,
@@ -364,6 +366,8 @@ def save_frontiers(frame: pd.DataFrame, folder: Path, *, replayed: pd.DataFrame 
 def draw_frontier(frame: pd.DataFrame, *, replayed: pd.DataFrame | None = None, cost: str = FORWARDS) -> Figure:
     """Return near recall against a cost, one panel per K, one line per sampler over its budgets.
 
+    In one or two panels up to `MOST_NAMES` samplers have their names at the lines' ends, else there is a legend.
+
     Args:
         frame: `Run.selection_frame`; several benchmarks are pooled.
         cost: one of `COSTS`; a sampler of unknown cost is not drawn.
@@ -382,9 +386,15 @@ def draw_frontier(frame: pd.DataFrame, *, replayed: pd.DataFrame | None = None, 
             costs += _draw_budgets(axes, frame[frame["k"] == k], styles, cost, lw=1 if replayed is None else 0)
             axes.set(xlabel=cost.capitalize(), title=f"K = {k}")
             log_if_wide(axes, costs)
+        panels[0].set_ylabel(f"Evidence recall {WITHIN_NEAR} (%)")
         if replayed is not None:
             panels[0].plot([], [], color=FAINT, marker="o", mfc="none", ms=3, lw=1, label="replayed at other budgets")
-        _finish(figure, panels)
+        if replayed is None and len(panels) <= 2 and len(samplers) <= MOST_NAMES:
+            for axes in panels:
+                lines = [(str(line.get_label()), np.asarray(line.get_xydata())) for line in axes.lines]
+                name_marks(axes, [(name, float(points[-1, 0]), float(points[-1, 1])) for name, points in lines])
+        else:
+            add_shared_legend(figure)
         return figure
 
 
@@ -411,9 +421,3 @@ def _panels(n: int) -> tuple[Figure, list[Axes]]:
     """Return a figure and its `n` panels side by side, with one vertical axis."""
     figure = new_figure(PAGE_INCHES, 3.0)
     return figure, list(figure.subplots(1, n, sharey=True, squeeze=False)[0])
-
-
-def _finish(figure: Figure, panels: Sequence[Axes]) -> None:
-    """Label the vertical axis as near recall, and add the legend."""
-    panels[0].set_ylabel(f"Evidence recall {WITHIN_NEAR} (%)")
-    add_shared_legend(figure)

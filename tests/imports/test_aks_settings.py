@@ -19,6 +19,7 @@ from focus_eval.samplers.base import derived_rng
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.simulation.traces import make_trace
 from focus_eval.simulation.worlds import WORLDS
+from support.field_data import longvideobench, videomme
 
 CARD = Path(__file__).parents[2] / "registry/samplers/aks/card.yaml"
 
@@ -49,9 +50,10 @@ def test_frames_off_the_grid_are_counted_and_a_file_of_none_on_it_is_said_to_be_
 
 
 def test_the_settings_on_the_card_are_those_that_the_published_files_show(shared):
-    questions = read_annotations("longvideobench", shared("data/lvb_val.json"))
-    rates = read_rates(shared("data/lvb_val_fps.csv"))
+    by_id, lvb_rates = longvideobench(shared("data"))
+    by_benchmark = {"longvideobench": ([*by_id.values()], lvb_rates), "videomme": videomme(shared("data"))}
     for item in read_card(CARD).selections:
+        questions, rates = by_benchmark[item.benchmark]
         path = next(path for path in shared("data").rglob(f"{item.file}*"))
         selections = load_selections(path, format="aks", questions=questions)
         settings = infer_settings(
@@ -59,7 +61,8 @@ def test_the_settings_on_the_card_are_those_that_the_published_files_show(shared
         )
         t1, depth = item.settings.removeprefix("t1 ").split(", depth ")
         assert settings.depth == int(depth), item.file
-        if "clip" not in item.file:  # the table is of BLIP's relevance
+        # The table is of BLIP's relevance on LongVideoBench.
+        if item.benchmark == "longvideobench" and "clip" not in item.file:
             assert settings.t1 == pytest.approx(float(t1), abs=0.06), item.file
 
 

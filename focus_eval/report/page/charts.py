@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# With more points than this their names would cover each other: the legend has the colours, each mark its title.
-MOST_LABELS = 7
 # A page begins with a chart of at most so many samplers, each named at its mark.
 MOST_LEADING = 6
 # A panel on the page; shown at about one and a half times this size. The first chart has the width of the page.
@@ -223,8 +221,8 @@ def _panel_chart(
         axes.grid(axis="y", color=figures.THEME["line"][0], lw=0.6)
         _draw_panel(axes, panel, styles, ends)
         our_points = [point for point in panel.points if not point.is_published]
-        if len(our_points) <= MOST_LABELS:
-            _name_points(axes, our_points)
+        if len(our_points) <= figures.MOST_NAMES:
+            figures.name_marks(axes, [(point.label, point.cost, point.value.plotted) for point in our_points])
     measure = "accuracy" if panel.measure.startswith("Accuracy") else f"evidence recall within {NEAR_SECONDS:g} s"
     title = f"{panel.measure} against {panel.cost}: {'; '.join(point.title for point in panel.points)}"
     caption = f"{figure_title}: {measure} against {panel.cost}, K={panel.k}"
@@ -337,22 +335,6 @@ def _reach(value: Value) -> list[list[float]] | None:
     if value.ours is None or value.low is None or value.high is None:
         return None
     return [[max(0.0, value.ours - value.low)], [max(0.0, value.high - value.ours)]]
-
-
-def _name_points(axes: Axes, points: Sequence[Point]) -> None:
-    """Write the names beside the marks, each at the nearest free height where marks are close."""
-    axes.autoscale_view()
-    to_axes = axes.transScale + axes.transLimits
-    taken_places: list[tuple[float, float]] = []
-    for point in points:
-        x, y = to_axes.transform((point.cost, point.value.plotted))
-        taken_heights = [height for at, height in taken_places if abs(x - at) < 0.35]
-        heights = (y + 0.03 + 0.07 * n for n in sorted(range(-2 * MOST_LABELS, 2 * MOST_LABELS), key=abs))
-        place = next(at for at in heights if at < 1 and all(abs(at - taken) >= 0.07 for taken in taken_heights))
-        taken_places.append((x, place))
-        side = "right" if x > 0.6 else "left"
-        shift = -0.02 if x > 0.6 else 0.02
-        axes.text(x + shift, place, point.label, transform=axes.transAxes, ha=side, va="center", fontsize=7)
 
 
 def telling_question(run: Run) -> list[SelectionRow]:

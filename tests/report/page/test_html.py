@@ -10,12 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from focus_eval.report.figures import new_figure
+from focus_eval.report.figures import name_marks, new_figure
 from focus_eval.report.page.browser import pack_browser
 from focus_eval.report.page.charts import (
     MOST_LEADING,
     Point,
-    _name_points,
     headline,
     lead_chart,
     lead_panel,
@@ -392,14 +391,11 @@ def test_the_first_button_that_says_something_has_the_focus_in_a_large_frame(ope
 
 def test_names_in_a_chart_stand_near_their_marks_and_apart():
     costs, recalls = [0.0, 1.33, 0.1, 0.23, 0.4, 0.45], [15.0, 52.1, 54.2, 66.2, 77.9, 75.0]  # the demo's
-    points = [
-        Point(label=str(at), cost=cost, value=Value(ours=recall))
-        for at, (cost, recall) in enumerate(zip(costs, recalls, strict=True))
-    ]
+    marks = [(str(at), *mark) for at, mark in enumerate(zip(costs, recalls, strict=True))]
     axes = new_figure(7, 2.4).subplots()
     axes.plot(costs, recalls)
     axes.set_ylim(0, 100)
-    _name_points(axes, points)
+    name_marks(axes, marks)
     heights = np.array([text.get_position()[1] for text in axes.texts])
     assert np.abs(heights - np.array(recalls) / 100).max() < 0.2
     assert np.diff(np.sort(heights[2:])).min() > 0.069  # of the four that are close
