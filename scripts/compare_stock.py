@@ -123,12 +123,18 @@ def run_model(home: Home, pair: Pair, model: str, arguments: str) -> Outcome:
 
 
 def record_inputs(path: str, arguments: list[str]) -> None:
-    """Run lmms-eval here; write the digests of every prompt and its frames that reach a transformers model."""
+    """Run lmms-eval here; write the digests of every prompt and its frames that reach a transformers model.
+
+    lmms-eval's cache of encoded pictures goes by `id()`, which a freed picture leaves to a later one: at random it
+    sends an earlier frame again (docs/fidelity.md). Each picture has a cache of its own here: runs can be compared.
+    """
     import torch
     from lmms_eval.__main__ import cli_evaluate
+    from lmms_eval.protocol import ChatMessages
     from transformers import GenerationMixin
 
-    generate = GenerationMixin.generate
+    generate, encode_image = GenerationMixin.generate, ChatMessages.encode_image
+    ChatMessages.encode_image = lambda messages, image, _, *options: encode_image(messages, image, {}, *options)
 
     def recorded(network: Any, *args: Any, **inputs: Any) -> Any:
         """Append digests of the text's and of the picture's tensors to the file, then generate."""
