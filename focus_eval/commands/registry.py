@@ -85,7 +85,8 @@ def material_of(files: Path, annotations: Sequence[str], rates: Sequence[str], s
     """Return the folder of published files with the files of each benchmark that the options name."""
     from focus_eval.registry.replayed import Material
 
-    return Material(files, *(dict(map(_file_of_benchmark, texts)) for texts in (annotations, rates, scenes)))
+    by_benchmark = [dict(map(_file_of_benchmark, texts)) for texts in (annotations, rates, scenes)]
+    return Material(files, annotations=by_benchmark[0], rates=by_benchmark[1], scenes=by_benchmark[2])
 
 
 def _file_of_benchmark(text: str) -> tuple[str, Path]:

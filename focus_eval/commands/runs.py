@@ -86,8 +86,8 @@ def plan(
         _print_pool(plans)
     if node is not None and plans:
         for folder in (folder for _, folder in folders if (folder / "run.json").is_file()):
-            rates, answers = print_rates(folder, node)
-            node = with_measured_answers(with_measured_rates(node, rates, folder), answers)
+            encoder_rates, answers = print_rates(folder, node)
+            node = with_measured_answers(with_measured_rates(node, encoder_rates, folder), answers)
         _print_hours(plans, node)
         _print_answers(plans, node)
     if print_missing(preflight):

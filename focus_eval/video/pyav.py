@@ -290,9 +290,11 @@ class PyAVReader(ScannedReader):
         [] for files whose frames can only be counted: opening decoded all of them.
         """
         index, damaged = self._scan.index, list[tuple[int, int]]()
+        if index is None:
+            return []
         with self._lock:
             self._end_request()
-            for run in index.runs(np.arange(self.info.n_frames)) if index is not None else ():
+            for run in index.runs(np.arange(self.info.n_frames)):
                 n_whole = 0
                 try:
                     for _ in self._run(self._open_decoders(1)[0], index, run, convert=False):
