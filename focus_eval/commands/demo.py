@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -19,7 +21,7 @@ from focus_eval.commands.console import (
     write_table,
 )
 from focus_eval.core.errors import MissingDependency
-from focus_eval.core.resources import resource_path
+from focus_eval.core.resources import cache_folder, resource_path
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -33,6 +35,7 @@ QUICK_VIDEOS = ("short_a", "short_b")
 QUICK_SAMPLERS = ("uniform", "topk", "focus", "even_cover", "scan_cover", "oracle")
 N_FIRST_QUESTIONS = 10  # those of the quick demo's videos
 RECALL_K = (4, 8, 16, 32)
+ENCODER_SIZES = (224, 64)  # pixels: of the encoder and of the scan encoder of configs/demo.yaml
 
 
 def demo(
@@ -79,7 +82,7 @@ def run_demo(
     for lack in package_problems([*matrices, *recall_matrices]):
         raise MissingDependency(f"the demo needs {lack.problem}: {lack.fix}")
     # After the matrices: a mistake in them is told before the minutes that videos take.
-    with progress_bar("%") as bar:
+    with progress_bar("%") as bar, _shared_features():
         progress = _StageProgress(bar)
         if not quick and not (folder / "run.json").exists():
             build_videos(data, QUICK_VIDEOS, lambda part: progress.reach(part / 4))
@@ -96,6 +99,28 @@ def run_demo(
             complete_run(matrices[0], selected_with=further_matrices, out=folder, progress=run_progress)
             for matrix in matrices[1:]:
                 complete_run(matrix, out=folder, progress=run_progress)
+
+
+@contextmanager
+def _shared_features() -> Iterator[None]:
+    """Embed pictures with features of earlier demos on this machine, and keep those of this one for later ones."""
+    from focus_eval.encoders.cache import duplicate_cache
+    from focus_eval.encoders.offline import OfflineScorer
+
+    keys = [f"{OfflineScorer.name} {OfflineScorer.revision_of(size=size)}" for size in ENCODER_SIZES]
+    paths = {key: _cache() / f"features-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz" for key in keys}
+    for key, path in paths.items():
+        duplicate_cache(key).load(path)
+    try:
+        yield
+    finally:
+        for key, path in paths.items():
+            duplicate_cache(key).save(path)
+
+
+def _cache() -> Path:
+    """Return the folder that demos of this machine share."""
+    return cache_folder() / "demo"
 
 
 class _StageProgress:
@@ -141,7 +166,7 @@ def build_videos(data: Path, video_ids: Sequence[str], reach: Callable[[float], 
         reach(sum(n_written.values()) / n_frames)
 
     with say_how_to_continue("finished videos"):
-        build_photo_events(data, video_ids=video_ids, progress=count)
+        build_photo_events(data, video_ids=video_ids, progress=count, cache=_cache())
 
 
 def _matrix(name: str, *, quick: bool, k: int, samplers: list[str], seeds: int) -> MatrixConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import re
 import zlib
 from collections.abc import Iterator
@@ -38,6 +39,11 @@ def resource_path(name: str) -> Path:
     """
     installed = _PACKAGE / "_data" / name
     return installed if installed.is_dir() else _PACKAGE.parent / _IN_REPOSITORY[name]
+
+
+def cache_folder() -> Path:
+    """Return the folder of files that are computed once per machine: `focus-eval` in the user's cache folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "focus-eval"
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from focus_eval.core.errors import InvalidInput, RunError, VideoError
 from focus_eval.demo.photographs import PHOTOGRAPHS
 from focus_eval.demo.storyboard import VIDEO_IDS, BoardQuestion, Storyboard, render, storyboards
+from focus_eval.rows.records import replace_file
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -42,6 +44,7 @@ def build_photo_events(
     video_ids: Sequence[str] | None = None,
     n_workers: int = 2,
     progress: Progress | None = None,
+    cache: Path | None = None,
 ) -> Path:
     """Make the benchmark below `folder`, which then serves as `HF_HOME`; return the data set's folder in it.
 
@@ -52,6 +55,7 @@ def build_photo_events(
         video_ids: make only these videos and their questions; None: all.
         n_workers: videos written at once.
         progress: called as (video id, frames written, frames of the video), from a thread of its own.
+        cache: folder of finished videos, shared by several `folder`s; None keeps none.
 
     Raises:
         MissingDependency: a photograph's package, or the picture in it, is not installed.
@@ -66,7 +70,12 @@ def build_photo_events(
         todo = [board for board in boards if not done_videos.has(board, _video_path(root, board))]
         _remove_leftovers(root)
         _check_space(root, todo)
+        if cache is not None:
+            todo = [board for board in todo if not _copy_from(cache, board, _video_path(root, board), done_videos)]
         _write_videos(root, todo, done_videos, n_workers=n_workers, progress=progress or (lambda *step: None))
+        if cache is not None:
+            for board in todo:
+                _copy_to(cache, board, _video_path(root, board))
         _write_annotation(root, boards)
     except OSError as error:
         raise RunError(_write_failure(root, error)) from error
@@ -200,6 +209,32 @@ def _write_annotation(root: Path, boards: Sequence[Storyboard]) -> None:
         for row in rows
     ]
     _write_text(root / "lvb_val.json", json.dumps(listed, indent=1))
+
+
+def _copy_from(cache: Path, board: Storyboard, video: Path, done_videos: _DoneVideos) -> bool:
+    """Copy the video of `board` out of `cache` and record it; return False if none is there, or a damaged one."""
+    for path in cache.glob(f"{_recipe(board)}-*.mp4"):
+        content = path.read_bytes()
+        if path.name == _cached_name(board, content):
+            with replace_file(video) as part:
+                part.write_bytes(content)
+            done_videos.add(board, video)
+            return True
+    return False
+
+
+def _copy_to(cache: Path, board: Storyboard, video: Path) -> None:
+    """Copy a finished video to `cache`; do nothing if that cannot be written."""
+    content = video.read_bytes()
+    with suppress(OSError, InvalidInput):
+        cache.mkdir(parents=True, exist_ok=True)
+        with replace_file(cache / _cached_name(board, content)) as part:
+            part.write_bytes(content)
+
+
+def _cached_name(board: Storyboard, content: bytes) -> str:
+    """Return the name of a video in the cache, which tells its recipe and content."""
+    return f"{_recipe(board)}-{hashlib.sha256(content).hexdigest()[:16]}.mp4"
 
 
 class _DoneVideos:

@@ -10,14 +10,18 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import IntArray
+from focus_eval.rows.records import replace_file
 from focus_eval.video.reader import Pixels
 
 
@@ -98,10 +102,34 @@ class DuplicateCache:
     def __init__(self, max_pictures: int = MAX_PICTURES) -> None:
         self._max_pictures = max_pictures
         self._features: OrderedDict[bytes, Features] = OrderedDict()
+        self._earlier: dict[bytes, Features] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._features)
+
+    def load(self, path: Path) -> None:
+        """Read the features that `save` wrote; do nothing if the file is missing or damaged.
+
+        They spare the encoder's work only. Their pictures count as computed when they are first seen, so that rows do
+        not depend on what the machine has seen before.
+        """
+        with suppress(OSError, EOFError, ValueError, KeyError, BadZipFile), np.load(path, allow_pickle=False) as file:
+            self._earlier = dict(zip(map(bytes, file["hashes"]), file["features"], strict=True))
+
+    def save(self, path: Path) -> None:
+        """Write the features of all pictures, seen or loaded, to `path`; do nothing if all were loaded."""
+        with self._lock:
+            features = {**self._earlier, **self._features}
+        if len(features) == len(self._earlier):
+            return
+        latest = list(features)[-self._max_pictures :]
+        hashes = np.frombuffer(b"".join(latest), np.uint8).reshape(len(latest), -1)
+        # A cache: where nothing can be written, the next process computes the features again.
+        with suppress(OSError, InvalidInput):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replace_file(path) as part, open(part, "wb") as file:
+                np.savez(file, hashes=hashes, features=np.stack([features[digest] for digest in latest]))
 
     def embed(self, pictures: Pixels, compute: Callable[[Pixels], Features]) -> tuple[Features, NDArray[np.bool_]]:
         """Return the features of `pictures`, computing only new ones, and a mask `(n,)`, True for the computed.
@@ -117,9 +145,12 @@ class DuplicateCache:
         first = np.array(sorted(new.values()), dtype=np.intp)
         computed = np.zeros(len(hashes), dtype=bool)
         computed[first] = True
-        if first.size:
-            fresh = compute(pictures if computed.all() else pictures[first])
-            features_by_hash.update((hashes[at], row.copy()) for at, row in zip(first.tolist(), fresh, strict=True))
+        earlier = {hashes[at]: self._earlier[hashes[at]] for at in first.tolist() if hashes[at] in self._earlier}
+        features_by_hash |= earlier
+        unseen = np.array([at for at in first.tolist() if hashes[at] not in earlier], dtype=np.intp)
+        if unseen.size:
+            fresh = compute(pictures if unseen.size == len(hashes) else pictures[unseen])
+            features_by_hash.update((hashes[at], row.copy()) for at, row in zip(unseen.tolist(), fresh, strict=True))
         with self._lock:
             for digest in hashes:
                 self._features[digest] = features_by_hash[digest]
@@ -136,6 +167,8 @@ def duplicate_cache(scorer_key: str) -> DuplicateCache:
 
 
 def _hash(picture: Pixels) -> bytes:
-    """Return a hash of a picture's shape and pixels, as bytes."""
+    """Return a hash of a picture's shape and pixels, 32 bytes."""
     # SHA-256 is faster than others here, for processors have it built in; the shape keeps a reshaped picture apart
-    return repr(picture.shape).encode() + hashlib.sha256(np.ascontiguousarray(picture).data).digest()
+    digest = hashlib.sha256(repr(picture.shape).encode())
+    digest.update(np.ascontiguousarray(picture).data)
+    return digest.digest()

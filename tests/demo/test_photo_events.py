@@ -17,6 +17,7 @@ import pytest
 
 from focus_eval.benchmarks.registry import read_annotations
 from focus_eval.core.errors import InvalidInput, MissingDependency, RunError
+from focus_eval.demo import photo_events
 from focus_eval.demo.photo_events import FOLDER, build_photo_events
 from focus_eval.demo.photographs import PHOTOGRAPHS
 from focus_eval.demo.storyboard import FRAMES_PER_MOVE, Shot, render, storyboards
@@ -100,6 +101,22 @@ def test_frames_at_the_evidence_show_the_answers_photograph(built, boards):
 def test_the_same_bytes_come_out_elsewhere(built, tmp_path):
     build_photo_events(tmp_path, video_ids=["short_a", "short_b"], n_workers=1)
     assert digests(tmp_path) == digests(built)
+
+
+def test_videos_of_the_cache_are_copied_if_they_are_whole(built, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    build_photo_events(tmp_path / "first", video_ids=["short_a"], cache=cache)
+    drawn: list[object] = []
+    monkeypatch.setattr(photo_events, "_write_videos", lambda root, todo, *_, **__: drawn.extend(todo))
+    build_photo_events(tmp_path / "second", video_ids=["short_a"], cache=cache)
+    assert drawn == []
+    video = (built / FOLDER / "videos" / "short_a.mp4").read_bytes()
+    assert (tmp_path / "second" / FOLDER / "videos" / "short_a.mp4").read_bytes() == video
+    (cached,) = cache.iterdir()
+    cached.write_bytes(video[:-1])
+    with pytest.raises(RunError, match="short_a"):  # nothing was drawn in its place
+        build_photo_events(tmp_path / "third", video_ids=["short_a"], cache=cache)
+    assert [board.video_id for board in drawn] == ["short_a"]
 
 
 def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(built, tmp_path):

@@ -148,6 +148,49 @@ def test_a_failed_batch_leaves_nothing_behind():
     assert features[0, 0] == 1
 
 
+def test_saved_features_spare_the_encoder_and_still_count_as_computed(tmp_path):
+    path, earlier, later = tmp_path / "new" / "features.npz", DuplicateCache(), DuplicateCache()
+    expected, _ = earlier.embed(pictures_of([1, 2]), Embedder())
+    earlier.save(path)
+    later.load(path)
+    embedder = Embedder()
+    features, computed = later.embed(pictures_of([2, 1, 3, 2]), embedder)
+    assert embedder.asked == [3]
+    assert computed.tolist() == [True, True, True, False]
+    np.testing.assert_array_equal(features[:3], [*expected[::-1], [3]])
+    later.save(path)
+    again, embedder = DuplicateCache(), Embedder()
+    again.load(path)
+    again.embed(pictures_of([1, 2, 3]), embedder)
+    assert embedder.asked == []
+
+
+@pytest.mark.parametrize("n_bytes", [0, 100, -30])
+def test_a_missing_or_damaged_file_of_features_is_as_none(tmp_path, n_bytes):
+    path, duplicates = tmp_path / "features.npz", DuplicateCache()
+    duplicates.embed(pictures_of([1, 2]), Embedder())
+    duplicates.save(path)
+    path.write_bytes(path.read_bytes()[:n_bytes])
+    embedder, later = Embedder(), DuplicateCache()
+    for features_path in (path, tmp_path / "none.npz"):
+        later.load(features_path)
+    later.embed(pictures_of([1, 2]), embedder)
+    assert embedder.asked == [1, 2]
+
+
+def test_a_flipped_bit_of_saved_features_is_noticed(tmp_path):
+    path, duplicates = tmp_path / "features.npz", DuplicateCache()
+    features, _ = duplicates.embed(pictures_of([1, 2]), Embedder())
+    duplicates.save(path)
+    content = bytearray(path.read_bytes())
+    content[content.index(features.tobytes())] ^= 1
+    path.write_bytes(content)
+    embedder, later = Embedder(), DuplicateCache()
+    later.load(path)
+    later.embed(pictures_of([1, 2]), embedder)
+    assert embedder.asked == [1, 2]
+
+
 def test_threads_get_the_same_features():
     duplicates, embedder = DuplicateCache(4), Embedder()
     with ThreadPoolExecutor(4) as pool:
