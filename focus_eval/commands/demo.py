@@ -35,7 +35,6 @@ QUICK_VIDEOS = ("short_a", "short_b")
 QUICK_SAMPLERS = ("uniform", "topk", "focus", "even_cover", "scan_cover", "oracle")
 N_FIRST_QUESTIONS = 10  # those of the quick demo's videos
 RECALL_K = (4, 8, 16, 32)
-ENCODER_SIZES = (224, 64)  # pixels: of the encoder and of the scan encoder of configs/demo.yaml
 
 
 def demo(
@@ -82,7 +81,7 @@ def run_demo(
     for lack in package_problems([*matrices, *recall_matrices]):
         raise MissingDependency(f"the demo needs {lack.problem}: {lack.fix}")
     # After the matrices: a mistake in them is told before the minutes that videos take.
-    with progress_bar("%") as bar, _shared_features():
+    with progress_bar("%") as bar, _shared_features([*matrices, *recall_matrices]):
         progress = _StageProgress(bar)
         if not quick and not (folder / "run.json").exists():
             build_videos(data, QUICK_VIDEOS, lambda part: progress.reach(part / 4))
@@ -102,12 +101,14 @@ def run_demo(
 
 
 @contextmanager
-def _shared_features() -> Iterator[None]:
+def _shared_features(matrices: Sequence[MatrixConfig]) -> Iterator[None]:
     """Embed pictures with features of earlier demos on this machine, and keep those of this one for later ones."""
     from focus_eval.encoders.cache import duplicate_cache
-    from focus_eval.encoders.offline import OfflineScorer
+    from focus_eval.encoders.registry import encoder_revision
+    from focus_eval.matrix.cells import selection_specs
 
-    keys = [f"{OfflineScorer.name} {OfflineScorer.revision_of(size=size)}" for size in ENCODER_SIZES]
+    encoders = [item for matrix in matrices for spec in selection_specs(matrix) for item in spec.encoders]
+    keys = {f"{item.encoder} {encoder_revision(item.encoder, item.options)}" for item in encoders}
     paths = {key: _cache() / f"features-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz" for key in keys}
     for key, path in paths.items():
         duplicate_cache(key).load(path)
