@@ -28,7 +28,6 @@ from focus_eval.core.resources import resource_path
 
 if TYPE_CHECKING:
     from focus_eval.matrix.config import MatrixConfig
-    from focus_eval.matrix.measured import MeasuredAnswers, MeasuredRate
     from focus_eval.matrix.plan import Machine, Plan, SelectionPlan
     from focus_eval.matrix.preflight import Preflight
     from focus_eval.matrix.questions import QuestionSet
@@ -59,7 +58,6 @@ def plan(
 
     Also shows the smallest difference that its questions can detect. Exits with code 1 if something is missing.
     """
-    from focus_eval.matrix.measured import with_measured_answers, with_measured_rates
     from focus_eval.matrix.plan import load_machine, make_plan
     from focus_eval.matrix.preflight import check_all
     from focus_eval.report.power import PUBLISHED
@@ -86,29 +84,35 @@ def plan(
         _print_pool(plans)
     if node is not None and plans:
         for folder in (folder for _, folder in folders if (folder / "run.json").is_file()):
-            encoder_rates, answers = print_rates(folder, node)
-            node = with_measured_answers(with_measured_rates(node, encoder_rates, folder), answers)
+            node = print_rates(folder, node) or node
         _print_hours(plans, node)
         _print_answers(plans, node)
     if print_missing(preflight):
         raise typer.Exit(1)
 
 
-def print_rates(folder: Path, machine: Machine | None = None) -> tuple[list[MeasuredRate], list[MeasuredAnswers]]:
-    """Print a line for each rate of a run's rows beside the stated one; return rates of encoders and of answering.
+def print_rates(folder: Path, machine: Machine | None = None) -> Machine | None:
+    """Print a line for each rate of a run's rows beside the stated one; return `machine` with those of its device.
 
-    A matrix of another version gives one line that says so, and no rates.
+    A matrix of another version gives one line that says so, and replaces no rate.
     """
-    from focus_eval.matrix.measured import answer_rate_lines, measured_answers, measured_rates, rate_lines
+    from focus_eval.matrix import measured
 
     try:
-        rates, answers = measured_rates(folder), measured_answers(folder, machine)
+        (encoders, decoding), answers = measured.measured_rates(folder), measured.measured_answers(folder, machine)
     except InvalidInput as error:
         print_folded(f"rates not compared: {error}")
-        return [], []
-    for line in [*rate_lines(rates, machine), *answer_rate_lines(answers)]:
+        return machine
+    for line in [
+        *measured.rate_lines(encoders, machine),
+        *measured.decoding_lines(decoding, machine),
+        *measured.answer_rate_lines(answers),
+    ]:
         print_folded(line)
-    return rates, answers
+    if machine is None:
+        return None
+    machine = measured.with_measured_rates(machine, encoders, folder)
+    return measured.with_measured_answers(measured.with_measured_decoding(machine, decoding, folder), answers)
 
 
 def _questions_or_lengths(matrix: MatrixConfig, preflight: Preflight) -> dict[str, QuestionSet]:

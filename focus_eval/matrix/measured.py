@@ -1,6 +1,7 @@
 """Compares a machine's stated rates with those of a run's rows, and plans the rest of the run with the latter.
 
-for line in rate_lines(measured_rates(folder), load_machine("eight_h100")):
+encoders, decoding = measured_rates(folder)
+for line in rate_lines(encoders, load_machine("eight_h100")):
     print(line)
 """
 
@@ -42,6 +43,28 @@ class MeasuredRate:
     def frames_per_second(self) -> float:
         """Frames embedded in a second of the device's clock."""
         return self.n_forwards / self.device_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredDecoding:
+    """Cost of decoding in a run's rows, at the resolutions of its own videos.
+
+    Args:
+        device: that embedded the frames, its name in the rows; it tells the machine whose cores decoded.
+        near_sync: True for frames near sync frames (`focus_gop`).
+        n_frames: requested from the decoder.
+        core_seconds: processor seconds of all decoding threads, frames decoded on the way included.
+    """
+
+    device: str
+    near_sync: bool
+    n_frames: int
+    core_seconds: float
+
+    @property
+    def seconds_per_frame(self) -> float:
+        """Seconds of one core per requested frame."""
+        return self.core_seconds / self.n_frames
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +115,7 @@ def measured_answers(folder: Path, machine: Machine | None = None) -> list[Measu
                 seconds_by_machine[node.name] = planned_answer_seconds(cell.model.name, node, cell.selection.k)
             if planned := seconds_by_machine[node.name]:
                 _, totals = sums.setdefault((cell.model.name, row.device), (node.name, [0.0, 0.0, 0.0]))
-                for at, count in enumerate((1, row.seconds["generate"], planned)):
-                    totals[at] += count
+                _add(totals, 1, row.seconds["generate"], planned)
     return [
         MeasuredAnswers(
             machine=name, model=model, device=device, n_answers=int(n), generate_seconds=taken, planned_seconds=planned
@@ -117,18 +139,19 @@ def answer_rate_lines(answers: Sequence[MeasuredAnswers]) -> list[str]:
     ]
 
 
-def measured_rates(folder: Path) -> list[MeasuredRate]:
-    """Return the rates of the rows in a run's folder, one for each encoder and device; [] if nothing was clocked.
+def measured_rates(folder: Path) -> tuple[list[MeasuredRate], list[MeasuredDecoding]]:
+    """Return rates of a run's rows: one for each encoder and device, and one of decoding for each device.
 
-    An imported run has no matrix and no clock. Selections that scan with a second encoder are left out, since their
-    clock is that of both.
+    Empty if nothing was clocked: an imported run has no matrix and no clock, and not every reader counts its threads'
+    seconds. Selections that scan with a second encoder are left out, since their clocks are those of both.
 
     Raises:
         InvalidInput: the matrix is one of another version.
     """
     if not read_sealed_json(folder / "run.json").get("matrix"):
-        return []
+        return [], []
     run, sums = RunFolder(folder), dict[tuple[str, str], tuple[EncoderConfig, list[float]]]()
+    decoding = dict[tuple[str, bool], list[float]]()
     for spec in selection_specs(matrix_of_run(folder / "run.json")):
         if spec.encoder is None or spec.scan_encoder is not None:
             continue
@@ -136,13 +159,25 @@ def measured_rates(folder: Path) -> list[MeasuredRate]:
             if "device" in row.seconds:
                 _, counts = sums.setdefault((spec.encoder.name, row.device), (spec.encoder, [0.0, 0.0, 0.0]))
                 held = sum(row.seconds.get(stage, 0.0) for stage in BLOCKING_STAGES)
-                for at, count in enumerate((row.forwards, row.seconds["device"], held)):
-                    counts[at] += count
-    return [
+                _add(counts, row.forwards, row.seconds["device"], held)
+            if "decode_cpu" in row.seconds:
+                counts = decoding.setdefault((row.device, row.sampler == "focus_gop"), [0.0, 0.0])
+                _add(counts, row.forwards + len(row.looked_frames), row.seconds["decode_cpu"])
+    rates = [
         MeasuredRate(encoder=encoder, device=device, n_forwards=int(n), device_seconds=busy, held_seconds=held)
         for (_, device), (encoder, (n, busy, held)) in sums.items()
         if n and busy
     ]
+    return rates, [
+        MeasuredDecoding(device=device, near_sync=near_sync, n_frames=int(n), core_seconds=seconds)
+        for (device, near_sync), (n, seconds) in decoding.items()
+        if n and seconds
+    ]
+
+
+def _add(totals: list[float], *counts: float) -> None:
+    """Add each of `counts` to the total at its place."""
+    totals[:] = [total + count for total, count in zip(totals, counts, strict=True)]
 
 
 def with_measured_rates(machine: Machine, rates: Sequence[MeasuredRate], folder: Path) -> Machine:
@@ -154,6 +189,41 @@ def with_measured_rates(machine: Machine, rates: Sequence[MeasuredRate], folder:
     replaced = {rate.encoder.name: {rate.encoder.precision: rate.frames_per_second} for rate in suitable}
     source = f"encoders {', '.join(replaced)} measured in the rows of {folder}; the others: {machine.source}"
     return machine.model_copy(update={"frames_per_second": {**machine.frames_per_second, **replaced}, "source": source})
+
+
+def with_measured_decoding(machine: Machine, decoding: Sequence[MeasuredDecoding], folder: Path) -> Machine:
+    """Return `machine` with the seconds of decoding that were measured on its kind of device."""
+    replaced = {
+        "decode_seconds_gop" if item.near_sync else "decode_seconds": item.seconds_per_frame
+        for item in decoding
+        if machine.has_device(item.device)
+    }
+    if not replaced:
+        return machine
+    source = f"decoding measured in the rows of {folder}; {machine.source}"
+    return machine.model_copy(update={**replaced, "source": source})
+
+
+def decoding_lines(decoding: Sequence[MeasuredDecoding], machine: Machine | None = None) -> list[str]:
+    """Return a line for each measured cost of decoding, and how far off the machine's own was.
+
+    Args:
+        machine: None for the shipped one of the rows' device; without one the stated cost is left out.
+    """
+    return [_decoding_line(item, machine or _shipped_machine(item.device)) for item in decoding]
+
+
+def _decoding_line(item: MeasuredDecoding, machine: Machine | None) -> str:
+    """Return a line on a measured cost of decoding, compared with the machine's own if it has the same device."""
+    name = "decoding near sync frames" if item.near_sync else "decoding"
+    text = f"{name}: {item.n_frames:,} frames at {1000 * item.seconds_per_frame:.1f} ms of a core beside {item.device}"
+    if machine is None or not machine.has_device(item.device):
+        return text
+    stated = (machine.decode_seconds_gop if item.near_sync else None) or machine.decode_seconds
+    return (
+        f"{text}; planned at {1000 * stated:.1f} ms ({machine.name}, {machine.rates_are}): decoding took "
+        f"{item.seconds_per_frame / stated:.0%} of the planned time"
+    )
 
 
 def rate_lines(rates: Sequence[MeasuredRate], machine: Machine | None = None) -> list[str]:

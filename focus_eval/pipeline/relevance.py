@@ -332,7 +332,8 @@ def decoded_batches(
     Args:
         frames: ascending, each once.
         meter: gets the thread's seconds as "decode" and "preprocess", the wait for them as "idle"; and, if the reader
-            counts them, the frames that the decoder gave out, including those decoded on the way.
+            counts them, the frames that the decoder gave out, including those decoded on the way, and the processor
+            seconds of its threads as "decode_cpu".
         prepare: shrinks each frame at once, so that no more than one is held at full size.
     """
     parts = [frames[at : at + batch_size] for at in range(0, frames.size, batch_size)]
@@ -349,7 +350,7 @@ def decoded_batches(
             preparing += time.perf_counter() - preparing_since
         return np.concatenate(prepared), time.perf_counter() - started - preparing, preparing
 
-    n_before = getattr(reader, "n_decoded", None)
+    n_before, cpu_before = getattr(reader, "n_decoded", None), getattr(reader, "decode_cpu_seconds", None)
     try:
         # One thread: the reader is not for several, and one batch ahead is enough to keep the encoder busy.
         with ThreadPoolExecutor(max_workers=1) as pool:
@@ -365,6 +366,8 @@ def decoded_batches(
     finally:
         if n_before is not None:
             meter.count_decoded(decodes, getattr(reader, "n_decoded", n_before) - n_before)
+        if cpu_before is not None:
+            meter.add("decode_cpu", getattr(reader, "decode_cpu_seconds", cpu_before) - cpu_before)
 
 
 def _ignore(n_pulls: int) -> None:

@@ -14,7 +14,7 @@ from threading import Lock
 
 from focus_eval.rows.records import BLOCKING_STAGES, SelectionRow
 
-STAGES = ("open", "decode", "preprocess", "scan", "encode", "ask", "select", "idle", "generate", "device")
+STAGES = ("open", "decode", "decode_cpu", "preprocess", "scan", "encode", "ask", "select", "idle", "generate", "device")
 
 
 class Meter:

@@ -64,7 +64,8 @@ class SelectionRow:
             question of the video. `n_scored` is the paper's count.
         seconds: by stage. `BLOCKING_STAGES` add up to the wall-clock time that the device was held for this question
             (its share, if several were served at once); `CONCURRENT_STAGES` ran in other threads meanwhile. `device`:
-            seconds that the device computed, by its own clock; right in sums over a run.
+            seconds that the device computed, by its own clock; `decode_cpu`: processor seconds of all threads that
+            decoded. Both are right in sums over a run.
         gmacs: 10^9 multiply-adds by part (see `encoders.cost`): "image", "keys" and "scan_image" once a frame, "fusion"
             once a frame and question; {} if unknown.
         decoded: frames that the decoder gave out for this question, those passed through included, by the option that

@@ -132,6 +132,7 @@ class Decoder:
 
     Attributes:
         n_decoded: number of frames decoded so far.
+        cpu_seconds: processor seconds of decoding and converting so far, added by the reader.
         has_seen_damage: True if the decoder raised or logged an error, or marked a frame as corrupt, since the last
             restart.
 
@@ -155,7 +156,7 @@ class Decoder:
         self._options = container_options or {}
         self.container: Any = None
         self.stream: Any = None
-        self.n_decoded = 0
+        self.n_decoded, self.cpu_seconds = 0, 0.0
         self._seeks = True
         self.has_seen_damage = False
         self.restart()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -195,6 +196,19 @@ class _Stream(Iterator[tuple[int, Pixels]]):
         return self._next_frame()
 
 
+def _clocked(decoder: Decoder, frames: Iterator[T]) -> Iterator[T]:
+    """Yield `frames`, adding the processor seconds that each takes in the calling thread to the decoder's clock."""
+    while True:
+        since = time.thread_time()
+        try:
+            frame = next(frames)
+        except StopIteration:
+            return
+        finally:
+            decoder.cpu_seconds += time.thread_time() - since
+        yield frame
+
+
 # Runs of one video that are decoded side by side; each holds a decoder's pictures.
 _DEFAULT_WORKERS = 4
 _FULL_RANGE = 2
@@ -240,6 +254,11 @@ class PyAVReader(ScannedReader):
         """Number of frames decoded since opening, requested or not."""
         return sum(decoder.n_decoded for decoder in self._decoders)
 
+    @property
+    def decode_cpu_seconds(self) -> float:
+        """Processor seconds of all threads for decoding and converting frames since opening."""
+        return sum(decoder.cpu_seconds for decoder in self._decoders)
+
     def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
         """Yield `(frame, pixels (height, width, 3) RGB)` once per distinct frame, ascending, decoding forward once.
 
@@ -270,14 +289,15 @@ class PyAVReader(ScannedReader):
         """Yield (frame, pixels) of ascending `frames`, several runs ahead in threads."""
         index = self._scan.index
         if index is None:
-            yield from self._counted(self._open_decoders(1)[0], frames)
+            decoder = self._open_decoders(1)[0]
+            yield from _clocked(decoder, self._counted(decoder, frames))
             return
         runs = list(index.runs(frames))
         n_workers = min(self._n_threads or min(n_cores(), _DEFAULT_WORKERS), len(runs))
         decoders = self._open_decoders(n_workers)
         if n_workers < 2:
             for run in runs:
-                yield from self._run(decoders[0], index, run)
+                yield from _clocked(decoders[0], self._run(decoders[0], index, run))
             return
         idle: SimpleQueue[Decoder] = SimpleQueue()
         for decoder in decoders:
@@ -325,7 +345,7 @@ class PyAVReader(ScannedReader):
         """Yield the frames of a run, decoded in a worker thread with a decoder taken from `idle`."""
         decoder = idle.get()
         try:
-            yield from self._run(decoder, index, run)
+            yield from _clocked(decoder, self._run(decoder, index, run))
         finally:
             idle.put(decoder)
 

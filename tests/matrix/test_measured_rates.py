@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -16,10 +17,12 @@ from focus_eval.matrix.foretold import answer_lines
 from focus_eval.matrix.measured import (
     MeasuredRate,
     answer_rate_lines,
+    decoding_lines,
     measured_answers,
     measured_rates,
     rate_lines,
     with_measured_answers,
+    with_measured_decoding,
     with_measured_rates,
 )
 from focus_eval.matrix.plan import Machine, encoder_rates, load_machine
@@ -66,7 +69,7 @@ def test_seconds_of_the_device_in_rows_add_up_to_the_encoders_clock(clocked_run)
 
 def test_rates_of_rows_are_forwards_by_the_devices_seconds(clocked_run):
     folder, clock_seconds = clocked_run
-    (rate,) = measured_rates(folder)
+    (rate,), _ = measured_rates(folder)
     frame = load_run(folder).selection_frame
     assert rate.n_forwards == frame["forwards"].sum() > 0
     assert rate.frames_per_second == pytest.approx(rate.n_forwards / clock_seconds, rel=1e-3)
@@ -75,7 +78,7 @@ def test_rates_of_rows_are_forwards_by_the_devices_seconds(clocked_run):
 
 def test_plan_takes_the_rates_of_rows_and_says_how_far_off_the_stated_ones_were(clocked_run):
     folder, _ = clocked_run
-    (rate,) = measured_rates(folder)
+    (rate,), _ = measured_rates(folder)
     machine = Machine(name="here", cores=2, decode_seconds=0.01, frames_per_second={"tiny": {"fp32": 1.0, "bf16": 9.0}})
     replaced = with_measured_rates(machine, [rate], folder)
     assert encoder_rates(replaced, rate.encoder) == {"fp32": rate.frames_per_second}
@@ -91,10 +94,31 @@ def test_rates_of_another_device_replace_nothing():
     assert "blip measured in the rows of results/runs/alpha" in faster.source
 
 
+def test_plan_takes_the_decoding_of_rows_and_says_how_far_off_it_was(clocked_run):
+    folder, _ = clocked_run
+    _, (decoding,) = measured_rates(folder)
+    rows = [row for row in load_run(folder).selections if row.encoder]
+    assert decoding.n_frames == sum(row.forwards for row in rows) > 0
+    assert decoding.core_seconds == pytest.approx(sum(row.seconds["decode_cpu"] for row in rows))
+    machine = Machine(name="here", cores=2, decode_seconds=2 * decoding.seconds_per_frame)
+    near_sync = replace(decoding, near_sync=True, core_seconds=3 * decoding.core_seconds)
+    replaced = with_measured_decoding(machine, [decoding, near_sync], folder)
+    assert replaced.decode_seconds == decoding.seconds_per_frame
+    assert replaced.decode_seconds_gop == pytest.approx(3 * decoding.seconds_per_frame)
+    line, line_near_sync = decoding_lines([decoding, near_sync], machine)
+    assert f"{decoding.n_frames:,} frames at {1000 * decoding.seconds_per_frame:.1f} ms of a core" in line
+    assert "(here, estimated): decoding took 50% of the planned time" in line
+    assert "near sync frames" in line_near_sync
+    assert "decoding took 150% of the planned time" in line_near_sync
+    node = load_machine("eight_h100")
+    assert with_measured_decoding(node, [decoding], folder) is node
+    assert "planned" not in decoding_lines([decoding])[0]  # no shipped machine has this device
+
+
 def test_report_compares_rows_of_a_known_gpu_with_its_shipped_rates(clocked_run, monkeypatch):
     folder, _ = clocked_run
     rates = [rate_on("cuda: NVIDIA H100 80GB HBM3"), rate_on("cpu: AMD EPYC")]
-    monkeypatch.setattr("focus_eval.matrix.measured.measured_rates", lambda _: rates)
+    monkeypatch.setattr("focus_eval.matrix.measured.measured_rates", lambda _: (rates, []))
     result = CliRunner().invoke(app, ["report", str(folder), "--no-html"], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     on_h100, on_cpu = (line for line in result.output.splitlines() if line.startswith("blip, bf16"))
@@ -128,10 +152,11 @@ def test_plan_scales_answering_by_the_seconds_of_rows_on_its_device(clocked_run,
 
 def test_an_imported_run_has_no_rates_and_a_matrix_of_another_version_is_named(tmp_path, capsys):
     name_run(tmp_path)
-    assert measured_rates(tmp_path) == []
+    assert measured_rates(tmp_path) == ([], [])
     (tmp_path / "run.json").unlink()
     write_sealed_json(tmp_path / "run.json", {"name": "old", "matrix": {"gone": 1}})
-    assert print_rates(tmp_path) == ([], [])
+    node = load_machine("eight_h100")
+    assert print_rates(tmp_path, node) is node
     printed = " ".join(capsys.readouterr().out.split())
     assert printed.startswith("rates not compared: ")
     assert "does not describe a run of this version" in printed

@@ -10,7 +10,7 @@ import pytest
 
 from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.video import open_video
-from focus_eval.video.pyav import in_order_ahead
+from focus_eval.video.pyav import PyAVReader, in_order_ahead
 from support.damage import blank_out
 from support.synthetic import frame_number, write_numbered_clip
 
@@ -91,6 +91,27 @@ def test_threads_end_when_the_results_are_left():
 def test_the_number_of_threads_changes_no_frame(make_clip, n_threads):
     with open_video(make_clip("open_gop.mp4"), n_threads=n_threads) as video:
         assert [frame_number(pixels) for _, pixels in video.stream(np.arange(100))] == list(range(100))
+
+
+@pytest.mark.parametrize(("name", "n_threads"), [("all_intra.mp4", 1), ("all_intra.mp4", 3), ("mpeg4_b.avi", 1)])
+def test_the_clock_of_decoding_counts_the_processor_seconds_of_every_thread_and_no_waiting(
+    make_clip, monkeypatch, name, n_threads
+):
+    convert = PyAVReader._pixels
+
+    def slow_pixels(*args):
+        since = time.thread_time()
+        while time.thread_time() - since < 0.01:  # computes
+            pass
+        time.sleep(0.02)  # waits
+        return convert(*args)
+
+    monkeypatch.setattr(PyAVReader, "_pixels", slow_pixels)
+    with open_video(make_clip(name), n_threads=n_threads) as video:
+        assert video.decode_cpu_seconds == 0
+        since = time.process_time()
+        video.read(np.arange(20))
+        assert 0.2 <= video.decode_cpu_seconds <= time.process_time() - since
 
 
 def test_a_stream_left_early_ends_its_threads(make_clip):
