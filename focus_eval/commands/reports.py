@@ -12,6 +12,7 @@ import typer
 
 from focus_eval.commands.console import print_folded, print_table, write_table
 from focus_eval.core.errors import RowsChanged
+from focus_eval.rows.store import run_folders
 from focus_eval.video import open_video
 
 if TYPE_CHECKING:
@@ -84,14 +85,6 @@ def report(
             if not reads_left:
                 raise
             typer.echo(f"note: {error.what}; reading again", err=True)
-
-
-def run_folders(folder: Path) -> list[Path]:
-    """Return the runs one level below `folder`; [] if `folder` holds rows itself, and is a run."""
-    kinds = ("selections", "answers")
-    if not folder.is_dir() or any((folder / kind).is_dir() for kind in kinds):
-        return []
-    return sorted({rows.parent for kind in kinds for rows in folder.glob(f"*/{kind}")})
 
 
 # Of runs that share cells one may end while the other's report is read.

@@ -37,7 +37,7 @@ from focus_eval.rows.records import (
     write_rows,
 )
 from focus_eval.rows.sealed import read_sealed_json, set_aside, write_sealed_json
-from focus_eval.rows.store import FinishedQuestions, StoredRows, compact, set_damaged_files_aside
+from focus_eval.rows.store import POOL_NAME, FinishedQuestions, StoredRows, compact, set_damaged_files_aside
 
 #     RESULTS/pool/selections/NAME/   one selection, whichever matrices ask for it
 #     RESULTS/pool/answers/NAME/      one cell
@@ -46,8 +46,6 @@ from focus_eval.rows.store import FinishedQuestions, StoredRows, compact, set_da
 #
 # NAME ends in a hash over all that can change a row. Several runs may write to one part: each to files of its own,
 # which begin with its id, and whoever ends first leaves the files of the others where they are.
-
-POOL_NAME = "pool"
 
 
 class Pool:

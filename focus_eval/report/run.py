@@ -38,7 +38,7 @@ from focus_eval.rows.records import (
     forward_gmacs,
 )
 from focus_eval.rows.sealed import read_sealed_json
-from focus_eval.rows.store import PROMPT_FILE, Key, StoredRows
+from focus_eval.rows.store import PROMPT_FILE, Key, StoredRows, run_folders
 
 _ORDER = ("blind", "uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
 _LAST = ("oracle",)  # the ceiling, below all that it bounds
@@ -621,10 +621,8 @@ def _renamed(rows: Collection[RowT], shared_ids: Mapping[Key, str]) -> Collectio
 
 def _row_folders_hint(folder: Path) -> str:
     """Return a hint for a folder without rows: the names of the runs one folder below, if there are any."""
-    run_folders = sorted(
-        {rows_folder.parent.name for kind in ("answers", "selections") for rows_folder in folder.glob(f"*/{kind}")}
-    )
-    return f"its folders hold runs, name one: {', '.join(run_folders)}" if run_folders else "has the run begun?"
+    names = [path.name for path in run_folders(folder)]
+    return f"its folders hold runs, name one: {', '.join(names)}" if names else "has the run begun?"
 
 
 def _refuse_two_cells(name: str, answers: pd.DataFrame) -> None:

@@ -30,6 +30,8 @@ ItemT = TypeVar("ItemT")
 
 # In a cell's folder: what the model was sent first.
 PROMPT_FILE = "prompt.json"
+# Beside runs: the rows that they share.
+POOL_NAME = "pool"
 # Columns whose shape varies from row to row are kept as JSON text.
 JSON_COLUMNS = (
     "options", "changed_options", "facts", "clips", "seconds", "tokens", "gmacs", "decoded", "encoded",
@@ -191,6 +193,17 @@ def _schema(kind: type[Any], names: Sequence[str]) -> pa.Schema:
 
 
 Key = tuple[str, str, str]
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """Return the runs one level below `folder`; [] if `folder` holds rows itself, and is a run."""
+    kinds = ("selections", "answers")
+    if not folder.is_dir() or any((folder / kind).is_dir() for kind in kinds):
+        return []
+    folders = {rows.parent for kind in kinds for rows in folder.glob(f"*/{kind}")}
+    return sorted(path for path in folders if path.name != POOL_NAME)
+
+
 KEY_COLUMNS = ("benchmark", "question_id", "selection_id", "cell_id")
 _PARQUET = ("rows.parquet", "costs.parquet")
 

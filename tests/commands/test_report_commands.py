@@ -363,6 +363,7 @@ def test_allow_missing_compares_on_the_questions_that_every_file_has(tmp_path):
 def test_the_report_of_a_folder_of_runs_is_an_index_that_links_to_their_pages(run_folder, tmp_path):
     shutil.copytree(run_folder, tmp_path / "first")
     shutil.copytree(run_folder, tmp_path / "second & last")
+    shutil.copytree(run_folder, tmp_path / "pool")  # where runs beside each other keep their rows
     (tmp_path / "first" / "report.html").write_text("a page")
     for name in ("second & last/report.html", "first/.report.json"):
         (tmp_path / name).unlink(missing_ok=True)
