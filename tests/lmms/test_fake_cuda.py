@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -19,6 +20,7 @@ from focus_eval.lmms.llava_video import wrapper as llava_video_wrapper
 from focus_eval.lmms.llava_video.model import LlavaVideo, VideoNetwork
 from focus_eval.lmms.models.llava_hf import FocusLlavaOnevision
 from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
+from focus_eval.lmms.sources import _on_own_device
 from focus_eval.matrix.answering import AnswerWorker, answer_jobs
 from focus_eval.matrix.cells import cells
 from focus_eval.matrix.config import load_matrix
@@ -27,6 +29,7 @@ from focus_eval.matrix.plan import load_sets
 from focus_eval.matrix.running import complete_run
 from support.answering import write_answering_matrix
 from support.fake_cuda import FakeCuda
+from support.random_weights import write_tiny_clip
 
 from .llava_video.conftest import write_checkpoint
 
@@ -130,6 +133,20 @@ def check_on_gpu(road, device):
 @pytest.mark.parametrize("model", MODELS)
 def test_answers_of_a_gpu_are_those_of_the_processor_and_nothing_is_kept(roads, model):
     check_on_gpu(roads(model), "cuda:1")
+
+
+def test_each_process_of_a_node_has_a_gpu_of_its_own_for_model_and_encoder(tmp_path, monkeypatch):
+    two_processes = SimpleNamespace(num_processes=2, local_process_index=1)
+    one_process = SimpleNamespace(num_processes=1, local_process_index=0)
+    checkpoint = {"checkpoint": str(write_tiny_clip(tmp_path / "clip"))}
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with FakeCuda():
+        assert llava_video_wrapper._own_device(two_processes, None) == "cuda:1"
+        assert llava_video_wrapper._own_device(one_process, "cuda:0") == "cuda:0"
+        for options, device in [({}, "cuda:1"), ({"device": "cuda:0"}, "cuda:0"), ({"device": "cpu"}, "cpu")]:
+            encoder = _on_own_device("clip", {**checkpoint, **options})
+            assert encoder.device.startswith(device)
+            encoder.close()
 
 
 def test_a_batch_that_does_not_fit_is_answered_question_by_question_without_its_memory(roads):
