@@ -67,7 +67,7 @@ def parts_of(args: argparse.Namespace) -> list[Part]:
         "answers": ("--tiny", *answers),
         "vllm": ("--tiny", *answers),
         "public": ("--smoke", "--videos", "1", "--plain-questions", "1", "--most-seconds", "2", "--precisions", "fp32"),
-        "llava": ("--tiny", "--frames", "2", "--repeats", "1", "--new-tokens", "2"),
+        "llava": ("--tiny", "--frames", "2", "--repeats", "1", "--new-tokens", "16"),
     }
     usual: dict[str, tuple[str, ...]] = {
         "decoding": ("--seconds", "120"),
