@@ -11,19 +11,16 @@ from typer.completion import install_callback, show_callback
 from typer.core import TyperGroup
 
 from focus_eval.commands.ask import ask
-from focus_eval.commands.audit import audit
 from focus_eval.commands.compare import compare_samplers
 from focus_eval.commands.demo import demo
 from focus_eval.commands.doctor import doctor
-from focus_eval.commands.exchange import evidence, recall
+from focus_eval.commands.exchange import evidence, predict, recall
 from focus_eval.commands.importing import import_
 from focus_eval.commands.lab import check, simulate
 from focus_eval.commands.lists import list_
-from focus_eval.commands.packing import pack
-from focus_eval.commands.predict import predict
 from focus_eval.commands.registry import registry
-from focus_eval.commands.reports import compare, report
-from focus_eval.commands.runs import plan, run, status
+from focus_eval.commands.reports import audit, compare, report
+from focus_eval.commands.runs import pack, plan, run, status
 from focus_eval.commands.select import select
 from focus_eval.commands.submit import submit
 from focus_eval.commands.videos import videos

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import decord
 import numpy as np
 
-from focus_eval.video.library_reader import ByIndexReader
+from focus_eval.video.base_reader import ByIndexReader
 from focus_eval.video.reader import Pixels
 
 

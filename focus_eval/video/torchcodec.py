@@ -9,7 +9,7 @@ import numpy as np
 
 from focus_eval.core.errors import MissingDependency, VideoError
 from focus_eval.core.types import IntArray
-from focus_eval.video.library_reader import ByIndexReader
+from focus_eval.video.base_reader import ByIndexReader
 from focus_eval.video.pyav import PyAVReader
 from focus_eval.video.reader import Pixels
 

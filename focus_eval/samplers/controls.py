@@ -1,4 +1,4 @@
-"""How well would a sampler do that knows the annotated evidence?"""
+"""Frames at random, none at all, and those at the annotated evidence: control, floor and ceiling."""
 
 from __future__ import annotations
 
@@ -8,7 +8,46 @@ from typing import ClassVar
 import numpy as np
 
 from focus_eval.core.errors import InvalidInput
+from focus_eval.core.types import VideoInfo
 from focus_eval.samplers.base import Choice, FrameSampler, Role, SelectionRequest
+from focus_eval.samplers.expected_pulls import ExpectedPulls
+
+
+@dataclass(frozen=True, kw_only=True)
+class Random(FrameSampler):
+    """`k` frames uniformly without replacement: the control every sampler has to beat."""
+
+    name: ClassVar[str] = "random"
+    source: ClassVar[str] = "control"
+    role: ClassVar[Role] = "control"
+    needs_encoder: ClassVar[bool] = False
+
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Return random frames, each once."""
+        return Choice(keyframes=request.rng.choice(request.video.n_frames, request.n_wanted, replace=False))
+
+    def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return no pulls."""
+        return ExpectedPulls()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blind(FrameSampler):
+    """No frame at all: the floor, reached by language alone.
+
+    A model that requires a video gets one black frame, and the row records that.
+    """
+
+    name: ClassVar[str] = "blind"
+    source: ClassVar[str] = "control without frames"
+    draws: ClassVar[bool] = False
+    role: ClassVar[Role] = "floor"
+    needs_encoder: ClassVar[bool] = False
+    may_return_fewer: ClassVar[bool] = True
+
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Return no keyframes."""
+        return Choice(keyframes=np.empty(0, dtype=np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""How well does the scan encoder do alone, if it may spend the whole budget?"""
+"""What do the scan alone, and both encoders on every frame of the grid, give beside scan_cover?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from focus_eval.samplers import coverage, fusion
 from focus_eval.samplers.base import Choice, Role, SelectionRequest
 from focus_eval.samplers.even_cover import SHARE_OF_FPS
 from focus_eval.samplers.expected_pulls import ExpectedPulls
-from focus_eval.samplers.scan_cover import ScanView
+from focus_eval.samplers.scan_cover import Pulls, ScanView
 from focus_eval.samplers.scanning import ScanningSampler
 
 
@@ -50,3 +50,29 @@ class ScanOnly(ScanningSampler):
     def count_scans(self, video: VideoInfo, *, k: int) -> int:
         """Return the number of frames that the budget pays for."""
         return int(self.scanned(video, self.cost_of_scan(None)).size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllFrames(ScanningSampler):
+    """Both encoders see five frames a second; keyframes are chosen as in `scan_cover`. An upper bound for sparse pulls.
+
+    Args:
+        value: as in `scan_cover`.
+    """
+
+    name: ClassVar[str] = "all_frames"
+    source: ClassVar[str] = "focus-eval; control of scan_cover without a budget"
+    draws: ClassVar[bool] = False
+    role: ClassVar[Role] = "control"
+
+    value: coverage.Value = option("recall")
+
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Score and scan the whole grid of five frames a second.
+
+        Return the keyframes that `scan_cover` would choose.
+        """
+        grid = coverage.grid_frames(request.video)
+        scanned = self.scannable(request.video, grid)
+        view = ScanView.of(request.video, scanned, request.ledger.scan(scanned))
+        return view.fused(Pulls.of(request.ledger, grid), request, fusion.Prior(), self.value)
