@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from focus_eval.benchmarks.evidence import NEAR_SECONDS
+from focus_eval.benchmarks.question import NEAR_SECONDS
 from focus_eval.report.figures import figure_style, save_figure
 from focus_eval.report.recall import recall_within
 from focus_eval.report.statistics import difference_estimate

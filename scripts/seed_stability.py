@@ -12,8 +12,7 @@ paired difference is taken per question on means over seeds; its 95 % interval i
 import argparse
 from pathlib import Path
 
-from focus_eval.benchmarks.evidence import NEAR_SECONDS, RECALL_SECONDS
-from focus_eval.benchmarks.question import BUCKETS
+from focus_eval.benchmarks.question import BUCKETS, NEAR_SECONDS, RECALL_SECONDS
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import load_run, sampler_order
 from focus_eval.report.statistics import difference_estimate

@@ -24,7 +24,7 @@ from focus_eval.report.recall import near_frames, nearness, recall_within, sprea
 from focus_eval.report.run import Run, joined_run
 from focus_eval.report.scenes import read_scenes, with_scenes
 from focus_eval.report.within import within_answers
-from focus_eval.rows.matching import match_questions
+from focus_eval.rows.identity import match_questions
 
 TABLE = "field/lmms_logs/lvb_qwen2_5_vl_7b_32_frames_22_runs.parquet"
 DISTANCES = (1, 2, 5, 10)

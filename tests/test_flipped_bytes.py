@@ -13,8 +13,8 @@ from focus_eval.encoders.store import RelevanceStore
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.running import complete_run
 from focus_eval.report.run import load_run
+from focus_eval.rows.files import read_sealed_json
 from focus_eval.rows.records import SelectionRow
-from focus_eval.rows.sealed import read_sealed_json
 from focus_eval.rows.store import StoredRows
 from support.kills import row_digests
 

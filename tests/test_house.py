@@ -231,11 +231,11 @@ def test_no_function_is_longer_than_sixty_lines():
 def test_a_fact_or_an_identity_stands_in_one_place():
     places = {
         "names of buckets": (r'[(\[{]"short", "medium"', {"benchmarks/question.py"}),
-        "recall distances": (r"\(1(\.0)?, 2(\.0)?, 5(\.0)?\)", {"benchmarks/evidence.py", "video/bitstream.py"}),
+        "recall distances": (r"\(1(\.0)?, 2(\.0)?, 5(\.0)?\)", {"benchmarks/question.py", "video/bitstream.py"}),
         "a recall column": (r"[\"']recall@\d", {"report/recall.py"}),
         "a benchmark's name": (r"benchmark (in|==) [(\"']", set()),
         "the content key of a question": (r"def content_key\(", {"core/types.py"}),
-        "the pairing of questions": (r"def match_questions\(", {"rows/matching.py"}),
+        "the pairing of questions": (r"def match_questions\(", {"rows/identity.py"}),
         "the name of a log": (r"_samples_[^pf]", {"imports/lmms_logs.py"}),
         "how a row is flattened or restored": (r"def (flat_values|restore_row)\(", {"rows/records.py"}),
         "a checkpoint's size": (r"gigabytes *(:.*)?= *\d{2,}", set()),

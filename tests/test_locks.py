@@ -12,7 +12,7 @@ from filelock import Timeout
 
 from focus_eval.core.errors import RunError
 from focus_eval.matrix.folder import RunFolder
-from focus_eval.rows.locks import FolderLock
+from focus_eval.rows.files import FolderLock
 from focus_eval.rows.records import replace_file
 
 

@@ -17,7 +17,7 @@ from focus_eval.matrix.folder import RunFolder
 from focus_eval.report.page.html import render_html, report_tables
 from focus_eval.report.run import load_run
 from focus_eval.report.table import to_markdown
-from focus_eval.rows.locks import FolderLock
+from focus_eval.rows.files import FolderLock
 from focus_eval.rows.packed import SUMS_FILE, pack_run, unpack_run
 from tests.report.simulated import Simulation, simulate_run
 

@@ -1,27 +1,28 @@
-"""Turns the documents of any lmms-eval video task into questions, from field names declared in YAML."""
+"""Turns the rows of any annotation into documents, and these into questions, from field names declared in YAML."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from focus_eval.benchmarks.annotation_files import FileShape
-from focus_eval.benchmarks.evidence import (
+from focus_eval.benchmarks.question import (
+    BUCKETS,
     EVIDENCE_UNITS,
+    BenchmarkFacts,
     Intervals,
+    LengthEdges,
     Moments,
     evidence_of,
     is_evidence_unit,
     within_video,
 )
-from focus_eval.benchmarks.question import BUCKETS, BenchmarkFacts, LengthEdges
 from focus_eval.core.errors import InvalidInput, unknown_name
-from focus_eval.core.resources import lines_of
+from focus_eval.core.resources import lines_of, read_json_object
 from focus_eval.core.types import Question
 
 LETTERS = string.ascii_uppercase
@@ -73,7 +74,7 @@ class DocumentFields:
         fps: its frames per second.
         bucket: "short", "medium" or "long".
         evidence: annotated moments or intervals, in `evidence_unit`.
-        evidence_unit: one of `focus_eval.benchmarks.evidence.EVIDENCE_UNITS`.
+        evidence_unit: one of `focus_eval.benchmarks.question.EVIDENCE_UNITS`.
         category: the type of question.
         subtitles: the subtitle file, relative to the folder that holds the video folder.
         subtitles_offset: time in seconds on the subtitles' clock at which the video begins.
@@ -106,6 +107,27 @@ class DocumentFields:
         for name in ("question", "video"):
             if not getattr(self, name):
                 raise InvalidInput(f"fields: {name} needs the name of a field")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileShape:
+    """How a benchmark's file differs from one row per question.
+
+    Args:
+        nested: field of a row that holds the list of its questions (LVBench: `qa`); "" if a row is a question.
+        beside: name of a second file in the annotation's folder with details of each document; `{stem}` is the
+            annotation's name without its suffix; "" for none. A document gets its entry there as the field `beside`.
+        beside_by: field of a document that holds its key in that file.
+    """
+
+    nested: str = ""
+    beside: str = ""
+    beside_by: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise InvalidInput unless `beside` and `beside_by` are both given or both empty."""
+        if bool(self.beside) != bool(self.beside_by):
+            raise InvalidInput("`beside` names a file and `beside_by` the field that is its key; give both")
 
 
 @dataclass(frozen=True)
@@ -382,3 +404,44 @@ def _category(document: Mapping[str, Any], declared: DocumentFields) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value))
     return "" if value is None else str(value)
+
+
+def documents_in(rows: Iterable[Mapping[str, Any]], shape: FileShape, path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the documents of `rows`, which were read from `path`, one for each question.
+
+    If the second file is missing, documents come without its details.
+
+    Raises:
+        InvalidInput: a nested field that is no list of objects; names file and row.
+    """
+    details_by_key = _beside(shape, path)
+    for at, row in enumerate(rows):
+        for document in _questions_of(row, shape.nested, location=f"{path}: row {at}"):
+            key = str(document.get(shape.beside_by))
+            yield {**document, "beside": details_by_key[key]} if key in details_by_key else document
+
+
+def _questions_of(row: Mapping[str, Any], nested: str, *, location: str) -> Iterator[Mapping[str, Any]]:
+    """Yield `row`, or one document per question in its list field `nested`, with the row's other fields."""
+    if not nested or nested not in row:
+        yield row
+        return
+    questions = row[nested]
+    if not isinstance(questions, list) or not all(isinstance(question, Mapping) for question in questions):
+        raise InvalidInput(f"{location}: {nested} must be a list of questions, got {type(questions).__name__}")
+    shared = {name: value for name, value in row.items() if name != nested}
+    for question in questions:
+        yield {**shared, **question}
+
+
+def _beside(shape: FileShape, path: Path) -> Mapping[str, Any]:
+    """Return the JSON object in the second file of annotation `path`, by key; {} if there is none.
+
+    A gzipped file is found too.
+    """
+    if not shape.beside:
+        return {}
+    stem = path.name.removesuffix(".gz").rpartition(".")[0]
+    name = shape.beside.replace("{stem}", stem)
+    details_path = next((file for file in (path.with_name(name), path.with_name(f"{name}.gz")) if file.is_file()), None)
+    return read_json_object(details_path) if details_path is not None else {}

@@ -17,8 +17,7 @@ from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from focus_eval.benchmarks.annotation_files import FileShape, documents_in
-from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields
+from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields, FileShape, documents_in
 from focus_eval.benchmarks.question import Benchmark, BenchmarkFacts, LengthEdges
 from focus_eval.core.errors import InvalidInput, PluginError, unknown_name
 from focus_eval.core.options import make

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.benchmarks.evidence import IN_VIEW_SECONDS, distances_text
+from focus_eval.benchmarks.question import IN_VIEW_SECONDS, distances_text
 from focus_eval.commands.console import (
     AllowMissing,
     AllowOutside,

@@ -97,7 +97,7 @@ def _file_of_benchmark(text: str) -> tuple[str, Path]:
 
 def _show(cards: Mapping[str, Card], figures: list[Figure]) -> None:
     """Print the leaderboards and the table of accuracies."""
-    from focus_eval.registry.site import accuracy_table, leaderboards
+    from focus_eval.registry.pages import accuracy_table, leaderboards
 
     for table in [*leaderboards(figures, cards), *filter(None, [accuracy_table(figures)])]:
         print_table(table)
@@ -108,7 +108,7 @@ def _derive(
 ) -> list[Figure]:
     """Derive the figures of the files at hand, and of the tables by length; return all figures."""
     from focus_eval.registry.figures import computed_figures, replayed_figures, write_figures
-    from focus_eval.registry.leaderboard import DIFFERENCES, RECALLS, update_page
+    from focus_eval.registry.pages import DIFFERENCES, RECALLS, update_page
     from focus_eval.registry.replayed import difference_records, measured_groups, recall_records
 
     new: list[Figure] = []
@@ -139,8 +139,7 @@ def _simulate(
     place: Path, cards: Mapping[str, Card], figures: list[Figure], seed: int | None, rows: Path | None
 ) -> list[Figure]:
     """Run all samplers on simulated videos, and record their figures beside those of earlier ones."""
-    from focus_eval.registry.figures import write_figures
-    from focus_eval.registry.simulated import ranked, videos_of
+    from focus_eval.registry.figures import ranked, videos_of, write_figures
 
     month, seed = videos_of(figures, seed)
     return write_figures(place, _simulated(ranked(cards), rows, month, seed))
@@ -148,7 +147,7 @@ def _simulate(
 
 def _simulated(cards: list[Card], rows: Path | None, month: str, seed: int) -> list[Figure]:
     """Run the samplers on simulated videos of `seed` under a progress bar; return their figures."""
-    from focus_eval.registry.simulated import simulated_figures
+    from focus_eval.registry.figures import simulated_figures
 
     folder = rows or Path("results/runs") / f"registry-{month}"
     with say_how_to_continue("finished questions"), count_progress("simulate", "rows") as progress:
@@ -157,7 +156,7 @@ def _simulated(cards: list[Card], rows: Path | None, month: str, seed: int) -> l
 
 def _build(cards: Mapping[str, Card], figures: list[Figure], out: Path) -> None:
     """Write the registry's page and print its path."""
-    from focus_eval.registry.site import write_site
+    from focus_eval.registry.pages import write_site
 
     path = write_site(out / "index.html", cards, figures)
     typer.echo(f"{path}: {len(cards)} samplers, {len(figures)} figures")
@@ -196,7 +195,7 @@ def _verify_simulated(
     """Derive the figures of simulated videos of the last month again; name those whose code is not here."""
     from tempfile import TemporaryDirectory
 
-    from focus_eval.registry.simulated import ranked, version_of
+    from focus_eval.registry.figures import ranked, version_of
 
     ranked_cards = ranked(cards)
     versions = {card.name: version_of(card) for card in ranked_cards}

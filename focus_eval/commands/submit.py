@@ -58,8 +58,8 @@ def submit(
 def _figures(card: Card, material: Material) -> list[Figure]:
     """Measure the card's selections and answers, and print the table."""
     from focus_eval.registry.figures import computed_figures, replayed_figures
+    from focus_eval.registry.pages import leaderboards
     from focus_eval.registry.replayed import measured_groups
-    from focus_eval.registry.site import leaderboards
 
     cards = {card.name: card}
     measurable_items = [item for item in card.selections if item.benchmark in material.annotations]
@@ -93,7 +93,7 @@ def _verdict(card: Card, **options: Any) -> None:
 
 def _write_page(card: Card, figures: list[Figure]) -> None:
     """Write the folder's own page: the sampler, its verdict and its figures."""
-    from focus_eval.registry.site import Section, card_lines, leaderboards, write_page
+    from focus_eval.registry.pages import Section, card_lines, leaderboards, write_page
 
     sections: list[Section] = [(card.title, card_lines(card))]
     if card.sampler:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.core.types import FloatArray, IntArray
-from focus_eval.rows.sealed import aside_path
+from focus_eval.rows.files import aside_path
 from focus_eval.video.manifest import FileState, content_hash, file_state
 
 LAYOUT = 2  # raised whenever the tables change; 1 had no checksums

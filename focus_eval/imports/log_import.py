@@ -20,8 +20,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from focus_eval.benchmarks.evidence import END_SLACK_SECONDS
-from focus_eval.benchmarks.question import Benchmark
+from focus_eval.benchmarks.question import END_SLACK_SECONDS, Benchmark
 from focus_eval.benchmarks.registry import VideoRate, benchmark_of_task, make_benchmark, read_annotations
 from focus_eval.core.errors import InvalidInput, SelectionMismatch, UnknownName
 from focus_eval.core.options import checked_values, option

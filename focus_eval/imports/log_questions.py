@@ -12,7 +12,7 @@ from focus_eval.benchmarks.question import BUCKETS, Benchmark, LengthEdges
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.types import Question
 from focus_eval.imports.lmms_logs import LmmsLog, LogRecord, verdict_of
-from focus_eval.rows.matching import QuestionKey, match_questions
+from focus_eval.rows.identity import QuestionKey, match_questions
 
 # Usual names in documents and in the entries of metrics. What was found is printed; a field can be named instead.
 VIDEO_FIELDS = ("video_path", "video", "video_name", "video_id", "videoID", "video_uid", "vid", "video_idx")

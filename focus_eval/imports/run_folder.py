@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.core.errors import InvalidInput, printable
+from focus_eval.rows.files import write_sealed_json
 from focus_eval.rows.records import AnswerRow, SelectionRow, replace_file, write_rows
-from focus_eval.rows.sealed import write_sealed_json
 from focus_eval.rows.store import part_writer
 
 MAX_NAME_BYTES = 255  # on every usual file system

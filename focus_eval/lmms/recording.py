@@ -18,13 +18,13 @@ from focus_eval.lmms.prompts import DEFAULT, prompts_of_request
 from focus_eval.lmms.requests import PendingRequest, RequestParts
 from focus_eval.lmms.tasks import ParsedAnswer, read_answer, read_option, task_of, task_score
 from focus_eval.pipeline.timing import device_name
+from focus_eval.rows.files import write_sealed_json
 from focus_eval.rows.identity import answer_identity, git_revision, identity_hash, versions
 from focus_eval.rows.records import AnswerRow, CellNames, RowT, RowWriter, SelectionRow, answer_row, replace_file
-from focus_eval.rows.sealed import write_sealed_json
 from focus_eval.rows.store import PROMPT_FILE, load_rows
 
 if TYPE_CHECKING:
-    from focus_eval.rows.locks import FolderLock
+    from focus_eval.rows.files import FolderLock
 
 
 _WRITING_PROMPT = threading.Lock()
@@ -286,7 +286,9 @@ class FolderRecorder(Recorder):
         """
         if cell in self._locks:
             return
-        from focus_eval.rows.locks import FolderLock, Timeout
+        from filelock import Timeout
+
+        from focus_eval.rows.files import FolderLock
 
         # One per rank's file: the ranks of one run write side by side.
         lock = FolderLock(self.folder / cell / f".{self._file_name}.lock", timeout=0)

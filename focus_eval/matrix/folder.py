@@ -21,11 +21,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from filelock import Timeout
+
 from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec
 from focus_eval.matrix.config import MatrixConfig
+from focus_eval.rows.files import FolderLock, read_sealed_json, set_aside, write_sealed_json
 from focus_eval.rows.identity import git_revision, identity_hash, versions
-from focus_eval.rows.locks import FolderLock, Timeout
 from focus_eval.rows.packed import object_url
 from focus_eval.rows.records import (
     AnswerRow,
@@ -36,7 +38,6 @@ from focus_eval.rows.records import (
     replace_file,
     write_rows,
 )
-from focus_eval.rows.sealed import read_sealed_json, set_aside, write_sealed_json
 from focus_eval.rows.store import POOL_NAME, FinishedQuestions, StoredRows, compact, set_damaged_files_aside
 
 #     RESULTS/pool/selections/NAME/   one selection, whichever matrices ask for it

@@ -18,8 +18,8 @@ from focus_eval.matrix.config import EncoderConfig
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.foretold import planned_answer_seconds
 from focus_eval.matrix.plan import Machine, encoder_rates, load_machine, matrix_of_run
+from focus_eval.rows.files import read_sealed_json
 from focus_eval.rows.records import BLOCKING_STAGES
-from focus_eval.rows.sealed import read_sealed_json
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,9 +23,9 @@ from focus_eval.matrix.folder import RunFolder, kind_of
 from focus_eval.matrix.questions import QuestionSet, load_questions
 from focus_eval.pipeline.selector import texts_of
 from focus_eval.report.cost import common_forward, forward_equivalents, llm_equivalents, unit_costs
+from focus_eval.rows.files import read_sealed_json
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.packed import check_links
-from focus_eval.rows.sealed import read_sealed_json
 from focus_eval.samplers.base import FlatSource, derived_rng
 from focus_eval.samplers.expected_pulls import NO_FRAMES, Draw, expected_union
 

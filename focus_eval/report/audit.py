@@ -18,13 +18,13 @@ from functools import cached_property
 from math import log as logarithm
 
 from focus_eval.benchmarks.declared import DeclaredBenchmark
-from focus_eval.benchmarks.evidence import END_SLACK_SECONDS, annotation_fps
+from focus_eval.benchmarks.question import END_SLACK_SECONDS, annotation_fps
 from focus_eval.benchmarks.registry import BENCHMARKS, make_benchmark
 from focus_eval.core.types import Question
 from focus_eval.imports.aks_settings import infer_settings
 from focus_eval.imports.log_import import LogOrigin
 from focus_eval.report.run import Run
-from focus_eval.rows.matching import ID_MARK, QuestionKey, match_questions, row_key, shared_ids
+from focus_eval.rows.identity import ID_MARK, QuestionKey, match_questions, row_key, shared_ids
 from focus_eval.rows.records import AnswerRow, SelectionRow
 
 FAULT, NOTE = "fault", "note"

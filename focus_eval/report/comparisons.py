@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from focus_eval.benchmarks.evidence import RECALL_SECONDS
+from focus_eval.benchmarks.question import RECALL_SECONDS
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.report.measures import QuestionMeans, paired, question_means
 from focus_eval.report.power import more_videos_text
@@ -16,7 +16,7 @@ from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.statistics import PairedComparison, compare_paired
 from focus_eval.report.table import TOO_FEW_NOTE, Cells, Table, Value, difference_table
-from focus_eval.rows.matching import Matches, QuestionKey, match_questions, with_answer
+from focus_eval.rows.identity import Matches, QuestionKey, match_questions, with_answer
 
 BASELINES = ("uniform", "uniform_1fps")
 # The third was written by the version before.
@@ -110,7 +110,7 @@ def run_comparison(a: Run, b: Run) -> Table:
     """Return a table of the answers of run `b` minus those of run `a`, cell by cell, on the same questions.
 
     Cells are matched by benchmark, model, K and sampler. If each run has one unmatched cell of a benchmark, or one cell
-    in all, these two are compared despite other keys. Questions are paired by content (see `rows.matching`), and the
+    in all, these two are compared despite other keys. Questions are paired by content (see `rows.identity`), and the
     notes count those that are not.
 
     Raises:

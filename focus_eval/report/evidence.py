@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from focus_eval.benchmarks.evidence import IN_VIEW_SECONDS, RECALL_SECONDS
-from focus_eval.benchmarks.question import in_order
+from focus_eval.benchmarks.question import IN_VIEW_SECONDS, RECALL_SECONDS, in_order
 from focus_eval.core.errors import InvalidInput
 from focus_eval.report import statistics
 from focus_eval.report.clustered import Coefficient, clustered_fit, deviations, indicators

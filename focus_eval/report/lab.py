@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from focus_eval.benchmarks.evidence import NEAR_SECONDS, RECALL_SECONDS
-from focus_eval.benchmarks.question import in_order
+from focus_eval.benchmarks.question import NEAR_SECONDS, RECALL_SECONDS, in_order
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import lines_of, read_text
 from focus_eval.report import statistics

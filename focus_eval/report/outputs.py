@@ -14,8 +14,8 @@ from typing import Any, TextIO, cast
 
 from focus_eval.core.errors import InvalidInput, RowsChanged
 from focus_eval.core.resources import resource_path
+from focus_eval.rows.files import read_sealed_json, write_sealed_json
 from focus_eval.rows.records import replace_file
-from focus_eval.rows.sealed import read_sealed_json, write_sealed_json
 
 _CODE = Path(__file__).resolve().parents[1]
 # Libraries that compute, draw and write the outputs.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from focus_eval.benchmarks.evidence import END_SLACK_SECONDS, RECALL_SECONDS, SLACK_SECONDS, distances_text
+from focus_eval.benchmarks.question import END_SLACK_SECONDS, RECALL_SECONDS, SLACK_SECONDS, distances_text
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray, Question, finite_seconds, frozen_floats

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from focus_eval.benchmarks.evidence import RECALL_SECONDS
-from focus_eval.benchmarks.question import BenchmarkFacts
+from focus_eval.benchmarks.question import RECALL_SECONDS, BenchmarkFacts
 from focus_eval.benchmarks.registry import facts_of
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import usable_path
 from focus_eval.report.cost import CostColumns, charged_seconds
 from focus_eval.report.recall import MEASURES, recall_column, row_measures
 from focus_eval.report.scenes import INTERVAL_MEASURES, interval_measures
-from focus_eval.rows.matching import changed_ids, has_row_id, row_key
+from focus_eval.rows.files import read_sealed_json
+from focus_eval.rows.identity import changed_ids, has_row_id, row_key
 from focus_eval.rows.packed import check_links, run_folder
 from focus_eval.rows.records import (
     BLOCKING_STAGES,
@@ -37,7 +37,6 @@ from focus_eval.rows.records import (
     SelectionRow,
     forward_gmacs,
 )
-from focus_eval.rows.sealed import read_sealed_json
 from focus_eval.rows.store import PROMPT_FILE, Key, StoredRows, run_folders
 
 _ORDER = ("blind", "uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
@@ -125,7 +124,7 @@ class RunRows(Collection[RowT]):
         parts: folders of rows.
         kind: `SelectionRow` or `AnswerRow`.
         question_ids: benchmark -> ids of the questions whose rows count; all rows of a benchmark that is no key.
-        shared_ids: row key -> question id that replaces the row's own (see `rows.matching`); None replaces none.
+        shared_ids: row key -> question id that replaces the row's own (see `rows.identity`); None replaces none.
     """
 
     def __init__(

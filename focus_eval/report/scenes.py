@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
-from focus_eval.benchmarks.evidence import NEAR_SECONDS, SLACK_SECONDS, clock_seconds
+from focus_eval.benchmarks.question import NEAR_SECONDS, SLACK_SECONDS, clock_seconds
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import read_json, read_text
 from focus_eval.core.types import FloatArray, Question

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from focus_eval.benchmarks.evidence import RECALL_SECONDS, distances_text
-from focus_eval.benchmarks.question import in_order
+from focus_eval.benchmarks.question import RECALL_SECONDS, distances_text, in_order
 from focus_eval.core.errors import InvalidInput
 from focus_eval.report import recall
 from focus_eval.report.recall import PIXELS_NOTE, EvidenceCase, Times

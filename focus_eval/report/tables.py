@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from focus_eval.benchmarks.evidence import NEAR_SECONDS, RECALL_SECONDS
-from focus_eval.benchmarks.question import BUCKETS
+from focus_eval.benchmarks.question import BUCKETS, NEAR_SECONDS, RECALL_SECONDS
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.resources import resource_path
 from focus_eval.report import measures

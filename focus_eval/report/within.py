@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from focus_eval.benchmarks.evidence import NEAR_SECONDS, RECALL_SECONDS
+from focus_eval.benchmarks.question import NEAR_SECONDS, RECALL_SECONDS
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.report.clustered import ClusteredDesign, Coefficient, deviations, indicators
 from focus_eval.report.evidence import evidence_answers, lengths_text

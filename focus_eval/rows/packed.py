@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from filelock import Timeout
+
 from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
-from focus_eval.rows.locks import FolderLock, Timeout
+from focus_eval.rows.files import FolderLock
 from focus_eval.rows.records import replace_file
 
 # In the zip, in the form of sha256sum; not unpacked, for a run may go on.

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from focus_eval.core.errors import DamagedFile, InvalidInput, RowsChanged
+from focus_eval.rows.files import DIGEST_KEY, NO_DIGEST, aside_path, check_parquet, seal_parquet, set_aside
 from focus_eval.rows.records import RowT, is_row, parse_line, read_rows, replace_file, restore_row
-from focus_eval.rows.sealed import DIGEST_KEY, NO_DIGEST, aside_path, check_parquet, seal_parquet, set_aside
 
 if TYPE_CHECKING:
     import pyarrow as pa

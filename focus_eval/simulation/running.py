@@ -27,9 +27,9 @@ from focus_eval.llms.protocol import Model
 from focus_eval.llms.registry import make_llm
 from focus_eval.pipeline.selector import Selector
 from focus_eval.report.cost import frame_shares
+from focus_eval.rows.files import read_sealed_json, write_sealed_json
 from focus_eval.rows.identity import git_revision, identity_hash, selection_identity, versions
 from focus_eval.rows.records import RowWriter, SelectionRow, replace_file
-from focus_eval.rows.sealed import read_sealed_json, write_sealed_json
 from focus_eval.rows.store import compact, finished_questions
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.registry import make_sampler, sampler_class
@@ -317,7 +317,9 @@ def run_simulation(
         InvalidInput: `out` holds another simulation.
         RunError: another run writes there.
     """
-    from focus_eval.rows.locks import FolderLock, Timeout
+    from filelock import Timeout
+
+    from focus_eval.rows.files import FolderLock
 
     out.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(out / ".lock", timeout=0)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields
-from focus_eval.benchmarks.evidence import evidence_of
+from focus_eval.benchmarks.question import evidence_of
 from focus_eval.benchmarks.registry import benchmark_of_task, make_benchmark
 from focus_eval.core.errors import InvalidInput, UnknownName
 from focus_eval.core.options import make

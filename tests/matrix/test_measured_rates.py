@@ -28,7 +28,7 @@ from focus_eval.matrix.measured import (
 from focus_eval.matrix.plan import Machine, encoder_rates, load_machine
 from focus_eval.report.measures import _hours_table
 from focus_eval.report.run import load_run
-from focus_eval.rows.sealed import write_sealed_json
+from focus_eval.rows.files import write_sealed_json
 from support.matrix_rows import run_matrix
 from support.random_weights import write_tiny_clip
 

@@ -14,10 +14,17 @@ from typer.testing import CliRunner
 from focus_eval.cli import app
 from focus_eval.core.errors import FocusEvalError, InvalidInput, UnknownName
 from focus_eval.registry.cards import COMPUTED, DERIVED, REPLAYED, read_card, read_registry
-from focus_eval.registry.figures import FIGURES, Figure, read_figures, tiers_of, write_figures
-from focus_eval.registry.leaderboard import DIFFERENCES, RECALLS
-from focus_eval.registry.simulated import ranked, simulated_figures, videos_of
-from focus_eval.registry.site import accuracy_table, latest, leaderboards
+from focus_eval.registry.figures import (
+    FIGURES,
+    Figure,
+    ranked,
+    read_figures,
+    simulated_figures,
+    tiers_of,
+    videos_of,
+    write_figures,
+)
+from focus_eval.registry.pages import DIFFERENCES, RECALLS, accuracy_table, latest, leaderboards
 from focus_eval.samplers.registry import SAMPLERS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from focus_eval.core.types import Question
 from focus_eval.imports.loading import load_selections
 from focus_eval.imports.selection_rows import selection_rows
 from focus_eval.registry.cards import check_file, find_file, read_registry
-from focus_eval.registry.leaderboard import DIFFERENCES, RECALLS, page_text, recall_table, update_page
+from focus_eval.registry.pages import DIFFERENCES, RECALLS, page_text, recall_table, update_page
 from focus_eval.registry.replayed import (
     MEASURES,
     Ground,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from focus_eval.benchmarks import evidence
+from focus_eval.benchmarks import question
 from focus_eval.report.evidence import evidence_tables
 from focus_eval.report.recall import recall_column
 from tests.report.simulated import Simulation, simulate_run
@@ -19,13 +19,13 @@ ROOT = Path(__file__).resolve().parents[2]
 # Changes the constant as an edit of its file would, before anything has read it; then runs commands, one a line.
 CHANGED = """
 import json, sys, importlib.util
-spec = importlib.util.find_spec("focus_eval.benchmarks.evidence")
+spec = importlib.util.find_spec("focus_eval.benchmarks.question")
 module = importlib.util.module_from_spec(spec)
 source = open(spec.origin, encoding="utf-8").read()
 before = "RECALL_SECONDS = (1.0, 2.0, 5.0)"
 assert source.count(before) == 1
-exec(compile(source.replace(before, "RECALL_SECONDS = " + sys.argv[1]), spec.origin, "exec"), module.__dict__)
 sys.modules[spec.name] = module
+exec(compile(source.replace(before, "RECALL_SECONDS = " + sys.argv[1]), spec.origin, "exec"), module.__dict__)
 
 from focus_eval.cli import app
 for arguments in json.loads(sys.argv[2]):
@@ -114,9 +114,9 @@ def test_changed_distances_are_those_of_every_command(prepared, tmp_path, distan
 
 
 def test_the_distances_ascend_and_the_ones_that_stand_for_all_are_among_them():
-    assert list(evidence.RECALL_SECONDS) == sorted(set(evidence.RECALL_SECONDS))
-    assert {evidence.NEAR_SECONDS, evidence.IN_VIEW_SECONDS} <= set(evidence.RECALL_SECONDS)
-    assert recall_column(evidence.NEAR_SECONDS) == "recall@2"
+    assert list(question.RECALL_SECONDS) == sorted(set(question.RECALL_SECONDS))
+    assert {question.NEAR_SECONDS, question.IN_VIEW_SECONDS} <= set(question.RECALL_SECONDS)
+    assert recall_column(question.NEAR_SECONDS) == "recall@2"
 
 
 def test_a_distance_that_rows_are_not_measured_at_is_refused(demo_run):

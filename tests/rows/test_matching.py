@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from focus_eval.core.types import Question, content_key
-from focus_eval.rows.matching import QuestionKey, match_questions, shared_ids
+from focus_eval.rows.identity import QuestionKey, match_questions, shared_ids
 
 
 def row(number, content, benchmark="b"):

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from focus_eval.benchmarks.evidence import NEAR_SECONDS
-from focus_eval.benchmarks.question import in_order
+from focus_eval.benchmarks.question import NEAR_SECONDS, in_order
 from focus_eval.core.types import frozen_floats
 from focus_eval.report.page.charts import styles_of_run
 from focus_eval.report.page.thumbnails import Pictures, Thumbnails, evidence_frames

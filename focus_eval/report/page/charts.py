@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from markupsafe import Markup
 
-from focus_eval.benchmarks.evidence import NEAR_SECONDS
+from focus_eval.benchmarks.question import NEAR_SECONDS
 from focus_eval.report import figures, measures
 from focus_eval.report.figures import Style, figure_style, styles_of
 from focus_eval.report.measures import COSTS, FORWARDS, FRAMES_SCORED

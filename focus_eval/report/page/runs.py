@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from focus_eval.benchmarks.evidence import NEAR_SECONDS
+from focus_eval.benchmarks.question import NEAR_SECONDS
 from focus_eval.report.measures import FORWARDS
 from focus_eval.report.page.charts import Point, panels_of
 from focus_eval.report.page.html import render_sections

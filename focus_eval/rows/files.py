@@ -1,4 +1,4 @@
-"""Detects damaged files: each file contains its own SHA-256.
+"""Guards the files of a run: each contains its own SHA-256, and a lock keeps two processes apart.
 
 A digest inside the file is renamed into place together with it, even if the writer is killed. Older files, without a
 digest, are read unchecked.
@@ -15,7 +15,9 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from focus_eval.core.errors import DamagedFile, InvalidInput
+from filelock import FileLock, Timeout
+
+from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
 from focus_eval.core.resources import read_json_object, whole_text
 
 DIGEST_KEY = "focus_eval.sha256"
@@ -139,3 +141,25 @@ def _digest_around(file: BinaryIO, at: int) -> str:
 def _document_digest(content: dict[str, Any]) -> str:
     """Return the SHA-256 of a JSON object, in hexadecimal digits, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+class FolderLock(FileLock):
+    """A lock of the operating system on a file, which ends with the process, also after a kill.
+
+    Raises:
+        Timeout: another process holds it for longer than `timeout` seconds.
+        RunError: the folder's file system gives no locks, or has no room for the file.
+    """
+
+    def acquire(self, *args: Any, **kwargs: Any) -> Any:
+        """Take the lock, as `FileLock.acquire`; Timeout passes, other errors of the system become RunError."""
+        try:
+            return super().acquire(*args, **kwargs)
+        except Timeout:
+            raise
+        except OSError as error:
+            folder = Path(self.lock_file).parent
+            raise RunError(
+                f"{folder}: cannot be locked ({error.strerror or error}); use a folder on a local disk, or mount it "
+                "with locks"
+            ) from error
