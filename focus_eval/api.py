@@ -31,6 +31,7 @@ from focus_eval.core.errors import AnswerError, InvalidInput, SelectionMismatch,
 from focus_eval.core.options import named_options
 from focus_eval.core.resources import whole_text
 from focus_eval.core.types import (
+    Pixels,
     Question,
     Selection,
     checked_query,
@@ -60,7 +61,7 @@ from focus_eval.samplers.registry import make_sampler
 from focus_eval.video import open_video
 from focus_eval.video.manifest import FileState, file_state
 from focus_eval.video.pictures import PictureReader
-from focus_eval.video.reader import Pixels, VideoReader
+from focus_eval.video.reader import VideoReader
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

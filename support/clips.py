@@ -11,8 +11,8 @@ from typing import Any
 import av
 import numpy as np
 
+from focus_eval.core.types import Pixels
 from focus_eval.video.clip_writer import ClipWriter
-from focus_eval.video.reader import Pixels
 from support.clip_files import (
     add_bytes,
     add_enhancement,

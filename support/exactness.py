@@ -13,9 +13,9 @@ import av
 import numpy as np
 
 from focus_eval.core.errors import VideoError
+from focus_eval.core.types import Pixels
 from focus_eval.video import open_video
 from focus_eval.video.decoder import TAG_ERRORS
-from focus_eval.video.reader import Pixels
 
 _FULL_RANGE = 2
 _N_SINGLE = 10

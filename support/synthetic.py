@@ -10,8 +10,8 @@ import av
 import numpy as np
 
 from focus_eval.core.errors import InvalidInput, VideoError
+from focus_eval.core.types import Pixels
 from focus_eval.video.clip_writer import ClipWriter
-from focus_eval.video.reader import Pixels
 
 _ROWS, _COLUMNS, _NUMBER_BITS = 4, 6, 20
 _DARK, _LIGHT = 40, 215

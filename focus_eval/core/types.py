@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from focus_eval.core.errors import InvalidInput
 
-# One RGB picture, (height, width, 3).
-Picture = NDArray[np.uint8]
+# RGB: one picture (height, width, 3), or several (n, height, width, 3).
+Pixels = NDArray[np.uint8]
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.types import Pixels
 from focus_eval.demo.photographs import PHOTOGRAPHS, Box
-from focus_eval.video.reader import Pixels
 
 if TYPE_CHECKING:
     from PIL import Image

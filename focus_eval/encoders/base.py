@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.types import FloatArray, IntArray
-from focus_eval.video.reader import Pixels
+from focus_eval.core.types import FloatArray, IntArray, Pixels
 
 _NO_COUNTS: Mapping[str, Any] = MappingProxyType({})
 

@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 from torch.nn.functional import scaled_dot_product_attention
 
 from focus_eval.core.errors import EncoderError, InvalidInput
-from focus_eval.core.types import FloatArray, checked_query
+from focus_eval.core.types import FloatArray, Pixels, checked_query
 from focus_eval.encoders.cost import blip_gmacs
 from focus_eval.encoders.preprocess import ImageRules
 from focus_eval.encoders.torch_scorer import EncoderOptions, MatchingScorer, revision_line
 from focus_eval.encoders.weights import Located, load_weights
-from focus_eval.video.reader import Pixels
 
 # Each field is one difference; `LAVIS` has them all, `TRANSFORMERS` none. tests/encoders/test_blip_parity.py takes away
 # one at a time.

@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.types import IntArray
+from focus_eval.core.types import IntArray, Pixels
 from focus_eval.rows.records import replace_file
-from focus_eval.video.reader import Pixels
 
 
 class FeatureCache:

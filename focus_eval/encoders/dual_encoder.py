@@ -17,12 +17,11 @@ import torch
 from numpy.typing import NDArray
 
 from focus_eval.core.errors import EncoderError
-from focus_eval.core.types import FloatArray, checked_query
+from focus_eval.core.types import FloatArray, Pixels, checked_query
 from focus_eval.encoders.cost import dual_encoder_gmacs
 from focus_eval.encoders.preprocess import ImageRules, read_image_rules, read_preprocessor
 from focus_eval.encoders.torch_scorer import TorchScorer
 from focus_eval.encoders.weights import Located, load_weights
-from focus_eval.video.reader import Pixels
 
 
 class DualEncoderScorer(TorchScorer):

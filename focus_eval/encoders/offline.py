@@ -24,11 +24,10 @@ from numpy.typing import NDArray
 from focus_eval.core.errors import InvalidInput, MissingDependency
 from focus_eval.core.extras import install_command
 from focus_eval.core.resources import cache_folder, read_text
-from focus_eval.core.types import FloatArray, checked_query
+from focus_eval.core.types import FloatArray, Pixels, checked_query
 from focus_eval.encoders.base import Encoder, checked_frames
 from focus_eval.encoders.cost import efficientnet_lite0_gmacs
 from focus_eval.rows.records import replace_file
-from focus_eval.video.reader import Pixels
 
 if TYPE_CHECKING:
     from focus_eval.encoders.offline_towers import FrameClassifier, SentenceEncoder

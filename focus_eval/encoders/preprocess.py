@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from focus_eval.core.errors import EncoderError, InvalidInput
-from focus_eval.core.types import IntArray
+from focus_eval.core.types import IntArray, Pixels
 from focus_eval.encoders.resampling import BICUBIC, FILTERS, filter_weights, fixed_point
-from focus_eval.video.reader import Pixels
 
 # Pillow's convolution on 8-bit images is fixed-point: weights rounded to multiples of 2^-22, one pass along the
 # width, rounded and clipped to 8 bits, one pass along the height. Both passes are integer sums, so the same

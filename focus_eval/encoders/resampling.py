@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from focus_eval.core.types import FloatArray, IntArray
-from focus_eval.video.reader import Pixels
+from focus_eval.core.types import FloatArray, IntArray, Pixels
 
 BILINEAR, BICUBIC = 2, 3  # as Pillow numbers them
 

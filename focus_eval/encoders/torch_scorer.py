@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from focus_eval.core.errors import EncoderError, InvalidInput, MissingWeights, RunError, is_device_failure
+from focus_eval.core.types import Pixels
 from focus_eval.encoders.base import Encoder, checked_frames
 from focus_eval.encoders.preprocess import (
     ImageRules,
@@ -28,7 +29,6 @@ from focus_eval.encoders.preprocess import (
 )
 from focus_eval.encoders.upload import Uploader, start_fetch
 from focus_eval.encoders.weights import Located, known_checkpoint, locate, weights_identity
-from focus_eval.video.reader import Pixels
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from focus_eval.video.reader import Pixels
+from focus_eval.core.types import Pixels
 
 _STREAM: Any = torch.cuda.Stream
 _EVENT: Any = torch.cuda.Event

@@ -12,7 +12,7 @@ import openai
 from PIL import Image
 
 from focus_eval.core.errors import AnswerError, InvalidInput
-from focus_eval.core.types import PIXELS_A_TOKEN, Picture, whole_number
+from focus_eval.core.types import PIXELS_A_TOKEN, Pixels, whole_number
 from focus_eval.llms.client import ChatClient, ImageFormat, Spending, with_usage
 from focus_eval.llms.protocol import Reply, check_limits, yes_of
 
@@ -99,12 +99,12 @@ class ChatModel:
         """10^9 multiply-adds of one token, the stated `parameters`."""
         return self._parameters
 
-    def ask(self, text: str, images: Sequence[Picture], *, max_tokens: int) -> Reply:
+    def ask(self, text: str, images: Sequence[Pixels], *, max_tokens: int) -> Reply:
         """Send one request and return its reply; raises as `Model.ask`."""
         completion, usage = self._send(text, images, max_tokens=max_tokens)
         return Reply(text=completion.choices[0].message.content, usage=usage)
 
-    def yes(self, text: str, image: Picture) -> Reply:
+    def yes(self, text: str, image: Pixels) -> Reply:
         """Send one request for a single token and return its reply, with P(yes) from the log-probabilities."""
         completion, usage = self._send(text, [image], max_tokens=1, logprobs=True, top_logprobs=_CANDIDATES)
         choice = completion.choices[0]
@@ -117,7 +117,7 @@ class ChatModel:
         except AnswerError as error:
             raise with_usage(error, usage) from None
 
-    def _send(self, text: str, images: Sequence[Picture], **settings: Any) -> tuple[Any, dict[str, float]]:
+    def _send(self, text: str, images: Sequence[Pixels], **settings: Any) -> tuple[Any, dict[str, float]]:
         """Send text and pictures with retries; return the service's answer, and its usage with dollars if priced.
 
         Raises AnswerError if offline, RunError if the spending limit is reached.

@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from focus_eval.core.errors import AnswerError, InvalidInput
-from focus_eval.core.types import FloatArray, Picture, checked_query
+from focus_eval.core.types import FloatArray, Pixels, checked_query
 from focus_eval.encoders.base import Encoder, checked_frames
 from focus_eval.llms.protocol import Model, Reply
 from focus_eval.llms.registry import make_llm
-from focus_eval.video.reader import Pixels
 
 PROMPT = "{query}\nDoes this picture help to answer the question? Answer yes or no."
 # What prompt and question are taken to have when the cost of reading them is stated.
@@ -61,7 +60,7 @@ class VlmEncoder(Encoder):
         prompt = self._prompt.replace("{query}", checked_query(query))
         self._spent.usage = spent = []
 
-        def yes(picture: Picture) -> Reply:
+        def yes(picture: Pixels) -> Reply:
             """Return the model's reply about one picture, and note its usage, also that of a failed attempt."""
             try:
                 reply = self._model.yes(prompt, picture)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from PIL import Image
 
 from focus_eval.core.errors import InvalidInput, MissingWeights
-from focus_eval.core.types import Picture
+from focus_eval.core.types import Pixels
 from focus_eval.encoders.weights import weight_files, weights_folder, weights_identity
 from focus_eval.llms.protocol import Reply, yes_of
 
@@ -47,7 +47,7 @@ class LocalModel:
         files = weight_files(folder) if folder else []
         return sum(map(_n_numbers, files)) / 1e9 if files else None
 
-    def ask(self, text: str, images: Sequence[Picture], *, max_tokens: int) -> Reply:
+    def ask(self, text: str, images: Sequence[Pixels], *, max_tokens: int) -> Reply:
         """Return the reply, decoded greedily; one question at a time."""
         with self._lock:
             processor, model = self._processor_and_model
@@ -57,7 +57,7 @@ class LocalModel:
         answer = processor.decode(tokens, skip_special_tokens=True)
         return Reply(text=answer, usage={"requests": 1, "input": n_read, "output": len(tokens)})
 
-    def yes(self, text: str, image: Picture) -> Reply:
+    def yes(self, text: str, image: Pixels) -> Reply:
         """Return the reply about one picture, with `Reply.yes` from the next token's probabilities.
 
         Raises:
@@ -68,7 +68,7 @@ class LocalModel:
             text=words[0][0], yes=yes_of(words, words[0][0]), usage={"requests": 1, "input": n_read, "output": 1}
         )
 
-    def first_words(self, text: str, image: Picture) -> tuple[list[tuple[str, float]], int]:
+    def first_words(self, text: str, image: Pixels) -> tuple[list[tuple[str, float]], int]:
         """Return (text, probability) of the likeliest first tokens, best first, and the number of input tokens."""
         import torch
 
@@ -81,7 +81,7 @@ class LocalModel:
                                                                               strict=True)]  # fmt: skip
         return words, int(inputs["input_ids"].shape[1])
 
-    def _inputs(self, text: str, images: Sequence[Picture]) -> Any:
+    def _inputs(self, text: str, images: Sequence[Pixels]) -> Any:
         """Return the model's inputs for a text after pictures, by its own chat template, on its device."""
         processor, model = self._processor_and_model
         pictures = [{"type": "image", "image": Image.fromarray(image)} for image in images]

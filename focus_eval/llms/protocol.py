@@ -8,7 +8,7 @@ from math import inf
 from typing import ClassVar, Protocol, runtime_checkable
 
 from focus_eval.core.errors import AnswerError, InvalidInput
-from focus_eval.core.types import ExampleReplies, Picture
+from focus_eval.core.types import ExampleReplies, Pixels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Model(Protocol):
         """Most tokens of a picture; None if its size is not limited."""
         ...
 
-    def ask(self, text: str, images: Sequence[Picture], *, max_tokens: int) -> Reply:
+    def ask(self, text: str, images: Sequence[Pixels], *, max_tokens: int) -> Reply:
         """Return the reply to `text` and all `images`, RGB uint8 `(height, width, 3)`, together.
 
         Raises:
@@ -61,7 +61,7 @@ class Model(Protocol):
         """
         ...
 
-    def yes(self, text: str, image: Picture) -> Reply:
+    def yes(self, text: str, image: Pixels) -> Reply:
         """Return the reply to a yes-no question `text` about one picture, with `Reply.yes` set. Raises as `ask`."""
         ...
 
@@ -103,7 +103,7 @@ class AnswersFromEvidence(Protocol):
 class TakesPictureTimes(Protocol):
     """A scripted model that needs the time of each picture."""
 
-    def note_time(self, picture: Picture, seconds: float) -> None:
+    def note_time(self, picture: Pixels, seconds: float) -> None:
         """Remember that `picture` lies at `seconds` of the video."""
         ...
 

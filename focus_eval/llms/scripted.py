@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from focus_eval.core.errors import AnswerError, InvalidInput
-from focus_eval.core.types import CHARACTERS_A_TOKEN, ExampleReplies, Picture, example_reply_to
+from focus_eval.core.types import CHARACTERS_A_TOKEN, ExampleReplies, Pixels, example_reply_to
 from focus_eval.llms.protocol import Reply, check_limits
 
 # Words of a question that name nothing to look for.
@@ -75,11 +75,11 @@ class ScriptedModel:
         model._words = "\n".join(dict.fromkeys(w for w in words if w.lower() not in _COMMON.split())) or query
         return model
 
-    def note_time(self, picture: Picture, seconds: float) -> None:
+    def note_time(self, picture: Pixels, seconds: float) -> None:
         """Remember by its pixels that `picture` lies at `seconds` of the video."""
         self._times[_digest(picture)] = seconds
 
-    def ask(self, text: str, images: Sequence[Picture], *, max_tokens: int) -> Reply:
+    def ask(self, text: str, images: Sequence[Pixels], *, max_tokens: int) -> Reply:
         """Return the scripted reply to a text alone; with pictures, "yes" if any picture is likelier than not."""
         usage = self._usage(text, len(images))
         own_reply = not isinstance(self._replies, str) and example_reply_to(text, self._replies)
@@ -89,7 +89,7 @@ class ScriptedModel:
         brightest = max(float(self.yes(text, image).yes or 0) for image in images)
         return Reply(text="yes" if brightest > 0.5 else "no", usage=usage)
 
-    def yes(self, text: str, image: Picture) -> Reply:
+    def yes(self, text: str, image: Pixels) -> Reply:
         """Return a reply with the noisy probability that evidence is in view; equal questions get equal noise.
 
         Raises:
@@ -122,6 +122,6 @@ class ScriptedModel:
         """Do nothing: the model holds no resources."""
 
 
-def _digest(picture: Picture) -> bytes:
+def _digest(picture: Pixels) -> bytes:
     """Return a hash of a picture's shape and pixels."""
     return hashlib.sha256(str(picture.shape).encode() + picture.tobytes()).digest()

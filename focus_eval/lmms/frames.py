@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from focus_eval.core.errors import SelectionMismatch, VideoError
-from focus_eval.core.types import FloatArray, IntArray, VideoInfo
+from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo
 from focus_eval.rows.records import SelectionRow
 from focus_eval.video import open_video
-from focus_eval.video.reader import Pixels
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from focus_eval.core.errors import AnswerError
-from focus_eval.core.types import FloatArray, IntArray, Picture
+from focus_eval.core.types import FloatArray, IntArray, Pixels
 from focus_eval.llms.protocol import Model, Reply, TakesPictureTimes
 from focus_eval.pipeline.timing import Meter
 from focus_eval.samplers.asking import MAX_TOKENS
@@ -44,7 +44,7 @@ class ModelSession:
         self._lock = Lock()
         self.usage: dict[str, float] = {"calls": 0, "images": 0, "replayed": 0, "requests": 0}
 
-    def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = MAX_TOKENS) -> str:
+    def ask(self, text: str, images: Sequence[Pixels] = (), *, max_tokens: int = MAX_TOKENS) -> str:
         """Return the text of the model's reply to `text` and `images`. Raises the errors of `Model.ask`."""
         self._count_images(1, images)
         key = self._key("ask", text, images, max_tokens)
@@ -54,7 +54,7 @@ class ModelSession:
         self._count(reply)
         return reply.text
 
-    def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
+    def yes(self, text: str, images: Sequence[Pixels]) -> FloatArray:
         """Return the chance of "yes" to `text` for each picture, `(n,)`, NaN if absent. Raises as `Model.ask`."""
         self._count_images(len(images), images)
         keys = [self._key("yes", text, [image], 1) for image in images]
@@ -98,7 +98,7 @@ class ModelSession:
         if not isinstance(model, TakesPictureTimes):
             return look
 
-        def looked(frames: IntArray, size: int | None) -> list[Picture]:
+        def looked(frames: IntArray, size: int | None) -> list[Pixels]:
             """Return the pictures of `frames` and tell the model the time of each."""
             pictures = look(frames, size)
             for frame, picture in zip(frames.tolist(), pictures, strict=True):
@@ -107,7 +107,7 @@ class ModelSession:
 
         return looked
 
-    def _key(self, kind: str, text: str, images: Sequence[Picture], max_tokens: int) -> str:
+    def _key(self, kind: str, text: str, images: Sequence[Pixels], max_tokens: int) -> str:
         """Return the hash under which a reply is stored: of model, kind of request, text, pixels and length."""
         digest = hashlib.sha256()
         for image in images:
@@ -126,7 +126,7 @@ class ModelSession:
         usage = {name: value for name, value in record["usage"].items() if name in ("input", "output")}
         return Reply(text=record["text"], yes=record["yes"], usage=usage)
 
-    def _count_images(self, calls: int, images: Sequence[Picture]) -> None:
+    def _count_images(self, calls: int, images: Sequence[Pixels]) -> None:
         """Add `calls` and the number of `images` to the usage."""
         self.usage["calls"] += calls
         self.usage["images"] += len(images)

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from focus_eval.core.types import Pixels
 from focus_eval.encoders.base import Encoder
-from focus_eval.video.reader import Pixels
 
 # Queued on the device at a time: one is computed, one waits behind it.
 _MAX_BATCHES_UNDERWAY = 2

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from focus_eval.core.types import FloatArray, IntArray
+from focus_eval.core.types import FloatArray, IntArray, Pixels
 from focus_eval.encoders.base import Encoder
 from focus_eval.encoders.cache import FeatureCache, duplicate_cache
 from focus_eval.pipeline.batch_packer import BatchPacker
 from focus_eval.pipeline.timing import Meter
 from focus_eval.samplers.ledger import LogitSource, RelevanceFn, log_odds
-from focus_eval.video.reader import Pixels, VideoReader
+from focus_eval.video.reader import VideoReader
 
 if TYPE_CHECKING:
     from focus_eval.encoders.store import RelevanceStore

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.core.errors import RunError
-from focus_eval.core.types import IntArray
+from focus_eval.core.types import IntArray, Pixels
 from focus_eval.pipeline.relevance import VideoSession, Visit, decoded_batches
 from focus_eval.pipeline.timing import Meter
-from focus_eval.video.reader import Pixels, VideoReader
+from focus_eval.video.reader import VideoReader
 
 if TYPE_CHECKING:
     from focus_eval.encoders.store import RelevanceStore

@@ -19,6 +19,7 @@ from focus_eval.core.types import (
     CoarseSeed,
     FloatArray,
     IntArray,
+    Pixels,
     Question,
     Selection,
     VideoInfo,
@@ -57,7 +58,7 @@ from focus_eval.samplers.base import FrameSampler, QuestionTexts, derived_rng
 from focus_eval.samplers.ledger import LookFn, RelevanceFn
 from focus_eval.samplers.scanning import ScanningSampler, cheap_frames
 from focus_eval.video import gives_exact_pixels, open_video
-from focus_eval.video.reader import Pixels, TellsReferences, VideoReader
+from focus_eval.video.reader import TellsReferences, VideoReader
 
 if TYPE_CHECKING:
     from focus_eval.encoders.store import RelevanceStore

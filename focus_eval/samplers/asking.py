@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from focus_eval.core.errors import AnswerError
-from focus_eval.core.types import CHARACTERS_A_TOKEN, PIXELS_A_TOKEN, FloatArray, Picture, whole_number
+from focus_eval.core.types import CHARACTERS_A_TOKEN, PIXELS_A_TOKEN, FloatArray, Pixels, whole_number
 from focus_eval.samplers.ledger import broken
 
 MAX_TOKENS = 256
@@ -18,11 +18,11 @@ MAX_TOKENS = 256
 class LanguageModel(Protocol):
     """A language or vision-language model that a sampler may ask; it returns text and probabilities only."""
 
-    def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = MAX_TOKENS) -> str:
+    def ask(self, text: str, images: Sequence[Pixels] = (), *, max_tokens: int = MAX_TOKENS) -> str:
         """Return the model's answer to `text` and all `images` together."""
         ...
 
-    def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
+    def yes(self, text: str, images: Sequence[Pixels]) -> FloatArray:
         """Return the probability in [0, 1] of "yes" against "no" to `text` about each picture alone, `(n,)`."""
         ...
 
@@ -42,7 +42,7 @@ class ModelUsage:
     tokens_sent: int = 0
     tokens_back: int = 0
 
-    def add(self, text: str, images: Sequence[Picture], *, max_tokens: int, calls: int = 1) -> None:
+    def add(self, text: str, images: Sequence[Pixels], *, max_tokens: int, calls: int = 1) -> None:
         """Add the usage of one `ask`, or of `calls` questions about one picture each."""
         self.calls += calls
         self.images += len(images)
@@ -62,7 +62,7 @@ class CountedModel:
     model: LanguageModel
     usage: ModelUsage = field(default_factory=ModelUsage)
 
-    def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = MAX_TOKENS) -> str:
+    def ask(self, text: str, images: Sequence[Pixels] = (), *, max_tokens: int = MAX_TOKENS) -> str:
         """Return the model's answer to `text` and all `images` together.
 
         Args:
@@ -81,7 +81,7 @@ class CountedModel:
             raise AnswerError(f"the model answered nothing to {text[:80]!r}")
         return answer
 
-    def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
+    def yes(self, text: str, images: Sequence[Pixels]) -> FloatArray:
         """Return the probability in [0, 1] that the model answers yes to `text` about each picture alone, `(n,)`.
 
         Raises:
@@ -95,7 +95,7 @@ class CountedModel:
         return values
 
 
-def checked_question(text: str, images: Sequence[Picture]) -> tuple[str, list[Picture]]:
+def checked_question(text: str, images: Sequence[Pixels]) -> tuple[str, list[Pixels]]:
     """Return the text and the images of a question, the images as arrays.
 
     Raises:

@@ -19,7 +19,7 @@ from focus_eval.core.types import (
     ExampleReplies,
     FloatArray,
     IntArray,
-    Picture,
+    Pixels,
     Selection,
     TimedText,
     VideoInfo,
@@ -567,18 +567,18 @@ class FlatSource:
         """Return relevance 0.5 to any text, `(n,)`."""
         return self(frames)
 
-    def look(self, frames: IntArray, size: int | None) -> list[Picture]:
+    def look(self, frames: IntArray, size: int | None) -> list[Pixels]:
         """Return a grey picture 16 to 9 for each frame, 1920 pixels wide or shrunk."""
         width = min(1920, size or 1920)
         # One row of pixels, repeated without taking memory.
         grey = np.full((1, 1, 3), 128, dtype=np.uint8)
         return [np.broadcast_to(grey, (max(1, width * 9 // 16), width, 3))] * frames.size
 
-    def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = 1) -> str:
+    def ask(self, text: str, images: Sequence[Pixels] = (), *, max_tokens: int = 1) -> str:
         """Return the fixed reply to this kind of text."""
         return example_reply_to(text, self._reply) or EXAMPLE_REPLY
 
-    def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
+    def yes(self, text: str, images: Sequence[Pixels]) -> FloatArray:
         """Return probability 0.5 for each picture."""
         return np.full(len(images), 0.5)
 

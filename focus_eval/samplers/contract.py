@@ -26,7 +26,7 @@ from focus_eval.core.types import (
     ExampleReplies,
     FloatArray,
     IntArray,
-    Picture,
+    Pixels,
     Selection,
     TimedText,
     VideoInfo,
@@ -96,18 +96,18 @@ class ArraySource:
         noise = np.random.default_rng([self._seed, *text.encode()]).random(self.values.size)
         return 0.8 * self.values[frames] + 0.2 * noise[frames]
 
-    def look(self, frames: IntArray, size: int | None) -> list[Picture]:
+    def look(self, frames: IntArray, size: int | None) -> list[Pixels]:
         """Return pictures of 16 x 9 pixels whose colours follow the embeddings."""
         colours = np.nan_to_num(np.clip(128 + 40 * self.vectors[frames, :3], 0, 255)).astype(np.uint8)
         return [np.broadcast_to(colour, (9, 16, 3)) for colour in colours]
 
-    def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = 1) -> str:
+    def ask(self, text: str, images: Sequence[Pixels] = (), *, max_tokens: int = 1) -> str:
         """Return the example reply; raise AnswerError if relevance is NaN, like a model that does not answer."""
         if not np.isfinite(self.values).all():
             raise AnswerError("a model that does not answer")
         return example_reply_to(text, self.reply) or EXAMPLE_REPLY
 
-    def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
+    def yes(self, text: str, images: Sequence[Pixels]) -> FloatArray:
         """Return probabilities that follow from the pictures' colours, `(n,)`."""
         self.ask(text)
         return np.array([image.mean() / 255 for image in images])

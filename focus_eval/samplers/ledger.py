@@ -12,7 +12,7 @@ from focus_eval.core.errors import BrokenContract, EncoderError, InvalidInput
 from focus_eval.core.types import (
     FloatArray,
     IntArray,
-    Picture,
+    Pixels,
     TextPulls,
     VideoInfo,
     frozen_floats,
@@ -76,7 +76,7 @@ class TextSource(Protocol):
         ...
 
 
-LookFn = Callable[[IntArray, "int | None"], list[Picture]]
+LookFn = Callable[[IntArray, "int | None"], list[Pixels]]
 
 _LEAST_RELEVANCE = 1e-6
 
@@ -246,7 +246,7 @@ class Ledger:
         self._of_texts.setdefault(text, []).append((frames, frozen_floats(values)))
         self._n_pulls += int(frames.size)
 
-    def look(self, frames: IntArray, size: int | None = None) -> list[Picture]:
+    def look(self, frames: IntArray, size: int | None = None) -> list[Pixels]:
         """Return the pictures of `frames` in their order, RGB uint8 `(height, width, 3)`; counts no pulls.
 
         Args:

@@ -23,7 +23,7 @@ from typing import Any, cast
 import numpy as np
 
 from focus_eval.core.errors import FocusEvalError
-from focus_eval.core.types import FloatArray, IntArray, Picture, VideoInfo, frozen_ints
+from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo, frozen_ints
 from focus_eval.samplers.asking import MAX_TOKENS, NoModel, checked_question
 from focus_eval.samplers.base import FrameSampler, SelectionRequest, checked_keyframes
 from focus_eval.samplers.ledger import Ledger, broken
@@ -201,9 +201,9 @@ class PipeLedger(Ledger):
             self._record_of(query, frozen_ints(frames), values)
         return values
 
-    def look(self, frames: IntArray, size: int | None = None) -> list[Picture]:
+    def look(self, frames: IntArray, size: int | None = None) -> list[Pixels]:
         """Return pictures of `frames` from the other end, and record the look here too."""
-        pictures: list[Picture] = self._send("look", frames, size=size)
+        pictures: list[Pixels] = self._send("look", frames, size=size)
         self._looked.append(frozen_ints(frames))
         return pictures
 
@@ -248,15 +248,15 @@ class PipeModel:
     def __init__(self, line: Connection) -> None:
         self._line = line
 
-    def ask(self, text: str, images: Sequence[Picture] = (), *, max_tokens: int = MAX_TOKENS) -> str:
+    def ask(self, text: str, images: Sequence[Pixels] = (), *, max_tokens: int = MAX_TOKENS) -> str:
         """Return the answer of the model at the other end."""
         return cast(str, self._send("ask", text, images, max_tokens=max_tokens))
 
-    def yes(self, text: str, images: Sequence[Picture]) -> FloatArray:
+    def yes(self, text: str, images: Sequence[Pixels]) -> FloatArray:
         """Return the probabilities of yes from the model at the other end."""
         return cast(FloatArray, self._send("yes", text, images))
 
-    def _send(self, method: str, text: str, images: Sequence[Picture], **keywords: Any) -> Any:
+    def _send(self, method: str, text: str, images: Sequence[Pixels], **keywords: Any) -> Any:
         """Send a checked question with its pictures and return the other end's answer."""
         text, images = checked_question(text, images)
         shapes = [image.shape for image in images]

@@ -24,7 +24,7 @@ import numpy as np
 
 from focus_eval.core import errors
 from focus_eval.core.errors import FocusEvalError, SamplerError
-from focus_eval.core.types import ClipReport, Picture
+from focus_eval.core.types import ClipReport, Pixels
 from focus_eval.samplers.base import Choice, FrameSampler, QuestionTexts, SelectionRequest
 
 LEDGER_METHODS = (
@@ -183,7 +183,7 @@ def _serve(line: Connection, message: Mapping[str, Any], request: SelectionReque
     return None
 
 
-def _pictures(data: bytes, shapes: list[list[int]]) -> list[Picture]:
+def _pictures(data: bytes, shapes: list[list[int]]) -> list[Pixels]:
     """Split `data` into pictures of the given `shapes`."""
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
     parts = np.split(np.frombuffer(data, dtype=np.uint8), ends)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.types import FloatArray, IntArray, Picture
+from focus_eval.core.types import FloatArray, IntArray, Pixels
 from focus_eval.samplers.base import derived_rng
 from focus_eval.simulation.recorded import RecordedTrace
 from focus_eval.simulation.traces import GRID_HZ, SimulatedTrace, autoregression, frame_noise
@@ -72,7 +72,7 @@ class TraceFeatures:
         relevance: FloatArray = 1 / (1 + np.exp(-(self.logits(frames) + world.scale * noise[cell])))
         return relevance
 
-    def pictures(self, frames: IntArray) -> list[Picture]:
+    def pictures(self, frames: IntArray) -> list[Pixels]:
         """Return a picture of each frame, `PICTURE_SIDE` pixels wide and high: a field of grey for each dimension."""
         side = round(DIMENSIONS**0.5)
         grey = np.clip(128 + GREYS * self._vectors_of(frames), 0, 255).astype(np.uint8).reshape(-1, side, side, 1)

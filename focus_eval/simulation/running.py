@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from focus_eval.benchmarks.question import LengthEdges
 from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.core.resources import lines_of, read_text
-from focus_eval.core.types import CoarseSeed, FloatArray, IntArray, Picture, Question, VideoInfo
+from focus_eval.core.types import CoarseSeed, FloatArray, IntArray, Pixels, Question, VideoInfo
 from focus_eval.encoders.base import Encoder
 from focus_eval.llms.protocol import Model
 from focus_eval.llms.registry import make_llm
@@ -179,7 +179,7 @@ class TraceEncoder(Encoder):
         """Return the features of the current trace."""
         return self._features
 
-    def pictures_of(self, frames: IntArray, size: int | None) -> list[Picture]:
+    def pictures_of(self, frames: IntArray, size: int | None) -> list[Pixels]:
         """Return a picture of each frame of the trace; `size` is ignored."""
         return self._features.pictures(frames)
 

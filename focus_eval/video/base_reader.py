@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from focus_eval.core.errors import VideoError
-from focus_eval.core.types import FloatArray, IntArray
+from focus_eval.core.types import FloatArray, IntArray, Pixels
 from focus_eval.video.decoder import Decoder
 from focus_eval.video.manifest import FileState, file_state
-from focus_eval.video.reader import Pixels, checked_file, checked_frames
+from focus_eval.video.reader import checked_file, checked_frames
 from focus_eval.video.scan import Scan
 from focus_eval.video.scan_cache import scan_video
 from focus_eval.video.verdicts import verdict_on

@@ -12,7 +12,7 @@ import av
 import numpy as np
 
 from focus_eval.core.errors import InvalidInput, VideoError
-from focus_eval.video.reader import Pixels
+from focus_eval.core.types import Pixels
 
 # Presets are an x264 and x265 word; crf is shared by these encoders.
 _WITH_PRESET = {"libx264", "libx265"}

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from focus_eval.core.errors import VideoError
-from focus_eval.core.types import FloatArray, IntArray, VideoInfo
-from focus_eval.video.reader import Pixels, checked_frames
+from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo
+from focus_eval.video.reader import checked_frames
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 # The tag of EXIF that says how the camera was held, and the turn or flip for each of its values, by Pillow's numbers.

@@ -11,12 +11,10 @@ from types import TracebackType
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from focus_eval.core.errors import VideoError
-from focus_eval.core.types import FloatArray, IntArray, VideoInfo
-
-Pixels = NDArray[np.uint8]
+from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo
 
 
 @runtime_checkable

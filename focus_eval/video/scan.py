@@ -12,12 +12,12 @@ import numpy as np
 from av.sidedata.sidedata import Type as SideDataType
 
 from focus_eval.core.errors import VideoError
-from focus_eval.core.types import FloatArray, IntArray, VideoInfo
+from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo
 from focus_eval.video.decoder import Decoder
 from focus_eval.video.ffmpeg_log import errors_logged
 from focus_eval.video.frame_index import FrameIndex, Packets, average_rate, demux_packets, lost_start
 from focus_eval.video.integrity import check_whole, mark_doubtful_end
-from focus_eval.video.reader import Pixels, checked_file
+from focus_eval.video.reader import checked_file
 
 _FIXED_POINT_ONE = 1 << 16  # the display matrix holds 16.16 fixed-point numbers
 _TOLERANCE = 0.01

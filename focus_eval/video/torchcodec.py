@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from focus_eval.core.errors import MissingDependency, VideoError
-from focus_eval.core.types import IntArray
+from focus_eval.core.types import IntArray, Pixels
 from focus_eval.video.base_reader import ByIndexReader
 from focus_eval.video.pyav import PyAVReader
-from focus_eval.video.reader import Pixels
 
 _NO_FFMPEG = "torchcodec cannot load FFmpeg's shared libraries; install ffmpeg, or use backend pyav"
 

@@ -10,12 +10,11 @@ import numpy as np
 import torch
 
 from focus_eval.core.errors import InvalidInput, MissingWeights
-from focus_eval.core.types import FloatArray, IntArray, VideoInfo
+from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo
 from focus_eval.encoders.preprocess import ImageRules, normalise, resize_frames
 from focus_eval.encoders.resampling import BICUBIC
 from focus_eval.lmms.llava_video import checkpoint
 from focus_eval.lmms.tracing import numeric_formats
-from focus_eval.video.reader import Pixels
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

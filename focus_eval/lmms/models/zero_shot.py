@@ -23,9 +23,9 @@ from focus_eval.lmms.adapter import FrameAdapter
 from focus_eval.lmms.frames import PathWithFrames
 
 if TYPE_CHECKING:
+    from focus_eval.core.types import Pixels
     from focus_eval.lmms.requests import PendingRequest
     from focus_eval.lmms.tracing import GenerateTrace
-    from focus_eval.video.reader import Pixels
 
 
 class ZeroShotAnswerer(lmms):  # type: ignore[misc]
