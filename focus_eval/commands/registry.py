@@ -54,7 +54,6 @@ def registry(
     rows: Annotated[
         Path | None, typer.Option(help="Folder of the simulated rows. [default: results/runs/registry-MONTH]")
     ] = None,
-    page: Annotated[Path | None, typer.Option(help="build: Markdown page with tables by length to update.")] = None,
 ) -> None:
     """Show, build or verify the registry of samplers.
 
@@ -73,7 +72,7 @@ def registry(
         _verify(cards, figures, material, name, rows, simulate)
     elif action == "build":
         out.mkdir(parents=True, exist_ok=True)  # one that cannot be is named before minutes of simulation
-        figures = _derive(place, cards, figures, material, page)
+        figures = _derive(place, cards, figures, material)
         if simulate:
             figures = _simulate(place, cards, figures, seed, rows)
         _build(cards, figures, out)
@@ -103,24 +102,14 @@ def _show(cards: Mapping[str, Card], figures: list[Figure]) -> None:
         print_table(table)
 
 
-def _derive(
-    place: Path, cards: Mapping[str, Card], figures: list[Figure], material: Material, page: Path | None
-) -> list[Figure]:
-    """Derive the figures of the files at hand, and of the tables by length; return all figures."""
+def _derive(place: Path, cards: Mapping[str, Card], figures: list[Figure], material: Material) -> list[Figure]:
+    """Derive the figures of the files at hand; return all figures."""
     from focus_eval.registry.figures import computed_figures, replayed_figures, write_figures
-    from focus_eval.registry.pages import DIFFERENCES, RECALLS, update_page
-    from focus_eval.registry.replayed import difference_records, measured_groups, recall_records
+    from focus_eval.registry.replayed import measured_groups
 
     new: list[Figure] = []
     missing: list[str] = []
     for group in measured_groups(cards.values(), material, missing=missing):
-        recalls = [
-            record
-            for name, measures in group.figures.items()
-            for record in recall_records(group.ground, name, group.k, measures)
-        ]
-        RECALLS.update(place, recalls)
-        DIFFERENCES.update(place, difference_records(group.ground, group.k, group.figures))
         new += replayed_figures(group, cards)
         for note in group.notes:
             print_folded(note)
@@ -129,10 +118,7 @@ def _derive(
     new += [item for card in cards.values() for item in computed_figures(card, material)]
     for line in missing:
         print_folded(line)
-    figures = write_figures(place, new) if new else figures
-    if page is not None:
-        update_page(page, place, [(card.label(item), item) for card in cards.values() for item in card.selections])
-    return figures
+    return write_figures(place, new) if new else figures
 
 
 def _simulate(

@@ -202,7 +202,7 @@ def replayed_figures(group: Group, cards: Mapping[str, Card]) -> list[Figure]:
     is_judged = ground.is_long
     videos = ground.videos_of(is_judged)
     templates = {}
-    for name in group.tested:
+    for name in group.figures:
         owner = group.owners.get(name, "")
         templates[name] = Figure(
             status=REPLAYED if owner else DERIVED,

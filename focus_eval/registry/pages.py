@@ -1,4 +1,4 @@
-"""The registry's pages: published selections in `docs/leaderboard.md`, and leaderboards with tiers as HTML."""
+"""The registry's page: leaderboards with tiers as HTML."""
 
 from __future__ import annotations
 
@@ -6,156 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from focus_eval.benchmarks.question import BUCKETS
-from focus_eval.core.errors import InvalidInput
-from focus_eval.registry.cards import COMPUTED, Card, PublishedFile
+from focus_eval.registry.cards import COMPUTED, Card
 from focus_eval.registry.cite import read_references, reference_text
-from focus_eval.registry.figures import COST, NEAR_MEASURE, WORLD, Figure, Record, RecordFile
-from focus_eval.registry.replayed import BASELINES, LONG_SECONDS, MEASURES
+from focus_eval.registry.figures import COST, NEAR_MEASURE, WORLD, Figure
 from focus_eval.report.page.html import render_sections
-from focus_eval.report.table import Table, TableRow, Value, to_markdown
+from focus_eval.report.table import Table, TableRow, Value
 from focus_eval.rows.records import write_text
 
 if TYPE_CHECKING:
     from markupsafe import Markup
-
-_MARKS = ("<!-- leaderboard -->", "<!-- end of leaderboard -->")
-
-
-RECALLS = RecordFile(
-    "by_length.csv",
-    ("benchmark", "name", "k", "bucket", "questions", "frames", *MEASURES),
-    ("benchmark", "name", "k", "bucket"),
-    order=lambda record: (record["name"] not in BASELINES, record["name"]),
-)
-DIFFERENCES = RecordFile(
-    "differences.csv",
-    ("benchmark", "k", "name", "less", "questions", "measure", "value", "low", "high", "p", "p_holm"),
-    ("benchmark", "k", "name", "less", "measure"),
-    order=lambda record: (record["name"],),
-)
-
-
-def update_page(page: Path, folder: Path, files: Sequence[tuple[str, PublishedFile]]) -> None:
-    """Replace the text between the leaderboard's marks in `page` by the tables of the CSV files in `folder`.
-
-    Raises:
-        InvalidInput: a page without the two marks.
-    """
-    head, start, old_text = page.read_text(encoding="utf-8").partition(_MARKS[0])
-    _, end, foot = old_text.partition(_MARKS[1])
-    if not start or not end:
-        raise InvalidInput(f"{page}: lacks the lines {_MARKS[0]} and {_MARKS[1]} to put the table between")
-    text = page_text(RECALLS.read(folder), DIFFERENCES.read(folder), files)
-    write_text(page, f"{head}{start}\n{text.strip()}\n{end}{foot}")
-
-
-def page_text(
-    recalls: Sequence[Record], differences: Sequence[Record], files: Sequence[tuple[str, PublishedFile]]
-) -> str:
-    """Return the tables as Markdown, without short videos, random frames and the variants among `files`."""
-    variants = {(item.benchmark, str(item.k), name) for name, item in files if item.variant}
-    recalls = [
-        row
-        for row in recalls
-        if row["bucket"] != BUCKETS[0]
-        and row["name"] != "random"
-        and (row["benchmark"], row["k"], row["name"]) not in variants
-    ]
-    differences = [row for row in differences if (row["benchmark"], row["k"], row["name"]) not in variants]
-    settings = {
-        (item.benchmark, str(item.k), name): f"{name}, {item.settings}" for name, item in files if item.settings
-    }
-    recalls, differences = ([_with_settings(row, settings) for row in rows] for rows in (recalls, differences))
-    tables = [recall_table(rows) for rows in _by_benchmark(recalls)]
-    tables += [_difference_table(rows) for rows in _by_benchmark(differences)]
-    return "\n".join(to_markdown(table) for table in tables).replace("### ", "## ")
-
-
-def _with_settings(row: Record, settings: Mapping[tuple[str, str, str], str]) -> Record:
-    """Return `row` with the settings of the selections that it names."""
-    names = {side: row[side] for side in ("name", "less") if side in row}
-    return {**row, **{side: settings.get((row["benchmark"], row["k"], name), name) for side, name in names.items()}}
-
-
-def _by_benchmark(rows: Sequence[Record]) -> list[list[Record]]:
-    """Return the rows in one list per benchmark."""
-    return [
-        [row for row in rows if row["benchmark"] == name] for name in dict.fromkeys(row["benchmark"] for row in rows)
-    ]
-
-
-def recall_table(rows: Sequence[Record]) -> Table:
-    """Return the table of one benchmark, with the best selection at each tolerance."""
-    buckets = list(dict.fromkeys(row["bucket"] for row in rows))
-    measures = [measure for measure in MEASURES if any(row[measure] for row in rows)]
-    row_by_line: dict[tuple[str, str], dict[str, Record]] = {}
-    for row in rows:
-        row_by_line.setdefault((row["k"], row["name"]), {})[row["bucket"]] = row
-    lines = []
-    for keys, row_by_bucket in row_by_line.items():
-        percents = [_percent(row_by_bucket.get(bucket), measure) for bucket in buckets for measure in measures]
-        lines.append(TableRow(keys, (_mean_frames(list(row_by_bucket.values())), *percents)))
-    return Table(
-        name=f"leaderboard_{rows[0]['benchmark']}",
-        title=f"Evidence in view of published selections (%), {rows[0]['benchmark']}",
-        key_titles=("K", "Selection"),
-        columns=("Frames", *(f"{bucket}, {measure}" for bucket in buckets for measure in measures)),
-        rows=tuple(lines),
-        notes=tuple(_leaders(rows, buckets, measures)),
-    )
-
-
-def _percent(row: Record | None, measure: str) -> str:
-    """Return a share as percent with one decimal; "" without a value."""
-    return f"{100 * float(row[measure]):.1f}" if row and row[measure] else ""
-
-
-def _mean_frames(rows: Sequence[Record]) -> str:
-    """Return the mean number of frames over all questions: of bucket "all", else weighted over the buckets."""
-    rows = [row for row in rows if row["bucket"] == "all"] or rows
-    frames = sum(float(row["frames"]) * int(row["questions"]) for row in rows)
-    return f"{frames / sum(int(row['questions']) for row in rows):.1f}"
-
-
-def _leaders(rows: Sequence[Record], buckets: Sequence[str], measures: Sequence[str]) -> Iterable[str]:
-    """Yield a sentence on the best selection at each K and bucket, by measure if they differ; none for single ones."""
-    for k in dict.fromkeys(row["k"] for row in rows):
-        for bucket in buckets:
-            part = [row for row in rows if (row["k"], row["bucket"]) == (k, bucket) and row["name"] not in BASELINES]
-            if len(part) < 2:
-                continue
-            measures_by_leader: dict[str, list[str]] = {}
-            for measure in (name for name in measures if part[0][name]):
-                best = max(float(row[measure]) for row in part)
-                leader = ", ".join(row["name"] for row in part if float(row[measure]) == best)
-                measures_by_leader.setdefault(leader, []).append(measure)
-            first, *runners_up = measures_by_leader
-            if not runners_up:
-                yield f"K = {k}, {bucket}: {first} is first at every tolerance and in nearness."
-            else:
-                leaders = "; ".join(f"{name} ({', '.join(names)})" for name, names in measures_by_leader.items())
-                yield f"K = {k}, {bucket}: first by tolerance: {leaders}."
-
-
-def _difference_table(rows: Sequence[Record]) -> Table:
-    """Return the table of paired differences of one benchmark, in points, with intervals and adjusted p."""
-    measures = list(dict.fromkeys(row["measure"] for row in rows))
-    lines: dict[tuple[str, str], dict[str, Value]] = {}
-    for row in rows:
-        value, low, high = (100 * float(row[name]) if row[name] else None for name in ("value", "low", "high"))
-        line = lines.setdefault((row["k"], f"{row['name']} less {row['less']}"), {})
-        line[row["measure"]] = Value(
-            ours=value, low=low, high=high, is_difference=True, p_adjusted=float(row["p_holm"])
-        )
-    return Table(
-        name=f"leaderboard_differences_{rows[0]['benchmark']}",
-        title=f"Paired differences (points), {rows[0]['benchmark']}, videos of {LONG_SECONDS:g} s and more",
-        key_titles=("K", "Selections"),
-        columns=tuple(measures),
-        rows=tuple(TableRow(keys, tuple(line.get(name, Value()) for name in measures)) for keys, line in lines.items()),
-    )
-
 
 Section = tuple[str, "Sequence[str | Table | Mapping[str, str] | Markup]"]
 TIER_NOTE = (

@@ -1,52 +1,29 @@
-"""Measures published selections on annotated evidence, from their files: figures and paired differences."""
+"""Measures published selections on annotated evidence, from their files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from focus_eval.benchmarks.question import BUCKETS
 from focus_eval.benchmarks.registry import VideoRate, frame_rates, read_annotations, read_rates, stated_rates
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
 from focus_eval.imports.loading import load_selections
 from focus_eval.imports.selection_rows import selection_rows
 from focus_eval.registry.cards import Card, PublishedFile, check_file, find_file
-from focus_eval.report.recall import (
-    EvidenceCase,
-    evidence_cases,
-    nearness_of,
-    random_nearness,
-    random_recall,
-    shares_within,
-    uniform_times,
-)
-from focus_eval.report.scenes import (
-    Scenes,
-    geometric_ukss,
-    read_scenes,
-    scene_distances,
-    scene_score,
-    scenes_of,
-    with_scenes,
-)
-from focus_eval.report.selection_tables import SHORT, SHORT_SECONDS, TOLERANCES_SECONDS, ShownFrames, shown_frames
-from focus_eval.report.statistics import compare_paired, holm
+from focus_eval.report.recall import EvidenceCase, evidence_cases, nearness_of, shares_within, uniform_times
+from focus_eval.report.scenes import Scenes, read_scenes, scene_distances, scenes_of, with_scenes
+from focus_eval.report.selection_tables import TOLERANCES_SECONDS, ShownByQuestion, ShownFrames, shown_frames
 
-BASELINES = ("random", "uniform")
-# Selections of one K are compared with this one, or with uniform where it was not published at that K.
-REFERENCE = "AKS"
-# The page and the paired differences leave out shorter videos: their evidence is mostly in view.
+# The evidence of shorter videos is mostly in view: they are not judged.
 LONG_SECONDS = 180.0
-UKSS = "UKSS"
-_WITHIN = tuple(f"within {tolerance:g} s" for tolerance in TOLERANCES_SECONDS)
-# Means over questions, which are compared in pairs; UKSS is a geometric mean.
-MEANS = (*_WITHIN, "nearness")
-MEASURES = (*MEANS, UKSS)
+# Measures of a question, each the mean over its evidence.
+MEANS = (*(f"within {tolerance:g} s" for tolerance in TOLERANCES_SECONDS), "nearness")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,15 +59,9 @@ class Ground:
         return cls(benchmark=benchmark, cases=usable_cases, scenes=scenes, kind=kind, videos=videos)
 
     @property
-    def measures(self) -> tuple[str, ...]:
-        """Names of the measures for this evidence: moments have no inside, and scenes alone have UKSS."""
-        left_out = {"moments": (_WITHIN[0], UKSS), "intervals": (UKSS,), "scenes": ()}[self.kind]
-        return tuple(name for name in MEASURES if name not in left_out)
-
-    @property
     def means(self) -> list[str]:
-        """Names of the measures whose means are compared."""
-        return [name for name in self.measures if name in MEANS]
+        """Names of the measures for this evidence: moments have no inside."""
+        return [*MEANS[self.kind == "moments" :]]
 
     @property
     def is_long(self) -> np.ndarray:
@@ -100,15 +71,6 @@ class Ground:
     def videos_of(self, is_kept: np.ndarray) -> list[str]:
         """Return the videos of the `cases` that the mask keeps."""
         return [self.videos[case.question_id] for case, is_one in zip(self.cases, is_kept, strict=True) if is_one]
-
-    @property
-    def groups(self) -> list[tuple[str, np.ndarray]]:
-        """Name and mask over `cases` of each bucket: by the video's length, or by that of the intervals."""
-        if self.kind != "intervals":
-            buckets = np.array([case.bucket for case in self.cases])
-            return [(name, buckets == name) for name in BUCKETS if (buckets == name).any()]
-        longest = [max(stop - start for ((start, stop),) in self.scenes[case.question_id]) for case in self.cases]
-        return [("all", np.ones(len(self.cases), dtype=bool)), (SHORT, np.asarray(longest) <= SHORT_SECONDS)]
 
 
 @dataclass(frozen=True)
@@ -173,26 +135,26 @@ def _with_length(question: Question, rate_of: Mapping[str, VideoRate]) -> Questi
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """The selections of one benchmark and K that are at hand, and the baselines at that K.
+    """The selections of one benchmark and K that are at hand, and uniform frames at that K.
 
     Args:
-        figures: `question_figures` by name, those of the baselines included.
+        frames: shown frames by name of the selection and question id.
         owners: registry folder of each selection.
         notes: sentences about frames and rows that were left out.
-        is_whole: True if no listed selection is missing, so that tiers among `figures` are those of the registry.
+        is_whole: True if no listed selection is missing, so that tiers among them are those of the registry.
     """
 
     ground: Ground
     k: int
-    figures: Mapping[str, pd.DataFrame]
+    frames: Mapping[str, ShownByQuestion]
     owners: Mapping[str, str]
     notes: tuple[str, ...]
     is_whole: bool
 
-    @property
-    def tested(self) -> list[str]:
-        """Names of the selections to test; random is left out, because its figures are an expectation."""
-        return sorted(name for name in self.figures if name != "random")
+    @cached_property
+    def figures(self) -> dict[str, pd.DataFrame]:
+        """`question_figures` of each selection, by name."""
+        return {name: question_figures(self.ground, self.frames[name]) for name in sorted(self.frames)}
 
 
 def measured_groups(
@@ -218,7 +180,7 @@ def measured_groups(
     for benchmark, _ in groups:  # rates that were not given are said before minutes of work
         material.ground(benchmark)
     for benchmark, k in groups:
-        figures: dict[str, pd.DataFrame] = {}
+        frames: dict[str, ShownByQuestion] = {}
         owners, notes, is_whole = {}, list[str](), True
         for card, item in listed:
             if (item.benchmark, item.k) != (benchmark, k):
@@ -244,87 +206,24 @@ def measured_groups(
             if missing_ids := [case.question_id for case in ground.cases if case.question_id not in loaded]:
                 count = f"{len(missing_ids)} of {len(ground.cases)} questions"
                 left_out.append(f"no selection for {count}, counted as nothing in view, the first: {missing_ids[0]}")
-            figures[label] = question_figures(ground, shown_frames(rows))
+            frames[label] = shown_frames(rows)
             owners[label] = card.name
             notes += [f"{label}, K = {k}: {line}" for line in left_out]
-        if figures:
-            figures |= baseline_figures(ground, k)
-            yield Group(ground=ground, k=k, figures=figures, owners=owners, notes=tuple(notes), is_whole=is_whole)
+        if frames:
+            frames["uniform"] = uniform_frames(ground, k)
+            yield Group(ground=ground, k=k, frames=frames, owners=owners, notes=tuple(notes), is_whole=is_whole)
 
 
-def question_figures(ground: Ground, frames: Mapping[str, ShownFrames]) -> pd.DataFrame:
-    """Return the measures of each question of `ground.cases`, in their order, and its number of different frames.
+def uniform_frames(ground: Ground, k: int) -> dict[str, ShownFrames]:
+    """Return `k` even frames of each question by its id."""
+    return {key: ShownFrames(times) for key, times in uniform_times(ground.cases, k=k).items()}
 
-    Random frames get their exact expectation. A question without a selection has nothing in view.
-    """
+
+def question_figures(ground: Ground, frames: ShownByQuestion) -> pd.DataFrame:
+    """Return `MEANS` of each question of `ground.cases`, in their order; without a selection nothing is in view."""
     lines = []
     for case in ground.cases:
-        shown_frames, scenes = frames.get(case.question_id, ShownFrames()), ground.scenes[case.question_id]
-        if shown_frames.n_random is not None:
-            intervals = [interval for (interval,) in scenes]
-            shares = random_recall(intervals, TOLERANCES_SECONDS, case, shown_frames.n_random)
-            closeness = random_nearness(intervals, case, shown_frames.n_random)
-            n_frames = min(shown_frames.n_random, case.n_frames)
-        else:
-            gaps = scene_distances(scenes, shown_frames.times) if len(shown_frames.times) else np.empty((1, 0))
-            shares, closeness = shares_within(gaps, TOLERANCES_SECONDS), nearness_of(gaps)
-            n_frames = len(set(shown_frames.times))
-        line = {**dict(zip(_WITHIN, shares.tolist(), strict=True)), "nearness": closeness, "frames": n_frames}
-        if ground.kind == "scenes":
-            line[UKSS] = scene_score(scenes, shown_frames.times).ukss if n_frames else 0.0
-        lines.append(line)
-    return pd.DataFrame(lines)
-
-
-def baseline_figures(ground: Ground, k: int) -> dict[str, pd.DataFrame]:
-    """Return the figures of uniform frames at `k`, and of random ones, whose expectation in scenes is not computed."""
-    even = {key: ShownFrames(times) for key, times in uniform_times(ground.cases, k=k).items()}
-    figures = {"uniform": question_figures(ground, even)}
-    if ground.kind != "scenes":
-        figures["random"] = question_figures(ground, dict.fromkeys(even, ShownFrames(n_random=k)))
-    return figures
-
-
-def recall_records(ground: Ground, name: str, k: int, figures: pd.DataFrame) -> list[dict[str, str]]:
-    """Return the records of one selection in `by_length.csv`, one per bucket; measures that do not apply are "".
-
-    Args:
-        figures: `question_figures` of the selection.
-    """
-    records = []
-    for bucket, is_inside in ground.groups:
-        bucket_means = figures[is_inside].mean()
-        if UKSS in figures:
-            bucket_means[UKSS] = geometric_ukss(figures[UKSS][is_inside])
-        keys = {"benchmark": ground.benchmark, "name": name, "k": str(k), "bucket": bucket}
-        counts = {"questions": str(int(is_inside.sum())), "frames": f"{bucket_means['frames']:.1f}"}
-        texts = {measure: f"{bucket_means[measure]:.6f}" if measure in ground.measures else "" for measure in MEASURES}
-        records.append({**keys, **counts, **texts})
-    return records
-
-
-def difference_records(ground: Ground, k: int, figures: Mapping[str, pd.DataFrame]) -> list[dict[str, str]]:
-    """Return the paired differences of the selections of one K to the reference, p adjusted over them by Holm.
-
-    Args:
-        figures: by name of the selection; `question_figures` of each, random left out.
-    """
-    reference = REFERENCE if REFERENCE in figures else "uniform"
-    is_long = ground.is_long
-    videos = ground.videos_of(is_long)
-    tests = [
-        (name, measure, compare_paired(figures[reference][measure][is_long], figures[name][measure][is_long], videos))
-        for name in sorted(figures)
-        if name not in (reference, "random")
-        for measure in ground.means
-    ]
-    adjusted = holm([test.p_value for _, _, test in tests])
-    records = []
-    for (name, measure, test), p_holm in zip(tests, adjusted, strict=True):
-        value = test.difference
-        low, high = ("" if end is None else f"{end:.4f}" for end in (value.low, value.high))
-        keys = {"benchmark": ground.benchmark, "k": str(k), "name": name, "less": reference}
-        texts = {"value": f"{value.value:.4f}", "low": low, "high": high}
-        p_values = {"p": f"{test.p_value:.4f}", "p_holm": f"{p_holm:.4f}"}
-        records.append({**keys, "questions": str(value.questions), "measure": measure, **texts, **p_values})
-    return records
+        times = frames.get(case.question_id, ShownFrames()).times
+        gaps = scene_distances(ground.scenes[case.question_id], times) if len(times) else np.empty((1, 0))
+        lines.append([*shares_within(gaps, TOLERANCES_SECONDS), nearness_of(gaps)])
+    return pd.DataFrame(lines, columns=MEANS)

@@ -22,8 +22,6 @@ Times = Sequence[float] | FloatArray
 PIXELS_NOTE = "Recall is at equal pixels: a frame at scale s is worth a full frame drawn with probability s²."
 # Nearness fades to 1/e over this distance, which also bounds the frames that count as near.
 SCALE_SECONDS = 5.0
-# Frames further away than this count as nothing: exp(-12) is 6 in a million.
-FADED_SECONDS = 12 * SCALE_SECONDS
 # Parts of the video that spread asks for a frame in.
 N_PARTS = 10
 # Measure of a selection beside recall -> what a table calls it.
@@ -297,26 +295,10 @@ def random_recall(evidence: ArrayLike, tolerances: Sequence[float], case: Eviden
     """
     starts, ends = bounds(evidence)
     reach = np.asarray(tolerances)[:, np.newaxis] + SLACK_SECONDS
-    return np.asarray(_chance_of_hit(starts - reach, ends + reach, case, k).mean(axis=1))
+    return np.asarray(chance_of_hit(starts - reach, ends + reach, case, k).mean(axis=1))
 
 
-def random_nearness(evidence: ArrayLike, case: EvidenceCase, k: int) -> float:
-    """Return the expected `nearness` to `evidence`, seconds `(n,)` or intervals `(n, 2)`, of random frames, exactly.
-
-    The `min(k, n_frames)` frames are drawn without replacement from those of the video of `case`.
-    """
-    expected = []
-    for start, end in zip(*bounds(evidence), strict=True):
-        earlier = np.arange(np.floor((start - FADED_SECONDS) * case.fps), np.floor(start * case.fps) + 1)
-        later = np.arange(np.floor(end * case.fps), (end + FADED_SECONDS) * case.fps)
-        outside = np.concatenate([start - earlier / case.fps, later / case.fps - end])
-        steps = np.unique(np.round(np.maximum(outside, 0), 9))
-        chance = _chance_of_hit(start - steps - SLACK_SECONDS, end + steps + SLACK_SECONDS, case, k)
-        expected.append(float((np.diff(chance, prepend=0.0) * np.exp(-steps / SCALE_SECONDS)).sum()))
-    return float(np.mean(expected))
-
-
-def _chance_of_hit(starts: FloatArray, ends: FloatArray, case: EvidenceCase, k: int) -> FloatArray:
+def chance_of_hit(starts: FloatArray, ends: FloatArray, case: EvidenceCase, k: int) -> FloatArray:
     """Return the chance that one of `min(k, n_frames)` frames drawn without replacement lies in each [start, end]."""
     from scipy.special import gammaln
 

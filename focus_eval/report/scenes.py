@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from focus_eval.benchmarks.question import NEAR_SECONDS, SLACK_SECONDS, clock_seconds
 from focus_eval.core.errors import InvalidInput
@@ -130,11 +129,6 @@ def with_scenes(questions: Sequence[Question], scenes_by_id: Mapping[str, Scenes
         intervals, numbers = tuple(interval for interval, _ in numbered), tuple(number for _, number in numbered)
         annotated.append(replace(question, evidence_seconds=(), evidence_intervals=intervals, evidence_scenes=numbers))
     return annotated
-
-
-def geometric_ukss(values: ArrayLike) -> float:
-    """Return the geometric mean over questions of their UKSS, none below 0.01, as KFS-Bench states it."""
-    return float(np.exp(np.log(np.maximum(values, 0.01)).mean()))
 
 
 def read_scenes(path: Path) -> dict[str, list[list[Interval]]]:

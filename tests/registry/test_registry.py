@@ -24,8 +24,9 @@ from focus_eval.registry.figures import (
     videos_of,
     write_figures,
 )
-from focus_eval.registry.pages import DIFFERENCES, RECALLS, accuracy_table, latest, leaderboards
+from focus_eval.registry.pages import accuracy_table, latest, leaderboards
 from focus_eval.samplers.registry import SAMPLERS
+from support.leaderboard import DIFFERENCES, RECALLS
 
 ROOT = Path(__file__).resolve().parents[2]
 N_VIDEOS = 12

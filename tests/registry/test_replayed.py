@@ -13,18 +13,23 @@ from focus_eval.core.types import Question
 from focus_eval.imports.loading import load_selections
 from focus_eval.imports.selection_rows import selection_rows
 from focus_eval.registry.cards import check_file, find_file, read_registry
-from focus_eval.registry.pages import DIFFERENCES, RECALLS, page_text, recall_table, update_page
-from focus_eval.registry.replayed import (
-    MEASURES,
-    Ground,
-    baseline_figures,
-    difference_records,
-    question_figures,
-    recall_records,
-)
-from focus_eval.report.recall import EvidenceCase, nearness, random_nearness
+from focus_eval.registry.replayed import Ground, Group, question_figures, uniform_frames
+from focus_eval.report.recall import EvidenceCase, nearness
 from focus_eval.report.selection_tables import ShownFrames, shown_frames
 from support.field_data import videomme
+from support.leaderboard import (
+    DIFFERENCES,
+    MEASURES,
+    RECALLS,
+    difference_records,
+    leaderboard_figures,
+    page_text,
+    random_nearness,
+    recall_records,
+    recall_table,
+    shown_figures,
+    update_page,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 REGISTRY = ROOT / "registry"
@@ -54,7 +59,12 @@ def figures_of(entry, file, grounds):
     fps = frame_rates(rates)
     loaded = load_selections(file, format=entry.format, questions=questions, fps=fps, allow_missing=True, left_out=[])
     rows = selection_rows(loaded, questions, rates, name=entry.file)
-    return ground, loaded, question_figures(ground, shown_frames(rows))
+    return ground, loaded, leaderboard_figures(ground, shown_frames(rows))
+
+
+def group(ground, k, frames):
+    frames = {**frames, "uniform": uniform_frames(ground, k)}
+    return Group(ground=ground, k=k, frames=frames, owners={}, notes=(), is_whole=True)
 
 
 @pytest.mark.parametrize(("name", "item"), FILES, ids=lambda value: getattr(value, "file", value))
@@ -76,7 +86,7 @@ def test_there_are_fourteen_selections_and_more_of_two_benchmarks_and_a_third_be
 def test_the_baselines_are_what_they_were(grounds):
     for benchmark, k in (("longvideobench", 8), ("lvbench", 64), ("videomme", 16)):
         ground = grounds[benchmark][2]
-        for name, figures in baseline_figures(ground, k).items():
+        for name, figures in shown_figures(group(ground, k, {})).items():
             assert all(record in RECORDED for record in recall_records(ground, name, k, figures))
 
 
@@ -84,7 +94,7 @@ def test_the_differences_of_a_k_are_what_the_files_give(shared, grounds):
     files = {name: item for name, item in FILES if (item.benchmark, item.k) == ("longvideobench", 64)}
     figures = {name: figures_of(item, find_file(item, shared("data")), grounds)[2] for name, item in files.items()}
     ground = grounds["longvideobench"][2]
-    figures["uniform"] = baseline_figures(ground, 64)["uniform"]
+    figures["uniform"] = question_figures(ground, uniform_frames(ground, 64))
     recorded = [row for row in RECORDED_DIFFERENCES if (row["benchmark"], row["k"]) == ("longvideobench", "64")]
     assert difference_records(ground, 64, figures) == recorded
     points = {
@@ -112,12 +122,12 @@ def test_a_scene_is_hit_in_any_of_its_parts_and_no_selection_shows_nothing():
         evidence_intervals=((10.0, 12.0), (50.0, 52.0), (90.0, 91.0)), evidence_scenes=(0, 0, 1), bucket="long",
     )  # fmt: skip
     ground = Ground.of("videomme", [question], {"q": 1.0})
-    (shown,) = question_figures(ground, {"q": ShownFrames([51.0, 87.0])}).to_dict("records")
+    (shown,) = leaderboard_figures(ground, {"q": ShownFrames([51.0, 87.0])}).to_dict("records")
     assert (shown["within 0 s"], shown["within 2 s"], shown["within 5 s"]) == (0.5, 0.5, 1.0)
     assert shown["nearness"] == pytest.approx((1 + np.exp(-3 / 5)) / 2)
-    (nothing,) = question_figures(ground, {}).to_dict("records")
+    (nothing,) = leaderboard_figures(ground, {}).to_dict("records")
     assert set(nothing.values()) == {0.0}
-    (record,) = recall_records(ground, "n", 2, question_figures(ground, {}))
+    (record,) = recall_records(ground, "n", 2, leaderboard_figures(ground, {}))
     assert float(record["UKSS"]) == 0.01
 
 
