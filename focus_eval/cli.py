@@ -18,11 +18,10 @@ from focus_eval.commands.exchange import evidence, predict, recall
 from focus_eval.commands.importing import import_
 from focus_eval.commands.lab import check, simulate
 from focus_eval.commands.lists import list_
-from focus_eval.commands.registry import registry
+from focus_eval.commands.registry import registry, submit
 from focus_eval.commands.reports import audit, compare, report
 from focus_eval.commands.runs import pack, plan, run, status
 from focus_eval.commands.select import select
-from focus_eval.commands.submit import submit
 from focus_eval.commands.videos import videos
 from focus_eval.core.errors import FocusEvalError, InvalidInput, printable, unknown_name
 from focus_eval.core.extras import install_command

@@ -21,13 +21,11 @@ from focus_eval.imports.lmms_logs import find_logs
 from focus_eval.imports.loading import load_selections
 from focus_eval.report.audit import audit, series_of
 from focus_eval.report.clustered import Coefficient
-from focus_eval.report.power import seen_discordance
 from focus_eval.report.predict import prediction_errors
 from focus_eval.report.reading import ReadingOptions, read_runs
-from focus_eval.report.recall import recall_within, shares_within
-from focus_eval.report.scenes import scene_distances, scenes_of
+from focus_eval.report.recall import recall_within, scene_distances, scenes_of, shares_within
 from focus_eval.report.statistics import Estimate, compare_paired, detectable_difference
-from focus_eval.report.within import measure_effects, within_fit
+from focus_eval.report.within import measure_effects
 from support.field_data import (
     TOOLMERGE,
     answers,
@@ -95,7 +93,7 @@ def within(folder: Path) -> str:
     ]
     counts = np.rint(np.expm1(lines["near_frames"].to_numpy(dtype=np.float64)))
     near = lines.assign(first=(counts >= 1).astype(float), second=(counts >= 2).astype(float))
-    first, second = (points(coefficient) for coefficient in within_fit(near, ("first", "second")))
+    first, second = (points(effect.joint) for effect in measure_effects(near, ("first", "second")))
     return (
         table(("measure", "22 runs", "uniform and the authors' AKS-32 alone"), rows)
         + f"\n{basis(lines)} A first frame within 5 s of a moment is worth {first}, a second one {second} more."
@@ -180,7 +178,7 @@ def power(folder: Path) -> str:
         for run in sorted(set(lines["run"]) - {base}):
             a, b = paired(lines, base, run)
             differences = (b["score"] - a["score"]).to_numpy()
-            shares.append(100 * seen_discordance(differences, a["video"].tolist()).share)
+            shares.append(100 * differences.var())
             detectable.append(100 * detectable_difference(differences, a["video"].tolist()))
         texts = (f"{min(shares):.0f} to {max(shares):.0f} %", f"{min(detectable):.1f} to {max(detectable):.1f}")
         rows.append((f"LongVideoBench, {FAMILY_OF[base]} and another run", *texts))

@@ -31,11 +31,10 @@ from focus_eval.report.statistics import difference_estimate
 from focus_eval.samplers.base import derived_rng
 from focus_eval.samplers.ledger import log_odds
 from focus_eval.samplers.registry import make_sampler
-from focus_eval.simulation.channels import CHANNELS, CLIP_B32_OVER_BLIP_L
 from focus_eval.simulation.features import TraceFeatures
 from focus_eval.simulation.running import NOMINAL_FPS
 from focus_eval.simulation.traces import SimulatedTrace, make_trace, trace_video
-from focus_eval.simulation.worlds import world_of
+from focus_eval.simulation.worlds import CHANNELS, CLIP_B32_OVER_BLIP_L, world_of
 
 # Share of the frames at 25 a second that all may cost; FOCUS at its defaults costs as much.
 SHARE = 0.0178

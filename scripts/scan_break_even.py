@@ -26,9 +26,8 @@ from focus_eval.report.statistics import difference_estimate
 from focus_eval.samplers.base import FrameSampler, derived_rng
 from focus_eval.samplers.ledger import log_odds
 from focus_eval.samplers.registry import make_sampler
-from focus_eval.simulation.channels import Channel
 from focus_eval.simulation.traces import SimulatedTrace, make_trace
-from focus_eval.simulation.worlds import WORLDS
+from focus_eval.simulation.worlds import WORLDS, Channel
 
 matplotlib.use("Agg")
 BUDGETS = (0.25, 0.5, 1.0, 2.0, 4.0)

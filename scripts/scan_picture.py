@@ -19,9 +19,8 @@ from focus_eval.samplers.fusion import Prior, density_of
 from focus_eval.samplers.ledger import log_odds
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.samplers.scan_cover import Pulls, ScanView
-from focus_eval.simulation.channels import CHANNELS
 from focus_eval.simulation.traces import SimulatedTrace, make_trace
-from focus_eval.simulation.worlds import WORLDS
+from focus_eval.simulation.worlds import CHANNELS, WORLDS
 
 MINUTES, K = (7.5, 8.5), 8
 BLUE = STYLES[0].light

@@ -25,13 +25,11 @@ from focus_eval.benchmarks.registry import read_annotations, read_rates
 from focus_eval.core.types import FloatArray, Question, VideoInfo
 from focus_eval.imports.loading import load_selections
 from focus_eval.report.figures import add_shared_legend, figure_style, save_figure
-from focus_eval.report.recall import recall_within
-from focus_eval.report.scenes import read_scenes
+from focus_eval.report.recall import read_scenes, recall_within
 from focus_eval.samplers.base import derived_rng
 from focus_eval.samplers.registry import make_sampler
-from focus_eval.simulation.channels import CHANNELS
 from focus_eval.simulation.traces import RealQuestion, make_trace
-from focus_eval.simulation.worlds import world_of
+from focus_eval.simulation.worlds import CHANNELS, world_of
 from support.field_data import find_public, videomme_rates
 
 TOLERANCES = (1.0, 2.0, 5.0)

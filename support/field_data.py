@@ -20,9 +20,8 @@ from focus_eval.imports.log_import import LogOptions
 from focus_eval.imports.selection_rows import rows_of_selections
 from focus_eval.report.comparisons import question_keys
 from focus_eval.report.reading import run_of_logs
-from focus_eval.report.recall import near_frames, nearness, recall_within, spread
+from focus_eval.report.recall import near_frames, nearness, read_scenes, recall_within, spread, with_scenes
 from focus_eval.report.run import Run, joined_run
-from focus_eval.report.scenes import read_scenes, with_scenes
 from focus_eval.report.within import within_answers
 from focus_eval.rows.identity import match_questions
 

@@ -14,8 +14,7 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.registry.cards import PublishedFile
 from focus_eval.registry.figures import Record, RecordFile
 from focus_eval.registry.replayed import LONG_SECONDS, MEANS, Ground, Group, question_figures
-from focus_eval.report.recall import SCALE_SECONDS, EvidenceCase, bounds, chance_of_hit, random_recall
-from focus_eval.report.scenes import scene_score
+from focus_eval.report.recall import SCALE_SECONDS, EvidenceCase, bounds, chance_of_hit, random_recall, scene_score
 from focus_eval.report.selection_tables import SHORT, SHORT_SECONDS, TOLERANCES_SECONDS, ShownByQuestion, ShownFrames
 from focus_eval.report.statistics import compare_paired, holm
 from focus_eval.report.table import Table, TableRow, Value, to_markdown

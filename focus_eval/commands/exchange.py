@@ -25,9 +25,8 @@ from focus_eval.core.options import parse_assignments
 if TYPE_CHECKING:
     from focus_eval.benchmarks.registry import VideoRate
     from focus_eval.core.types import Question
-    from focus_eval.report.recall import EvidenceCase
+    from focus_eval.report.recall import EvidenceCase, Scenes
     from focus_eval.report.run import Run
-    from focus_eval.report.scenes import Scenes
     from focus_eval.report.table import Table
     from focus_eval.rows.records import SelectionRow
 
@@ -98,7 +97,7 @@ def known_scenes(path: Path, known_ids: set[str], left_out: list[str] | None) ->
         left_out: gets a sentence about scenes of other ids; None refuses them (InvalidInput). A file without any known
             question is refused either way.
     """
-    from focus_eval.report.scenes import read_scenes
+    from focus_eval.report.recall import read_scenes
 
     scenes_by_id = read_scenes(path)
     foreign = sorted(set(scenes_by_id) - known_ids)

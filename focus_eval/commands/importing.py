@@ -90,7 +90,7 @@ def _annotated_questions(
 ) -> Sequence[Question] | None:
     """Return the annotation's questions, with the scenes of a file as their evidence; None without an annotation."""
     from focus_eval.benchmarks.registry import read_annotations
-    from focus_eval.report.scenes import with_scenes
+    from focus_eval.report.recall import with_scenes
 
     if annotations is None:
         if scenes is not None:

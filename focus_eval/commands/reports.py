@@ -70,7 +70,7 @@ def report(
     table of them all that links to their pages.
     """
     if folders := run_folders(folder):
-        from focus_eval.report.page.runs import write_index
+        from focus_eval.report.page.html import write_index
 
         typer.echo(str(write_index(folders, (out or folder) / "index.html")))
         return

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from focus_eval.matrix.preflight import Preflight
     from focus_eval.matrix.questions import QuestionSet
     from focus_eval.matrix.running import RunProgress
-    from focus_eval.report.power import Discordance
+    from focus_eval.report.statistics import Discordance
     from focus_eval.report.table import Table
 
 
@@ -60,7 +60,7 @@ def plan(
     """
     from focus_eval.matrix.plan import load_machine, make_plan
     from focus_eval.matrix.preflight import check_all
-    from focus_eval.report.power import PUBLISHED
+    from focus_eval.report.statistics import PUBLISHED
 
     node = load_machine(machine) if machine else None
     differing = PUBLISHED if discordance is None else replace(PUBLISHED, share=discordance, source="stated")
@@ -158,7 +158,7 @@ def _print_plan(plan: Plan) -> None:
 
 def _print_power(plan: Plan, discordance: Discordance) -> None:
     """Print the smallest difference between two samplers that the questions can show."""
-    from focus_eval.report.power import least_difference, more_videos_text
+    from focus_eval.report.statistics import least_difference, more_videos_text
 
     for name, counts in plan.questions_per_video.items():
         if len(counts) < 2:

@@ -16,8 +16,18 @@ from focus_eval.core.types import Question
 from focus_eval.imports.loading import load_selections
 from focus_eval.imports.selection_rows import selection_rows
 from focus_eval.registry.cards import Card, PublishedFile, check_file, find_file
-from focus_eval.report.recall import EvidenceCase, evidence_cases, nearness_of, shares_within, uniform_times
-from focus_eval.report.scenes import Scenes, read_scenes, scene_distances, scenes_of, with_scenes
+from focus_eval.report.recall import (
+    EvidenceCase,
+    Scenes,
+    evidence_cases,
+    nearness_of,
+    read_scenes,
+    scene_distances,
+    scenes_of,
+    shares_within,
+    uniform_times,
+    with_scenes,
+)
 from focus_eval.report.selection_tables import TOLERANCES_SECONDS, ShownByQuestion, ShownFrames, shown_frames
 
 # The evidence of shorter videos is mostly in view: they are not judged.

@@ -11,10 +11,9 @@ import pandas as pd
 from focus_eval.benchmarks.question import RECALL_SECONDS
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.report.measures import QuestionMeans, paired, question_means
-from focus_eval.report.power import more_videos_text
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, sampler_order
-from focus_eval.report.statistics import PairedComparison, compare_paired
+from focus_eval.report.statistics import PairedComparison, compare_paired, more_videos_text
 from focus_eval.report.table import TOO_FEW_NOTE, Cells, Table, Value, difference_table
 from focus_eval.rows.identity import Matches, QuestionKey, match_questions, with_answer
 

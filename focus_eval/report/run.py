@@ -22,8 +22,7 @@ from focus_eval.benchmarks.registry import facts_of
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import usable_path
 from focus_eval.report.cost import CostColumns, charged_seconds
-from focus_eval.report.recall import MEASURES, recall_column, row_measures
-from focus_eval.report.scenes import INTERVAL_MEASURES, interval_measures
+from focus_eval.report.recall import INTERVAL_MEASURES, MEASURES, interval_measures, recall_column, row_measures
 from focus_eval.rows.files import read_sealed_json
 from focus_eval.rows.identity import changed_ids, has_row_id, row_key
 from focus_eval.rows.packed import check_links, run_folder

@@ -16,8 +16,7 @@ import pandas as pd
 from focus_eval.benchmarks.question import RECALL_SECONDS, distances_text, in_order
 from focus_eval.core.errors import InvalidInput
 from focus_eval.report import recall
-from focus_eval.report.recall import PIXELS_NOTE, EvidenceCase, Times
-from focus_eval.report.scenes import Interval, Scenes, scene_score
+from focus_eval.report.recall import PIXELS_NOTE, EvidenceCase, Interval, Scenes, Times, scene_score
 from focus_eval.report.table import Table, TableRow
 from focus_eval.rows.records import SelectionRow
 

@@ -12,9 +12,8 @@ from focus_eval.benchmarks.question import NEAR_SECONDS, RECALL_SECONDS
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.report.clustered import ClusteredDesign, Coefficient, deviations, indicators
 from focus_eval.report.evidence import evidence_answers, lengths_text
-from focus_eval.report.recall import MEASURES, recall_column
+from focus_eval.report.recall import INTERVAL_MEASURES, MEASURES, recall_column
 from focus_eval.report.run import Run
-from focus_eval.report.scenes import INTERVAL_MEASURES
 from focus_eval.report.table import Table, TableRow, Value
 
 # All that a selection's rows are measured by; those fitted together are one of each kind.
@@ -78,15 +77,6 @@ def measure_effects(
             )
         )
     return effects
-
-
-def within_fit(answers: pd.DataFrame, measures: Sequence[str]) -> list[Coefficient]:
-    """Return the coefficient of each measure in one fit with question and run effects.
-
-    Raises:
-        InvalidInput: a measure that does not vary within questions, or that the others determine.
-    """
-    return _fit(_design(answers), answers, measures)
 
 
 def _design(answers: pd.DataFrame, *, run_effects: bool = True) -> ClusteredDesign:

@@ -33,11 +33,10 @@ from focus_eval.rows.records import RowWriter, SelectionRow, replace_file
 from focus_eval.rows.store import compact, finished_questions
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.registry import make_sampler, sampler_class
-from focus_eval.simulation.channels import Channel, channel_name, channel_of
 from focus_eval.simulation.features import TraceFeatures
 from focus_eval.simulation.recorded import RecordedTrace, recorded_traces, scanned_traces
 from focus_eval.simulation.traces import SimulatedTrace, make_trace, trace_video
-from focus_eval.simulation.worlds import World, world_of
+from focus_eval.simulation.worlds import Channel, World, channel_name, channel_of, world_of
 
 # Frames a second that a percentage of frames stands for, whatever the file's rate, as in `even_cover`.
 NOMINAL_FPS = 25.0

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.base import derived_rng
-from focus_eval.simulation.channels import Channel
-from focus_eval.simulation.evidence_shapes import EVIDENCE_SHAPES, PlacedEvidence, drawn_seconds, place_evidence
-from focus_eval.simulation.worlds import World
+from focus_eval.simulation.worlds import EVIDENCE_SHAPES, SHARES, Channel, EvidenceShape, Quantiles, World
 
 GRID_HZ = 10
 FRAME_RATES = (24.0, 25.0, 24000 / 1001, 30000 / 1001)
@@ -406,3 +404,41 @@ def _sync_frames(cuts: FloatArray, n_frames: int, fps: float, rng: np.random.Gen
     cut_frames = frames[is_seen & (frames > 0) & (frames < n_frames)]
     edges = np.concatenate([[0], cut_frames, [n_frames]])
     return np.concatenate([np.arange(a, b, LONGEST_GROUP) for a, b in itertools.pairwise(edges)])
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedEvidence:
+    """Times of the evidence of one question.
+
+    Args:
+        starts, lengths: seconds, `(n,)`; events may overlap.
+        moments: the annotated times, ascending, one in each event, `(n,)`; None before they are drawn.
+        stretch: start and stop of the part of the video that holds all of it, if there is such a part.
+    """
+
+    starts: FloatArray
+    lengths: FloatArray
+    moments: FloatArray | None = None
+    stretch: tuple[float, float] | None = None
+
+
+def drawn_seconds(quantiles: Quantiles, n: int, rng: np.random.Generator) -> FloatArray:
+    """Draw `n` lengths from a distribution with these quantiles, shape `(n,)`."""
+    return np.expm1(np.interp(rng.uniform(size=n), SHARES, np.log1p(quantiles)))
+
+
+def place_evidence(shape: EvidenceShape, video_seconds: float, rng: np.random.Generator) -> PlacedEvidence:
+    """Return the evidence of one question: moments within a span, and an event around each of them.
+
+    An event is at most half of the video, a span at most nine tenths of it.
+    """
+    n = 1 + int(rng.choice(len(shape.counts), p=shape.counts))
+    span = 0.0
+    if n > 1:
+        span = min(float(drawn_seconds(shape.span_quantiles(video_seconds), 1, rng)[0]), 0.9 * video_seconds)
+    first = rng.uniform(0, video_seconds - span)
+    between = first + span * rng.uniform(size=max(0, n - 2))
+    moments = np.sort(np.concatenate([[first, first + span][:n], between]))
+    lengths = np.minimum(drawn_seconds(shape.seconds, n, rng), 0.5 * video_seconds)
+    starts = np.clip(moments - lengths * rng.uniform(size=n), 0, video_seconds - lengths)
+    return PlacedEvidence(starts=starts, lengths=lengths, moments=moments)

@@ -1,4 +1,4 @@
-"""The worlds of simulated relevance: their parameters."""
+"""The worlds of simulated relevance, and the channels of scan encoders: their parameters."""
 
 from __future__ import annotations
 
@@ -7,10 +7,62 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from focus_eval.core.errors import InvalidInput, unknown_name
-from focus_eval.core.options import declared_types, parse_named, read_options
-from focus_eval.simulation.evidence_shapes import EVIDENCE_SHAPES, check_shapes
+from focus_eval.core.options import declared_types, make, parse_named, read_options
+from focus_eval.encoders.registry import ENCODERS
 
 Range = tuple[float, float]
+
+# The quantiles below are at these shares. Between two of them log(1 + seconds) is linear; there is nothing above the
+# last.
+SHARES = (0.0, 0.1, 0.5, 0.9, 0.99)
+Quantiles = tuple[float, float, float, float, float]
+ALL_LENGTHS = float("inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidenceShape:
+    """The annotated evidence of one benchmark.
+
+    Args:
+        counts: share of the questions with 1, 2, 3 and 4 or more moments (or intervals).
+        seconds: quantiles of the length of an interval.
+        spans: pairs of a limit and quantiles of the seconds from a question's first moment to its last; a pair holds
+            for videos shorter than its limit in seconds.
+    """
+
+    counts: tuple[float, ...]
+    seconds: Quantiles
+    spans: tuple[tuple[float, Quantiles], ...] = ()
+
+    def span_quantiles(self, video_seconds: float) -> Quantiles:
+        """Return the quantiles of the span in a video of that length."""
+        return next(quantiles for limit_seconds, quantiles in self.spans if video_seconds < limit_seconds)
+
+
+# Computed from the annotations that docs/simulation.md names. LongVideoBench annotates moments: the lengths are those
+# of KFS-Bench's segments, which has no figure above 90 %.
+EVIDENCE_SHAPES = {
+    "cgbench": EvidenceShape(
+        counts=(0.86, 0.106, 0.017, 0.017),
+        seconds=(1, 2, 8, 34, 136),
+        spans=((ALL_LENGTHS, (2, 5, 20, 118, 1259)),),
+    ),
+    "lvbench": EvidenceShape(counts=(1.0,), seconds=(0, 0, 17, 900, 6058)),
+    "vue_tr_v2": EvidenceShape(
+        counts=(0.789, 0.101, 0.041, 0.069),
+        seconds=(0.5, 1, 8, 84, 1276),
+        spans=((ALL_LENGTHS, (7, 37, 365, 2490, 3932)),),
+    ),
+    "longvideobench": EvidenceShape(
+        counts=(0.465, 0.391, 0.092, 0.052),
+        seconds=(1, 1, 6, 82, 82),
+        spans=(
+            (180, (0.2, 1, 4.4, 18, 45)),
+            (1200, (0, 1.7, 42, 350, 767)),
+            (ALL_LENGTHS, (0, 1.5, 16, 719, 1999)),
+        ),
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +142,9 @@ class World:
             raise InvalidInput(f"world {self.name!r}: fitted events do not depend on {', '.join(ignored)}")
         if self.is_fitted and (not self.evidence or self.shot_share + self.noise**2 > 1):
             raise InvalidInput(f"world {self.name!r}: needs evidence, and shot_share + noise² at most 1")
-        check_shapes(self.evidence or ())
+        for name in self.evidence or ():
+            if name not in EVIDENCE_SHAPES:
+                raise unknown_name("evidence", name, EVIDENCE_SHAPES)
 
     @property
     def least_seen_seconds(self) -> float:
@@ -196,3 +250,62 @@ def world_of(entry: str | dict[str, Any]) -> World:
             raise unknown_name(f"parameter of world {base!r}:", name, World.__dataclass_fields__)
     changes: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     return replace(WORLDS[base], **changes)
+
+
+# CLIP ViT-B/32 over BLIP's ViT-L/16 at 384 pixels, in multiply-adds of an image.
+CLIP_B32_OVER_BLIP_L = 1 / 43
+
+
+@dataclass(frozen=True, kw_only=True)
+class Channel:
+    """A simulated scan encoder.
+
+    Args:
+        rho: correlation of the two backgrounds, in [0, 1].
+        q: height of an event, and of everything related to the question, divided by that for the main encoder.
+        cost: cost of a forward divided by that of the main encoder.
+        location, scale: of its marginal; None for the main encoder's.
+    """
+
+    rho: float = 0.3
+    q: float = 0.6
+    cost: float = CLIP_B32_OVER_BLIP_L
+    location: float | None = None
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InvalidInput for a parameter outside its range."""
+        if not (0 <= self.rho <= 1 and self.q >= 0 and self.cost > 0):
+            raise InvalidInput(f"a channel needs rho in [0, 1], q from 0 and cost above 0, got {asdict(self)}")
+
+
+CHANNELS = {
+    "fair": Channel(),
+    "good": Channel(rho=0.5, q=1.0),
+    "bad": Channel(rho=0.3, q=0.3),
+    "useless": Channel(rho=0.0, q=0.0),
+    # Fitted with the world `measured` to public selections.
+    "clip_b32": Channel(rho=0.24, q=0.54, location=-2.7, scale=0.1),
+    "wfs_sb": Channel(rho=0.24, q=0.96, location=-1.0, scale=1.2),
+}
+
+
+def channel_name(text: str) -> str:
+    """Return the channel that a sampler's option `scan_encoder` names in a simulation.
+
+    "fair" for an empty option, and for an encoder of real videos.
+    """
+    return "fair" if not text or parse_named(text)[0] in ENCODERS.names() else text
+
+
+def channel_of(text: str) -> Channel:
+    """Return the channel `text`; with changed parameters: "fair:cost=0.25" or "good:rho=0.4,q=0.7".
+
+    Raises:
+        UnknownName: no such channel or parameter.
+        InvalidInput: a value outside its range.
+    """
+    name, changes = parse_named(text)
+    if name not in CHANNELS:
+        raise unknown_name("scan channel", name, CHANNELS)
+    return make(f"scan channel {name!r}", Channel, {**asdict(CHANNELS[name]), **changes})

@@ -9,7 +9,7 @@ columns of the tables that `focus-eval simulate configs/simulation_samplers.yaml
 from __future__ import annotations
 
 from focus_eval import VideoInfo, make_sampler
-from focus_eval.simulation.channels import CHANNELS, CLIP_B32_OVER_BLIP_L
+from focus_eval.simulation.worlds import CHANNELS, CLIP_B32_OVER_BLIP_L
 
 from .rows import PUBLISHED, rounded, rows_of, signed, table, with_interval
 from .worlds import interval

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from focus_eval.encoders.cost import blip_gmacs, dual_encoder_gmacs, efficientnet_lite0_gmacs
-from focus_eval.simulation.evidence_shapes import EVIDENCE_SHAPES
+from focus_eval.simulation.worlds import EVIDENCE_SHAPES
 
 from .rows import PUBLISHED, percent, rounded, rows_of, signed, table, with_interval
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focus_eval.report.recall import covered_share, frames_inside
-from focus_eval.report.scenes import INTERVAL_MEASURES, interval_measures
+from focus_eval.report.recall import INTERVAL_MEASURES, covered_share, frames_inside, interval_measures
 
 INTERVAL = st.tuples(st.floats(0, 100), st.floats(0, 30)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 TIMES = st.lists(st.floats(0, 140), min_size=1, max_size=12)

@@ -16,8 +16,7 @@ from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
 from focus_eval.imports.loading import load_selections
 from focus_eval.imports.selection_rows import selection_rows
-from focus_eval.report.recall import EvidenceCase, evidence_cases
-from focus_eval.report.scenes import read_scenes, scene_score
+from focus_eval.report.recall import EvidenceCase, evidence_cases, read_scenes, scene_score
 from focus_eval.report.selection_tables import SHORT, ShownFrames, interval_figures, interval_table, scene_table
 from tests.report.simulated import selection_row_at
 

@@ -23,7 +23,7 @@ from focus_eval.report.predict import (
     prediction_errors,
 )
 from focus_eval.report.recall import near_frames, nearness, recall_within, spread
-from focus_eval.report.within import deviation_by_frames, mean_over_seeds, measure_effects, within_fit
+from focus_eval.report.within import deviation_by_frames, mean_over_seeds, measure_effects
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def test_a_planted_effect_is_found_and_an_idle_measure_adds_nothing():
 def test_how_hard_a_question_is_moves_no_effect(levels):
     lines = planted(0.5)
     moved = lines["score"] + np.asarray(levels)[lines["question_id"].str[1:].astype(int)]
-    original, shifted = within_fit(lines, ["x"])[0], within_fit(lines.assign(score=moved), ["x"])[0]
+    original, shifted = (measure_effects(part, ["x"])[0].separate for part in (lines, lines.assign(score=moved)))
     assert shifted.value == pytest.approx(original.value, abs=1e-9)
 
 

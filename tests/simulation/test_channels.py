@@ -16,10 +16,9 @@ from focus_eval.report.measures import scan_notes
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import SelectionRow
 from focus_eval.rows.store import load_rows
-from focus_eval.simulation.channels import CHANNELS, Channel, channel_of
 from focus_eval.simulation.running import SimulationConfig, run_simulation, select_on, selection_ids, sources
 from focus_eval.simulation.traces import GRID_HZ, make_trace
-from focus_eval.simulation.worlds import WORLDS
+from focus_eval.simulation.worlds import CHANNELS, WORLDS, Channel, channel_of
 
 CONFIG = SimulationConfig(
     videos=6,

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from focus_eval.benchmarks.registry import read_annotations
 from focus_eval.core.errors import InvalidInput, UnknownName
-from focus_eval.simulation.evidence_shapes import EVIDENCE_SHAPES, SHARES, drawn_seconds, place_evidence
-from focus_eval.simulation.traces import _add_events, make_trace
-from focus_eval.simulation.worlds import WORLDS, world_of
+from focus_eval.simulation.traces import _add_events, drawn_seconds, make_trace, place_evidence
+from focus_eval.simulation.worlds import EVIDENCE_SHAPES, SHARES, WORLDS, world_of
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 HOURS = 3 * 3600.0

@@ -13,10 +13,9 @@ from focus_eval.core.types import VideoInfo
 from focus_eval.report.recall import recall_within
 from focus_eval.samplers.base import derived_rng
 from focus_eval.samplers.registry import make_sampler
-from focus_eval.simulation.channels import CHANNELS
 from focus_eval.simulation.running import SimulationConfig, options_at
 from focus_eval.simulation.traces import GRID_HZ, RealQuestion, autoregression, frame_noise, make_trace
-from focus_eval.simulation.worlds import WORLDS, world_of
+from focus_eval.simulation.worlds import CHANNELS, WORLDS, world_of
 
 
 @pytest.mark.parametrize("name", WORLDS)

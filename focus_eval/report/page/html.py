@@ -1,4 +1,4 @@
-"""The page of a run: one file that opens offline."""
+"""The page of a run, and the index of several: one file each, which opens offline."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from focus_eval.benchmarks.question import NEAR_SECONDS
 from focus_eval.report.comparisons import baseline_labels, baseline_table, not_compared, recall_table
 from focus_eval.report.figures import css_variables
-from focus_eval.report.measures import cost_tables
+from focus_eval.report.measures import FORWARDS, cost_tables
 from focus_eval.report.page.browser import Browser, json_for_script, pack_browser
 from focus_eval.report.page.charts import (
     PanelsByFigure,
+    Point,
     charts_of,
     headline,
     lead_chart,
@@ -25,8 +27,18 @@ from focus_eval.report.page.charts import (
     styles_of_run,
 )
 from focus_eval.report.page.thumbnails import Thumbnails
-from focus_eval.report.run import Run, sampler_order
-from focus_eval.report.table import COUNT_TITLES, Counts, Table, count_texts, narrowed, notes_once, to_csv
+from focus_eval.report.run import Run, load_run, sampler_order
+from focus_eval.report.table import (
+    COUNT_TITLES,
+    Counts,
+    Table,
+    TableRow,
+    Value,
+    count_texts,
+    narrowed,
+    notes_once,
+    to_csv,
+)
 from focus_eval.report.tables import ASKED_OTHERWISE, results_table
 from focus_eval.rows.records import write_text
 
@@ -242,3 +254,49 @@ def _recoveries(by_encoder: dict[str, dict[str, int]]) -> str:
 def _short(commit: str | None) -> str:
     """Return the first ten digits of a commit, and its "+" if files differed from it."""
     return "" if not commit else commit[:10] + ("+" if commit.endswith("+") else "")
+
+
+def write_index(folders: Sequence[Path], path: Path) -> Path:
+    """Write the index of the runs in `folders` as a page that opens offline; return its path."""
+    rows = tuple(row for folder in folders for row in _rows(folder.name, load_run(folder)))
+    table = Table(
+        name="runs",
+        title="Runs",
+        key_titles=("Benchmark", "Model", "K", "Sampler", "Run"),
+        columns=(f"recall within {NEAR_SECONDS:g} s (%)", "accuracy (%)", FORWARDS, "date"),
+        rows=rows,
+        notes=("Evidence recall and accuracy with 95 % intervals, by video. The last start of a run is its date.",),
+    )
+    pages = {
+        folder.name: quote(Path(os.path.relpath(page, path.parent)).as_posix())
+        for folder in folders
+        if (page := folder / "report.html").is_file()
+    }
+    without_page = ", ".join(folder.name for folder in folders if folder.name not in pages)
+    lines = [f"Without a page, which focus-eval report RUN writes: {without_page}."] if without_page else []
+    title = f"{len(folders)} runs"
+    return write_text(path, render_sections(title, [(title, [table, *lines])], links=pages))
+
+
+def _rows(name: str, run: Run) -> list[TableRow]:
+    """Return a row for each benchmark, model, K and sampler of `run`."""
+    points: dict[tuple[str, str, int], dict[str, Point]] = {}
+    for title, panels in panels_of(run).items():
+        benchmark, _, model = title.partition(", ")
+        for panel in panels:
+            if panel.cost == FORWARDS:
+                own_points = {point.label: point for point in panel.points if not point.is_published}
+                points[benchmark, model, panel.k] = own_points
+    starts = run.provenance.get("starts", [])
+    date = str(starts[-1].get("time", ""))[:10] if starts else ""
+    rows = []
+    for (benchmark, model, k), by_label in points.items():
+        is_answered = any(key[0] == benchmark and key[2] == k for key in points if key[1])
+        if not model and is_answered:
+            continue  # its recall stands beside the accuracy
+        recalls = points.get((benchmark, "", k), {})
+        for label, point in by_label.items():
+            recall = recalls[label].value if label in recalls else Value()
+            figures = (recall, point.value if model else Value(), Value(ours=point.cost, digits=2), date)
+            rows.append(TableRow((benchmark, model, str(k), label, name), figures))
+    return rows
