@@ -16,8 +16,7 @@ import numpy as np
 
 from focus_eval.video import open_video
 from focus_eval.video.clip_writer import ClipWriter
-from focus_eval.video.manifest import MANIFEST_NAME
-from focus_eval.video.verdicts import VERDICTS_NAME
+from focus_eval.video.manifest import MANIFEST_NAME, VERDICTS_NAME
 from focus_eval.video.verification import verify_folder
 from support.synthetic import moving_texture, write_long_clip
 

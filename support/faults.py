@@ -17,7 +17,7 @@ import numpy as np
 from focus_eval.core.errors import FocusEvalError, VideoError
 from focus_eval.core.types import Pixels
 from focus_eval.video import open_video
-from focus_eval.video.ffmpeg_log import errors_logged
+from focus_eval.video.decoder import errors_logged
 from support.clips import AV1_ENCODER, Maker, write_clip
 from support.exactness import sequential_frames
 

@@ -411,7 +411,7 @@ def test_the_log_of_the_package_tells_of_opened_videos_and_selections(tmp_path, 
     clip = write_clip(tmp_path, seed=3)
     select_keyframes(clip, query="a bar", k=2, sampler="uniform")
     log_lines = [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
-    assert ("focus_eval.video.scan_cache", "DEBUG", f"{clip}: 60 frames, 10 fps") in log_lines
+    assert ("focus_eval.video.scan", "DEBUG", f"{clip}: 60 frames, 10 fps") in log_lines
     assert ("focus_eval", "INFO", f"{clip}: uniform chose 2 keyframes for 'a bar'") in log_lines
 
 

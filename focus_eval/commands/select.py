@@ -173,7 +173,7 @@ def select_one(
 
 def _video_files(paths: Sequence[Path], *, are_pictures: bool) -> list[Path]:
     """Return the video files of `paths`, folders replaced by their videos; a folder of pictures stays."""
-    from focus_eval.video.manifest_writer import SUFFIXES
+    from focus_eval.video.verification import SUFFIXES
 
     files: list[Path] = []
     for path in paths:

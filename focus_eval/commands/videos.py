@@ -42,7 +42,7 @@ def videos(
     detects damage.
     """
     from focus_eval.video.manifest import MANIFEST_NAME
-    from focus_eval.video.manifest_writer import index_folder
+    from focus_eval.video.verification import index_folder
 
     if action is Action.RATES:
         if annotations is None or out is None:
@@ -67,7 +67,7 @@ def videos(
 
 def _verify(folder: Path, *, n_jobs: int) -> None:
     """Verify the videos of a folder and print those damaged or changed; exit with code 1 if there are any."""
-    from focus_eval.video.verdicts import VERDICTS_NAME, is_as_verified
+    from focus_eval.video.manifest import VERDICTS_NAME, is_as_verified
     from focus_eval.video.verification import verify_folder
 
     verdicts = verify_folder(
@@ -91,7 +91,7 @@ def _write_rates(folder: Path, out: Path, benchmark: str, annotations: Path) -> 
     """Write length and rate of each question's video to `out`; print the videos that cannot be read."""
     from focus_eval.benchmarks.registry import read_annotations, write_rates
     from focus_eval.video.manifest import known_info
-    from focus_eval.video.scan_cache import scan_video
+    from focus_eval.video.scan import scan_video
 
     questions = read_annotations(benchmark, annotations)
     if not folder.is_dir():

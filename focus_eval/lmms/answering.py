@@ -39,7 +39,7 @@ from focus_eval.pipeline.timing import charged_rows
 from focus_eval.rows.records import AnswerRow, SelectionRow
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.video import open_video
-from focus_eval.video.scan_cache import KeptScans
+from focus_eval.video.scan import KeptScans
 
 GIGABYTE = 1e9
 

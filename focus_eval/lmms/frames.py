@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from focus_eval.core.types import FramePolicy
-    from focus_eval.video.scan_cache import KeptScans
+    from focus_eval.video.scan import KeptScans
 
 
 @dataclass(frozen=True, eq=False)

@@ -73,7 +73,7 @@ class AnswerWorker:
     Args:
         sets: questions by benchmark name.
         name: part of the names of the files of rows that this worker writes.
-        store: file that keeps scans of video files (see `video.scan_cache`); None keeps none.
+        store: file that keeps scans of video files (see `video.scan`); None keeps none.
         cores: number of cores that decode and prepare frames; None for all of this process.
     """
 

@@ -149,7 +149,7 @@ def video_problems(questions: QuestionSet, *, answered: bool) -> list[Missing]:
 
 def _verification_note(questions: QuestionSet) -> list[str]:
     """Return a line that counts the verified videos among those that are here; [] if none is."""
-    from focus_eval.video.verdicts import count_verified
+    from focus_eval.video.manifest import count_verified
 
     config = questions.config
     files = [path for video in questions.by_video if config.videos and (path := questions.video_path(video)).is_file()]

@@ -34,8 +34,8 @@ from focus_eval.pipeline.timing import SharedClock, charged_rows
 from focus_eval.rows.records import RowWriter, SelectionRow
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.video import open_video
-from focus_eval.video.manifest_writer import note_first_sight
 from focus_eval.video.reader import VideoReader
+from focus_eval.video.verification import note_first_sight
 
 # Image states held for a video's other questions, where an encoder stores no embeddings.
 FEATURE_CACHE_BYTES = 2 << 30

@@ -17,10 +17,10 @@ from focus_eval.encoders.cache import FeatureCache, duplicate_cache
 from focus_eval.pipeline.batch_packer import BatchPacker
 from focus_eval.pipeline.timing import Meter
 from focus_eval.samplers.ledger import LogitSource, RelevanceFn, log_odds
-from focus_eval.video.reader import VideoReader
 
 if TYPE_CHECKING:
     from focus_eval.encoders.store import RelevanceStore
+    from focus_eval.video.reader import VideoReader
 
 
 @runtime_checkable

@@ -21,10 +21,10 @@ from focus_eval.core.errors import RunError
 from focus_eval.core.types import IntArray, Pixels
 from focus_eval.pipeline.relevance import VideoSession, Visit, decoded_batches
 from focus_eval.pipeline.timing import Meter
-from focus_eval.video.reader import VideoReader
 
 if TYPE_CHECKING:
     from focus_eval.encoders.store import RelevanceStore
+    from focus_eval.video.reader import VideoReader
 
 
 T = TypeVar("T")

@@ -58,10 +58,10 @@ from focus_eval.samplers.base import FrameSampler, QuestionTexts, derived_rng
 from focus_eval.samplers.ledger import LookFn, RelevanceFn
 from focus_eval.samplers.scanning import ScanningSampler, cheap_frames
 from focus_eval.video import gives_exact_pixels, open_video
-from focus_eval.video.reader import TellsReferences, VideoReader
 
 if TYPE_CHECKING:
     from focus_eval.encoders.store import RelevanceStore
+    from focus_eval.video.reader import VideoReader
 
 
 # Features held for the several texts of one question, where nothing else holds them.
@@ -347,9 +347,9 @@ class Selector:
 
     def _info(self, reader: VideoReader) -> VideoInfo:
         """Return length and rate of the video for the sampler, with reference frames if only these are scanned."""
-        if self._scan_decode != "reference" or not isinstance(reader, TellsReferences):
+        if self._scan_decode != "reference":
             return reader.info
-        return replace(reader.info, reference_frames=reader.reference_frames)
+        return replace(reader.info, reference_frames=getattr(reader, "reference_frames", None))
 
     def _n_frames_to_see(self, info: VideoInfo) -> int:
         """Return the approximate number of frames pulled and scanned for a question, for a progress bar."""

@@ -12,7 +12,7 @@ from focus_eval.core.types import usable_path
 
 if TYPE_CHECKING:
     from focus_eval.video.reader import VideoReader
-    from focus_eval.video.scan_cache import KeptScans
+    from focus_eval.video.scan import KeptScans
 
 _PROTOCOL = ("frame_times", "stream", "read", "close", "__enter__", "__exit__")
 
@@ -61,8 +61,8 @@ def open_video(
     name, options = named_options(backend, {} if n_threads is None else {"n_threads": n_threads})
     kind = READERS.load(name)
     if kept is not None:
-        from focus_eval.video.base_reader import ScannedReader
-        from focus_eval.video.scan_cache import scan_video
+        from focus_eval.video.reader import ScannedReader
+        from focus_eval.video.scan import scan_video
 
         if issubclass(kind, ScannedReader):
             scan_video(file, store=kept)

@@ -1,29 +1,29 @@
-"""Decodes the packets of one FFmpeg stream, from any sync frame on."""
+"""Opens the best video stream of a file and decodes its packets, from any sync frame on, noting signs of damage."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import mmap
 import os
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import av
+import av.logging
 import numpy as np
 from av.stream import Disposition
 from av.video.frame import PictureType
 from numpy.typing import NDArray
 
 from focus_eval.core.errors import VideoError
-from focus_eval.video.bitstream import AV1, blank_test, form_test, reference_test
-from focus_eval.video.ffmpeg_log import errors_logged
-from focus_eval.video.frame_index import FrameIndex, packets_of
 from focus_eval.video.manifest import FileState, file_state
-from focus_eval.video.reader import lacks_index, unreadable, without_index
-from focus_eval.video.second_decoder import SecondDecoder
+from focus_eval.video.packets import AV1, FrameIndex, blank_test, form_test, packets_of, reference_test
 
 # Demuxers of files that hold their pictures themselves. Left out are playlists and scripts (hls, dash, concat, imf,
 # sdp), which open what they name, numbered pictures (image2), which open their neighbours, and text as pictures (tty).
@@ -62,6 +62,169 @@ def is_playlist(path: Path) -> bool:
     with path.open("rb") as file:
         head = file.read(512).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     return any(head.startswith(mark.lower()) for mark in _PLAYLISTS)
+
+
+def unreadable(path: Path, cause: BaseException) -> VideoError:
+    """Return the error for a file that no demuxer can open, with the likely reason read from its first bytes."""
+    if lacks_index(path):
+        return without_index(path)
+    if _is_mp4(path):
+        return VideoError(f"{path}: a damaged MP4 ({_plain(cause)}); download it again")
+    return VideoError(f"{path}: not a video this FFmpeg can open ({_plain(cause)}); check the file")
+
+
+def lacks_index(path: Path) -> bool:
+    """Return True for an MP4 that ends before or within its index."""
+    return _is_mp4(path) and not _has_box(path, b"moov")
+
+
+def without_index(path: Path) -> VideoError:
+    """Return the error for an MP4 that `lacks_index`."""
+    return VideoError(f"{path}: an MP4 without its index (moov box), so cut off before the end; download it again")
+
+
+def _is_mp4(path: Path) -> bool:
+    """Return True if the file begins like an MP4."""
+    with path.open("rb") as file:
+        return file.read(12)[4:8] == b"ftyp"
+
+
+def _has_box(path: Path, name: bytes) -> bool:
+    """Return True if an MP4 has a complete box `name` at its top level."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return any(box == name and start + length <= len(data) for box, start, length in mp4_boxes(data))
+
+
+def mp4_boxes(data: mmap.mmap) -> Iterator[tuple[bytes, int, int]]:
+    """Yield (name, offset, length) of the boxes at the top level of an MP4, the last perhaps longer than the file."""
+    start = 0
+    while start + 8 <= len(data):
+        length = int.from_bytes(data[start : start + 4], "big")
+        if length == 1:
+            length = int.from_bytes(data[start + 8 : start + 16], "big")
+        length = length or len(data) - start
+        yield data[start + 4 : start + 8], start, length
+        start += max(length, 8)
+
+
+def _plain(cause: BaseException) -> str:
+    """Return a decoder's message on one line."""
+    return " ".join(str(getattr(cause, "strerror", None) or cause).split())
+
+
+_QUIET = -8
+_log_lock = threading.Lock()
+_n_log_listeners = 0
+_sets_level = False
+_other_capture: av.logging.Capture | None = None
+
+
+@contextmanager
+def errors_logged() -> Iterator[list[str]]:
+    """Collect each error that FFmpeg logs in this thread, as `source: message`; the list is filled when the block ends.
+
+    Errors of FFmpeg's own threads are not collected. FFmpeg has one log per process: inside the block it logs errors,
+    and those of other threads are dropped. If the program set a level itself (`av.logging`), that level is kept and
+    other threads' lines go to its handler.
+    """
+    _begin_listening()
+    errors: list[str] = []
+    try:
+        with av.logging.Capture(local=True) as lines:
+            try:
+                yield errors
+            finally:
+                errors += [f"{name}: {text.strip()}" for level, name, text in lines if level <= av.logging.ERROR]
+    finally:
+        _end_listening()
+
+
+def _begin_listening() -> None:
+    """Begin to collect FFmpeg's errors; the first listener of the process raises its log level."""
+    global _n_log_listeners, _sets_level, _other_capture
+    with _log_lock:
+        _n_log_listeners += 1
+        if _n_log_listeners > 1:
+            return
+        level = av.logging.get_level()
+        _sets_level = level is None or (_sets_level and level == av.logging.ERROR)
+        if _sets_level:
+            _other_capture = av.logging.Capture(local=False)
+            _other_capture.__enter__()
+        if _sets_level or level is None or level < av.logging.ERROR:
+            av.logging.set_level(av.logging.ERROR)
+        av.logging.set_skip_repeated(False)
+
+
+def _end_listening() -> None:
+    """End collecting; the last listener of the process restores the log level."""
+    global _n_log_listeners, _other_capture
+    with _log_lock:
+        _n_log_listeners -= 1
+        if _n_log_listeners or not _sets_level:
+            return
+        # Not `set_level(None)`: a thread that is just logging would meet None where PyAV compares levels. FFmpeg's
+        # own function, told to print nothing, needs no Python lock either.
+        av.logging.set_libav_level(_QUIET)
+        av.logging.restore_default_callback()
+        if _other_capture is not None:
+            _other_capture.__exit__(None, None, None)
+            _other_capture = None
+
+
+_SECOND_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
+
+
+class SecondDecoder:
+    """Tells from packets, in the order of decoding, whether libvpx decodes them as FFmpeg does.
+
+    Of VP9 libvpx refuses a picture whose data end too early. Of VP8 it decodes zeros from there on, while FFmpeg leaves
+    the rest of the picture as its memory was, so that the two differ. An encoder's pictures are the same with both.
+
+    Args:
+        path: of the file, for messages.
+        context: of the stream's own decoder.
+
+    Raises:
+        VideoError: this PyAV is built without libvpx.
+    """
+
+    def __init__(self, path: Path, context: Any) -> None:
+        name = _SECOND_DECODERS[context.name]
+        try:
+            self._context: Any = av.CodecContext.create(name, "r")
+        except ValueError as error:
+            raise VideoError(
+                f"{path}: {name}, which finds damage in {context.name}, is not in this FFmpeg; install the wheel of av"
+            ) from error
+        self._context.thread_count = 1
+        self._context.extradata = context.extradata
+        self._compares = context.name == "vp8"
+
+    @staticmethod
+    def exists_for(context: Any) -> bool:
+        """Return True if a stream is VP8 or VP9 of 8 bits; the libvpx of PyAV's wheel decodes no more."""
+        return context.name in _SECOND_DECODERS and (context.format is None or context.format.components[0].bits == 8)
+
+    def agrees(self, packet: Any, frames: Sequence[Any]) -> bool:
+        """Return True if libvpx decodes a packet too and, of VP8, to the same `frames`."""
+        try:
+            second_frames = self._context.decode(packet)
+        except av.FFmpegError:
+            return False
+        if not self._compares:
+            return True
+        return len(frames) == len(second_frames) and all(map(_are_equal, frames, second_frames))
+
+
+def _are_equal(frame: Any, second_frame: Any) -> bool:
+    planes = zip(frame.planes[:3], second_frame.planes[:3], strict=True)  # a fourth would be transparency
+    return all(np.array_equal(_plane_pixels(plane), _plane_pixels(second_plane)) for plane, second_plane in planes)
+
+
+def _plane_pixels(plane: Any) -> NDArray[np.uint8]:
+    rows = np.frombuffer(plane, dtype=np.uint8).reshape(plane.height, plane.line_size)
+    return rows[:, : plane.width]
 
 
 # What makes decoders refuse damage that they would hide. `explode` finds units that HEVC's decoder skips; on others it

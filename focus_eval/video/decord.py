@@ -8,7 +8,7 @@ import decord
 import numpy as np
 
 from focus_eval.core.types import Pixels
-from focus_eval.video.base_reader import ByIndexReader
+from focus_eval.video.reader import ByIndexReader
 
 
 class DecordReader(ByIndexReader):

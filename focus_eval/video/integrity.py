@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.core.errors import VideoError
-from focus_eval.video.decoder import Decoder
-from focus_eval.video.frame_index import Packets, packets_of
-from focus_eval.video.reader import mp4_boxes
+from focus_eval.video.decoder import Decoder, mp4_boxes
+from focus_eval.video.packets import Packets, packets_of
 
 
 @dataclass

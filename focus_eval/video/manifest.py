@@ -1,17 +1,21 @@
-"""Compares a video with its folder's manifest, so that a damaged or exchanged file is noticed."""
+"""Reads what a folder records of its videos, its manifest and its verdicts, and compares files with it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from focus_eval.core.errors import VideoError
-from focus_eval.core.types import VideoInfo
+from focus_eval.core.types import IntArray, VideoInfo
 
 _CHUNK_BYTES = 1 << 20
 
@@ -31,6 +35,27 @@ def file_state(path: Path) -> FileState:
     except OSError as error:
         raise VideoError(f"{path}: {error.strerror}; was it moved or deleted?") from error
     return FileState(status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+def checked_file(path: Path) -> Path:
+    """Return `path` unchanged if it is a readable, non-empty file.
+
+    Raises:
+        VideoError: the path does not exist, is a directory, a pipe or a device, is empty, or may not be read.
+    """
+    if path.is_dir():
+        raise VideoError(f"{path}: a directory, not a video file; name a file inside it")
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise VideoError(f"{path}: no such file; check the path") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise VideoError(f"{path}: a pipe or a device, not a video file; write it to a file first")
+    if status.st_size == 0:
+        raise VideoError(f"{path}: the file is empty (0 bytes); download it again")
+    if not os.access(path, os.R_OK):
+        raise VideoError(f"{path}: no permission to read the file; change its permissions or owner")
+    return path
 
 
 def content_hash(path: Path) -> str:
@@ -139,7 +164,7 @@ def entry_of(path: Path) -> tuple[Path, ManifestEntry] | None:
             state = manifest.stat()
         except OSError:
             continue
-        entry = _read(manifest, state.st_size, state.st_mtime_ns).get(name_in(folder, path))
+        entry = _read_manifest(manifest, state.st_size, state.st_mtime_ns).get(name_in(folder, path))
         if entry is not None:
             return manifest, entry
     return None
@@ -151,7 +176,7 @@ def name_in(folder: Path, path: Path) -> str:
 
 
 @lru_cache(maxsize=_RECENT_MANIFESTS)
-def _read(manifest: Path, n_bytes: int, modified_ns: int) -> dict[str, ManifestEntry]:
+def _read_manifest(manifest: Path, n_bytes: int, modified_ns: int) -> dict[str, ManifestEntry]:
     """Return entries by path relative to the manifest's folder; size and time of change are only cache keys."""
     del n_bytes, modified_ns
     try:
@@ -167,3 +192,118 @@ def _read(manifest: Path, n_bytes: int, modified_ns: int) -> dict[str, ManifestE
         raise VideoError(
             f"{manifest}: not a manifest ({type(error).__name__}: {error}); delete it or write it again"
         ) from error
+
+
+VERDICTS_NAME = "videos.verified.json"
+VERDICTS_VERSION = 1
+
+
+@dataclass(frozen=True)
+class VideoVerdict:
+    """Result of decoding all of a file.
+
+    Args:
+        frames: number of frames; 0 if the file is refused as a whole.
+        damaged: half-open ranges of frames that do not come out whole, ascending.
+        groups: of each group of pictures the half-open range of frames that need it, and the CRC-32 of its packets; ()
+            if frames can only be counted.
+        error: why the file is refused as a whole; "" if it is not.
+        writer: versions that decoded it.
+    """
+
+    frames: int
+    damaged: tuple[tuple[int, int], ...] = ()
+    groups: tuple[tuple[int, int, int], ...] = ()
+    error: str = ""
+    writer: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """True if every frame can be decoded."""
+        return not self.damaged and not self.error
+
+    def summary(self) -> str:
+        """Return the verdict as text, such as "whole, 90 frames"."""
+        ranges = ", ".join(f"{start} to {stop - 1}" for start, stop in self.damaged)
+        return self.error or (
+            f"damaged: frames {ranges} of {self.frames}" if ranges else f"whole, {self.frames} frames"
+        )
+
+    def refused_among(self, frames: IntArray) -> IntArray:
+        """Return those of `frames` that are damaged."""
+        starts, stops = np.array(self.damaged, dtype=np.int64).reshape(-1, 2).T
+        is_damaged = (frames[:, None] >= starts) & (frames[:, None] < stops)
+        refused: IntArray = frames[is_damaged.any(axis=1)]
+        return refused
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Verdicts kept in a folder.
+
+    Args:
+        videos: verdict by the video's SHA-256.
+        states: size in bytes and time of change of a video, by path in the folder, when its content was last seen to be
+            what its manifest says.
+    """
+
+    videos: Mapping[str, VideoVerdict] = field(default_factory=dict)
+    states: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def verdict_on(path: Path) -> VideoVerdict | None:
+    """Return the verdict for a video's checksum in its manifest; None without a manifest entry or a verdict."""
+    match = entry_of(path)
+    return read_verdicts(match[0].parent).videos.get(match[1].sha256) if match is not None else None
+
+
+def count_verified(paths: Sequence[Path]) -> str:
+    """Return the number of verified videos as text: "20 of 900 videos verified, 1 of them damaged".
+
+    A video whose file changed since it was verified is counted apart. No video is read.
+    """
+    known = [(path, verdict) for path in paths if (verdict := verdict_on(path)) is not None]
+    current = [verdict for path, verdict in known if is_as_verified(path)]
+    n_changed, n_damaged = len(known) - len(current), sum(not verdict.is_whole for verdict in current)
+    text = f"{len(current)} of {len(paths)} video{'s' if len(paths) != 1 else ''} verified"
+    text += f", {n_damaged} of them damaged" if n_damaged else ""
+    return text + (f"; {n_changed} changed since: videos verify says how" if n_changed else "")
+
+
+def is_as_verified(path: Path) -> bool:
+    """Return True if a video with a verdict has the size and time of change that it had when it was verified."""
+    match, state = entry_of(path), file_state(path)
+    states = read_verdicts(match[0].parent).states if match is not None else {}
+    return match is not None and states.get(name_in(match[0].parent, path)) == (state.size, state.mtime_ns)
+
+
+def read_verdicts(folder: Path) -> Verdicts:
+    """Return the verdicts kept in a folder; empty if none are kept.
+
+    Raises:
+        VideoError: the file is damaged.
+    """
+    path = folder / VERDICTS_NAME
+    return _read_verdicts(path, path.stat().st_mtime_ns) if path.exists() else Verdicts()
+
+
+@lru_cache(maxsize=16)
+def _read_verdicts(path: Path, modified_ns: int) -> Verdicts:
+    """Return the verdicts in a file; `modified_ns` is only a cache key."""
+    del modified_ns
+    try:
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
+        if content["version"] != VERDICTS_VERSION:
+            raise VideoError(f"{path}: version {content['version']}, this program reads {VERDICTS_VERSION}")
+        return Verdicts(
+            {digest: _verdict(fields) for digest, fields in content["videos"].items()},
+            {name: (size, mtime_ns) for name, (size, mtime_ns) in content.get("states", {}).items()},
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise VideoError(f"{path}: cannot be read ({error}); delete it and run videos verify again") from error
+
+
+def _verdict(fields: dict[str, Any]) -> VideoVerdict:
+    """Return the verdict with `fields` from JSON, its lists as tuples."""
+    damaged, groups = (tuple(map(tuple, fields[name])) for name in ("damaged", "groups"))
+    return VideoVerdict(**{**fields, "damaged": damaged, "groups": groups})

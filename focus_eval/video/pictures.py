@@ -7,15 +7,14 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from focus_eval.core.errors import VideoError
-from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo
-from focus_eval.video.reader import checked_frames
+from focus_eval.core.types import Pixels, VideoInfo
+from focus_eval.video.reader import VideoReader
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 # The tag of EXIF that says how the camera was held, and the turn or flip for each of its values, by Pillow's numbers.
@@ -23,7 +22,7 @@ _ORIENTATION = 0x0112
 _TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 
 
-class PictureReader:
+class PictureReader(VideoReader):
     """Frames that are pictures already; see `VideoReader` for the contract.
 
     Args:
@@ -43,12 +42,7 @@ class PictureReader:
         self.info = VideoInfo(n_frames, fps)
         self.height, self.width = self._picture(0).shape[:2]
 
-    def frame_times(self, frames: IntArray) -> FloatArray:
-        """Return `frames / fps` in seconds, shape `(n,)`."""
-        times: FloatArray = self._checked(frames) / self.info.fps
-        return times
-
-    def stream(self, frames: IntArray) -> Iterator[tuple[int, Pixels]]:
+    def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
         """Yield `(frame, pixels (height, width, 3) RGB)` once per distinct frame, ascending."""
         for frame in np.unique(self._checked(frames)).tolist():
             pixels = self._picture(frame)
@@ -58,27 +52,6 @@ class PictureReader:
                     f"{self._files[frame]}: {width}x{height}, the first picture has {self.width}x{self.height}"
                 )
             yield frame, pixels
-
-    def read(self, frames: IntArray) -> Pixels:
-        """Return RGB uint8 `(n, height, width, 3)` of `frames`, in their order; repeats are allowed."""
-        pixels_by_frame = dict(self.stream(frames))
-        return np.stack([pixels_by_frame[frame] for frame in self._checked(frames).tolist()])
-
-    def close(self) -> None:
-        """Do nothing: no file stays open."""
-
-    def __enter__(self) -> PictureReader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the reader."""
-        self.close()
-
-    def _checked(self, frames: ArrayLike) -> IntArray:
-        """Return `frames` as int64 `(n,)`; raise VideoError for one outside the video."""
-        return checked_frames(self.path, frames, n_frames=self.info.n_frames)
 
     def _picture(self, frame: int) -> Pixels:
         """Return picture number `frame` as upright RGB; raise VideoError if it cannot be read."""

@@ -18,11 +18,10 @@ from numpy.typing import ArrayLike
 
 from focus_eval.core.errors import VideoError
 from focus_eval.core.types import IntArray, Pixels
-from focus_eval.video.base_reader import ScannedReader
 from focus_eval.video.decoder import Decoder, SeekError, Step, n_cores
-from focus_eval.video.frame_index import FrameIndex, FrameRun
-from focus_eval.video.scan import Scan
-from focus_eval.video.scan_cache import writer_version
+from focus_eval.video.packets import FrameIndex, FrameRun
+from focus_eval.video.reader import ScannedReader
+from focus_eval.video.scan import Scan, writer_version
 
 _NEVER = 1 << 62
 

@@ -1,24 +1,28 @@
-"""The reader protocol: exact access to the frames of a video file."""
+"""Exact access to the frames of a video by index: the contract of a reader, and the bases of those that read files."""
 
 from __future__ import annotations
 
-import mmap
-import os
-import stat
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
+from threading import Lock, RLock
 from types import TracebackType
-from typing import Protocol, runtime_checkable
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from focus_eval.core.errors import VideoError
 from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo
+from focus_eval.video.decoder import Decoder
+from focus_eval.video.manifest import FileState, checked_file, file_state, verdict_on
+from focus_eval.video.scan import Scan, scan_video
+
+ReaderT = TypeVar("ReaderT", bound="VideoReader")
 
 
-@runtime_checkable
-class VideoReader(Protocol):
+class VideoReader(ABC):
     """Exact access to frames by index: frame `i` is the i-th frame in presentation order, rotation applied.
 
     Opening reads the container's index and decodes as little as possible. Every failure is a `VideoError` whose message
@@ -30,122 +34,194 @@ class VideoReader(Protocol):
     width: int
     height: int
 
-    def frame_times(self, frames: IntArray) -> FloatArray:
-        """Return presentation times in seconds since the first frame, shape `(n,)`."""
-        ...
-
-    def stream(self, frames: IntArray) -> Iterator[tuple[int, Pixels]]:
+    @abstractmethod
+    def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
         """Yield `(frame, pixels (height, width, 3) RGB)` once per distinct frame, ascending, decoding forward once."""
-        ...
 
-    def read(self, frames: IntArray) -> Pixels:
+    def frame_times(self, frames: ArrayLike) -> FloatArray:
+        """Return presentation times in seconds since the first frame, shape `(n,)`."""
+        times: FloatArray = self._checked(frames) / self.info.fps
+        return times
+
+    def read(self, frames: ArrayLike) -> Pixels:
         """Return RGB uint8 `(n, height, width, 3)` of `frames`, in their order; repeats are allowed."""
-        ...
-
-    def close(self) -> None:
-        """Release the file."""
-        ...
-
-    def __enter__(self) -> VideoReader: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-@runtime_checkable
-class TellsReferences(Protocol):
-    """A reader that knows which frames others refer to: they are decoded on the way to a later frame anyway."""
+        numbers = self._checked(frames)
+        pixels = np.empty((numbers.size, self.height, self.width, 3), dtype=np.uint8)
+        for number, picture in self.stream(numbers):
+            pixels[numbers == number] = picture
+        return pixels
 
     @property
     def reference_frames(self) -> IntArray | None:
-        """Referenced frames, ascending; all if packets do not show it, None if frames can only be counted."""
-        ...
+        """Frames that others may refer to, ascending; all if packets do not show it, None without a frame index."""
+        return None
+
+    def close(self) -> None:  # noqa: B027 (a reader that keeps no file open has nothing to release)
+        """Release the file and its threads."""
+
+    def _checked(self, frames: ArrayLike) -> IntArray:
+        """Return `frames` as int64 `(n,)`; raise VideoError for one outside the video, or no whole number."""
+        array = np.asarray(frames)
+        if array.size == 0:
+            return np.zeros(0, dtype=np.int64)
+        if array.dtype.kind not in "iu" or array.ndim != 1:
+            raise VideoError(
+                f"{self.path}: frame indices must be a 1-D array of integers, got {array.dtype} of shape {array.shape}"
+            )
+        n_frames = self.info.n_frames
+        outside = array[(array < 0) | (array >= n_frames)]
+        if outside.size:
+            raise VideoError(f"{self.path}: frame {outside[0]} asked, video has {n_frames} (0 to {n_frames - 1})")
+        return array.astype(np.int64)
+
+    def __enter__(self: ReaderT) -> ReaderT:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the reader."""
+        self.close()
 
 
-def checked_file(path: Path) -> Path:
-    """Return `path` unchanged if it is a readable, non-empty file.
+_reference_lock = Lock()
 
-    Raises:
-        VideoError: the path does not exist, is a directory, a pipe or a device, is empty, or may not be read.
-    """
-    if path.is_dir():
-        raise VideoError(f"{path}: a directory, not a video file; name a file inside it")
+
+@lru_cache(maxsize=64)
+def _reference_frames(path: Path, state: FileState) -> IntArray | None:
+    """Return the frames that others may refer to, ascending; None if the file has no frame index."""
+    index = scan_video(path).index
+    if index is None:
+        return None
+    decoder = Decoder(path, state=state)
     try:
-        status = path.stat()
-    except OSError as error:
-        raise VideoError(f"{path}: no such file; check the path") from error
-    if not stat.S_ISREG(status.st_mode):
-        raise VideoError(f"{path}: a pipe or a device, not a video file; write it to a file first")
-    if status.st_size == 0:
-        raise VideoError(f"{path}: the file is empty (0 bytes); download it again")
-    if not os.access(path, os.R_OK):
-        raise VideoError(f"{path}: no permission to read the file; change its permissions or owner")
-    return path
+        return np.flatnonzero(decoder.are_references()[index.frame_packet])
+    finally:
+        decoder.close()
 
 
-def checked_frames(path: Path, frames: ArrayLike, *, n_frames: int) -> IntArray:
-    """Return `frames` as an int64 array, shape `(n,)`, after checking that each lies in `[0, n_frames)`.
+class ScannedReader(VideoReader):
+    """Base of the readers of files; see `VideoReader` for the contract.
+
+    Length, rate and sync frames come from one scan for all backends, so that a selection does not depend on the
+    backend.
+
+    Class attributes:
+        name: the registered name.
+        gives_exact_pixels: True if every file it opens gives the same pixels as the default reader.
+        package: the distribution that decodes; `focus-eval doctor` shows its version.
+        extra: the extra of this package that installs what the reader imports.
+        needs_gpu: True if it opens no file without a GPU.
+
+    Attributes:
+        notes: harmless peculiarities of the file, one sentence each.
+    """
+
+    name: ClassVar[str]
+    gives_exact_pixels: ClassVar[bool] = False
+    package: ClassVar[str] = ""
+    extra: ClassVar[str] = ""
+    needs_gpu: ClassVar[bool] = False
+
+    def __init__(self, path: str | Path, *, scan: Scan | None = None) -> None:
+        """Scan the file, unless `scan` is given; raise VideoError if it is damaged."""
+        self.path = Path(path)
+        self._lock = RLock()
+        self._state = file_state(checked_file(self.path))
+        self._scan = scan or scan_video(self.path)
+        self.info = self._scan.info
+        self.width, self.height = self._scan.size
+        self.notes = self._scan.notes
+        self._verdict = None if scan else verdict_on(self.path)
+
+    @property
+    def reference_frames(self) -> IntArray | None:
+        """As in `VideoReader`."""
+        # Read when they are asked for: it takes as long as opening does.
+        with _reference_lock:
+            return _reference_frames(self.path, self._state)
+
+    def frame_times(self, frames: ArrayLike) -> FloatArray:
+        """Return times in seconds since the first frame, shape `(n,)`; `frames / fps` if the file states no times."""
+        return self._scan.frame_times(self._checked(frames))
+
+    def read(self, frames: ArrayLike) -> Pixels:
+        """As `VideoReader.read`; concurrent calls run one after the other."""
+        with self._lock:
+            return super().read(frames)
+
+    def _readable(self, frames: ArrayLike) -> IntArray:
+        """Return the distinct frames, ascending; raise VideoError if the file's verdict lists one as damaged."""
+        distinct = np.unique(self._checked(frames))
+        damaged = self._verdict.refused_among(distinct) if self._verdict is not None else distinct[:0]
+        if damaged.size:
+            raise VideoError(
+                f"{self.path}: frame {damaged[0]} asked, but it cannot be decoded: the file is damaged, by its "
+                "verdict of `videos verify`; download it again"
+            )
+        return distinct
+
+
+class ByIndexReader(ScannedReader):
+    """Reads a video by frame index through another library; see `VideoReader` for the contract.
+
+    A file is refused if the library counts another number of frames than the scan.
 
     Raises:
-        VideoError: a frame outside the video, or indices that are not whole numbers.
+        VideoError: as `open_video`; also if the library cannot open the file or counts other frames.
     """
-    array = np.asarray(frames)
-    if array.size == 0:
-        return np.zeros(0, dtype=np.int64)
-    if array.dtype.kind not in "iu" or array.ndim != 1:
-        raise VideoError(
-            f"{path}: frame indices must be a 1-D array of integers, got {array.dtype} of shape {array.shape}"
-        )
-    outside = array[(array < 0) | (array >= n_frames)]
-    if outside.size:
-        raise VideoError(f"{path}: frame {outside[0]} asked, video has {n_frames} (0 to {n_frames - 1})")
-    return array.astype(np.int64)
 
+    library: ClassVar[str]
+    # What the library raises for a file or a frame that it cannot read.
+    failures: ClassVar[tuple[type[Exception], ...]]
 
-def unreadable(path: Path, cause: BaseException) -> VideoError:
-    """Return the error for a file that no demuxer can open, with the likely reason read from its first bytes."""
-    if lacks_index(path):
-        return without_index(path)
-    if _is_mp4(path):
-        return VideoError(f"{path}: a damaged MP4 ({_plain(cause)}); download it again")
-    return VideoError(f"{path}: not a video this FFmpeg can open ({_plain(cause)}); check the file")
+    def __init__(self, path: str | Path, *, n_threads: int | None = None) -> None:
+        """Open the file with the library; raise VideoError if that fails or the numbers of frames differ."""
+        super().__init__(path)
+        try:
+            self._video: Any = self._open(n_threads)
+            n_counted = len(self._video)
+        except self.failures as error:
+            reason = self._reason(error)
+            raise VideoError(f"{self.path}: {self.library} cannot open it ({reason}); use backend pyav") from error
+        if n_counted != self.info.n_frames:
+            raise VideoError(
+                f"{self.path}: {self.library} counts {n_counted} frames, the file has {self.info.n_frames}; "
+                "use backend pyav"
+            )
 
+    @abstractmethod
+    def _open(self, n_threads: int | None) -> Any:
+        """Open `self.path` with the library; the result's `len` is the number of frames."""
 
-def lacks_index(path: Path) -> bool:
-    """Return True for an MP4 that ends before or within its index."""
-    return _is_mp4(path) and not _has_box(path, b"moov")
+    @abstractmethod
+    def _decoded(self, number: int) -> Pixels:
+        """Return frame `number` as RGB uint8 `(height, width, 3)`."""
 
+    def _reason(self, error: BaseException) -> str:
+        """Return an error's message on one line, cut to 200 characters."""
+        return " ".join(str(error).split())[:200]
 
-def without_index(path: Path) -> VideoError:
-    """Return the error for an MP4 that `lacks_index`."""
-    return VideoError(f"{path}: an MP4 without its index (moov box), so cut off before the end; download it again")
+    def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
+        """Yield `(frame, pixels (height, width, 3) RGB)` once per distinct frame, ascending."""
+        numbers = self._readable(frames).tolist()
+        # No generator: Python lets only one thread at a time into that.
+        return zip(numbers, map(self._frame, numbers), strict=True)
 
+    def _frame(self, number: int) -> Pixels:
+        """Decode frame `number`; raise VideoError if it fails, has another size, or the reader is closed."""
+        with self._lock:
+            if self._video is None:
+                raise VideoError(f"{self.path}: this reader is closed; open the file again")
+            try:
+                pixels = self._decoded(number)
+            except self.failures as error:
+                reason = self._reason(error)
+                raise VideoError(f"{self.path}: {self.library} cannot decode frame {number} ({reason})") from error
+        if pixels.shape != (self.height, self.width, 3):
+            raise VideoError(f"{self.path}: {self.library} gives frame {number} as {pixels.shape}; use backend pyav")
+        return pixels
 
-def _is_mp4(path: Path) -> bool:
-    """Return True if the file begins like an MP4."""
-    with path.open("rb") as file:
-        return file.read(12)[4:8] == b"ftyp"
-
-
-def _has_box(path: Path, name: bytes) -> bool:
-    """Return True if an MP4 has a complete box `name` at its top level."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return any(box == name and start + length <= len(data) for box, start, length in mp4_boxes(data))
-
-
-def mp4_boxes(data: mmap.mmap) -> Iterator[tuple[bytes, int, int]]:
-    """Yield (name, offset, length) of the boxes at the top level of an MP4, the last perhaps longer than the file."""
-    start = 0
-    while start + 8 <= len(data):
-        length = int.from_bytes(data[start : start + 4], "big")
-        if length == 1:
-            length = int.from_bytes(data[start + 8 : start + 16], "big")
-        length = length or len(data) - start
-        yield data[start + 4 : start + 8], start, length
-        start += max(length, 8)
-
-
-def _plain(cause: BaseException) -> str:
-    """Return a decoder's message on one line."""
-    return " ".join(str(getattr(cause, "strerror", None) or cause).split())
+    def close(self) -> None:
+        """Release the file and the library's threads."""
+        self._video = None

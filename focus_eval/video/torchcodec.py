@@ -9,8 +9,8 @@ import numpy as np
 
 from focus_eval.core.errors import MissingDependency, VideoError
 from focus_eval.core.types import IntArray, Pixels
-from focus_eval.video.base_reader import ByIndexReader
 from focus_eval.video.pyav import PyAVReader
+from focus_eval.video.reader import ByIndexReader
 
 _NO_FFMPEG = "torchcodec cannot load FFmpeg's shared libraries; install ffmpeg, or use backend pyav"
 

@@ -1,19 +1,131 @@
-"""Decodes each video of a folder once and records which of its frames are whole."""
+"""Records the videos of a folder: indexes them in its manifest, and verifies which of their frames are whole."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from focus_eval.core.errors import VideoError
-from focus_eval.video.manifest import FileState, ManifestEntry, content_hash, entry_of, file_state, name_in
-from focus_eval.video.manifest_writer import index_folder, video_files, write_json
+from focus_eval.core.errors import InvalidInput, VideoError
+from focus_eval.video.manifest import (
+    MANIFEST_NAME,
+    MANIFEST_VERSION,
+    VERDICTS_NAME,
+    VERDICTS_VERSION,
+    FileState,
+    ManifestEntry,
+    VideoVerdict,
+    content_hash,
+    entry_of,
+    file_state,
+    is_named,
+    name_in,
+    read_verdicts,
+)
 from focus_eval.video.pyav import PyAVReader
-from focus_eval.video.scan import scan_file
-from focus_eval.video.scan_cache import writer_version
-from focus_eval.video.verdicts import VERDICTS_NAME, VERDICTS_VERSION, VideoVerdict, read_verdicts
+from focus_eval.video.scan import scan_file, scan_video, writer_version
+
+SUFFIXES = frozenset(
+    {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".m2ts", ".mts", ".mpg", ".mpeg", ".vob", ".flv", ".wmv"}
+    | {".asf", ".ogv", ".ogg", ".3gp", ".mxf", ".gif", ".nut"}
+)
+
+_manifest_lock = threading.Lock()
+
+
+def index_folder(
+    folder: Path, *, only_new: bool = False, progress: Callable[[Path], None] = lambda path: None
+) -> dict[str, ManifestEntry]:
+    """Read the videos under `folder`, write the manifest there, and return their entries by path in the folder.
+
+    An existing manifest is replaced, unless `only_new`.
+
+    Args:
+        only_new: read only videos that no manifest names, and add their entries.
+        progress: called with each path before it is read.
+
+    Raises:
+        InvalidInput: no such folder, or no video in it.
+    """
+    paths = list(video_files(folder))
+    if not paths:
+        raise InvalidInput(f"{folder}: no videos in it ({', '.join(sorted(SUFFIXES))})")
+    entries = {}
+    for path in paths:
+        if not (only_new and is_named(path)):
+            progress(path)
+            entries[path.relative_to(folder).as_posix()] = _new_entry(path)
+    if entries:
+        earlier = _read_videos(folder) if only_new else {}
+        _write_manifest(folder, {**earlier, **{name: asdict(entry) for name, entry in entries.items()}})
+    return entries
+
+
+def note_first_sight(folder: Path, path: Path, *, sha256: str) -> bool:
+    """Add a video that no manifest names to `folder`'s manifest, so that a later change of it is noticed.
+
+    Of two processes that write at once, one may lose its entry: its video is then named by the next run.
+
+    Returns:
+        True if a manifest names the video now; False if `folder` does not hold it or cannot be written to.
+    """
+    if is_named(path):
+        return True
+    folder, path = folder.resolve(), path.resolve()
+    if folder not in path.parents or not os.access(folder, os.W_OK):
+        return False
+    scan, state = scan_video(path), file_state(path)
+    info = scan.info
+    entry = ManifestEntry(
+        state.size, sha256, info.n_frames, info.fps, info.duration_seconds, notes=scan.notes, mtime_ns=state.mtime_ns
+    )
+    with _manifest_lock:
+        _write_manifest(folder, {**_read_videos(folder), path.relative_to(folder).as_posix(): asdict(entry)})
+    return True
+
+
+def _read_videos(folder: Path) -> dict[str, Any]:
+    """Return the entries in the folder's manifest, by path in the folder; {} without a manifest."""
+    manifest = folder / MANIFEST_NAME
+    videos: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))["videos"] if manifest.exists() else {}
+    return videos
+
+
+def _write_manifest(folder: Path, videos: dict[str, Any]) -> None:
+    """Write the folder's manifest."""
+    write_json(folder / MANIFEST_NAME, {"version": MANIFEST_VERSION, "videos": videos}, indent=1)
+
+
+def write_json(path: Path, content: dict[str, Any], *, indent: int | None = None) -> None:
+    """Write a JSON file atomically: readers find the old content or all of the new."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    # A name that is not UTF-8 is written as JSON's escapes, so that it is found again.
+    text = json.dumps(content, indent=indent, ensure_ascii=False) + "\n"
+    partial.write_text(text, encoding="utf-8", errors="backslashreplace")
+    os.replace(partial, path)
+
+
+def video_files(folder: Path) -> Iterator[Path]:
+    """Yield the files under `folder` with a suffix in `SUFFIXES`, sorted; raise InvalidInput if it is no folder."""
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder}: no such folder")
+    yield from sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+
+
+def _new_entry(path: Path) -> ManifestEntry:
+    """Return a video's entry: size, checksum, length and rate, or why the video cannot be read."""
+    size, digest = path.stat().st_size, content_hash(path)
+    try:
+        scan = scan_file(path)
+    except VideoError as error:
+        return ManifestEntry(size, digest, 0, 0.0, 0.0, str(error).removeprefix(f"{path}: "))
+    info = scan.info
+    return ManifestEntry(size, digest, info.n_frames, info.fps, info.duration_seconds, notes=scan.notes)
 
 
 def verify_folder(
@@ -35,7 +147,7 @@ def verify_folder(
 
     def verify(path: Path) -> tuple[Path, FileState, str, VideoVerdict]:
         """Return path, state, SHA-256 and verdict of one video; it is decoded only if no current verdict is kept."""
-        (manifest, entry), state = _entry(path), file_state(path)
+        (manifest, entry), state = _named_entry(path), file_state(path)
         verdicts, digest = read_verdicts(manifest.parent).videos, content_hash(path)
         verdict = verdicts.get(digest)
         if verdict is None or verdict.writer != writer_version():
@@ -50,11 +162,11 @@ def verify_folder(
         # Kept after each video: a run that is stopped goes on where it was.
         for path, state, digest, verdict in pool.map(verify, video_files(folder)):
             results[path.relative_to(folder).as_posix()] = verdict
-            _keep(path, state, digest, verdict)
+            _keep_verdict(path, state, digest, verdict)
     return results
 
 
-def _entry(path: Path) -> tuple[Path, ManifestEntry]:
+def _named_entry(path: Path) -> tuple[Path, ManifestEntry]:
     """Return (manifest path, entry) of a video; raise VideoError if no manifest names it any more."""
     entry = entry_of(path)
     if entry is None:
@@ -62,9 +174,9 @@ def _entry(path: Path) -> tuple[Path, ManifestEntry]:
     return entry
 
 
-def _keep(path: Path, state: FileState, digest: str, verdict: VideoVerdict) -> None:
+def _keep_verdict(path: Path, state: FileState, digest: str, verdict: VideoVerdict) -> None:
     """Write a video's verdict and state into the file of verdicts beside its manifest, unless they are there."""
-    manifest, entry = _entry(path)
+    manifest, entry = _named_entry(path)
     kept, name = read_verdicts(manifest.parent), name_in(manifest.parent, path)
     states = dict(kept.states)
     states.pop(name, None)

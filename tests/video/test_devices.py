@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from focus_eval.core.errors import VideoError
 from focus_eval.video import open_video
-from focus_eval.video.bitstream import form_test, reference_test, usual_padding
+from focus_eval.video.packets import form_test, reference_test, usual_padding
 from focus_eval.video.scan import SideDataType
 from support.clip_files import hide_slices, pad_units
 from support.clips import clip_makers, write_clip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import av
 
-from focus_eval.video.ffmpeg_log import errors_logged
+from focus_eval.video.decoder import errors_logged
 
 
 def test_what_ffmpeg_logs_is_heard_in_this_thread_and_only_while_listening():

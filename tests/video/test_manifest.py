@@ -13,7 +13,7 @@ from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.video import manifest, open_video
 from focus_eval.video.manifest import MANIFEST_NAME, content_hash, known_info
-from focus_eval.video.manifest_writer import index_folder, note_first_sight
+from focus_eval.video.verification import index_folder, note_first_sight
 from support.clips import write_clip
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from focus_eval.core.errors import UnknownName, VideoError
 from focus_eval.video import open_video
-from focus_eval.video.frame_index import average_rate
+from focus_eval.video.packets import average_rate
 from focus_eval.video.pyav import PyAVReader
 from support.synthetic import frame_number, repeat_clip, write_numbered_clip
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from focus_eval.encoders.store import RelevanceStore
-from focus_eval.video import open_video, scan_cache
-from focus_eval.video.scan import scan_file
-from focus_eval.video.scan_cache import scan_bytes, scan_from_bytes
+from focus_eval.video import open_video, scan
+from focus_eval.video.scan import scan_bytes, scan_file, scan_from_bytes
 from support.clips import write_clip
 
 _NAMES = ("constant.mp4", "b_frames.mp4", "edit_list.mp4", "turned_90.mp4", "h264.avi", "h264.ts", "vp8_hidden.webm")
@@ -20,13 +19,13 @@ _NAMES = ("constant.mp4", "b_frames.mp4", "edit_list.mp4", "turned_90.mp4", "h26
 def scans(monkeypatch):
     """The files that are scanned, in a process that remembers none."""
     scanned = []
-    monkeypatch.setattr(scan_cache, "_recent", type(scan_cache._recent)())
-    monkeypatch.setattr(scan_cache, "scan_file", lambda path: scanned.append(path) or scan_file(path))
+    monkeypatch.setattr(scan, "_recent", type(scan._recent)())
+    monkeypatch.setattr(scan, "scan_file", lambda path: scanned.append(path) or scan_file(path))
     return scanned
 
 
 def _forget():
-    scan_cache._recent.clear()
+    scan._recent.clear()
 
 
 @pytest.mark.parametrize("name", _NAMES)
@@ -87,7 +86,7 @@ def test_no_changed_byte_of_a_kept_scan_is_believed(tmp_path):
 def test_what_another_version_kept_is_not_believed(tmp_path, monkeypatch):
     content = scan_bytes(scan_file(write_clip(tmp_path / "clip.mp4")))
     assert scan_from_bytes(content) is not None
-    monkeypatch.setattr(scan_cache, "FORMAT", 0)
+    monkeypatch.setattr(scan, "FORMAT", 0)
     assert scan_from_bytes(content) is None
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from focus_eval.core.errors import VideoError
 from focus_eval.video import open_video
-from focus_eval.video.second_decoder import SecondDecoder
+from focus_eval.video.decoder import SecondDecoder
 from focus_eval.video.verification import verify_folder
 from support.clips import write_clip
 from support.exactness import check_clip
@@ -52,7 +52,7 @@ def test_only_unverified_files_are_decoded_twice(tmp_path, monkeypatch):
 
 def test_an_ffmpeg_without_libvpx_is_named(tmp_path, monkeypatch):
     path = write_clip(tmp_path / "clip.webm", n_frames=5, codec="libvpx-vp9", options={"cpu-used": "8"})
-    monkeypatch.setattr("focus_eval.video.second_decoder._SECOND_DECODERS", {"vp9": "missing"})
+    monkeypatch.setattr("focus_eval.video.decoder._SECOND_DECODERS", {"vp9": "missing"})
     with pytest.raises(VideoError, match=f"^{path}: missing, which finds damage in vp9, is not in this FFmpeg"):
         open_video(path)
 

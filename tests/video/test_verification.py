@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 from focus_eval.cli import app
 from focus_eval.core.errors import VideoError
 from focus_eval.video import open_video, verification
-from focus_eval.video.manifest_writer import index_folder
-from focus_eval.video.verdicts import VERDICTS_NAME, count_verified, verdict_on
-from focus_eval.video.verification import verify_folder
+from focus_eval.video.manifest import VERDICTS_NAME, count_verified, verdict_on
+from focus_eval.video.verification import index_folder, verify_folder
 from support.clips import write_clip
 from support.faults import frame_prints, read_here
 
