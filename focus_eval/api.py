@@ -609,15 +609,12 @@ def select_with(
             raise InvalidInput(f"{reader.path}: {selector.sampler.name} would choose no frame: {reason}")
         questions = [query_question(reader.path, query) for query in queries]
         warnings = [vocabulary_warning(selector.encoder, question.query) for question in questions]
-        rows: list[SelectionRow] = []
-        for at in range(0, len(questions), QUERIES_AT_ONCE):
+        select = partial(selector.select, video_path=reader.path, reader=reader, progress=progress)
+        rows: list[SelectionRow] = [select(questions[0])] if len(questions) == 1 else []
+        for at in range(len(rows), len(questions), QUERIES_AT_ONCE):
             batcher = RendezvousBatcher(reader)
             batch = questions[at : at + QUERIES_AT_ONCE]
-            jobs = [
-                partial(selector.select, question, reader.path, batcher=batcher, progress=progress)
-                for question in batch
-            ]
-            rows += batcher.run(jobs)
+            rows += batcher.run([partial(select, question, batcher=batcher) for question in batch])
     for row in rows:
         log.info("%s: %s chose %d keyframes for %r", row.video, row.sampler, len(row.keyframes or ()), row.query)
     version = selector.sampler.version

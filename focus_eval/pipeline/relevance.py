@@ -307,7 +307,12 @@ def pictures_of(session: VideoSession, frames: IntArray) -> list[Pixels]:
         """Note the picture of each frame of `part`."""
         pixels_by_frame.update(zip(part.tolist(), pictures, strict=True))
 
-    VideoRelevance(session, "")._visit(frames, visit)
+    ascending, prepare = np.sort(frames), session.encoder.prepare
+    if session.server is not None:
+        session.server.serve(session, ascending, visit)
+    else:
+        for part in decoded_batches(session.reader, ascending, session.batch_size, session.meter, prepare=prepare):
+            visit(*part)
     return [pixels_by_frame[frame] for frame in frames.tolist()]
 
 

@@ -181,6 +181,7 @@ class Selector:
         video_path: Path,
         *,
         info: VideoInfo | None = None,
+        reader: VideoReader | None = None,
         batcher: RendezvousBatcher | None = None,
         bucket_of: BucketOf | None = None,
         progress: Progress | None = None,
@@ -190,7 +191,8 @@ class Selector:
         Args:
             info: length and rate, if no frame need be read (a sampler that never pulls, recorded relevance); the file
                 is then never opened.
-            batcher: serves this question together with others of the same video; its reader is used, and stays open.
+            reader: the open video, which stays open; None opens it.
+            batcher: serves this question together with others of the same video, and has the open video.
             bucket_of: length bucket of a duration in seconds, for questions that do not state their own.
             progress: called with the expected number of pulls, then as they are made.
 
@@ -212,17 +214,18 @@ class Selector:
             clock = None
         else:
             with meter.stage("open"):
-                if batcher is None:
-                    opened: Any = open_video(video_path, backend=self._backend, kept=self.store)
-                else:
-                    opened = nullcontext(batcher.reader)
-            with opened as reader:
+                source = batcher.reader if batcher is not None else reader
+                opened = open_video(video_path, backend=self._backend, kept=self.store) if source is None else source
+            # Only what is opened here is closed here.
+            with opened if source is None else nullcontext(opened) as reader:
                 if hasattr(reader, "n_decoded"):
                     meter.count_decoded("all", 0)  # said, also where the store knows every frame
                 if progress is not None:
                     progress.expect(self._n_frames_to_see(reader.info))
-                source = partial(self._source, question, reader=reader, meter=meter, progress=progress, batcher=batcher)
-                pull, scan = source(), source(is_scan=True)
+                relevance = partial(
+                    self._source, question, reader=reader, meter=meter, progress=progress, batcher=batcher
+                )
+                pull, scan = relevance(), relevance(is_scan=True)
                 with meter.stage("open"):
                     info = self._info(reader)
                 clock = reader.frame_times(np.arange(info.n_frames))
