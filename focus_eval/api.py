@@ -13,14 +13,12 @@ import html
 import io
 import json
 import logging
-import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
-from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -28,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from focus_eval.core.errors import AnswerError, InvalidInput, SelectionMismatch, VideoError, printable
-from focus_eval.core.options import named_options
+from focus_eval.core.options import checked_values, named_options, option
 from focus_eval.core.resources import whole_text
 from focus_eval.core.types import (
     Pixels,
@@ -133,8 +131,7 @@ class VideoSelection(Selection):
 
     def __getitem__(self, at: int) -> Keyframe:
         """Return keyframe number `at`, from 0."""
-        keyframes: list[Keyframe] = [*self]
-        return keyframes[at]
+        return list[Keyframe](self)[at]
 
     @property
     def path(self) -> Path:
@@ -505,20 +502,14 @@ class Budget:
         InvalidInput: both, or a value out of range.
     """
 
-    share: float | None = None
-    seconds: float | None = None
+    share: float | None = option(None, above=0, at_most=1)
+    seconds: float | None = option(None, above=0)
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for share and seconds together, or one that is not in its range."""
         if self.share is not None and self.seconds is not None:
             raise InvalidInput("give share or seconds of scoring, not both")
-        for name, value in (("share", self.share), ("seconds", self.seconds)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
-                raise InvalidInput(f"{name} must be a number, got {value!r}")
-        if self.share is not None and not 0 < self.share <= 1:
-            raise InvalidInput(f"share of frames to score must be above 0 and at most 1, got {self.share}")
-        if self.seconds is not None and not 0 < self.seconds < math.inf:
-            raise InvalidInput(f"seconds of scoring must be a finite number above 0, got {self.seconds}")
+        checked_values("the scoring budget", self)
 
     @property
     def is_open(self) -> bool:

@@ -431,33 +431,29 @@ class Selector:
         """The video backend if its pixels are not exact, for the row and for keys of the store."""
         return {} if gives_exact_pixels(self._backend) else {"video_backend": self._backend}
 
-    def _facts_about_encoders(self, query: str, selection: Selection) -> dict[str, Any]:
-        """Return the facts worth a note in the row: cut queries, a scripted model, one encoder for both roles."""
-        # Recorded, because a table may then say that the encoder never read the end of the question.
+    def _facts(self, query: str, selection: Selection) -> dict[str, Any]:
+        """Return what a table may have to note of the encoders and the reader: cut queries, inexact pixels, and so on.
+
+        "pulls_off_grid" and "scans_off_grid" count frames that got the relevance of another recorded frame.
+        """
+        encoder, scan_encoder = self.encoder, self.scan_encoder
         facts: dict[str, Any] = {
-            "query_cut": _is_cut(self.encoder, query),
-            "scan_query_cut": _is_cut(self.scan_encoder, query),
+            **self._inexact_backend,
+            "query_cut": _is_cut(encoder, query),
+            "scan_query_cut": _is_cut(scan_encoder, query),
             "llm_is_scripted": isinstance(self.llm, AnswersFromEvidence),
-            "texts_cut": [pulls.text for pulls in selection.text_pulls if _is_cut(self.encoder, pulls.text)],
+            "texts_cut": [pulls.text for pulls in selection.text_pulls if _is_cut(encoder, pulls.text)],
         }
-        if self.encoder is not None and self.scan_encoder is not None:
-            is_same = (self.encoder.name, self.encoder.revision) == (self.scan_encoder.name, self.scan_encoder.revision)
+        if encoder is not None and scan_encoder is not None:
+            is_same = (encoder.name, encoder.revision) == (scan_encoder.name, scan_encoder.revision)
             facts["scan_encoder_is_encoder"] = is_same
         if self._scan_decode != "all":
             facts["scan_decoded_all"] = cheap_frames(selection.video, self._scan_decode) is None
+        if encoder is not None:
+            facts["pulls_off_grid"] = encoder.n_unknown(selection.pulled_frames)
+        if scan_encoder is not None:
+            facts["scans_off_grid"] = scan_encoder.n_unknown(selection.scanned_frames)
         return {name: fact for name, fact in facts.items() if fact}
-
-    def _off_grid(self, selection: Selection) -> dict[str, int]:
-        """Return how many pulls and scans got the relevance of another recorded frame; {} if none did.
-
-        Keys are "pulls_off_grid" and "scans_off_grid".
-        """
-        counts: dict[str, int] = {}
-        if self.encoder is not None:
-            counts["pulls_off_grid"] = self.encoder.n_unknown(selection.pulled_frames)
-        if self.scan_encoder is not None:
-            counts["scans_off_grid"] = self.scan_encoder.n_unknown(selection.scanned_frames)
-        return {fact: n for fact, n in counts.items() if n}
 
     def _row(
         self,
@@ -476,11 +472,7 @@ class Selector:
         times = frames / selection.video.fps if clock is None else clock[frames]
         query = self._query_of(question)
         flat = selection_fields(selection, keep_pulls=self._keep_pulls)
-        flat["facts"] |= {
-            **self._inexact_backend,
-            **self._facts_about_encoders(query, selection),
-            **self._off_grid(selection),
-        }
+        flat["facts"] |= self._facts(query, selection)
         return selection_row(
             question,
             self.origin,

@@ -248,14 +248,6 @@ def n_cores() -> int:
 
 
 @dataclass(frozen=True)
-class DecodeResult:
-    """Frames that the decoder gave for one packet; `is_refused` if it raised or logged an error."""
-
-    frames: Sequence[Any]
-    is_refused: bool
-
-
-@dataclass(frozen=True)
 class Step:
     """The result of decoding one packet.
 
@@ -376,14 +368,14 @@ class Decoder:
         self.restart()
         n_good = 0
         for packet in itertools.chain(self._packets(), [None]):
-            decoded = self._decode(packet)
-            is_damaged = decoded.is_refused or (packet is not None and packet.is_corrupt and not self._is_transport)
-            is_damaged = is_damaged or any(frame.is_corrupt for frame in decoded.frames)
+            frames, is_refused = self._decode(packet)
+            is_damaged = is_refused or (packet is not None and packet.is_corrupt and not self._is_transport)
+            is_damaged = is_damaged or any(frame.is_corrupt for frame in frames)
             if is_strict and is_damaged and (n_good or not self.may_begin_anywhere):
                 place = f"after frame {n_good - 1}" if n_good else "at its first frame"
                 raise VideoError(f"{self.path}: damaged {place}: later frames have no order; download it again")
-            n_good += len(decoded.frames)
-            yield from decoded.frames
+            n_good += len(frames)
+            yield from frames
 
     def holds_blanks(self, padding: int) -> bool:
         """Return True if a packet holds zeros that no encoder writes; reads packets from the start of the file.
@@ -434,19 +426,18 @@ class Decoder:
             is_formed = self._is_formed(packet)
             shows_damage_late = self._shows_damage_late and not index.packets.is_sync[position]
             if position > last_packet:
-                is_formed = is_formed and not (shows_damage_late and self._decode(packet).is_refused)
-                yield Step(position, False, (), is_refused=False, is_formed=is_formed)
+                _, is_refused = self._decode(packet) if is_formed and shows_damage_late else ((), False)
+                yield Step(position, False, (), is_refused=False, is_formed=is_formed and not is_refused)
                 break
             is_needed = True
             if is_reference is not None:
                 is_needed = position in wanted_packets or is_reference(packet)
                 context.skip_frame = "DEFAULT" if position in wanted_packets else "NONREF"
             is_blanked = is_needed and self._is_blanked is not None and self._is_blanked(packet, index.packets.padding)
-            decoded = self._decode(packet)
-            is_formed = is_formed and not (shows_damage_late and decoded.is_refused)
-            yield Step(position, is_needed, decoded.frames, decoded.is_refused, is_blanked, is_formed)
-        decoded = self._decode(None)
-        yield Step(None, False, decoded.frames, decoded.is_refused)
+            frames, is_refused = self._decode(packet)
+            is_formed = is_formed and not (shows_damage_late and is_refused)
+            yield Step(position, is_needed, frames, is_refused, is_blanked, is_formed)
+        yield Step(None, False, *self._decode(None))
 
     def _packets_from(self, index: FrameIndex, first: int) -> Iterator[tuple[int, Any]]:
         """Yield (position in the file, packet) from position `first` on, wherever the demuxer's seek ends."""
@@ -508,20 +499,20 @@ class Decoder:
                 f"{self.path}: the file cannot be read further ({error.strerror}); download it again"
             ) from error
 
-    def _decode(self, packet: Any) -> DecodeResult:
-        """Decode one packet; None drains the decoder."""
+    def _decode(self, packet: Any) -> tuple[Sequence[Any], bool]:
+        """Return the frames that one packet gives, and True if the decoder refuses it; None drains the decoder."""
         context = self.stream.codec_context
         with errors_logged() as logged:
             try:
                 frames: Sequence[Any] = context.decode(packet)
             except av.FFmpegError:
                 self.has_seen_damage = True
-                return DecodeResult((), is_refused=True)
+                return (), True
             is_confirmed = self._second is None or packet is None or self._second.agrees(packet, frames)
         has_complained = not is_confirmed or any(not line.partition(": ")[2].startswith(_HARMLESS) for line in logged)
         self.has_seen_damage |= has_complained or any(frame.is_corrupt for frame in frames)
         self.n_decoded += len(frames)
-        return DecodeResult(frames, is_refused=has_complained)
+        return frames, has_complained
 
 
 def _best_stream(path: Path, container: Any) -> Any:

@@ -118,11 +118,6 @@ def known_info(path: Path) -> VideoInfo | None:
     return VideoInfo(n_frames=match[1].frames, fps=match[1].fps)
 
 
-def is_named(path: Path) -> bool:
-    """Return True if a manifest has an entry for a video."""
-    return entry_of(path) is not None
-
-
 def check_file(path: Path) -> None:
     """Compare a file's size and checksum with its manifest entry; do nothing if it has none.
 
@@ -159,15 +154,19 @@ def check_length(path: Path, info: VideoInfo) -> None:
 def entry_of(path: Path) -> tuple[Path, ManifestEntry] | None:
     """Return (manifest path, entry) of the nearest manifest above a video that names it; None if none does."""
     for folder in list(Path(os.path.abspath(path)).parents)[:_MAX_FOLDER_LEVELS]:
-        manifest = folder / MANIFEST_NAME
-        try:
-            state = manifest.stat()
-        except OSError:
-            continue
-        entry = _read_manifest(manifest, state.st_size, state.st_mtime_ns).get(name_in(folder, path))
-        if entry is not None:
-            return manifest, entry
+        if (entry := read_manifest(folder).get(name_in(folder, path))) is not None:
+            return folder / MANIFEST_NAME, entry
     return None
+
+
+def read_manifest(folder: Path) -> dict[str, ManifestEntry]:
+    """Return the entries of a folder's manifest by path in the folder, {} without one; VideoError if it is damaged."""
+    manifest = folder / MANIFEST_NAME
+    try:
+        state = manifest.stat()
+    except OSError:
+        return {}
+    return _read_manifest(manifest, state.st_size, state.st_mtime_ns)
 
 
 def name_in(folder: Path, path: Path) -> str:

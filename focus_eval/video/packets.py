@@ -108,7 +108,7 @@ def _demux(container: Any, stream: Any) -> Packets:
     lacks_ticks, goes_back, end, latest = False, False, 0, None
     codec, is_transport = stream.codec_context.name, container.format.name == "mpegts"
     length_bytes = nal_length_bytes(stream.codec_context.extradata, codec)
-    has_tails = may_be_padded(codec)
+    has_tails = codec in _WITH_START_CODES
     for packet in packets_of(container, stream):
         pts, dts = packet.pts, packet.dts
         lacks_ticks = lacks_ticks or pts is None
@@ -382,11 +382,6 @@ def _sized_units(data: memoryview, length_bytes: int) -> Iterator[tuple[int, int
         start = at + length_bytes
         at = start + int.from_bytes(data[at:start], "big")
         yield start, at
-
-
-def may_be_padded(codec: str) -> bool:
-    """Return True if zeros at the end of this codec's packets may be padding or damage; see `usual_padding`."""
-    return codec in _WITH_START_CODES
 
 
 def trailing_zeros(packet: Any) -> int:

@@ -6,12 +6,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from queue import Queue, SimpleQueue
 from threading import Event
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -116,71 +116,41 @@ def in_order_ahead(tasks: Iterable[Callable[[], Iterable[T]]], *, n_workers: int
         n_held: results a task may have ready before it waits; at most `n_workers * (n_held + 2)` are held at all.
     """
     stop, waiting_tasks = Event(), iter(tasks)
-    lanes: deque[_Lane[T]] = deque()
+    lanes: deque[tuple[Queue[Any], Future[None]]] = deque()
+
+    def work(task: Callable[[], Iterable[T]], queue: Queue[Any]) -> None:
+        """Put the task's results into the queue, then `_END`; runs in the thread."""
+        try:
+            for result in () if stop.is_set() else task():
+                queue.put(result)
+                if stop.is_set():
+                    break
+        finally:
+            queue.put(_END)
+
     with ThreadPoolExecutor(max_workers=n_workers, thread_name_prefix="decode") as pool:
         try:
             while True:
-                for task in waiting_tasks:
-                    lanes.append(_Lane.start(pool, task, stop, n_held=n_held))
-                    if len(lanes) > n_workers:
-                        break
+                for task in islice(waiting_tasks, n_workers + 1 - len(lanes)):
+                    queue: Queue[Any] = Queue(maxsize=n_held)
+                    lanes.append((queue, pool.submit(work, task, queue)))
                 if not lanes:
                     return
-                yield from lanes[0].results()
+                queue, future = lanes[0]
+                while (result := queue.get()) is not _END:
+                    yield result
                 lanes.popleft()
+                future.result()
         finally:
             stop.set()
-            for lane in lanes:
-                lane.abandon()
+            for queue, future in lanes:
+                # A thread that waits for room in its queue would never end.
+                while not future.cancel() and queue.get() is not _END:
+                    pass
 
 
-class _End:
-    """Marks the end of a task's results."""
-
-
-@dataclass
-class _Lane(Generic[T]):
-    """The results of one task on their way from its thread."""
-
-    queue: Queue[T | _End]
-    future: Future[None] | None = None
-    ended: bool = field(default=False)
-
-    @classmethod
-    def start(cls, pool: ThreadPoolExecutor, task: Callable[[], Iterable[T]], stop: Event, *, n_held: int) -> _Lane[T]:
-        """Start `task` in a thread of the pool; at most `n_held` results wait."""
-        lane: _Lane[T] = cls(Queue(maxsize=n_held))
-        lane.future = pool.submit(lane._work, task, stop)
-        return lane
-
-    def _work(self, task: Callable[[], Iterable[T]], stop: Event) -> None:
-        """Put the task's results into the queue, and an end mark; runs in the thread."""
-        try:
-            if not stop.is_set():
-                for result in task():
-                    self.queue.put(result)
-                    if stop.is_set():
-                        break
-        finally:
-            self.queue.put(_End())
-
-    def results(self) -> Iterator[T]:
-        """Yield the task's results; at the end raise its error, if any."""
-        while True:
-            result = self.queue.get()
-            if isinstance(result, _End):
-                self.ended = True
-                break
-            yield result
-        if self.future is not None:
-            self.future.result()
-
-    def abandon(self) -> None:
-        """Let the thread run out: empty the queue until it has nothing more to put."""
-        if self.ended or (self.future is not None and self.future.cancel()):
-            return
-        while not isinstance(self.queue.get(), _End):
-            pass
+# Marks the end of a task's results.
+_END = object()
 
 
 class _Stream(Iterator[tuple[int, Pixels]]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -23,8 +23,8 @@ from focus_eval.video.manifest import (
     content_hash,
     entry_of,
     file_state,
-    is_named,
     name_in,
+    read_manifest,
     read_verdicts,
 )
 from focus_eval.video.pyav import PyAVReader
@@ -57,12 +57,11 @@ def index_folder(
         raise InvalidInput(f"{folder}: no videos in it ({', '.join(sorted(SUFFIXES))})")
     entries = {}
     for path in paths:
-        if not (only_new and is_named(path)):
+        if not (only_new and entry_of(path)):
             progress(path)
             entries[path.relative_to(folder).as_posix()] = _new_entry(path)
     if entries:
-        earlier = _read_videos(folder) if only_new else {}
-        _write_manifest(folder, {**earlier, **{name: asdict(entry) for name, entry in entries.items()}})
+        _write_manifest(folder, {**(read_manifest(folder) if only_new else {}), **entries})
     return entries
 
 
@@ -74,7 +73,7 @@ def note_first_sight(folder: Path, path: Path, *, sha256: str) -> bool:
     Returns:
         True if a manifest names the video now; False if `folder` does not hold it or cannot be written to.
     """
-    if is_named(path):
+    if entry_of(path):
         return True
     folder, path = folder.resolve(), path.resolve()
     if folder not in path.parents or not os.access(folder, os.W_OK):
@@ -85,23 +84,17 @@ def note_first_sight(folder: Path, path: Path, *, sha256: str) -> bool:
         state.size, sha256, info.n_frames, info.fps, info.duration_seconds, notes=scan.notes, mtime_ns=state.mtime_ns
     )
     with _manifest_lock:
-        _write_manifest(folder, {**_read_videos(folder), path.relative_to(folder).as_posix(): asdict(entry)})
+        _write_manifest(folder, {**read_manifest(folder), path.relative_to(folder).as_posix(): entry})
     return True
 
 
-def _read_videos(folder: Path) -> dict[str, Any]:
-    """Return the entries in the folder's manifest, by path in the folder; {} without a manifest."""
-    manifest = folder / MANIFEST_NAME
-    videos: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))["videos"] if manifest.exists() else {}
-    return videos
-
-
-def _write_manifest(folder: Path, videos: dict[str, Any]) -> None:
+def _write_manifest(folder: Path, entries: Mapping[str, ManifestEntry]) -> None:
     """Write the folder's manifest."""
-    write_json(folder / MANIFEST_NAME, {"version": MANIFEST_VERSION, "videos": videos}, indent=1)
+    videos = {name: asdict(entry) for name, entry in entries.items()}
+    _write_json(folder / MANIFEST_NAME, {"version": MANIFEST_VERSION, "videos": videos}, indent=1)
 
 
-def write_json(path: Path, content: dict[str, Any], *, indent: int | None = None) -> None:
+def _write_json(path: Path, content: dict[str, Any], *, indent: int | None = None) -> None:
     """Write a JSON file atomically: readers find the old content or all of the new."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     # A name that is not UTF-8 is written as JSON's escapes, so that it is found again.
@@ -185,7 +178,7 @@ def _keep_verdict(path: Path, state: FileState, digest: str, verdict: VideoVerdi
     if kept.videos.get(digest) != verdict or states != kept.states:
         videos = {key: asdict(value) for key, value in {**kept.videos, digest: verdict}.items()}
         content = {"version": VERDICTS_VERSION, "videos": videos, "states": states}
-        write_json(manifest.parent / VERDICTS_NAME, content)
+        _write_json(manifest.parent / VERDICTS_NAME, content)
 
 
 def verify_file(path: Path) -> VideoVerdict:
