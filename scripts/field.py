@@ -262,10 +262,8 @@ def variants(folder: Path) -> str:
     questions = [*longvideobench(folder)[0].values()]
     frames_by_source = {
         f"LongVideoBench, {name}": [
-            selection.keyframes or ()
-            for selection in load_selections(
-                folder / "field/selections" / file, format="aks", questions=questions
-            ).values()
+            entry.selection.keyframes or ()
+            for entry in load_selections(folder / "field/selections" / file, format="aks", questions=questions).values()
         ]
         for name, file in AKS_FILES.items()
     }
@@ -281,7 +279,8 @@ def variants(folder: Path) -> str:
     published = load_selections(
         folder / "field/selections" / AKS_FILES["the authors' file"], format="aks", questions=questions
     )
-    n_equal = sum(sorted(frames_by_id[key] or ()) == sorted(published[key].keyframes or ()) for key in frames_by_id)
+    published_by_id = {key: entry.selection.keyframes or () for key, entry in published.items()}
+    n_equal = sum(sorted(frames or ()) == sorted(published_by_id[key]) for key, frames in frames_by_id.items())
     equal_text = f"{n_equal:,} of {len(frames_by_id):,} questions"
     sentence = f"\nThe LongVideoBench log was fed the frames of the authors' file: {equal_text}.\n"
     return table(("AKS with 32 frames", "questions", "split to the end"), rows) + sentence
@@ -416,8 +415,8 @@ def mixtures(folder: Path) -> str:
         recalls = []
         for question in judged_questions:
             fps = float(rates[question.id].fps)
-            frames = aks_selections[question.id].keyframes or ()
-            mixed = sorted({*frames[::2], *(wfs_selections[question.id].keyframes or ())})
+            frames = aks_selections[question.id].selection.keyframes or ()
+            mixed = sorted({*frames[::2], *(wfs_selections[question.id].selection.keyframes or ())})
             evidence = np.asarray(question.evidence_seconds)
             recalls.append([recall_within(evidence, np.array(part) / fps, (1, 2, 5)) for part in (frames, mixed)])
         values, videos = np.array(recalls), [question.video for question in judged_questions]
@@ -439,8 +438,8 @@ def videomme_mixture(folder: Path, encoder: str) -> tuple[str, ...]:
     shares = []
     for question in judged_questions:
         fps, scenes = float(rates[question.id].fps), scenes_of(question)
-        frames = aks_selections[question.id].keyframes or ()
-        mixed = sorted({*frames[::2], *(wfs_selections[question.id].keyframes or ())})
+        frames = aks_selections[question.id].selection.keyframes or ()
+        mixed = sorted({*frames[::2], *(wfs_selections[question.id].selection.keyframes or ())})
         gaps = (scene_distances(scenes, np.array(part) / fps) for part in (frames, mixed))
         shares.append([shares_within(gap, (0, 1, 2, 5)) for gap in gaps])
     values, videos = np.array(shares), [question.video for question in judged_questions]

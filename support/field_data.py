@@ -15,9 +15,8 @@ import pandas as pd
 from focus_eval.benchmarks.registry import VideoRate, read_annotations, read_rates
 from focus_eval.core.types import Question
 from focus_eval.imports.lmms_logs import LmmsLog, find_logs, verdict_of
-from focus_eval.imports.loading import load_selections
+from focus_eval.imports.loading import load_selections, rows_of_selections
 from focus_eval.imports.log_import import LogOptions
-from focus_eval.imports.selection_rows import rows_of_selections
 from focus_eval.report.comparisons import question_keys
 from focus_eval.report.reading import run_of_logs
 from focus_eval.report.recall import near_frames, nearness, read_scenes, recall_within, spread, with_scenes
@@ -162,12 +161,12 @@ def videomme_rates(folder: Path, questions: Sequence[Question]) -> dict[str, Vid
     strides: dict[str, int] = {}
     times: dict[str, set[float]] = {}
     for question in questions:
-        strides[question.video] = math.gcd(strides.get(question.video, 0), *grid[question.id].keyframes or ())
-        times.setdefault(question.video, set()).update(timed[question.id].times_seconds or ())
+        strides[question.video] = math.gcd(strides.get(question.video, 0), *grid[question.id].selection.keyframes or ())
+        times.setdefault(question.video, set()).update(timed[question.id].selection.times_seconds or ())
     rates = {}
     for question in questions:
         step = float(np.diff(sorted(times[question.video])).min())
         rate = Fraction(math.ceil(strides[question.video] * step - 1e-6) / step).limit_denominator(2000)
-        n_frames = (even[question.id].keyframes or ())[-1] + 1
+        n_frames = (even[question.id].selection.keyframes or ())[-1] + 1
         rates[question.id] = VideoRate(float(n_frames / rate) + 1e-6, rate)
     return rates

@@ -254,7 +254,7 @@ def registries():
     """Return every registry of the package by what it holds."""
     from focus_eval.benchmarks.registry import BENCHMARKS
     from focus_eval.encoders.registry import ENCODERS
-    from focus_eval.imports.loading import FORMATS
+    from focus_eval.imports.formats import FORMATS
     from focus_eval.llms.registry import LLMS
     from focus_eval.lmms.manifests import MODELS
     from focus_eval.samplers.registry import SAMPLERS

@@ -14,7 +14,7 @@ from focus_eval.benchmarks.registry import BENCHMARKS
 from focus_eval.cli import app
 from focus_eval.core.options import named_options
 from focus_eval.encoders.registry import ENCODERS, read_encoder
-from focus_eval.imports.loading import FORMATS
+from focus_eval.imports.formats import FORMATS
 from focus_eval.lmms.manifests import MODELS, known_models
 from focus_eval.matrix.config import find_matrix
 from focus_eval.samplers.registry import SAMPLERS, make_sampler

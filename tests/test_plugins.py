@@ -25,7 +25,7 @@ KINDS = {
     "sampler": ("focus_eval.samplers.registry:SAMPLERS", "focus", "focus_eval.samplers.focus"),
     "encoder": ("focus_eval.encoders.registry:ENCODERS", "offline", "focus_eval.encoders.offline"),
     "video reader": ("focus_eval.video:READERS", "pyav", "focus_eval.video.pyav"),
-    "selection format": ("focus_eval.imports.loading:FORMATS", "wfs", "focus_eval.imports.wfs"),
+    "selection format": ("focus_eval.imports.formats:FORMATS", "wfs", "focus_eval.imports.by_question"),
     "benchmark": ("focus_eval.benchmarks.registry:BENCHMARKS", "videomme", "lmms_eval"),
     "llm": ("focus_eval.llms.registry:LLMS", "scripted", "focus_eval.llms.chat"),
     "model": ("focus_eval.lmms.manifests:MODELS", "focus_qwen2_vl", "focus_eval.lmms.models.qwen_vl"),
@@ -41,7 +41,7 @@ TOYS = """
     from focus_eval import Choice, FrameSampler, VideoInfo, option
     from focus_eval.encoders import base
     from focus_eval.llms.protocol import Reply
-    from focus_eval.imports.imported import ImportedSelection, SelectionFormat
+    from focus_eval.imports.formats import SelectionFormat
 
     BENCHMARK = Path(__file__).with_name("toy.yaml")
 
@@ -257,7 +257,7 @@ def test_a_toy_of_each_kind_works_through_its_entry_point(toys, install_plugins)
     assert not gives_exact_pixels("toy")  # unless it says so
     install_plugins(registry_of("selection format"), toy="toy_plugins:Format")
     (toys / "chosen.toy").write_text("a,3\nb,4\n")
-    assert load_selections(toys / "chosen.toy", options={"split": ","})["b"].keyframes == (4,)
+    assert load_selections(toys / "chosen.toy", options={"split": ","})["b"].selection.keyframes == [4]
     install_plugins(registry_of("benchmark"), toy="toy_plugins:BENCHMARK")
     assert benchmark_of_task("toy_task").name == "toy"
     selection = select_keyframes(toys / "none.mp4", query="a cat", k=2, sampler="toy:start=5", backend="toy")

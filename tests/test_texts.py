@@ -114,7 +114,7 @@ def test_any_text_of_a_question_is_in_its_imported_and_exported_selection(tmp_pa
         out = tmp_path / f"of-{source.name}" / "selected_frames.json"
         command("import", "auto", source, "--to", "focus", "--out", out, *annotations)
         exported = load_selections(out, questions=read_annotations("longvideobench", tmp_path / "lvb.json"))
-        assert (list(exported), exported[id].keyframes) == ([id], (3, 60))
+        assert (list(exported), exported[id].selection.keyframes) == ([id], [3, 60])
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)

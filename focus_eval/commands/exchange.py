@@ -173,8 +173,7 @@ def _load(
 ) -> dict[str, list[SelectionRow]]:
     """Return the rows of each file by the name of its selection; raise InvalidInput for two of one name."""
     from focus_eval.benchmarks.registry import frame_rates
-    from focus_eval.imports.loading import load_selections
-    from focus_eval.imports.selection_rows import selection_rows
+    from focus_eval.imports.loading import load_selections, selection_rows
 
     fps = frame_rates(rate_of)
     rows_by_name: dict[str, list[SelectionRow]] = {}
@@ -285,8 +284,7 @@ def _selections(
 ) -> Run:
     """Return selection files as a run without answers, for the questions and frame rates given."""
     from focus_eval.benchmarks.registry import frame_rates, read_annotations, read_rates
-    from focus_eval.imports.loading import load_selections
-    from focus_eval.imports.selection_rows import selection_rows
+    from focus_eval.imports.loading import load_selections, selection_rows
     from focus_eval.report.run import Run
 
     questions, rate_of = read_annotations(benchmark, annotations), read_rates(rates)

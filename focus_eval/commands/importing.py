@@ -19,7 +19,7 @@ from focus_eval.core.resources import whole_text
 if TYPE_CHECKING:
     from focus_eval.benchmarks.registry import VideoRate
     from focus_eval.core.types import Question
-    from focus_eval.imports.imported import ImportedSelection
+    from focus_eval.imports.formats import FileEntry
     from focus_eval.imports.log_import import LogImport, LogOptions
     from focus_eval.imports.relevance import PublishedRelevance
     from focus_eval.samplers.base import FrameSampler
@@ -115,46 +115,43 @@ def _import_selections(
 ) -> None:
     """Write a file's selections as Parquet, or as a run's folder with its answers, and print what was read."""
     from focus_eval.benchmarks.registry import frame_rates, read_rates
-    from focus_eval.imports.imported import selections_hash
-    from focus_eval.imports.loading import load_selections, write_selections
+    from focus_eval.imports.loading import load_selections, rows_of_selections, selections_hash, write_selections
     from focus_eval.imports.rows import write_parquet
     from focus_eval.imports.run_folder import write_run
-    from focus_eval.imports.selection_rows import rows_of_selections
 
     rate_of = read_rates(rates) if rates is not None else None
     fps = frame_rates(rate_of) if rate_of is not None else None
-    selections = load_selections(file, questions=questions, fps=fps, **reading_options)
-    filled = [selection.n_filled for selection in selections.values() if selection.n_filled]
+    entries = load_selections(file, questions=questions, fps=fps, **reading_options)
+    filled = [n for entry in entries.values() if (n := entry.selection.facts.get("filled"))]
     fill_notes = [f"{len(filled):,} selections filled with {sum(filled):,} even frames"] if filled else []
     for line in [*fill_notes, *(reading_options["left_out"] or ())]:
         print_folded(line)
     if to is not None:
-        typer.echo("\n".join(map(str, write_selections(selections, out, format=to, questions=questions or ()))))
+        typer.echo("\n".join(map(str, write_selections(entries, out, format=to, questions=questions or ()))))
         return
-    if all(selection.sampler == "aks" for selection in selections.values()):
-        print_folded(_aks_line(selections, rate_of))
+    if all(entry.selection.sampler == "aks" for entry in entries.values()):
+        print_folded(_aks_line(entries, rate_of))
     if out.suffix == ".parquet":
-        write_parquet(selections, out)
-        max_frames = max(selection.n_keyframes for selection in selections.values())
-        typer.echo(
-            f"{out}: {len(selections)} selections of at most {max_frames} frames, id {selections_hash(selections)}"
-        )
+        write_parquet(entries, out)
+        max_frames = max(len(entry.shown) for entry in entries.values())
+        typer.echo(f"{out}: {len(entries)} selections of at most {max_frames} frames, id {selections_hash(entries)}")
         return
     if questions is None:
         raise InvalidInput(f"{out}: a run's folder needs --annotations; a .parquet file does not")
     name, model = whole_text(name or file.stem), whole_text(model)
-    rows = rows_of_selections(selections, questions, rate_of or {}, name=name, model=model)
+    rows = rows_of_selections(entries, questions, rate_of or {}, name=name, model=model)
     typer.echo("\n".join(printable(str(path)) for path in write_run(out, *rows)))
 
 
-def _aks_line(selections: Mapping[str, ImportedSelection], rate_of: Mapping[str, VideoRate] | None) -> str:
+def _aks_line(entries: Mapping[str, FileEntry], rate_of: Mapping[str, VideoRate] | None) -> str:
     """Say how a file of AKS selections was made."""
     from focus_eval.imports.aks_settings import infer_settings
 
-    if rate_of is None or any(selection.keyframes is None for selection in selections.values()):
+    if rate_of is None or any(entry.selection.keyframes is None for entry in entries.values()):
         return "How AKS split the videos is not known without frame numbers and --rates."
     frames = (
-        (item.keyframes or (), rate_of[key].n_frames, float(rate_of[key].fps)) for key, item in selections.items()
+        (entry.selection.keyframes or (), rate_of[key].n_frames, float(rate_of[key].fps))
+        for key, entry in entries.items()
     )
     return f"AKS: {infer_settings(frames) or 'too few frames a question to infer how the videos were split'}"
 
@@ -321,10 +318,11 @@ def published_check(
     from focus_eval.samplers.bandit import nearest_pulled
     from focus_eval.samplers.base import derived_rng
 
-    published_selections = load_selections(published, format="aks", questions=questions, allow_missing=True)
-    k = max(selection.k for selection in published_selections.values())
+    entries = load_selections(published, format="aks", questions=questions, allow_missing=True)
+    frames_by_id = {key: entry.selection.keyframes or [] for key, entry in entries.items()}
+    k = max(map(len, frames_by_id.values()))
     rng, differing_ids = derived_rng(0), []
-    rows = [row for row in relevance.rows if row.question_id in published_selections and len(row.pulled_frames) > k]
+    rows = [row for row in relevance.rows if row.question_id in frames_by_id and len(row.pulled_frames) > k]
     for row in rows:
         assert row.info is not None  # the scores were read with a rate
         pulled_frames, values = (
@@ -339,15 +337,11 @@ def published_check(
             ),  # type: ignore[misc]
             rng=rng,
         )
-        if list(choice.keyframes) != sorted(published_selections[row.question_id].keyframes or ()):
+        if list(choice.keyframes) != sorted(frames_by_id[row.question_id]):
             differing_ids.append(row.question_id)
     first = f"; the first of the others: {differing_ids[0]}" if differing_ids else ""
     n_same = len(rows) - len(differing_ids)
-    frames = [
-        (published_selections[row.question_id].keyframes or (), row.info.n_frames, row.info.fps)
-        for row in rows
-        if row.info
-    ]
+    frames = [(frames_by_id[row.question_id], row.info.n_frames, row.info.fps) for row in rows if row.info]
     options = aks.options
     return [
         f"{published}: aks at K = {k}, t1={options['t1']:g}, max_depth={options['max_depth']} chooses the same frames "

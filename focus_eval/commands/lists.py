@@ -129,7 +129,7 @@ def _registries() -> dict[str, Registry[Any]]:
     """Return the registry of plugins of each kind."""
     from focus_eval.benchmarks.registry import BENCHMARKS
     from focus_eval.encoders.registry import ENCODERS
-    from focus_eval.imports.loading import FORMATS
+    from focus_eval.imports.formats import FORMATS
     from focus_eval.llms.registry import LLMS
     from focus_eval.lmms.manifests import MODELS
     from focus_eval.samplers.registry import SAMPLERS

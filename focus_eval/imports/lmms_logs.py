@@ -50,14 +50,15 @@ _DECIMAL = re.compile(r"\d+\.\d+")
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """A task's verdict on one answer.
+    """A model's answer as a log or a published file states it.
 
     Args:
-        score: as stated, or 1.0 if prediction and right answer are equal, else 0.0.
-        predicted, right: answer read by the task, and right answer; None if not stated.
+        score: as stated; of a log's entry without one 1.0 if prediction and right answer are equal, else 0.0. None if a
+            published file does not state it.
+        predicted, right: the answer that was read, and the right one; None if not stated.
     """
 
-    score: float
+    score: float | None
     predicted: str | None = None
     right: str | None = None
 

@@ -128,6 +128,11 @@ class ScoredRecord:
     parsed: str | None
     fed_frames: tuple[float, ...] | None
 
+    @property
+    def score(self) -> float:
+        """The stated score; 0.0 without one."""
+        return (self.verdict.score if self.verdict is not None else None) or 0.0
+
 
 @dataclass(kw_only=True)
 class LogCounts:
@@ -331,9 +336,10 @@ class LogImport:
         verdict = verdict_of(record.metrics.get(metric))
         if verdict is None and metric:
             raise InvalidInput(f"{record.location}: {metric} holds no score; choose another (-o metric=NAME)")
-        if verdict is not None and not 0 <= verdict.score <= 1:
+        score = 0.0 if verdict is None else verdict.score or 0.0
+        if not 0 <= score <= 1:
             raise InvalidInput(
-                f"{record.location}: {metric} is {verdict.score:g}, not from 0 to 1; choose another (-o metric=NAME)"
+                f"{record.location}: {metric} is {score:g}, not from 0 to 1; choose another (-o metric=NAME)"
             )
         question = self.source.question(record)
         name, unit = self.options.frames_field, self.options.unit
@@ -526,7 +532,7 @@ def _count_record(counts: LogCounts, scored: ScoredRecord, rate: VideoRate | Non
     """Add one record to `counts`: answer, score, video, digest and frames."""
     question, record, frames = scored.question, scored.record, scored.fed_frames
     counts.answers += 1
-    counts.score += scored.verdict.score if scored.verdict is not None else 0.0
+    counts.score += scored.score
     counts.videos.add(question.video)
     counts.has_documents = counts.has_documents or record.doc is not None
     if scored.parsed is None:
@@ -558,7 +564,7 @@ def _count_groups(counts: LogCounts, scored: ScoredRecord) -> None:
         groups = counts.groups.setdefault(name, {})
         if len(groups) <= MAX_GROUPS:
             total = groups.setdefault(str(value), [0.0, 0.0])
-            total[0] += scored.verdict.score if scored.verdict is not None else 0.0
+            total[0] += scored.score
             total[1] += 1
 
 

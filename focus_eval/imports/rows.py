@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
-from focus_eval.imports.imported import ImportedSelection, SelectionFormat, Source, selections_hash
+from focus_eval.imports.formats import FileEntry, SelectionFormat, Source, file_entry
 from focus_eval.imports.lmms_logs import read_lines
+from focus_eval.imports.loading import selections_hash
 from focus_eval.rows.records import read_lines as read_run_lines
 from focus_eval.rows.records import replace_file
 from focus_eval.rows.store import parquet_records
@@ -37,7 +38,7 @@ class Rows(SelectionFormat):
         """Return True if the path looks like our rows; see `is_rows_path`."""
         return is_rows_path(source.path)
 
-    def read(self, source: Source) -> Iterable[ImportedSelection]:
+    def read(self, source: Source) -> Iterable[FileEntry]:
         """Yield the selections in our rows, which must be of one sampler and hold no failed question."""
         path = source.path
         if source.unit != "frames":
@@ -53,7 +54,7 @@ class Rows(SelectionFormat):
         if failed is not None and not source.allow_missing:
             location, row = failed
             raise SelectionMismatch(f"{location} ({row.get('question_id')}): no selection, {row['error']}")
-        return [_selection(row, location) for location, row in rows if not row.get("error")]
+        return [_entry(row, location) for location, row in rows if not row.get("error")]
 
 
 def is_rows_path(path: Path) -> bool:
@@ -107,28 +108,28 @@ def _of_one_sampler(
     return rows
 
 
-def _selection(row: Mapping[str, Any], location: str) -> ImportedSelection:
+def _entry(row: Mapping[str, Any], location: str) -> FileEntry:
     """Return the selection in a row; raise SelectionMismatch if its frames are unknown or it is no selection row."""
     keyframes, times = row.get("keyframes"), row.get("times_seconds") or None
     if keyframes is None and times is None:
         reason = "the frames are not known" if "keyframes" in row else "no keyframes; not a selection row"
         raise SelectionMismatch(f"{location}: {reason}")
     try:
-        return ImportedSelection(
-            question_id=str(row["question_id"]),
-            sampler=str(row.get("sampler") or "rows"),
-            keyframes=None if keyframes is None else tuple(int(frame) for frame in keyframes),
-            times_seconds=None if times is None else tuple(float(time) for time in times),
+        return file_entry(
+            str(row["question_id"]),
+            str(row.get("sampler") or "rows"),
+            keyframes=None if keyframes is None else [int(frame) for frame in keyframes],
+            times_seconds=None if times is None else [float(time) for time in times],
             benchmark=str(row.get("benchmark") or ""),
             video=str(row.get("video") or ""),
             k=int(row.get("k") or 0),
             n_frames=int(row.get("n_frames") or 0) or None,
             fps=float(row.get("fps") or 0.0) or None,
-            pulled_frames=tuple(int(frame) for frame in row.get("pulled_frames") or ()),
-            pulled_relevance=tuple(None if item is None else float(item) for item in row.get("pulled_relevance") or ()),
-            clips=tuple(tuple(clip) for clip in row.get("clips") or ()),
-            scales=None if row.get("scales") is None else tuple(float(scale) for scale in row["scales"]),
-            n_filled=int(row.get("n_filled") or 0),
+            pulled_frames=[int(frame) for frame in row.get("pulled_frames") or ()],
+            pulled_relevance=[None if item is None else float(item) for item in row.get("pulled_relevance") or ()],
+            clips=[list(clip) for clip in row.get("clips") or ()],
+            scales=None if row.get("scales") is None else [float(scale) for scale in row["scales"]],
+            facts={"filled": int(row["n_filled"])} if row.get("n_filled") else {},
             location=location,
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -139,16 +140,16 @@ def _selection(row: Mapping[str, Any], location: str) -> ImportedSelection:
 # whole `SelectionRow`s is read as well. `clips` is JSON text, for its fields are of mixed kinds.
 
 
-def write_parquet(selections: Mapping[str, ImportedSelection], path: Path) -> None:
-    """Write `selections` to one Parquet file, completely or not at all."""
+def write_parquet(entries: Mapping[str, FileEntry], path: Path) -> None:
+    """Write the selections to one Parquet file, completely or not at all."""
     import pyarrow.parquet as pq
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as unfinished:
-        pq.write_table(_table(selections), unfinished, compression="zstd")
+        pq.write_table(_table(entries), unfinished, compression="zstd")
 
 
-def _table(selections: Mapping[str, ImportedSelection]) -> Any:
+def _table(entries: Mapping[str, FileEntry]) -> Any:
     """Return the selections as an Arrow table, one row each."""
     import pyarrow as pa
 
@@ -157,7 +158,9 @@ def _table(selections: Mapping[str, ImportedSelection]) -> Any:
     kinds |= {"benchmark": text, "video": text, "k": whole, "n_frames": whole, "fps": number}
     kinds |= {"pulled_frames": pa.list_(whole), "pulled_relevance": pa.list_(number), "clips": text}
     kinds |= {"scales": pa.list_(number), "n_filled": whole, "selection_id": text}
-    shared = {"selection_id": selections_hash(selections)}
-    # `vars` and not `asdict`, which copies every frame of every list.
-    rows = [{**vars(selection), "clips": json.dumps(selection.clips), **shared} for selection in selections.values()]
-    return pa.Table.from_pylist([{name: row[name] for name in kinds} for row in rows], schema=pa.schema(kinds))
+    selection_id, rows = selections_hash(entries), []
+    for entry in entries.values():
+        row = entry.selection
+        others = {"clips": json.dumps(row.clips), "n_filled": row.facts.get("filled", 0), "selection_id": selection_id}
+        rows.append({name: others[name] if name in others else getattr(row, name) for name in kinds})
+    return pa.Table.from_pylist(rows, schema=pa.schema(kinds))

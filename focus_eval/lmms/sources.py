@@ -15,7 +15,7 @@ from focus_eval.core.options import declared_types, read_options
 from focus_eval.core.types import Question
 from focus_eval.encoders import registry as encoders
 from focus_eval.encoders.store import RelevanceStore
-from focus_eval.imports.imported import ImportedSelection
+from focus_eval.imports.formats import FileEntry
 from focus_eval.imports.loading import load_selections
 from focus_eval.imports.rows import is_rows_path
 from focus_eval.llms.registry import check_llm, ready_llm
@@ -164,7 +164,7 @@ class ReplayedSelections:
         self._options = read_options("selections", option_types, texts(reader_options))
         # Of the format itself, which reads them.
         self._format_options = texts({name: value for name, value in all_options.items() if name not in option_types})
-        self._by_benchmark: dict[str, Mapping[str, ImportedSelection]] = {}
+        self._by_benchmark: dict[str, Mapping[str, FileEntry]] = {}
         # By content: a file that was changed in place is another selection.
         self._content = _content_hash(path)
         if is_rows_path(path):  # refused before any weight loads
@@ -202,26 +202,27 @@ class ReplayedSelections:
         Raises:
             SelectionMismatch: no selection is recorded, or it does not fit the video.
         """
-        selection = self._by_benchmark[question.benchmark].get(question.id)
-        if selection is None:
+        entry = self._by_benchmark[question.benchmark].get(question.id)
+        if entry is None:
             raise SelectionMismatch(f"{self._path}: no selection for {question.benchmark} {question.id}")
         # A file of indices gives neither the video's length nor the times of its frames.
         with open_video(video_path, kept=self.store) as reader:
-            frames = selection.frames_in(reader.info)
+            frames = entry.frames_in(reader.info)
             times = reader.frame_times(np.asarray(frames, dtype=np.int64))
             info = reader.info
+        stated = entry.selection
         return selection_row(
             question,
-            self._origin(selection.sampler),
+            self._origin(stated.sampler),
             video=info,
             keyframes=frames,
             times_seconds=[round(float(time), 6) for time in times],
             bucket_of=bucket_of,
             facts=self._facts,
-            scales=None if selection.scales is None else list(selection.scales),
-            pulled_frames=list(selection.pulled_frames),
-            pulled_relevance=list(selection.pulled_relevance),
-            clips=[list(clip) for clip in selection.clips],
+            scales=stated.scales,
+            pulled_frames=stated.pulled_frames,
+            pulled_relevance=stated.pulled_relevance,
+            clips=stated.clips,
         )
 
     def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
@@ -237,19 +238,18 @@ class ReplayedSelections:
         """Return the origin of the rows, with `sampler` as the sampler's name."""
         return Origin(selection_id=self.selection_id, sampler=sampler, k=self.k)
 
-    def _read(self, questions: Sequence[Question] | None) -> Mapping[str, ImportedSelection]:
+    def _read(self, questions: Sequence[Question] | None) -> Mapping[str, FileEntry]:
         """Return the file's selections by question id; raise SelectionMismatch for more frames than are shown."""
         # What is missing is checked by `prepare`: a file made under --limit holds only some of the questions.
         reader_options = {**self._options, "allow_missing": True}
-        selections = load_selections(self._path, questions=questions, **reader_options, options=self._format_options)
-        for selection in selections.values():
+        entries = load_selections(self._path, questions=questions, **reader_options, options=self._format_options)
+        for entry in entries.values():
             # A selection with scales has more and smaller frames by design.
-            if selection.n_keyframes > self.k and selection.scales is None:
+            if len(entry.shown) > self.k and entry.selection.scales is None:
                 raise SelectionMismatch(
-                    f"{selection.location} ({selection.question_id}): {selection.n_keyframes} frames, "
-                    f"the model is shown at most {self.k}; set frames="
+                    f"{entry.place}: {len(entry.shown)} frames, the model is shown at most {self.k}; set frames="
                 )
-        return selections
+        return entries
 
 
 class GivenRows:

@@ -247,9 +247,7 @@ def _scores(item: PublishedFile, path: Path, material: Material) -> dict[str, fl
         score_by_question = {answer.question_id: answer.score for answer in runs[0].answers}
     else:
         loaded = load_selections(path, format=item.format, questions=questions, allow_missing=True, left_out=[])
-        score_by_question = {
-            key: selection.answered.is_correct if selection.answered else None for key, selection in loaded.items()
-        }
+        score_by_question = {key: entry.verdict.score if entry.verdict else None for key, entry in loaded.items()}
     scores = {key: float(score) for key, score in score_by_question.items() if score is not None}
     if len(scores) < len(score_by_question) or not scores:
         raise InvalidInput(f"{path}: {len(scores)} of {len(score_by_question)} questions have a scored answer")

@@ -13,8 +13,7 @@ import pandas as pd
 from focus_eval.benchmarks.registry import VideoRate, frame_rates, read_annotations, read_rates, stated_rates
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
-from focus_eval.imports.loading import load_selections
-from focus_eval.imports.selection_rows import selection_rows
+from focus_eval.imports.loading import load_selections, selection_rows
 from focus_eval.registry.cards import Card, PublishedFile, check_file, find_file
 from focus_eval.report.recall import (
     EvidenceCase,

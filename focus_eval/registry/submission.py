@@ -109,7 +109,7 @@ def _stored_file(item: PublishedFile, kind: str, card_folder: Path, folder: Path
     if kind == "selections" and item.benchmark in material.annotations:
         questions, rate_of, _ = material.ground(item.benchmark)
         loaded = load_selections(source, format=item.format, questions=questions, fps=frame_rates(rate_of))
-        most_keyframes = max(selection.n_keyframes for selection in loaded.values())
+        most_keyframes = max(len(entry.shown) for entry in loaded.values())
         if most_keyframes > item.k:
             raise InvalidInput(f"{source}: a question has {most_keyframes} frames, the card says K = {item.k}")
     target.parent.mkdir(exist_ok=True)

@@ -14,9 +14,8 @@ from focus_eval.benchmarks.registry import VideoRate
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.types import Question
 from focus_eval.imports.lmms_logs import find_logs, has_samples, is_results_file, is_samples_file, run_name_of
-from focus_eval.imports.loading import load_selections
+from focus_eval.imports.loading import load_selections, rows_of_selections
 from focus_eval.imports.log_import import LogImport, LogOptions, LogOrigin, read_log_imports
-from focus_eval.imports.selection_rows import rows_of_selections
 from focus_eval.report.run import Run, joined_run, load_run
 from focus_eval.rows.packed import run_folder
 

@@ -568,6 +568,12 @@ def selection_row(
     )
 
 
+def stated_row(question_id: str, origin: Origin, **fields: Any) -> SelectionRow:
+    """Return the row of what a published file states of a question; what it leaves open is empty or None."""
+    unknown = {"benchmark": "", "video": "", "query": "", "bucket": "", "duration_seconds": None}
+    return SelectionRow(**{**vars(origin), **unknown, **fields, "question_id": question_id})
+
+
 def failed_selection_row(
     question: Question,
     origin: Origin,

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from focus_eval.benchmarks.registry import read_annotations, read_rates
 from focus_eval.cli import app
 from focus_eval.imports.aks_settings import infer_settings
-from focus_eval.imports.loading import load_selections
-from focus_eval.imports.selection_rows import rows_of_selections
+from focus_eval.imports.loading import load_selections, rows_of_selections
 from focus_eval.registry.cards import read_card
 from focus_eval.report.audit import NOTE, CheckedSeries, aks_settings
 from focus_eval.samplers.base import derived_rng
@@ -57,7 +56,8 @@ def test_the_settings_on_the_card_are_those_that_the_published_files_show(shared
         path = next(path for path in shared("data").rglob(f"{item.file}*"))
         selections = load_selections(path, format="aks", questions=questions)
         settings = infer_settings(
-            (chosen.keyframes, rates[key].n_frames, float(rates[key].fps)) for key, chosen in selections.items()
+            (chosen.selection.keyframes, rates[key].n_frames, float(rates[key].fps))
+            for key, chosen in selections.items()
         )
         t1, depth = item.settings.removeprefix("t1 ").split(", depth ")
         assert settings.depth == int(depth), item.file

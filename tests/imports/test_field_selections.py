@@ -10,8 +10,7 @@ import pytest
 from focus_eval.benchmarks.registry import frame_rates, read_annotations, read_rates
 from focus_eval.core.errors import SelectionMismatch
 from focus_eval.core.types import Question
-from focus_eval.imports.loading import load_selections
-from focus_eval.imports.selection_rows import selection_rows
+from focus_eval.imports.loading import load_selections, selection_rows
 from focus_eval.report.recall import evidence_cases
 from focus_eval.report.selection_tables import moment_means, shown_frames
 
@@ -39,7 +38,7 @@ def test_a_published_file_gives_the_evidence_recall_of_the_field(shared, name):
     path = shared(f"data/field/selections/{name}.json.gz")
     loaded = load_selections(path, questions=questions, fps=frame_rates(rates), left_out=left_out)
     assert len(loaded) == 1337
-    assert {selection.sampler for selection in loaded.values()} == {FORMATS.get(name, "wfs")}
+    assert {entry.selection.sampler for entry in loaded.values()} == {FORMATS.get(name, "wfs")}
     rows = selection_rows(loaded, questions, rates, name=name)
     table = moment_means(cases, {name: shown_frames(rows)}).set_index("bucket")
     for bucket, expected in zip(("medium", "long"), REAL[name], strict=True):
@@ -66,7 +65,7 @@ def test_wfs_sbs_32_frames_are_refused_whole_unless_what_is_outside_may_go(share
         load_selections(path, questions=questions, fps=fps)
     left_out = []
     loaded = load_selections(path, questions=questions, fps=fps, left_out=left_out)
-    assert loaded["3hyPwjkdHEA_1"].n_keyframes == 30
+    assert len(loaded["3hyPwjkdHEA_1"].shown) == 30
     assert left_out[0].endswith("2 of 32 frames left out")
 
 
@@ -86,7 +85,7 @@ def test_a_selection_that_lies_outside_altogether_and_a_foreign_row_are_left_out
     left_out = []
     benchmark_questions = [question("a"), question("b")]
     loaded = load_selections(path, questions=benchmark_questions, left_out=left_out)
-    assert {key: selection.times_seconds for key, selection in loaded.items()} == {"a": (1.0,)}
+    assert {key: entry.selection.times_seconds for key, entry in loaded.items()} == {"a": [1.0]}
     assert [line.rpartition(";")[2].strip() for line in left_out] == [
         "left out",
         "1 of 2 frames left out",

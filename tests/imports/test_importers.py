@@ -11,9 +11,8 @@ import pytest
 from focus_eval.benchmarks.registry import read_annotations
 from focus_eval.core.errors import FocusEvalError, InvalidInput, SelectionMismatch
 from focus_eval.core.types import Question, VideoInfo
-from focus_eval.imports.imported import ImportedSelection, selections_hash
-from focus_eval.imports.loading import load_selections
-from focus_eval.imports.selection_rows import rows_of_selections
+from focus_eval.imports.formats import file_entry
+from focus_eval.imports.loading import load_selections, rows_of_selections, selections_hash
 from focus_eval.rows.records import RowWriter, SelectionRow
 
 
@@ -31,6 +30,16 @@ def questions(*ids, video=None, seconds=100.0):
         )
         for name in ids
     ]
+
+
+def stated(entries):
+    """Return the rows of loaded entries by question id, without their places in the file."""
+    return {key: entry.selection for key, entry in entries.items()}
+
+
+def frames_of(entries):
+    """Return the keyframes of loaded entries by question id."""
+    return {key: row.keyframes for key, row in stated(entries).items()}
 
 
 def written(folder, value, name="selected.json"):
@@ -82,15 +91,15 @@ def write_rows(path, rows):
 def test_the_real_files_are_recognised_and_read(shared, benchmark, annotations, file, kind, n, max_frames):
     benchmark_questions = read_annotations(benchmark, shared(f"data/{annotations}"))
     selections = load_selections(shared(f"data/{file}"), questions=benchmark_questions)
-    assert {selection.sampler for selection in selections.values()} == {kind}
+    assert {row.sampler for row in stated(selections).values()} == {kind}
     assert len(selections) == n
-    assert max(selection.n_keyframes for selection in selections.values()) == max_frames
+    assert max(map(len, frames_of(selections).values())) == max_frames
     raw = json.loads(shared(f"data/{file}").read_text())
     for number, question in enumerate(benchmark_questions):
         values = raw[question.id] if kind == "qca" else raw[number]
         values = values["keyframe_indices"] if kind == "wfs" else values
-        assert list(selections[question.id].keyframes) == values
-        assert selections[question.id].video == question.video
+        assert selections[question.id].selection.keyframes == values
+        assert selections[question.id].selection.video == question.video
 
 
 def test_a_list_by_row_of_another_benchmark_is_refused(shared):
@@ -116,7 +125,7 @@ def test_seconds_read_as_frames_are_refused(shared, tmp_path):
     with pytest.raises(SelectionMismatch, match=r"row 0 \(86CxyhFV9MI_0\).*these are seconds"):
         load_selections(written(tmp_path, whole), format="aks", questions=benchmark_questions)
     read = load_selections(written(tmp_path, whole), format="aks", questions=benchmark_questions, unit="seconds")
-    assert read["86CxyhFV9MI_0"].times_seconds[1] == int(190.16 / 8)
+    assert read["86CxyhFV9MI_0"].selection.times_seconds[1] == int(190.16 / 8)
     assert read == load_selections(written(tmp_path, whole), format="aks:unit=seconds", questions=benchmark_questions)
 
 
@@ -140,9 +149,9 @@ def test_bolt_goes_by_video_and_states_seconds(tmp_path):
         ]
     }
     selections = load_selections(written(tmp_path, data), questions=questions("a", "b", video="v.mp4"))
-    assert selections["a"].times_seconds == (0.0, 12.5, 12.5)
-    assert selections["a"].frames_in(VideoInfo(3000, 30.0)) == (0, 375, 375)
-    assert selections["b"].frames_in(VideoInfo(3000, 30.0)) == (90, 2999)
+    assert selections["a"].selection.times_seconds == [0.0, 12.5, 12.5]
+    assert selections["a"].frames_in(VideoInfo(3000, 30.0)) == [0, 375, 375]
+    assert selections["b"].frames_in(VideoInfo(3000, 30.0)) == [90, 2999]
 
 
 def test_bolts_questions_without_ids_are_told_apart_by_their_text(tmp_path):
@@ -163,18 +172,14 @@ def test_frames_by_video_go_to_all_its_questions(tmp_path):
     selections = load_selections(
         written(tmp_path, {"v": [0, 2000], "c": [2500]}), format="qca", questions=benchmark_questions
     )
-    assert {key: selection.keyframes for key, selection in selections.items()} == {
-        "a": (0, 2000),
-        "b": (0, 2000),
-        "c": (2500,),
-    }
+    assert frames_of(selections) == {"a": [0, 2000], "b": [0, 2000], "c": [2500]}
 
 
 def test_a_field_of_another_name_is_found_when_named(tmp_path):
     rows = [{"id": "a", "chosen": [1, 2]}]
     with pytest.raises(SelectionMismatch, match=r"no field of frames.*has: chosen, id"):
         load_selections(written(tmp_path, rows))
-    assert load_selections(written(tmp_path, rows), options={"field": "chosen"})["a"].keyframes == (1, 2)
+    assert load_selections(written(tmp_path, rows), options={"field": "chosen"})["a"].selection.keyframes == [1, 2]
 
 
 def test_an_unknown_question_and_a_missing_one_are_named(tmp_path):
@@ -237,10 +242,10 @@ def test_an_unknown_format_names_the_nearest(tmp_path):
 
 
 def test_a_frame_past_the_probed_end_is_refused_at_replay():
-    item = ImportedSelection(question_id="a", sampler="aks", keyframes=(0, 299, 300), location="f.json: row 7")
+    item = file_entry("a", "aks", keyframes=[0, 299, 300], location="f.json: row 7")
     with pytest.raises(SelectionMismatch, match=r"f.json: row 7 \(a\): frame 300 asked, video has 300"):
         item.frames_in(VideoInfo(300, 30.0))
-    late = ImportedSelection(question_id="a", sampler="bolt", times_seconds=(1.0, 10.5))
+    late = file_entry("a", "bolt", times_seconds=[1.0, 10.5])
     with pytest.raises(SelectionMismatch, match=r"10.5 s asked, video has 10.00 s"):
         late.frames_in(VideoInfo(300, 30.0))
 
@@ -251,15 +256,15 @@ def test_our_rows_are_read_from_lines_and_from_a_runs_folder(tmp_path):
     write_rows(tmp_path / "run" / "selections" / "w1.jsonl", rows[1:])
     for path in (tmp_path / "run", tmp_path / "run" / "selections"):
         selections = load_selections(path, questions=questions("a", "b"))
-        assert {key: selection.keyframes for key, selection in selections.items()} == {"a": (1, 50), "b": (2, 60, 2999)}
-        assert selections["a"].sampler == "focus"
+        assert frames_of(selections) == {"a": [1, 50], "b": [2, 60, 2999]}
+        assert selections["a"].selection.sampler == "focus"
 
 
 def test_rows_of_two_samplers_need_a_name(tmp_path):
     path = write_rows(tmp_path / "rows.jsonl", [row("a", [1]), row("a", [2], sampler="topk")])
     with pytest.raises(SelectionMismatch, match=r"rows of 2 samplers \(focus id-focus, topk id-topk\)"):
         load_selections(path)
-    assert load_selections(path, options={"sampler": "topk"})["a"].keyframes == (2,)
+    assert load_selections(path, options={"sampler": "topk"})["a"].selection.keyframes == [2]
     with pytest.raises(SelectionMismatch, match="no rows of 'aks'; there are: focus, topk"):
         load_selections(path, options={"sampler": "aks"})
 
@@ -289,9 +294,9 @@ def test_a_last_line_without_its_end_is_a_row(tmp_path, packed):
 
 
 def test_the_hash_sees_frames_and_nothing_else():
-    item = ImportedSelection(question_id="a", sampler="aks", keyframes=(1, 2), location="here")
-    elsewhere = ImportedSelection(question_id="a", sampler="aks", keyframes=(1, 2), location="there")
-    selection = ImportedSelection(question_id="a", sampler="aks", keyframes=(1, 3))
+    item = file_entry("a", "aks", keyframes=[1, 2], location="here")
+    elsewhere = file_entry("a", "aks", keyframes=[1, 2], location="there")
+    selection = file_entry("a", "aks", keyframes=[1, 3])
     assert selections_hash({"a": item}) == selections_hash({"a": elsewhere}) != selections_hash({"a": selection})
 
 
@@ -300,42 +305,42 @@ def test_a_finished_run_is_read_from_its_parquet_files(tmp_path):
 
     part = tmp_path / "run" / "selections" / "focus-k3"
     write_rows(part / "rows-0.jsonl", [row("b", [2, 60, 2999]), row("a", [1, 50])])
-    first_load = load_selections(tmp_path / "run")
+    first_load = stated(load_selections(tmp_path / "run"))
     compact(part, SelectionRow, ["a", "b"])
     assert sorted(path.name for path in part.iterdir()) == ["costs.parquet", "rows.parquet"]
-    assert load_selections(tmp_path / "run") == first_load
-    assert load_selections(part / "rows.parquet") == first_load
+    assert stated(load_selections(tmp_path / "run")) == first_load
+    assert stated(load_selections(part / "rows.parquet")) == first_load
 
 
 def test_a_column_of_lists_follows_the_annotation(tmp_path, shared):
     path = tmp_path / "frames.csv"
     path.write_text('values\n"[5, 7]"\n"[1]"\n')
     selections = load_selections(path, questions=questions("a", "b"))
-    assert [selections[key].keyframes for key in "ab"] == [(5, 7), (1,)]
+    assert frames_of(selections) == {"a": [5, 7], "b": [1]}
     with pytest.raises(SelectionMismatch, match="2 rows for 3 questions"):
         load_selections(path, questions=questions("a", "b", "c"))
     path.write_text('values\n"[5, 7]"\n"[2]"\n"[1]"\n')
     selections = load_selections(path, format="csv:skip=1", questions=questions("a", "b"))
-    assert [selections[key].keyframes for key in "ab"] == [(2,), (1,)]
+    assert frames_of(selections) == {"a": [2], "b": [1]}
     path.write_text('values\n"[5, 7]"\nno list\n')
     with pytest.raises(SelectionMismatch, match="row 1: no list of frames, 'no list'"):
         load_selections(path, questions=questions("a", "b"))
     file = shared("data/public/selections/videomme_maxinfo_1000_64_R=8_tol=0.3.csv.gz")
     published = load_selections(file, questions=read_annotations("videomme", shared("data/videomme.json")))
-    assert {len(selection.keyframes) for selection in published.values()} == {64}
+    assert {*map(len, frames_of(published).values())} == {64}
 
 
 def test_even_frames_fill_a_selection_that_is_short(tmp_path):
     asked = questions("a", "b", "c", seconds=10.0)
     path = written(tmp_path, [[0, 50, 99], [60], [1, 2, 3]])
     selections = load_selections(path, format="aks:fill=even", questions=asked, fps=dict.fromkeys("abc", 10.0))
-    assert [selection.n_filled for selection in selections.values()] == [0, 2, 0]
-    assert selections["b"].keyframes == (29, 60, 80)
+    assert [row.facts for row in stated(selections).values()] == [{}, {"filled": 2}, {}]
+    assert selections["b"].selection.keyframes == [29, 60, 80]
     path = written(
         tmp_path, [{"id": "a", "frame_timestamps": [0.5, 5, 7]}, {"id": "b", "frame_timestamps": [6.0, 6.0]}]
     )
     in_seconds = load_selections(path, format="kfs:fill=even", questions=asked[:2])
-    assert in_seconds["b"].times_seconds == pytest.approx((2.999, 6.0, 8.0), abs=0.01)
+    assert in_seconds["b"].selection.times_seconds == pytest.approx([2.999, 6.0, 8.0], abs=0.01)
     rows = rows_of_selections(in_seconds, asked, {}, name="n")[0]
     assert [selection.facts.get("filled") for selection in rows] == [None, 2]
 
@@ -355,7 +360,7 @@ def test_a_selection_that_cannot_be_filled_is_refused(tmp_path):
 
 def test_a_format_with_options_is_one_text(tmp_path):
     rows = [{"id": "a", "chosen": [1, 2], "frames": [3]}]
-    assert load_selections(written(tmp_path, rows), format="wfs:field=chosen")["a"].keyframes == (1, 2)
+    assert load_selections(written(tmp_path, rows), format="wfs:field=chosen")["a"].selection.keyframes == [1, 2]
     with pytest.raises(InvalidInput, match=r"option of selection format 'wfs': 'feild'; did you mean 'field'"):
         load_selections(written(tmp_path, rows), format="wfs:feild=chosen")
     with pytest.raises(InvalidInput, match="option 'field' of 'wfs' is given twice"):
@@ -368,10 +373,10 @@ def test_an_option_of_another_format_is_refused_not_ignored(tmp_path):
 
 
 def test_a_file_that_two_formats_claim_needs_its_format_named(tmp_path, monkeypatch):
-    from focus_eval.imports.bolt import BoltFormat
+    from focus_eval.imports.by_question import BoltFormat
 
     monkeypatch.setattr(BoltFormat, "detects", lambda self, source: True)
     path = written(tmp_path, {"a": [1]})
     with pytest.raises(SelectionMismatch, match="looks like bolt and qca; name its format"):
         load_selections(path)
-    assert load_selections(path, format="qca")["a"].keyframes == (1,)
+    assert load_selections(path, format="qca")["a"].selection.keyframes == [1]

@@ -251,7 +251,7 @@ def test_a_log_is_a_selection_too_once_its_field_is_named(tmp_path):
     lines = [line(0, doc={"id": "a", "indices": ["9", 3]}), line(1, doc={"id": "b", "indices": [4]})]
     path = write_log(tmp_path, lines)
     read = load_selections(path, format="lmms:frames_field=indices")
-    assert {key: selection.keyframes for key, selection in read.items()} == {"a": (3, 9), "b": (4,)}
+    assert {key: entry.selection.keyframes for key, entry in read.items()} == {"a": [3, 9], "b": [4]}
     for options, message in [
         ({}, "name the field of the frames that were fed"),
         ({"frames_field": "indices", "id_field": "uid"}, r"jsonl:1: no field 'uid' with the question's id"),

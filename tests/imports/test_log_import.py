@@ -349,6 +349,6 @@ def test_an_imported_log_is_a_selection_to_replay(shared, tmp_path):
         questions=read_annotations("longvideobench", shared("data/lvb_val.json")),
     )
     imported = load_selections(tmp_path / "run")
-    assert {key: selection.keyframes for key, selection in imported.items()} == {
-        key: selection.keyframes for key, selection in published.items()
+    assert {key: entry.selection.keyframes for key, entry in imported.items()} == {
+        key: entry.selection.keyframes for key, entry in published.items()
     }

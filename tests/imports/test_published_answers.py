@@ -10,9 +10,8 @@ import pytest
 from focus_eval.benchmarks.registry import VideoRate, read_annotations, read_rates
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.types import Question
-from focus_eval.imports.loading import load_selections
+from focus_eval.imports.loading import load_selections, rows_of_selections
 from focus_eval.imports.run_folder import write_run
-from focus_eval.imports.selection_rows import rows_of_selections
 from focus_eval.report.measures import cost_tables
 from focus_eval.report.page.charts import charts_of
 from focus_eval.report.run import load_run
@@ -62,8 +61,8 @@ def test_the_real_files_are_recognised_and_their_times_read(shared, k, unparsed)
     fps = {key: float(rate.fps) for key, rate in rates.items()}
     selections = load_selections(path, questions=benchmark_questions, fps=fps)
     raw = {row["uid"]: row for row in json.loads(path.read_text())}
-    assert {selection.sampler for selection in selections.values()} == {"toolmerge"}
-    assert all(list(selection.times_seconds) == raw[key]["timestamps_used"] for key, selection in selections.items())
+    assert {entry.selection.sampler for entry in selections.values()} == {"toolmerge"}
+    assert all(entry.selection.times_seconds == raw[key]["timestamps_used"] for key, entry in selections.items())
     selection_rows, answers = rows_of_selections(
         selections, benchmark_questions, rates, name="toolmerge", model="qwen3_vl_8b"
     )
@@ -75,7 +74,7 @@ def test_the_real_files_are_recognised_and_their_times_read(shared, k, unparsed)
 
 def test_toolmerges_frames_are_never_frames(tmp_path):
     path = written(tmp_path, [toolmerge_row("a1", [10.0, 150.5])])
-    assert load_selections(path)["a1"].times_seconds == (10.0, 150.5)
+    assert load_selections(path)["a1"].selection.times_seconds == [10.0, 150.5]
     with pytest.raises(SelectionMismatch, match="grid of 2 frames per second"):
         load_selections(path, format="toolmerge", unit="frames")
     [row], _ = rows_of_selections(load_selections(path), [question("a1")], RATES, name="t", model="m")
@@ -88,11 +87,11 @@ def test_a_declared_shape_takes_times_or_frames(tmp_path):
     path = written(tmp_path, rows)
     columns = {"id": "qid", "frames": "at", "answer": "said"}
     read = load_selections(path, format="answers", options=columns)
-    assert read["a1"].keyframes == (3, 60)
+    assert read["a1"].selection.keyframes == [3, 60]
     _, answers = rows_of_selections(read, [question("a1", "B"), question("b1")], RATES, name="mine", model="m")
     assert [(row.parsed, row.score, row.is_unparsed) for row in answers] == [("B", 1.0, False), (None, 0.0, True)]
     times = load_selections(path, format="answers:id=qid,times=at,answer=said")
-    assert times["a1"].times_seconds == (3.0, 60.0)
+    assert times["a1"].selection.times_seconds == [3.0, 60.0]
     lines = tmp_path / "rows.jsonl"
     lines.write_text("\n".join(map(json.dumps, rows)))
     assert load_selections(lines, format="answers", options=columns).keys() == read.keys()

@@ -8,11 +8,11 @@ import pytest
 
 from focus_eval.benchmarks.registry import read_annotations
 from focus_eval.core.errors import SelectionMismatch
-from focus_eval.imports.imported import ImportedSelection
+from focus_eval.imports.formats import file_entry
 from focus_eval.imports.loading import load_selections, write_selections
 from focus_eval.imports.rows import write_parquet
 from focus_eval.rows.store import JSON_COLUMNS
-from tests.imports.test_importers import questions, row, write_rows
+from tests.imports.test_importers import frames_of, questions, row, stated, write_rows
 
 
 @pytest.fixture
@@ -28,14 +28,12 @@ def test_published_frames_survive_parquet_and_both_formats(shared, tmp_path, fil
     benchmark_questions = read_annotations("longvideobench", shared("data/lvb_val.json"))
     first = load_selections(shared(f"data/{file}"), questions=benchmark_questions)
     write_parquet(first, tmp_path / "selections.parquet")
-    assert load_selections(tmp_path / "selections.parquet") == first
+    assert stated(load_selections(tmp_path / "selections.parquet")) == stated(first)
     for kind in ("aks", "focus"):
         folder = tmp_path / kind
         write_selections(first, folder / "selected_frames.json", format=kind, questions=benchmark_questions)
         reloaded = load_selections(folder / "selected_frames.json", format=kind, questions=benchmark_questions)
-        assert {key: selection.keyframes for key, selection in reloaded.items()} == {
-            key: selection.keyframes for key, selection in first.items()
-        }
+        assert frames_of(reloaded) == frames_of(first)
 
 
 def test_an_aks_file_comes_back_as_it_was(shared, tmp_path):
@@ -70,12 +68,12 @@ def write_details(folder, frames):
 
 def test_focuss_own_details_become_pulls_and_half_open_arms(tmp_path):
     write_details(tmp_path, [[1, 50], [2, 60]])
-    loaded = load_selections(tmp_path, questions=questions("a", "b"))["a"]
+    loaded, _, location = load_selections(tmp_path, questions=questions("a", "b"))["a"]
     assert loaded.sampler == "focus"
-    assert loaded.location.startswith("selected_frames.json")
+    assert location.startswith("selected_frames.json")
     assert (loaded.n_frames, loaded.fps) == (3000, 25.0)
-    assert loaded.clips == ((0, 1500, 2, 0.25, 0.125, True), (1500, 3000, 0, None, None, False))
-    assert (loaded.pulled_frames, loaded.pulled_relevance) == ((40, 10, 90), (0.1, 0.7, 0.3))
+    assert loaded.clips == [[0, 1500, 2, 0.25, 0.125, True], [1500, 3000, 0, None, None, False]]
+    assert (loaded.pulled_frames, loaded.pulled_relevance) == ([40, 10, 90], [0.1, 0.7, 0.3])
 
 
 def test_details_that_belong_to_other_frames_are_refused(tmp_path):
@@ -86,7 +84,7 @@ def test_details_that_belong_to_other_frames_are_refused(tmp_path):
 
 def test_rows_survive_parquet_whole(own_rows, tmp_path):
     write_parquet(own_rows, tmp_path / "own_rows.parquet")
-    assert load_selections(tmp_path / "own_rows.parquet") == own_rows
+    assert stated(load_selections(tmp_path / "own_rows.parquet")) == stated(own_rows)
 
 
 def test_whole_rows_in_parquet_are_read(own_rows, tmp_path):
@@ -98,13 +96,13 @@ def test_whole_rows_in_parquet_are_read(own_rows, tmp_path):
         for name in set(JSON_COLUMNS) & set(values):
             values[name] = json.dumps(values[name])
     pq.write_table(pa.Table.from_pylist(lines), tmp_path / "whole.parquet")
-    assert load_selections(tmp_path / "whole.parquet") == own_rows
+    assert stated(load_selections(tmp_path / "whole.parquet")) == stated(own_rows)
 
 
 def test_an_export_needs_every_question_and_frames(own_rows, tmp_path):
     with pytest.raises(SelectionMismatch, match=r"row 2 \(c\): no selection"):
         write_selections(own_rows, tmp_path / "x.json", format="aks", questions=questions("a", "b", "c"))
-    in_seconds = {"a": ImportedSelection(question_id="a", sampler="bolt", times_seconds=(1.0,))}
+    in_seconds = {"a": file_entry("a", "bolt", times_seconds=[1.0])}
     with pytest.raises(SelectionMismatch, match="a: chosen in seconds"):
         write_selections(in_seconds, tmp_path / "x.json", format="aks", questions=questions("a"))
     assert not (tmp_path / "x.json").exists()

@@ -10,8 +10,7 @@ import pytest
 from focus_eval.benchmarks.registry import frame_rates, read_annotations, read_rates, stated_rates
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
-from focus_eval.imports.loading import load_selections
-from focus_eval.imports.selection_rows import selection_rows
+from focus_eval.imports.loading import load_selections, selection_rows
 from focus_eval.registry.cards import check_file, find_file, read_registry
 from focus_eval.registry.replayed import Ground, Group, question_figures, uniform_frames
 from focus_eval.report.recall import EvidenceCase, nearness
@@ -111,9 +110,9 @@ def test_the_rates_of_video_mme_make_published_times_whole_frames(shared, ground
     timed = load_selections(shared("data/public/selections/kfs_ascs_videomme_64.json.gz"), questions=questions)
     even = load_selections(shared("data/public/selections/videomme_fps_4_64.csv.gz"), questions=questions)
     for question_id, rate in rates.items():
-        frames = np.array(timed[question_id].times_seconds) * float(rate.fps)
+        frames = np.array(timed[question_id].selection.times_seconds) * float(rate.fps)
         assert frames == pytest.approx(np.round(frames), abs=0.01), question_id
-        assert rate.n_frames == even[question_id].keyframes[-1] + 1
+        assert rate.n_frames == even[question_id].selection.keyframes[-1] + 1
 
 
 def test_a_scene_is_hit_in_any_of_its_parts_and_no_selection_shows_nothing():

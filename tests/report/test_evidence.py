@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from focus_eval.benchmarks.registry import read_annotations, read_rates
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
-from focus_eval.imports.loading import load_selections
-from focus_eval.imports.selection_rows import rows_of_selections
+from focus_eval.imports.loading import load_selections, rows_of_selections
 from focus_eval.report.clustered import clustered_fit
 from focus_eval.report.evidence import (
     accuracy_by_view,

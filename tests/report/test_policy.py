@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
-from focus_eval.imports.imported import ImportedSelection, PublishedAnswer
-from focus_eval.imports.selection_rows import rows_of_selections
+from focus_eval.imports.formats import file_entry
+from focus_eval.imports.lmms_logs import Verdict
+from focus_eval.imports.loading import rows_of_selections
 from focus_eval.report.policy import parse_policy, policy_table
 from focus_eval.report.run import Run
 
@@ -32,11 +33,8 @@ def logged(right_by_name, seconds, videos=None):
     rows = [[], []]
     for name, right in right_by_name.items():
         selections = {
-            question.id: ImportedSelection(
-                question_id=question.id,
-                sampler=name,
-                keyframes=(0,),
-                answered=PublishedAnswer(letter="A" if is_right else "B"),
+            question.id: file_entry(
+                question.id, name, keyframes=[0], verdict=Verdict(score=None, predicted="A" if is_right else "B")
             )
             for question, is_right in zip(questions, right, strict=True)
         }

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 from focus_eval.benchmarks.registry import frame_rates, read_annotations, stated_rates
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
-from focus_eval.imports.loading import load_selections
-from focus_eval.imports.selection_rows import selection_rows
+from focus_eval.imports.loading import load_selections, selection_rows
 from focus_eval.report.recall import EvidenceCase, evidence_cases, read_scenes, scene_score
 from focus_eval.report.selection_tables import SHORT, ShownFrames, interval_figures, interval_table, scene_table
 from tests.report.simulated import selection_row_at
