@@ -209,7 +209,7 @@ class FakeCuda(TorchDispatchMode):
         self._patches.enter_context(mock.patch.dict(os.environ, {"HF_DEACTIVATE_ASYNC_LOAD": "1"}))
         self._patches.enter_context(mock.patch.object(upload, "_STREAM", replacements["Stream"]))
         self._patches.enter_context(mock.patch.object(upload, "_EVENT", Event))
-        _forget_constants()
+        preprocess.release_constants()
         # A module's tensors are replaced when it moves: `.data = ` would keep the processor's type.
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         self._patches.callback(torch.__future__.set_overwrite_module_params_on_conversion, False)
@@ -220,7 +220,7 @@ class FakeCuda(TorchDispatchMode):
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
         self._patches.close()
-        _forget_constants()
+        preprocess.release_constants()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.dispatch(function, args, kwargs or {})
@@ -381,9 +381,3 @@ def _with_index(leaf: Any) -> Any:
 
 def _values(leaf: Any) -> Any:
     return leaf.on_host if isinstance(leaf, CudaTensor) else leaf
-
-
-def _forget_constants() -> None:
-    """Drop what is held by device from one test to the next."""
-    preprocess._constants.cache_clear()
-    preprocess._weights_on.cache_clear()

@@ -211,6 +211,12 @@ def _constants(rules: ImageRules, device: torch.device) -> tuple[torch.Tensor, t
     return mean, std, torch.tensor(255.0, device=device)
 
 
+def release_constants() -> None:
+    """Drop what is cached on devices; encoders that go on copy their own again."""
+    _constants.cache_clear()
+    _weights_on.cache_clear()
+
+
 def _pillow_resize(frame: Pixels, height: int, width: int, resample: int) -> Pixels:
     """Return one frame resized by Pillow with filter `resample`: width first, then height.
 

@@ -24,6 +24,7 @@ from focus_eval.encoders.preprocess import (
     Resize,
     normalise,
     read_image_rules,
+    release_constants,
     resize_frames,
     resize_on_device,
 )
@@ -264,6 +265,7 @@ def _switch_precisions(*, is_tf32: bool) -> Iterator[None]:
     one (`fp32_precision`, from torch 2.9 on) says something else, so both are set.
     """
     switches = _precision_switches()
+    shown_precisions = [switch.fp32_precision for switch in switches]
     precisions = []
     # A switch without a value of its own shows its parent's. Parents come first: without theirs, each shows its own.
     for switch in switches:
@@ -285,6 +287,10 @@ def _switch_precisions(*, is_tf32: bool) -> Iterator[None]:
         torch.backends.cudnn.allow_tf32 = allows_tf32
         for switch, precision in reversed([*zip(switches, precisions, strict=True)]):
             switch.fp32_precision = precision
+        # cuDNN's default, TF32 unless a parent says otherwise, cannot be set again: where one does, it is followed.
+        for switch, precision in zip(switches, shown_precisions, strict=True):
+            if switch.fp32_precision != precision:
+                switch.fp32_precision = "none"
 
 
 def _precision_switches() -> list[Any]:
@@ -493,6 +499,7 @@ class TorchScorer(Encoder):
         """
         self._model = None
         self._uploader.close()
+        release_constants()
         gc.collect()  # networks refer to themselves: without it the memory is returned some time later, or never
         if self._torch_device.type == "cuda":
             torch.cuda.empty_cache()

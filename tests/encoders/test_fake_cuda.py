@@ -66,8 +66,6 @@ def check_on_gpu(family, device, precision):
         assert cuda.bytes_alive(other) == 0
         encoder.close()
         del queued, features
-        preprocess._constants.cache_clear()
-        preprocess._weights_on.cache_clear()
         assert [cuda.bytes_alive(each) for each in ("cuda:0", "cuda:1")] == [0, 0]
         return encoder.recoveries
 

@@ -184,6 +184,8 @@ assert precision_switches() == after
 STATEMENTS = (
     "pass",
     "torch.backends.fp32_precision = 'tf32'",
+    "torch.backends.fp32_precision = 'ieee'",
+    "torch.backends.cudnn.fp32_precision = 'ieee'",
     "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
     "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
     "torch.set_float32_matmul_precision('medium')",

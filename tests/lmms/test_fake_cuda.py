@@ -12,7 +12,6 @@ import torch
 import transformers
 
 from focus_eval.core.errors import RunError
-from focus_eval.encoders import preprocess
 from focus_eval.lmms import lookahead
 from focus_eval.lmms.adapter import FrameAdapter
 from focus_eval.lmms.frames import FrameBatch
@@ -125,7 +124,6 @@ def check_on_gpu(road, device):
         assert cuda.n_operations(other) == 0
         model = worker._loaded[1]
         worker.close()
-        preprocess._constants.cache_clear()
         gc.collect()
         assert [cuda.bytes_alive(each) for each in ("cuda:0", "cuda:1")] == [0, 0], f"{model.model_id} is closed"
 

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import read_value
 from focus_eval.core.types import VideoInfo, frozen_ints
-from focus_eval.encoders.preprocess import resize_frames
+from focus_eval.encoders.preprocess import release_constants, resize_frames
 from focus_eval.lmms.adapter import FrameAdapter
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames
 from focus_eval.lmms.llava_video import checkpoint
@@ -142,6 +142,7 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
     def clean(self) -> None:
         """Release the model at the end of a run, as lmms-eval does."""
         self._model = None
+        release_constants()
         super().clean()
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
