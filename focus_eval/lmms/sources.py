@@ -73,8 +73,10 @@ def check_source(options: AdapterOptions) -> None:
         _refuse_idle(options)
         return
     sampler = samplers.make_sampler(options.sampler, **texts(options.sampler_options))
-    encoders.scan_encoder_of(sampler)
-    check_llm(sampler)
+    if sampler.needs_scan:
+        encoders.scan_encoder_of(sampler)
+    if sampler.needs_llm:
+        check_llm(sampler)
     if sampler.needs_encoder and not options.encoder:
         names = ", ".join(encoders.ENCODERS.names())
         raise InvalidInput(f"sampler {options.sampler!r} needs an encoder: set encoder= to one of {names}")
@@ -106,12 +108,12 @@ def _selector(options: AdapterOptions, frames: int) -> Selector:
     encoder = None
     if sampler.needs_encoder:
         encoder = _on_own_device(*encoders.read_encoder(options.encoder, texts(options.encoder_options)))
-    scan = encoders.scan_encoder_of(sampler)
+    scan = encoders.scan_encoder_of(sampler) if sampler.needs_scan else None
     return Selector(
         sampler=sampler,
         encoder=encoder,
         scan_encoder=_on_own_device(*scan) if scan else None,
-        llm=ready_llm(sampler),
+        llm=ready_llm(sampler) if sampler.needs_llm else None,
         k=frames,
         seed=options.seed,
         store=_store(options),
