@@ -26,32 +26,22 @@ class Combination:
 
     Args:
         kind: "simple" or "chat".
-        frames: "png", "jpeg" or "video".
-        times: a text with each frame's time before it.
-        detail: sent with each image, "" for none.
+        frames: "png" or "jpeg".
     """
 
     kind: str
     frames: str
-    times: bool = False
-    detail: str = ""
 
     @property
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of our model that ask for this form of request."""
-        model_arguments: dict[str, Any] = {} if self.frames == "png" else {"jpeg_quality": JPEG_QUALITY}
-        model_arguments |= {"as_video": "true"} if self.frames == "video" else {}
-        model_arguments |= {"timestamps": "true"} if self.times else {}
-        return model_arguments | ({"detail": self.detail} if self.detail else {})
+        return {} if self.frames == "png" else {"jpeg_quality": JPEG_QUALITY}
 
 
 def combinations() -> list[Combination]:
-    """Return all forms: images with times and detail each on and off, and the video, which has neither."""
-    images = itertools.product(("simple", "chat"), ("png", "jpeg"), (False, True), ("", "low", "high"))
-    image_combinations = [
-        Combination(kind=kind, frames=form, times=times, detail=detail) for kind, form, times, detail in images
-    ]
-    return image_combinations + [Combination(kind=kind, frames="video") for kind in ("simple", "chat")]
+    """Return all forms of request."""
+    forms = itertools.product(("simple", "chat"), ("png", "jpeg"))
+    return [Combination(kind=kind, frames=frames) for kind, frames in forms]
 
 
 class Trial:
@@ -97,8 +87,7 @@ class Trial:
         """Ask all questions in one form; return counts of what the server got."""
         from focus_eval.lmms.models.openai import FocusGPT4o, FocusGPT4oChat
 
-        record = self.folder / "record" / "_".join(map(str, (combination.kind, combination.frames, combination.times,
-                                                             combination.detail)))  # fmt: skip
+        record = self.folder / "record" / f"{combination.kind}_{combination.frames}"
         model_class = FocusGPT4o if combination.kind == "simple" else FocusGPT4oChat
         bodies: list[dict[str, Any]] = []
 
@@ -115,7 +104,7 @@ class Trial:
             answers = model.generate_until(self.requests(combination.kind))
         rows = {row["question_id"]: row for row in read_record(record, "selections")}
         answered = sum(str(getattr(answer, "text", answer)) == "B" for answer in answers)
-        counts = {"in_flight": server.most_at_once, "answered": answered, "frames": 0, "differing": 0, "wrong": 0}
+        counts = {"in_flight": server.most_at_once, "answered": answered, "frames": 0, "differing": 0}
         for body in bodies:
             self._compare(body, combination, rows, counts)
         return counts
@@ -123,31 +112,14 @@ class Trial:
     def _compare(
         self, body: dict[str, Any], combination: Combination, rows: dict[str, Any], counts: dict[str, int]
     ) -> None:
-        """Add to `counts`: frames received, those that differ in a byte, and other parts that are not as asked."""
+        """Add to `counts`: frames received, and those that differ in a byte."""
         parts = [part for message in body["messages"] for part in message["content"]]
         question_text = next(part["text"] for part in parts if part.get("text", "").startswith("Question "))
         row = rows["q" + question_text.split()[1].partition("?")[0]]
         chosen_frames = self.pixels[Path(row["video"]).stem][row["keyframes"]]
         expected = [encoded_frame(frame, "PNG" if combination.frames == "png" else "JPEG") for frame in chosen_frames]
-        if combination.frames == "video":
-            (video,) = [part["video_url"]["url"] for part in parts if part["type"] == "video_url"]
-            received = [base64.b64decode(data) for data in video.partition("base64,")[2].split(",")]
-            counts["wrong"] += body.get("media_io_kwargs") != {"video": {"num_frames": -1}}
-            counts["wrong"] += any(part["type"] == "image_url" for part in parts)
-        else:
-            images = [part["image_url"] for part in parts if part["type"] == "image_url"]
-            received = [base64.b64decode(image["url"].partition("base64,")[2]) for image in images]
-            counts["wrong"] += sum(image.get("detail", "") != combination.detail for image in images)
-            preceding_texts = [
-                first.get("text") for first, part in itertools.pairwise(parts) if part["type"] == "image_url"
-            ]
-            expected_times = [f"[{time:.1f} s]" for time in row["times_seconds"]]
-            is_told = (
-                preceding_texts == expected_times
-                if combination.times
-                else not any((text or "").startswith("[") for text in preceding_texts)
-            )
-            counts["wrong"] += not is_told
+        images = [part["image_url"] for part in parts if part["type"] == "image_url"]
+        received = [base64.b64decode(image["url"].partition("base64,")[2]) for image in images]
         counts["frames"] += len(received)
         counts["differing"] += sum(
             image != expected_image for image, expected_image in itertools.zip_longest(received, expected)

@@ -1,7 +1,7 @@
 """Shows the chosen frames to GPT-4o, or any model behind an OpenAI-compatible API.
 
-The stock wrappers build the request with placeholder images; the client replaces these by the real frames (see
-`SentFrames`). So both kinds of request send the same images, as PNG or as JPEG, in full size or shrunk.
+The stock wrappers build the request with placeholder images; the client replaces these by the real frames
+(`replace_images`). So both kinds of request send the same images, as PNG or as JPEG, in full size or shrunk.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from lmms_eval.models.chat.openai import OpenAICompatible as OpenAIChat
 from lmms_eval.models.simple.openai import OpenAICompatible as OpenAISimple
@@ -26,66 +26,6 @@ from focus_eval.lmms.requests import PendingRequest
 from focus_eval.lmms.tracing import GenerateTrace, describe_messages, image_parts
 
 
-@dataclass(frozen=True, kw_only=True)
-class SentFrames:
-    """The frames of one question in the form of a request.
-
-    Args:
-        urls: data URLs of the images, in the order they are shown.
-        times_seconds: written as text before each image ("[83.2 s]"); None for images alone.
-        as_video: True for one part of type `video_url` in place of the images, for servers that take it (vLLM, SGLang):
-            joined JPEG images, with a request to the server to drop none.
-        detail: sent with each image; "" leaves it out.
-    """
-
-    urls: Sequence[str]
-    times_seconds: Sequence[float] | None = None
-    as_video: bool = False
-    detail: str = ""
-
-    def put_into(self, payload: dict[str, Any]) -> None:
-        """Replace, in place, the stand-in images of the request `payload` by the frames.
-
-        Raises:
-            AnswerError: the numbers of stand-ins and frames differ.
-        """
-        parts = list(image_parts(payload["messages"]))
-        if len(parts) != len(self.urls):
-            raise AnswerError(f"{len(self.urls)} frames to send, the wrapper made room for {len(parts)}")
-        for part, url in zip(parts, self.urls, strict=True):
-            part["image_url"]["url"] = url
-            if self.detail:
-                part["image_url"]["detail"] = self.detail
-        for message in payload["messages"]:
-            if isinstance(message["content"], list):
-                message["content"] = self._arrange_parts(message["content"])
-        if self.as_video:
-            extra = payload.setdefault("extra_body", {})
-            extra["media_io_kwargs"] = {"video": {"num_frames": -1}}
-
-    def _arrange_parts(self, content: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the parts of a message with times before the images, or the images as one video."""
-        images = [part for part in content if part.get("type") == "image_url"]
-        if not images:
-            return content
-        if self.as_video:
-            data = ",".join(part["image_url"]["url"].partition("base64,")[2] for part in images)
-            video = {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{data}"}}
-            first = content.index(images[0])
-            other_parts = [part for part in content if part.get("type") != "image_url"]
-            at = sum(part.get("type") != "image_url" for part in content[:first])
-            return [*other_parts[:at], video, *other_parts[at:]]
-        if self.times_seconds is None:
-            return content
-        times = iter(self.times_seconds)
-        arranged: list[dict[str, Any]] = []
-        for part in content:
-            if part.get("type") == "image_url":
-                arranged.append({"type": "text", "text": f"[{next(times):.1f} s]"})
-            arranged.append(part)
-        return arranged
-
-
 class QuestionClient:
     """Replaces the wrapper's client while it asks one question: `client.chat.completions.create(**payload)`.
 
@@ -94,13 +34,13 @@ class QuestionClient:
     Args:
         client: sends requests, and repeats those that may succeed later.
         trace: receives the record.
-        shown_frames: the question's frames; None keeps the payload's own images (the wrapper's sampling).
+        urls: data URLs of the question's frames; None keeps the payload's own images (the wrapper's sampling).
     """
 
-    def __init__(self, client: ChatClient, trace: GenerateTrace, *, shown_frames: SentFrames | None) -> None:
+    def __init__(self, client: ChatClient, trace: GenerateTrace, *, urls: Sequence[str] | None) -> None:
         self._client = client
         self._trace = trace
-        self._shown = shown_frames
+        self._urls = urls
         self._cost = {"requests": 0}
         trace.tokens = [self._cost]
         self.chat = SimpleNamespace(completions=self)
@@ -114,8 +54,8 @@ class QuestionClient:
         self._trace.n_calls += 1
         try:
             n_images = len(list(image_parts(payload["messages"])))
-            if self._shown is not None:
-                self._shown.put_into(payload)
+            if self._urls is not None:
+                replace_images(payload, self._urls)
             if self._trace.wants_prompt_record:
                 self._trace.sent = describe_messages(payload)
             self._cost["images"] = n_images
@@ -129,6 +69,15 @@ class QuestionClient:
             raise self._trace.error from None
 
 
+def replace_images(payload: dict[str, Any], urls: Sequence[str]) -> None:
+    """Replace, in place, the stand-in images of a request by `urls`; raise AnswerError if their numbers differ."""
+    parts = list(image_parts(payload["messages"]))
+    if len(parts) != len(urls):
+        raise AnswerError(f"{len(urls)} frames to send, the wrapper made room for {len(parts)}")
+    for part, url in zip(parts, urls, strict=True):
+        part["image_url"]["url"] = url
+
+
 @dataclass(frozen=True, kw_only=True)
 class ApiOptions:
     """The adapter's own arguments.
@@ -136,17 +85,11 @@ class ApiOptions:
     Args:
         jpeg_quality: quality of JPEG images; None for PNG.
         max_side: longest side of a frame in pixels; None for its own size.
-        timestamps: write each frame's time before it.
-        as_video: send one video of JPEG frames, for vLLM and SGLang.
-        detail: level of detail sent with each image; None leaves it out.
         max_cost: spending limit in dollars; needs `price_input` and `price_output`, in dollars per million tokens.
     """
 
     jpeg_quality: int | None = option(None, at_least=1, at_most=95)
     max_side: int | None = option(None, at_least=16, at_most=1 << 16)
-    timestamps: bool = False
-    as_video: bool = False
-    detail: Literal["auto", "low", "high"] | None = None
     max_cost: float | None = option(None, at_least=0)
     price_input: float | None = option(None, at_least=0)
     price_output: float | None = option(None, at_least=0)
@@ -156,26 +99,15 @@ class ApiOptions:
         checked_values("the API model", self)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RequestFormat:
-    """Form of the frames in a request: images of some format and detail, with their times, or one video."""
+    """Form of the frames in a request."""
 
     images: ImageFormat
-    timestamps: bool = False
-    as_video: bool = False
-    detail: str = ""
 
-    def __post_init__(self) -> None:
-        """Raise InvalidInput for options of images together with `as_video`."""
-        if self.detail and self.as_video:
-            raise InvalidInput("detail is a field of images; as_video=true sends no images")
-        if self.timestamps and self.as_video:
-            raise InvalidInput("timestamps=true writes a time before each image; as_video=true sends no images")
-
-    def shown(self, frame_batch: FrameBatch) -> SentFrames:
-        """Return the frames of `frame_batch`, already encoded as data URLs, in this format."""
-        times = frame_batch.times_seconds if self.timestamps else None
-        return SentFrames(urls=frame_batch.encoded, times_seconds=times, as_video=self.as_video, detail=self.detail)
+    # Part of a cell's identity: it keeps the id that it had when a request had further settings.
+    def __str__(self) -> str:
+        return f"RequestFormat(images={self.images!r}, timestamps=False, as_video=False, detail='')"
 
 
 class OpenAIAdapter(FrameAdapter):
@@ -208,18 +140,13 @@ class OpenAIAdapter(FrameAdapter):
             raise InvalidInput("pass_video_url=True lets the server sample the video; the chosen frames need images")
         self._spending = Spending(api_options.max_cost, api_options.price_input, api_options.price_output)
         images = ImageFormat(
-            jpeg_quality=95 if api_options.as_video and api_options.jpeg_quality is None else api_options.jpeg_quality,
+            jpeg_quality=api_options.jpeg_quality,
             max_side=api_options.max_side,
             max_megabytes=read_argument(
                 self.model_id, "max_size_in_mb", float, wrapper_arguments.get("max_size_in_mb", 20)
             ),
         )
-        return RequestFormat(
-            images=images,
-            timestamps=api_options.timestamps,
-            as_video=api_options.as_video,
-            detail=api_options.detail or "",
-        )
+        return RequestFormat(images)
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
         """Set the paper's model, and a time-out long enough for many images."""
@@ -248,8 +175,7 @@ class OpenAIAdapter(FrameAdapter):
             backoff_seconds=self.retry_backoff_s,
             secrets=[str(self.client.api_key or "")],
         )
-        shown_frames = None if frame_batch is None else self.prepared.shown(frame_batch)
-        view.client = QuestionClient(client, trace, shown_frames=shown_frames)
+        view.client = QuestionClient(client, trace, urls=frame_batch.encoded if frame_batch else None)
         view.max_retries = 1  # the client tries again by itself, and knows what is worth it
 
     def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -58,11 +57,11 @@ def test_the_frames_in_the_payload_are_the_chosen_ones(
 
 @pytest.mark.parametrize("simple", [True, False])
 def test_images_that_a_request_lacks_are_an_error(gpt, evaluate, tools, tmp_path, monkeypatch, simple):
-    from focus_eval.lmms.models.openai import RequestFormat
+    from focus_eval.lmms.models.openai import QuestionClient
 
-    shown_frames = RequestFormat.shown
+    make = QuestionClient.__init__
     monkeypatch.setattr(
-        RequestFormat, "shown", lambda images, batch: shown_frames(images, replace(batch, encoded=batch.encoded[:-2]))
+        QuestionClient, "__init__", lambda self, *args, urls: make(self, *args, urls=urls and urls[:-2])
     )
     model = gpt(simple=simple, frames=6)
     assert tools.lost_frame_errors(model, evaluate, tmp_path / "lost", monkeypatch) == tools.LOST_FRAMES
@@ -97,8 +96,6 @@ def test_frames_of_mixed_sizes_are_sent_as_images_of_these_sizes(gpt, server, ev
             self.selector = Selector(sampler=make_sampler("uniform"), encoder=None, k=3)
 
         def select(self, question, video_path, *, bucket_of=None):
-            from dataclasses import replace
-
             row = self.selector.select(question, video_path, bucket_of=bucket_of)
             return replace(row, scales=[1.0, 0.5, 0.25])
 
@@ -107,43 +104,3 @@ def test_frames_of_mixed_sizes_are_sent_as_images_of_these_sizes(gpt, server, ev
     evaluate(model, ["focus_videomme"], limit=1)
     (body,) = server.bodies
     assert [image.size for image in images_of(body)] == [(112, 84), (56, 42), (28, 21)]
-
-
-@pytest.mark.parametrize("simple", [False, True])
-def test_times_stand_before_the_frames_they_belong_to(gpt, server, evaluate, tools, tmp_path, simple):
-    model = gpt(simple=simple, timestamps="true")
-    evaluate(model, ["focus_longvideobench"])
-    selections = {row["question_id"]: row for row in tools.read_record(tmp_path, "selections")}
-    times_by_request = []
-    for body in server.bodies:
-        (content,) = [message["content"] for message in body["messages"] if isinstance(message["content"], list)]
-        pairs = itertools.pairwise(content)
-        times_by_request.append(
-            [preceding_part.get("text") for preceding_part, part in pairs if part["type"] == "image_url"]
-        )
-    expected = [[f"[{time:.1f} s]" for time in row["times_seconds"]] for row in selections.values()]
-    assert sorted(times_by_request) == sorted(expected)
-
-
-@pytest.mark.parametrize("simple", [False, True])
-def test_frames_may_go_as_one_video_of_the_same_jpeg_images(gpt, server, evaluate, home, tools, tmp_path, simple):
-    evaluate(gpt(simple=simple, as_video="true", jpeg_quality=90), ["focus_longvideobench"])
-    as_video = {prompt_of(body): body for body in server.bodies}
-    server.bodies.clear()
-    evaluate(gpt(simple=simple, jpeg_quality=90, record=str(tmp_path / "images")), ["focus_longvideobench"])
-    assert len(as_video) == len(server.bodies) == 8
-    for body in server.bodies:
-        video_body = as_video[prompt_of(body)]
-        assert video_body["media_io_kwargs"] == {"video": {"num_frames": -1}}
-        (part,) = [
-            part for message in video_body["messages"] for part in message["content"] if part["type"] not in ("text",)
-        ]
-        kind, _, data = part["video_url"]["url"].partition(";base64,")
-        urls = [
-            part["image_url"]["url"]
-            for message in body["messages"]
-            for part in message["content"]
-            if part["type"] == "image_url"
-        ]
-        assert kind == "data:video/jpeg"
-        assert data.split(",") == [url.partition("base64,")[2] for url in urls]  # byte for byte, in order

@@ -120,8 +120,6 @@ def test_answers_under_way_when_the_cap_is_reached_are_kept(gpt, server, evaluat
     [
         ({"max_cost": 1}, "needs price_input and price_output"),
         ({"max_cost": -1, "price_input": 1, "price_output": 1}, "at least 0"),
-        ({"timestamps": "true", "as_video": "true"}, "sends no images"),
-        ({"timestamps": "yes"}, "true or false"),
         ({"jpeg_quality": "high"}, "option 'jpeg_quality' of focus_gpt4o must be an integer or none, got 'high'"),
         ({"max_side": 0.5}, "option 'max_side' of focus_gpt4o must be an integer"),
         ({"max_cost": "much"}, "option 'max_cost' of focus_gpt4o must be a finite number"),
