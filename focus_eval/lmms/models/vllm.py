@@ -1,31 +1,33 @@
-"""Shows the chosen frames to models that run in vLLM, through lmms-eval's `vllm_generate` and `vllm` wrappers.
+"""Shows the chosen frames to models that run in vLLM, through lmms-eval's `vllm_generate` wrapper.
 
-Written without access to the engine: tests replace the calls `LLM.generate` and `LLM.chat` for both, and run vLLM's own
-processor on the requests of the first.
+Written without access to the engine: tests replace the call `LLM.generate`, and run vLLM's own processor on its
+requests.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, ClassVar
 
-import numpy as np
-from lmms_eval.models.chat.vllm import VLLM
 from lmms_eval.models.chat.vllm_generate import VLLMGenerate
-from PIL import Image
 
 from focus_eval.core.errors import MissingDependency
 from focus_eval.lmms.frames import FrameBatch, PathWithFrames
 from focus_eval.lmms.models.qwen_vl import QwenAdapter, metadata_of
 from focus_eval.lmms.patches import resize_to_patches
 from focus_eval.lmms.requests import PendingRequest
-from focus_eval.lmms.tracing import GenerateTrace, describe_messages, image_parts
+from focus_eval.lmms.tracing import GenerateTrace
 
 
-class VLLMAdapter(QwenAdapter):
-    """The adapter of both vLLM wrappers, which read videos through qwen-vl-utils like the in-process ones."""
+class FocusVLLM(QwenAdapter, VLLMGenerate):  # type: ignore[misc]
+    """Qwen2-VL, 2.5 and 3 in vLLM, given token prompts and whole videos (`LLM.generate`).
 
+    Its wrapper reads videos through qwen-vl-utils like the in-process ones.
+    """
+
+    model_id: ClassVar[str] = "focus_vllm"
+    stock_name: ClassVar[str] = "vllm_generate"
+    is_simple: ClassVar[bool] = False
     packages: ClassVar[tuple[str, ...]] = ("qwen-vl-utils", "vllm")
     frames_argument: ClassVar[str] = "nframes"
     takes_mixed_sizes: ClassVar[bool] = False
@@ -36,12 +38,13 @@ class VLLMAdapter(QwenAdapter):
 
     @classmethod
     def check_installed(cls) -> None:
-        """Raise `MissingDependency` without vLLM or qwen-vl-utils."""
+        """Raise `MissingDependency` without vLLM or qwen-vl-utils; let the wrapper resize to the model's patches."""
         from lmms_eval.models.simple import vllm as stock
 
         if stock.LLM is None:
             raise MissingDependency(f"{cls.model_id} needs vLLM: pip install vllm")
         super().check_installed()
+        resize_to_patches()
 
     @classmethod
     def passed_on(cls) -> tuple[str, ...]:
@@ -64,20 +67,6 @@ class VLLMAdapter(QwenAdapter):
     def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
         """Replace the engine of `view` by one that records its calls in `trace`."""
         view.client = TracedEngine(self.client, trace)
-
-
-class FocusVLLM(VLLMAdapter, VLLMGenerate):  # type: ignore[misc]
-    """Qwen2-VL, 2.5 and 3 in vLLM, given token prompts and whole videos (`LLM.generate`)."""
-
-    model_id: ClassVar[str] = "focus_vllm"
-    stock_name: ClassVar[str] = "vllm_generate"
-    is_simple: ClassVar[bool] = False
-
-    @classmethod
-    def check_installed(cls) -> None:
-        """Also let the wrapper resize frames to the model's own patches."""
-        super().check_installed()
-        resize_to_patches()
 
     def ready(self, frame_batch: FrameBatch) -> None:
         """Note the model's patch size in the frames, so that they are resized to whole patches."""
@@ -105,53 +94,8 @@ class FocusVLLM(VLLMAdapter, VLLMGenerate):  # type: ignore[misc]
         return inputs, params
 
 
-class FocusVLLMChat(VLLMAdapter, VLLM):  # type: ignore[misc]
-    """Any model in vLLM, given messages with one image per frame (`LLM.chat`).
-
-    The frames are resized like in the stock wrapper, by qwen-vl-utils, and written as PNG. All images exist at once:
-    the stock wrapper makes them one by one and caches each encoding by the image's memory address, so that a new frame
-    at a freed address is sent as an earlier one. With `is_qwen3_vl=True` each frame is preceded by its time, as there.
-    """
-
-    model_id: ClassVar[str] = "focus_vllm_chat"
-    stock_name: ClassVar[str] = "vllm"
-    is_simple: ClassVar[bool] = False
-    frames_merged: ClassVar[int] = 1
-
-    max_pixels: int
-    min_image_pixels: int
-    max_frame_num: int
-    nframes: int
-    is_qwen3_vl: bool
-
-    def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
-        """Also allow the engine as many images in a prompt as frames are requested."""
-        super().defaults(wrapper_arguments)
-        wrapper_arguments.setdefault(
-            "limit_mm_per_prompt", {"image": int(wrapper_arguments[self.frames_argument]), "video": 0}
-        )
-
-    def ready(self, frame_batch: FrameBatch) -> None:
-        """Replace the pixels by images resized with qwen-vl-utils."""
-        from qwen_vl_utils import fetch_video
-
-        size = {"max_pixels": self.max_pixels, "min_pixels": self.min_image_pixels, "max_frames": self.max_frame_num}
-        element = {"video": PathWithFrames(frame_batch), **size, "nframes": self.nframes}
-        frames = fetch_video(element).permute(0, 2, 3, 1).numpy().astype(np.uint8)
-        frame_batch.replace_pixels([Image.fromarray(frame) for frame in frames], n_bytes=frames.nbytes)
-
-    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
-        """Return one image per frame, each after a text with its time if `is_qwen3_vl`."""
-        parts: list[dict[str, Any]] = []
-        for image, seconds in zip(frame_batch.encoded, frame_batch.times_seconds, strict=True):
-            if self.is_qwen3_vl:
-                parts.append({"type": "text", "text": f"<{seconds:.1f} seconds>"})
-            parts.append({"type": "image", "url": image})
-        return parts
-
-
 class TracedEngine:
-    """Wraps a vLLM engine and records the calls of `generate` and `chat`; all other attributes are its own."""
+    """Wraps a vLLM engine and records the calls of `generate`; all other attributes are its own."""
 
     def __init__(self, engine: Any, trace: GenerateTrace) -> None:
         self._engine = engine
@@ -163,25 +107,13 @@ class TracedEngine:
 
     def generate(self, inputs: list[dict[str, Any]], *args: Any, **options: Any) -> Any:
         """Generate; record seconds, tokens, frames and an exception, which is raised again."""
-        frames = [_frames_in(request) for request in inputs]
-        ids = inputs[0].get("prompt_token_ids")
-        sent = {"token_ids": list(ids)} if ids is not None else {"text": str(inputs[0].get("prompt", ""))}
-        return self._traced(frames, sent, lambda: self._engine.generate(inputs, *args, **options))
-
-    def chat(self, *, messages: list[list[dict[str, Any]]], **options: Any) -> Any:
-        """Answer conversations; record seconds, tokens, frames and an exception, which is raised again."""
-        frames = [len(list(image_parts(conversation))) for conversation in messages]
-        sent = describe_messages({"messages": messages[0]})
-        return self._traced(frames, sent, lambda: self._engine.chat(messages=messages, **options))
-
-    def _traced(self, frames: list[int], sent: dict[str, Any], run: Callable[[], Any]) -> Any:
-        """Return `run()`, noting frames, prompt, seconds and tokens in the trace; `sent` is the prompt record."""
         trace = self._trace
-        trace.frames = frames
+        trace.frames = [_frames_in(request) for request in inputs]
         if trace.wants_prompt_record:
-            trace.sent = sent
+            ids = inputs[0].get("prompt_token_ids")
+            trace.sent = {"token_ids": list(ids)} if ids is not None else {"text": str(inputs[0].get("prompt", ""))}
         with trace.generating():
-            outputs = run()
+            outputs = self._engine.generate(inputs, *args, **options)
         trace.tokens = [_tokens_of(output) for output in outputs]
         return outputs
 

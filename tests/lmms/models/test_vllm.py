@@ -1,16 +1,13 @@
-"""vLLM is given exactly the chosen frames. The engine, which needs a GPU, is a stand-in at its two calls."""
+"""vLLM is given exactly the chosen frames. The engine, which needs a GPU, is a stand-in at its call."""
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import io
 import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from support.tiny_transformers import save_qwen_successor
 
@@ -30,12 +27,6 @@ class Engine:
         completion = SimpleNamespace(text="B", token_ids=[1])
         return [SimpleNamespace(outputs=[completion], prompt_token_ids=[0] * 9) for _ in inputs]
 
-    def chat(self, messages, sampling_params, chat_template=None):
-        assert len(messages) == len(sampling_params)
-        self.seen += messages
-        completion = SimpleNamespace(text="B", token_ids=[1])
-        return [SimpleNamespace(outputs=[completion], prompt_token_ids=[0] * 9) for _ in messages]
-
     def get_metrics(self):
         return []
 
@@ -47,17 +38,21 @@ def model(request, tools, tmp_path, tmp_path_factory, monkeypatch):
 
     from focus_eval.lmms.models.vllm import FocusVLLM
 
+    arguments = dataclasses.make_dataclass("EngineArgs", [("max_model_len", int, 0)])
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(EngineArgs=arguments))
     monkeypatch.setattr(stock, "LLM", Engine)
     monkeypatch.setattr(vllm_generate, "SamplingParams", lambda **parameters: parameters)
     weights = save_qwen_successor(tmp_path_factory.mktemp(request.param), request.param)
     return FocusVLLM(
-        model=str(weights), sampler="random", frames=K, batch_size=4, max_pixels=50000, record=str(tmp_path)
-    )
+        model=str(weights), sampler="random", frames=K, batch_size=4, max_pixels=50000, record=str(tmp_path),
+        max_model_len=9000,
+    )  # fmt: skip
 
 
 def test_the_engine_gets_the_chosen_frames_and_their_indices(model, evaluate, home, tools, tmp_path):
     from qwen_vl_utils import vision_process
 
+    assert model.client.arguments["max_model_len"] == 9000
     evaluate(model, ["focus_videomme"])
     selections = tools.read_record(tmp_path, "selections")
     answers = tools.read_record(tmp_path, "answers")
@@ -90,71 +85,6 @@ def test_the_engine_gets_the_chosen_frames_and_their_indices(model, evaluate, ho
 
 
 def test_frames_that_the_engine_does_not_get_are_an_error(model, evaluate, tools, tmp_path, monkeypatch):
-    assert tools.lost_frame_errors(model, evaluate, tmp_path / "lost", monkeypatch) == tools.LOST_FRAMES
-
-
-@pytest.fixture
-def stand_in(monkeypatch):
-    """The engine and its arguments, as vLLM names them."""
-    from lmms_eval.models.chat import vllm as chat
-    from lmms_eval.models.simple import vllm as stock
-
-    arguments = dataclasses.make_dataclass(
-        "EngineArgs", [("max_model_len", int, 0), ("limit_mm_per_prompt", dict, None)]
-    )
-    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(EngineArgs=arguments))
-    monkeypatch.setattr(stock, "LLM", Engine)
-    monkeypatch.setattr(chat, "SamplingParams", lambda **parameters: parameters)
-
-
-def images_and_texts(conversation):
-    """Return the frames of a conversation as they were sent, and all of its texts in order."""
-    images, texts = [], []
-    for part in (part for message in conversation for part in message["content"]):
-        if part["type"] == "image_url":
-            data = base64.b64decode(part["image_url"]["url"].partition("base64,")[2])
-            images.append(np.asarray(Image.open(io.BytesIO(data)).convert("RGB")))
-        else:
-            texts.append(part["text"])
-    return np.stack(images), texts
-
-
-@pytest.mark.parametrize("with_times", [False, True])
-def test_conversations_carry_the_chosen_frames_as_images(stand_in, evaluate, home, tools, tmp_path, with_times):
-    from qwen_vl_utils import vision_process
-
-    from focus_eval.lmms.models.vllm import FocusVLLMChat
-
-    model = FocusVLLMChat(
-        model="any", sampler="random", frames=16, batch_size=4, max_pixels=50000, record=str(tmp_path),
-        is_qwen3_vl=with_times, max_model_len=9000,
-    )  # fmt: skip
-    assert model.client.arguments["max_model_len"] == 9000
-    assert model.client.arguments["limit_mm_per_prompt"] == {"image": 16, "video": 0}
-    evaluate(model, ["focus_longvideobench"])
-    answers = tools.read_record(tmp_path, "answers")
-    assert [row["error"] for row in answers] == [None] * 8
-    assert {row["frames_fed"] for row in answers} == {16, 5}
-    sent = [images_and_texts(conversation) for conversation in model.client.seen]
-    compared = 0
-    for row in tools.read_record(tmp_path, "selections"):
-        (conversation,) = [(images, texts) for images, texts in sent if any(row["query"] in text for text in texts)]
-        images, texts = conversation
-        all_frames = tools.decode_all(home.videos["longvideobench"] / row["video"])
-        element = {"video": "x", "max_pixels": 50000, "min_pixels": 28, "max_frames": 16, "nframes": 16}
-        expected = resized(vision_process, all_frames[row["keyframes"]], element).transpose(0, 2, 3, 1)
-        assert np.array_equal(images, expected.astype(np.uint8))
-        times = [f"<{frame / 10:.1f} seconds>" for frame in row["keyframes"]]
-        assert [text for text in texts if text.startswith("<")] == (times if with_times else [])
-        compared += len(images)
-    assert compared == 2 * (3 * 16 + 5)
-    print(f"vLLM chat, times {with_times}: {compared} frames compared, 0 differ")
-
-
-def test_images_that_a_conversation_lacks_are_an_error(stand_in, evaluate, tools, tmp_path, monkeypatch):
-    from focus_eval.lmms.models.vllm import FocusVLLMChat
-
-    model = FocusVLLMChat(model="any", sampler="random", frames=8, max_pixels=50000, record=str(tmp_path))
     assert tools.lost_frame_errors(model, evaluate, tmp_path / "lost", monkeypatch) == tools.LOST_FRAMES
 
 
