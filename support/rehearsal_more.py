@@ -15,7 +15,6 @@ from typing import Any
 import yaml
 
 from focus_eval.core.resources import resource_path
-from support.benchmark_data import subtitle_lines
 from support.chat_server import ChatServer
 from support.independent_rows import read_run
 from support.machine import MOST_SECONDS, Machine
@@ -30,7 +29,6 @@ from support.rehearsal import (
 )
 
 LIMIT = 3
-SUBTITLED = "gpt4o_subtitles"
 # The service on this machine reports 100 tokens for every question: at this price each costs ten cents.
 PRICES = {"price_input": 1000, "price_output": 0, "num_concurrent": 1}
 ENOUGH_FOR, N_REQUESTED = 3, 5
@@ -43,7 +41,6 @@ def run_own_matrices(machine: Machine, chat: ChatServer) -> Iterator[Step]:
     folder = machine.work / "own"
     folder.mkdir(exist_ok=True)
     alpha = yaml.safe_load((resource_path("configs") / "paper" / "alpha.yaml").read_text(encoding="utf-8"))
-    subtitles = model_config("gpt4o", name=SUBTITLED, subtitles=True)
     in_parts = model_config("qwen2_vl_7b", name="qwen2_vl_in_parts", decode_gigabytes=0.001)
     cover = {"sampler": "even_cover", "options": {"budget_of": "focus", "cuts": True, "weigh_cuts": [False, True]}}
     matrices: dict[str, dict[str, Any]] = {
@@ -53,15 +50,13 @@ def run_own_matrices(machine: Machine, chat: ChatServer) -> Iterator[Step]:
         },
         "three_seeds": {**alpha, "samplers": alpha["samplers"][1:], "seeds": [0, 1, 2], "k": [8]},
         "options": {
-            "table": "1", "benchmarks": ["longvideobench"], "models": [subtitles, in_parts], "encoders": ["blip"],
+            "table": "1", "benchmarks": ["longvideobench"], "models": ["gpt4o", in_parts], "encoders": ["blip"],
             "samplers": ["uniform", cover], "k": [8],
         },
     }  # fmt: skip
     for name, document in matrices.items():
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     for step in run_matrices(machine, chat, {f"own/{name}.yaml": LIMIT for name in matrices}):
-        if step.name == "options":
-            step.wrong += _wrong_subtitles(machine, chat)
         if step.name == "three_seeds":
             report = (machine.work / "results/runs/three_seeds/report.csv").read_text(encoding="utf-8")
             step.wrong += [] if "spread over seeds" in report else ["the report has no spread over seeds"]
@@ -152,25 +147,6 @@ def wrong_parts(pool: Path) -> Iterator[str]:
             yield f"{part.name}: {len(ids)} rows of {len(set(ids))} questions, {LIMIT} expected"
         for lines in part.glob("*.jsonl"):
             yield f"{part.name}: {lines.name} was left behind"
-
-
-def _wrong_subtitles(machine: Machine, chat: ChatServer) -> Iterator[str]:
-    """Say which answers were not asked with exactly the lines spoken at one of their frames."""
-    rows = read_run(machine.work / "results/runs/options")
-    subtitled = [(answer, selection) for answer, selection in rows.answers if answer["model"] == SUBTITLED]
-    if len(subtitled) != 3 * LIMIT:
-        yield f"{len(subtitled)} answers with subtitles, {3 * LIMIT} expected"
-    for answer, selection in subtitled:
-        video = Path(selection["video"]).stem
-        spoken = [
-            line["text"]
-            for line in subtitle_lines(video)
-            if any(line["timestamp"][0] < moment < line["timestamp"][1] for moment in selection["times_seconds"])
-        ]
-        silent = [line["text"] for line in subtitle_lines(video) if line["text"] not in spoken]
-        requests = [text for text in chat.texts if selection["query"] in text and all(line in text for line in spoken)]
-        if not spoken or not any(not any(line in text for line in silent) for text in requests):
-            yield f"{answer['question_id']} of {selection['sampler']}: no request with exactly the lines {spoken}"
 
 
 def model_config(shipped: str, *, name: str, **arguments: Any) -> Mapping[str, Any]:

@@ -24,14 +24,12 @@ from focus_eval.lmms.recording import Recorder, RunCounts
 from focus_eval.lmms.requests import (
     PendingRequest,
     ViewDocument,
-    add_preface,
     form_batches,
     pending_request,
     rewrite_request,
-    sort_key,
 )
 from focus_eval.lmms.sources import FrameSource, NeedsQuestions
-from focus_eval.lmms.tasks import NO_ANSWER, subtitles_near
+from focus_eval.lmms.tasks import NO_ANSWER
 from focus_eval.lmms.tracing import GenerateTrace, prompt_record
 from focus_eval.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.pipeline.selector import Selector
@@ -236,8 +234,6 @@ class BatchAnswerer:
         batch = [pending for pending in batch if pending.error is None]
         if not batch:
             return
-        if any(pending.preface for pending in batch):  # known since the frames are: it changes the wrapper's order
-            batch = sorted(batch, key=partial(sort_key, self._model))
         try:
             self._generate(batch, turn)
         except RunError:
@@ -276,10 +272,7 @@ class BatchAnswerer:
                 if not self._model.prepares_ahead:
                     trace.take_turn()
                 view = self._view(batch, trace, processors)
-                requests = [
-                    rewrite_request(pending.request, is_simple=self._model.is_simple, preface=pending.preface)
-                    for pending in batch
-                ]
+                requests = [rewrite_request(pending.request, is_simple=self._model.is_simple) for pending in batch]
                 outputs = view.wrapper_generate(requests)
             finally:
                 waited = (turn.waited_seconds if turn else 0.0) - waited
@@ -358,7 +351,7 @@ class BatchAnswerer:
         if self._model.is_simple:
             return ViewDocument(visuals=self._model.visuals(pending.frame_batch))
         messages = []
-        for message in add_preface(pending.messages or [], pending.preface):
+        for message in pending.messages or []:
             parts: list[dict[str, Any]] = []
             for part in message["content"]:
                 parts += self._model.video_parts(pending.frame_batch) if part["type"] == "video" else [part]
@@ -501,8 +494,6 @@ class RequestRunner:
             self._model.ready(frame_batch)
             frame_batches[key] = frame_batch
         pending.frame_batch = frame_batches[key]
-        if options.subtitles:
-            pending.preface = subtitles_near(pending.document, pending.frame_batch.times_seconds)
 
     def answer_batch(self, batch: list[PendingRequest], turn: Turn | None) -> None:
         """Answer a batch whose frames are decoded (see `BatchAnswerer.answer`)."""

@@ -37,7 +37,6 @@ class AdapterOptions:
         query: text of a question for the encoder: "question", "question_and_options" or a template with {question} and
             {options}.
         benchmark: a benchmark's name or the YAML file that declares one, for tasks that focus-eval does not know.
-        subtitles: true puts the subtitles spoken at the shown frames before the question (LongVideoBench).
         frame_policy: "exact" feeds the keyframes; "aks" feeds the frames that the AKS evaluation code would feed.
         store: file that keeps computed relevance; "" keeps none.
         record: folder for the rows.
@@ -62,7 +61,6 @@ class AdapterOptions:
     coarse_seed: CoarseSeed = "question"
     query: str = "question"
     benchmark: str = ""
-    subtitles: bool = False
     frame_policy: FramePolicy = "exact"
     store: str = ""
     record: str = "results/runs/lmms"
@@ -87,8 +85,6 @@ class AdapterOptions:
             )
         if self.selections and not Path(self.selections).exists():
             raise InvalidInput(f"selections={self.selections}: no such file or folder")
-        if self.sampler == NATIVE and self.subtitles:
-            raise InvalidInput("sampler=native does not say which frames it shows; subtitles=true needs their times")
         if self.sampler == NATIVE and self.frame_policy != "exact":
             raise InvalidInput(
                 f"sampler=native leaves the wrapper's own sampling as it is; frame_policy={self.frame_policy} cannot"

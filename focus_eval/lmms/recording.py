@@ -430,8 +430,6 @@ def command_line_recorder(
             "frames": frames,
             "frame_policy": options.frame_policy,
             "answer_parsing": options.answer_parsing,
-            # Left out where it is off: cells without subtitles keep the id they had before the option.
-            **({"subtitles": True} if options.subtitles else {}),
         },
         model=model,
         stock_name=stock_name,

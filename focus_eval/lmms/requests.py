@@ -54,7 +54,6 @@ class PendingRequest:
         document: the task's document; empty if it could not be read.
         messages: chat messages of the document; None for a simple request.
         row: the selection; None before it is made, and for the wrapper's own sampling.
-        preface: text put before the question; "" for none.
         frame_batch: decoded frames; None again once the question is answered.
         fed_frames: indices of the frames fed to the model.
         fallback: reason why other frames than the chosen ones were fed; None if the chosen ones were.
@@ -73,7 +72,6 @@ class PendingRequest:
     document: Document = field(default_factory=dict)
     messages: list[dict[str, Any]] | None = None
     row: SelectionRow | None = None
-    preface: str = ""
     frame_batch: FrameBatch | None = None
     fed_frames: tuple[int, ...] = ()
     fallback: str | None = None
@@ -147,11 +145,8 @@ def pending_request(
     return pending
 
 
-def rewrite_request(request: Any, *, is_simple: bool, preface: str = "") -> Any:
+def rewrite_request(request: Any, *, is_simple: bool) -> Any:
     """Return a copy of `request` that takes its visuals or messages from a `ViewDocument`.
-
-    `preface` stands before the question, on lines of its own; a chat request has its text in the messages
-    (`add_preface`).
 
     Several wrappers use the first request's function for a whole batch, so the visuals come from the document (the
     view of the model maps (task, split, doc_id) to its `ViewDocument`), never from a closure over one request. Some
@@ -159,24 +154,14 @@ def rewrite_request(request: Any, *, is_simple: bool, preface: str = "") -> Any:
     """
     parts = request_parts(request, is_simple=is_simple)
     new = copy.copy(request)
-    context = f"{preface}\n{parts.context}" if preface else parts.context
     generation = copy.deepcopy(parts.generation)
     if is_simple:
-        new.arguments = (context, generation, _visuals, parts.doc_id, parts.task, parts.split)
+        new.arguments = (parts.context, generation, _visuals, parts.doc_id, parts.task, parts.split)
     else:
-        new.arguments = (context, _messages, generation, parts.doc_id, parts.task, parts.split)
+        new.arguments = (parts.context, _messages, generation, parts.doc_id, parts.task, parts.split)
     # A shallow copy shares these lists with lmms-eval's own request, to which the wrapper appends.
     new.resps, new.token_counts = [], []
     return new
-
-
-def add_preface(messages: list[dict[str, Any]], preface: str) -> list[dict[str, Any]]:
-    """Return a copy of chat messages with `preface` before the last text, which is the question."""
-    changed = copy.deepcopy(messages)
-    texts = [part for message in changed for part in message["content"] if part["type"] == "text"]
-    if preface and texts:
-        texts[-1]["text"] = f"{preface}\n{texts[-1]['text']}"
-    return changed
 
 
 @dataclass(frozen=True)
@@ -217,12 +202,7 @@ def _single_video_path(visuals: list[Any], parts: RequestParts) -> Path | None:
     videos = [visual for visual in visuals if isinstance(visual, str)]
     # k frames of one video is what a selection means; two videos, or an image, have none.
     if len(videos) != 1 or len(visuals) != 1:
-        hint = ""
-        if parts.task.startswith("longvideobench") and parts.task.endswith("_i"):
-            hint = f"; this task samples frames by itself: ask {parts.task[:-1]}v with subtitles=true"
-        raise InvalidInput(
-            f"{parts.task}, document {parts.doc_id}: expected one video, found {len(visuals)} visuals{hint}"
-        )
+        raise InvalidInput(f"{parts.task}, document {parts.doc_id}: expected one video, found {len(visuals)} visuals")
     return Path(videos[0])
 
 
@@ -288,7 +268,7 @@ def form_batches(model: Any, queue: list[PendingRequest]) -> list[list[PendingRe
 
 def sort_key(model: Any, pending: PendingRequest) -> Any:
     """Return the stock wrapper's key for sorting `pending`: by text, the longest first in simple wrappers."""
-    context = f"{pending.preface}\n{pending.parts.context}" if pending.preface else pending.parts.context
+    context = pending.parts.context
     if not model.is_simple:
         return context
     # The stock order is by length in the wrapper's own tokens; some wrappers have no `tok_encode`.

@@ -1,4 +1,4 @@
-"""Functions of our task files: prompts and paths by lmms-eval's own functions, strict parsing, scores, subtitles.
+"""Functions of our task files: prompts and paths by lmms-eval's own functions, strict parsing, scores.
 
 A score is 1 or 0, or VSI-Bench's partial credit. A question without an answer (`NO_ANSWER`) or with one that cannot
 be read scores 0 and is counted, as `no_answer` and `unparsed`.
@@ -6,14 +6,13 @@ be read scores 0 and is counted, as `no_answer` and `unparsed`.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from focus_eval.benchmarks.declared import letters
 from focus_eval.benchmarks.question import BUCKETS, Benchmark
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.core.errors import FocusEvalError, InvalidInput
-from focus_eval.core.resources import read_text, whole_texts
 from focus_eval.core.types import AnswerParsing, Question
 from focus_eval.rows.records import error_line
 from focus_eval.samplers.base import derived_rng
@@ -263,60 +261,6 @@ def score_in(value: Any) -> float | None:
         return None
     # Beyond that it is a count or a percentage, and nothing says which.
     return score if 0.0 <= score <= 1.0 else None
-
-
-_FIELDS = ("subtitle_path", "starting_timestamp_for_subtitles", "duration")
-
-
-def subtitles_near(document: Mapping[str, Any], times_seconds: Sequence[float]) -> str:
-    """Return the subtitles spoken at the given times, in the order of the video, one per line; "" if there are none.
-
-    The rule is that of lmms-eval's `_i` tasks: a subtitle belongs to a frame that lies strictly within it, and a
-    subtitle shorter than a second is taken as one second around its middle. The task itself applies the rule to 16
-    uniform frames; here it applies to the shown frames.
-
-    Args:
-        document: of LongVideoBench, with `subtitle_path` and `starting_timestamp_for_subtitles`.
-        times_seconds: presentation times of the shown frames.
-
-    Raises:
-        InvalidInput: no such field, no such file, or one that cannot be read.
-    """
-    from lmms_eval.tasks.longvideobench.utils import insert_subtitles_into_frames
-
-    document_name = f"document {document.get('id', '')}"
-    missing = [name for name in _FIELDS if name not in document]
-    if missing:
-        raise InvalidInput(
-            f"{document_name}: subtitles=true needs LongVideoBench's documents; it has no {', '.join(missing)}"
-        )
-    path = Path(_folder(os.getenv("HF_HOME"))) / document["subtitle_path"]
-    try:
-        placed = insert_subtitles_into_frames(
-            sorted(times_seconds),
-            _lines(path),
-            document["starting_timestamp_for_subtitles"],
-            document["duration"],
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidInput(f"{document_name}: subtitles {path} cannot be read ({error})") from error
-    # It puts a mark where each frame goes; the frames reach the model by another way.
-    return "\n".join(line for line in placed.split("\n") if line != "<image>")
-
-
-# Several questions ask about one video.
-@lru_cache(maxsize=64)
-def _lines(path: Path) -> Any:
-    """Return the JSON value of a file of subtitles; cached."""
-    return whole_texts(json.loads(read_text(path)))
-
-
-@lru_cache(maxsize=4)
-def _folder(hf_home: str | None) -> str:
-    """Return LongVideoBench's folder of subtitles, as lmms-eval finds it; cached for each value of HF_HOME."""
-    from lmms_eval.tasks.longvideobench.utils import _resolve_dataset_dir
-
-    return str(_resolve_dataset_dir("longvideobench_val_i.yaml", "subtitle_subdir", "subtitles")[0])
 
 
 Document = Mapping[str, Any]

@@ -201,7 +201,6 @@ class AnswerWorker:
             seed=spec.seed,
             frame_policy=cell.frame_policy,
             answer_parsing=cell.answer_parsing,
-            subtitles=model.adapter_options.subtitles,
             decode_gigabytes=model.adapter_options.decode_gigabytes,
             # The matrix checks its own share over all cells, at the end.
             max_error_share=1.0,
