@@ -202,9 +202,9 @@ def measure(clip: Path) -> None:
     from qwen_vl_utils import fetch_video
     from transformers import Qwen2VLVideoProcessor
 
-    from focus_eval.lmms.frames import FrameBatch, PathWithFrames
     from focus_eval.lmms.models.qwen_vl import wrap_reader
     from focus_eval.lmms.patches import wrap_video_readers
+    from focus_eval.lmms.requests import FrameBatch, PathWithFrames
     from focus_eval.video import open_video
 
     torch.set_num_threads(1)

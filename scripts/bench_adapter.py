@@ -23,8 +23,8 @@ def main() -> None:
     from lmms_eval.api.instance import Instance
     from lmms_eval.models.simple.llava_hf import LlavaHf
 
+    from focus_eval.lmms.arguments import GivenRows
     from focus_eval.lmms.models.llava_hf import FocusLlavaOnevision
-    from focus_eval.lmms.sources import GivenRows
     from focus_eval.rows.records import SelectionRow
     from support.lmms_data import longvideobench_rows, read_record
     from support.synthetic import write_numbered_clip

@@ -11,8 +11,7 @@ import pytest
 from focus_eval.core.errors import InvalidInput, nearest
 from focus_eval.core.options import parse_assignments, read_options
 from focus_eval.encoders.registry import read_encoder
-from focus_eval.lmms.arguments import AdapterOptions
-from focus_eval.lmms.sources import ReplayedSelections, check_source
+from focus_eval.lmms.arguments import AdapterOptions, ReplayedSelections, check_source
 from focus_eval.matrix.config import load_matrix, read_yaml_value
 from focus_eval.samplers.registry import make_sampler
 

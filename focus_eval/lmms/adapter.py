@@ -10,8 +10,15 @@ from loguru import logger
 from focus_eval.core.errors import InvalidInput
 from focus_eval.lmms import patches
 from focus_eval.lmms.answering import RequestRunner, RunContext, run_together
-from focus_eval.lmms.arguments import NATIVE, AdapterOptions, default_of, split_arguments
-from focus_eval.lmms.frames import FrameBatch, PathWithFrames
+from focus_eval.lmms.arguments import (
+    NATIVE,
+    AdapterOptions,
+    FrameSource,
+    check_source,
+    default_of,
+    make_source,
+    split_arguments,
+)
 from focus_eval.lmms.lookahead import OwnProcessors
 from focus_eval.lmms.recording import (
     RunCounts,
@@ -20,8 +27,7 @@ from focus_eval.lmms.recording import (
     command_line_recorder,
     over_all_ranks,
 )
-from focus_eval.lmms.requests import PendingRequest
-from focus_eval.lmms.sources import FrameSource, check_source, make_source
+from focus_eval.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
 from focus_eval.lmms.tracing import GenerateTrace, TracedModel
 
 
@@ -174,7 +180,7 @@ class FrameAdapter:
         """Use `source` for the questions that follow: one loaded model serves one selection after another.
 
         Args:
-            source: gives the selections (see `sources.GivenRows` for finished rows); None for the wrapper's own
+            source: gives the selections (see `arguments.GivenRows` for finished rows); None for the wrapper's own
                 sampling.
             frames: requested keyframes, at most those the model was loaded for.
             options: frame policy, answer parsing, error share and the rest; those of the constructor by default.

@@ -17,18 +17,20 @@ from loguru import logger
 from tqdm import tqdm
 
 from focus_eval.core.errors import AnswerError, FocusEvalError, InvalidInput, RunError, is_device_failure
-from focus_eval.lmms.arguments import AdapterOptions
-from focus_eval.lmms.frames import FrameBatch, frames_to_decode, make_frame_batch, read_frames
+from focus_eval.lmms.arguments import AdapterOptions, FrameSource, NeedsQuestions
 from focus_eval.lmms.lookahead import FrameGroup, LookAhead, Part, Turn, batches_that_fit, own_cores
 from focus_eval.lmms.recording import Recorder, RunCounts
 from focus_eval.lmms.requests import (
+    FrameBatch,
     PendingRequest,
     ViewDocument,
     form_batches,
+    frames_to_decode,
+    make_frame_batch,
     pending_request,
+    read_frames,
     rewrite_request,
 )
-from focus_eval.lmms.sources import FrameSource, NeedsQuestions
 from focus_eval.lmms.tasks import NO_ANSWER
 from focus_eval.lmms.tracing import GenerateTrace, prompt_record
 from focus_eval.pipeline.rendezvous_batcher import RendezvousBatcher

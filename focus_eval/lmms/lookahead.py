@@ -26,7 +26,7 @@ import numpy as np
 
 from focus_eval.core.errors import FocusEvalError, RunError
 from focus_eval.core.types import IntArray
-from focus_eval.lmms.frames import DecodedFrames, frame_bytes, frames_to_decode, read_frames
+from focus_eval.lmms.requests import DecodedFrames, frame_bytes, frames_to_decode, read_frames
 from focus_eval.video.decoder import n_cores
 
 if TYPE_CHECKING:

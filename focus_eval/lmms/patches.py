@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from focus_eval.core.errors import FocusEvalError, InvalidInput
-from focus_eval.lmms.frames import FrameBatch
+from focus_eval.lmms.requests import FrameBatch
 from focus_eval.rows.records import error_line
 
 
@@ -168,7 +168,7 @@ def look_prompts_up_by_wrapper(model: str, stock_name: str) -> None:
     """
     from lmms_eval.api.task import ConfigurableTask
 
-    from focus_eval.lmms.prompts import DEFAULT, prompts_for
+    from focus_eval.lmms.tasks import DEFAULT, prompts_for
 
     prepare = ConfigurableTask._prepare_model_specific_config
     # Called for each model made: a second one must not wrap the first one's function.

@@ -14,9 +14,16 @@ from typing import TYPE_CHECKING, Any
 from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.encoders.weights import damaged_blobs, weights_folder, weights_identity
 from focus_eval.lmms.arguments import AdapterOptions
-from focus_eval.lmms.prompts import DEFAULT, prompts_of_request
 from focus_eval.lmms.requests import PendingRequest, RequestParts
-from focus_eval.lmms.tasks import ParsedAnswer, read_answer, read_option, task_of, task_score
+from focus_eval.lmms.tasks import (
+    DEFAULT,
+    ParsedAnswer,
+    prompts_of_request,
+    read_answer,
+    read_option,
+    task_of,
+    task_score,
+)
 from focus_eval.pipeline.timing import device_name
 from focus_eval.rows.files import write_sealed_json
 from focus_eval.rows.identity import answer_identity, git_revision, identity_hash, versions

@@ -11,11 +11,10 @@ from typing import Any
 from focus_eval.core.errors import FocusEvalError, RunError
 from focus_eval.encoders.store import RelevanceStore
 from focus_eval.lmms.answering import RunContext
-from focus_eval.lmms.arguments import AdapterOptions
+from focus_eval.lmms.arguments import AdapterOptions, GivenRows
 from focus_eval.lmms.lookahead import own_cores
 from focus_eval.lmms.recording import Recorder
 from focus_eval.lmms.requests import PendingRequest, RequestParts
-from focus_eval.lmms.sources import GivenRows
 from focus_eval.matrix.cells import AnswerSpec
 from focus_eval.matrix.config import ModelConfig
 from focus_eval.matrix.folder import RunFolder

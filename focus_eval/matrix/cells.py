@@ -16,7 +16,7 @@ from focus_eval.encoders.cost import joint_gmacs, scan_share
 from focus_eval.encoders.registry import encoder_revision, scan_encoder_text
 from focus_eval.llms.registry import check_llm, llm_identity, llm_text, llm_token_gmacs
 from focus_eval.lmms.manifests import packages_of, stock_name
-from focus_eval.lmms.prompts import DEFAULT, prompts_for, task_values
+from focus_eval.lmms.tasks import DEFAULT, prompts_for, task_values
 from focus_eval.matrix.config import BenchmarkConfig, EncoderConfig, MatrixConfig, ModelConfig, SamplerConfig, safe_name
 from focus_eval.matrix.questions import find_documents, read_questions
 from focus_eval.rows.identity import answer_identity, effective_arguments, identity_hash, selection_identity

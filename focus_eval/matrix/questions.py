@@ -18,7 +18,7 @@ from focus_eval.benchmarks.registry import VideoRate, questions_of, read_annotat
 from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError
 from focus_eval.core.resources import resource_path
 from focus_eval.core.types import Question, VideoInfo
-from focus_eval.lmms.prompts import DEFAULT, task_values
+from focus_eval.lmms.tasks import DEFAULT, task_values
 from focus_eval.matrix.config import BenchmarkConfig
 from focus_eval.video import open_video
 from focus_eval.video.manifest import known_info as manifest_info

@@ -49,8 +49,7 @@ def test_a_wrong_argument_is_refused_in_one_line_before_weights_load(arguments, 
 
 
 def test_options_come_in_the_types_they_declare():
-    from focus_eval.lmms.arguments import AdapterOptions
-    from focus_eval.lmms.sources import check_source, make_source
+    from focus_eval.lmms.arguments import AdapterOptions, check_source, make_source
 
     # lmms-eval's own parser makes an int of "2" and a string of "none".
     options = AdapterOptions(
@@ -64,8 +63,7 @@ def test_options_come_in_the_types_they_declare():
 def test_a_sampler_and_its_options_are_one_text_in_model_args_too():
     from lmms_eval.utils import simple_parse_args_string
 
-    from focus_eval.lmms.arguments import split_arguments
-    from focus_eval.lmms.sources import make_source
+    from focus_eval.lmms.arguments import make_source, split_arguments
 
     class Wrapper:
         def __init__(self, pretrained: str = "") -> None: ...

@@ -255,8 +255,8 @@ def test_one_loaded_model_serves_many_runs_and_hands_back_rows_it_has(recorded, 
 
 
 def test_frames_of_mixed_sizes_are_refused_where_they_cannot_be_shown(tiny_llava, evaluate, tools, tmp_path):
+    from focus_eval.lmms.arguments import GivenRows
     from focus_eval.lmms.models.llava_hf import FocusLlavaOnevision
-    from focus_eval.lmms.sources import GivenRows
     from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers.registry import make_sampler
 
@@ -280,7 +280,7 @@ def test_qwen2_vl_shows_frames_of_mixed_sizes_as_images_of_these_sizes(
 ):
     import numpy as np
 
-    from focus_eval.lmms.sources import GivenRows
+    from focus_eval.lmms.arguments import GivenRows
     from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers.registry import make_sampler
 

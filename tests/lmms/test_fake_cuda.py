@@ -14,12 +14,12 @@ import transformers
 from focus_eval.core.errors import RunError
 from focus_eval.lmms import lookahead
 from focus_eval.lmms.adapter import FrameAdapter
-from focus_eval.lmms.frames import FrameBatch
+from focus_eval.lmms.arguments import _on_own_device
 from focus_eval.lmms.llava_video import wrapper as llava_video_wrapper
 from focus_eval.lmms.llava_video.model import LlavaVideo, VideoNetwork
 from focus_eval.lmms.models.llava_hf import FocusLlavaOnevision
 from focus_eval.lmms.models.qwen_vl import FocusQwen2VL
-from focus_eval.lmms.sources import _on_own_device
+from focus_eval.lmms.requests import FrameBatch
 from focus_eval.matrix.answering import AnswerWorker, answer_jobs
 from focus_eval.matrix.cells import cells
 from focus_eval.matrix.config import load_matrix

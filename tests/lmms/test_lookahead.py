@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from focus_eval.core.errors import RunError, VideoError
-from focus_eval.lmms import frames as frames_module
 from focus_eval.lmms import lookahead
+from focus_eval.lmms import requests as frames_module
 from focus_eval.lmms.answering import RequestRunner
 from focus_eval.lmms.arguments import AdapterOptions
-from focus_eval.lmms.frames import DecodedFrames, read_frames
 from focus_eval.lmms.lookahead import LookAhead, OwnProcessors, Part, Turn, Turns, frame_groups, n_lanes
 from focus_eval.lmms.recording import RunCounts
+from focus_eval.lmms.requests import DecodedFrames, read_frames
 from support.clips import write_clip
 from support.synthetic import write_numbered_clip
 

@@ -114,8 +114,8 @@ def test_a_long_video_costs_a_stock_qwen2_vl_run_its_resolution(tmp_path, monkey
     assert largest_frame(32) / largest_frame(768) == pytest.approx(2.56)
 
     # The same on a real clip, with the budget divided by 400 so that 48 decoded frames already meet it.
-    from focus_eval.lmms.frames import FrameBatch, PathWithFrames
     from focus_eval.lmms.models.qwen_vl import wrap_reader
+    from focus_eval.lmms.requests import FrameBatch, PathWithFrames
     from focus_eval.video import open_video
     from support.synthetic import write_numbered_clip
 
@@ -148,7 +148,7 @@ def test_a_long_video_costs_a_stock_qwen2_vl_run_its_resolution(tmp_path, monkey
     ],
 )
 def test_the_aks_loader_feeds_what_the_aks_code_feeds_and_says_so(sampler, keyframes, k, fed_frames, reason):
-    from focus_eval.lmms.frames import frames_to_feed
+    from focus_eval.lmms.requests import frames_to_feed
     from focus_eval.rows.records import SelectionRow
 
     row = SelectionRow(

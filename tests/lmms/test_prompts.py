@@ -10,7 +10,7 @@ import pytest
 
 from focus_eval.core.errors import MissingDependency
 from focus_eval.core.resources import resource_path
-from focus_eval.lmms import prompts
+from focus_eval.lmms import tasks
 from focus_eval.lmms.manifests import CHAT_SUFFIX, MODELS, stock_name
 
 pytest.importorskip("lmms_eval")
@@ -31,8 +31,8 @@ def tasks_with_prompts():
     folders = {folder for folder in folders if any("video" in path.read_text() for path in folder.glob("*utils.py"))}
     path_by_task_and_model = {}
     for path in sorted(path for folder in folders for path in folder.glob("[!_]*.yaml")):
-        task = prompts._values(path)
-        stock = {key for field in prompts.BY_MODEL for key in task.get(field) or {}}
+        task = tasks._values(path)
+        stock = {key for field in tasks.BY_MODEL for key in task.get(field) or {}}
         # Groups name their tasks as a list.
         if isinstance(task.get("task"), str):
             path_by_task_and_model |= {
@@ -115,20 +115,18 @@ def test_each_task_asks_a_model_of_ours_what_it_asks_the_stock_wrapper(by_wrappe
 
 def test_a_task_of_ours_asks_every_model_the_same(by_wrapper):
     for path in resource_path("tasks").glob("focus_*.yaml"):
-        task = prompts.task_values(path.stem)
-        assert {prompts.prompts_for(task, model, wrapper) for model, wrapper in STOCK_NAMES.items()} == {"default"}
-        assert all(
-            model == name for field in prompts.BY_MODEL for model in task.get(field) or {} for name in ["default"]
-        )
+        task = tasks.task_values(path.stem)
+        assert {tasks.prompts_for(task, model, wrapper) for model, wrapper in STOCK_NAMES.items()} == {"default"}
+        assert all(model == name for field in tasks.BY_MODEL for model in task.get(field) or {} for name in ["default"])
 
 
 def test_a_models_own_entry_wins_over_its_wrappers_and_that_over_the_default():
     kwargs = {"default": {"post_prompt": "d"}, "qwen3_vl": {"post_prompt": "q"}, "focus_qwen2_vl": {"post_prompt": "f"}}
     task = {"lmms_eval_specific_kwargs": kwargs}
-    assert prompts.prompts_for(task, "focus_qwen3_vl", "qwen3_vl") == "qwen3_vl"
-    assert prompts.prompts_for(task, "focus_qwen2_vl", "qwen3_vl") == "focus_qwen2_vl"
-    assert prompts.prompts_for(task, "focus_gpt4o", "openai") == "default"
-    assert prompts.prompts_for({"lmms_eval_specific_kwargs": {"pre_prompt": ""}}, "focus_gpt4o", "") == "default"
+    assert tasks.prompts_for(task, "focus_qwen3_vl", "qwen3_vl") == "qwen3_vl"
+    assert tasks.prompts_for(task, "focus_qwen2_vl", "qwen3_vl") == "focus_qwen2_vl"
+    assert tasks.prompts_for(task, "focus_gpt4o", "openai") == "default"
+    assert tasks.prompts_for({"lmms_eval_specific_kwargs": {"pre_prompt": ""}}, "focus_gpt4o", "") == "default"
 
 
 def test_the_model_itself_in_place_of_its_name_gets_the_same_prompts(by_wrapper):

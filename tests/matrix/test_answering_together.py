@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from focus_eval.lmms import frames as frames_module
 from focus_eval.lmms import lookahead
+from focus_eval.lmms import requests as frames_module
 from focus_eval.lmms.lookahead import frame_groups
 from focus_eval.matrix import answering
 from focus_eval.matrix.answering import AnswerJob, AnswerWorker, answer_jobs

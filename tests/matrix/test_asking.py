@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
-from focus_eval.lmms.arguments import AdapterOptions
-from focus_eval.lmms.sources import check_source, make_source
+from focus_eval.lmms.arguments import AdapterOptions, check_source, make_source
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.folder import RunFolder

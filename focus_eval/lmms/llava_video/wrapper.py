@@ -18,10 +18,9 @@ from focus_eval.core.options import read_value
 from focus_eval.core.types import VideoInfo, frozen_ints
 from focus_eval.encoders.preprocess import release_constants, resize_frames
 from focus_eval.lmms.adapter import FrameAdapter
-from focus_eval.lmms.frames import FrameBatch, PathWithFrames
 from focus_eval.lmms.llava_video import checkpoint
 from focus_eval.lmms.llava_video.model import Answer, LlavaVideo, VideoQuestion, original_frames, original_times
-from focus_eval.lmms.requests import PendingRequest
+from focus_eval.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
 from focus_eval.lmms.tracing import GenerateTrace
 from focus_eval.video import open_video
 

@@ -10,9 +10,8 @@ from transformers.video_utils import VideoMetadata
 
 from focus_eval.core.errors import AnswerError
 from focus_eval.lmms.adapter import FrameAdapter
-from focus_eval.lmms.frames import FrameBatch, PathWithFrames
 from focus_eval.lmms.patches import load_generating_classes
-from focus_eval.lmms.requests import PendingRequest
+from focus_eval.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
 from focus_eval.lmms.tracing import GenerateTrace
 
 

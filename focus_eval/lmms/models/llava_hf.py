@@ -10,8 +10,8 @@ from lmms_eval.models.simple.llava_hf import LlavaHf
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Pixels
 from focus_eval.lmms.adapter import FrameAdapter
-from focus_eval.lmms.frames import PathWithFrames
 from focus_eval.lmms.patches import command_line_errors, rank_and_world
+from focus_eval.lmms.requests import PathWithFrames
 
 
 class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]

@@ -21,8 +21,7 @@ from focus_eval.core.options import checked_values, option
 from focus_eval.llms.client import ChatClient, ImageFormat, Spending
 from focus_eval.lmms.adapter import FrameAdapter
 from focus_eval.lmms.arguments import read_argument
-from focus_eval.lmms.frames import FrameBatch, PathWithFrames
-from focus_eval.lmms.requests import PendingRequest
+from focus_eval.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
 from focus_eval.lmms.tracing import GenerateTrace, describe_messages, image_parts
 
 

@@ -23,9 +23,8 @@ from PIL import Image
 
 from focus_eval.core.errors import MissingDependency
 from focus_eval.lmms.adapter import FrameAdapter
-from focus_eval.lmms.frames import FrameBatch, PathWithFrames
 from focus_eval.lmms.patches import open_no_video_twice, wrap_video_readers
-from focus_eval.lmms.requests import PendingRequest
+from focus_eval.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
 from focus_eval.lmms.tracing import GenerateTrace
 
 VideoReading = tuple[torch.Tensor, dict[str, Any], float]

@@ -12,10 +12,9 @@ from typing import Any, ClassVar
 from lmms_eval.models.chat.vllm_generate import VLLMGenerate
 
 from focus_eval.core.errors import MissingDependency
-from focus_eval.lmms.frames import FrameBatch, PathWithFrames
 from focus_eval.lmms.models.qwen_vl import QwenAdapter, metadata_of
 from focus_eval.lmms.patches import resize_to_patches
-from focus_eval.lmms.requests import PendingRequest
+from focus_eval.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
 from focus_eval.lmms.tracing import GenerateTrace
 
 

@@ -20,7 +20,7 @@ from focus_eval.core.types import FloatArray, Question
 from focus_eval.encoders.base import Encoder
 from focus_eval.encoders.cache import duplicate_cache
 from focus_eval.lmms.adapter import FrameAdapter
-from focus_eval.lmms.frames import PathWithFrames
+from focus_eval.lmms.requests import PathWithFrames
 
 if TYPE_CHECKING:
     from focus_eval.core.types import Pixels

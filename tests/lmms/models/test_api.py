@@ -86,7 +86,7 @@ def test_an_image_above_the_limit_is_an_error_that_says_what_to_set(gpt, server,
 
 
 def test_frames_of_mixed_sizes_are_sent_as_images_of_these_sizes(gpt, server, evaluate, home):
-    from focus_eval.lmms.sources import GivenRows
+    from focus_eval.lmms.arguments import GivenRows
     from focus_eval.pipeline.selector import Selector
     from focus_eval.samplers.registry import make_sampler
 
