@@ -16,7 +16,7 @@ from focus_eval.encoders.base import Encoder
 from focus_eval.encoders.cache import FeatureCache, duplicate_cache
 from focus_eval.pipeline.batch_packer import BatchPacker
 from focus_eval.pipeline.timing import Meter
-from focus_eval.samplers.ledger import LogitSource, RelevanceFn, log_odds
+from focus_eval.samplers.ledger import RelevanceFn, log_odds
 
 if TYPE_CHECKING:
     from focus_eval.encoders.store import RelevanceStore
@@ -140,7 +140,7 @@ class VideoRelevance:
         self._query = query
         self._progress = progress
         self._advance = progress.advance if progress else _ignore
-        # Set only where the encoder has them: a ledger asks with `isinstance` what it may pull.
+        # Set only where the encoder has them: a ledger asks with `hasattr` what it may pull.
         if session.encoder.overrides("logits"):
             self.logits = self._logits
             self.relevance_and_logits = self._relevance_and_logits
@@ -318,9 +318,8 @@ def pictures_of(session: VideoSession, frames: IntArray) -> list[Pixels]:
 
 def scan_logits(relevance: RelevanceFn) -> RelevanceFn:
     """Return a source of the scan encoder's logits; without logits, the log-odds of its relevance."""
-    if isinstance(relevance, LogitSource):
-        return relevance.logits
-    return lambda frames: log_odds(relevance(frames))
+    logits: RelevanceFn | None = getattr(relevance, "logits", None)
+    return logits or (lambda frames: log_odds(relevance(frames)))
 
 
 def decoded_batches(

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Protocol, cast, get_args
 
 import numpy as np
@@ -503,8 +503,12 @@ class FrameSampler(ABC):
         )
 
     def at_cost(self, scan_cost: float | None) -> FrameSampler:
-        """Return a sampler with `scan_cost` as its scan encoder's relative cost, for counting; here `self`."""
-        return self
+        """Return the sampler with its option `relative_cost`, if it has one and it is None, set to `scan_cost`.
+
+        Only for counting.
+        """
+        changes: dict[str, Any] = {"relative_cost": scan_cost}
+        return replace(self, **changes) if self.options.get("relative_cost", 0.0) is None else self
 
     def _on_flat(self, video: VideoInfo, *, k: int, seed: int = 0) -> Selection:
         """Return the selection of a video with constant relevance, for counting what the sampler asks for."""

@@ -446,18 +446,11 @@ def suite(sampler: FrameSampler, *, seconds_allowed: float) -> tuple[CheckResult
 def _suite_in_subprocess(sampler: SubprocessSampler, seconds_allowed: float) -> tuple[CheckResult, list[str]]:
     """Run `suite` in the process of the sampler's file and return its result."""
     try:
-        answer = sampler.suite(seconds_allowed)
+        return sampler.suite(seconds_allowed)
     except SamplerError as error:
         item = BrokenPromise(getattr(error, "promise", "") or "runs", None, str(error))
         not_tried = tuple(promise for promise in PROMISES if promise not in ("class", item.promise))
         return CheckResult((item,), 0, not_tried=not_tried), []
-    values = answer["verdict"]
-    values["broken"] = tuple(
-        BrokenPromise(item["promise"], item["case"] and Case(**item["case"]), item["message"])
-        for item in values["broken"]
-    )
-    values["not_tried"] = tuple(values["not_tried"])
-    return CheckResult(**values), answer["fingerprints"]
 
 
 # In the order in which a choice is checked: a choice that breaks one of them keeps those before it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,54 +28,10 @@ def broken(promise: str, message: str) -> BrokenContract:
     return error
 
 
+# Relevance in [0, 1] of frames, `(n,)`. A source may also have `logits(frames)`, `(n,)`; `embeddings(frames)`, those of
+# the frames `(n, d)` and of the query `(d,)`; `relevance_and_logits` and `relevance_and_embeddings`, both in one pass,
+# the latter without the query's; and `relevance_to(frames, text)`.
 RelevanceFn = Callable[[IntArray], Any]
-
-
-@runtime_checkable
-class LogitSource(Protocol):
-    """A source of relevance that also has the encoder's raw image-text logits."""
-
-    def logits(self, frames: IntArray, /) -> FloatArray:
-        """Return raw logits, shape `(n,)`."""
-        ...
-
-
-@runtime_checkable
-class EmbeddingSource(Protocol):
-    """A source of relevance that also has the encoder's embeddings of frames and query."""
-
-    def embeddings(self, frames: IntArray, /) -> tuple[NDArray[np.float64], FloatArray]:
-        """Return frame embeddings `(n, d)` and the query's embedding `(d,)`."""
-        ...
-
-
-@runtime_checkable
-class RelevanceAndEmbeddingSource(EmbeddingSource, Protocol):
-    """A source of relevance and embeddings in one pass over the frames."""
-
-    def relevance_and_embeddings(self, frames: IntArray, /) -> tuple[FloatArray, NDArray[np.float64]]:
-        """Return relevance `(n,)` and frame embeddings `(n, d)`."""
-        ...
-
-
-@runtime_checkable
-class RelevanceAndLogitSource(LogitSource, Protocol):
-    """A source of relevance and logits in one pass over the frames."""
-
-    def relevance_and_logits(self, frames: IntArray, /) -> tuple[FloatArray, FloatArray]:
-        """Return relevance and raw logits, both `(n,)`."""
-        ...
-
-
-@runtime_checkable
-class TextSource(Protocol):
-    """A source of relevance to any text, not only to the question."""
-
-    def relevance_to(self, frames: IntArray, text: str, /) -> FloatArray:
-        """Return relevance to `text` in [0, 1], shape `(n,)`."""
-        ...
-
-
 LookFn = Callable[[IntArray, "int | None"], list[Pixels]]
 
 _LEAST_RELEVANCE = 1e-6
@@ -100,8 +56,7 @@ class Ledger:
     their frames may be pulled as well.
 
     Args:
-        pull: gives relevance of an int64 array of frames, shape `(n,)`; may also have `logits`, `embeddings` and
-            `relevance_to`.
+        pull: gives relevance of an int64 array of frames, and whatever else a source may have (see `RelevanceFn`).
         video: bounds of the frame indices.
         budget: most pulls allowed, scans and looks not counted; None for no limit.
         scan: gives the scan encoder's raw logits of an array of frames, shape `(n,)`; None without such an encoder.
@@ -122,7 +77,7 @@ class Ledger:
         distinct: bool = False,
     ) -> None:
         """Begin to record the pulls of one question; `distinct` keeps embeddings to find near twins."""
-        self._pull = pull
+        self._pull: Any = pull
         self._embedding_by_frame: dict[int, FloatArray] | None = {} if distinct else None
         self._video = video
         self._budget = budget
@@ -208,7 +163,7 @@ class Ledger:
         frames = self._pullable(frames)
         if frames.size == 0:
             return frozen_floats([])
-        if self._embedding_by_frame is not None and isinstance(self._pull, RelevanceAndEmbeddingSource):
+        if self._embedding_by_frame is not None and hasattr(self._pull, "relevance_and_embeddings"):
             raw_values, images = self._pull.relevance_and_embeddings(frames)
             self._embedding_by_frame.update(zip(frames.tolist(), images, strict=True))
         else:
@@ -229,7 +184,7 @@ class Ledger:
         """
         if not isinstance(text, str) or not text.strip():
             raise broken("ledger", f"a query is text that says what to look for, got {text!r}")
-        if not isinstance(self._pull, TextSource):
+        if not hasattr(self._pull, "relevance_to"):
             raise EncoderError(f"{_name_of(self._pull)} gives relevance to the question alone, not to {text[:80]!r}")
         is_pulled = np.zeros(self._video.n_frames, dtype=bool)
         for pulled, _ in self._of_texts.get(text, ()):
@@ -274,7 +229,7 @@ class Ledger:
         Raises:
             EncoderError: the encoder has no logits, or gave some that are not finite.
         """
-        if not isinstance(self._pull, LogitSource):
+        if not hasattr(self._pull, "logits"):
             raise EncoderError(f"{_name_of(self._pull)} gives no raw logits; use one that does (clip, siglip)")
         frames = self._pullable(frames)
         if frames.size == 0:
@@ -289,19 +244,19 @@ class Ledger:
         Raises:
             EncoderError: the encoder has no embeddings, or gave some of the wrong shape.
         """
-        source = self.check_embeddings()
+        self.check_embeddings()
         frames = self._pullable(frames)
-        images, query = source.embeddings(frames)
-        if images.shape != (frames.size, query.size) or not (np.isfinite(images).all() and np.isfinite(query).all()):
-            raise EncoderError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
+        images, query = self._pull.embeddings(frames)
+        _check_images(images, frames)
+        if query.shape != images.shape[1:] or not np.isfinite(query).all():
+            raise EncoderError(f"the query's embedding has shape {query.shape} or is not finite")
         self._record(frames, np.full(frames.shape, np.nan))
         return images, query
 
-    def check_embeddings(self) -> EmbeddingSource:
-        """Return the source of embeddings; raise EncoderError if the encoder has none."""
-        if not isinstance(self._pull, EmbeddingSource):
+    def check_embeddings(self) -> None:
+        """Raise EncoderError if the encoder has no embeddings."""
+        if not hasattr(self._pull, "embeddings"):
             raise EncoderError(f"{_name_of(self._pull)} gives no embeddings; use an encoder that does (clip, siglip)")
-        return self._pull
 
     def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64] | None]:
         """Pull `frames`, at least one, in one batch; return their relevance `(n,)` and their embeddings `(n, d)`.
@@ -311,16 +266,16 @@ class Ledger:
         Raises:
             SamplerError, EncoderError: as `relevance` and `embeddings`.
         """
-        if not isinstance(self._pull, EmbeddingSource):
+        if not hasattr(self._pull, "embeddings"):
             return self.relevance(frames), None
         frames = self._pullable(frames)
-        if isinstance(self._pull, RelevanceAndEmbeddingSource):
+        if hasattr(self._pull, "relevance_and_embeddings"):
             relevance, images = self._pull.relevance_and_embeddings(frames)
         else:
             relevance, (images, _) = self._pull(frames), self._pull.embeddings(frames)
         values = _checked_values(relevance, frames, low=0.0, high=1.0)
-        if images.ndim != 2 or images.shape[0] != frames.size or not np.isfinite(images).all():
-            raise EncoderError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
+        if images is not None:  # a ledger behind a pipe learns only now that there are none
+            _check_images(images, frames)
         self._record(frames, values)
         return values, images
 
@@ -332,11 +287,11 @@ class Ledger:
         Raises:
             SamplerError, EncoderError: as `relevance` and `logits`.
         """
-        if not isinstance(self._pull, LogitSource) or len(frames) == 0:
+        if not hasattr(self._pull, "logits") or len(frames) == 0:
             relevance = self.relevance(frames)
             return relevance, log_odds(relevance)
         frames = self._pullable(frames)
-        if isinstance(self._pull, RelevanceAndLogitSource):
+        if hasattr(self._pull, "relevance_and_logits"):
             raw_relevance, logits = self._pull.relevance_and_logits(frames)
         else:
             raw_relevance, logits = self._pull(frames), self._pull.logits(frames)
@@ -413,6 +368,12 @@ def _checked_values(
             f"frame {frames[bad][0]}: {quantity} {values[bad][0]} is not a finite number in [{low}, {high}]"
         )
     return values
+
+
+def _check_images(images: NDArray[np.float64], frames: IntArray) -> None:
+    """Raise EncoderError unless `images` holds one finite embedding a frame, `(n, d)`."""
+    if images.ndim != 2 or images.shape[0] != frames.size or not np.isfinite(images).all():
+        raise EncoderError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
 
 
 def _name_of(pull: RelevanceFn) -> str:

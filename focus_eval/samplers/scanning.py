@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -37,10 +37,6 @@ class ScanningSampler(FrameSampler):
     scan_encoder: str = option("")
     relative_cost: float | None = option(None, above=0)
     scan_decode: ScanDecode = option("all")
-
-    def at_cost(self, scan_cost: float | None) -> ScanningSampler:
-        """Return the sampler with `relative_cost` set to `scan_cost` if it is None, else itself; only for counting."""
-        return self if self.relative_cost is not None else replace(self, relative_cost=scan_cost)
 
     def cost_of_scan(self, scan_cost: float | None) -> float:
         """Return the cost of a scan encoder's forward divided by the main encoder's: `relative_cost`, else `scan_cost`.

@@ -134,8 +134,7 @@ class PullsByThePipe(Best):
         frames = np.setdiff1d(np.arange(0, request.video.n_frames, 25), [*relevance])
         for line in gc.get_objects():
             if type(line) is Connection:
-                line.send_bytes(b'{"pull": "relevance", "keywords": {}}')
-                line.send_bytes(frames.tobytes())
+                line.send(("ledger", "relevance", (frames,), {}))
                 values, _ = line.recv()
                 return dict(zip(frames.tolist(), values.tolist(), strict=True))
         return {}

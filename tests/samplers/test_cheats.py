@@ -102,12 +102,48 @@ def test_another_process_chooses_what_this_one_does():
             assert fingerprint(select(in_subprocess, case)) == fingerprint(select(in_process, case))
 
 
-def test_every_way_to_pull_is_known_on_both_sides():
+EVERY_PULL = """
+from dataclasses import dataclass
+import numpy as np
+from focus_eval.samplers.base import Choice
+from focus_eval.samplers.scanning import ScanningSampler
+
+PULLS = {
+    "relevance": {}, "logits": {}, "embeddings": {}, "relevance_and_embeddings": {}, "relevance_and_logits": {},
+    "scan": {}, "look": {"size": 8},
+}
+
+@dataclass(frozen=True, kw_only=True)
+class Everything(ScanningSampler):
+    name, source, needs_logits, needs_embeddings, needs_texts = "everything", "test", True, True, True
+
+    def choose(self, request):
+        answers = {"other text": request.ledger.relevance(np.arange(4), "another text")}
+        for at, (method, keywords) in enumerate(PULLS.items()):
+            answers[method] = getattr(request.ledger, method)(np.arange(4 * at, 4 * at + 4), **keywords)
+        facts = {}
+        for name, answer in answers.items():
+            parts = answer if isinstance(answer, (tuple, list)) else [answer]
+            facts[name] = [np.asarray(part).tolist() for part in parts]
+        own = [request.ledger.n_pulls, request.ledger.frames.tolist(), request.ledger.scanned_frames.tolist()]
+        return Choice(keyframes=np.arange(request.n_wanted), facts={**facts, "own": own})
+"""
+
+
+def test_every_way_to_pull_gives_the_same_in_a_process_of_its_own(tmp_path):
+    file = tmp_path / "every.py"
+    file.write_text(EVERY_PULL)
     takes_frames = {name for name, method in vars(Ledger).items()
                     if callable(method) and "frames" in getattr(method, "__annotations__", {})
                     and not name.startswith("_")}  # fmt: skip
-    # These read what was pulled, in the process of the ledger.
-    assert set(subprocess_sampler.LEDGER_METHODS) == takes_frames - {"is_pulled", "known_embeddings"}
+    values = {}
+    exec(EVERY_PULL, values)
+    # These read what was pulled.
+    assert set(values["PULLS"]) == takes_frames - {"is_pulled", "known_embeddings"}
+    spec = f"{file}:Everything"
+    here, there = (select(make(spec, scan_encoder="x"), Case(40, 8)) for make in (make_in_this_process, make_sampler))
+    assert fingerprint(here) == fingerprint(there)
+    assert dict(here.facts) == dict(there.facts)
 
 
 def test_a_sampler_that_kills_its_process_fails_its_question_alone(tmp_path):
