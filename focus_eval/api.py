@@ -46,8 +46,7 @@ from focus_eval.encoders.default import (
     offer_text,
 )
 from focus_eval.encoders.registry import make_encoder, make_scan_encoder
-from focus_eval.llms.protocol import AnswersFromEvidence
-from focus_eval.llms.registry import make_llm, ready_llm
+from focus_eval.llms.registry import AnswersFromEvidence, make_llm, ready_llm
 from focus_eval.pipeline.relevance import Progress, decoded_batches
 from focus_eval.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.pipeline.selector import Selector
@@ -67,7 +66,7 @@ if TYPE_CHECKING:
 
     from focus_eval.encoders.store import RelevanceStore
     from focus_eval.encoders.weights import Checkpoint
-    from focus_eval.llms.protocol import Model, Reply
+    from focus_eval.llms.registry import Model, Reply
 
 # One file, one folder of pictures, or the pictures themselves.
 Video: TypeAlias = "str | Path | Pixels"

@@ -40,7 +40,7 @@ TOYS = """
 
     from focus_eval import Choice, FrameSampler, VideoInfo, option
     from focus_eval.encoders import base
-    from focus_eval.llms.protocol import Reply
+    from focus_eval.llms.registry import Reply
     from focus_eval.imports.formats import SelectionFormat
 
     BENCHMARK = Path(__file__).with_name("toy.yaml")

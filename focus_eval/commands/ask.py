@@ -32,7 +32,7 @@ from focus_eval.core.types import checked_query, whole_number
 
 if TYPE_CHECKING:
     from focus_eval.api import VideoSelection
-    from focus_eval.llms.protocol import Model, Reply
+    from focus_eval.llms.registry import Model, Reply
 
 
 def ask(

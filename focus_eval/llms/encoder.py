@@ -11,8 +11,7 @@ import numpy as np
 from focus_eval.core.errors import AnswerError, InvalidInput
 from focus_eval.core.types import FloatArray, Pixels, checked_query
 from focus_eval.encoders.base import Encoder, checked_frames
-from focus_eval.llms.protocol import Model, Reply
-from focus_eval.llms.registry import make_llm
+from focus_eval.llms.registry import Model, Reply, make_llm
 
 PROMPT = "{query}\nDoes this picture help to answer the question? Answer yes or no."
 # What prompt and question are taken to have when the cost of reading them is stated.

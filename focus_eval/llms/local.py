@@ -13,7 +13,7 @@ from PIL import Image
 from focus_eval.core.errors import InvalidInput, MissingWeights
 from focus_eval.core.types import Pixels
 from focus_eval.encoders.weights import weight_files, weights_folder, weights_identity
-from focus_eval.llms.protocol import Reply, yes_of
+from focus_eval.llms.registry import Reply, yes_of
 
 # Of the vocabulary, the likeliest first words that are looked through for yes and no.
 _CANDIDATES = 200

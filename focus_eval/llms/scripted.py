@@ -12,7 +12,7 @@ import numpy as np
 
 from focus_eval.core.errors import AnswerError, InvalidInput
 from focus_eval.core.types import CHARACTERS_A_TOKEN, ExampleReplies, Pixels, example_reply_to
-from focus_eval.llms.protocol import Reply, check_limits
+from focus_eval.llms.registry import Reply, check_limits
 
 # Words of a question that name nothing to look for.
 _COMMON = (

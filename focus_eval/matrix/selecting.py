@@ -20,8 +20,7 @@ from focus_eval.encoders.base import Encoder
 from focus_eval.encoders.cache import FeatureCache
 from focus_eval.encoders.registry import make_encoder
 from focus_eval.encoders.store import RelevanceStore
-from focus_eval.llms.protocol import Model
-from focus_eval.llms.registry import llm_of
+from focus_eval.llms.registry import Model, llm_of
 from focus_eval.matrix.cells import SelectionSpec
 from focus_eval.matrix.config import EncoderConfig
 from focus_eval.matrix.folder import RunFolder

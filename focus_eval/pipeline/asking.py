@@ -14,7 +14,7 @@ import numpy as np
 
 from focus_eval.core.errors import AnswerError
 from focus_eval.core.types import FloatArray, IntArray, Pixels
-from focus_eval.llms.protocol import Model, Reply, TakesPictureTimes
+from focus_eval.llms.registry import Model, Reply, TakesPictureTimes
 from focus_eval.pipeline.timing import Meter
 from focus_eval.samplers.asking import MAX_TOKENS
 from focus_eval.samplers.ledger import LookFn

@@ -30,8 +30,7 @@ from focus_eval.core.types import (
 from focus_eval.encoders.base import Encoder
 from focus_eval.encoders.cache import FeatureCache
 from focus_eval.encoders.cost import relative_cost, selection_gmacs
-from focus_eval.llms.protocol import AnswersFromEvidence, Model
-from focus_eval.llms.registry import llm_text, token_gmacs
+from focus_eval.llms.registry import AnswersFromEvidence, Model, llm_text, token_gmacs
 from focus_eval.pipeline.asking import ModelSession
 from focus_eval.pipeline.batch_packer import BatchPacker
 from focus_eval.pipeline.relevance import (

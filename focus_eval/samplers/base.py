@@ -473,11 +473,16 @@ class FrameSampler(ABC):
         For samplers whose pulls depend on relevance or on draws (`focus_iterative`, `focus_released`), real questions
         differ.
         """
-        return self._on_flat(video, k=k, seed=seed).n_pulls if self.needs_encoder else 0
+        if not self.needs_encoder:
+            return 0
+        expected = self.expected_pulls(video, k=k)
+        is_fixed = expected is not None and not (expected.coarse or expected.later_draws)
+        return int(expected.fixed.size) if expected and is_fixed else self._on_flat(video, k=k, seed=seed).n_pulls
 
     def count_scans(self, video: VideoInfo, *, k: int) -> int:
         """Return the number of frames that the algorithm scans of a video with constant relevance; 0 without scans."""
-        return self._on_flat(video, k=k).n_scanned if self.needs_scan else 0
+        expected = self.expected_pulls(video, k=k) if self.needs_scan else ExpectedPulls()
+        return self._on_flat(video, k=k).n_scanned if expected is None else int(expected.scanned.size)
 
     def count_model_usage(self, video: VideoInfo, *, k: int) -> dict[str, int]:
         """Return the model usage on a video with constant relevance, keyed like `asking.ModelUsage`.

@@ -11,7 +11,7 @@ from focus_eval.core.options import option
 from focus_eval.core.types import VideoInfo
 from focus_eval.samplers.bandit import min_max
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.coverage import empty_grid_reason, one_fps
+from focus_eval.samplers.uniform import empty_grid_reason, one_fps
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Even pulls, and functions that several samplers share: candidate grids, diversity, shots, coverage of evidence.
+"""Even pulls, and functions that several samplers share: diversity, shots, coverage of evidence.
 
 Let `lambda(t)` be the density of evidence given the pulls. Expected evidence recall within `d` seconds is the share of
 its mass that lies within `d` of a keyframe, so the best `k` keyframes are those whose windows cover the most mass.
@@ -22,38 +22,6 @@ from focus_eval.samplers.bandit import Clips, equal_clips, min_max, within_capac
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.samplers.ledger import log_odds
 from focus_eval.samplers.registry import make_sampler
-
-
-def one_fps(video: VideoInfo) -> IntArray:
-    """Return the published pre-filter: frames `j * int(fps)` for `j` in `[0, int(n_frames / int(fps)))`, ascending.
-
-    A rate below 1 counts as 1. A video shorter than `int(fps)` frames has no candidate.
-    """
-    stride = max(1, int(video.fps))
-    return np.arange(int(video.n_frames / stride), dtype=np.int64) * stride
-
-
-def candidate_grid(video: VideoInfo, seconds: float | None) -> IntArray:
-    """Return frames `round(j * seconds * fps)`, or `one_fps` if `seconds` is None, ascending."""
-    return one_fps(video) if seconds is None else video.frames_every(seconds)
-
-
-def empty_grid_reason(candidates: IntArray) -> str | None:
-    """Return why a sampler would choose nothing if `candidates` is empty; None if there are any."""
-    if candidates.size:
-        return None
-    return "the video is shorter than a second, so the grid of one frame a second is empty; use uniform for it"
-
-
-def even_frames(video: VideoInfo, n: int) -> IntArray:
-    """Return `linspace(0, n_frames - 1, n)` truncated to integers, each frame once, shape `(min(n, n_frames),)`."""
-    return np.unique(np.linspace(0, video.n_frames - 1, min(n, video.n_frames)).astype(np.int64))
-
-
-def at_most_one_fps(video: VideoInfo, n: int) -> IntArray:
-    """Return the frames of `one_fps` if they are fewer than `n`, else `n` evenly spaced frames; ascending."""
-    candidates = one_fps(video)
-    return candidates if candidates.size < n else even_frames(video, n)
 
 
 def unit_rows(embeddings: FloatArray) -> FloatArray:

@@ -15,6 +15,7 @@ from focus_eval.samplers import coverage, fusion
 from focus_eval.samplers.bandit import Clips, equal_clips
 from focus_eval.samplers.base import Choice, SelectionRequest
 from focus_eval.samplers.expected_pulls import Draw, ExpectedPulls
+from focus_eval.samplers.uniform import even_frames
 
 # Time constants of the process between two pulls, in seconds: of a whole video, and inside a shot.
 FADING_SECONDS = 3.0
@@ -142,7 +143,7 @@ def covering_choice(
     """
     video, n = request.video, request.n_wanted
     if np.ptp(relevance) == 0:
-        return Choice(keyframes=coverage.even_frames(video, n), facts={**facts, **FLAT})
+        return Choice(keyframes=even_frames(video, n), facts={**facts, **FLAT})
     grid = coverage.grid_frames(video)
     at, times = grid / video.fps, frames / video.fps
     density = evidence_density(at, times, relevance, shots, video)
@@ -157,7 +158,7 @@ def likely_choice(frames: IntArray, request: SelectionRequest, value: coverage.V
     video, n = request.video, request.n_wanted
     relevance, logits = request.ledger.relevance_and_logits(frames)
     if np.ptp(relevance) == 0:
-        return Choice(keyframes=coverage.even_frames(video, n), facts=FLAT)
+        return Choice(keyframes=even_frames(video, n), facts=FLAT)
     grid = coverage.grid_frames(video)
     density = fusion.likelihood_ratio(grid / video.fps, frames / video.fps, logits)
     return Choice(keyframes=coverage.covering_frames(grid, density, n, video, value=value))

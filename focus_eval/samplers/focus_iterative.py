@@ -13,8 +13,7 @@ from focus_eval.core.types import FloatArray, VideoInfo
 from focus_eval.samplers.bandit import Arms, best_first, top_set
 from focus_eval.samplers.base import Choice, SelectionRequest
 from focus_eval.samplers.expected_pulls import Draw, ExpectedPulls
-from focus_eval.samplers.focus import Focus, choice_of_best_arms
-from focus_eval.samplers.two_stage import pull_into_arms
+from focus_eval.samplers.focus import Focus, choice_of_best_arms, pull_into_arms
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,8 @@ from focus_eval.core.gaps import halve_widest_gaps
 from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.coverage import at_most_one_fps, unit_rows
+from focus_eval.samplers.coverage import unit_rows
+from focus_eval.samplers.uniform import at_most_one_fps
 
 # Rounds go on while the mean distance to the nearest centre falls by more.
 LEAST_GAIN = 1e-6

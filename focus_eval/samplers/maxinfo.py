@@ -10,7 +10,7 @@ import numpy as np
 from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.coverage import even_frames
+from focus_eval.samplers.uniform import even_frames
 
 LEAST_GROWTH, MOST_SWAPS = 1.02, 200
 

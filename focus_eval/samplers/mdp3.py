@@ -10,7 +10,8 @@ import numpy as np
 from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.coverage import even_frames, unit_rows
+from focus_eval.samplers.coverage import unit_rows
+from focus_eval.samplers.uniform import even_frames
 
 # A frame that adds nothing to those chosen has a residual of 0, whose logarithm is floored here.
 LEAST_RESIDUAL = 1e-10

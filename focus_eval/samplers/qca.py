@@ -12,7 +12,7 @@ from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import best_first
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.coverage import empty_grid_reason, one_fps
+from focus_eval.samplers.uniform import empty_grid_reason, one_fps
 
 CONTENT_TEMPERATURE = 0.5
 LEAST_THRESHOLD = 1e-6

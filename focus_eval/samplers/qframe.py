@@ -11,8 +11,8 @@ from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import best_first
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.coverage import at_most_one_fps, empty_grid_reason
 from focus_eval.samplers.expected_pulls import ExpectedPulls
+from focus_eval.samplers.uniform import at_most_one_fps, empty_grid_reason
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""Which keyframes cover the most evidence, if a cheap encoder scans the video and an expensive one pulls few frames?"""
+"""Which keyframes cover the most evidence, if a cheap encoder scans the video and an expensive one pulls few frames?
+
+Its two controls: the scan alone, and both encoders on every frame of the grid.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,13 @@ from focus_eval.core.options import option
 from focus_eval.core.types import WEAKEST_RHO, FloatArray, IntArray, VideoInfo
 from focus_eval.samplers import coverage, fusion
 from focus_eval.samplers.bandit import equal_clips
-from focus_eval.samplers.base import Choice, SelectionRequest
+from focus_eval.samplers.base import Choice, Role, SelectionRequest
 from focus_eval.samplers.even_cover import SHARE_OF_FPS, covering_choice, jittered, jittered_draw
 from focus_eval.samplers.event_cover import event_density, event_frames
 from focus_eval.samplers.expected_pulls import Draw, ExpectedPulls
 from focus_eval.samplers.ledger import Ledger
 from focus_eval.samplers.scanning import ScanningSampler
+from focus_eval.samplers.uniform import even_frames
 
 LEAST_PULLS = 4
 EVENT_STEP = 2
@@ -108,10 +112,6 @@ class ScanCover(ScanningSampler):
         rates[::2] = min(1.0, (n_pulls - n_even) / n_in_cell.size) / n_in_cell[cell]
         promising = Draw(np.stack([grid, grid + 1], axis=1).ravel(), rates, is_ranking=True)
         return ExpectedPulls(scanned=scanned, coarse=even, later_draws=(promising,))
-
-    def count_scans(self, video: VideoInfo, *, k: int) -> int:
-        """Return the number of frames that the budget lets it scan."""
-        return int(self.spending(video, self.cost_of_scan(None))[0].size)
 
     @property
     def prior(self) -> fusion.Prior:
@@ -243,7 +243,7 @@ class ScanView:
             is_flat: True if the pulls are all equal or there are none.
         """
         if is_flat and np.ptp(self.values) == 0:
-            even = coverage.even_frames(self.video, request.n_wanted)
+            even = even_frames(self.video, request.n_wanted)
             return Choice(keyframes=even, facts={**(facts or {}), "fallback": "uniform: both encoders are flat"})
         frames = coverage.covering_frames(self.grid, density, request.n_wanted, self.video, value=value)
         return Choice(keyframes=frames, facts=facts or {})
@@ -254,3 +254,62 @@ def evenly_pulled(video: VideoInfo, n: int, rng: np.random.Generator) -> IntArra
     if n == 0:
         return np.empty(0, dtype=np.int64)
     return jittered(equal_clips(video.n_frames, 1), np.array([n]), rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanOnly(ScanningSampler):
+    """The whole budget pays for the scan, at most five frames a second; keyframes as `scan_cover` without pulls.
+
+    Args:
+        share, shared_by, value: as in `scan_cover`.
+    """
+
+    name: ClassVar[str] = "scan_only"
+    source: ClassVar[str] = "focus-eval; control of scan_cover at equal cost"
+    role: ClassVar[Role] = "control"
+    draws: ClassVar[bool] = False
+
+    share: float = option(0.005, above=0, at_most=1)
+    shared_by: float = option(1.0, at_least=1)
+    value: coverage.Value = option("recall")
+
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Scan as many frames as the budget pays for; return those that cover the most density of the scan."""
+        frames = self.scanned(request.video, self.cost_of_scan(request.scan_cost))
+        view = ScanView.of(request.video, frames, request.ledger.scan(frames))
+        return view.covering(fusion.scan_density(view.times, view.scan, fusion.Prior()), request, self.value)
+
+    def scanned(self, video: VideoInfo, cost: float) -> IntArray:
+        """Return the frames to scan, ascending; `cost` is a scan forward's in forwards of the main encoder."""
+        n = int(self.share * SHARE_OF_FPS * video.duration_seconds * self.shared_by / cost + 1e-9)
+        return self.scannable(video, coverage.middles(video, min(coverage.grid_frames(video).size, max(1, n))))
+
+    def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return the scan, without pulls."""
+        return ExpectedPulls(scanned=self.scanned(video, self.cost_of_scan(None)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllFrames(ScanningSampler):
+    """Both encoders see five frames a second; keyframes are chosen as in `scan_cover`. An upper bound for sparse pulls.
+
+    Args:
+        value: as in `scan_cover`.
+    """
+
+    name: ClassVar[str] = "all_frames"
+    source: ClassVar[str] = "focus-eval; control of scan_cover without a budget"
+    draws: ClassVar[bool] = False
+    role: ClassVar[Role] = "control"
+
+    value: coverage.Value = option("recall")
+
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Score and scan the whole grid of five frames a second.
+
+        Return the keyframes that `scan_cover` would choose.
+        """
+        grid = coverage.grid_frames(request.video)
+        scanned = self.scannable(request.video, grid)
+        view = ScanView.of(request.video, scanned, request.ledger.scan(scanned))
+        return view.fused(Pulls.of(request.ledger, grid), request, fusion.Prior(), self.value)

@@ -11,7 +11,8 @@ import numpy as np
 from focus_eval.core.errors import AnswerError
 from focus_eval.core.options import option
 from focus_eval.samplers.base import AskingSampler, Choice, SelectionRequest
-from focus_eval.samplers.coverage import diverse_best, even_frames, fill_gaps
+from focus_eval.samplers.coverage import diverse_best, fill_gaps
+from focus_eval.samplers.uniform import even_frames
 
 PROMPT = """A question is asked about a video. Name what must be seen to answer it: the objects, people and scenes it \
 is about, and cues that are near them. Write at most {n} short descriptions, one a line, and nothing else.

@@ -11,7 +11,7 @@ from focus_eval.core.options import option
 from focus_eval.core.types import IntArray
 from focus_eval.samplers.bandit import best_first
 from focus_eval.samplers.base import AskingSampler, Choice, SelectionRequest
-from focus_eval.samplers.coverage import even_frames
+from focus_eval.samplers.uniform import even_frames
 
 PROMPT = """{question}
 {options}

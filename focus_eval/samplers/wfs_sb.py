@@ -15,8 +15,9 @@ from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.samplers.bandit import best_first
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest
-from focus_eval.samplers.coverage import even_frames, one_fps, unit_rows
+from focus_eval.samplers.coverage import unit_rows
 from focus_eval.samplers.expected_pulls import ExpectedPulls
+from focus_eval.samplers.uniform import even_frames, one_fps
 
 # Constants of the authors' benchmark configuration.
 LEAST_PEAK_DISTANCE = 5
@@ -70,11 +71,6 @@ class WfsSb(FrameSampler):
         facts = {"candidates": n, "peaks": int(peaks.size), "segments": int(is_kept.sum())}
         return Choice(keyframes=candidates[positions], facts=facts)
 
-    def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
-        """Return the number of candidates, or 0 if they are fewer than `k`."""
-        n = int(one_fps(video).size)
-        return n if n >= k else 0
-
     def choose_in_segments(
         self, segments: IntArray, budgets: IntArray, relevance: FloatArray, images: FloatArray | None
     ) -> IntArray:
@@ -105,7 +101,8 @@ class WfsSb(FrameSampler):
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
         """Return the candidates, which every question pulls; none if they are fewer than `k`."""
-        return ExpectedPulls(fixed=one_fps(video)[: self.count_pulls(video, k=k)])
+        candidates = one_fps(video)
+        return ExpectedPulls(fixed=candidates if candidates.size >= k else candidates[:0])
 
     def trim_or_grow(self, k: int, selected: IntArray, relevance: FloatArray, images: FloatArray | None) -> IntArray:
         """Return `k` candidates, ascending: the most relevant of `selected`, or `selected` and additions from all."""

@@ -23,8 +23,7 @@ from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.core.resources import lines_of, read_text
 from focus_eval.core.types import CoarseSeed, FloatArray, IntArray, Pixels, Question, VideoInfo
 from focus_eval.encoders.base import Encoder
-from focus_eval.llms.protocol import Model
-from focus_eval.llms.registry import make_llm
+from focus_eval.llms.registry import Model, make_llm
 from focus_eval.pipeline.selector import Selector
 from focus_eval.report.cost import frame_shares
 from focus_eval.rows.files import read_sealed_json, write_sealed_json

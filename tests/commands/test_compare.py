@@ -87,7 +87,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from focus_eval.samplers.base import Choice, FrameSampler
-from focus_eval.samplers.coverage import even_frames
+from focus_eval.samplers.uniform import even_frames
 
 
 @dataclass(frozen=True, kw_only=True)

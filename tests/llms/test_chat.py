@@ -15,8 +15,7 @@ from focus_eval.core.errors import AnswerError, InvalidInput, RunError
 from focus_eval.core.types import Question
 from focus_eval.encoders.base import Encoder
 from focus_eval.encoders.store import RelevanceStore
-from focus_eval.llms.protocol import yes_of
-from focus_eval.llms.registry import make_llm
+from focus_eval.llms.registry import make_llm, yes_of
 from focus_eval.pipeline.selector import Selector
 from focus_eval.report.cost import CostColumns
 from focus_eval.report.measures import llm_notes

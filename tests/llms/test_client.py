@@ -7,7 +7,7 @@ import openai
 import pytest
 from tenacity import Future, RetryCallState
 
-from focus_eval.llms.client import ChatClient, Spending
+from focus_eval.llms.chat import ChatClient, Spending
 
 
 @pytest.fixture

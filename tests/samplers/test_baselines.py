@@ -9,9 +9,9 @@ import pytest
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.samplers.contract import ArraySource, bumpy
-from focus_eval.samplers.coverage import one_fps
 from focus_eval.samplers.maxinfo import largest_volume_rows
 from focus_eval.samplers.mdp3 import best_list, greedy, multi_gaussian
+from focus_eval.samplers.uniform import one_fps
 from tests.samplers.recorded import recorded_cases, recorded_world
 
 NTSC = 30000 / 1001

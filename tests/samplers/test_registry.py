@@ -227,7 +227,7 @@ LOADED = "print(*sorted(m for m in sys.modules if m.startswith('focus_eval.sampl
 def test_making_a_sampler_imports_its_files_and_no_other_samplers():
     code = f"import sys; from focus_eval import make_sampler; make_sampler('focus'); {LOADED}"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    modules = ["asking", "bandit", "base", "expected_pulls", "focus", "ledger", "registry", "two_stage"]
+    modules = ["asking", "bandit", "base", "expected_pulls", "focus", "ledger", "registry"]
     assert result.stdout.split() == [f"focus_eval.samplers.{name}" for name in modules]
 
 

@@ -18,7 +18,7 @@ from PIL import Image
 
 from focus_eval.core.errors import AnswerError, InvalidInput
 from focus_eval.core.options import checked_values, option
-from focus_eval.llms.client import ChatClient, ImageFormat, Spending
+from focus_eval.llms.chat import ChatClient, ImageFormat, Spending
 from focus_eval.lmms.adapter import FrameAdapter
 from focus_eval.lmms.arguments import read_argument
 from focus_eval.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
