@@ -61,17 +61,17 @@ def _leaderboard(figures: Sequence[Figure], cards: Mapping[str, Card]) -> Table:
     lines = []
     for (sampler, name), by_measure in sorted(rows.items(), key=lambda row: (int(row[1][lead].tier), row[0][1])):
         first, card = by_measure[lead], cards.get(sampler)
-        values = (_value(by_measure.get(measure), is_lead=measure == lead) for measure in measures)
-        texts = (card.role if card else "baseline", first.status, first.version)
-        lines.append(TableRow((first.tier, name), (*texts, *values)))
+        kind = card.role if card else "baseline"
+        cells: dict[str, Value | str] = {"Kind": kind, "Status": first.status, "Version": first.version}
+        cells |= {f"{item} (%)": _value(by_measure.get(item), is_lead=item == lead) for item in measures}
+        lines.append(((first.tier, name), cells))
     head = figures[0]
     seeds = f"; videos of {head.month}, seed {head.seed}" if head.seed else ""
-    return Table(
+    return Table.of(
+        lines,
         name=f"tiers_{head.benchmark}_{head.k}",
         title=f"{head.benchmark}, K = {head.k}: {head.questions} questions{seeds}",
         key_titles=(f"Tier, {lead}", "Sampler"),
-        columns=("Kind", "Status", "Version", *(f"{measure} (%)" for measure in measures)),
-        rows=tuple(lines),
         notes=(TIER_NOTE, *(["Cost: forward equivalents over frames."] if COST in measures else [])),
     )
 

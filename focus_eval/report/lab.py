@@ -43,7 +43,7 @@ from focus_eval.report.measures import (
 )
 from focus_eval.report.recall import PIXELS_NOTE, recall_column
 from focus_eval.report.run import Run, role_mark, sampler_order, unique_labels
-from focus_eval.report.table import TOO_FEW_NOTE, Cells, Table, TableRow, Value, difference_table
+from focus_eval.report.table import TOO_FEW_NOTE, Cells, Table, Value, difference_table
 from focus_eval.rows.records import SelectionRow
 
 if TYPE_CHECKING:
@@ -91,33 +91,26 @@ def _lab_name(row: SelectionRow) -> str:
 
 def recall_overview(frame: pd.DataFrame) -> Table:
     """Return evidence recall within each distance, frames scored and milliseconds of every sampler and K."""
-    first, distances = RECALL_SECONDS[0], [f"{seconds:g} s" for seconds in RECALL_SECONDS[1:]]
-    any_size = _at_any_size(frame, frame)
-    rows = []
+    titles = [f"within {RECALL_SECONDS[0]:g} s (%)", *(f"{seconds:g} s" for seconds in RECALL_SECONDS[1:])]
+    lines: list[tuple[tuple[str, ...], Mapping[str, Value | str]]] = []
     for (benchmark, k, label), part in _groups(frame, [*_KEYS, "label"]):
         successful = part[part["error"].isna()]
         recalls = [recall_figure(successful, recall_column(seconds)) for seconds in RECALL_SECONDS]
-        milliseconds = Value(ours=1000 * float(successful["select_seconds"].mean()), digits=1)
-        counts = (str(len(successful)), str(int(part["error"].notna().sum()) or ""))
-        sizes = _at_any_size(frame, successful)
-        mean_near_frames = Value(ours=float(successful["near_frames"].astype(float).mean()), digits=2)
-        figures = (*_costs(successful), *recalls, mean_near_frames, *sizes.values(), milliseconds, *counts)
-        rows.append(TableRow((benchmark, str(k), label), figures))
-    return Table(
+        cells = {
+            **_costs(successful),
+            **dict(zip(titles, recalls, strict=True)),
+            "near frames": Value(ours=float(successful["near_frames"].astype(float).mean()), digits=2),
+            **_at_any_size(frame, successful),
+            "ms": Value(ours=1000 * float(successful["select_seconds"].mean()), digits=1),
+            "questions": str(len(successful)),
+            "errors": str(int(part["error"].notna().sum()) or ""),
+        }
+        lines.append(((benchmark, str(k), label), cells))
+    return Table.of(
+        lines,
         name="recall",
         title="Evidence recall",
         key_titles=("Benchmark", "K", "Sampler"),
-        columns=(
-            *COSTS,
-            f"within {first:g} s (%)",
-            *distances,
-            "near frames",
-            *any_size,
-            "ms",
-            "questions",
-            "errors",
-        ),
-        rows=tuple(rows),
         notes=(
             "Recall: share of a question's evidence moments with a keyframe that near, then the mean over questions, "
             "with a 95 % interval (t on the logit scale, clustered by video).",
@@ -173,17 +166,15 @@ def demo_tables(run: Run, baseline: str) -> list[Table]:
 def recall_by_k(frame: pd.DataFrame) -> Table:
     """Return near recall of every sampler, one column per K, and its costs at its largest K."""
     ks = sorted(set(frame["k"]))
-    rows = []
+    lines = []
     for (benchmark, label), part in _groups(frame, ["benchmark", "label"]):
-        figures = [recall_figure(part[part["k"] == k], RECALL) for k in ks]
-        largest = part[part["k"] == part["k"].max()]
-        rows.append(TableRow((benchmark, label), (*_costs(largest), *figures)))
-    return Table(
+        figures = {f"K = {k}": recall_figure(part[part["k"] == k], RECALL) for k in ks}
+        lines.append(((benchmark, label), {**_costs(part[part["k"] == part["k"].max()]), **figures}))
+    return Table.of(
+        lines,
         name="recall_by_k",
         title=f"Evidence recall {WITHIN_NEAR} (%)",
         key_titles=("Benchmark", "Sampler"),
-        columns=(*COSTS, *(f"K = {k}" for k in ks)),
-        rows=tuple(rows),
         notes=("A dash: the sampler did not run at that K.", *forwards_notes(frame), *_failed_note(frame)),
     )
 
@@ -202,7 +193,7 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
         answerable_scores = scores[scores["question_id"].isin(solvable)]
         cells: Cells = {
             f"recall {WITHIN_NEAR} (%)": recall_figure(selections, RECALL),
-            **dict(zip(COSTS, _costs(selections), strict=True)),
+            **_costs(selections),
             **_at_any_size(part, selections),
             "accuracy (%)": recall_figure(scores, "score"),
             "answerable only (%)": recall_figure(answerable_scores, "score"),
@@ -339,9 +330,9 @@ def _groups(frame: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[Any, ...],
     return sorted(frame.groupby(keys, sort=False), key=order)
 
 
-def _costs(part: pd.DataFrame) -> list[Value]:
-    """Return the values of `COSTS` for `part`, in percent of the frames of the videos."""
-    return [Value(ours=count(part), digits=2) for count in COSTS.values()]
+def _costs(part: pd.DataFrame) -> dict[str, Value]:
+    """Return `COSTS` of `part` by title, in percent of the frames of the videos."""
+    return {title: Value(ours=count(part), digits=2) for title, count in COSTS.items()}
 
 
 def _equal_costs(part: pd.DataFrame, base: str, labels: Sequence[str]) -> list[str]:

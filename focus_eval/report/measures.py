@@ -13,7 +13,7 @@ from focus_eval.core.types import WEAKEST_RHO, FloatArray
 from focus_eval.report.cost import FORWARDS_NOTE
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.statistics import mean_estimate, stratum_weights
-from focus_eval.report.table import Counts, Table, TableRow, Value
+from focus_eval.report.table import Counts, Table, Value
 from focus_eval.rows.records import BLOCKING_STAGES, CONCURRENT_STAGES, DECODE_MODES
 
 Key = tuple[str, str]
@@ -282,8 +282,11 @@ def cost_tables(run: Run) -> list[Table]:
 def _per_question_table(frame: pd.DataFrame) -> Table:
     """Return the table of mean costs per question and seed, one row per benchmark, sampler and K."""
     columns = {name: title for name, title in _PER_QUESTION.items() if name not in _SHOWN_IF_ANY or frame[name].any()}
-    rows = [
-        TableRow(tuple(map(str, keys)), tuple(Value(ours=per_question(part, name), digits=1) for name in columns))
+    lines = [
+        (
+            tuple(map(str, keys)),
+            {title: Value(ours=per_question(part, name), digits=1) for name, title in columns.items()},
+        )
         for keys, part in sorted(frame.groupby(["benchmark", "label", "k"]), key=_order)
     ]
     notes = (
@@ -293,14 +296,8 @@ def _per_question_table(frame: pd.DataFrame) -> Table:
         "Decoded: frames decoded for the line's forwards, including those skipped over; a frame with a stored "
         "embedding is not decoded.",
     )
-    return Table(
-        name="cost_per_question",
-        title="Cost of choosing frames, per question",
-        key_titles=("Benchmark", "Sampler", "K"),
-        columns=tuple(columns.values()),
-        rows=tuple(rows),
-        notes=notes,
-    )
+    title, keys = "Cost of choosing frames, per question", ("Benchmark", "Sampler", "K")
+    return Table.of(lines, name="cost_per_question", title=title, key_titles=keys, notes=notes)
 
 
 def forwards_notes(frame: pd.DataFrame) -> list[str]:
@@ -318,28 +315,24 @@ def forwards_notes(frame: pd.DataFrame) -> list[str]:
 def _hours_table(frame: pd.DataFrame) -> Table:
     """Return the table of hours by stage for one seed, one row per benchmark, sampler and K."""
     stages = [stage for stage in BLOCKING_STAGES if stage not in ("scan", "ask") or frame[f"seconds_{stage}"].any()]
-    rows = []
+    lines = []
     for keys, part in sorted(frame.groupby(["benchmark", "label", "k"]), key=_order):
         seeds = part["seed"].nunique()
-        spent = [float(part[f"seconds_{stage}"].sum()) / 3600 / seeds for stage in (*stages, *CONCURRENT_STAGES)]
-        figures: list[Value | str] = [Value(ours=hours, digits=4) for hours in [sum(spent[: len(stages)]), *spent]]
+        spent = {stage: float(part[f"seconds_{stage}"].sum()) / 3600 / seeds for stage in (*stages, *CONCURRENT_STAGES)}
+        hours = {"all": sum(spent[stage] for stage in stages), **spent}
         pulls, forwards = part["n_pulls"].sum() / seeds, (part["forwards"] + part["scan_forwards"]).sum() / seeds
-        rows.append(TableRow(tuple(map(str, keys)), (f"{pulls:,.0f}", f"{forwards:,.0f}", *figures)))
+        cells: dict[str, Value | str] = {"Frames scored": f"{pulls:,.0f}", "Forwards made": f"{forwards:,.0f}"}
+        cells |= {stage.capitalize(): Value(ours=value, digits=4) for stage, value in hours.items()}
+        lines.append((tuple(map(str, keys)), cells))
     is_clocked = frame["seconds_device"] > 0
     busy = frame.loc[is_clocked, "seconds_device"].sum() / (frame.loc[is_clocked, "select_seconds"].sum() or 1.0)
     busy_text = f", computing {busy:.0%} of the time it was held" if busy else ""
     devices = ", ".join(sorted(set(frame["select_device"]) - {""})) or "not recorded"
-    return Table(
+    return Table.of(
+        lines,
         name="cost",
         title="Hours of choosing frames, by stage",
         key_titles=("Benchmark", "Sampler", "K"),
-        columns=(
-            "Frames scored",
-            "Forwards made",
-            "All",
-            *(stage.capitalize() for stage in (*stages, *CONCURRENT_STAGES)),
-        ),
-        rows=tuple(rows),
         notes=(
             f"As measured. Device: {devices}{busy_text}. All: wall-clock hours that it was held, per seed, divided "
             "among the lines served at once. Decode and preprocess run in other threads at the same time and are not "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -176,6 +176,17 @@ class Table:
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, lines: Sequence[tuple[tuple[str, ...], Mapping[str, Value | str]]], **fields: Any) -> Table:
+        """Return the table of `lines`: a row's keys, and its cells by column.
+
+        Args:
+            fields: of the table; `columns` are by default those of the lines. A missing cell is empty.
+        """
+        columns = fields.pop("columns", tuple(dict.fromkeys(column for _, cells in lines for column in cells)))
+        rows = (TableRow(keys, tuple(cells.get(column, Value()) for column in columns)) for keys, cells in lines)
+        return cls(columns=columns, rows=tuple(rows), **fields)
+
     @property
     def has_published(self) -> bool:
         """True if the table has a published figure."""
@@ -198,11 +209,9 @@ RANDOM_NOTE = "*: of 20,000 random assignments of signs; otherwise of all."
 def difference_table(
     lines: Sequence[tuple[tuple[str, ...], Cells]],
     *,
-    name: str,
-    title: str,
-    key_titles: tuple[str, ...],
     columns: tuple[str, ...],
     notes: Sequence[str] = (),
+    **fields: Any,
 ) -> Table:
     """Return a table of differences, with the p-values of all its `Tested` cells adjusted together by Holm's method.
 
@@ -210,10 +219,11 @@ def difference_table(
         lines: pairs of a row's keys and its cells by column; a missing cell is empty. The columns "p" and "p (Holm)"
             are filled from the row's `Tested` cell.
         notes: sentences below the table. Notes on how p was computed are added.
+        fields: further fields of the table.
     """
     p_values = [cell.p_value for _, cells in lines for cell in cells.values() if isinstance(cell, Tested)]
     adjusted = iter(holm([p_value for p_value in p_values if p_value is not None]))
-    rows, is_starred = [], False
+    tested_lines, is_starred = [], False
     for keys, cells in lines:
         figures: dict[str, Value | str] = {}
         for column, cell in cells.items():
@@ -225,15 +235,9 @@ def difference_table(
             figures |= {column: value, "p": Value.of_p(cell.p_value, is_exact=cell.is_exact)}
             figures["p (Holm)"] = Value.of_p(p_adjusted)
             is_starred = is_starred or ("p" in columns and not cell.is_exact)
-        rows.append(TableRow(keys, tuple(figures.get(column, Value()) for column in columns)))
-    return Table(
-        name=name,
-        title=title,
-        key_titles=key_titles,
-        columns=columns,
-        rows=tuple(rows),
-        notes=(*notes, TEST_NOTE, *((RANDOM_NOTE,) if is_starred else ())),
-    )
+        tested_lines.append((keys, figures))
+    notes = (*notes, TEST_NOTE, *((RANDOM_NOTE,) if is_starred else ()))
+    return Table.of(tested_lines, columns=columns, notes=notes, **fields)
 
 
 # How a key that all rows share stands in the title; the others by their value alone.

@@ -11,7 +11,7 @@ from focus_eval.benchmarks.question import in_order
 from focus_eval.report.lab import WITHIN_NEAR, paired_by_question
 from focus_eval.report.measures import forwards_percent
 from focus_eval.report.statistics import PairedComparison, compare_paired, difference_estimate, equivalence_p, holm
-from focus_eval.report.table import SIGNIFICANT, Table, TableRow, Value, number, p_text
+from focus_eval.report.table import SIGNIFICANT, Table, Value, number, p_text
 
 # Videos of each world at each look; a look may spend a share of the 5 % in proportion to its videos.
 LOOKS = (150, 300, 600, 1200)
@@ -139,22 +139,21 @@ def verdict_table(
         lengths: differences from `by_length`, in the order of `compared`.
     """
     buckets = in_order(frame["bucket"])
-    rows = []
+    lines = []
     for item, by_bucket in zip(compared, lengths, strict=True):
         suffix = f"({p_text(item.p_differs)})"
         overall = Value.of(item.overall.difference, is_difference=True, p_adjusted=item.p_differs, suffix=suffix)
         rival_rows = frame[(frame["k"] == item.rival.k) & (frame["label"] == item.rival.label)]
-        spent = Value(ours=_spent(rival_rows), digits=2)
-        p_margin = Value.of_p(item.p_equivalent)
-        bucket_values = [by_bucket.get(bucket, Value()) for bucket in buckets]
-        rows.append(TableRow((str(item.rival.k), item.rival.name), (spent, overall, p_margin, *bucket_values)))
+        cells = {"its cost (%)": Value(ours=_spent(rival_rows), digits=2), "all": overall}
+        cells |= {f"p within ±{margin:g}": Value.of_p(item.p_equivalent), **by_bucket}
+        lines.append(((str(item.rival.k), item.rival.name), cells))
     looks = f"; this look may spend {100 * share:.0f} % of the error, the rest is for the others" if share < 1 else ""
-    return Table(
+    return Table.of(
+        lines,
         name="verdict",
         title=f"Evidence recall difference of {new} {WITHIN_NEAR} (points)",
         key_titles=("K", "Other"),
         columns=("its cost (%)", "all", f"p within ±{margin:g}", *buckets),
-        rows=tuple(rows),
         notes=(
             "Paired by question; 95 % interval: sign flips over videos, of each figure on its own. In parentheses the "
             f"p of no difference, adjusted by Holm over this column{looks}.",

@@ -198,21 +198,23 @@ def _effect_table(
     parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], measures: Sequence[str], lengths: str
 ) -> Table:
     """Return the table of effects within questions, one row per benchmark, model and measure."""
-    rows, notes = [], []
+    lines, notes = [], []
     for key, part in parts:
         joint_measures = measures or JOINT_MEASURES
         measured = [name for name in ALL_MEASURES if part[name].notna().all()]
         common = [name for name in joint_measures if name in measured]
         for effect in measure_effects(part, measures or measured, joint_measures=common):
             title = {**MEASURES, **INTERVAL_MEASURES}.get(effect.measure, effect.measure)
-            rows.append(TableRow((*key, title), tuple(_effect_values(effect))))
+            fits = {"Alone": effect.separate, "Together": effect.joint, "Question effects only": effect.question_only}
+            estimates = {column: None if fit is None else fit.estimate() for column, fit in fits.items()}
+            cells = {column: Value.of(estimate, is_difference=True) for column, estimate in estimates.items()}
+            lines.append(((*key, title), {**cells, "Correlation": Value(ours=effect.correlation, digits=3)}))
         notes += [_basis(key, part), *_over_runs(key, part)]
-    return Table(
+    return Table.of(
+        lines,
         name="evidence_within_questions",
         title=f"What a unit of each measure adds to the same question (points), {lengths}",
         key_titles=("Benchmark", "Model", "Measure"),
-        columns=("Alone", "Together", "Question effects only", "Correlation"),
-        rows=tuple(rows),
         notes=(
             "Each question is compared with itself under several runs (question effects); run effects take out what a "
             "run does to all questions alike. In brackets 95 % intervals: t, clustered by video (CR2).",
@@ -221,13 +223,6 @@ def _effect_table(
             *notes,
         ),
     )
-
-
-def _effect_values(effect: MeasureEffect) -> Iterator[Value]:
-    """Yield the cells of one effect: alone, together, with question effects only, and the correlation."""
-    for coefficient in (effect.separate, effect.joint, effect.question_only):
-        yield Value.of(None if coefficient is None else coefficient.estimate(), is_difference=True)
-    yield Value(ours=effect.correlation, digits=3)
 
 
 def _basis(key: tuple[str, ...], part: pd.DataFrame) -> str:
