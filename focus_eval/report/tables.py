@@ -6,7 +6,7 @@ print(to_markdown(results_table(load_run("results/runs/demo"))))
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -114,8 +114,6 @@ def _is_as_published(table: str, row: SelectionRow) -> bool:
 ASKED_OTHERWISE = (
     "The published runs differ in more than these figures: docs/reproduce.md, 'Settings that differ from the paper'."
 )
-Values = Mapping[str, Any]
-AnchorKey = Callable[[Values], dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -139,8 +137,7 @@ class Layout:
 
     Args:
         keys: columns of the answer frame that name a line.
-        anchor_key: fields that find the published line for a line of ours; None without a published table.
-        published_keys: texts for `keys` of a published line without rows of ours.
+        published_by: columns that name a line of the published table; empty without one.
         benchmark: of the whole table; "" for several.
     """
 
@@ -148,14 +145,33 @@ class Layout:
     title: str
     keys: tuple[str, ...]
     columns: tuple[Column, ...]
-    anchor_key: AnchorKey | None = None
-    published_keys: Callable[[Mapping[str, str]], tuple[str, ...]] = field(default=lambda _line: ())
+    published_by: tuple[str, ...] = ()
     benchmark: str = ""
 
     @property
-    def anchors(self) -> str:
-        """Name of the published table; "" for none."""
-        return self.name if self.anchor_key else ""
+    def published(self) -> tuple[Mapping[str, str], ...]:
+        """Lines of the published table; empty without one."""
+        return read_anchors(self.name) if self.published_by else ()
+
+    def anchor_of(self, values: Mapping[str, Any]) -> dict[str, str]:
+        """Return the fields that find the published line of a row of ours; empty without a published table."""
+        sampler = published_sampler(values.get("sampler", ""))
+        if sampler == "uniform" and self._is_of_option:
+            return dict.fromkeys(self.published_by, "uniform")
+        names = {**values, "sampler": sampler, "method": sampler}
+        return {column: _key_text(names.get(column)) for column in self.published_by}
+
+    def published_keys(self, line: Mapping[str, str]) -> dict[str, str]:
+        """Return the texts of `keys` of a published line."""
+        texts = {"sampler": line.get("method", "focus"), **{key: line[key] for key in self.keys if key in line}}
+        if self._is_of_option and texts[self.published_by[0]] == "uniform":
+            texts |= {"sampler": "uniform", self.published_by[0]: ""}
+        return texts
+
+    @property
+    def _is_of_option(self) -> bool:
+        """True if the published table has a line for each value of an option, and one for uniform frames."""
+        return bool({*self.published_by} & {"alpha", "clip_seconds", "encoder"})
 
 
 KEY_TITLES = {
@@ -172,27 +188,6 @@ _LENGTHS = tuple(Column(name.capitalize(), conditions={"bucket": name}, publishe
 _OVERALL = Column("Overall", published="overall")
 
 
-def _beside_sampler(name: str) -> AnchorKey:
-    """Return a function from a row's values to its key in the published table: field `name` and the sampler."""
-    return lambda values: {name: str(values[name]), "sampler": published_sampler(values["sampler"])}
-
-
-def _variant(column: str, of: str) -> AnchorKey:
-    """Return a function from a row's values to its key in a published table of one option.
-
-    The key is `column`, with the value of field `of`, or "uniform" for the baseline.
-    """
-
-    def key(values: Values) -> dict[str, str]:
-        """Return the key of a row: the option's value, or "uniform"."""
-        if published_sampler(values["sampler"]) == "uniform":
-            return {column: "uniform"}
-        value = values[of]
-        return {column: f"{value:g}" if isinstance(value, (int, float)) else str(value)}
-
-    return key
-
-
 def _by_sampler_layout(name: str, title: str, samplers: tuple[str, ...]) -> Layout:
     """Return a LongVideoBench layout: a line per model, a column per sampler."""
     return Layout(
@@ -200,8 +195,7 @@ def _by_sampler_layout(name: str, title: str, samplers: tuple[str, ...]) -> Layo
         title=title,
         keys=("model",),
         columns=tuple(Column(sampler, conditions={"sampler": sampler}, published=sampler) for sampler in samplers),
-        anchor_key=lambda values: {"model": str(values["model"])},
-        published_keys=lambda line: (line["model"],),
+        published_by=("model",),
         benchmark="longvideobench",
     )
 
@@ -217,16 +211,14 @@ LAYOUTS = {
                 Column("LongVideoBench", conditions={"benchmark": "longvideobench"}, published="longvideobench"),
                 Column("Video-MME", conditions={"benchmark": "videomme"}, published="videomme"),
             ),
-            anchor_key=_beside_sampler("model"),
-            published_keys=lambda line: (line["model"], line["sampler"]),
+            published_by=("model", "sampler"),
         ),
         Layout(
             name="by_length",
             title="Accuracy by length of the video",
             keys=("benchmark", "sampler"),
             columns=(*_LENGTHS, _OVERALL),
-            anchor_key=_beside_sampler("benchmark"),
-            published_keys=lambda line: (line["benchmark"], line["sampler"]),
+            published_by=("benchmark", "sampler"),
         ),
         Layout(
             name="efficiency",
@@ -237,8 +229,7 @@ LAYOUTS = {
                 Column("Forward equivalents (%)", "forwards"),
                 Column("Hours", "hours", published="gpu_hours"),
             ),
-            anchor_key=lambda values: {"method": published_sampler(values["sampler"])},
-            published_keys=lambda line: (line["method"],),
+            published_by=("method",),
             benchmark="longvideobench",
         ),
         Layout(
@@ -250,8 +241,7 @@ LAYOUTS = {
                 Column("Frames scored (%)", "frames_scored", published="frames_seen_percent"),
                 Column("Hours", "hours", published="gpu_hours"),
             ),
-            anchor_key=_variant("alpha", "alpha"),
-            published_keys=lambda line: ("focus", line["alpha"]),
+            published_by=("alpha",),
             benchmark="longvideobench",
         ),
         Layout(
@@ -264,8 +254,7 @@ LAYOUTS = {
                 Column("VSI-Bench", "task_mean", conditions={"benchmark": "vsibench"}, published="vsibench"),
                 Column("VSI-Bench, over questions", conditions={"benchmark": "vsibench"}),
             ),
-            anchor_key=_beside_sampler("model"),
-            published_keys=lambda line: (line["model"], line["sampler"]),
+            published_by=("model", "sampler"),
         ),
         _by_sampler_layout("two_stage", "Coarse only, fine only, both", ("uniform", "focus_c", "focus_f", "focus")),
         _by_sampler_layout("bernstein", "With and without the confidence radius", ("uniform", "focus_m", "focus")),
@@ -274,10 +263,7 @@ LAYOUTS = {
             title="Seconds per clip",
             keys=("sampler", "clip_seconds"),
             columns=(Column("Accuracy", published="accuracy"), Column("Hours", "hours", published="gpu_hours")),
-            anchor_key=_variant("clip_seconds", "clip_seconds"),
-            published_keys=lambda line: (
-                ("uniform", "") if line["clip_seconds"] == "uniform" else ("focus", line["clip_seconds"])
-            ),
+            published_by=("clip_seconds",),
             benchmark="longvideobench",
         ),
         Layout(
@@ -285,8 +271,7 @@ LAYOUTS = {
             title="Encoder that gives relevance",
             keys=("sampler", "encoder"),
             columns=(Column("Accuracy", published="accuracy"),),
-            anchor_key=_variant("encoder", "encoder"),
-            published_keys=lambda line: ("uniform", "") if line["encoder"] == "uniform" else ("focus", line["encoder"]),
+            published_by=("encoder",),
             benchmark="longvideobench",
         ),
         Layout(
@@ -407,9 +392,8 @@ def _row(run: Run, shape: Layout, values: dict[str, Any], part: pd.DataFrame) ->
     the published line.
     """
     key_values = {**{name: part[name].iloc[0] for name in ("sampler", "benchmark") if name in part}, **values}
-    published = read_anchors(shape.anchors) if shape.anchors else ()
-    anchor = shape.anchor_key(key_values) if shape.anchor_key else {}
-    place = next((i for i, line in enumerate(published) if anchor.items() <= line.items()), len(published))
+    anchor, published = shape.anchor_of(key_values).items(), shape.published
+    place = next((i for i, line in enumerate(published) if anchor <= line.items()), len(published))
     line = published[place] if place < len(published) else None
     figures, is_beside = [], False
     all_conditions = {tuple(column.conditions.items()): column.conditions for column in shape.columns}
@@ -419,7 +403,7 @@ def _row(run: Run, shape: Layout, values: dict[str, Any], part: pd.DataFrame) ->
         key = tuple(column.conditions.items())
         value = published_value(line, column.published) if column.published else None
         rows = part if parts[key].empty else parts[key]
-        if line and value is not None and not has_published_settings(shape.anchors, line, rows, run.variants):
+        if line and value is not None and not has_published_settings(shape.name, line, rows, run.variants):
             value = None
         is_beside = is_beside or value is not None
         figures.append(_figure(run, column, parts[key], selections[key], value))
@@ -468,7 +452,7 @@ def _rows_meeting(part: pd.DataFrame, conditions: Mapping[str, str]) -> pd.DataF
 
 def _kept_columns(shape: Layout, rows: Sequence[TableRow]) -> list[tuple[int, str]]:
     """Return index and title of the columns to show: all for a layout of the paper, else those with a figure."""
-    if shape.anchors:
+    if shape.published_by:
         return [(i, column.title) for i, column in enumerate(shape.columns)]
     has_ours = [
         any(isinstance(figure := row.figures[i], Value) and (figure.ours is not None or figure.text) for row in rows)
@@ -487,11 +471,11 @@ def _with_device(columns: list[tuple[int, str]], run: Run) -> list[tuple[int, st
 def _published_only(shape: Layout, keys: Sequence[str], taken_places: set[float]) -> list[tuple[float, TableRow]]:
     """Return (position, line) of the published lines whose position is not among `taken_places`."""
     rows: list[tuple[float, TableRow]] = []
-    for place, line in enumerate(read_anchors(shape.anchors) if shape.anchors else ()):
+    for place, line in enumerate(shape.published):
         if place in taken_places:
             continue
-        texts = dict(zip(shape.keys, shape.published_keys(line), strict=True))
-        texts["label"] = texts.get("sampler", "")
+        texts = shape.published_keys(line)
+        texts["label"] = texts["sampler"] if "sampler" in shape.keys else ""
         figures = tuple(Value(published=published_value(line, column.published)) for column in shape.columns)
         rows.append((place, TableRow(tuple(texts.get(key, "") for key in keys), figures)))
     return rows
@@ -507,9 +491,9 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
         notes.append("Brackets: 95 % interval, t on the logit scale, clustered by video.")
     if any(figure.has_too_few_videos for figure in figures):
         notes.append(TOO_FEW_NOTE)
-    if shape.anchors:
+    if shape.published_by:
         notes.append(
-            f"Published: {_source(read_anchors(shape.anchors))}. No test says whether ours differs: the answers behind "
+            f"Published: {_source(shape.published)}. No test says whether ours differs: the answers behind "
             "a published figure are not published with it."
         )
         notes.append("A published figure is printed only beside lines with its model, K, encoder and options.")
@@ -533,7 +517,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
             "Fallbacks: the model was fed other frames than the chosen ones (frame_policy: aks), or a black one where "
             "none was chosen."
         )
-    if not shape.anchors and measures.has_sizes(run.selection_frame):
+    if not shape.published_by and measures.has_sizes(run.selection_frame):
         notes.append(f"{PIXELS_NOTE} Any size: a frame fed at a small scale counts as a whole one.")
     notes += run.mixed_versions
     if cuts := run.cut_queries:

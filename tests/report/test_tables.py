@@ -15,7 +15,7 @@ from focus_eval.report.page.html import render_html
 from focus_eval.report.run import Run, load_run
 from focus_eval.report.statistics import mean_estimate
 from focus_eval.report.table import Counts, Table, TableRow, Value, to_latex, to_markdown, to_terminal
-from focus_eval.report.tables import LAYOUTS, read_anchors, results_table
+from focus_eval.report.tables import LAYOUTS, results_table
 from focus_eval.rows.records import BLOCKING_STAGES
 from tests.report.simulated import PAPERS, Simulation, simulate_run
 
@@ -67,14 +67,14 @@ def test_the_papers_lines_stand_in_the_papers_order(papers_run):
     assert "table 2" in " ".join(table.notes)
 
 
-@pytest.mark.parametrize("name", [name for name, layout in LAYOUTS.items() if layout.anchors])
+@pytest.mark.parametrize("name", [name for name, layout in LAYOUTS.items() if layout.published_by])
 def test_every_published_figure_has_its_place(name):
     table = results_table(Run("empty", [], [], {}), name)
     printed = [figure.published for row in table.rows for figure in row.figures]
     layout = LAYOUTS[name]
     anchored = [
         float(entry[column.published]) if column.published and entry[column.published] else None
-        for entry in read_anchors(layout.anchors)
+        for entry in layout.published
         for column in layout.columns
     ]
     assert printed == anchored
@@ -245,7 +245,8 @@ def test_an_overview_without_evidence_has_no_recall(demo_run):
 
 
 def test_a_run_that_only_selects_has_a_table_too(demo_run):
-    table = results_table(Run("x", demo_run.selections, [], {}))
+    run = Run("x", demo_run.selections, [], {})
+    table = results_table(run)
     assert table.columns == (
         "Recall@1 s (%)",
         "Recall@2 s (%)",
@@ -255,6 +256,9 @@ def test_a_run_that_only_selects_has_a_table_too(demo_run):
         "Device-hours (cpu)",
     )
     assert table.rows[0].counts.errors == 2, "one question under two seeds"
+    figures = [figure for row in results_table(run, "main_results").rows for figure in row.figures]
+    assert all(figure.ours is None for figure in figures)
+    assert any(figure.published is not None for figure in figures)
 
 
 def test_answers_without_their_selection_are_refused(demo_run):
