@@ -256,41 +256,28 @@ def _groups(series: Sequence[CheckedSeries]) -> Iterator[ComparableSeries]:
     by_model: dict[str, list[CheckedSeries]] = {}
     for item in series:
         by_model.setdefault(item.model, []).append(item)
-    for of_model in by_model.values():
-        if len(of_model) < 2:
-            continue
+    for of_model in (several for several in by_model.values() if len(several) > 1):
         names = [str(at) for at in range(len(of_model))]
         ids = shared_ids({name: item.keys for name, item in zip(names, of_model, strict=True)})
-        groups: list[tuple[set[str], set[str], list[int]]] = []  # benchmarks, shared ids, places
+        paired_ids = [{shared for shared in ids[name] if not shared.endswith(f"{ID_MARK}{name}")} for name in names]
+        groups: list[list[int]] = []
         for at, item in enumerate(of_model):
-            own_shared = {shared for shared in ids[names[at]] if not shared.endswith(f"{ID_MARK}{names[at]}")}
-            group = next(
-                (
-                    group_so_far
-                    for group_so_far in groups
-                    if item.benchmark in group_so_far[0]
-                    or 2 * len(own_shared & group_so_far[1]) >= min(len(own_shared), len(group_so_far[1])) > 0
-                ),
-                None,
-            )
-            if group is None:
-                groups.append(({item.benchmark}, own_shared, [at]))
+            for group in groups:
+                group_ids = set[str]().union(*(paired_ids[place] for place in group))
+                n_least = min(len(paired_ids[at]), len(group_ids))
+                is_alike = 2 * len(paired_ids[at] & group_ids) >= n_least > 0
+                if is_alike or item.benchmark in [of_model[place].benchmark for place in group]:
+                    group.append(at)
+                    break
             else:
-                group[0].add(item.benchmark)
-                group[1].update(own_shared)
-                group[2].append(at)
-        for _, group_ids, places in groups:
-            if len(places) > 1:
+                groups.append([at])
+        for group in groups:
+            if len(group) > 1:
+                group_ids = set[str]().union(*(paired_ids[place] for place in group))
+                pairs = [zip(ids[names[at]], of_model[at].ids, strict=True) for at in group]
                 yield ComparableSeries(
-                    tuple(of_model[at] for at in places),
-                    tuple(
-                        {
-                            shared: own_id
-                            for shared, own_id in zip(ids[names[at]], of_model[at].ids, strict=True)
-                            if shared in group_ids
-                        }
-                        for at in places
-                    ),
+                    tuple(of_model[at] for at in group),
+                    tuple({shared: own_id for shared, own_id in of if shared in group_ids} for of in pairs),
                 )
 
 
@@ -336,9 +323,8 @@ def questions_asked_twice(series: CheckedSeries) -> Iterator[Finding]:
 
 def frames_past_the_end(series: CheckedSeries) -> Iterator[Finding]:
     """Find questions with a frame (or second) at or past the end of the video."""
-    past: dict[str, str] = {}
-    worst_reach, worst = 0.0, ""
-    n_checked = 0
+    past: list[str] = []
+    worst_reach, worst, n_checked = 0.0, "", 0
     for question_id, frames in series.frames.items():
         row = series.selections[question_id]
         length, bound = _length(row)
@@ -346,14 +332,13 @@ def frames_past_the_end(series: CheckedSeries) -> Iterator[Finding]:
             continue
         n_checked += 1
         if max(frames) >= bound:
-            past[question_id] = ""
+            past.append(question_id)
             if max(frames) - length > worst_reach:
-                is_frame = row.keyframes is not None
                 text = f"frame {max(frames):.0f}, video has {length:.0f}"
-                text = text if is_frame else f"{max(frames):.1f} s of {length:.1f} s"
+                text = f"{max(frames):.1f} s of {length:.1f} s" if row.keyframes is None else text
                 worst_reach, worst = max(frames) - length, f"{question_id}: {text}"
     if past:
-        yield _finding("frames past the end of the video", series, list(past), n_checked, worst)
+        yield _finding("frames past the end of the video", series, past, n_checked, worst)
 
 
 def _length(row: SelectionRow) -> tuple[float, float | None]:
