@@ -189,7 +189,7 @@ def _controls(config: SimulationConfig, frame: pd.DataFrame) -> list[SamplerEntr
 
 def _frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
     """Return the rows of `config` in `out`, without those of earlier states of a file or of a longer run."""
-    from focus_eval.report.lab import lab_frame, read_traces
+    from focus_eval.report.lab import lab_frame
     from focus_eval.report.run import load_run
     from focus_eval.report.verdict import with_failures_as_0
     from focus_eval.simulation.running import selection_ids
@@ -197,8 +197,7 @@ def _frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
     frame = with_failures_as_0(lab_frame(load_run(out), only=selection_ids(config)))
     if config.recorded:
         return frame
-    traces = read_traces(out)
-    return frame[frame["question_id"].isin(traces.loc[traces["number"] < config.videos, "question_id"])]
+    return frame[frame["question_id"].str.rpartition("-")[2].astype(int) < config.videos]
 
 
 def _label(config: SimulationConfig, place: int, k: int, frame: pd.DataFrame) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,6 @@ import pandas as pd
 
 from focus_eval.benchmarks.question import NEAR_SECONDS, RECALL_SECONDS, in_order
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.resources import lines_of, read_text
 from focus_eval.report import statistics
 from focus_eval.report.figures import (
     FAINT,
@@ -57,13 +55,6 @@ WITHIN_NEAR = f"within {NEAR_SECONDS:g} s"
 _KEYS = ["benchmark", "k"]
 # Costs no further apart than this share count as equal.
 EQUAL = 0.02
-
-
-def read_traces(folder: Path) -> pd.DataFrame:
-    """Return the properties of the traces of a simulation, one line per question; an empty frame if there are none."""
-    files = sorted((folder / "traces").glob("*.jsonl"))
-    lines = [json.loads(line) for file in files for line in lines_of(read_text(file))]
-    return pd.DataFrame(lines)
 
 
 def lab_frame(run: Run, *, only: Collection[str] | None = None) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -20,7 +19,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from focus_eval.benchmarks.question import LengthEdges
 from focus_eval.core.errors import InvalidInput, RunError
-from focus_eval.core.resources import lines_of, read_text
 from focus_eval.core.types import CoarseSeed, FloatArray, IntArray, Pixels, Question, VideoInfo
 from focus_eval.encoders.base import Encoder
 from focus_eval.llms.registry import Model, make_llm
@@ -305,7 +303,7 @@ def run_simulation(
     n_workers: int = 2,
     progress: Callable[[int, int], None] = lambda n_done, n_rows: None,
 ) -> None:
-    """Write the rows of every sampler, K and trace below `out`, and a description of each trace to `traces/`.
+    """Write the rows of every sampler, K and trace below `out`.
 
     Args:
         limit: only the first videos of each world.
@@ -448,7 +446,7 @@ def _run_source(
     # Read once, before any worker writes: reading at every chunk would take the square of the videos.
     finished = {folder: finished_questions(folder, SelectionRow) for folder in folders}
     chunks = list(_chunks(source, numbers))
-    n_done, descriptions = 0, []
+    n_done, question_ids = 0, set[str]().union(*finished.values())
     # Processes, because samplers are Python; forked, so that a sampler of a file needs no second import. Garbage must
     # end here: in a fork OpenVINO's destructor would wait for ever for threads that only this process has.
     gc.collect()
@@ -456,15 +454,14 @@ def _run_source(
         jobs = [pool.submit(_run_chunk, source, config, finished, list(chunk)) for chunk in chunks]
         try:
             for chunk, job in zip(chunks, jobs, strict=True):
-                descriptions += job.result()
+                question_ids |= job.result()
                 n_done += len(chunk) * len(series)
                 progress(n_done, len(numbers) * len(series))
         finally:
             # After Ctrl-C the pool would do all chunks that wait, and only then end.
             pool.shutdown(cancel_futures=True)
-    order = _write_traces(source, out, descriptions)
     for folder in folders:
-        compact(folder, SelectionRow, order)
+        compact(folder, SelectionRow, sorted(question_ids, key=source.number))
 
 
 def _chunks(source: TraceSource, numbers: Sequence[int]) -> Iterator[list[int]]:
@@ -513,8 +510,8 @@ def _shared_by(sampler: FrameSampler, rows: Sequence[SelectionRow]) -> list[Sele
 
 def _run_chunk(
     source: TraceSource, config: SimulationConfig, finished: Mapping[Path, Set[str]], numbers: Sequence[int]
-) -> list[dict[str, Any]]:
-    """Write the rows of some traces to separate files, and return descriptions of the traces.
+) -> set[str]:
+    """Write the rows of some traces to separate files, and return the ids of their questions.
 
     Args:
         finished: ids of the questions that have a row, by the folder of each series, in the order of the series.
@@ -531,14 +528,14 @@ def _run_chunk(
     videos: dict[str, set[str]] = {}
     for number in () if source.world else numbers:
         videos.setdefault(source.traces[number].video, set()).add(source.traces[number].question_id)
-    descriptions = []
+    question_ids = set()
     rows: list[list[SelectionRow]] = [[] for _ in parts]
     for number in numbers:
         trace = encoder.trace = source.trace(number, config)
         for scan in scans.values():
             if scan is not None:
                 scan.number = number
-        descriptions.append(_describe_trace(source, trace, number))
+        question_ids.add(trace.question_id)
         question, path = _question(source, trace), Path(_video(trace))
         for (selector, finished_ids, _), selector_rows in zip(parts, rows, strict=True):
             # A video's questions together, or their shares of its frames would not add up.
@@ -550,7 +547,7 @@ def _run_chunk(
             folder / f"rows-{numbers[0]:06d}.jsonl",
             [row for row in written_rows if row.question_id not in finished_ids],
         )
-    return descriptions
+    return question_ids
 
 
 def _row(selector: Selector, question: Question, path: Path, trace: AnyTrace) -> SelectionRow:
@@ -623,32 +620,6 @@ def _part(out: Path, source: TraceSource, config: SimulationConfig, sampler: Fra
     )
     readable = re.sub(r"[^\w.,=+-]+", "_", f"{source.name}-{','.join([sampler.name, *changed])}-k{k}-seed{seed}")
     return out / "selections" / f"{readable}-{identity_hash(identity)[:8]}"
-
-
-def _describe_trace(source: TraceSource, trace: AnyTrace, number: int) -> dict[str, Any]:
-    """Return the properties of a trace as JSON values, for `traces/`."""
-    description = {"benchmark": source.name, "question_id": trace.question_id, "number": number}
-    description |= {"seconds": trace.info.duration_seconds, "n_events": len(trace.evidence_seconds)}
-    if isinstance(trace, SimulatedTrace):
-        description |= {"event_seconds": float(np.mean(trace.event_lengths)), "strength": trace.strength}
-        description |= {"events": trace.events, "likeness": trace.likeness}
-    return description
-
-
-def _write_traces(source: TraceSource, out: Path, descriptions: Sequence[dict[str, Any]]) -> list[str]:
-    """Write the descriptions of traces; return the ids of all questions that may have rows, in order."""
-    lines, order = [json.dumps(line) for line in descriptions], [line["question_id"] for line in descriptions]
-    path = out / "traces" / (re.sub(r"[^\w.-]+", "_", source.name) + ".jsonl")
-    path.parent.mkdir(exist_ok=True)
-    now = set(order)
-    if path.exists():  # a run with a smaller --limit keeps what a larger one wrote
-        earlier = {json.loads(line)["question_id"]: line for line in lines_of(read_text(path))}
-        only_there = [question_id for question_id in earlier if question_id not in now]
-        lines += [earlier[question_id] for question_id in only_there]
-        order += only_there
-    with replace_file(path) as part:
-        part.write_text("\n".join(lines) + "\n")
-    return order
 
 
 def _describe(config: SimulationConfig, out: Path) -> None:

@@ -20,7 +20,6 @@ from focus_eval.report.lab import (
     differences_by_length,
     lab_frame,
     off_grid_lines,
-    read_traces,
     recall_overview,
 )
 from focus_eval.report.recall import recall_within
@@ -73,7 +72,7 @@ def test_ctrl_c_begins_no_further_videos(tmp_path, monkeypatch):
         if begun:
             may_go_on.wait()
         begun.append(numbers)
-        return []
+        return set()
 
     def interrupted(n_done, of):
         raise KeyboardInterrupt
@@ -149,13 +148,14 @@ def test_a_damaged_description_of_a_simulation_is_named(tmp_path):
         run_simulation(CONFIG, tmp_path, n_workers=1)
 
 
-def test_a_smaller_limit_keeps_what_a_larger_one_wrote_of_each_trace(tmp_path):
+def test_a_smaller_limit_keeps_the_rows_of_a_larger_one(tmp_path):
     small = CONFIG.model_copy(update={"worlds": ["calibrated"], "samplers": ["uniform"], "k": [4], "budgets": []})
-    run_simulation(small, tmp_path, limit=5, n_workers=1)
-    whole = sorted(read_traces(tmp_path)["question_id"])
-    run_simulation(small, tmp_path, limit=2, n_workers=1)
-    assert sorted(read_traces(tmp_path)["question_id"]) == whole
-    assert len(whole) == 5
+    kept = []
+    for limit in (5, 2, 6):
+        run_simulation(small, tmp_path, limit=limit, n_workers=1)
+        kept.append([row.question_id for row in load_run(tmp_path).selections])
+    assert kept[0] == kept[1] == kept[2][:5]
+    assert [len(ids) for ids in kept] == [5, 5, 6]
 
 
 @pytest.mark.parametrize("samplers", [["uniform"], [{"sampler": "focus", "options": {"alpha": 0.5}}]])
