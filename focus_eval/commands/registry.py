@@ -58,9 +58,6 @@ def registry(
         int | None, typer.Option(help="build: seed of new simulated videos. [default: the last recorded]")
     ] = None,
     simulate: Annotated[bool, typer.Option(help="Run the samplers on simulated videos.")] = True,
-    rows: Annotated[
-        Path | None, typer.Option(help="Folder of the simulated rows. [default: results/runs/registry-MONTH]")
-    ] = None,
 ) -> None:
     """Show, build or verify the registry of samplers.
 
@@ -69,6 +66,7 @@ def registry(
     """
     from focus_eval.registry.cards import read_registry
     from focus_eval.registry.figures import read_figures
+    from focus_eval.registry.pages import write_site
 
     if action not in ACTIONS:
         raise unknown_name("action", action, ACTIONS)
@@ -76,13 +74,14 @@ def registry(
     cards, figures = read_registry(place), read_figures(place)
     material = material_of(files, annotations, rates, scenes)
     if action == "verify":
-        _verify(cards, figures, material, name, rows, simulate)
+        _verify(cards, figures, material, name, simulate)
     elif action == "build":
         out.mkdir(parents=True, exist_ok=True)  # one that cannot be is named before minutes of simulation
         figures = _derive(place, cards, figures, material)
         if simulate:
-            figures = _simulate(place, cards, figures, seed, rows)
-        _build(cards, figures, out)
+            figures = _simulate(place, cards, figures, seed)
+        path = write_site(out / "index.html", cards, figures)
+        typer.echo(f"{path}: {len(cards)} samplers, {len(figures)} figures")
     else:
         _show(cards, figures)
 
@@ -128,36 +127,23 @@ def _derive(place: Path, cards: Mapping[str, Card], figures: list[Figure], mater
     return write_figures(place, new) if new else figures
 
 
-def _simulate(
-    place: Path, cards: Mapping[str, Card], figures: list[Figure], seed: int | None, rows: Path | None
-) -> list[Figure]:
+def _simulate(place: Path, cards: Mapping[str, Card], figures: list[Figure], seed: int | None) -> list[Figure]:
     """Run all samplers on simulated videos, and record their figures beside those of earlier ones."""
     from focus_eval.registry.figures import ranked, videos_of, write_figures
 
     month, seed = videos_of(figures, seed)
-    return write_figures(place, _simulated(ranked(cards), rows, month, seed))
+    return write_figures(place, _simulated(ranked(cards), Path("results/runs") / f"registry-{month}", month, seed))
 
 
-def _simulated(cards: list[Card], rows: Path | None, month: str, seed: int) -> list[Figure]:
+def _simulated(cards: list[Card], folder: Path, month: str, seed: int) -> list[Figure]:
     """Run the samplers on simulated videos of `seed` under a progress bar; return their figures."""
     from focus_eval.registry.figures import simulated_figures
 
-    folder = rows or Path("results/runs") / f"registry-{month}"
     with say_how_to_continue("finished questions"), count_progress("simulate", "rows") as progress:
         return simulated_figures(cards, folder, seed=seed, month=month, progress=progress)
 
 
-def _build(cards: Mapping[str, Card], figures: list[Figure], out: Path) -> None:
-    """Write the registry's page and print its path."""
-    from focus_eval.registry.pages import write_site
-
-    path = write_site(out / "index.html", cards, figures)
-    typer.echo(f"{path}: {len(cards)} samplers, {len(figures)} figures")
-
-
-def _verify(
-    cards: Mapping[str, Card], figures: list[Figure], material: Material, name: str, rows: Path | None, simulate: bool
-) -> None:
+def _verify(cards: Mapping[str, Card], figures: list[Figure], material: Material, name: str, simulate: bool) -> None:
     """Derive the recorded figures again and compare them to the last digit."""
     from focus_eval.registry.cards import card_named
     from focus_eval.registry.figures import Verification, computed_figures, replayed_figures
@@ -174,7 +160,7 @@ def _verify(
     for card in verified_cards.values():
         result.compare(recorded, computed_figures(card, material))
     if simulate:
-        _verify_simulated(verified_cards, figures, result, rows)
+        _verify_simulated(verified_cards, figures, result)
     for line in [*result.skipped, *result.differences]:
         print_folded(line)
     typer.echo(f"{result.n_same} figures derived again as recorded, {len(result.differences)} differ")
@@ -182,9 +168,7 @@ def _verify(
         raise typer.Exit(1)
 
 
-def _verify_simulated(
-    cards: Mapping[str, Card], figures: list[Figure], result: Verification, rows: Path | None
-) -> None:
+def _verify_simulated(cards: Mapping[str, Card], figures: list[Figure], result: Verification) -> None:
     """Derive the figures of simulated videos of the last month again; name those whose code is not here."""
     from tempfile import TemporaryDirectory
 
@@ -200,7 +184,7 @@ def _verify_simulated(
     if not seeds:
         return
     with TemporaryDirectory() as folder:
-        derived = _simulated(ranked_cards, rows or Path(folder), month, min(seeds))
+        derived = _simulated(ranked_cards, Path(folder), month, min(seeds))
     # Tiers are among all samplers.
     result.compare({item.key: item for item in figures}, derived, with_tiers=len(ranked_cards) > 1)
 

@@ -57,9 +57,8 @@ def report(
         Path | None, typer.Option(help="Folder to write to. [default: the run's; NAME-report for NAME.zip]")
     ] = None,
     videos: Annotated[Path | None, typer.Option(help="Folder of the videos, to show keyframes as thumbnails.")] = None,
-    thumbnail_megabytes: Annotated[float, typer.Option(help="Limit on the thumbnails in the page.")] = 12.0,
     link_thumbnails: Annotated[
-        bool, typer.Option(help="Write all thumbnails to a folder beside the page instead of into it.")
+        bool, typer.Option(help="Write all thumbnails beside the page; the page itself holds at most 12 MB.")
     ] = False,
     html: Annotated[bool, typer.Option(help="Write report.html.")] = True,
 ) -> None:
@@ -75,7 +74,7 @@ def report(
         typer.echo(str(write_index(folders, (out or folder) / "index.html")))
         return
     options: dict[str, Any] = {"table": table, "baseline": baseline, "videos": videos, "html": html}
-    options |= {"thumbnail_megabytes": thumbnail_megabytes, "link_thumbnails": link_thumbnails}
+    options["link_thumbnails"] = link_thumbnails
     target = out or (folder if folder.is_dir() else folder.with_name(f"{folder.stem}-report"))
     for reads_left in reversed(range(_READS)):
         try:
@@ -119,7 +118,6 @@ def write_report(
     table: str | None = None,
     baseline: str | None = None,
     videos: Path | None = None,
-    thumbnail_megabytes: float = 12.0,
     link_thumbnails: bool = False,
     html: bool = True,
     page_panels: PanelsByFigure | None = None,
@@ -154,17 +152,12 @@ def write_report(
     written += write_methods(run, target)
     written += write_figures(run, target / "figures", panels) if page_panels is None else []
     if html:
-        page = target / "report.html"
-        linking_page = page if link_thumbnails else None
-        thumbnails = (
-            None if videos is None else thumbnail_maker(videos, linking_page, read=read_thumbnails, failures=failures)
-        )
-        limit = None if link_thumbnails else int(thumbnail_megabytes * 1e6)
-        written.append(
-            write_html(
-                run, page, tables=tables, thumbnails=thumbnails, thumbnail_bytes=limit, videos=videos, panels=panels
-            )
-        )
+        page, pictures = target / "report.html", dict[str, Any]()
+        if videos is not None:
+            linking_page = page if link_thumbnails else None
+            pictures["thumbnails"] = thumbnail_maker(videos, linking_page, read=read_thumbnails, failures=failures)
+        pictures |= {"thumbnail_bytes": None} if link_thumbnails else {}
+        written.append(write_html(run, page, tables=tables, videos=videos, panels=panels, **pictures))
     if failures:
         first = next(iter(failures.values()))
         typer.echo(f"note: videos without thumbnails of some frames: {len(failures)}, the first: {first}", err=True)

@@ -189,7 +189,7 @@ class RunRows(Collection[RowT]):
 
 
 def rows_in_order(rows: Collection[RowT], keys: Sequence[Key]) -> Iterator[tuple[tuple[str, str], dict[Key, RowT]]]:
-    """Yield each (benchmark, question id) in the order of `keys`, with its rows by key.
+    """Yield each (benchmark, question id) of `keys`, in their order, with its rows by key.
 
     Keys of one question must be neighbours in `keys`. A key without a row is left out.
     """
@@ -200,8 +200,12 @@ def rows_in_order(rows: Collection[RowT], keys: Sequence[Key]) -> Iterator[tuple
         by_key = {row.key: row for row in rows}
         parts = [iter([by_key[key] for key in place if key in by_key])]
     merged = heapq.merge(*parts, key=lambda row: place[row.key])
-    for question, group in groupby(merged, key=lambda row: row.key[:2]):
-        yield question, {row.key: row for row in group}
+    groups = groupby(merged, key=lambda row: row.key[:2])
+    present, rows_of_present = next(groups, (None, ()))
+    for question in dict.fromkeys(key[:2] for key in keys):
+        yield question, {row.key: row for row in rows_of_present} if question == present else {}
+        if question == present:
+            present, rows_of_present = next(groups, (None, ()))
 
 
 # Options that say the same thing in FOCUS's public code and in ours.

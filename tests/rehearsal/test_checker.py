@@ -33,7 +33,7 @@ def written(tmp_path_factory):
         (folder / kind / "part").mkdir(parents=True)
         lines = [json.dumps(dataclasses.asdict(row)) for row in rows]
         (folder / kind / "part" / "rank0.jsonl").write_text("\n".join(lines) + "\n")
-    report(folder, table=None, baseline=None, videos=None, thumbnail_megabytes=1.0, link_thumbnails=False, html=False,
+    report(folder, table=None, baseline=None, videos=None, link_thumbnails=False, html=False,
            out=None)  # fmt: skip
     return folder
 

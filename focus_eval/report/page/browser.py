@@ -22,7 +22,6 @@ from focus_eval.report.page.thumbnails import Pictures, Thumbnails, evidence_fra
 from focus_eval.report.recall import recall_within
 from focus_eval.report.run import Run, rows_in_order, sampler_order
 from focus_eval.rows.records import AnswerRow, SelectionRow
-from focus_eval.rows.store import Key
 
 Question = tuple[str, str]
 Ids = Mapping[Question, Sequence[tuple[str, str]]]
@@ -40,14 +39,7 @@ def rows_by_question(
     """
     selections = rows_in_order(run.selections, [(*key, row_id) for key, ids in ids_of.items() for row_id, _ in ids])
     answers = rows_in_order(run.answers, [(*key, row_id) for key, ids in ids_of.items() for _, row_id in ids])
-    next_selection, next_answer = next(selections, None), next(answers, None)
-    for key, ids in ids_of.items():
-        rows: dict[Key, SelectionRow] = {}
-        if next_selection is not None and next_selection[0] == key:
-            rows, next_selection = next_selection[1], next(selections, None)
-        replies: dict[Key, AnswerRow] = {}
-        if next_answer is not None and next_answer[0] == key:
-            replies, next_answer = next_answer[1], next(answers, None)
+    for (key, ids), (_, rows), (_, replies) in zip(ids_of.items(), selections, answers, strict=True):
         yield key, [rows.get((*key, row_id)) for row_id, _ in ids], [replies.get((*key, row_id)) for _, row_id in ids]
 
 
