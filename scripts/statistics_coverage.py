@@ -22,7 +22,7 @@ import numpy as np
 import statsmodels.api as sm
 from scipy.special import stdtr
 
-from focus_eval.report.clustered import clustered_fit
+from focus_eval.report.clustered import ClusteredDesign
 from focus_eval.report.sign_flips import sign_flip_p
 from focus_eval.report.statistics import (
     detectable_difference,
@@ -329,7 +329,7 @@ def groups(repeats):
             videos = np.repeat(np.arange(300), rng.integers(1, 6, 300))
             sample = scores(rng, difficulties(rng, 300, 0.6, 0.2), videos, "right or wrong")
             side = (videos < first)[:, np.newaxis].astype(float)
-            estimate = clustered_fit(sample, side, videos)[0].estimate()
+            estimate = ClusteredDesign(videos).fit(sample, side)[0].estimate()
             plain = sm.OLS(sample, sm.add_constant(side)).fit(
                 cov_type="cluster", cov_kwds={"groups": videos}, use_t=True
             )

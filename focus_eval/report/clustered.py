@@ -146,18 +146,6 @@ class ClusteredDesign:
         return basis
 
 
-def clustered_fit(
-    scores: ArrayLike,
-    columns: ArrayLike,
-    videos: Sequence[object],
-    *,
-    groups: Sequence[object] | None = None,
-    controls: FloatArray | None = None,
-) -> list[Coefficient]:
-    """Return the coefficient of each of `columns` in a single fit; see `ClusteredDesign`."""
-    return ClusteredDesign(videos, groups=groups, controls=controls).fit(scores, columns)
-
-
 def _scaled(products: FloatArray, vectors: FloatArray) -> FloatArray:
     """Return `((I - G)^(-1/2) - I) G^(-1) x` per video, shape `(n_videos, p, k)`.
 

@@ -15,7 +15,7 @@ import pandas as pd
 from focus_eval.benchmarks.question import IN_VIEW_SECONDS, RECALL_SECONDS, in_order
 from focus_eval.core.errors import InvalidInput
 from focus_eval.report import statistics
-from focus_eval.report.clustered import Coefficient, clustered_fit, deviations, indicators
+from focus_eval.report.clustered import ClusteredDesign, Coefficient, deviations, indicators
 from focus_eval.report.recall import recall_column
 from focus_eval.report.run import Run, sampler_order
 from focus_eval.report.table import Cells, Table, Value, difference_table
@@ -145,7 +145,7 @@ def group_difference(
 
     The two groups are different questions, but of the same videos. Interval and p come from the CR2 variance of the
     coefficient in the regression of the score on the group, with Satterthwaite's degrees of freedom (see
-    `clustered_fit`).
+    `ClusteredDesign`).
 
     Returns:
         Without interval and p if one of the groups has questions about fewer than 5 videos.
@@ -156,7 +156,7 @@ def group_difference(
     n_videos = len(set(names))
     if min(len(set(names[first])), len(set(names[~first]))) < statistics.MIN_VIDEOS:
         return statistics.Estimate(value, None, None, values.size, n_videos), None
-    coefficient = clustered_fit(values, first[:, np.newaxis].astype(np.float64), videos)[0]
+    coefficient = ClusteredDesign(videos).fit(values, first[:, np.newaxis])[0]
     return coefficient.estimate(limits=(-1.0, 1.0)), coefficient.p_value
 
 
@@ -179,7 +179,7 @@ def stratified_difference(
     stratum = np.unique([str(item) for item in strata], return_inverse=True)[1]
     if not (np.abs(deviations(first, stratum)) > 1e-12).any():
         return None
-    return clustered_fit(scores, first[:, np.newaxis], videos, controls=indicators(stratum.tolist()))[0]
+    return ClusteredDesign(videos, controls=indicators(stratum.tolist())).fit(scores, first[:, np.newaxis])[0]
 
 
 def within_question(part_a: pd.DataFrame, part_b: pd.DataFrame, *, distance: float) -> list[WithinQuestion]:

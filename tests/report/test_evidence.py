@@ -14,7 +14,7 @@ from focus_eval.benchmarks.registry import read_annotations, read_rates
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
 from focus_eval.imports.loading import load_selections, rows_of_selections
-from focus_eval.report.clustered import clustered_fit
+from focus_eval.report.clustered import ClusteredDesign
 from focus_eval.report.evidence import (
     accuracy_by_view,
     evidence_answers,
@@ -192,7 +192,7 @@ def test_the_interval_and_the_p_between_groups_agree():
     videos = [f"v{i // 2}" for i in range(14)]
     difference, p_value = group_difference(scores, first, videos)
     assert difference.value == pytest.approx(scores[first].mean() - scores[~first].mean())
-    coefficient = clustered_fit(scores, first[:, np.newaxis].astype(float), videos)[0]
+    coefficient = ClusteredDesign(videos).fit(scores, first[:, np.newaxis])[0]
     end = coefficient.estimate(level=1 - p_value)
     assert min(abs(end.low), abs(end.high)) == pytest.approx(0, abs=1e-9)
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from focus_eval.benchmarks.registry import read_annotations, read_rates
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
-from focus_eval.report.clustered import clustered_fit, deviations
+from focus_eval.report.clustered import ClusteredDesign, deviations
 from focus_eval.report.predict import (
     common_questions,
     expected_scores,
@@ -131,7 +131,7 @@ def test_cr2_is_what_its_definition_gives():
         meat += np.outer(score, score)
         parts.append((np.eye(60) - hat)[rows].T @ half @ design[rows] @ inverse)
     variance = inverse @ meat @ inverse
-    for at, coefficient in enumerate(clustered_fit(scores, columns, videos)):
+    for at, coefficient in enumerate(ClusteredDesign(videos).fit(scores, columns)):
         spread_of = np.array([part[:, at] for part in parts])
         spread_of = spread_of @ spread_of.T
         freedom = np.trace(spread_of) ** 2 / (spread_of**2).sum()
@@ -146,8 +146,8 @@ def test_absorbing_groups_is_the_fit_with_a_column_for_each():
     videos = groups // 2
     scores = rng.normal(size=60) + groups
     dummies = np.eye(12)[groups][:, 1:]
-    absorbed = clustered_fit(scores, measure, videos, groups=groups)[0]
-    written = clustered_fit(scores, np.column_stack([measure, dummies]), videos)[0]
+    absorbed = ClusteredDesign(videos, groups=groups).fit(scores, measure)[0]
+    written = ClusteredDesign(videos).fit(scores, np.column_stack([measure, dummies]))[0]
     assert (absorbed.value, absorbed.error, absorbed.freedom) == pytest.approx(
         (written.value, written.error, written.freedom)
     )
@@ -158,7 +158,8 @@ def test_an_interval_from_five_videos_on_one_side_covers_93_percent():
     for _ in range(repeats):
         videos = np.repeat(np.arange(300), rng.integers(1, 6, 300))
         chance = 1 / (1 + np.exp(-(0.7 * rng.normal(size=300)[videos] + 0.3)))
-        coefficient = clustered_fit((rng.random(videos.size) < chance).astype(float), (videos < 5)[:, None], videos)[0]
+        is_right = (rng.random(videos.size) < chance).astype(float)
+        coefficient = ClusteredDesign(videos).fit(is_right, (videos < 5)[:, None])[0]
         covered += coefficient.estimate().low <= 0 <= coefficient.estimate().high
     assert covered / repeats > 0.92  # 0.80 with the cluster-robust variance and one degree less than videos
 
