@@ -173,9 +173,9 @@ def test_installed_packages_are_looked_at_once_however_many_questions_ask(monkey
     # A look costs about 10 ms, and the cell of a question is named eight times.
     packages = []
     monkeypatch.setattr(identity, "version", lambda package: packages.append(package) or "1.0")
-    identity._version.cache_clear()
+    identity.installed_version.cache_clear()
     try:
         assert identity.versions() == identity.versions()
     finally:
-        identity._version.cache_clear()
+        identity.installed_version.cache_clear()
     assert packages == list(identity.PACKAGES)

@@ -17,13 +17,12 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.report import statistics
 from focus_eval.report.clustered import ClusteredDesign, Coefficient, deviations, indicators
 from focus_eval.report.recall import recall_column
-from focus_eval.report.run import Run, sampler_order
+from focus_eval.report.run import Run, sampler_groups
 from focus_eval.report.table import Cells, Table, Value, difference_table
 
 VIEWS = ("all", "some", "none")
 CHANGES = ("gained", "lost", "all both times", "none both times", "in part")
 GAINED_LESS_UNCHANGED = "gained less none both times"
-SERIES = ["benchmark", "model", "label", "k"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,9 +312,8 @@ def evidence_tables(run: Run, *, distance: float = IN_VIEW_SECONDS, min_seconds:
 
 def _series(answers: pd.DataFrame) -> list[tuple[tuple[str, ...], pd.DataFrame]]:
     """Return (key, lines) per benchmark, model, selection and K; sorted by K, then by `sampler_order`."""
-    parts = list(answers.groupby(SERIES, sort=False))
-    parts.sort(key=lambda item: (item[0][0], item[0][1], item[0][3], sampler_order(item[0][2])))
-    return [(tuple(str(value) for value in key), part) for key, part in parts]
+    parts = sampler_groups(answers, ["benchmark", "model", "k", "label"])
+    return [((benchmark, model, label, str(k)), part) for (benchmark, model, k, label), part in parts]
 
 
 def _view_table(

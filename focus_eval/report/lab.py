@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -40,7 +40,7 @@ from focus_eval.report.measures import (
     scan_notes,
 )
 from focus_eval.report.recall import PIXELS_NOTE, recall_column
-from focus_eval.report.run import Run, role_mark, sampler_order, unique_labels
+from focus_eval.report.run import Run, role_mark, sampler_groups, sampler_order, unique_labels
 from focus_eval.report.table import TOO_FEW_NOTE, Cells, Table, Value, difference_table
 from focus_eval.rows.records import SelectionRow
 
@@ -84,7 +84,7 @@ def recall_overview(frame: pd.DataFrame) -> Table:
     """Return evidence recall within each distance, frames scored and milliseconds of every sampler and K."""
     titles = [f"within {RECALL_SECONDS[0]:g} s (%)", *(f"{seconds:g} s" for seconds in RECALL_SECONDS[1:])]
     lines: list[tuple[tuple[str, ...], Mapping[str, Value | str]]] = []
-    for (benchmark, k, label), part in _groups(frame, [*_KEYS, "label"]):
+    for (benchmark, k, label), part in sampler_groups(frame, [*_KEYS, "label"]):
         successful = part[part["error"].isna()]
         recalls = [recall_figure(successful, recall_column(seconds)) for seconds in RECALL_SECONDS]
         cells = {
@@ -158,7 +158,7 @@ def recall_by_k(frame: pd.DataFrame) -> Table:
     """Return near recall of every sampler, one column per K, and its costs at its largest K."""
     ks = sorted(set(frame["k"]))
     lines = []
-    for (benchmark, label), part in _groups(frame, ["benchmark", "label"]):
+    for (benchmark, label), part in sampler_groups(frame, ["benchmark", "label"]):
         figures = {f"K = {k}": recall_figure(part[part["k"] == k], RECALL) for k in ks}
         lines.append(((benchmark, label), {**_costs(part[part["k"] == part["k"].max()]), **figures}))
     return Table.of(
@@ -281,7 +281,7 @@ def differences_by_length(frame: pd.DataFrame, baseline: str) -> Table:
     """Return paired differences of near recall to `baseline`, over all questions and by length."""
     base, names = baseline_label(frame, baseline), in_order(frame["bucket"])
     lines: list[tuple[tuple[str, ...], Cells]] = []
-    for (benchmark, k), part in _groups(frame, _KEYS):
+    for (benchmark, k), part in sampler_groups(frame, _KEYS):
         for label in sorted(set(part["label"]) - {base}, key=sampler_order):
             pair = paired_by_question(part, base, label)
             if not pair[0].keys:
@@ -309,16 +309,6 @@ def differences_by_length(frame: pd.DataFrame, baseline: str) -> Table:
 def _compared(a: QuestionMeans, b: QuestionMeans) -> statistics.PairedComparison:
     """Return the paired comparison of two series over the same questions: `b` minus `a`."""
     return statistics.compare_paired(a.values, b.values, a.videos)
-
-
-def _groups(frame: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """Return (key, lines) of each group by `keys`: benchmark and K ascending, samplers by `sampler_order`."""
-
-    def order(entry: tuple[tuple[Any, ...], pd.DataFrame]) -> list[Any]:
-        """Return the sort key of a group."""
-        return [sampler_order(value) if key == "label" else value for key, value in zip(keys, entry[0], strict=True)]
-
-    return sorted(frame.groupby(keys, sort=False), key=order)
 
 
 def _costs(part: pd.DataFrame) -> dict[str, Value]:

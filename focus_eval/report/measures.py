@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from focus_eval.core.types import WEAKEST_RHO, FloatArray
 from focus_eval.report.cost import FORWARDS_NOTE
-from focus_eval.report.run import Run, sampler_order
+from focus_eval.report.run import Run, sampler_groups
 from focus_eval.report.statistics import mean_estimate, stratum_weights
 from focus_eval.report.table import Counts, Table, Value
 from focus_eval.rows.records import BLOCKING_STAGES, CONCURRENT_STAGES, DECODE_MODES
@@ -287,7 +286,7 @@ def _per_question_table(frame: pd.DataFrame) -> Table:
             tuple(map(str, keys)),
             {title: Value(ours=per_question(part, name), digits=1) for name, title in columns.items()},
         )
-        for keys, part in sorted(frame.groupby(["benchmark", "label", "k"]), key=_order)
+        for keys, part in sampler_groups(frame, ["benchmark", "label", "k"])
     ]
     notes = (
         "Per question and seed. Frames encoded: a frame shared by several questions of a video counts once, in "
@@ -316,7 +315,7 @@ def _hours_table(frame: pd.DataFrame) -> Table:
     """Return the table of hours by stage for one seed, one row per benchmark, sampler and K."""
     stages = [stage for stage in BLOCKING_STAGES if stage not in ("scan", "ask") or frame[f"seconds_{stage}"].any()]
     lines = []
-    for keys, part in sorted(frame.groupby(["benchmark", "label", "k"]), key=_order):
+    for keys, part in sampler_groups(frame, ["benchmark", "label", "k"]):
         seeds = part["seed"].nunique()
         spent = {stage: float(part[f"seconds_{stage}"].sum()) / 3600 / seeds for stage in (*stages, *CONCURRENT_STAGES)}
         hours = {"all": sum(spent[stage] for stage in stages), **spent}
@@ -341,9 +340,3 @@ def _hours_table(frame: pd.DataFrame) -> Table:
             "were run; embeddings are shared by the questions of a video and kept between runs.",
         ),
     )
-
-
-def _order(group: tuple[Any, Any]) -> tuple[Any, ...]:
-    """Return the sort key of a group: benchmark, then the sampler's place, then K."""
-    benchmark, label, k = group[0]
-    return (benchmark, *sampler_order(label), k)

@@ -8,13 +8,13 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TextIO, cast
 
 from focus_eval.core.errors import InvalidInput, RowsChanged
 from focus_eval.core.resources import resource_path
 from focus_eval.rows.files import read_sealed_json, write_sealed_json
+from focus_eval.rows.identity import installed_version
 from focus_eval.rows.records import replace_file
 
 _CODE = Path(__file__).resolve().parents[1]
@@ -101,7 +101,8 @@ def inputs_digest(run: Path, *, options: Mapping[str, Any], videos: Path | None 
     video_states = [(str(file), _state(file)) for file in _files(videos)] if videos else []
     columns, is_terminal = os.environ.get("COLUMNS", ""), sys.stdout.isatty()
     width = os.get_terminal_size(sys.stdout.fileno()).columns if is_terminal else 0
-    settings = [description, dict(options), video_states, columns, width, is_terminal, _versions()]
+    versions = [sys.version, *map(installed_version, _DRAWN_WITH)]
+    settings = [description, dict(options), video_states, columns, width, is_terminal, versions]
     digest.update(json.dumps(settings, sort_keys=True, default=str).encode(errors="surrogateescape"))
     return digest.hexdigest()
 
@@ -121,17 +122,6 @@ def _state(path: Path) -> list[int] | None:
     except OSError:
         return None
     return [stat.st_size, stat.st_mtime_ns]
-
-
-def _versions() -> dict[str, str]:
-    """Return the version by name of Python and of each installed package in `_DRAWN_WITH`."""
-    versions = {"python": sys.version}
-    for package in _DRAWN_WITH:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return versions
 
 
 class _Copied:

@@ -116,6 +116,16 @@ def sampler_order(label: str) -> tuple[int, str]:
     return (_ORDER.index(sampler) if sampler in _ORDER else len(_ORDER) + (sampler in _LAST), label)
 
 
+def sampler_groups(frame: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
+    """Return (key, lines) of each group by `keys`: benchmark and K ascending, samplers by `sampler_order`."""
+
+    def order(entry: tuple[tuple[Any, ...], pd.DataFrame]) -> list[Any]:
+        """Return the sort key of a group."""
+        return [sampler_order(value) if key == "label" else value for key, value in zip(keys, entry[0], strict=True)]
+
+    return sorted(frame.groupby(keys, sort=False), key=order)
+
+
 class RunRows(Collection[RowT]):
     """The rows in all parts of a run, read from disk at every iteration.
 

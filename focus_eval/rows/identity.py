@@ -185,12 +185,12 @@ PACKAGES = (
 
 def versions() -> dict[str, str]:
     """Return the installed versions of Python and of `PACKAGES`, those that can change a number, by package."""
-    installed = {package: number for package in PACKAGES if (number := _version(package))}
+    installed = {package: number for package in PACKAGES if (number := installed_version(package))}
     return {"python": platform.python_version(), **installed}
 
 
 @cache  # asked several times a question, and a look at the disk each
-def _version(package: str) -> str:
+def installed_version(package: str) -> str:
     """Return the version of an installed package; "" if it is not installed."""
     try:
         return version(package)
