@@ -13,15 +13,16 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from support.chat_server import ChatServer
-from support.lmms_data import Home, write_home
+from support.lmms_data import write_home
+from support.warm_process import WarmProcess
 
 N_FRAMES = 4
 
@@ -76,40 +77,47 @@ class Outcome:
 
 
 def main(names: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        home = write_home(folder / "home")
+        environment = {**home.environment(), "ACCELERATE_USE_CPU": "true", "HF_HUB_OFFLINE": "1"}
+        imports, index = ["lmms_eval.__main__"], folder / "official_tasks.json"
+        with WarmProcess(imports, folder=folder, task_index=index, cwd=home.root, env=environment) as warm:
+            compare(names or [*PAIRS], warm, folder)
+
+
+def compare(names: Sequence[str], warm: WarmProcess, folder: Path) -> None:
+    """Print a row for each of the pairs, run in `warm`; weights and rows go to `folder`."""
     print("| model | stock run | code | answers | ours: code | answers | equal prompts | frames | answers |")
     print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
-    with tempfile.TemporaryDirectory() as folder:
-        home = write_home(Path(folder) / "home")
-        for name in names or PAIRS:
-            pair = PAIRS[name]
-            weights = _weights_argument(name, Path(folder) / pair.stock)
-            arguments = f"{pair.arguments}{weights}"
-            first = run_model(home, pair, pair.stock, f"{arguments},{pair.frames_argument}={N_FRAMES}")
-            record = f"record={Path(folder) / 'record' / name.replace(', ', '_')},allow_unparsed=true"
-            second = run_model(home, pair, pair.ours, f"{arguments},sampler=native,frames={N_FRAMES},{record}")
-            equal = [sum(a[at] == b[at] for a, b in zip(first.inputs, second.inputs, strict=False)) for at in (0, 1)]
-            equal.append(sum(first.answers[number] == second.answers.get(number) for number in first.answers))
-            cells = [name, pair.stock, first.code, len(first.answers), second.code, len(second.answers)]
-            print("| " + " | ".join(map(str, [*cells, *(equal if first.answers else "---")])) + " |", flush=True)
-            for wrapper, outcome in ((pair.stock, first), (pair.ours, second)):
-                if outcome.error:
-                    print(f"\n{wrapper}: {outcome.error}\n", flush=True)
+    for name in names:
+        pair = PAIRS[name]
+        weights = _weights_argument(name, folder / pair.stock)
+        arguments = f"{pair.arguments}{weights}"
+        first = run_model(warm, pair, pair.stock, f"{arguments},{pair.frames_argument}={N_FRAMES}")
+        record = f"record={folder / 'record' / name.replace(', ', '_')},allow_unparsed=true"
+        second = run_model(warm, pair, pair.ours, f"{arguments},sampler=native,frames={N_FRAMES},{record}")
+        equal = [sum(a[at] == b[at] for a, b in zip(first.inputs, second.inputs, strict=False)) for at in (0, 1)]
+        equal.append(sum(first.answers[number] == second.answers.get(number) for number in first.answers))
+        cells = [name, pair.stock, first.code, len(first.answers), second.code, len(second.answers)]
+        print("| " + " | ".join(map(str, [*cells, *(equal if first.answers else "---")])) + " |", flush=True)
+        for wrapper, outcome in ((pair.stock, first), (pair.ours, second)):
+            if outcome.error:
+                print(f"\n{wrapper}: {outcome.error}\n", flush=True)
 
 
-def run_model(home: Home, pair: Pair, model: str, arguments: str) -> Outcome:
+def run_model(warm: WarmProcess, pair: Pair, model: str, arguments: str) -> Outcome:
     """Run lmms-eval's command line in a process of its own."""
     with tempfile.TemporaryDirectory() as folder, ChatServer(keeps_images=True) as server:
         inputs_path = Path(folder) / "inputs.jsonl"
         if "pretrained" not in arguments:
             arguments += f",base_url={server.url}"
-        command = [sys.executable, __file__, "--record", str(inputs_path), "--model", model, "--model_args", arguments]
+        command = ["scripts.compare_stock", "--record", str(inputs_path), "--model", model, "--model_args", arguments]
         command += ["--tasks", "videomme", "--batch_size", "1", "--log_samples", "--output_path", folder]
         command += ["--force_simple"] * pair.is_simple
         command += ["--gen_kwargs", "max_new_tokens=4"]
-        environment = {**home.environment(), "OPENAI_API_KEY": "any", "ACCELERATE_USE_CPU": "true"}
-        environment |= {"PYTHONPATH": str(Path(__file__).resolve().parents[1]), "HF_HUB_OFFLINE": "1"}
-        environment |= {"FORCE_QWENVL_VIDEO_READER": pair.reader} if pair.reader else {}
-        process = subprocess.run(command, cwd=home.root, env=environment, capture_output=True, text=True, check=False)
+        variables = {"OPENAI_API_KEY": "any"} | ({"FORCE_QWENVL_VIDEO_READER": pair.reader} if pair.reader else {})
+        process = warm.run(command, variables=variables)
         samples = [json.loads(line) for path in Path(folder).rglob("*samples*.jsonl") for line in path.open()]
         answers = {sample["doc_id"]: str(sample["filtered_resps"][0]).strip() for sample in samples}
         lines = inputs_path.read_text().splitlines() if inputs_path.exists() else []

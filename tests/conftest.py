@@ -67,6 +67,17 @@ def shared():
 
 
 @pytest.fixture(scope="session")
+def task_index(tmp_path_factory, worker_id):
+    """Let lmms-eval index its own tasks once for all workers; the file of the index."""
+    from support.official_tasks import share_index
+
+    folder = tmp_path_factory.getbasetemp()
+    path = (folder if worker_id == "master" else folder.parent) / "official_tasks.json"
+    share_index(path)
+    return path
+
+
+@pytest.fixture(scope="session")
 def recorded_llava_video():
     """The folder of tensors recorded from the original LLaVA-Video on tiny random weights."""
     return RECORDED / "llava_video"

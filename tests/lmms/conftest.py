@@ -19,6 +19,7 @@ from support.lmms_data import (  # noqa: F401
     write_parquet,
 )
 from support.tiny_transformers import save_llava_onevision, save_qwen2_vl
+from support.warm_process import WarmProcess
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("FORCE_QWENVL_VIDEO_READER", "decord")
@@ -67,7 +68,7 @@ def llava(tiny_llava, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory):
+def home(tmp_path_factory, task_index):
     """Documents and clips of the four benchmarks in the official layout; lmms-eval looks for videos there."""
     home_folder = write_home(tmp_path_factory.mktemp("home"))
     with pytest.MonkeyPatch.context() as patch:
@@ -82,6 +83,16 @@ def home(tmp_path_factory):
             patch.setattr(module, "base_cache_dir", str(home_folder.hf))
         patch.setattr(mlvu, "cache_dir_dev", str(home_folder.hf / "mlvu"))
         yield home_folder
+
+
+@pytest.fixture(scope="session")
+def warm_lmms_eval(home, task_index, tmp_path_factory):
+    """A process that runs lmms-eval's command line in `home`, each time in a fork that need not import it again."""
+    environment = {**home.environment(), "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    folder = tmp_path_factory.mktemp("warm")
+    imports = ["lmms_eval.__main__", "lmms_eval.evaluator"]
+    with WarmProcess(imports, folder=folder, task_index=task_index, cwd=home.root, env=environment) as process:
+        yield process
 
 
 class Tap:

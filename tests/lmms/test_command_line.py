@@ -24,24 +24,19 @@ OFFICIAL = ["longvideobench_val_v", "videomme", "mlvu_dev", "vsibench"]
 QUESTIONS_PER_BENCHMARK = {"longvideobench": 8, "videomme": 4, "mlvu": 2, "vsibench": 4}
 
 
-def lmms_eval(home, *arguments, launcher=(), check=True, variables=None):
-    """Run lmms-eval's command line in a process of its own, through `launcher` if one is given.
+GENERATION = ["--gen_kwargs", "max_new_tokens=2"]
 
-    Args:
-        variables: further environment variables.
-    """
-    command = [sys.executable, *launcher, "-m", "lmms_eval", *arguments, "--gen_kwargs", "max_new_tokens=2"]
-    process = subprocess.run(
-        command,
-        cwd=home.root,
-        env={**home.environment(), "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", **(variables or {})},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert not check or process.returncode == 0, process.stdout[-3000:] + process.stderr[-3000:]
-    return process
+
+@pytest.fixture
+def lmms_eval(warm_lmms_eval):
+    """Run lmms-eval's command line in a process of its own."""
+
+    def run(*arguments, check=True, variables=None):
+        process = warm_lmms_eval.run(["lmms_eval", *arguments, *GENERATION], variables=variables)
+        assert not check or process.returncode == 0, process.stdout[-3000:] + process.stderr[-3000:]
+        return process
+
+    return run
 
 
 def include():
@@ -50,7 +45,7 @@ def include():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["focus_qwen2_vl", "focus_llava_onevision"])
-def test_all_four_benchmarks_run_our_tasks_and_the_official_ones(model, home, tools, tmp_path, request):
+def test_all_four_benchmarks_run_our_tasks_and_the_official_ones(model, lmms_eval, home, tools, tmp_path, request):
     weights = request.getfixturevalue("tiny_qwen" if model == "focus_qwen2_vl" else "tiny_llava")
     arguments = (
         f"pretrained={weights},device=cpu,sampler=focus,sampler.alpha=0.25,encoder=recorded,"
@@ -59,7 +54,7 @@ def test_all_four_benchmarks_run_our_tasks_and_the_official_ones(model, home, to
     )
     out = tmp_path / "out"
     lmms_eval(
-        home, "--model", model, "--model_args", arguments, "--tasks", ",".join(FOCUS_TASKS + OFFICIAL), *include(),
+        "--model", model, "--model_args", arguments, "--tasks", ",".join(FOCUS_TASKS + OFFICIAL), *include(),
         "--batch_size", "1", "--log_samples", "--output_path", str(out),
     )  # fmt: skip
     (results,) = out.rglob("*_results.json")
@@ -117,14 +112,15 @@ def test_two_processes_give_the_rows_of_one(home, evaluate, tools, tiny_qwen, tm
     model_arguments = ",".join(f"{name}={value}" for name, value in options.items())
     # Where its port is taken, accelerate finds a free one that nobody else can take meanwhile.
     with socket.create_server(("127.0.0.1", 0)) as free_port_server:
-        lmms_eval(
-            home, "--model", "focus_qwen2_vl", "--model_args", model_arguments, "--tasks", ",".join(tasks), *include(),
-            "--limit", "7", "--output_path", str(tmp_path / "out"),
-            launcher=(
-                "-m", "accelerate.commands.launch",
-                "--multi_gpu", "--num_processes", "2", "--main_process_port", str(free_port_server.getsockname()[1]),
-            ),
-        )  # fmt: skip
+        command = [
+            sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2",
+            "--main_process_port", str(free_port_server.getsockname()[1]), "-m", "lmms_eval",
+            "--model", "focus_qwen2_vl", "--model_args", model_arguments, "--tasks", ",".join(tasks), *include(),
+            "--limit", "7", "--output_path", str(tmp_path / "out"), *GENERATION,
+        ]  # fmt: skip
+        environment = {**home.environment(), "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+        process = subprocess.run(command, cwd=home.root, env=environment, capture_output=True, text=True, timeout=600)
+    assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-3000:]
     (results,) = (tmp_path / "out").rglob("*_results.json")
     in_two = json.loads(results.read_text())["results"]
     for task in tasks:
@@ -179,12 +175,12 @@ def test_a_model_that_cannot_be_loaded_ends_the_command_line_with_code_2(capsys,
 
 
 @pytest.mark.slow
-def test_a_run_with_too_many_failures_ends_the_command_with_one_line_and_code_2(home, tiny_qwen, tmp_path):
+def test_a_run_with_too_many_failures_ends_the_command_with_one_line_and_code_2(lmms_eval, home, tiny_qwen, tmp_path):
     videos = home.videos["videomme"]
     (videos / "portrait.mp4").rename(videos / "elsewhere.mp4")
     try:
         failed = lmms_eval(
-            home, "--model", "focus_qwen2_vl", "--tasks", "focus_videomme", *include(), "--model_args",
+            "--model", "focus_qwen2_vl", "--tasks", "focus_videomme", *include(), "--model_args",
             f"pretrained={tiny_qwen},device=cpu,sampler=uniform,frames=2,record={tmp_path}", check=False,
         )  # fmt: skip
     finally:
@@ -196,12 +192,12 @@ def test_a_run_with_too_many_failures_ends_the_command_with_one_line_and_code_2(
 
 
 @pytest.mark.slow
-def test_a_service_that_refuses_every_question_as_text_ends_the_command_with_one_line_and_code_2(home, tmp_path):
+def test_a_service_that_refuses_every_question_as_text_ends_the_command_with_one_line_and_code_2(lmms_eval, tmp_path):
     with ChatServer(reply_to=lambda body: ("I'm sorry, I can't help with that.", {})) as server:
         arguments = f"base_url={server.url},sampler=uniform,frames=2,record={tmp_path}"
         ended = [
             lmms_eval(
-                home, "--model", "focus_gpt4o", "--tasks", "focus_videomme", *include(), "--model_args",
+                "--model", "focus_gpt4o", "--tasks", "focus_videomme", *include(), "--model_args",
                 arguments + accepted, check=False, variables={"OPENAI_API_KEY": "any"},
             )
             for accepted in ("", ",allow_unparsed=true")
@@ -258,7 +254,7 @@ def test_counts_of_ranks_add_up_and_keep_the_first_text(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_comparison_with_a_stock_run_counts_equal_prompts_frames_and_answers(capsys):
+def test_the_comparison_with_a_stock_run_counts_equal_prompts_frames_and_answers(warm_lmms_eval, tmp_path, capsys):
     compare_stock = runpy.run_path(str(resource_path("configs").parent / "scripts" / "compare_stock.py"))
-    compare_stock["main"](["gpt4o, decord"])
+    compare_stock["compare"](["gpt4o, decord"], warm_lmms_eval, tmp_path)
     assert "| gpt4o, decord | openai | 0 | 4 | 0 | 4 | 4 | 4 | 4 |" in capsys.readouterr().out

@@ -13,7 +13,6 @@ import pytest
 from focus_eval.core.errors import RunError
 from focus_eval.core.resources import resource_path
 from focus_eval.report.run import load_run
-from support.killed_at_row import killed_runs
 from support.tiny_transformers import save_qwen2_vl
 
 # More of them prove more and take longer; 10 were tried.
@@ -137,7 +136,7 @@ def test_two_runs_of_the_same_thing_at_once_the_second_says_so(load, evaluate, h
 
 
 @pytest.mark.slow
-def test_a_killed_command_line_goes_on_where_it_was_and_loses_no_row(home, tools, tiny_qwen, tmp_path):
+def test_a_killed_command_line_goes_on_where_it_was_and_loses_no_row(warm_lmms_eval, tools, tiny_qwen, tmp_path):
     names = ["landscape", "portrait", "odd"]
     rows = tools.longvideobench_rows(names, [f"What is in scene {n}?" for n in range(20 * KILLS)])
     data = tools.write_parquet(tmp_path / "data", "validation", rows)
@@ -151,23 +150,22 @@ def test_a_killed_command_line_goes_on_where_it_was_and_loses_no_row(home, tools
         "--include_path", str(tmp_path / "tasks"), "--gen_kwargs", "max_new_tokens=2", "--model_args",
         f"pretrained={tiny_qwen},device=cpu,sampler=uniform,frames=2,record={record},allow_unparsed=true",
     ]  # fmt: skip
-    environment = {**home.environment(), "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
     finished: list[str] = []
-    log = tmp_path / "log.txt"
-    with killed_runs(["lmms_eval.__main__"], command, log=log, cwd=home.root, env=environment) as run:
-        for number in range(KILLS):
-            n_rows = 10 if number else len(rows) + 10  # all selections are written before the first answer
-            assert run(n_rows) == -signal.SIGKILL, log.read_text()[-3000:]
-            written = asked_whole(record)
-            assert len(written) == len(set(written)), "a question was answered twice"
-            assert set(finished) < set(written), "rows lost"
-            assert len(written) == len(finished) + 10
-            finished = written
-        assert run(None) == 0, log.read_text()[-3000:]
+    for number in range(KILLS):
+        n_rows = 10 if number else len(rows) + 10  # all selections are written before the first answer
+        killed = warm_lmms_eval.run(command, kill_at_row=n_rows)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr[-3000:]
+        written = asked_whole(record)
+        assert len(written) == len(set(written)), "a question was answered twice"
+        assert set(finished) < set(written), "rows lost"
+        assert len(written) == len(finished) + 10
+        finished = written
+    process = warm_lmms_eval.run(command)
+    assert process.returncode == 0, process.stderr[-3000:]
     written = asked_whole(record)
     assert sorted(written) == sorted(row["id"] for row in rows)
     assert set(finished) < set(written)
-    assert f"{len(written)} questions ({len(finished)} answered earlier)" in log.read_text()
+    assert f"{len(written)} questions ({len(finished)} answered earlier)" in process.stdout + process.stderr
 
 
 def asked_whole(record):

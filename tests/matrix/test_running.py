@@ -19,8 +19,8 @@ from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.plan import make_plan, run_status
 from focus_eval.rows import store as rowfiles
-from support.killed_at_row import killed_runs
 from support.matrix_rows import run_matrix
+from support.warm_process import WarmProcess
 
 from .conftest import write_simulation
 
@@ -98,17 +98,17 @@ def test_a_run_killed_ten_times_ends_as_an_undisturbed_one(tmp_path):
     imports = ["focus_eval.matrix.running", "focus_eval.commands.runs"]
     rng = random.Random(0)
     finished: set[tuple[str, str]] = set()
-    log = tmp_path / "log.txt"
-    with killed_runs(imports, command, log=log) as run:
+    with WarmProcess(imports, folder=tmp_path) as warm:
         for _ in range(10):
             n_rows = rng.randrange(1, 100)
-            assert run(n_rows) == -signal.SIGKILL, log.read_text()
+            killed = warm.run(command, kill_at_row=n_rows)
+            assert killed.returncode == -signal.SIGKILL, killed.stderr
             written = whole_rows(tmp_path / "killed", matrix)
             assert len(written) == len(set(written)), "rows repeated"
             assert finished < set(written), "rows lost"
             assert len(written) == len(finished) + n_rows
             finished = set(written)
-        assert run(None) == 0, log.read_text()
+        assert warm.run(command).returncode == 0
     assert result_bytes(tmp_path / "killed") == result_bytes(tmp_path / "apart" / "undisturbed")
 
 

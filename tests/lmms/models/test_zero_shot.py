@@ -48,7 +48,7 @@ def photograph(name: str) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def task_manager():
+def task_manager(task_index):
     from lmms_eval.tasks import TaskManager
 
     return TaskManager("ERROR", include_path=str(resource_path("tasks")), model_name="focus_zero_shot")
