@@ -18,17 +18,19 @@ ray = pytest.importorskip("ray", reason="the ray extra is not installed")
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(autouse=True)
-def whatever_is_free(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def whatever_is_free():
     """Ray ends workers where memory is short, and stores nothing where the disk is nearly full; here it does not."""
-    monkeypatch.setenv("RAY_worker_niceness", "0")  # as in support/machine.py
-    monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "0")
-    monkeypatch.setenv("RAY_local_fs_capacity_threshold", "1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")  # as in support/machine.py
+        patch.setenv("RAY_memory_monitor_refresh_ms", "0")
+        patch.setenv("RAY_local_fs_capacity_threshold", "1")
+        yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster(whatever_is_free):
-    """Two nodes on this machine, one worker each."""
+    """Two nodes on this machine, one worker each; the test that loses one of them is the last."""
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 1, "object_store_memory": 100_000_000, "wait": False}
@@ -53,45 +55,6 @@ def engine():
 
     worker = Resources(gpus=0, cpus=1)
     return RayEngine(address=None, store=None, select=worker, answer=worker)
-
-
-def test_two_nodes_write_the_same_bytes_as_this_process_even_when_one_is_lost(cluster, matrix, tmp_path, monkeypatch):
-    from focus_eval.matrix.ray_engine import _WorkerPool
-
-    hire, hired = _WorkerPool._hire, itertools.count()
-
-    def hire_and_wait_for_two(pool):
-        """Both workers run before the first gets a job; one that replaces a lost one is not waited for."""
-        started, worker = hire(pool)
-        if next(hired) < 2:
-            ray.get(started)
-        return started, worker
-
-    run_matrix(matrix, out=tmp_path / "here" / "local")
-    whole = run_matrix(matrix, out=tmp_path / "ray", engine=engine())
-    assert len(whole) == 240 * 4
-    assert result_bytes(tmp_path / "ray") == result_bytes(tmp_path / "here" / "local")
-
-    class LosesANode:
-        """Loses a node once each of the two has written rows; no job is handed out meanwhile."""
-
-        is_lost = False
-
-        def start(self, phase, n_rows):
-            """Nothing is shown."""
-
-        def advance(self, phase, n_rows, n_errors):
-            files = {path.name for path in lossy.glob("*/*/rows-*-ray-*.jsonl") if path.stat().st_size}
-            if len(files) == 2 and not self.is_lost:
-                self.is_lost = True
-                cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
-
-    lossy, losing = tmp_path / "apart" / "lossy", LosesANode()
-    monkeypatch.setattr(_WorkerPool, "_hire", hire_and_wait_for_two)
-    frame = run_matrix(matrix, out=lossy, engine=engine(), progress=losing)
-    assert losing.is_lost
-    assert len(frame) == 240 * 4
-    assert result_bytes(lossy) == result_bytes(tmp_path / "here" / "local")
 
 
 def test_a_cluster_without_the_resources_is_refused(cluster, matrix, tmp_path):
@@ -160,3 +123,42 @@ def test_a_worker_lost_after_its_last_job_fails_no_run(cluster, matrix, tmp_path
     frame = run_matrix(matrix, out=tmp_path / "run", engine=engine())
     assert len(frame) == 240 * 4
     assert frame["error"].isna().all()
+
+
+def test_two_nodes_write_the_same_bytes_as_this_process_even_when_one_is_lost(cluster, matrix, tmp_path, monkeypatch):
+    from focus_eval.matrix.ray_engine import _WorkerPool
+
+    hire, hired = _WorkerPool._hire, itertools.count()
+
+    def hire_and_wait_for_two(pool):
+        """Both workers run before the first gets a job; one that replaces a lost one is not waited for."""
+        started, worker = hire(pool)
+        if next(hired) < 2:
+            ray.get(started)
+        return started, worker
+
+    run_matrix(matrix, out=tmp_path / "here" / "local")
+    whole = run_matrix(matrix, out=tmp_path / "ray", engine=engine())
+    assert len(whole) == 240 * 4
+    assert result_bytes(tmp_path / "ray") == result_bytes(tmp_path / "here" / "local")
+
+    class LosesANode:
+        """Loses a node once each of the two has written rows; no job is handed out meanwhile."""
+
+        is_lost = False
+
+        def start(self, phase, n_rows):
+            """Nothing is shown."""
+
+        def advance(self, phase, n_rows, n_errors):
+            files = {path.name for path in lossy.glob("*/*/rows-*-ray-*.jsonl") if path.stat().st_size}
+            if len(files) == 2 and not self.is_lost:
+                self.is_lost = True
+                cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+
+    lossy, losing = tmp_path / "apart" / "lossy", LosesANode()
+    monkeypatch.setattr(_WorkerPool, "_hire", hire_and_wait_for_two)
+    frame = run_matrix(matrix, out=lossy, engine=engine(), progress=losing)
+    assert losing.is_lost
+    assert len(frame) == 240 * 4
+    assert result_bytes(lossy) == result_bytes(tmp_path / "here" / "local")
