@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ from focus_eval.encoders.store import RelevanceStore
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.running import complete_run
 from focus_eval.report.run import load_run
-from focus_eval.rows.files import read_sealed_json
+from focus_eval.rows import files
+from focus_eval.rows.files import check_parquet, read_sealed_json
 from focus_eval.rows.records import SelectionRow
 from focus_eval.rows.store import StoredRows
 from support.kills import row_digests
@@ -60,6 +63,34 @@ def finished_run(tmp_path_factory):
 def test_no_flipped_byte_of_a_finished_part_is_silent(finished_run, name):
     file = next(path for path in sorted(finished_run[1].glob(f"selections/*/{name}")) if "focus" in path.parent.name)
     assert silent_changes(file, lambda: list(StoredRows(file.parent, SelectionRow)), seed=1) == []
+
+
+@pytest.fixture
+def part(finished_run, tmp_path):
+    """The Parquet file of one finished part that nobody has read."""
+    source = next(finished_run[1].glob("selections/*/rows.parquet"))
+    return shutil.copy(source, tmp_path / "rows.parquet")
+
+
+@pytest.mark.parametrize(("age_seconds", "n_digests"), [(1, 2), (60, 1)])
+def test_only_a_file_that_is_surely_unchanged_is_not_read_again(part, monkeypatch, age_seconds, n_digests):
+    digests, digest_around = [], files._digest_around
+    monkeypatch.setattr(files, "_digest_around", lambda *place: digests.append(digest_around(*place)) or digests[-1])
+    now = part.stat().st_ctime_ns + age_seconds * 10**9
+    monkeypatch.setattr(files, "time", SimpleNamespace(time_ns=lambda: now))
+    for _ in range(2):
+        check_parquet(part)
+    assert len(digests) == n_digests
+
+
+def test_a_byte_that_flips_while_size_and_time_of_change_stay_is_found(part, monkeypatch):
+    monkeypatch.setattr(files, "time", SimpleNamespace(time_ns=lambda: part.stat().st_ctime_ns + 60 * 10**9))
+    check_parquet(part)
+    content, state = part.read_bytes(), part.stat()
+    part.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
+    os.utime(part, ns=(state.st_atime_ns, state.st_mtime_ns))
+    with pytest.raises(DamagedFile, match="does not match its SHA-256"):
+        check_parquet(part)
 
 
 def test_no_flipped_byte_of_run_json_is_silent(finished_run):

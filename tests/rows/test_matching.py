@@ -37,6 +37,12 @@ def test_rows_that_moved_pair_by_content():
     assert matches.summary("A", "B") == ("2 questions paired; 2 of them at another row; 1 missing in B; 1 missing in A")
 
 
+def test_a_row_and_an_own_id_of_one_content_are_not_moved():
+    for a, b in ((row(0, "x"), own("p", "x")), (own("p", "x"), row(0, "x"))):
+        matches = match_questions([a], [b])
+        assert (matches.pairs, matches.moved) == (((0, 0),), ())
+
+
 def test_the_same_content_twice_is_ambiguous_unless_own_ids_tell():
     rows = match_questions([row(0, "x"), row(1, "x"), row(2, "y")], [row(0, "x"), row(1, "y")])
     assert (rows.pairs, rows.ambiguous_a, rows.ambiguous_b) == (((2, 1),), (0, 1), (0,))
