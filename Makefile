@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Hundreds of processes are started: without bytecode each would compile torch again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check bench clips faults docs installs rehearsal clean
+.PHONY: setup demo test check bench clips faults docs docs-tools installs rehearsal clean
 
 setup: $(VENV)/.ready
 
@@ -20,8 +20,13 @@ demo: setup
 	$(BIN)/focus-eval demo
 
 # Three workers for two cores: tests wait for processes that they start.
-test: setup
+test: $(VENV)/.compiled
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+# Bytecode of what nearly every worker imports: three that start at once would each compile it.
+$(VENV)/.compiled: $(VENV)/.ready
+	$(BIN)/python -c "import lmms_eval.__main__, lmms_eval.evaluator, transformers.models.blip.modeling_blip"
+	touch $@
 
 check: setup
 	$(BIN)/ruff check .
@@ -37,9 +42,14 @@ clips: setup
 faults: setup
 	$(BIN)/python scripts/check_faults.py
 
-docs: setup
-	$(BIN)/python -m pip install --quiet --group docs
+docs: docs-tools
 	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build/html
+
+docs-tools: $(VENV)/.docs
+
+$(VENV)/.docs: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --group docs
+	touch $@
 
 # The three installs that docs/quickstart.md names, from one wheel in dist, each with the commands of the pages.
 installs: setup
