@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from statsmodels.tsa.stattools import acf
 
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.types import FloatArray
@@ -99,6 +98,8 @@ def half_life(lags_seconds: FloatArray, curve: FloatArray) -> float | None:
 
 def autocorrelation(values: FloatArray) -> FloatArray:
     """Return the biased autocorrelation of `values`, shape `(n,)`, at all lags from 0; 1 at lag 0."""
+    from statsmodels.tsa.stattools import acf
+
     # By Fourier transform: a dense row has 10^5 values.
     return np.asarray(acf(values, nlags=values.size - 1, fft=True))
 

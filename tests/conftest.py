@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 from importlib.metadata import EntryPoint
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,16 @@ def shared_path(relative: str) -> Path:
             pytest.fail(reason)
         pytest.skip(reason)
     return path
+
+
+def require_packages(*names: str) -> None:
+    """Skip the test file that calls this where a package is not installed, without importing one that is.
+
+    Every worker collects every file: an import at collection costs its seconds once per worker.
+    """
+    for name in names:
+        if find_spec(name) is None:
+            pytest.skip(f"{name} is not installed", allow_module_level=True)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import nbclient
-import nbformat
-
 from .pages import ROOT
 
 
 def test_the_notebook_ends_in_a_contact_sheet_of_what_was_asked_for(tmp_path):
+    import nbclient
+    import nbformat
+
     notebook = nbformat.read(ROOT / "docs/first_picture.ipynb", as_version=4)
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     selecting = [cell for cell in notebook.cells if cell.cell_type == "code"][-1]

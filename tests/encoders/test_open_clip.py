@@ -12,11 +12,12 @@ from safetensors.torch import load_file, save_file
 
 from focus_eval.core.errors import EncoderError, MissingWeights
 from focus_eval.encoders.cost import dual_encoder_gmacs
+from focus_eval.encoders.open_clip import OpenClipScorer, image_gmacs
 from focus_eval.encoders.registry import encoder_gmacs_of, encoder_revision, make_encoder
 from support.random_weights import write_tiny_open_clip
+from tests.conftest import require_packages
 
-open_clip = pytest.importorskip("open_clip", reason="the extra open-clip is not installed")
-from focus_eval.encoders.open_clip import OpenClipScorer, image_gmacs  # noqa: E402
+require_packages("open_clip")
 
 QUERIES = ["A red CAR!", "Who is the man on the left?", "the dog " * 40]
 
@@ -32,6 +33,13 @@ def scorer(folder):
 
 
 @pytest.fixture(scope="module")
+def open_clip():
+    import open_clip
+
+    return open_clip
+
+
+@pytest.fixture(scope="module")
 def frames():
     # 48 x 87: at 48 pixels the centre starts at 19.5, which torchvision rounds to the even side, not down.
     noise = np.random.default_rng(0).integers(-40, 40, (2, 48, 87, 3))
@@ -39,7 +47,7 @@ def frames():
 
 
 @pytest.fixture(scope="module")
-def reference(folder, frames):
+def reference(open_clip, folder, frames):
     """open_clip's own way: its loader, transform and tokenizer, one forward of the whole model."""
     model, _, transform = open_clip.create_model_and_transforms(f"local-dir:{folder}")
     tokens = open_clip.get_tokenizer(f"local-dir:{folder}")(QUERIES)
@@ -84,7 +92,7 @@ def test_the_cost_is_that_of_the_forward_really_made(folder, scorer, frames):
     assert encoder_gmacs_of("open_clip", {"checkpoint": str(folder)}) == scorer.gmacs
 
 
-def test_a_clip_costs_what_the_formula_of_the_other_families_says():
+def test_a_clip_costs_what_the_formula_of_the_other_families_says(open_clip):
     from transformers import CLIPConfig
 
     vision = {
@@ -99,7 +107,7 @@ def test_a_clip_costs_what_the_formula_of_the_other_families_says():
 
 
 @pytest.mark.parametrize("name", sorted(OpenClipScorer.checkpoints))
-def test_the_known_checkpoints_are_those_of_the_registry(name):
+def test_the_known_checkpoints_are_those_of_the_registry(open_clip, name):
     config = open_clip.get_model_config(name)
     facts = OpenClipScorer.checkpoints[name]
     tags = open_clip.list_pretrained_tags_by_model(name)

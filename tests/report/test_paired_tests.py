@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-from statsmodels.stats.multitest import multipletests
 
 from focus_eval.report.sign_flips import sign_flip_p
 from focus_eval.report.statistics import (
@@ -105,6 +104,8 @@ def test_questions_are_counted_by_which_sampler_is_better():
 
 
 def test_holm_steps_down():
+    from statsmodels.stats.multitest import multipletests
+
     # Sorted .01 .02 .03 .04 times 4 3 2 1, then never less than the one before: .04 .06 .06 .06.
     assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
     p_values = np.random.default_rng(0).random(40).round(1)  # with ties
