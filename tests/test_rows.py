@@ -56,6 +56,17 @@ def test_frames_and_times_are_unknown_one_without_the_other(tmp_path, lists, res
     assert (row.keyframes, row.times_seconds) == restored
 
 
+def test_of_several_rows_of_a_question_the_first_without_an_error_counts_or_the_first(tmp_path):
+    def error_of_rows(*errors):
+        lines = [json.dumps({**OLD, "error": error, "facts": {}}) + "\n" for error in errors]
+        (tmp_path / "rows.jsonl").write_text("".join(lines))
+        [row] = StoredRows(tmp_path, SelectionRow)
+        return row.error
+
+    assert error_of_rows("first", None, "later") is None
+    assert error_of_rows("first", "later") == "first"
+
+
 @pytest.mark.parametrize("form", ["lines", "parquet"])
 def test_unknown_is_null_on_disk(tmp_path, form):
     row = row_of(tmp_path / "old")
