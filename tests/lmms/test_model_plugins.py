@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 
 import pytest
 
 from focus_eval.lmms.manifests import MODELS, Paths, known_models
+from focus_eval.matrix.answering import load_model
+from focus_eval.matrix.config import ModelConfig
 
 PLUGIN = """
 from focus_eval.lmms.models.zero_shot import FocusZeroShot
@@ -17,33 +17,28 @@ from focus_eval.lmms.models.zero_shot import FocusZeroShot
 class FocusMine(FocusZeroShot):
     model_id = "focus_mine"
 """
-LOADED = """
-from focus_eval.matrix.answering import load_model
-from focus_eval.matrix.config import ModelConfig
-
-model = load_model(ModelConfig(name="mine", model="focus_mine", frames=4), frames=4)
-print("FOUND", type(model).__module__, model.model_id, model.is_simple)
-"""
 
 
 @pytest.fixture
-def installed(tmp_path):
-    """A folder as pip leaves it, with one package that registers one model."""
+def installed(tmp_path, monkeypatch):
+    """A folder on the path as pip leaves it, with one package that registers one model."""
     (tmp_path / "my_models.py").write_text(PLUGIN)
     info = tmp_path / "my_models-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-models\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[focus_eval.models]\nfocus_mine = my_models:FocusMine\n")
-    return tmp_path
+    monkeypatch.syspath_prepend(tmp_path)
+    MODELS.clear()
+    yield
+    monkeypatch.undo()
+    sys.modules.pop("my_models", None)
+    MODELS.clear()
 
 
-def test_a_matrix_loads_a_model_of_another_package(installed):
-    path = os.pathsep.join([str(installed), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": path, "TQDM_DISABLE": "1"}
-    process = subprocess.run(
-        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=False, env=environment, timeout=300
-    )
-    assert process.stdout.strip().endswith("FOUND my_models focus_mine True"), process.stderr[-2000:]
+@pytest.mark.usefixtures("installed")
+def test_a_matrix_loads_a_model_of_another_package():
+    model = load_model(ModelConfig(name="mine", model="focus_mine", frames=4), frames=4)
+    assert (type(model).__module__, model.model_id, model.is_simple) == ("my_models", "focus_mine", True)
 
 
 MODELS_BEFORE = known_models()
