@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import json
-import re
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import zip_longest
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -17,7 +12,7 @@ import numpy as np
 
 from focus_eval.benchmarks.registry import VideoRate, make_benchmark
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.resources import open_unpacked
+from focus_eval.core.resources import read_json
 from focus_eval.core.types import FloatArray, Question, VideoInfo
 from focus_eval.rows.records import Origin, SelectionRow, selection_row
 
@@ -30,10 +25,6 @@ HIGHEST_COSINE, LOWEST_COSINE = 0.6, 0.02
 COUNT_SLACK = 1
 # Lists that fit another video than their question's: more than this many, and this share, and the order is lost.
 MOST_MISFITS, MOST_MISFITS_SHARE = 3, 0.02
-_CHUNK = 1 << 20
-_END: Any = object()
-_SPACE = re.compile(r"\s*")
-_COMMA = re.compile(r"\s*(?:,|(?=\]))")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,74 +86,64 @@ def read_relevance(
         InvalidInput: files that cannot be read, another number of lists than questions, lists that fit other videos, a
             question without rate, or scores that are neither probabilities nor cosines.
     """
-    collected = _CollectedScores(scores, frames)
-    for number, (values, at, question) in enumerate(
-        zip_longest(json_entries(scores), json_entries(frames), questions, fillvalue=_END)
-    ):
-        collected.add(number, values, at, question, rates)
-    collected.check_alignment(len(questions))
-    if not collected.scores:
-        raise InvalidInput(f"{scores}: no question has scores that can be used; the first: {collected.left_out[0]}")
-    low = min(float(values.min()) for values in collected.scores.values())
-    high = max(float(values.max()) for values in collected.scores.values())
+    usable_scores, left_out = _usable_scores(scores, frames, questions, rates)
+    if not usable_scores:
+        raise InvalidInput(f"{scores}: no question has scores that can be used; the first: {left_out[0]}")
+    low = min(float(values.min()) for values in usable_scores.values())
+    high = max(float(values.max()) for values in usable_scores.values())
     resolved_kind = kind if kind != "auto" else _kind(low, high, scores)
     if low < (-1 if resolved_kind == "cosine" else 0) or high > 1:
         raise InvalidInput(f"{scores}: scores lie in {low:.3g} to {high:.3g}, which no {resolved_kind} does")
-    rows = _rows(collected.scores, questions, rates, encoder=encoder, is_cosine=resolved_kind == "cosine")
-    return PublishedRelevance(
-        kind=cast(Kind, resolved_kind), rows=rows, left_out=collected.left_out, low=low, high=high
-    )
+    rows = _rows(usable_scores, questions, rates, encoder=encoder, is_cosine=resolved_kind == "cosine")
+    return PublishedRelevance(kind=cast(Kind, resolved_kind), rows=rows, left_out=left_out, low=low, high=high)
 
 
-@dataclass
-class _CollectedScores:
-    """=Scores of the questions read so far, with what was left out and which lists fit no video.
+def _usable_scores(
+    scores_path: Path, frames_path: Path, questions: Sequence[Question], rates: Mapping[str, VideoRate]
+) -> tuple[dict[str, FloatArray], list[str]]:
+    """Return the scores by question id, and a sentence for each question that is left out.
 
-    `counts` holds how many lists of scores and of frames were read.
+    Raises InvalidInput for another number of lists than questions, or if too many lists do not fit their videos.
     """
-
-    scores_path: Path
-    frames_path: Path
-    scores: dict[str, FloatArray] = field(default_factory=dict)
-    left_out: list[str] = field(default_factory=list)
-    misfits: list[str] = field(default_factory=list)
-    counts: list[int] = field(default_factory=lambda: [0, 0])
-
-    def add(self, number: int, values: Any, at: Any, question: Any, rates: Mapping[str, VideoRate]) -> None:
-        """Take the next entry of both files and its question; keep the scores, or note why they are left out."""
-        self.counts[0] += values is not _END
-        self.counts[1] += at is not _END
-        if question is _END or values is _END or at is _END:
-            return
+    score_lists, frame_lists = _read_list(scores_path), _read_list(frames_path)
+    scores: dict[str, FloatArray] = {}
+    left_out, misfits = list[str](), list[str]()
+    for number, (values, at, question) in enumerate(zip(score_lists, frame_lists, questions, strict=False)):
         if question.id not in rates:
             raise InvalidInput(f"no length and rate for question {question.id!r}; add it to the CSV of --rates")
         location = f"{question.id} (place {number})"
         try:
-            scores = _numbers(values, "scores")
-            _check_finite(scores)
-            _check_frames(scores, _numbers(at, "frames"), rates[question.id])
+            own_scores = _numbers(values, "scores")
+            _check_finite(own_scores)
+            _check_frames(own_scores, _numbers(at, "frames"), rates[question.id])
         except _Misfit as error:
-            self.misfits.append(f"{location}: {error}")
-            self.left_out.append(f"{self.frames_path}: {location}: {error}: left out")
+            misfits.append(f"{location}: {error}")
+            left_out.append(f"{frames_path}: {location}: {error}: left out")
         except ValueError as error:
-            self.left_out.append(f"{self.scores_path}: {location}: {error}: left out")
+            left_out.append(f"{scores_path}: {location}: {error}: left out")
         else:
-            self.scores[question.id] = scores
+            scores[question.id] = own_scores
+    n_questions = len(questions)
+    first = f" (the first list that does not fit its video is of {misfits[0]})" if misfits else ""
+    if not len(score_lists) == len(frame_lists) == n_questions:
+        raise InvalidInput(
+            f"{scores_path}: {len(score_lists)} lists of scores and {len(frame_lists)} of frames for {n_questions} "
+            f"questions: which list is whose is lost; nothing was read{first}"
+        )
+    if len(misfits) > max(MOST_MISFITS, MOST_MISFITS_SHARE * n_questions):
+        raise InvalidInput(
+            f"{frames_path}: {len(misfits)} of {n_questions} lists fit other videos than their questions': "
+            f"another order, split or file of rates? nothing was read{first}"
+        )
+    return scores, left_out
 
-    def check_alignment(self, n_questions: int) -> None:
-        """Raise InvalidInput if the files have another number of lists than questions, or too many do not fit."""
-        first = f"the first list that does not fit its video is of {self.misfits[0]}" if self.misfits else ""
-        if self.counts != [n_questions, n_questions]:
-            raise InvalidInput(
-                f"{self.scores_path}: {self.counts[0]} lists of scores and {self.counts[1]} of frames for "
-                f"{n_questions} questions: which list is whose is lost; nothing was read"
-                + (f" ({first})" if first else "")
-            )
-        if len(self.misfits) > max(MOST_MISFITS, MOST_MISFITS_SHARE * n_questions):
-            raise InvalidInput(
-                f"{self.frames_path}: {len(self.misfits)} of {n_questions} lists fit other videos than their "
-                f"questions': another order, split or file of rates? nothing was read ({first})"
-            )
+
+def _read_list(path: Path) -> list[Any]:
+    """Return the JSON list in a file, gzipped or not; raise InvalidInput for another value."""
+    values = read_json(path)
+    if not isinstance(values, list):
+        raise InvalidInput(f"{path}: not a JSON list with an entry per question")
+    return values
 
 
 class _Misfit(ValueError):
@@ -258,44 +239,3 @@ def _rows(
         )
         rows.append(row)
     return rows
-
-
-def json_entries(path: Path) -> Iterator[Any]:
-    """Yield the entries of the JSON list in a file, gzipped or not, one after the other.
-
-    Only one entry is a Python object at a time: as objects the numbers of such a file take many times its size.
-
-    Raises:
-        InvalidInput: a file that cannot be read, or is not a whole JSON list; names the entry.
-    """
-    decoder, number, chunk = json.JSONDecoder(), 0, _CHUNK
-    try:
-        with open_unpacked(path) as packed, io.TextIOWrapper(packed, encoding="utf-8-sig") as file:
-            text = file.read(chunk).lstrip()
-            if not text.startswith("["):
-                raise InvalidInput(f"{path}: not a JSON list with an entry per question")
-            text, at = text[1:], 0
-            while not text.startswith("]", at := _skip(_SPACE, text, at)):
-                try:
-                    value, end = decoder.raw_decode(text, at)
-                    comma_end = _skip(_COMMA, text, end)
-                except json.JSONDecodeError:
-                    block = file.read(chunk)
-                    if not block:
-                        raise InvalidInput(f"{path}: not whole JSON after entry {number}; copy it again") from None
-                    text, at, chunk = text[at:] + block, 0, 2 * chunk
-                    continue
-                yield value
-                number, at, chunk = number + 1, comma_end, _CHUNK
-            if (text[at + 1 :] + file.read(chunk)).strip():
-                raise InvalidInput(f"{path}: something follows the list of {number} entries")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path}: cannot be read ({error})") from error
-
-
-def _skip(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Return the end of the match of `pattern` at `at`; raise JSONDecodeError if none, or not yet read."""
-    token = pattern.match(text, at)
-    if token is None:
-        raise json.JSONDecodeError("something else", text, at)
-    return token.end()
