@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -163,7 +163,7 @@ def selection_files(texts: Sequence[str | Path], formats: Sequence[str]) -> list
 
 
 def _load(
-    paths: Sequence[Path],
+    paths: Sequence[str | Path],
     formats: Sequence[str],
     questions: Sequence[Question],
     rate_of: Mapping[str, VideoRate],
@@ -255,14 +255,14 @@ def predict(
     Uses the model's answers from other selections (focus-eval import lmms). Exits with code 1 if a selection lies
     outside their range.
     """
+    from focus_eval.benchmarks.registry import read_annotations, read_rates
     from focus_eval.report.predict import predict_tables
-    from focus_eval.report.run import load_runs
+    from focus_eval.report.run import Run, load_runs
 
     left_out: list[str] | None = [] if allow_outside else None
-    reading_options = {"allow_missing": allow_missing, "left_out": left_out}
-    selection_run = _selections(
-        selections, format, reading_options, benchmark=benchmark, annotations=annotations, rates=rates
-    )
+    questions, rate_of = read_annotations(benchmark, annotations), read_rates(rates)
+    loaded = _load(selections, format, questions, rate_of, allow_missing=allow_missing, left_out=left_out)
+    selection_run = Run("selections", [row for rows in loaded.values() for row in rows], [])
     tables = predict_tables(
         load_runs(logs), selection_run, families=dict(parse_assignments(family)), min_seconds=min_seconds
     )
@@ -271,26 +271,3 @@ def predict(
         print_folded(line)
     if any(row.figures[-1] for row in tables[0].rows):
         raise typer.Exit(1)
-
-
-def _selections(
-    texts: list[str],
-    formats: list[str],
-    reading_options: Mapping[str, Any],
-    *,
-    benchmark: str,
-    annotations: Path,
-    rates: Path,
-) -> Run:
-    """Return selection files as a run without answers, for the questions and frame rates given."""
-    from focus_eval.benchmarks.registry import frame_rates, read_annotations, read_rates
-    from focus_eval.imports.loading import load_selections, selection_rows
-    from focus_eval.report.run import Run
-
-    questions, rate_of = read_annotations(benchmark, annotations), read_rates(rates)
-    fps = frame_rates(rate_of)
-    rows = []
-    for name, file, kind in selection_files(texts, formats):
-        loaded = load_selections(file, format=kind, questions=questions, fps=fps, **reading_options)
-        rows += selection_rows(loaded, questions, rate_of, name=name)
-    return Run("selections", rows, [])
