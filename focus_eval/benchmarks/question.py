@@ -1,15 +1,19 @@
-"""The base of benchmarks: protocol, length buckets, facts, and the units and distances of annotated evidence."""
+"""How a benchmark's documents become questions: declared fields, length buckets, and annotated evidence."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+import string
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.resources import lines_of, read_json_object
 from focus_eval.core.types import Question
 
 # Length buckets of videos, in the order of every table. Simulated videos of more than an hour have one of their own.
@@ -103,33 +107,6 @@ class BenchmarkFacts:
 LMMS_EVAL_PARSINGS = ("longvideobench", "vsibench", "letters")
 
 
-class Benchmark(Protocol):
-    """Turns a data set's documents into questions."""
-
-    @property
-    def name(self) -> str:
-        """Name in matrices and rows."""
-        ...
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """Official lmms-eval tasks that have these documents."""
-        ...
-
-    @property
-    def facts(self) -> BenchmarkFacts:
-        """Facts about it besides its documents."""
-        ...
-
-    def question(self, document: Mapping[str, Any]) -> Question:
-        """Return the question of one lmms-eval document (or row of the published annotation)."""
-        ...
-
-    def bucket(self, duration_seconds: float) -> str:
-        """Return the length bucket of a video of that length."""
-        ...
-
-
 # Evidence recall is measured within each of these many seconds, ascending. All tables, figures and commands follow.
 RECALL_SECONDS = (1.0, 2.0, 5.0)
 # Where one figure stands for all: the page, the figures, and the tables of the demo and of simulations.
@@ -147,6 +124,428 @@ Moments = tuple[float, ...]
 Intervals = tuple[tuple[float, float], ...]
 # Without hours, minutes may go past 59: LVBench writes 101:21.
 _CLOCK = re.compile(r"(?:(\d+):(?=\d{1,2}:))?(\d+):(\d{1,2}(?:\.\d+)?)")
+
+LETTERS = string.ascii_uppercase
+
+
+def letters(n_options: int) -> str:
+    """Return the letters of the first `n_options` options as one text: "ABC" for 3."""
+    return LETTERS[:n_options]
+
+
+def without_letter(option: str, index: int) -> str:
+    """Return option text without its own letter ("B. Candles." at 1 gives "Candles.")."""
+    text = option.strip()
+    letter = LETTERS[index]
+    for mark in (f"{letter}.", f"({letter})", f"{letter})", f"{letter}:"):
+        if text.startswith(mark):
+            return text[len(mark) :].strip()
+    return option
+
+
+# What `answer` may hold; alternatives stand as in the names of fields, "letter|text".
+ANSWER_KINDS = ("letter", "index", "text", "open")
+# A line of options inside a text: "A. ...", "(A) ...", "A) ...", "A: ...".
+_OPTION_LINE = re.compile(r"^[ \t]*\(?([A-Z])(?:\)|[.:])[ \t]*", re.MULTILINE)
+_OPTION_TEXT = re.compile(_OPTION_LINE.pattern + r"(.*?)\s*$", re.MULTILINE)
+_NO_OPTION = ("N/A",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentFields:
+    """Fields of a document, by their meaning.
+
+    A name may list alternatives, `uid|key`: the first that the document has. A name with braces is a template over
+    fields, `{video_id}.mp4`. `info.fps` is a field of a field, `spans[qid]` the one that the field `qid` names. A field
+    whose name ends with "?" may be missing; a declared length, `fps` or `bucket` without "?" must be there.
+
+    Args:
+        question: the question's text.
+        id: unique in the benchmark; "" if documents have none: then the video's name and a hash of question and
+            options.
+        video: the file, relative to the benchmark's video folder.
+        answer: the right answer; "" if the split hides it.
+        options: the option texts: a list, a mapping of letters to texts, or one text with a line per option; or a list
+            of fields with one option each (one that holds a list holds them all); "" if there are none.
+        options_in_question: True if the question's own text ends with a line per option.
+        answer_is: kind of `answer`: a "letter", a 0-based "index", the "text" of an option, or "open" for a question
+            without options; "letter|open" if only some have options.
+        duration, duration_minutes: length of the video in seconds, or in minutes.
+        fps: its frames per second.
+        bucket: "short", "medium" or "long".
+        evidence: annotated moments or intervals, in `evidence_unit`.
+        evidence_unit: one of `EVIDENCE_UNITS`.
+        category: the type of question.
+        subtitles: the subtitle file, relative to the folder that holds the video folder.
+        subtitles_offset: time in seconds on the subtitles' clock at which the video begins.
+    """
+
+    question: str = "question"
+    id: str = "id"
+    video: str = "video"
+    answer: str = "answer"
+    options: str | tuple[str, ...] = ""
+    options_in_question: bool = False
+    answer_is: str = "letter|open"
+    duration: str = ""
+    duration_minutes: str = ""
+    fps: str = ""
+    bucket: str = ""
+    evidence: str = ""
+    evidence_unit: str = "seconds"
+    category: str = ""
+    subtitles: str = ""
+    subtitles_offset: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise an error for an unknown answer kind or evidence unit, or without fields for question and video."""
+        for kind in self.answer_is.split("|"):
+            if kind not in ANSWER_KINDS:
+                raise unknown_name("answer_is", kind, ANSWER_KINDS)
+        if self.evidence and not is_evidence_unit(self.evidence_unit):
+            raise unknown_name("evidence_unit", self.evidence_unit, EVIDENCE_UNITS)
+        for name in ("question", "video"):
+            if not getattr(self, name):
+                raise InvalidInput(f"fields: {name} needs the name of a field")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileShape:
+    """How a benchmark's file differs from one row per question.
+
+    Args:
+        nested: field of a row that holds the list of its questions (LVBench: `qa`); "" if a row is a question.
+        beside: name of a second file in the annotation's folder with details of each document; `{stem}` is the
+            annotation's name without its suffix; "" for none. A document gets its entry there as the field `beside`.
+        beside_by: field of a document that holds its key in that file.
+    """
+
+    nested: str = ""
+    beside: str = ""
+    beside_by: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise InvalidInput unless `beside` and `beside_by` are both given or both empty."""
+        if bool(self.beside) != bool(self.beside_by):
+            raise InvalidInput("`beside` names a file and `beside_by` the field that is its key; give both")
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark whose documents are read by field name.
+
+    Args:
+        name: as in matrices and rows.
+        tasks: lmms-eval tasks that have these documents.
+        fields: fields of a document by meaning.
+        edges: bounds of the length buckets.
+        facts: further facts about it.
+        shape: of its annotation files.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    fields: DocumentFields
+    edges: LengthEdges = field(default_factory=LengthEdges)
+    facts: BenchmarkFacts = field(default_factory=BenchmarkFacts)
+    shape: FileShape = field(default_factory=FileShape)
+
+    def question(self, document: Mapping[str, Any]) -> Question:
+        """Return the question of one document. Evidence that cannot be read raises no error (see `evidence_unread`).
+
+        Raises:
+            InvalidInput: a field that is missing or not as declared; names benchmark, question and field.
+        """
+        declared = self.fields
+        question_id = _text(document, declared.id, location=self.name, field_role="id") if declared.id else ""
+        video = _text(document, declared.video, location=f"{self.name} {question_id}".strip(), field_role="video")
+        location = f"{self.name} {question_id or video}"
+        query = _text(document, declared.question, location=location, field_role="question").strip()
+        options: tuple[str, ...] = ()
+        if declared.options_in_question:
+            query, options = split_question(query)
+        options = options or _options(document, declared, location=location)
+        moments, intervals, unread = _evidence(document, declared, location=location)
+        seconds = _duration(document, declared, location=location)
+        moments_inside = moments if seconds is None else within_video(moments, seconds)
+        return Question(
+            benchmark=self.name,
+            id=question_id or _id_from_text(video, query, options),
+            query=query,
+            options=options,
+            video=video,
+            answer=_answer(document, declared, options, location=location),
+            duration_seconds=seconds,
+            bucket=_bucket(document, declared, location=location),
+            evidence_seconds=moments_inside,
+            evidence_intervals=intervals,
+            n_evidence_dropped=len(moments) - len(moments_inside),
+            evidence_unread=unread,
+            category=_category(document, declared),
+            fps=_number(document, declared.fps, location=location, field_role="fps"),
+            subtitles=str(_value(document, declared.subtitles) or "") if declared.subtitles else "",
+            subtitles_offset_seconds=_offset(document, declared, location=location),
+        )
+
+    def bucket(self, duration_seconds: float) -> str:
+        """Return the length bucket of a video of that length."""
+        return self.edges.bucket(duration_seconds)
+
+
+def split_question(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the question and its options from one text that holds both; no options if none are lettered A, B, ..
+
+    Options start at the first line that begins with A and must follow the alphabet. An option extends to the next; the
+    last one ends with its line, because instructions to the model may follow.
+    """
+    marks = list(_OPTION_LINE.finditer(text))
+    start = next((at for at, mark in enumerate(marks) if mark[1] == "A"), len(marks))
+    marks = marks[start:]
+    if len(marks) < 2 or [mark[1] for mark in marks] != list(letters(len(marks))):
+        return text.strip(), ()
+    ends = [mark.start() for mark in marks[1:]]
+    last = text[marks[-1].end() :].partition("\n")[0]
+    texts = [text[mark.end() : end] for mark, end in zip(marks, ends, strict=False)]
+    return text[: marks[0].start()].strip(), tuple(option.strip() for option in [*texts, last])
+
+
+def _id_from_text(video: str, query: str, options: tuple[str, ...]) -> str:
+    """Return an id for a question whose document has none: the video's stem and a hash of query and options."""
+    words = " ".join("\n".join((query, *options)).split())
+    return f"{PurePosixPath(video).stem}_{hashlib.sha256(words.encode()).hexdigest()[:8]}"
+
+
+def _value(document: Mapping[str, Any], name: str) -> Any:
+    """Return the document's value of a declared field, path or template; None if it has none.
+
+    `name` may list alternatives, "a|b?": the first with a value counts.
+    """
+    for alternative in name.removesuffix("?").split("|"):
+        value = _filled(document, alternative) if "{" in alternative else _at(document, alternative)
+        if value is not None:
+            return value
+    return None
+
+
+def _filled(document: Mapping[str, Any], template: str) -> str | None:
+    """Return `template` with each {field} replaced by the document's value; None if one of them is missing or null."""
+    parts = set(re.findall(r"\{([^{}]+)\}", template))
+    if any(document.get(part) is None for part in parts):
+        return None
+    return re.sub(r"\{([^{}]+)\}", lambda match: str(document[match[1]]), template)
+
+
+def _at(document: Mapping[str, Any], path: str) -> Any:
+    """Return the document's value at `path` ("a.b[c]": the entry of a's field b that field c names).
+
+    None if missing.
+    """
+    if path in document:
+        return document[path]
+    value: Any = document
+    for name, by in re.findall(r"([^.\[\]]+)|\[([^\[\]]+)\]", path):
+        value = value.get(name or str(document.get(by))) if isinstance(value, Mapping) else None
+    return None if value is document else value
+
+
+def _text(document: Mapping[str, Any], name: str, *, location: str, field_role: str) -> str:
+    """Return the value of the declared field `name` as text.
+
+    Raise InvalidInput if it is missing, empty or no text or integer.
+    """
+    value = _value(document, name)
+    if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
+        raise InvalidInput(_missing(document, name, value, location=location, field_role=field_role))
+    return str(value)
+
+
+def _missing(document: Mapping[str, Any], name: str, value: Any, *, location: str, field_role: str) -> str:
+    """Return the message for a declared field without a usable value, which lists the document's fields."""
+    return (
+        f"{location}: {field_role} is declared as field {name!r}, which holds {value!r}; "
+        f"fields of the document: {', '.join(map(str, document))}"
+    )
+
+
+def _options(document: Mapping[str, Any], declared: DocumentFields, *, location: str) -> tuple[str, ...]:
+    """Return the option texts of a document without their letters; () for an open question.
+
+    They may be a list, a mapping by letter, lettered lines of a text, or one field each; trailing empty ones are
+    dropped. Raises InvalidInput for a single option or a gap among them.
+    """
+    if isinstance(declared.options, tuple):
+        named_values = [(name, _value(document, name)) for name in declared.options]
+        present_values = [value for name, value in named_values if value is not None or not name.endswith("?")]
+        option_values: Any = next(
+            (value for value in present_values if isinstance(value, (list, tuple))), present_values
+        )
+        padding = ("", *_NO_OPTION) if option_values is present_values else _NO_OPTION
+    else:
+        option_values, padding = _value(document, declared.options) if declared.options else None, _NO_OPTION
+    if option_values is None:
+        return ()
+    if isinstance(option_values, Mapping):
+        option_values = [option_values[letter] for letter in sorted(option_values)]
+    elif isinstance(option_values, str):
+        option_values = [text for _, text in _OPTION_TEXT.findall(option_values)] or lines_of(option_values)
+    texts = list(option_values)
+    # Only at the end: an option that is left out before others would give these the letters of their neighbours.
+    while texts and (texts[-1] is None or str(texts[-1]).strip() in padding):
+        texts.pop()
+    if None in texts or len(texts) == 1:
+        raise InvalidInput(
+            f"{location}: needs at least 2 options and none missing before the last, got {option_values!r}"
+        )
+    return tuple(without_letter(str(text), at) for at, text in enumerate(texts))
+
+
+def _answer(
+    document: Mapping[str, Any], declared: DocumentFields, options: tuple[str, ...], *, location: str
+) -> str | None:
+    """Return the letter of the correct option, or the text of an open answer; None if the document has none.
+
+    The value may be a letter, an index or an option's text, as `answer_is` declares. Raises InvalidInput for another.
+    """
+    value = _value(document, declared.answer) if declared.answer else None
+    if value is None:
+        return None
+    text, kinds = str(value).strip(), declared.answer_is.split("|")
+    if kinds == ["open"] or (not options and "open" in kinds):
+        return text
+    if not options:
+        raise InvalidInput(f"{location}: no options; an answer that is {declared.answer_is!r} needs at least 2")
+    if "index" in kinds and text.removesuffix(".0").isdecimal():  # a column with gaps is read as floats
+        if (index := int(text.removesuffix(".0"))) >= len(options):
+            raise InvalidInput(f"{location}: answer {index} of {len(options)} options")
+        return LETTERS[index]
+    option_letters = letters(len(options))
+    if "letter" in kinds and len(text) == 1 and text in option_letters:
+        return text
+    matching_places = [
+        at for at, option in enumerate(options) if text and option.strip() == without_letter(text, at).strip()
+    ]
+    if "text" in kinds and len(matching_places) == 1:
+        return option_letters[matching_places[0]]
+    letter = text.strip("().").upper()
+    if "letter" in kinds and len(letter) == 1 and letter in option_letters:
+        return letter
+    expectation = " or ".join(_ANSWER_SAID[kind].format(n=len(matching_places)) for kind in kinds if kind != "open")
+    raise InvalidInput(f"{location}: answer {value!r} is not {expectation} of {len(options)} options")
+
+
+_ANSWER_SAID = {"letter": "the letter of one", "index": "the index", "text": "the text of just one"}
+
+
+def _duration(document: Mapping[str, Any], declared: DocumentFields, *, location: str) -> float | None:
+    """Return the video's length in seconds, from the field in seconds or the one in minutes.
+
+    None if neither is there.
+    """
+    seconds = _number(document, declared.duration, location=location, field_role="duration")
+    minutes = _number(document, declared.duration_minutes, location=location, field_role="duration_minutes")
+    return 60.0 * minutes if seconds is None and minutes is not None else seconds
+
+
+def _offset(document: Mapping[str, Any], declared: DocumentFields, *, location: str) -> float:
+    """Return the seconds that the subtitles' clock is ahead of the video's; 0.0 if not declared or empty."""
+    value = _value(document, declared.subtitles_offset) if declared.subtitles_offset else None
+    try:
+        return float(value or 0)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{location}: {declared.subtitles_offset} must be seconds, got {value!r}") from None
+
+
+def _number(document: Mapping[str, Any], name: str, *, location: str, field_role: str) -> float | None:
+    """Return a declared field as a number above 0; None if undeclared, or if optional ("?") and missing."""
+    if not name:
+        return None
+    value = _value(document, name)
+    if value is None and name.endswith("?"):
+        return None
+    if value is None:
+        raise InvalidInput(_missing(document, name, value, location=location, field_role=field_role))
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise InvalidInput(f"{location}: {name} must be seconds above 0, got {value!r}")
+    return number
+
+
+def _bucket(document: Mapping[str, Any], declared: DocumentFields, *, location: str) -> str | None:
+    """Return the length bucket that the document states; None if it states none.
+
+    Raises InvalidInput for an unknown bucket, or a missing one unless the field is optional ("?").
+    """
+    value: str | None = _value(document, declared.bucket) if declared.bucket else None
+    may_be_missing = not declared.bucket or declared.bucket.endswith("?")
+    if value not in BUCKETS and not (value is None and may_be_missing):
+        raise InvalidInput(f"{location}: {declared.bucket} must be one of {', '.join(BUCKETS)}, got {value!r}")
+    return value
+
+
+def _evidence(
+    document: Mapping[str, Any], declared: DocumentFields, *, location: str
+) -> tuple[Moments, Intervals, str]:
+    """Return moments and intervals of evidence in seconds, and why the stated evidence cannot be read ("" if it can).
+
+    Without evidence all three are empty.
+    """
+    value = _value(document, declared.evidence) if declared.evidence else None
+    try:
+        return ((), (), "") if value is None else (*evidence_of(value, declared.evidence_unit, location=location), "")
+    except InvalidInput as error:
+        return (), (), str(error)
+
+
+def _category(document: Mapping[str, Any], declared: DocumentFields) -> str:
+    """Return the question's category, several joined by commas; "" if the document has none."""
+    value = _value(document, declared.category) if declared.category else None
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def documents_in(rows: Iterable[Mapping[str, Any]], shape: FileShape, path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the documents of `rows`, which were read from `path`, one for each question.
+
+    If the second file is missing, documents come without its details.
+
+    Raises:
+        InvalidInput: a nested field that is no list of objects; names file and row.
+    """
+    details_by_key = _beside(shape, path)
+    for at, row in enumerate(rows):
+        for document in _questions_of(row, shape.nested, location=f"{path}: row {at}"):
+            key = str(document.get(shape.beside_by))
+            yield {**document, "beside": details_by_key[key]} if key in details_by_key else document
+
+
+def _questions_of(row: Mapping[str, Any], nested: str, *, location: str) -> Iterator[Mapping[str, Any]]:
+    """Yield `row`, or one document per question in its list field `nested`, with the row's other fields."""
+    if not nested or nested not in row:
+        yield row
+        return
+    questions = row[nested]
+    if not isinstance(questions, list) or not all(isinstance(question, Mapping) for question in questions):
+        raise InvalidInput(f"{location}: {nested} must be a list of questions, got {type(questions).__name__}")
+    shared = {name: value for name, value in row.items() if name != nested}
+    for question in questions:
+        yield {**shared, **question}
+
+
+def _beside(shape: FileShape, path: Path) -> Mapping[str, Any]:
+    """Return the JSON object in the second file of annotation `path`, by key; {} if there is none.
+
+    A gzipped file is found too.
+    """
+    if not shape.beside:
+        return {}
+    stem = path.name.removesuffix(".gz").rpartition(".")[0]
+    name = shape.beside.replace("{stem}", stem)
+    details_path = next((file for file in (path.with_name(name), path.with_name(f"{name}.gz")) if file.is_file()), None)
+    return read_json_object(details_path) if details_path is not None else {}
 
 
 def distances_text(last: str = ", ") -> str:

@@ -17,8 +17,14 @@ from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields, FileShape, documents_in
-from focus_eval.benchmarks.question import Benchmark, BenchmarkFacts, LengthEdges
+from focus_eval.benchmarks.question import (
+    Benchmark,
+    BenchmarkFacts,
+    DocumentFields,
+    FileShape,
+    LengthEdges,
+    documents_in,
+)
 from focus_eval.core.errors import InvalidInput, PluginError, unknown_name
 from focus_eval.core.options import make
 from focus_eval.core.plugins import Registry, yaml_files
@@ -95,7 +101,7 @@ def facts_of(name: str, stated_facts: Mapping[str, Any] | None = None) -> Benchm
     return _facts(stated_facts or {}, own_facts)
 
 
-def declared_in(path: Path, *, edges: LengthEdges | None = None) -> DeclaredBenchmark:
+def declared_in(path: Path, *, edges: LengthEdges | None = None) -> Benchmark:
     """Return the benchmark declared in a YAML file with `benchmark`, `task`, `fields` and other keys of `declared`.
 
     Raises:
@@ -107,9 +113,7 @@ def declared_in(path: Path, *, edges: LengthEdges | None = None) -> DeclaredBenc
     return declared(document, name=str(document.get("benchmark") or path.stem), location=str(path), edges=edges)
 
 
-def declared(
-    document: Mapping[str, Any], *, name: str, location: str, edges: LengthEdges | None = None
-) -> DeclaredBenchmark:
+def declared(document: Mapping[str, Any], *, name: str, location: str, edges: LengthEdges | None = None) -> Benchmark:
     """Return the benchmark `name` from the keys of a YAML file.
 
     The keys are `task` and `tasks`, `fields` (or the name of a benchmark with the same fields), `edges_seconds`, and
@@ -117,7 +121,7 @@ def declared(
     """
     own_edges = document.get("edges_seconds")
     tasks = map(str, [*([document["task"]] if document.get("task") else []), *(document.get("tasks") or [])])
-    return DeclaredBenchmark(
+    return Benchmark(
         name=name,
         # A task of ours is found by the benchmark's name.
         tasks=tuple(task for task in tasks if task != f"{TASK_PREFIX}{name}"),
@@ -130,12 +134,9 @@ def declared(
 
 def _fields(field_names: Mapping[str, Any] | str, *, location: str) -> DocumentFields:
     """Return the declared fields, given as a mapping or as the name of a benchmark with the same fields."""
-    if not isinstance(field_names, str):
-        return make(f"fields in {location}", DocumentFields, field_names)
-    other_benchmark = make_benchmark(field_names)
-    if not isinstance(other_benchmark, DeclaredBenchmark):
-        raise InvalidInput(f"{location}: fields: benchmark {field_names!r} names no fields; write them out")
-    return other_benchmark.fields
+    if isinstance(field_names, str):
+        return make_benchmark(field_names).fields
+    return make(f"fields in {location}", DocumentFields, field_names)
 
 
 def _facts(stated_facts: Mapping[str, Any], own_facts: BenchmarkFacts) -> BenchmarkFacts:
@@ -177,10 +178,8 @@ def read_annotations(name: str | Benchmark, path: str | Path) -> list[Question]:
             file, and the row if there is one.
     """
     benchmark = make_benchmark(name) if isinstance(name, str) else name
-    rows: Iterable[Mapping[str, Any]] = read_documents(Path(path))
-    if isinstance(benchmark, DeclaredBenchmark):
-        rows = documents_in(rows, benchmark.shape, Path(path))
-    return questions_of(benchmark, rows, location=str(path))
+    documents = documents_in(read_documents(Path(path)), benchmark.shape, Path(path))
+    return questions_of(benchmark, documents, location=str(path))
 
 
 def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, Any]], *, location: str) -> list[Question]:

@@ -23,8 +23,7 @@ from typing import Any
 
 import yaml
 
-from focus_eval.benchmarks.declared import letters
-from focus_eval.benchmarks.question import BUCKETS, Benchmark
+from focus_eval.benchmarks.question import BUCKETS, Benchmark, letters
 from focus_eval.benchmarks.registry import make_benchmark
 from focus_eval.core.errors import FocusEvalError, InvalidInput
 from focus_eval.core.resources import read_yaml, resource_path

@@ -247,7 +247,7 @@ class BenchmarkConfig(StrictModel):
     questions' video paths are relative to. Paths may hold `${VARIABLE}` and `${VARIABLE:-default}`. `rates` is a CSV of
     id, duration_s and fps, which replaces the videos when planning, and wherever no frame is read.
 
-    `fields` names the fields of the documents (see `benchmarks.declared`), or a benchmark with the same fields; `tasks`
+    `fields` names the fields of the documents (see `DocumentFields`), or a benchmark with the same fields; `tasks`
     lists further tasks with such documents. `questions` to `lmms_eval_parsing` are the benchmark's facts (see
     `benchmarks.question.BenchmarkFacts`); missing ones are taken from that benchmark's file. `data_home` is the value
     of `HF_HOME` for lmms-eval. `source` is the data set's name on the hub, and `gated` is True if it needs an account.

@@ -12,7 +12,6 @@ from typing import Any
 
 import yaml
 
-from focus_eval.benchmarks.declared import DeclaredBenchmark
 from focus_eval.benchmarks.question import Benchmark
 from focus_eval.benchmarks.registry import VideoRate, questions_of, read_annotations, read_documents, read_rates
 from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError
@@ -338,7 +337,7 @@ def _with_evidence(documents: list[Mapping[str, Any]], config: BenchmarkConfig) 
     """Return the documents with the evidence that the data set keeps in another file (`evidence_file`)."""
     benchmark = config.make()
     name = benchmark.facts.evidence_file
-    if not name or not isinstance(benchmark, DeclaredBenchmark):
+    if not name:
         return documents
     key, field = benchmark.fields.id, benchmark.fields.evidence
     if field in documents[0]:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import log as logarithm
 
-from focus_eval.benchmarks.declared import DeclaredBenchmark
 from focus_eval.benchmarks.question import END_SLACK_SECONDS, annotation_fps
 from focus_eval.benchmarks.registry import BENCHMARKS, make_benchmark
 from focus_eval.core.types import Question
@@ -433,8 +432,7 @@ def positions_as_frames(series: CheckedSeries) -> Iterator[Finding]:
 
 def _position_rate(benchmark: str) -> float | None:
     """Return the frames per second of a benchmark's annotation; None if it is not in frames."""
-    described = make_benchmark(benchmark) if benchmark in BENCHMARKS else None
-    unit = described.fields.evidence_unit if isinstance(described, DeclaredBenchmark) else ""
+    unit = make_benchmark(benchmark).fields.evidence_unit if benchmark in BENCHMARKS else ""
     return annotation_fps(unit) if unit.startswith("frames@") else None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from focus_eval.benchmarks.declared import FileShape, documents_in
+from focus_eval.benchmarks.question import FileShape, documents_in
 from focus_eval.benchmarks.registry import make_benchmark, read_annotations, stated_rates
 from focus_eval.core.errors import InvalidInput
 

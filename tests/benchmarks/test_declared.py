@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focus_eval.benchmarks.declared import DeclaredBenchmark, DocumentFields
-from focus_eval.benchmarks.question import evidence_of
+from focus_eval.benchmarks.question import Benchmark, DocumentFields, evidence_of
 from focus_eval.benchmarks.registry import benchmark_of_task, make_benchmark
 from focus_eval.core.errors import InvalidInput, UnknownName
 from focus_eval.core.options import make
@@ -172,7 +171,7 @@ def test_evidence_that_cannot_be_read_costs_no_question(reference, reason):
 
 
 def test_a_path_reaches_into_a_field_and_brackets_name_the_entry_by_another_field():
-    benchmark = DeclaredBenchmark(
+    benchmark = Benchmark(
         "b",
         ("t",),
         DocumentFields(video="clip.file", duration_minutes="clip.minutes", fps="clip.fps", evidence="spans[id]"),
@@ -186,9 +185,7 @@ def test_a_path_reaches_into_a_field_and_brackets_name_the_entry_by_another_fiel
 
 
 def test_the_right_answer_may_be_the_text_of_an_option():
-    benchmark = DeclaredBenchmark(
-        "b", ("t",), DocumentFields(options="options", answer_is="text", video="video", id="id")
-    )
+    benchmark = Benchmark("b", ("t",), DocumentFields(options="options", answer_is="text", video="video", id="id"))
     document = {"id": 1, "video": "v.mp4", "question": "q", "options": ["A. red", "B. blue"], "answer": "blue"}
     assert benchmark.question(document).answer == "B"
     with pytest.raises(InvalidInput, match="b 1: answer 'green' is not the text of just one of 2 options"):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from focus_eval.benchmarks.declared import split_question
+from focus_eval.benchmarks.question import split_question
 from focus_eval.benchmarks.registry import (
     benchmark_of_task,
     exact_rate,

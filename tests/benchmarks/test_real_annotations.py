@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from focus_eval.benchmarks.declared import split_question
+from focus_eval.benchmarks.question import split_question
 from focus_eval.benchmarks.registry import make_benchmark, read_annotations, read_rates
 
 

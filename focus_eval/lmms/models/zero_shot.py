@@ -14,7 +14,7 @@ import numpy as np
 from lmms_eval.api.instance import Instance
 from lmms_eval.api.model import lmms
 
-from focus_eval.benchmarks.declared import LETTERS
+from focus_eval.benchmarks.question import LETTERS
 from focus_eval.core.errors import AnswerError, InvalidInput
 from focus_eval.core.types import FloatArray, Question
 from focus_eval.encoders.base import Encoder
