@@ -117,7 +117,7 @@ def _import_selections(
     from focus_eval.benchmarks.registry import frame_rates, read_rates
     from focus_eval.imports.loading import load_selections, rows_of_selections, selections_hash, write_selections
     from focus_eval.imports.rows import write_parquet
-    from focus_eval.imports.run_folder import write_run
+    from focus_eval.rows.store import write_run
 
     rate_of = read_rates(rates) if rates is not None else None
     fps = frame_rates(rate_of) if rate_of is not None else None
@@ -176,7 +176,7 @@ def import_logs(
     """Write the rows of all logs below `path` to the run folder `out`, print a summary; return their number."""
     from focus_eval.benchmarks.registry import read_rates
     from focus_eval.imports.log_import import read_log_imports
-    from focus_eval.imports.run_folder import write_parts
+    from focus_eval.rows.store import write_parts
 
     if out.suffix == ".parquet":
         raise InvalidInput(f"{out}: a log becomes a run's folder, not one file; give --out a folder")
@@ -273,7 +273,7 @@ def _import_relevance(
     """Write the relevance in `scores` to the run folder `out`, and print what was read and left out."""
     from focus_eval.benchmarks.registry import read_annotations, read_rates, stated_rates
     from focus_eval.imports.relevance import RelevanceOptions, read_relevance
-    from focus_eval.imports.run_folder import write_run
+    from focus_eval.rows.store import write_run
     from focus_eval.samplers.registry import make_sampler
 
     import_options = make("import relevance", RelevanceOptions, options)

@@ -35,9 +35,9 @@ from focus_eval.imports.log_questions import (
     number_fields,
     question_source,
 )
-from focus_eval.imports.run_folder import part_name
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.records import AnswerRow, CellNames, Origin, SelectionRow, answer_row, selection_row
+from focus_eval.rows.store import part_name
 
 # A field with more values is no grouping of questions.
 MAX_GROUPS = 100

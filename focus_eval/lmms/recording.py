@@ -28,7 +28,7 @@ from focus_eval.pipeline.timing import device_name
 from focus_eval.rows.files import write_sealed_json
 from focus_eval.rows.identity import answer_identity, git_revision, identity_hash, versions
 from focus_eval.rows.records import AnswerRow, CellNames, RowT, RowWriter, SelectionRow, answer_row, replace_file
-from focus_eval.rows.store import PROMPT_FILE, load_rows
+from focus_eval.rows.store import PROMPT_FILE, StoredRows
 
 if TYPE_CHECKING:
     from focus_eval.rows.files import FolderLock
@@ -235,7 +235,7 @@ class FolderRecorder(Recorder):
         cell = self.names(pending.parts).cell
         if (cell, kind) not in self._rows:
             # The files of all ranks: a run may go on with another number of processes.
-            rows = load_rows(self.folder / cell / kind, row_type)
+            rows = StoredRows(self.folder / cell / kind, row_type)
             # A row with an error is not an answer: the question is asked again.
             self._rows[cell, kind] = {row.question_id: row for row in rows if row.error is None}
         earlier: RowT | None = self._rows[cell, kind].get(pending.question.id)

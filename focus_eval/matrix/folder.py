@@ -256,7 +256,7 @@ class RunFolder:
         # Its files cannot be taken away from it, and its errors would come back.
         if self.pool.files_in_use(folder):
             raise RunError(f"{folder}: another run writes here; retry its errors when that run has ended")
-        # Written whole before anything old goes: a kill leaves the rows twice, which `load_rows` reads once.
+        # Written whole before anything old goes: a kill leaves the rows twice, which `StoredRows` reads once.
         file = folder / self.pool.file_name("kept")
         old = [folder / name for name in ("rows.parquet", "costs.parquet") if (folder / name).exists()]
         old += [path for path in folder.glob("rows-*.jsonl") if path != file]

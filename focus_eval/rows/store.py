@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,9 +19,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from focus_eval.core.errors import DamagedFile, InvalidInput, RowsChanged
-from focus_eval.rows.files import DIGEST_KEY, NO_DIGEST, aside_path, check_parquet, seal_parquet, set_aside
-from focus_eval.rows.records import RowT, is_row, parse_line, read_rows, replace_file, restore_row
+from focus_eval.core.errors import DamagedFile, InvalidInput, RowsChanged, printable
+from focus_eval.rows.files import (
+    DIGEST_KEY,
+    NO_DIGEST,
+    aside_path,
+    check_parquet,
+    seal_parquet,
+    set_aside,
+    write_sealed_json,
+)
+from focus_eval.rows.records import (
+    AnswerRow,
+    RowT,
+    SelectionRow,
+    is_row,
+    parse_line,
+    read_rows,
+    replace_file,
+    restore_row,
+    write_rows,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +58,7 @@ JSON_COLUMNS = (
 )  # fmt: skip
 # Rows that are Python objects at once, and rows that are compressed together: with its pulls a row takes up to 100 KB.
 BATCH_ROWS, GROUP_ROWS = 64, 256
+MAX_NAME_BYTES = 255  # on every usual file system
 
 
 def parquet_records(path: Path, *, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
@@ -372,26 +392,8 @@ class StoredRows(Collection[RowT]):
 COST_COLUMNS = ("forwards", "scan_forwards", "seconds", "device", "decoded", "asked", "tokens")
 
 
-def load_rows(folder: Path, kind: type[RowT]) -> Iterator[RowT]:
-    """Yield the rows of one part of a run (a folder of JSON lines and Parquet), a few in memory at a time.
-
-    Raises:
-        InvalidInput: a file that is damaged or holds other rows; names it.
-    """
-    yield from StoredRows(folder, kind)
-
-
-def finished_questions(folder: Path, kind: type[RowT]) -> set[str]:
-    """Return the ids of the questions that have a row; reads keys only.
-
-    Raises:
-        InvalidInput: a file that is damaged; names it.
-    """
-    return FinishedQuestions(folder, kind).ids()
-
-
 class FinishedQuestions:
-    """Questions of one part that have a row; a later call reads only rows added since."""
+    """Questions of one part that have a row; reads keys only, and in a later call only rows added since."""
 
     def __init__(self, folder: Path, kind: type[Any]) -> None:
         self._folder = folder
@@ -460,7 +462,9 @@ def compact(folder: Path, kind: type[RowT], order: list[str], *, in_use: Collect
     if unknown is not None:
         raise InvalidInput(f"{folder}: holds a row of question {unknown!r}, which the benchmark does not have")
     keys.sort(key=lambda key: place[key[1]])
-    write_parquet(folder, kind, stored.in_order(keys))
+    with part_writer(folder, kind) as write:
+        for row in stored.in_order(keys):
+            write(row)
     for path in finished:
         path.unlink()
 
@@ -508,13 +512,6 @@ def _keep_whole_lines(path: Path, kind: type[RowT]) -> None:
         )
 
 
-def write_parquet(folder: Path, kind: type[RowT], rows: Iterator[RowT]) -> None:
-    """Write `rows` as the two Parquet files of a finished part."""
-    with part_writer(folder, kind) as write:
-        for row in rows:
-            write(row)
-
-
 @contextmanager
 def part_writer(folder: Path, kind: type[RowT]) -> Iterator[Callable[[RowT], None]]:
     """Yield a function that appends a row to the two Parquet files of a part; both appear once they are whole."""
@@ -537,3 +534,68 @@ def part_writer(folder: Path, kind: type[RowT]) -> Iterator[Callable[[RowT], Non
             write_costs(vars(row))
 
         yield write
+
+
+def write_run(
+    folder: Path, selections: Sequence[SelectionRow], answers: Sequence[AnswerRow] = (), *, name: str = ""
+) -> list[Path]:
+    """Add the rows of one selection, and of one model's answers, to a run's folder; return the files written.
+
+    Args:
+        name: of the selection, by default its sampler; an earlier one of the same name and K is replaced.
+    """
+    part = f"{name or selections[0].sampler}-k{selections[0].k}"
+    path = folder / "selections" / part_name(part, location=folder) / "rows-0.jsonl"
+    written = [write_rows(path, selections)]
+    if answers:
+        path = folder / "answers" / part_name(f"{answers[0].model}-{part}", location=folder) / "rows-0.jsonl"
+        written.append(write_rows(path, answers))
+    name_run(folder)
+    return written
+
+
+def write_parts(
+    folder: Path,
+    parts: tuple[str, str],
+    rows: Iterable[tuple[SelectionRow, AnswerRow]],
+    cell: Mapping[str, Any],
+) -> list[Path]:
+    """Add the rows of one log to a run's folder, streaming them; return the files written.
+
+    Args:
+        parts: folder names of its selections and its answers; existing ones are replaced.
+        cell: content of the answers' `cell.json`.
+    """
+    places = (folder / "selections" / parts[0], folder / "answers" / parts[1])
+    for place in places:
+        place.mkdir(parents=True, exist_ok=True)
+    with part_writer(places[0], SelectionRow) as put_selection, part_writer(places[1], AnswerRow) as put_answer:
+        for selection, answer in rows:
+            put_selection(selection)
+            put_answer(answer)
+    with replace_file(places[1] / "cell.json") as unfinished:
+        write_sealed_json(unfinished, dict(cell))
+    name_run(folder)
+    return [place / "rows.parquet" for place in places]
+
+
+def part_name(text: str, *, location: Path) -> str:
+    """Return `text` as the name of a part's folder.
+
+    Raises:
+        InvalidInput: too long for a folder's name.
+    """
+    if len(text.encode()) > MAX_NAME_BYTES:
+        raise InvalidInput(
+            f"{location}: {text[:40]}..., {len(text):,} characters, is too long for a folder; "
+            "give a short --name or --model"
+        )
+    return re.sub(r"[/\n\t]", "_", printable(text))
+
+
+def name_run(folder: Path) -> None:
+    """Write a `run.json` that names the run after its folder, unless there is one."""
+    path = folder / "run.json"
+    if not path.exists():
+        with replace_file(path) as unfinished:
+            write_sealed_json(unfinished, {"name": folder.resolve().name, "matrix": {}})

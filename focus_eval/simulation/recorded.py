@@ -10,7 +10,7 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo, frozen_floats, frozen_ints
 from focus_eval.imports.relevance import SCORED
 from focus_eval.rows.records import SelectionRow
-from focus_eval.rows.store import load_rows
+from focus_eval.rows.store import StoredRows
 from focus_eval.samplers.bandit import nearest_pulled
 
 # A trace with wider gaps than this says nothing of events of a second.
@@ -57,7 +57,7 @@ def recorded_traces(folder: Path) -> list[RecordedTrace]:
     parts = sorted((folder / "selections").iterdir()) if (folder / "selections").is_dir() else []
     by_question: dict[tuple[str, str], list[SelectionRow]] = {}
     for part in parts:
-        for row in load_rows(part, SelectionRow):
+        for row in StoredRows(part, SelectionRow):
             if row.error is None and row.pulled_frames and row.evidence_seconds:
                 by_question.setdefault((row.benchmark, row.question_id), []).append(row)
     if not by_question:

@@ -27,7 +27,7 @@ from focus_eval.report.cost import frame_shares
 from focus_eval.rows.files import read_sealed_json, write_sealed_json
 from focus_eval.rows.identity import git_revision, identity_hash, selection_identity, versions
 from focus_eval.rows.records import RowWriter, SelectionRow, replace_file
-from focus_eval.rows.store import compact, finished_questions
+from focus_eval.rows.store import FinishedQuestions, compact
 from focus_eval.samplers.base import FrameSampler
 from focus_eval.samplers.registry import make_sampler, sampler_class
 from focus_eval.simulation.features import TraceFeatures
@@ -444,7 +444,7 @@ def _run_source(
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
     # Read once, before any worker writes: reading at every chunk would take the square of the videos.
-    finished = {folder: finished_questions(folder, SelectionRow) for folder in folders}
+    finished = {folder: FinishedQuestions(folder, SelectionRow).ids() for folder in folders}
     chunks = list(_chunks(source, numbers))
     n_done, question_ids = 0, set[str]().union(*finished.values())
     # Processes, because samplers are Python; forked, so that a sampler of a file needs no second import. Garbage must

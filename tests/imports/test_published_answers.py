@@ -11,11 +11,11 @@ from focus_eval.benchmarks.registry import VideoRate, read_annotations, read_rat
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.types import Question
 from focus_eval.imports.loading import load_selections, rows_of_selections
-from focus_eval.imports.run_folder import write_run
 from focus_eval.report.measures import cost_tables
 from focus_eval.report.page.charts import charts_of
 from focus_eval.report.run import load_run
 from focus_eval.report.tables import results_table
+from focus_eval.rows.store import write_run
 
 
 def question(name, answer="A"):

@@ -18,7 +18,7 @@ from focus_eval.report.page.charts import telling_question
 from focus_eval.report.page.html import render_html
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import RowWriter, SelectionRow
-from focus_eval.rows.store import FinishedQuestions, StoredRows, compact, load_rows
+from focus_eval.rows.store import FinishedQuestions, StoredRows, compact
 from support.load import measured, write_load_matrix
 from support.matrix_rows import run_matrix
 
@@ -77,12 +77,12 @@ def test_finished_parts_are_written_and_read_in_memory_that_does_not_grow(tmp_pa
         write_part(part, n_rows)
         order = [f"q{number}" for number in range(n_rows)]
         writing = peak_mib(lambda part=part, order=order: compact(part, SelectionRow, order))
-        reading = peak_mib(lambda part=part: [None for _ in load_rows(part, SelectionRow)])
+        reading = peak_mib(lambda part=part: [None for _ in StoredRows(part, SelectionRow)])
         run = load_run(tmp_path / str(n_rows))
         report = peak_mib(lambda run=run: (run.pays_its_own, telling_question(run), render_html(run)))
         peaks.append((writing, reading, report))
-        lists.append(peak_mib(lambda part=part: list(load_rows(part, SelectionRow))))
-        assert [row.question_id for row in load_rows(part, SelectionRow)] == order
+        lists.append(peak_mib(lambda part=part: list(StoredRows(part, SelectionRow))))
+        assert [row.question_id for row in StoredRows(part, SelectionRow)] == order
     growth_of_a_list = lists[2] - lists[1]
     for small, large in zip(*peaks[1:], strict=True):
         assert large - small < 0.4 * growth_of_a_list, (peaks, lists)
@@ -147,9 +147,12 @@ def test_a_question_asked_again_counts_once_and_without_its_error(tmp_path):
     second_writer.write(long_row(0))
     second_writer.write(long_row(0, error="later"))
     second_writer.close()
-    assert sorted((row.question_id, row.error) for row in load_rows(part, SelectionRow)) == [("q0", None), ("q1", None)]
+    assert sorted((row.question_id, row.error) for row in StoredRows(part, SelectionRow)) == [
+        ("q0", None),
+        ("q1", None),
+    ]
     compact(part, SelectionRow, ["q0", "q1"])
-    assert [(row.question_id, row.error) for row in load_rows(part, SelectionRow)] == [("q0", None), ("q1", None)]
+    assert [(row.question_id, row.error) for row in StoredRows(part, SelectionRow)] == [("q0", None), ("q1", None)]
 
 
 def test_a_page_of_too_many_questions_lists_the_first_and_says_so(tmp_path, monkeypatch):

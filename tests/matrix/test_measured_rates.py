@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from focus_eval.cli import app
 from focus_eval.commands.runs import print_rates
 from focus_eval.encoders.dual_encoder import ClipScorer
-from focus_eval.imports.run_folder import name_run
 from focus_eval.matrix.config import EncoderConfig, SamplerConfig
 from focus_eval.matrix.foretold import answer_lines
 from focus_eval.matrix.measured import (
@@ -29,6 +28,7 @@ from focus_eval.matrix.plan import Machine, encoder_rates, load_machine
 from focus_eval.report.measures import _hours_table
 from focus_eval.report.run import load_run
 from focus_eval.rows.files import write_sealed_json
+from focus_eval.rows.store import name_run
 from support.matrix_rows import run_matrix
 from support.random_weights import write_tiny_clip
 

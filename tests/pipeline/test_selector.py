@@ -21,7 +21,7 @@ from focus_eval.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.pipeline.selector import Selector
 from focus_eval.report.cost import CostColumns
 from focus_eval.rows.records import BLOCKING_STAGES, RowWriter, SelectionRow
-from focus_eval.rows.store import compact, load_rows
+from focus_eval.rows.store import StoredRows, compact
 from focus_eval.samplers.base import Choice, FlatSource, FrameSampler, derived_rng
 from focus_eval.video import open_video
 from focus_eval.video.clip_writer import ClipWriter
@@ -323,7 +323,7 @@ def test_a_row_of_several_texts_is_read_back_from_parquet(clip, tmp_path):
     with closing(RowWriter(tmp_path / "rows.jsonl")) as writer:
         writer.write(row)
     compact(tmp_path, SelectionRow, ["1"])
-    (stored,) = load_rows(tmp_path, SelectionRow)
+    (stored,) = StoredRows(tmp_path, SelectionRow)
     assert stored == row
     assert selection_of(stored, sampler_version=1, reopen=lambda: open_video(clip)).n_pulls == 40
 

@@ -109,7 +109,7 @@ def test_rows_of_another_version_are_named_and_refused(tmp_path):
 
 
 def test_answers_keep_their_category_and_a_missing_score_in_parquet(tmp_path):
-    from focus_eval.rows.store import compact, load_rows
+    from focus_eval.rows.store import StoredRows, compact
 
     rows = [replace(ANSWER, category="route_planning"), replace(ANSWER, question_id="r", score=None)]
     writer = RowWriter(tmp_path / "rows-0.jsonl")
@@ -117,7 +117,7 @@ def test_answers_keep_their_category_and_a_missing_score_in_parquet(tmp_path):
         writer.write(row)
     writer.close()
     compact(tmp_path, AnswerRow, ["q", "r"])
-    assert list(load_rows(tmp_path, AnswerRow)) == rows
+    assert list(StoredRows(tmp_path, AnswerRow)) == rows
 
 
 def test_a_folder_of_runs_names_the_runs_in_it(tmp_path):

@@ -15,7 +15,7 @@ from focus_eval.report.lab import lab_frame, recall_overview
 from focus_eval.report.measures import scan_notes
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import SelectionRow
-from focus_eval.rows.store import load_rows
+from focus_eval.rows.store import StoredRows
 from focus_eval.simulation.running import SimulationConfig, run_simulation, select_on, selection_ids, sources
 from focus_eval.simulation.traces import GRID_HZ, make_trace
 from focus_eval.simulation.worlds import CHANNELS, WORLDS, Channel, channel_of
@@ -90,7 +90,7 @@ def test_a_channel_is_named_and_may_be_changed():
 
 def rows_of(out):
     folders = sorted((out / "selections").iterdir())
-    return {folder.name.rpartition("-k4")[0]: list(load_rows(folder, SelectionRow)) for folder in folders}
+    return {folder.name.rpartition("-k4")[0]: list(StoredRows(folder, SelectionRow)) for folder in folders}
 
 
 def test_rows_count_what_was_scanned_and_what_it_costs(ran):

@@ -25,7 +25,7 @@ from focus_eval.report.lab import (
 from focus_eval.report.recall import recall_within
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import SelectionRow
-from focus_eval.rows.store import load_rows
+from focus_eval.rows.store import StoredRows
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.samplers.topk import TopK
 from focus_eval.simulation import running
@@ -290,7 +290,7 @@ def test_recorded_relevance_of_a_run_is_a_source_too(tmp_path, ran):
     recorded = config.model_copy(update={"recorded": str(tmp_path / "run"), "samplers": ["focus", "even_diverse"]})
     run_simulation(recorded, tmp_path / "out")
     assert {row.question_id for part in (tmp_path / "out" / "selections").iterdir()
-            for row in load_rows(part, SelectionRow)} == {row.question_id for row in rows}  # fmt: skip
+            for row in StoredRows(part, SelectionRow)} == {row.question_id for row in rows}  # fmt: skip
 
 
 def recorded_run(folder, name="dense", *, every_seconds=0.5, world="calibrated"):
