@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -41,10 +41,14 @@ Prepare = Callable[[Pixels], Pixels]
 
 
 class FrameServer(Protocol):
-    """Embeds frames of a video for several questions at once."""
+    """Embeds frames of an open video for several questions at once."""
 
     def serve(self, session: VideoSession, frames: IntArray, visit: Visit) -> int:
         """Call `visit(part, features)` until all `frames` were visited; return the forwards made for this question."""
+        ...
+
+    def fingerprint(self, store: RelevanceStore) -> str:
+        """Return the video's fingerprint, looked up in `store` once."""
         ...
 
 
@@ -190,15 +194,8 @@ class VideoRelevance:
     def _relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return relevance and logits of `frames`, each `(n,)`, from one embedding."""
         encoder: Any = self._session.encoder
-
-        def read(features: Any) -> FloatArray:
-            """Return relevance and logits of embedded frames as two columns."""
-            columns = [encoder.relevance(features, self._query), encoder.logits(features, self._query)]
-            # One array, so that both come from a single pass over the frames.
-            return np.column_stack(columns)
-
-        columns = self._from_features(frames, read)
-        return columns[:, 0], columns[:, 1]
+        relevance, columns = self._relevance_and(frames, lambda features: encoder.logits(features, self._query))
+        return relevance, columns[:, 0]
 
     def _embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
         """Return the embeddings of `frames`, `(n, d)`, and of the query, `(d,)`."""
@@ -217,14 +214,14 @@ class VideoRelevance:
     def _relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64]]:
         """Return relevance `(n,)` and embeddings `(n, d)` of `frames`, from one pass."""
         encoder: Any = self._session.encoder
+        return self._relevance_and(frames, lambda features: encoder.embeddings(features, self._query)[0])
 
-        def read(features: Any) -> FloatArray:
-            """Return relevance as the first column, embeddings as the others."""
-            images, _ = encoder.embeddings(features, self._query)
-            # One array, so that both come from a single pass over the frames.
-            return np.column_stack([encoder.relevance(features, self._query), images])
-
-        columns = self._from_features(frames, read)
+    def _relevance_and(self, frames: IntArray, read: Callable[[Any], FloatArray]) -> tuple[FloatArray, FloatArray]:
+        """Return relevance `(n,)` and the columns `(n, m)` of `read(features)`, from one pass over the frames."""
+        relevance, query = self._session.encoder.relevance, self._query
+        columns = self._from_features(
+            frames, lambda features: np.column_stack([relevance(features, query), read(features)])
+        )
         return columns[:, 0], columns[:, 1:]
 
     def _from_features(self, frames: IntArray, read: Callable[[Any], FloatArray]) -> FloatArray:
@@ -280,7 +277,7 @@ class PictureEncoder(Encoder):
 
     name: ClassVar[str] = "pictures"
 
-    def __init__(self, size: int | None) -> None:
+    def __init__(self, size: int | None = None) -> None:
         self._size = size
 
     def prepare(self, frames: Pixels) -> Pixels:
@@ -299,8 +296,12 @@ class PictureEncoder(Encoder):
         return self.prepare(frames)
 
 
-def pictures_of(session: VideoSession, frames: IntArray) -> list[Pixels]:
-    """Return the pictures of distinct `frames` in their order, each `(height, width, 3)`."""
+def pictures_of(session: VideoSession, frames: IntArray, size: int | None) -> list[Pixels]:
+    """Return the pictures of distinct `frames` in their order, each `(height, width, 3)`, at most `size` pixels long.
+
+    They are decoded together with the frames that other questions of the video wait for.
+    """
+    session = replace(session, encoder=PictureEncoder(size))
     pixels_by_frame: dict[int, Pixels] = {}
 
     def visit(part: IntArray, pictures: Any) -> None:

@@ -19,7 +19,6 @@ from focus_eval.core.types import (
     CoarseSeed,
     FloatArray,
     IntArray,
-    Pixels,
     Question,
     Selection,
     VideoInfo,
@@ -221,14 +220,20 @@ class Selector:
                     meter.count_decoded("all", 0)  # said, also where the store knows every frame
                 if progress is not None:
                     progress.expect(self._n_frames_to_see(reader.info))
-                relevance = partial(
-                    self._source, question, reader=reader, meter=meter, progress=progress, batcher=batcher
+                opened_video = VideoSession(
+                    reader=reader,
+                    encoder=PictureEncoder(),
+                    batch_size=self._batch_size,
+                    meter=meter,
+                    server=batcher,
+                    stage="select",
                 )
-                pull, scan = relevance(), relevance(is_scan=True)
+                pull = self._source(question, opened_video, progress)
+                scan = self._source(question, opened_video, progress, is_scan=True)
                 with meter.stage("open"):
                     info = self._info(reader)
                 clock = reader.frame_times(np.arange(info.n_frames))
-                look = partial(self._look, reader=reader, meter=meter, batcher=batcher)
+                look = partial(pictures_of, opened_video)
                 look = session.with_picture_times(look, clock) if session else look
                 selection = self._run(question, info, (pull, scan, look, session), meter, video_path)
         return self._row(question, selection, clock, self._cost(meter, session, pull, scan), bucket_of)
@@ -322,26 +327,6 @@ class Selector:
         offset = question.subtitles_offset_seconds
         return replace(texts, subtitles=read_subtitles(videos.parent / question.subtitles, offset_seconds=offset))
 
-    def _look(
-        self,
-        frames: IntArray,
-        size: int | None,
-        *,
-        reader: VideoReader,
-        meter: Meter,
-        batcher: RendezvousBatcher | None,
-    ) -> list[Pixels]:
-        """Return pictures of `frames`, decoded together with the frames for other questions of the video."""
-        session = VideoSession(
-            reader=reader,
-            encoder=PictureEncoder(size),
-            batch_size=self._batch_size,
-            meter=meter,
-            server=batcher,
-            stage="select",
-        )
-        return pictures_of(session, frames)
-
     @property
     def _scan_decode(self) -> str:
         """How frames to scan are decoded; "all" without a scan encoder."""
@@ -359,33 +344,23 @@ class Selector:
         return planned.count_pulls(info, k=self.k) + planned.count_scans(info, k=self.k)
 
     def _source(
-        self,
-        question: Question,
-        *,
-        reader: VideoReader,
-        meter: Meter,
-        progress: Progress | None,
-        batcher: RendezvousBatcher | None,
-        is_scan: bool = False,
+        self, question: Question, session: VideoSession, progress: Progress | None, *, is_scan: bool = False
     ) -> RelevanceFn:
-        """Return the source of relevance of the frames of `reader` to `question`."""
-        encoder, cache = (
-            (self.scan_encoder, self._scan_feature_cache) if is_scan else (self.encoder, self._feature_cache)
-        )
+        """Return the source of relevance to `question` of the frames of the session's open video."""
+        encoder, cache = self.encoder, self._feature_cache
+        if is_scan:
+            encoder, cache = self.scan_encoder, self._scan_feature_cache
         if encoder is None or not encoder.reads_frames:
-            return self._source_without_frames(encoder, question, reader.path)
-        session = VideoSession(
-            reader=reader,
+            return self._source_without_frames(encoder, question, session.reader.path)
+        session = replace(
+            session,
             encoder=encoder,
             store=self.store,
-            key=self._video_key(self.store, reader, batcher) if self.store else "",
+            key=self._video_key(self.store, session) if self.store else "",
             feature_cache=self._cache_for(encoder, cache),
-            batch_size=self._batch_size,
-            meter=meter,
-            server=batcher,
             shares=self._share_frames,
-            # Only a batcher counts itself as a pass, and shared batches wait for passes.
-            batches=self._batches if batcher else None,
+            # Only a server counts itself as a pass, and shared batches wait for passes.
+            batches=self._batches if session.server else None,
             stage="scan" if is_scan else "encode",
             decodes=self._scan_decode if is_scan else "all",
         )
@@ -401,13 +376,11 @@ class Selector:
         # Several texts are compared with a frame: its features are kept for the question where nothing else keeps them.
         return FeatureCache(QUESTION_BYTES) if cache is None and self.sampler.needs_texts else cache
 
-    def _video_key(self, store: RelevanceStore, reader: VideoReader, batcher: RendezvousBatcher | None) -> str:
-        """Return the store's key of the open video: its fingerprint, and the backend if its pixels are not exact.
-
-        `batcher`, if the questions of the video share one, looks the fingerprint up once for all of them.
-        """
+    def _video_key(self, store: RelevanceStore, session: VideoSession) -> str:
+        """Return the store's key of the open video: its fingerprint, and the backend if its pixels are not exact."""
         # Once for all questions of an open video: even a file that is known takes a look at the disk and the store.
-        fingerprint = batcher.fingerprint(store) if batcher else store.video_fingerprint(reader.path)
+        server, path = session.server, session.reader.path
+        fingerprint = server.fingerprint(store) if server else store.video_fingerprint(path)
         return " ".join([fingerprint, *self._inexact_backend.values()])
 
     def _source_without_frames(self, encoder: Encoder | None, question: Question, video_path: Path) -> RelevanceFn:

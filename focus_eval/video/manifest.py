@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -178,19 +179,24 @@ def name_in(folder: Path, path: Path) -> str:
 def _read_manifest(manifest: Path, n_bytes: int, modified_ns: int) -> dict[str, ManifestEntry]:
     """Return entries by path relative to the manifest's folder; size and time of change are only cache keys."""
     del n_bytes, modified_ns
-    try:
-        content: Any = json.loads(manifest.read_text(encoding="utf-8"))
-        if content["version"] != MANIFEST_VERSION:
-            raise VideoError(f"{manifest}: version {content['version']}, this program reads {MANIFEST_VERSION}")
+    with _parsed(manifest, MANIFEST_VERSION, "not a manifest", remedy="delete it or write it again") as content:
         # Manifests once said how far damage would be noticed, too.
         return {
             name: ManifestEntry(**{key: value for key, value in entry.items() if key != "checked"})
             for name, entry in content["videos"].items()
         }
+
+
+@contextmanager
+def _parsed(path: Path, version: int, fault: str, *, remedy: str) -> Iterator[Any]:
+    """Yield the content of a JSON file of `version`; errors of the file, in the block too, become a VideoError."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["version"] != version:
+            raise VideoError(f"{path}: version {content['version']}, this program reads {version}")
+        yield content
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise VideoError(
-            f"{manifest}: not a manifest ({type(error).__name__}: {error}); delete it or write it again"
-        ) from error
+        raise VideoError(f"{path}: {fault} ({type(error).__name__}: {error}); {remedy}") from error
 
 
 VERDICTS_NAME = "videos.verified.json"
@@ -290,16 +296,11 @@ def read_verdicts(folder: Path) -> Verdicts:
 def _read_verdicts(path: Path, modified_ns: int) -> Verdicts:
     """Return the verdicts in a file; `modified_ns` is only a cache key."""
     del modified_ns
-    try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
-        if content["version"] != VERDICTS_VERSION:
-            raise VideoError(f"{path}: version {content['version']}, this program reads {VERDICTS_VERSION}")
+    with _parsed(path, VERDICTS_VERSION, "cannot be read", remedy="delete it and run videos verify again") as content:
         return Verdicts(
             {digest: _verdict(fields) for digest, fields in content["videos"].items()},
             {name: (size, mtime_ns) for name, (size, mtime_ns) in content.get("states", {}).items()},
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise VideoError(f"{path}: cannot be read ({error}); delete it and run videos verify again") from error
 
 
 def _verdict(fields: dict[str, Any]) -> VideoVerdict:

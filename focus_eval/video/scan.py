@@ -304,7 +304,8 @@ def scan_video(path: Path, *, store: KeptScans | None = None) -> Scan:
         scan = _recent.get((path, state))
     if scan is None:
         check_file(path)
-        scan = _stored_scan(path, state, store)
+        content = store.kept_scan(path, state) if store is not None else None
+        scan = scan_from_bytes(content) if content is not None else None
         is_new = scan is None
         scan = scan or scan_file(path)
         log.debug(
@@ -319,12 +320,6 @@ def scan_video(path: Path, *, store: KeptScans | None = None) -> Scan:
         while len(_recent) > _RECENT_FILES:
             _recent.popitem(last=False)
     return scan
-
-
-def _stored_scan(path: Path, state: FileState, store: KeptScans | None) -> Scan | None:
-    """Return the scan in the store for this state of the file; None without a store or a usable scan."""
-    content = store.kept_scan(path, state) if store is not None else None
-    return scan_from_bytes(content) if content is not None else None
 
 
 def scan_bytes(scan: Scan) -> bytes:
