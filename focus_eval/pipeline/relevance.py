@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -277,7 +277,7 @@ class PictureEncoder(Encoder):
 
     name: ClassVar[str] = "pictures"
 
-    def __init__(self, size: int | None = None) -> None:
+    def __init__(self, size: int | None) -> None:
         self._size = size
 
     def prepare(self, frames: Pixels) -> Pixels:
@@ -296,12 +296,12 @@ class PictureEncoder(Encoder):
         return self.prepare(frames)
 
 
-def pictures_of(session: VideoSession, frames: IntArray, size: int | None) -> list[Pixels]:
+def pictures_of(start_session: Callable[..., VideoSession], frames: IntArray, size: int | None) -> list[Pixels]:
     """Return the pictures of distinct `frames` in their order, each `(height, width, 3)`, at most `size` pixels long.
 
     They are decoded together with the frames that other questions of the video wait for.
     """
-    session = replace(session, encoder=PictureEncoder(size))
+    session = start_session(encoder=PictureEncoder(size), stage="select")
     pixels_by_frame: dict[int, Pixels] = {}
 
     def visit(part: IntArray, pictures: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import replace
@@ -33,7 +33,6 @@ from focus_eval.llms.registry import AnswersFromEvidence, Model, llm_text, token
 from focus_eval.pipeline.asking import ModelSession
 from focus_eval.pipeline.batch_packer import BatchPacker
 from focus_eval.pipeline.relevance import (
-    PictureEncoder,
     Progress,
     VideoRelevance,
     VideoSession,
@@ -220,20 +219,15 @@ class Selector:
                     meter.count_decoded("all", 0)  # said, also where the store knows every frame
                 if progress is not None:
                     progress.expect(self._n_frames_to_see(reader.info))
-                opened_video = VideoSession(
-                    reader=reader,
-                    encoder=PictureEncoder(),
-                    batch_size=self._batch_size,
-                    meter=meter,
-                    server=batcher,
-                    stage="select",
+                start_session = partial(
+                    VideoSession, reader=reader, batch_size=self._batch_size, meter=meter, server=batcher
                 )
-                pull = self._source(question, opened_video, progress)
-                scan = self._source(question, opened_video, progress, is_scan=True)
+                pull = self._source(question, reader.path, start_session, progress)
+                scan = self._source(question, reader.path, start_session, progress, is_scan=True)
                 with meter.stage("open"):
                     info = self._info(reader)
                 clock = reader.frame_times(np.arange(info.n_frames))
-                look = partial(pictures_of, opened_video)
+                look = partial(pictures_of, start_session)
                 look = session.with_picture_times(look, clock) if session else look
                 selection = self._run(question, info, (pull, scan, look, session), meter, video_path)
         return self._row(question, selection, clock, self._cost(meter, session, pull, scan), bucket_of)
@@ -344,26 +338,31 @@ class Selector:
         return planned.count_pulls(info, k=self.k) + planned.count_scans(info, k=self.k)
 
     def _source(
-        self, question: Question, session: VideoSession, progress: Progress | None, *, is_scan: bool = False
+        self,
+        question: Question,
+        video_path: Path,
+        start_session: Callable[..., VideoSession],
+        progress: Progress | None,
+        *,
+        is_scan: bool = False,
     ) -> RelevanceFn:
-        """Return the source of relevance to `question` of the frames of the session's open video."""
+        """Return the source of relevance to `question` of the frames of the open video; see `VideoSession`."""
         encoder, cache = self.encoder, self._feature_cache
         if is_scan:
             encoder, cache = self.scan_encoder, self._scan_feature_cache
         if encoder is None or not encoder.reads_frames:
-            return self._source_without_frames(encoder, question, session.reader.path)
-        session = replace(
-            session,
+            return self._source_without_frames(encoder, question, video_path)
+        session = start_session(
             encoder=encoder,
             store=self.store,
-            key=self._video_key(self.store, session) if self.store else "",
             feature_cache=self._cache_for(encoder, cache),
             shares=self._share_frames,
-            # Only a server counts itself as a pass, and shared batches wait for passes.
-            batches=self._batches if session.server else None,
             stage="scan" if is_scan else "encode",
             decodes=self._scan_decode if is_scan else "all",
         )
+        session.key = self._video_key(self.store, session) if self.store else ""
+        # Only a server counts itself as a pass, and shared batches wait for passes.
+        session.batches = self._batches if session.server else None
         return VideoRelevance(session, self._query_of(question), progress=progress)
 
     def _cache_for(self, encoder: Encoder, cache: FeatureCache | None) -> FeatureCache | None:
