@@ -75,6 +75,16 @@ def test_a_row_is_what_its_file_gives(shared, grounds, name, item):
     assert max(selection.n_keyframes for selection in loaded.values()) == item.k
 
 
+@pytest.mark.parametrize(("seconds", "is_long"), [(179.9, False), (180.0, True), (600.0, True), (None, False)])
+def test_videos_of_three_minutes_and_more_are_judged(seconds, is_long):
+    case = EvidenceCase(
+        question_id="q", bucket="", evidence_seconds=np.array([1.0]), duration_seconds=seconds, fps=25.0, n_frames=5000
+    )
+    ground = Ground(benchmark="b", cases=(case,), scenes={"q": [[(1.0, 1.0)]]}, kind="moments", videos={"q": "v"})
+    assert ground.is_long.tolist() == [is_long]
+    assert ground.videos_of(ground.is_long) == ["v"] * is_long
+
+
 def test_there_are_fourteen_selections_and_more_of_two_benchmarks_and_a_third_benchmark():
     for benchmark in ("longvideobench", "videomme"):
         assert len([item for _, item in FILES if item.benchmark == benchmark]) >= 14
