@@ -18,6 +18,12 @@ def compare(*arguments):
     return result, " ".join(result.output.split())
 
 
+@pytest.fixture
+def short_frontier(monkeypatch):
+    """Run the controls at one cost for the chart: a test that does not look at it needs no curve."""
+    monkeypatch.setattr("focus_eval.commands.compare._FRONTIER_PERCENT", [1.0])
+
+
 @pytest.mark.parametrize("cost", [50.0, 400.0])
 def test_controls_score_as_many_frames_in_the_mean(cost):
     videos = [VideoInfo(int(25 * seconds), fps=25.0) for seconds in (200, 900, 3000, 8000)]
@@ -42,6 +48,7 @@ def test_options_of_every_sampler_are_taken_and_controls_run_at_the_new_ones_cos
     assert "Evidence recall against forward equivalents" in page
 
 
+@pytest.mark.usefixtures("short_frontier")
 def test_a_verdict_on_a_sampler_that_asked_a_scripted_model_says_so_first(tmp_path):
     result, output = compare("vlm_topk", "uniform", "--videos", 5, "--world", "smooth", "--out", tmp_path)
     assert result.exit_code == 0, result.output
@@ -51,6 +58,7 @@ def test_a_verdict_on_a_sampler_that_asked_a_scripted_model_says_so_first(tmp_pa
     assert section.index(note) < section.index("K = 8, vlm_topk against")
 
 
+@pytest.mark.usefixtures("short_frontier")
 def test_a_sampler_without_pulls_is_compared_with_what_has_none(tmp_path):
     worlds = ("--world", "smooth", "--world", "flashes")
     result, output = compare("uniform", "--videos", 6, *worlds, "--out", tmp_path)
@@ -62,8 +70,9 @@ def test_a_sampler_without_pulls_is_compared_with_what_has_none(tmp_path):
     assert "at equal cost" not in output
 
 
+@pytest.mark.usefixtures("short_frontier")
 def test_a_sampler_that_may_choose_no_frame_is_named_before_the_comparison(tmp_path):
-    result, output = compare("aks", "uniform", "--videos", 5, "--out", tmp_path)
+    result, output = compare("aks", "uniform", "--videos", 5, "--world", "realistic", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     (line,) = re.findall(r"aks, K = \d+, realistic: .*? or more", output)
     assert line.startswith("aks, K = 8, realistic: 5 of 5 questions may end without frames")
@@ -71,13 +80,14 @@ def test_a_sampler_that_may_choose_no_frame_is_named_before_the_comparison(tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_frontier")
 def test_the_videos_grow_until_all_is_decided_or_the_minutes_are_spent(tmp_path, monkeypatch):
     monkeypatch.setattr("focus_eval.report.verdict.LOOKS", (6, 12))
-    result, output = compare("focus_c", "--out", tmp_path)
+    result, output = compare("focus_c", "--world", "realistic", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert "6 videos: " in output
     assert "12 videos next, about " in output
-    result, output = compare("focus_c", "--out", tmp_path, "--minutes", 0)
+    result, output = compare("focus_c", "--world", "realistic", "--out", tmp_path, "--minutes", 0)
     assert "Verdict in the world 'realistic', 6 videos:" in output, "not those of the longer run before"
     assert "12 videos would take longer than --minutes 0." in output
 
@@ -103,10 +113,13 @@ class Fails(FrameSampler):
 """
 
 
+@pytest.mark.usefixtures("short_frontier")
 def test_what_fails_counts_as_0_to_the_end_of_the_page(tmp_path, monkeypatch):
     (tmp_path / "fails.py").write_text(SOMETIMES_FAILS)
     monkeypatch.setattr("focus_eval.commands.compare.check", lambda *_args, **_kwargs: None)
-    result, output = compare(f"{tmp_path}/fails.py:Fails", "uniform", "--videos", 20, "--out", tmp_path / "o")
+    result, output = compare(
+        f"{tmp_path}/fails.py:Fails", "uniform", "--videos", 20, "--world", "realistic", "--out", tmp_path / "o"
+    )
     assert result.exit_code == 0, result.output
     assert " of 20 questions, counted as 0." in output
     assert (tmp_path / "o" / "compare.html").exists()
