@@ -130,6 +130,7 @@ def test_what_is_finished_is_found_without_reading_lines_again(tmp_path, monkeyp
     writer.write(long_row(77))
     assert "q77" in finished.ids()
     assert len(read) == 21
+    assert read[-1] == f"{tmp_path / 'rows-a.jsonl'}:11"
     writer.close()
     compact(tmp_path, SelectionRow, [f"q{number}" for number in range(100)])
     assert len(finished.ids()) == 21
