@@ -164,6 +164,20 @@ def test_the_same_number_of_lists_in_another_order_is_refused(tmp_path):
         read(tmp_path, shifted)
 
 
+@pytest.mark.parametrize(("n_misfits", "is_read"), [(3, True), (4, False)])
+def test_a_few_lists_that_fit_no_video_are_left_out_and_more_are_refused(tmp_path, n_misfits, is_read):
+    def change(scores, frames):
+        for at in range(n_misfits):
+            frames[at][1] += 1
+
+    if not is_read:
+        with pytest.raises(InvalidInput, match="4 of 12 lists fit other videos"):
+            read(tmp_path, change)
+        return
+    relevance = read(tmp_path, change)
+    assert (len(relevance.rows), len(relevance.left_out)) == (9, 3)
+
+
 def test_a_list_that_one_of_the_files_lacks_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match="11 lists of scores and 12 of frames for 12 questions"):
         read(tmp_path, lambda scores, frames: scores.pop())
