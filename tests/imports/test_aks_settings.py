@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from focus_eval.benchmarks.registry import read_annotations, read_rates
 from focus_eval.cli import app
-from focus_eval.imports.aks_settings import infer_settings
+from focus_eval.imports.aks_settings import _equal_halves, infer_settings
 from focus_eval.imports.loading import load_selections, rows_of_selections
 from focus_eval.registry.cards import read_card
 from focus_eval.report.audit import NOTE, CheckedSeries, aks_settings
@@ -21,6 +22,11 @@ from focus_eval.simulation.worlds import WORLDS
 from support.field_data import longvideobench, videomme
 
 CARD = Path(__file__).parents[2] / "registry/samplers/aks/card.yaml"
+
+
+def test_the_second_half_of_an_odd_part_reaches_to_its_end():
+    # [0, 7) is [0, 3) and [3, 7), with two frames each; then [0, 1), [1, 3), [3, 5) and [5, 7) with one each.
+    assert _equal_halves(np.array([0, 1, 3, 6]), 7, 4) == [(1, 1), (2, 2)]
 
 
 @pytest.mark.parametrize(

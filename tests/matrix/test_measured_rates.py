@@ -115,6 +115,22 @@ def test_plan_takes_the_decoding_of_rows_and_says_how_far_off_it_was(clocked_run
     assert "planned" not in decoding_lines([decoding])[0]  # no shipped machine has this device
 
 
+def test_rates_leave_out_rows_that_scan_with_a_second_encoder_and_decoding_counts_frames_looked_at(
+    tmp_path, monkeypatch
+):
+    write_sealed_json(tmp_path / "run.json", {"name": "run", "matrix": {"name": "made"}})
+    row = SimpleNamespace(
+        device="cpu", sampler="focus", forwards=10, looked_frames=[1, 2, 3], seconds={"device": 2.0, "decode_cpu": 6.5}
+    )
+    specs = [SimpleNamespace(encoder=BLIP, scan_encoder=scan_encoder) for scan_encoder in (None, BLIP)]
+    monkeypatch.setattr("focus_eval.matrix.measured.matrix_of_run", lambda _: None)
+    monkeypatch.setattr("focus_eval.matrix.measured.selection_specs", lambda _: specs)
+    monkeypatch.setattr("focus_eval.matrix.measured.RunFolder.selections", lambda *_: [row])
+    (rate,), (decoding,) = measured_rates(tmp_path)
+    assert (rate.n_forwards, rate.device_seconds) == (10, 2.0)
+    assert (decoding.n_frames, decoding.core_seconds) == (10 + 3, 6.5)
+
+
 def test_report_compares_rows_of_a_known_gpu_with_its_shipped_rates(clocked_run, monkeypatch):
     folder, _ = clocked_run
     rates = [rate_on("cuda: NVIDIA H100 80GB HBM3"), rate_on("cpu: AMD EPYC")]
