@@ -68,6 +68,14 @@ def test_a_response_is_bare_or_in_lists_as_versions_write_it(tmp_path, response)
     assert next(log.records()).response == "B"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "most_fed", "k"), [({"nframes": "8"}, 16, 16), ({"nframes": "8"}, 4, 8), ({}, 4, 4)]
+)
+def test_k_is_the_wrappers_argument_or_the_most_frames_fed_whichever_is_more(arguments, most_fed, k):
+    log = LmmsLog(run="r", stamp="s", task="t", samples=Path("s_samples_t.jsonl"), model_args=arguments)
+    assert log.frames_asked(most_fed) == k
+
+
 def test_a_log_without_documents_and_results_is_read(tmp_path):
     bare = {"doc_id": 0, "target": "C", "filtered_resps": "B.", "doc_hash": "x", "score": 1.0}
     write_log(tmp_path, [bare], with_results=False)
