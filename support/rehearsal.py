@@ -60,16 +60,21 @@ def with_chat(machine: Machine, chat: ChatServer, **variables: str) -> dict[str,
 ANY_ANSWER = ("--set", "allow_unparsed=true")
 
 
-def run_matrices(machine: Machine, chat: ChatServer, limits: Mapping[str, int], *options: str) -> Iterator[Step]:
+def run_matrices(
+    machine: Machine,
+    chat: ChatServer,
+    limits: Mapping[str, int],
+    options_by_matrix: Mapping[str, Sequence[str]] | None = None,
+) -> Iterator[Step]:
     """Run plan, run, status and report of each matrix, and `run` a second time; all in one process.
 
     Args:
         limits: questions per benchmark, by matrix: a shipped name, or a file below the machine's `work`.
-        more: further arguments of plan and run.
+        options_by_matrix: further arguments of plan and run.
     """
     commands: list[list[str]] = []
     for name, limit in limits.items():
-        narrowed = [name, "--limit", str(limit), *ANY_ANSWER, *options]
+        narrowed = [name, "--limit", str(limit), *ANY_ANSWER, *(options_by_matrix or {}).get(name, ())]
         folder = f"results/runs/{Path(name).stem}"
         commands += [["plan", *narrowed], ["run", *narrowed], ["status", folder], ["report", folder]]
         commands += [["run", *narrowed]]
