@@ -38,7 +38,14 @@ from focus_eval.encoders.offline_towers import (
     shared_network,
     thread_count,
 )
-from focus_eval.encoders.resampling import resize_squares
+from focus_eval.encoders.resampling import (
+    BICUBIC,
+    _axis_filter,
+    _n_bits,
+    filter_weights,
+    fixed_point,
+    resize_squares,
+)
 from focus_eval.encoders.tensor_file import read_tensors
 from focus_eval.video.decoder import n_cores
 from scripts import offline_vocabulary
@@ -209,6 +216,19 @@ def test_the_whole_frame_is_squeezed_as_pillow_would_up_to_rounding():
     square = resize_squares(centre_squares(pixels[None]), 224)[0].astype(int)
     assert np.abs(square - expected).mean() < 0.5
     assert np.percentile(np.abs(square - expected), 99.9) <= 3
+
+
+def test_a_filter_whose_sums_exceed_single_precision_rounds_as_integers_do():
+    first, weights = filter_weights(1080, 64, BICUBIC)
+    n_bits = _n_bits(float(weights.max()))
+    matrix = np.zeros((1080, 64), np.int64)
+    for column, (start, values) in enumerate(zip(first, fixed_point(weights, n_bits), strict=True)):
+        part = matrix[start : start + len(values), column]
+        part[:] = values[: len(part)]
+    # Bright all over: noise around the middle sums to little.
+    plane = np.random.default_rng(0).integers(225, 256, (4000, 1080), dtype=np.uint8)
+    exact = (plane.astype(np.int64) @ matrix + (1 << (n_bits - 1))) >> n_bits
+    np.testing.assert_array_equal(_axis_filter(1080, 64)(plane), np.clip(exact, 0, 255))
 
 
 @pytest.mark.parametrize("size", [64, 224])
