@@ -28,7 +28,8 @@ from focus_eval.core.resources import resource_path
 
 if TYPE_CHECKING:
     from focus_eval.matrix.config import MatrixConfig
-    from focus_eval.matrix.plan import Machine, Plan, SelectionPlan
+    from focus_eval.matrix.hours import Machine
+    from focus_eval.matrix.plan import Plan, SelectionPlan
     from focus_eval.matrix.preflight import Preflight
     from focus_eval.matrix.questions import QuestionSet
     from focus_eval.matrix.running import RunProgress
@@ -58,7 +59,8 @@ def plan(
 
     Also shows the smallest difference that its questions can detect. Exits with code 1 if something is missing.
     """
-    from focus_eval.matrix.plan import load_machine, make_plan
+    from focus_eval.matrix.hours import load_machine
+    from focus_eval.matrix.plan import make_plan
     from focus_eval.matrix.preflight import check_all
     from focus_eval.report.statistics import PUBLISHED
 
@@ -96,28 +98,21 @@ def print_rates(folder: Path, machine: Machine | None = None) -> Machine | None:
 
     A matrix of another version gives one line that says so, and replaces no rate.
     """
-    from focus_eval.matrix import measured
+    from focus_eval.matrix.hours import measured_rates
 
     try:
-        (encoders, decoding), answers = measured.measured_rates(folder), measured.measured_answers(folder, machine)
+        rates = measured_rates(folder, machine)
     except InvalidInput as error:
         print_folded(f"rates not compared: {error}")
         return machine
-    for line in [
-        *measured.rate_lines(encoders, machine),
-        *measured.decoding_lines(decoding, machine),
-        *measured.answer_rate_lines(answers),
-    ]:
+    for line in rates.lines(machine):
         print_folded(line)
-    if machine is None:
-        return None
-    machine = measured.with_measured_rates(machine, encoders, folder)
-    return measured.with_measured_answers(measured.with_measured_decoding(machine, decoding, folder), answers)
+    return machine and rates.applied_to(machine, folder)
 
 
 def _questions_or_lengths(matrix: MatrixConfig, preflight: Preflight) -> dict[str, QuestionSet]:
     """Return questions by benchmark: those that are here, else the shipped lengths, of which a line is printed."""
-    from focus_eval.matrix.foretold import stated_sets, stated_source
+    from focus_eval.matrix.questions import stated_sets, stated_source
 
     keys = {benchmark.name: f"{matrix.name}/{benchmark.name}" for benchmark in matrix.benchmarks}
     present_sets = {name: preflight.sets[key] for name, key in keys.items() if key in preflight.sets}
@@ -267,32 +262,30 @@ def _print_scans_so_far(plan: Plan, folder: Path) -> None:
 
 
 def _print_hours(plans: list[Plan], machine: Machine) -> None:
-    """Print the time of each matrix and of all on `machine`, as configured and in faster precisions."""
-    from focus_eval.matrix.plan import hours_lines, hours_totals, time_text
+    """Print the time of each matrix and of all on `machine`."""
+    from focus_eval.matrix.hours import selection_costs, time_text, total_cost
     from focus_eval.report.table import Table, TableRow
 
-    lines = {plan.matrix.name: list(hours_lines(plan, machine)) for plan in plans}
-    everything = [line for several in lines.values() for line in several]
+    groups = {plan.matrix.name: list(selection_costs(plan, machine)) for plan in plans}
     if not any(selection.spec.encoder for plan in plans for selection in plan.selections):
         return
-    if not everything:
+    if not any(groups.values()):
         encoder_names = ", ".join(machine.frames_per_second) or "none"
         print_folded(f"{machine.name}: no hours, for it has rates of other encoders or precisions ({encoder_names})")
         return
-    groups = {name: hours_totals(several) for name, several in lines.items()}
     if len(plans) > 1:
-        groups["all, each selection once"] = hours_totals(everything)
+        groups["all, each selection once"] = [item for costs in groups.values() for item in costs]
     rows = []
-    for name, totals in groups.items():
-        for total in totals:
-            changed = f"{total.changed} of {total.selections}" if total.setting else f"all {total.selections}"
+    for name, costs in groups.items():
+        if costs:
+            total = total_cost(costs)
             times = (total.encode_hours, total.decode_hours, total.hours, total.gpu_hours)
-            values = (changed, f"{total.frames:,}", *(time_text(hours) for hours in times))
-            rows.append(TableRow((name, total.setting or "as it is"), values))
+            values = (str(total.selections), f"{total.frames:,}", *(time_text(hours) for hours in times))
+            rows.append(TableRow((name,), values))
     table = Table(
         name="hours",
         title=f"time to choose frames on {machine.name}: {machine.cores} cores, {machine.gpus} GPUs",
-        key_titles=("matrix", "setting"),
+        key_titles=("matrix",),
         columns=("selections", "frames", "encoding, one GPU", "decoding, one core", "at least", "GPUs held"),
         rows=tuple(rows),
         notes=(
@@ -305,20 +298,18 @@ def _print_hours(plans: list[Plan], machine: Machine) -> None:
 
 def _print_answers(plans: list[Plan], machine: Machine) -> None:
     """Print hours and dollars of answering by matrix and model, and the node's total beside the paper's hours."""
-    from focus_eval.matrix.foretold import answer_lines
-    from focus_eval.matrix.plan import hours_lines, hours_totals, time_text
+    from focus_eval.matrix.hours import answer_lines, selection_costs, time_text, total_cost
     from focus_eval.report.table import Table, TableRow
 
     rows = []
     for plan in plans:
-        lines, chosen = answer_lines(plan, machine), hours_totals(hours_lines(plan, machine))
+        lines, selecting = answer_lines(plan, machine), total_cost(selection_costs(plan, machine)).hours
         for line in lines:
             hours = "-" if line.hours is None else time_text(line.hours)
             dollars = "-" if line.dollars is None else f"{line.dollars:,.0f}"
             rows.append(
                 TableRow((plan.matrix.name, line.model), (f"{line.answers:,}", f"{line.tokens:,}", hours, dollars))
             )
-        selecting = chosen[0].hours if chosen else 0.0
         answering = sum(line.hours or 0.0 for line in lines)
         uncounted = [model.name for model in plan.matrix.models if model.name not in {line.model for line in lines}]
         print_folded(

@@ -1,30 +1,28 @@
-"""Estimates the cost of a matrix before its run (pulls, frames to embed, hours), and reports a run's progress."""
+"""Counts the pulls and frames of a matrix before its run, and reports a run's progress."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from focus_eval.core.errors import FocusEvalError, InvalidInput, unknown_name
-from focus_eval.core.resources import resource_path
+from focus_eval.core.errors import FocusEvalError, InvalidInput
 from focus_eval.core.types import FloatArray, IntArray, Question, Selection, VideoInfo
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
-from focus_eval.matrix.config import EncoderConfig, MatrixConfig, StrictModel, check, load_yaml
+from focus_eval.matrix.config import MatrixConfig
 from focus_eval.matrix.folder import RunFolder, kind_of
 from focus_eval.matrix.questions import QuestionSet, load_questions
 from focus_eval.pipeline.selector import texts_of
 from focus_eval.report.cost import common_forward, forward_equivalents, llm_equivalents, unit_costs
 from focus_eval.rows.files import read_sealed_json
-from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.packed import check_links
 from focus_eval.samplers.base import FlatSource, derived_rng
 from focus_eval.samplers.expected_pulls import NO_FRAMES, Draw, expected_union
@@ -417,207 +415,6 @@ def _select_on_flat_relevance(spec: SelectionSpec, question: Question, info: Vid
 def _noise(rng: np.random.Generator, frames: IntArray) -> FloatArray:
     """Return standard normal numbers as scan logits, one a frame."""
     return rng.standard_normal(frames.size)
-
-
-# Two stages run side by side: the GPUs encode, the cores decode. The hours are those of the slower one, so they are a
-# bound that a worker comes near to and never passes; start, reading of files and the algorithms are not in them.
-
-
-class Machine(StrictModel):
-    """Cores, GPUs and measured rates of a machine to plan for.
-
-    `decode_seconds` are seconds of one core per requested frame, including frames decoded on the way to it.
-    `decode_seconds_gop` is that number for frames near sync frames (`focus_gop`); None: the same. `frames_per_second`
-    is the rate of one GPU (without GPU: of the machine) by encoder and precision. `gpu_tflops` (bf16, dense) and
-    `gpu_terabytes_per_second` are those of one GPU's data sheet; answering reaches `share_reached` of the former.
-    `answer_factors` are measured times of answering over that arithmetic, by model.
-    `gpu` is part of the device's name in rows ("H100"), so that rates of rows may replace stated ones. `is_measured` is
-    False for estimates. `source` names who measured or estimated the rates.
-    """
-
-    name: str
-    cores: int = Field(gt=0)
-    gpus: int = Field(default=0, ge=0)
-    gpu: str = ""
-    decode_seconds: float = Field(gt=0)
-    decode_seconds_gop: float | None = Field(default=None, gt=0)
-    frames_per_second: dict[str, dict[str, float]] = Field(default_factory=dict)
-    gpu_tflops: float | None = Field(default=None, gt=0)
-    gpu_terabytes_per_second: float | None = Field(default=None, gt=0)
-    share_reached: float = Field(default=0.4, gt=0, le=1)
-    answer_factors: dict[str, float] = Field(default_factory=dict)
-    is_measured: bool = False
-    source: str = ""
-
-    @property
-    def rates_are(self) -> str:
-        """ "measured" or "estimated"."""
-        return "measured" if self.is_measured else "estimated"
-
-    def has_device(self, device: str) -> bool:
-        """Return True if `device`, named as in rows, is of the kind that this machine computes on."""
-        return device.startswith("cuda") and bool(self.gpu) and self.gpu in device if self.gpus else device[:3] == "cpu"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """Time for choosing frames.
-
-    Args:
-        frames: number decoded and embedded.
-        encode_hours: hours of one GPU.
-        decode_hours: hours of one core.
-        hours: from start to end, on all GPUs and cores of the machine.
-        gpu_hours: `hours` for each GPU, since it is held while the cores decode; 0 without a GPU.
-    """
-
-    frames: int
-    encode_hours: float
-    decode_hours: float
-    hours: float
-    gpu_hours: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class HoursLine(Cost):
-    """Time of one selection on a machine, as configured or in a faster precision.
-
-    Args:
-        setting: e.g. "precision=tf32"; "" for the selection as configured.
-    """
-
-    selection: SelectionPlan
-    setting: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class HoursTotal(Cost):
-    """Time of several selections, one after the other.
-
-    Args:
-        setting: applied to every selection with a line for it; "" for all as configured.
-        changed: number of selections that the setting applies to.
-        selections: number of selections in the total.
-    """
-
-    setting: str
-    changed: int
-    selections: int
-
-
-def hours_totals(lines: Iterable[HoursLine]) -> list[HoursTotal]:
-    """Return a total per setting, the first as configured; a repeated selection counts once."""
-    by_selection: dict[tuple[str, bool], dict[str, HoursLine]] = {}
-    settings: dict[str, None] = {}
-    for line in lines:
-        # By the configuration: revisions, of which a name tells, need the encoder's weights and torch.
-        key = (identity_hash(line.selection.spec.configuration), line.selection.spec.share_frames)
-        by_selection.setdefault(key, {}).setdefault(line.setting, line)
-        settings.setdefault(line.setting)
-    totals = []
-    for setting in settings:
-        # What a setting does not apply to stays as it is: the total is that of the whole table.
-        selection_lines = [
-            line_by_setting.get(setting, line_by_setting[""]) for line_by_setting in by_selection.values()
-        ]
-        totals.append(
-            HoursTotal(
-                setting=setting,
-                changed=sum(setting in line_by_setting for line_by_setting in by_selection.values()) if setting else 0,
-                selections=len(selection_lines),
-                **{entry.name: sum(getattr(line, entry.name) for line in selection_lines) for entry in fields(Cost)},
-            )
-        )
-    return totals
-
-
-def time_text(hours: float) -> str:
-    """Return a duration in a readable unit, to three digits: "0.4 s", "12.5 min", "3.25 h", "2.1 d"."""
-    for unit, seconds, limit in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 72 * 3600)):
-        if hours * 3600 < limit:
-            return f"{float(f'{hours * 3600 / seconds:.3g}'):g} {unit}"
-    return f"{hours / 24:,.1f} d"
-
-
-def load_machine(name: str | Path) -> Machine:
-    """Return the machine in the YAML file `name`, or the shipped one of that name (`configs/machines`).
-
-    Raises:
-        UnknownName: no such file, and none of that name is shipped.
-        InvalidInput: a key or value is invalid.
-    """
-    file = Path(name)
-    shipped = {path.stem: path for path in (resource_path("configs") / "machines").glob("*.yaml")}
-    if not file.exists() and not file.suffix:
-        if str(name) not in shipped:
-            raise unknown_name("machine", str(name), shipped)
-        file = shipped[str(name)]
-    values = load_yaml(file)
-    values.setdefault("name", file.stem)
-    return check(Machine, values, file)
-
-
-def hours_lines(plan: Plan, machine: Machine) -> Iterator[HoursLine]:
-    """Yield a line for each selection with an encoder whose rate is known, and one for each faster precision."""
-    for selection in plan.selections:
-        encoder = selection.spec.encoder
-        if encoder is None:
-            continue
-        rates, precision = encoder_rates(machine, encoder), encoder.precision
-        scan_rate = 1.0
-        if selection.spec.scan_encoder:
-            scan_encoder = selection.spec.scan_encoder
-            scan_rate = encoder_rates(machine, scan_encoder).get(scan_encoder.precision, 0.0)
-        # No line rather than a guess from another precision.
-        if precision not in rates or not scan_rate:
-            continue
-        frames = selection.embedded_shared if plan.matrix.share_frames else selection.embedded_alone
-        scanned = selection.scanned_shared if plan.matrix.share_frames else selection.scanned
-        is_gop = selection.spec.sampler.name == "focus_gop"
-        line = partial(_hours_line, selection, machine, n_scanned=scanned, scan_rate=scan_rate)
-        yield line("", frames, rates[precision], near_sync=is_gop)
-        for faster_precision, rate in rates.items():
-            # Only what saves time is worth a line.
-            if rate > rates[precision]:
-                yield line(f"precision={faster_precision}", frames, rate, near_sync=is_gop)
-
-
-def encoder_rates(machine: Machine, encoder: EncoderConfig) -> dict[str, float]:
-    """Return the machine's frames a second with `encoder` by precision; {} if it states none."""
-    # By the checkpoint's name first: sizes of one architecture differ in speed.
-    return machine.frames_per_second.get(encoder.name) or machine.frames_per_second.get(encoder.encoder, {})
-
-
-def _hours_line(
-    selection: SelectionPlan,
-    machine: Machine,
-    setting: str,
-    frames: int,
-    rate: float,
-    *,
-    near_sync: bool,
-    n_scanned: int,
-    scan_rate: float,
-) -> HoursLine:
-    """Return the line for `frames` at `rate` and `n_scanned` at `scan_rate`, in frames a second."""
-    seconds = machine.decode_seconds
-    if near_sync and machine.decode_seconds_gop is not None:
-        seconds = machine.decode_seconds_gop
-    # The slower stage sets the pace, since both work at the same time.
-    encode = (frames / rate + n_scanned / scan_rate) / 3600
-    decode = (frames * seconds + n_scanned * machine.decode_seconds) / 3600
-    hours = max(encode / max(1, machine.gpus), decode / machine.cores)
-    if not machine.gpus:  # encoder and decoder share the cores
-        hours = encode + decode / machine.cores
-    return HoursLine(
-        selection=selection,
-        setting=setting,
-        frames=frames,
-        encode_hours=encode,
-        decode_hours=decode,
-        hours=hours,
-        gpu_hours=hours * machine.gpus,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError
 from focus_eval.core.resources import resource_path
 from focus_eval.core.types import Question, VideoInfo
 from focus_eval.lmms.tasks import DEFAULT, task_values
-from focus_eval.matrix.config import BenchmarkConfig
+from focus_eval.matrix.config import BenchmarkConfig, MatrixConfig, load_yaml
 from focus_eval.video import open_video
 from focus_eval.video.manifest import known_info as manifest_info
 
@@ -314,6 +314,54 @@ def load_questions(config: BenchmarkConfig, *, limit: int | None = None, availab
         present_videos = {video for video, file in files.items() if file.is_file() and file.stat().st_size > 0}
         questions = [question for question in questions if question.video in present_videos]
     return QuestionSet(config, tuple(questions[:limit]), ids)
+
+
+class StatedLengths(QuestionSet):
+    """Questions without a text or a file, whose videos have the lengths and the rate that public annotations state."""
+
+    def known_info(self, question: Question) -> VideoInfo:
+        """Return the stated length of the question's video."""
+        assert question.duration_seconds is not None
+        assert question.fps is not None
+        return VideoInfo(max(1, round(question.duration_seconds * question.fps)), question.fps)
+
+
+def stated_sets(matrix: MatrixConfig) -> dict[str, QuestionSet]:
+    """Return stated questions by configured name, of those benchmarks of `matrix` whose lengths are shipped."""
+    lengths, sets = public_facts("lengths"), dict[str, QuestionSet]()
+    for config in matrix.benchmarks:
+        if config.name in lengths:
+            questions = tuple(_stated_questions(config.benchmark, lengths[config.name]))
+            sets[config.name] = StatedLengths(config, questions[: matrix.limit], [each.id for each in questions])
+    return sets
+
+
+def stated_source(benchmark: str) -> str:
+    """Return where the stated lengths of a benchmark are from."""
+    return str(public_facts("lengths")[benchmark]["source"])
+
+
+def _stated_questions(benchmark: str, lengths: dict[str, Any]) -> Iterator[Question]:
+    """Yield stand-in questions; `lengths["videos"]` has (seconds, questions a video, number of videos)."""
+    for group, (seconds, n_questions, n_videos) in enumerate(lengths["videos"]):
+        for number in range(n_videos * n_questions):
+            video = f"{group}-{number // n_questions}"
+            yield Question(
+                benchmark=benchmark,
+                id=f"{video}-{number % n_questions}",
+                query="What happens in the video?",
+                options=("first", "second", "third", "fourth"),
+                video=video,
+                answer="A",
+                duration_seconds=float(seconds),
+                fps=float(lengths["fps"]),
+            )
+
+
+def public_facts(name: str) -> dict[str, Any]:
+    """Return the shipped public facts called `name`: "lengths" of benchmarks or sizes of "models"."""
+    facts: dict[str, Any] = load_yaml(Path(str(resource_path("configs"))) / "public" / f"{name}.yaml")
+    return facts
 
 
 def read_questions(config: BenchmarkConfig) -> tuple[list[Question], str]:

@@ -11,8 +11,9 @@ import json
 
 from focus_eval.commands.lists import matrix_size
 from focus_eval.matrix.config import load_matrix, load_yaml, shipped_matrices, table_of
-from focus_eval.matrix.foretold import answer_lines, stated_sets
-from focus_eval.matrix.plan import hours_lines, hours_totals, load_machine, make_plan, time_text
+from focus_eval.matrix.hours import answer_lines, load_machine, selection_costs, time_text, total_cost
+from focus_eval.matrix.plan import make_plan
+from focus_eval.matrix.questions import stated_sets
 
 from ..pages import ROOT
 from .background import PULLS
@@ -280,9 +281,9 @@ def foretold():
     for name in ("main_results", "efficiency", "alpha", "two_stage", "bernstein", "clip_length", "encoder"):
         matrix = load_matrix(name)
         plan = make_plan(matrix, sets=stated_sets(matrix))
-        (as_it_is, *_), answers = hours_totals(hours_lines(plan, machine)), answer_lines(plan, machine)
+        total, answers = total_cost(selection_costs(plan, machine)), answer_lines(plan, machine)
         dollars = sum(line.dollars or 0 for line in answers)
-        hours = (as_it_is.encode_hours, as_it_is.hours, sum(line.hours or 0 for line in answers))
+        hours = (total.encode_hours, total.hours, sum(line.hours or 0 for line in answers))
         lines.append((f"`{name}`", *map(time_text, hours), f"{dollars:,.0f}" if dollars else "-"))
     return table(*lines)
 

@@ -12,8 +12,9 @@ import pytest
 
 from focus_eval.core.resources import resource_path
 from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.foretold import _public, answer_lines, stated_sets
-from focus_eval.matrix.plan import load_machine, make_plan
+from focus_eval.matrix.hours import answer_lines, load_machine
+from focus_eval.matrix.plan import make_plan
+from focus_eval.matrix.questions import public_facts, stated_sets
 from tests.conftest import shared_path
 
 PAPER = resource_path("paper")
@@ -96,7 +97,7 @@ def test_stated_sizes_of_image_towers_are_those_that_torch_counts():
     def whole(count, depth):
         return count(1) + (depth - 1) * (count(2) - count(1))
 
-    sizes, siglip = _public("models"), whole(siglip_tower, 26)
+    sizes, siglip = public_facts("models"), whole(siglip_tower, 26)
     assert whole(qwen_tower, 32) == pytest.approx(sizes["qwen2_vl_7b"]["frame_gmacs"], rel=0.002)
     for name in ("llava_ov_7b", "llava_video_7b", "llava_video_72b"):
         width = sizes[name]["width"]
@@ -109,7 +110,7 @@ def test_stated_sizes_of_image_towers_are_those_that_torch_counts():
 )
 def test_stated_sizes_of_language_models_are_the_parameters_of_their_layers(name, shape):
     torch, t = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    size, (mlp, heads, key_heads) = _public("models")[name], shape
+    size, (mlp, heads, key_heads) = public_facts("models")[name], shape
     with torch.device("meta"):
         config = t.Qwen2Config(
             hidden_size=size["width"], intermediate_size=mlp, num_hidden_layers=size["layers"], vocab_size=8,

@@ -13,16 +13,8 @@ from typer.testing import CliRunner
 from focus_eval.cli import app
 from focus_eval.core.errors import FocusEvalError, UnknownName
 from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.plan import (
-    Machine,
-    SelectionPlan,
-    hours_lines,
-    hours_totals,
-    load_machine,
-    load_sets,
-    make_plan,
-    time_text,
-)
+from focus_eval.matrix.hours import Machine, load_machine, selection_costs, time_text, total_cost
+from focus_eval.matrix.plan import SelectionPlan, load_sets, make_plan
 from focus_eval.samplers.registry import make_sampler
 
 from .conftest import write_simulation
@@ -42,8 +34,8 @@ def matrix_file(tmp_path_factory):
     return write_simulation(tmp_path_factory.mktemp("hours") / "simulation", n_questions=12, n_videos=4)
 
 
-def lines_of(matrix, machine=NODE):
-    return {(line.selection.spec.label, line.setting): line for line in hours_lines(make_plan(matrix), machine)}
+def costs_of(matrix, machine=NODE):
+    return {selection.spec.label: cost for selection, cost in selection_costs(make_plan(matrix), machine)}
 
 
 @pytest.mark.parametrize("share", [True, False])
@@ -54,7 +46,7 @@ def test_hours_are_those_of_the_slower_stage(matrix_file, share):
         if selection.spec.encoder is None:
             continue
         frames = selection.embedded_shared if share else selection.embedded_alone
-        line = lines_of(matrix)[(selection.spec.label, "")]
+        line = costs_of(matrix)[selection.spec.label]
         encode, decode = frames / 100 / 3600, frames * 0.02 / 3600
         assert line.frames == frames
         assert line.encode_hours == pytest.approx(encode)
@@ -89,32 +81,18 @@ def test_a_plan_counts_scans_and_matching_in_forwards_of_the_encoder():
     assert plan.forward_equivalents(shared=True) == pytest.approx(10 + 20 * 0.1)
 
 
-def test_a_faster_precision_saves_what_its_rate_says(matrix_file):
-    lines = lines_of(load_matrix(matrix_file))
-    as_it_is, faster = lines[("focus", "")], lines[("focus", "precision=tf32")]
-    assert faster.encode_hours == pytest.approx(as_it_is.encode_hours / 4)
-    assert faster.decode_hours == as_it_is.decode_hours
-    assert {setting for _, setting in lines} == {"", "precision=tf32"}
-
-
 def test_pulls_near_sync_frames_decode_at_their_own_rate(tmp_path):
     matrix = load_matrix(write_simulation(tmp_path / "gop", n_questions=2, n_videos=1, samplers=("focus_gop",)))
-    (line,) = [line for (_, setting), line in lines_of(matrix).items() if not setting]
+    (line,) = costs_of(matrix).values()
     assert line.decode_hours == pytest.approx(line.frames * 0.005 / 3600)
 
 
-def test_the_total_of_a_setting_is_that_of_the_whole_table_with_it(matrix_file):
-    matrix = load_matrix(matrix_file)
-    lines = list(hours_lines(make_plan(matrix), NODE))
-    totals = {total.setting: total for total in hours_totals(lines)}
-    as_it_is = [line for line in lines if not line.setting]
-    assert (totals[""].selections, totals[""].changed) == (3, 0)
-    assert totals[""].hours == pytest.approx(sum(line.hours for line in as_it_is))
-    tf32 = totals["precision=tf32"]
-    assert tf32.decode_hours == totals[""].decode_hours
-    assert tf32.encode_hours == pytest.approx(totals[""].encode_hours / 4)
-    assert totals["precision=tf32"].changed == 3
-    assert hours_totals([*lines, *lines]) == hours_totals(lines), "a selection of two matrices is made once"
+def test_the_total_is_the_sum_and_counts_a_repeated_selection_once(matrix_file):
+    costs = list(selection_costs(make_plan(load_matrix(matrix_file)), NODE))
+    total = total_cost(costs)
+    assert total.selections == 3
+    assert total.hours == pytest.approx(sum(cost.hours for _, cost in costs))
+    assert total_cost([*costs, *costs]) == total
 
 
 @pytest.mark.parametrize("is_measured", [True, False])
@@ -131,9 +109,10 @@ def test_the_hours_are_printed_with_where_the_rates_are_from(matrix_file, tmp_pa
     machine.write_text(yaml.safe_dump(stated_values))
     arguments = ["plan", str(matrix_file), "--limit", "2", "--machine", str(machine)]
     printed = " ".join(CliRunner().invoke(app, arguments, env={"COLUMNS": "300"}).output.split())
-    settings = ("as it is all 3", "precision=bf16 3 of 3", "precision=tf32 3 of 3")
-    fp32, bf16, tf32 = (float(re.search(rf"{setting} \d+ ([\d.]+) s", printed)[1]) for setting in settings)
-    assert (fp32 / bf16, fp32 / tf32) == pytest.approx((4, 2), rel=0.02)
+    total = total_cost(
+        selection_costs(make_plan(load_matrix(matrix_file, overrides={"limit": 2})), load_machine(machine))
+    )
+    assert f" 3 {total.frames} {time_text(total.encode_hours)} {time_text(total.decode_hours)} " in printed
     assert f"Rates {'measured' if is_measured else 'estimated'}: of unknown source" in printed
 
 
@@ -142,7 +121,7 @@ def test_times_are_in_the_unit_that_suits_them():
     assert [time_text(n / 3600) for n in seconds] == ["0.04 s", "75 s", "60 min", "2.5 h", "25 h", "11.6 d"]
 
 
-def test_a_plan_of_a_few_questions_prints_a_line_for_each_setting(matrix_file, tmp_path):
+def test_a_plan_of_a_few_questions_prints_their_seconds(matrix_file, tmp_path):
     machine = tmp_path / "laptop.yaml"
     rates = {"cores": 4, "decode_seconds": 0.01, "frames_per_second": {"trace": {"fp32": 100, "tf32": 200}}}
     machine.write_text(yaml.safe_dump(rates))
@@ -150,14 +129,13 @@ def test_a_plan_of_a_few_questions_prints_a_line_for_each_setting(matrix_file, t
     result = CliRunner().invoke(app, arguments, env={"COLUMNS": "120"})
     assert result.exit_code == 0, result.output
     hours = result.output[result.output.index("time to choose frames") :]
-    assert re.search(r"as it is +all 3 +\d+ +[\d.]+ s +[\d.]+ s +[\d.]+ s", hours)
-    assert [hours.count(name) for name in ("as it is", "precision=tf32")] == [1, 1]
+    assert re.search(r" 3 +\d+ +[\d.]+ s +[\d.]+ s +[\d.]+ s", hours)
     assert "0.000" not in hours
 
 
 def test_without_a_gpu_encoding_and_decoding_share_the_cores(matrix_file):
     laptop = NODE.model_copy(update={"gpus": 0, "cores": 2})
-    line = lines_of(load_matrix(matrix_file), laptop)[("focus", "")]
+    line = costs_of(load_matrix(matrix_file), laptop)["focus"]
     assert line.hours == pytest.approx(line.encode_hours + line.decode_hours / 2)
     assert line.gpu_hours == 0
 
@@ -171,7 +149,7 @@ def test_a_plan_without_an_encoder_says_nothing_of_rates(tmp_path, sampler, has_
 
 def test_an_encoder_or_precision_without_a_rate_gets_no_hours(matrix_file):
     unknown = NODE.model_copy(update={"frames_per_second": {"trace": {"bf16": 900.0}}})
-    assert lines_of(load_matrix(matrix_file), unknown) == {}
+    assert costs_of(load_matrix(matrix_file), unknown) == {}
 
 
 def test_machines_are_read_from_yaml_and_a_wrong_key_is_named(tmp_path):

@@ -12,19 +12,7 @@ from focus_eval.cli import app
 from focus_eval.commands.runs import print_rates
 from focus_eval.encoders.dual_encoder import ClipScorer
 from focus_eval.matrix.config import EncoderConfig, SamplerConfig
-from focus_eval.matrix.foretold import answer_lines
-from focus_eval.matrix.measured import (
-    MeasuredRate,
-    answer_rate_lines,
-    decoding_lines,
-    measured_answers,
-    measured_rates,
-    rate_lines,
-    with_measured_answers,
-    with_measured_decoding,
-    with_measured_rates,
-)
-from focus_eval.matrix.plan import Machine, encoder_rates, load_machine
+from focus_eval.matrix.hours import EncoderRate, Machine, MeasuredRates, answer_lines, load_machine, measured_rates
 from focus_eval.report.measures import _hours_table
 from focus_eval.report.run import load_run
 from focus_eval.rows.files import write_sealed_json
@@ -39,7 +27,7 @@ BLIP = EncoderConfig(name="blip", encoder="blip", options={"precision": "bf16"})
 
 def rate_on(device, **figures):
     measured = {"n_forwards": 2000, "device_seconds": 4.0, "held_seconds": 5.0, **figures}
-    return MeasuredRate(encoder=BLIP, device=device, **measured)
+    return EncoderRate(encoder=BLIP, device=device, **measured)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +57,7 @@ def test_seconds_of_the_device_in_rows_add_up_to_the_encoders_clock(clocked_run)
 
 def test_rates_of_rows_are_forwards_by_the_devices_seconds(clocked_run):
     folder, clock_seconds = clocked_run
-    (rate,), _ = measured_rates(folder)
+    (rate,) = measured_rates(folder).encoders
     frame = load_run(folder).selection_frame
     assert rate.n_forwards == frame["forwards"].sum() > 0
     assert rate.frames_per_second == pytest.approx(rate.n_forwards / clock_seconds, rel=1e-3)
@@ -78,41 +66,43 @@ def test_rates_of_rows_are_forwards_by_the_devices_seconds(clocked_run):
 
 def test_plan_takes_the_rates_of_rows_and_says_how_far_off_the_stated_ones_were(clocked_run):
     folder, _ = clocked_run
-    (rate,), _ = measured_rates(folder)
+    (rate,) = measured_rates(folder).encoders
     machine = Machine(name="here", cores=2, decode_seconds=0.01, frames_per_second={"tiny": {"fp32": 1.0, "bf16": 9.0}})
-    replaced = with_measured_rates(machine, [rate], folder)
-    assert encoder_rates(replaced, rate.encoder) == {"fp32": rate.frames_per_second}
-    (line,) = rate_lines([rate], machine)
+    replaced = MeasuredRates([rate]).applied_to(machine, folder)
+    assert replaced.frames_per_second == {"tiny": {"fp32": rate.frames_per_second}}
+    (line,) = MeasuredRates([rate]).lines(machine)
     assert f"planned at 1 (here, estimated): encoding took {1 / rate.frames_per_second:.0%} of the planned time" in line
 
 
 def test_rates_of_another_device_replace_nothing():
     node = load_machine("eight_h100")
-    assert with_measured_rates(node, [rate_on("cpu: AMD EPYC"), rate_on("cuda: NVIDIA A100")], None) is node
-    faster = with_measured_rates(node, [rate_on("cuda: NVIDIA H100 80GB HBM3")], "results/runs/alpha")
-    assert encoder_rates(faster, BLIP) == {"bf16": 500.0}
+    others = MeasuredRates([rate_on("cpu: AMD EPYC"), rate_on("cuda: NVIDIA A100")])
+    assert others.applied_to(node, None) == node
+    faster = MeasuredRates([rate_on("cuda: NVIDIA H100 80GB HBM3")]).applied_to(node, "results/runs/alpha")
+    assert faster.rate_of(BLIP) == 500.0
     assert "blip measured in the rows of results/runs/alpha" in faster.source
 
 
 def test_plan_takes_the_decoding_of_rows_and_says_how_far_off_it_was(clocked_run):
     folder, _ = clocked_run
-    _, (decoding,) = measured_rates(folder)
+    (decoding,) = measured_rates(folder).decoding
     rows = [row for row in load_run(folder).selections if row.encoder]
     assert decoding.n_frames == sum(row.forwards for row in rows) > 0
     assert decoding.core_seconds == pytest.approx(sum(row.seconds["decode_cpu"] for row in rows))
     machine = Machine(name="here", cores=2, decode_seconds=2 * decoding.seconds_per_frame)
     near_sync = replace(decoding, near_sync=True, core_seconds=3 * decoding.core_seconds)
-    replaced = with_measured_decoding(machine, [decoding, near_sync], folder)
+    both = MeasuredRates(decoding=[decoding, near_sync])
+    replaced = both.applied_to(machine, folder)
     assert replaced.decode_seconds == decoding.seconds_per_frame
     assert replaced.decode_seconds_gop == pytest.approx(3 * decoding.seconds_per_frame)
-    line, line_near_sync = decoding_lines([decoding, near_sync], machine)
+    line, line_near_sync = both.lines(machine)
     assert f"{decoding.n_frames:,} frames at {1000 * decoding.seconds_per_frame:.1f} ms of a core" in line
     assert "(here, estimated): decoding took 50% of the planned time" in line
     assert "near sync frames" in line_near_sync
     assert "decoding took 150% of the planned time" in line_near_sync
     node = load_machine("eight_h100")
-    assert with_measured_decoding(node, [decoding], folder) is node
-    assert "planned" not in decoding_lines([decoding])[0]  # no shipped machine has this device
+    assert both.applied_to(node, folder) == node
+    assert "planned" not in both.lines(None)[0]  # no shipped machine has this device
 
 
 def test_rates_leave_out_rows_that_scan_with_a_second_encoder_and_decoding_counts_frames_looked_at(
@@ -134,7 +124,7 @@ def test_rates_leave_out_rows_that_scan_with_a_second_encoder_and_decoding_count
 def test_report_compares_rows_of_a_known_gpu_with_its_shipped_rates(clocked_run, monkeypatch):
     folder, _ = clocked_run
     rates = [rate_on("cuda: NVIDIA H100 80GB HBM3"), rate_on("cpu: AMD EPYC")]
-    monkeypatch.setattr("focus_eval.matrix.measured.measured_rates", lambda _: (rates, []))
+    monkeypatch.setattr("focus_eval.matrix.hours.measured_rates", lambda *_: MeasuredRates(rates))
     result = CliRunner().invoke(app, ["report", str(folder), "--no-html"], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     on_h100, on_cpu = (line for line in result.output.splitlines() if line.startswith("blip, bf16"))
@@ -152,23 +142,25 @@ def test_plan_scales_answering_by_the_seconds_of_rows_on_its_device(clocked_run,
         SimpleNamespace(error=error, device=device, seconds={"generate": seconds})
         for error, device, seconds in [(None, h100, 1.0), (None, h100, 2.0), ("failed", h100, 9.0), (None, "cpu", 7.0)]
     ]
-    monkeypatch.setattr("focus_eval.matrix.measured.cells", lambda _: [cell])
-    monkeypatch.setattr("focus_eval.matrix.measured.RunFolder.answers", lambda *_: rows)
+    monkeypatch.setattr("focus_eval.matrix.hours.cells", lambda _: [cell])
+    monkeypatch.setattr("focus_eval.matrix.hours.RunFolder.answers", lambda *_: rows)
     node = load_machine("eight_h100")
     for machine in (node, None):
-        (answers,) = measured_answers(clocked_run[0], machine)
+        (answers,) = measured_rates(clocked_run[0], machine).answers
         assert (answers.device, answers.n_answers, answers.generate_seconds) == (h100, 2, 3.0)
     plan = SimpleNamespace(matrix=SimpleNamespace(models=[model]), questions={"b": (8, 8)}, cells=[cell])
-    (stated,), (scaled,) = (answer_lines(plan, each) for each in (node, with_measured_answers(node, [answers])))
+    (stated,), (scaled,) = (
+        answer_lines(plan, each) for each in (node, MeasuredRates(answers=[answers]).applied_to(node, None))
+    )
     assert scaled.hours == pytest.approx(8 * 1.5 / 8 / 3600)
-    (line,) = answer_rate_lines([answers])
+    (line,) = MeasuredRates(answers=[answers]).lines(None)
     assert f"2 answers at 1.50 s on {h100}; answering took {scaled.hours / stated.hours:.0%} of the time" in line
-    assert measured_answers(clocked_run[0], node.model_copy(update={"gpu": "A100"})) == []
+    assert measured_rates(clocked_run[0], node.model_copy(update={"gpu": "A100"})).answers == []
 
 
 def test_an_imported_run_has_no_rates_and_a_matrix_of_another_version_is_named(tmp_path, capsys):
     name_run(tmp_path)
-    assert measured_rates(tmp_path) == ([], [])
+    assert measured_rates(tmp_path) == MeasuredRates()
     (tmp_path / "run.json").unlink()
     write_sealed_json(tmp_path / "run.json", {"name": "old", "matrix": {"gone": 1}})
     node = load_machine("eight_h100")
