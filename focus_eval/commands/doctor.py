@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ import typer
 
 from focus_eval.commands.console import print_folded, table_console
 from focus_eval.core.errors import FocusEvalError, MissingWeights
-from focus_eval.core.extras import WITHOUT_DEPENDENCIES, install_command
+from focus_eval.core.extras import install_command
 from focus_eval.rows.identity import git_revision, versions
 from focus_eval.video import READERS
 
@@ -22,10 +22,9 @@ GIGABYTE = 1e9
 
 
 def doctor(
-    store: Annotated[Path | None, typer.Option(help="Also show the size of this store.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Show versions, devices, decoders, extras and weights.
+    """Show versions, devices, decoders and weights.
 
     Also shows free disk space. Downloads nothing.
     """
@@ -33,9 +32,8 @@ def doctor(
         "versions": {**versions(), **({"commit": commit} if (commit := git_revision()) else {})},
         "devices": devices(),
         "decoders": decoders(),
-        "extras": extras(),
         "checkpoints": checkpoints(),
-        "folders": folders(store),
+        "folders": folders(),
     }
     if as_json:
         print(json.dumps(facts, indent=2))
@@ -80,23 +78,6 @@ def decoders() -> dict[str, str]:
     return version_by_package
 
 
-def extras() -> dict[str, str]:
-    """Return "installed", or the missing packages, by extra of the package."""
-    from packaging.requirements import Requirement
-
-    try:
-        lines = [Requirement(line) for line in requires("focus-eval") or ()]
-    except PackageNotFoundError:
-        return {"focus-eval": "not installed as a package"}
-    names = sorted({extra for line in lines for extra in _extras_in(str(line.marker or ""))})
-    state_by_extra = {}
-    for extra in names:
-        missing = sorted(set(_lacking(extra, lines)))
-        lacks = f"lacks {', '.join(missing)}: {install_command(extra)}"
-        state_by_extra[extra] = "installed" if not missing else lacks
-    return state_by_extra
-
-
 def checkpoints() -> dict[str, dict[str, str]]:
     """Return encoder, size and location of each known checkpoint, or its download command, by name."""
     from focus_eval.encoders.weights import known_checkpoints, locate
@@ -118,18 +99,13 @@ def checkpoints() -> dict[str, dict[str, str]]:
     return row_by_checkpoint
 
 
-def folders(store: Path | None) -> dict[str, str]:
+def folders() -> dict[str, str]:
     """Return used and free space of the folders of this machine that runs write to."""
     text_by_folder = {"working folder": _free(Path.cwd())}
     if find_spec("huggingface_hub") is not None:
         from huggingface_hub import constants
 
         text_by_folder["hub cache"] = f"{constants.HF_HUB_CACHE}, {_free(Path(constants.HF_HUB_CACHE))}"
-    if store is not None:
-        # SQLite keeps what is not yet merged in files beside the store
-        files = [file for file in (store, *(Path(f"{store}{end}") for end in ("-wal", "-shm"))) if file.is_file()]
-        size = sum(file.stat().st_size for file in files) / GIGABYTE
-        text_by_folder["store"] = f"{store}, {f'{size:.3f} GB' if files else 'does not exist yet'}, {_free(store)}"
     return text_by_folder
 
 
@@ -164,30 +140,6 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
-
-
-def _extras_in(marker: str) -> list[str]:
-    """Return the extras in a marker: ["lmms"] for `extra == "lmms" and sys_platform == "linux"`."""
-    parts = marker.replace("'", '"').split("extra == ")[1:]
-    return [part.split('"')[1] for part in parts]
-
-
-def _lacking(extra: str, lines: list[Any]) -> list[str]:
-    """Return the packages required by `extra`, and by the extras it names, that are not installed."""
-    extra_package = WITHOUT_DEPENDENCIES.get(extra, "")
-    missing = [extra_package] if extra_package and not _version(extra_package.partition("==")[0]) else []
-    for line in lines:
-        if extra not in _extras_in(str(line.marker or "")) or not line.marker.evaluate({"extra": extra}):
-            continue
-        if line.name == "focus-eval":
-            missing += [package for nested_extra in line.extras for package in _lacking(nested_extra, lines)]
-            continue
-        installed = _version(line.name)
-        if not installed:
-            missing.append(line.name)
-        elif not line.specifier.contains(installed, prereleases=True):
-            missing.append(f"{line.name}{line.specifier} (has {installed})")
-    return missing
 
 
 def _free(folder: Path) -> str:

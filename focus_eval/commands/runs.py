@@ -39,10 +39,6 @@ if TYPE_CHECKING:
 
 def plan(
     matrix: MatrixArgument,
-    annotations: Annotated[Path | None, typer.Option(help="Annotation file to use instead of the matrix's.")] = None,
-    rates: Annotated[
-        Path | None, typer.Option(help="CSV with the columns id, duration_s and fps, if there are no videos.")
-    ] = None,
     only: OnlyOption = [],  # noqa: B006
     set_: SetOption = [],  # noqa: B006
     limit: LimitOption = None,
@@ -66,21 +62,16 @@ def plan(
 
     node = load_machine(machine) if machine else None
     differing = PUBLISHED if discordance is None else replace(PUBLISHED, share=discordance, source="stated")
-    loaded = [
-        replace_files(item, annotations, rates)
-        for item in load_all(matrix, only, set_, limit, available_only=available_only)
-    ]
-    folders = assign_folders(loaded, out)
+    folders = assign_folders(load_all(matrix, only, set_, limit, available_only=available_only), out)
     preflight = check_all(folders)
     plans = []
-    for config, folder in folders:
+    for config, _ in folders:
         sets = _questions_or_lengths(config, preflight)
         if len(sets) < len(config.benchmarks):
             continue  # what it lacks is listed below
         with count_progress("counting pulls", "selections") as progress:
             plans.append(make_plan(config, sets=sets, progress=progress))
         _print_plan(plans[-1])
-        _print_scans_so_far(plans[-1], folder)
         _print_power(plans[-1], differing)
     if len(plans) > 1:
         _print_pool(plans)
@@ -121,17 +112,6 @@ def _questions_or_lengths(matrix: MatrixConfig, preflight: Preflight) -> dict[st
         print_folded(f"{name}: not here, planned from shipped lengths ({stated_source(name)})")
     by_name = {**stated, **present_sets}
     return {name: by_name[name] for name in keys if name in by_name}
-
-
-def replace_files(matrix: MatrixConfig, annotations: Path | None, rates: Path | None) -> MatrixConfig:
-    """Return `matrix` with the files of --annotations and --rates; planning needs no videos with --rates."""
-    if annotations is None and rates is None:
-        return matrix
-    if len(matrix.benchmarks) != 1:
-        raise InvalidInput("--annotations and --rates need one benchmark; narrow the matrix with --only benchmark=NAME")
-    changes: dict[str, Any] = {"annotations": str(annotations)} if annotations else {}
-    changes |= {"rates": str(rates)} if rates else {}
-    return matrix.model_copy(update={"benchmarks": [matrix.benchmarks[0].model_copy(update=changes)]})
 
 
 def _print_plan(plan: Plan) -> None:
@@ -249,16 +229,6 @@ def _model_usage_line(selection: SelectionPlan) -> str:
         f"{spec.label}, K {spec.k}: {usage['calls']:,} calls with {usage['images']:,} pictures, about "
         f"{sent:,} tokens, at most {back:,} back: {price}"
     )
-
-
-def _print_scans_so_far(plan: Plan, folder: Path) -> None:
-    """Print the correlation of scan and main encoder in the rows so far."""
-    if plan.scan_pairs and (folder / "run.json").is_file():
-        from focus_eval.report.measures import scan_notes
-        from focus_eval.report.run import load_run
-
-        for note in scan_notes(load_run(folder).selection_frame):
-            print_folded(f"{folder}: {note}")
 
 
 def _print_hours(plans: list[Plan], machine: Machine) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.commands.runs import replace_files
 from focus_eval.matrix import selecting
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import load_matrix
@@ -57,12 +55,6 @@ def test_a_plan_names_videos_without_a_length_once(simulation):
     (unknown,) = [line for line in lines if "unknown" in line]
     assert re.match(r"simulated: 6 questions have a video of unknown length .* the first: .*v0.mp4: ", unknown)
     assert "2 selections and no model" in lines
-
-
-def test_a_file_of_rates_leaves_the_folder_of_videos_as_it_is():
-    matrix = load_matrix("alpha")
-    (benchmark,) = replace_files(matrix, None, Path("rates.csv")).benchmarks
-    assert (benchmark.rates, benchmark.videos) == ("rates.csv", matrix.benchmarks[0].videos)
 
 
 @pytest.mark.parametrize(
