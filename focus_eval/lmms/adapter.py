@@ -21,10 +21,10 @@ from focus_eval.lmms.arguments import (
 )
 from focus_eval.lmms.lookahead import OwnProcessors
 from focus_eval.lmms.recording import (
+    FolderRecorder,
     RunCounts,
     check_error_share,
     check_readable,
-    command_line_recorder,
     over_all_ranks,
 )
 from focus_eval.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
@@ -190,7 +190,7 @@ class FrameAdapter:
         # The rows of the last selection are written through, and its folder is free for others.
         if hasattr(self, "context"):
             self.context.recorder.close()
-        recorder = command_line_recorder(
+        recorder = FolderRecorder(
             options,
             model=self.model_id,
             stock_name=self.stock_name,

@@ -17,7 +17,7 @@ from loguru import logger
 from tqdm import tqdm
 
 from focus_eval.core.errors import AnswerError, FocusEvalError, InvalidInput, RunError, is_device_failure
-from focus_eval.lmms.arguments import AdapterOptions, FrameSource, NeedsQuestions
+from focus_eval.lmms.arguments import AdapterOptions, FrameSource, ReplayedSelections
 from focus_eval.lmms.lookahead import FrameGroup, LookAhead, Part, Turn, batches_that_fit, own_cores
 from focus_eval.lmms.recording import Recorder, RunCounts
 from focus_eval.lmms.requests import (
@@ -79,9 +79,9 @@ class FrameChooser:
         self._select(queue)
 
     def _prepare_source(self, queue: list[PendingRequest]) -> None:
-        """Let a source that needs all questions of a benchmark read them before the first is chosen."""
+        """Let replayed selections read all questions of a benchmark before the first is chosen."""
         source = self._context.source
-        if not isinstance(source, NeedsQuestions):
+        if not isinstance(source, ReplayedSelections):
             return
         groups: dict[tuple[str, str], list[PendingRequest]] = {}
         for pending in queue:

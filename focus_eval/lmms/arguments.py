@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -236,15 +236,6 @@ class FrameSource(Protocol):
 
     def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
         """Return a selection row of `question` that records `error`."""
-        ...
-
-
-@runtime_checkable
-class NeedsQuestions(Protocol):
-    """A source that must see all questions of a benchmark, in the annotation's order, before the first is answered."""
-
-    def prepare(self, benchmark: str, questions: Sequence[Question], *, question_ids: Collection[str]) -> None:
-        """Read the selections for `benchmark`; `question_ids` are the ids of the questions that will be asked."""
         ...
 
 

@@ -20,7 +20,6 @@ from focus_eval.lmms.tasks import (
     ParsedAnswer,
     prompts_of_request,
     read_answer,
-    read_option,
     task_of,
     task_score,
 )
@@ -146,16 +145,8 @@ class Recorder(ABC):
         rule = pending.benchmark.facts.lmms_eval_parsing if pending.benchmark is not None else ""
         if rule or (question.options and parsing == "strict"):
             return read_answer(question, text, answer_parsing=parsing, rule=rule, seed=self._options.seed)
-        return self._read_as_task(pending, text)
-
-    def _read_as_task(self, pending: PendingRequest, text: str) -> ParsedAnswer:
-        """Score the answer `text` with the task's own metric; the score is None if the task is unknown."""
-        question, task = pending.question, task_of(pending.request)
-        parsed = read_option(text, question.options) if question.options else text
-        if task is None:
-            return ParsedAnswer(parsed, None)
-        scored = task_score(task, question, pending.document, text, seed=self._options.seed)
-        return ParsedAnswer(parsed, scored.score, scored.metric)
+        task = task_of(pending.request)
+        return task_score(task, question, pending.document, text, seed=self._options.seed)
 
 
 def answer_text(output: Any) -> str:
@@ -177,35 +168,55 @@ def answer_text(output: Any) -> str:
 
 
 class FolderRecorder(Recorder):
-    """Writes the rows of one rank below `root`, one folder per cell. A file is created with its first row.
+    """Writes the rows of one rank below `options.record`, one folder per cell. A file is created with its first row.
 
     Args:
-        root: the folder `record`.
-        name: readable part of every cell's name.
-        identity: everything that can change an answer, except task, split and generation arguments.
-        stock_name: lmms-eval's name of the wrapper behind `model`, under which tasks may have prompts.
-        file_name: name of this rank's file of rows in every folder.
+        model, stock_name: names of the model, and of lmms-eval's wrapper behind it, under which tasks may have prompts.
+        packages: whose versions can change an answer.
+        pretrained: folder or hub name of the loaded checkpoint; "" for none.
+        prepared: result of the adapter's `prepare`; its text becomes part of the cell's identity.
+        selection_id: hash over all that can change a selection; "native" for the wrapper's own sampling.
+        frames: frames per question.
     """
 
     def __init__(
         self,
-        root: Path,
-        *,
-        name: str,
-        identity: Mapping[str, Any],
-        model: str,
         options: AdapterOptions,
+        *,
+        model: str,
+        stock_name: str,
+        packages: Sequence[str],
+        wrapper_arguments: Mapping[str, Any],
+        pretrained: str,
+        prepared: Any,
         selection_id: str,
-        stock_name: str = "",
-        file_name: str = "rank0of1.jsonl",
-        device: str = "",
+        frames: int,
+        rank_and_world: tuple[int, int],
     ) -> None:
-        super().__init__(model=model, options=options, selection_id=selection_id, device=device)
-        self.folder = root
-        self._name = name
-        self._identity = dict(identity)
+        device = wrapper_arguments.get("device")
+        super().__init__(
+            model=model,
+            options=options,
+            selection_id=selection_id,
+            device=device_name(str(device)) if device else "",
+        )
+        self.folder = Path(options.record)
+        self._name = f"{model}-{options.sampler or Path(options.selections).stem}-k{frames}-seed{options.seed}"
+        # Everything that can change an answer, except task, split and generation arguments.
+        self._identity = {
+            "model": model,
+            "packages": packages,
+            "arguments": wrapper_arguments,
+            "weights": _check_weights(pretrained, str(wrapper_arguments.get("revision") or "main")),
+            "adapter": str(prepared) if prepared is not None else "",
+            "selection": selection_id,
+            "frames": frames,
+            "frame_policy": options.frame_policy,
+            "answer_parsing": options.answer_parsing,
+        }
         self._stock_name = stock_name
-        self._file_name = file_name
+        rank, world = rank_and_world
+        self._file_name = f"rank{rank}of{world}.jsonl"
         self._writers: dict[tuple[str, str], RowWriter] = {}
         self._locks: dict[str, FolderLock] = {}
         self._rows: dict[tuple[str, str], dict[str, Any]] = {}
@@ -399,52 +410,6 @@ def check_readable(counts: RunCounts, *, allow_unparsed: bool) -> None:
             f"{counts.first_error or counts.first_unread}: is it the service, the model, its weights or the prompt? "
             "Ask again with another record= folder, or accept such answers with allow_unparsed=true"
         )
-
-
-def command_line_recorder(
-    options: AdapterOptions,
-    *,
-    model: str,
-    stock_name: str,
-    packages: Sequence[str],
-    wrapper_arguments: Mapping[str, Any],
-    pretrained: str,
-    prepared: Any,
-    selection_id: str,
-    frames: int,
-    rank_and_world: tuple[int, int],
-) -> FolderRecorder:
-    """Return the recorder of a run that lmms-eval started, below `options.record`.
-
-    Args:
-        pretrained: folder or hub name of the loaded checkpoint; "" for none.
-        prepared: result of the adapter's `prepare`; its text becomes part of the cell's identity.
-        selection_id: hash over all that can change a selection; "native" for the wrapper's own sampling.
-        frames: frames per question.
-    """
-    chooser = options.sampler or Path(options.selections).stem
-    rank, world = rank_and_world
-    return FolderRecorder(
-        Path(options.record),
-        name=f"{model}-{chooser}-k{frames}-seed{options.seed}",
-        identity={
-            "model": model,
-            "packages": packages,
-            "arguments": wrapper_arguments,
-            "weights": _check_weights(pretrained, str(wrapper_arguments.get("revision") or "main")),
-            "adapter": str(prepared) if prepared is not None else "",
-            "selection": selection_id,
-            "frames": frames,
-            "frame_policy": options.frame_policy,
-            "answer_parsing": options.answer_parsing,
-        },
-        model=model,
-        stock_name=stock_name,
-        options=options,
-        selection_id=selection_id,
-        file_name=f"rank{rank}of{world}.jsonl",
-        device=device_name(str(wrapper_arguments["device"])) if wrapper_arguments.get("device") else "",
-    )
 
 
 def _check_weights(pretrained: str, revision: str) -> str:

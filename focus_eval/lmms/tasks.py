@@ -14,7 +14,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -191,19 +191,6 @@ _SCORE_NAMES = ("score", "correct", "is_correct", "accuracy", "acc")
 _ANSWER_PAIRS = (("pred_answer", "answer"), ("parsed_pred", "answer"), ("pred", "ground_truth"))
 
 
-@dataclass(frozen=True)
-class TaskScore:
-    """Score of one answer by the task's own metric.
-
-    Args:
-        metric: name of the metric; "" if the task gives no score for one question.
-        score: 0 to 1; None if the task gives none.
-    """
-
-    metric: str = ""
-    score: float | None = None
-
-
 def task_of(request: Any) -> Any | None:
     """Return the lmms-eval task that built `request`; None for a request made by hand.
 
@@ -218,12 +205,17 @@ def task_of(request: Any) -> Any | None:
     return None
 
 
-def task_score(task: Any, question: Question, document: Mapping[str, Any], text: str, *, seed: int) -> TaskScore:
+def task_score(
+    task: Any | None, question: Question, document: Mapping[str, Any], text: str, *, seed: int
+) -> ParsedAnswer:
     """Score the answer `text` to `question`, made from `document`, by `process_results` of the lmms-eval task.
 
-    The first metric in the task's own order that gives a number in [0, 1], higher being better, counts. Without one, or
-    if `process_results` fails, the score is empty. A task that guesses does so from `seed`.
+    The first metric in the task's own order that gives a number in [0, 1], higher being better, counts. Without one,
+    without a task, or if `process_results` fails, there is no score. A task that guesses does so from `seed`.
     """
+    unscored = ParsedAnswer(read_option(text, question.options) if question.options else text, None)
+    if task is None:
+        return unscored
     try:
         with _guessing(question, seed):
             # Not the task's own method: it tries again for ten seconds where a document is damaged.
@@ -237,14 +229,14 @@ def task_score(task: Any, question: Question, document: Mapping[str, Any], text:
         from loguru import logger  # comes with lmms-eval; a plan reads this module without it
 
         logger.warning(f"{task.config.task}: its process_results failed, the answer is not scored: {error_line(error)}")
-        return TaskScore()
+        return unscored
     metrics = {str(entry.get("metric")): entry for entry in task.config.metric_list or [] if isinstance(entry, Mapping)}
     # Of an error measure the best answer would have the lowest number.
     for metric, entry in metrics.items():
         score = score_in(results.get(metric)) if entry.get("higher_is_better", True) else None
         if score is not None:
-            return TaskScore(metric, score)
-    return TaskScore()
+            return replace(unscored, score=score, metric=metric)
+    return unscored
 
 
 def score_in(value: Any) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -206,7 +207,17 @@ def _first_names(videos: list[str]) -> str:
     return ", ".join(videos[:3]) + (", .." if len(videos) > 3 else "")
 
 
-_TOKENIZERS = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"), ("spiece.model",))
+_TOKENIZERS = (
+    ("tokenizer.json",),
+    ("vocab.txt",),
+    ("vocab.json", "merges.txt"),
+    ("spiece.model",),
+    ("tokenizer.model",),
+)
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json")
+# The original LLaVA-Video brings no processor: its image rules are those of its named vision tower.
+_WITHOUT_PROCESSOR = ("llava_qwen",)
+_SINGLE = "model.safetensors"
 # A request for the list of models is free; a service that does not answer within this is not reachable.
 _API_SECONDS = 10
 
@@ -256,7 +267,6 @@ def argument_problems(model: ModelConfig, frames: int) -> Iterator[Missing]:
 def weights_problems(model: ModelConfig) -> Iterator[Missing]:
     """Yield problems of a model's checkpoint: absent, incomplete, of another architecture, without tokenizer."""
     from focus_eval.encoders.weights import is_path, weights_folder
-    from focus_eval.lmms.weights import weights_problems as problems_of
 
     pretrained, revision = str(model.args.get("pretrained") or ""), str(model.args.get("revision") or "main")
     if not pretrained:
@@ -272,9 +282,65 @@ def weights_problems(model: ModelConfig) -> Iterator[Missing]:
         yield Missing(f"{problem_start} are not on this machine", fetch, gigabytes=model.disk_gigabytes)
         return
     is_local = Path(pretrained).expanduser().is_dir()
-    for problem in problems_of(folder, model.model):
+    for problem in checkpoint_problems(folder, model.model):
         fix = f"put the whole checkpoint into {folder}" if is_local else f"{fetch} (fetches only what is not there)"
         yield Missing(f"{problem_start}: {problem}", fix)
+
+
+def checkpoint_problems(folder: Path, model: str) -> list[str]:
+    """Return the problems of a checkpoint's folder for the lmms-eval model `model`, one line each.
+
+    Checked are the architecture, every shard that the index names, tokenizer and processor. In the hub's cache each
+    file's content is checked too, elsewhere only the headers of the shards. The list is empty for a good folder.
+    """
+    from focus_eval.encoders.weights import damaged_blobs
+    from focus_eval.lmms.manifests import CHAT_SUFFIX, MODELS
+
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        model_type = str(config["model_type"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ["no readable config.json"]
+    model_name = next((name for name in (model, f"{model}{CHAT_SUFFIX}") if name in MODELS), None)
+    # A model that does not say may load any architecture.
+    expected = (MODELS.fact(model_name, "checkpoint_types", ()) if model_name else ()) or (model_type,)
+    problems = []
+    if model_type not in expected:
+        problems.append(f"holds a {model_type!r} model, {model} needs {' or '.join(map(repr, expected))}")
+    problems += _shard_problems(folder)
+    if not _has_tokenizer(folder):
+        problems.append("no tokenizer (tokenizer.json, or vocab.json and merges.txt)")
+    if model_type not in _WITHOUT_PROCESSOR and not any((folder / name).is_file() for name in _PROCESSORS):
+        problems.append("no preprocessor_config.json")
+    return problems + damaged_blobs(folder)
+
+
+def weights_gigabytes(folder: Path) -> float:
+    """Return the size of the safetensors files in `folder`, in 10^9 bytes."""
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors") if file.is_file()) / 1e9
+
+
+def _shard_problems(folder: Path) -> list[str]:
+    """Return a line for each missing or unreadable shard of a checkpoint's folder; [] if all are whole."""
+    from focus_eval.encoders.weights import SHARDS, check_readable
+
+    if (folder / _SINGLE).is_file():
+        names = [_SINGLE]
+    else:
+        try:
+            names = sorted(set(json.loads((folder / SHARDS).read_text(encoding="utf-8"))["weight_map"].values()))
+        except OSError:
+            return [f"neither {_SINGLE} nor {SHARDS}"]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return [f"{SHARDS} is not an index of shards"]
+    missing = [name for name in names if not (folder / name).is_file()]
+    problems = [f"{len(missing)} of {len(names)} shards are missing: {', '.join(missing)}"] if missing else []
+    for name in (name for name in names if name not in missing):
+        try:
+            check_readable(folder / name)
+        except FocusEvalError as error:
+            problems.append(str(error))
+    return problems
 
 
 def key_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
@@ -360,7 +426,6 @@ def _has_tokenizer(folder: Path) -> bool:
 def memory_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
     """Yield a lack of GPUs or of memory for a model's weights; running on the CPU only adds a line to `notes`."""
     from focus_eval.encoders.weights import weights_folder
-    from focus_eval.lmms.weights import weights_gigabytes
 
     pretrained: Any = model.args.get("pretrained")
     folder = weights_folder(str(pretrained), str(model.args.get("revision") or "main")) if pretrained else None

@@ -17,7 +17,7 @@ from focus_eval.core.plugins import file_modules
 from focus_eval.matrix.config import Resources
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.machine import WorkerResources, cluster_resources
-from focus_eval.matrix.phases import AnswerPhase, Phase, SelectPhase
+from focus_eval.matrix.running import AnswerPhase, Phase, SelectPhase
 
 # A node or two may be lost in a long run; more often than this it is the job that kills its workers.
 MAX_LOSSES = 5

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from focus_eval.core.errors import InvalidInput, MissingWeights, unknown_name
 from focus_eval.core.options import check_names, checked_values
 from focus_eval.core.resources import read_json_object
+from focus_eval.encoders.weights import SHARDS
 
 if TYPE_CHECKING:
     import torch
@@ -302,7 +303,6 @@ _KEY_MAPPING = {
     r"^model\.mm_projector\.2\.": "model.multi_modal_projector.linear_2.",
     r"^model\.(embed_tokens|layers|norm)\.": r"model.language_model.\1.",
 }
-_INDEX = "model.safetensors.index.json"
 
 
 def find_checkpoint(name: str) -> Path:
@@ -457,12 +457,12 @@ def vocabulary_rows(shapes: Mapping[str, tuple[int, ...]], folder: Path) -> int:
 
 def _shards(folder: Path) -> list[Path]:
     """Return the safetensors files of a checkpoint's folder; raise MissingWeights if one is missing."""
-    index = folder / _INDEX
+    index = folder / SHARDS
     if not index.is_file():
         single = folder / "model.safetensors"
         if single.is_file():
             return [single]
-        raise MissingWeights(f"{folder}: neither model.safetensors nor {_INDEX}; only safetensors weights are read")
+        raise MissingWeights(f"{folder}: neither model.safetensors nor {SHARDS}; only safetensors weights are read")
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
