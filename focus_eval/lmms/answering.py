@@ -16,6 +16,7 @@ from typing import Any
 from loguru import logger
 from tqdm import tqdm
 
+from focus_eval.benchmarks.question import Benchmark
 from focus_eval.core.errors import AnswerError, FocusEvalError, InvalidInput, RunError, is_device_failure
 from focus_eval.lmms.arguments import AdapterOptions, FrameSource, ReplayedSelections
 from focus_eval.lmms.lookahead import FrameGroup, LookAhead, Part, Turn, batches_that_fit, own_cores
@@ -83,16 +84,16 @@ class FrameChooser:
         source = self._context.source
         if not isinstance(source, ReplayedSelections):
             return
-        groups: dict[tuple[str, str], list[PendingRequest]] = {}
+        groups: dict[tuple[str, str], tuple[Benchmark, set[str]]] = {}
         for pending in queue:
             # A task without a benchmark has no known order of questions to hold a file against.
             if pending.benchmark is not None:
-                groups.setdefault((pending.parts.task, pending.parts.split), []).append(pending)
-        for (task, split), group in groups.items():
-            question_of, name = group[0].benchmark.question, group[0].benchmark.name
+                task_and_split = pending.parts.task, pending.parts.split
+                groups.setdefault(task_and_split, (pending.benchmark, set()))[1].add(pending.question.id)
+        for (task, split), (benchmark, question_ids) in groups.items():
             # All of the split, also under --limit: some published files go by position.
-            questions = [question_of(document) for document in self._model.task_dict[task][split]]
-            source.prepare(name, questions, question_ids={pending.question.id for pending in group})
+            questions = [benchmark.question(document) for document in self._model.task_dict[task][split]]
+            source.prepare(benchmark.name, questions, question_ids=question_ids)
 
     def _select(self, queue: list[PendingRequest]) -> None:
         """Choose frames once per document, video by video; requests of one document share the row.

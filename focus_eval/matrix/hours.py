@@ -372,8 +372,9 @@ class MeasuredRates:
         Args:
             machine: None for the shipped one of each device; without one the stated rate is left out.
         """
-        by_device = [item.line(machine or _shipped_machine(item.device)) for item in (*self.encoders, *self.decoding)]
-        return by_device + [item.line() for item in self.answers]
+        rates: list[EncoderRate | DecodingCost] = [*self.encoders, *self.decoding]
+        lines = [rate.line(machine or _shipped_machine(rate.device)) for rate in rates]
+        return lines + [item.line() for item in self.answers]
 
     def applied_to(self, machine: Machine, folder: Path) -> Machine:
         """Return `machine` with the rates that were measured on its kind of device, in place of the stated ones.
