@@ -108,7 +108,7 @@ def on_ray(folder: Path, n_questions: int, address: str) -> Road:
     resources = Resources(gpus=0, cpus=1)
 
     def command(run: Path) -> None:
-        from focus_eval.matrix.ray_engine import RayEngine
+        from focus_eval.matrix.engines import RayEngine
 
         complete_run(matrix, out=run, engine=RayEngine(address=address, store=None, select=resources, answer=resources))
 

@@ -367,7 +367,8 @@ def run(
         print_folded("to start all the same: --no-preflight; what is missing becomes errors in the rows")
         raise typer.Exit(1)
     # Only now: with models this needs lmms-eval.
-    from focus_eval.matrix.running import complete_run, make_engine
+    from focus_eval.matrix.engines import make_engine
+    from focus_eval.matrix.running import complete_run
 
     for loaded, folder in matrices:
         engine_instance = make_engine(

@@ -51,7 +51,7 @@ def matrix(tmp_path):
 
 
 def engine():
-    from focus_eval.matrix.ray_engine import RayEngine
+    from focus_eval.matrix.engines import RayEngine
 
     worker = Resources(gpus=0, cpus=1)
     return RayEngine(address=None, store=None, select=worker, answer=worker)
@@ -59,7 +59,7 @@ def engine():
 
 def test_a_cluster_without_the_resources_is_refused(cluster, matrix, tmp_path):
     from focus_eval.core.errors import RunError
-    from focus_eval.matrix.ray_engine import RayEngine
+    from focus_eval.matrix.engines import RayEngine
 
     large = Resources(gpus=1, cpus=1)
     with pytest.raises(RunError, match="the Ray cluster has 0 GPUs"):
@@ -111,22 +111,22 @@ def test_a_sampler_from_a_file_chooses_the_same_on_workers(cluster, tmp_path):
 
 
 def test_a_worker_lost_after_its_last_job_fails_no_run(cluster, matrix, tmp_path, monkeypatch):
-    from focus_eval.matrix import ray_engine
+    from focus_eval.matrix import engines
 
-    class LostAtTheEnd(ray_engine._PhaseActor):
+    class LostAtTheEnd(engines._PhaseActor):
         def close(self):
             import os
 
             os._exit(1)
 
-    monkeypatch.setattr(ray_engine, "_PhaseActor", LostAtTheEnd)
+    monkeypatch.setattr(engines, "_PhaseActor", LostAtTheEnd)
     frame = run_matrix(matrix, out=tmp_path / "run", engine=engine())
     assert len(frame) == 240 * 4
     assert frame["error"].isna().all()
 
 
 def test_two_nodes_write_the_same_bytes_as_this_process_even_when_one_is_lost(cluster, matrix, tmp_path, monkeypatch):
-    from focus_eval.matrix.ray_engine import _WorkerPool
+    from focus_eval.matrix.engines import _WorkerPool
 
     hire, hired = _WorkerPool._hire, itertools.count()
 

@@ -18,7 +18,7 @@ from focus_eval.encoders.cache import duplicate_cache
 from focus_eval.encoders.dual_encoder import ClipScorer
 from focus_eval.encoders.registry import make_encoder
 from focus_eval.encoders.torch_scorer import TorchScorer
-from focus_eval.matrix import running, selecting
+from focus_eval.matrix import engines, selecting
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import EncoderConfig, SamplerConfig, load_matrix
 from focus_eval.matrix.folder import RunFolder
@@ -101,7 +101,7 @@ def test_the_rows_add_up_to_the_time_that_passed(matrix, tmp_path):
             return rows
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "SelectWorker", Timed)
+        patch.setattr(engines, "SelectWorker", Timed)
         run_matrix(matrix, out=tmp_path / "run")
     rows = [row for spec in selection_specs(matrix) for row in RunFolder(tmp_path / "run").selections(spec)]
     held_seconds = sum(row.seconds.get(stage, 0.0) for row in rows for stage in BLOCKING_STAGES)
