@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -277,6 +278,7 @@ def _recipe(board: Storyboard) -> str:
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
 
 
+@cache
 def _working_copy(name: str) -> Image.Image:
     """Return a photograph shrunk to at most `WORKING_WIDTH`: drawing a large one takes five times as long."""
     picture = PHOTOGRAPHS[name].open()
@@ -285,6 +287,7 @@ def _working_copy(name: str) -> Image.Image:
     return picture.resize((WORKING_WIDTH, round(picture.height * WORKING_WIDTH / picture.width)))
 
 
+@cache
 def _aspect(name: str) -> float:
     """Return width over height of a photograph."""
     picture = PHOTOGRAPHS[name].open()

@@ -13,7 +13,8 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import SimpleNamespace
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,31 @@ def wrap_video_readers(wrap: Callable[[Callable[..., Any]], Callable[..., Any]])
 
     readers = vision_process.VIDEO_READER_BACKENDS
     readers.update({name: wrap(read) for name, read in readers.items()})
+
+
+def import_evaluate_late() -> None:
+    """Let the package `evaluate` load only when one of its names is used; do nothing if it is loaded.
+
+    Relies on: `lmms_eval.api.registry`, which imports it at its top and uses it in `get_metric` alone.
+
+    Why: it imports the pipelines of transformers and torchvision, more than all else that lmms-eval's tasks need.
+    """
+    spec = find_spec("evaluate") if "evaluate" not in sys.modules else None
+    if spec is not None:
+        sys.modules["evaluate"] = module_from_spec(spec)
+        sys.modules["evaluate"].__class__ = _LateEvaluate
+
+
+class _LateEvaluate(ModuleType):
+    """The package `evaluate` before it is loaded."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a name of the package, which is loaded for it; AttributeError for those that modules are asked for."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if sys.modules.get("evaluate") is self:
+            del sys.modules["evaluate"]
+        return getattr(importlib.import_module("evaluate"), name)
 
 
 def open_no_video_twice() -> None:

@@ -17,6 +17,7 @@ from focus_eval.benchmarks.registry import VideoRate, questions_of, read_annotat
 from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError
 from focus_eval.core.resources import resource_path
 from focus_eval.core.types import Question, VideoInfo
+from focus_eval.lmms.patches import import_evaluate_late
 from focus_eval.lmms.tasks import DEFAULT, task_values
 from focus_eval.matrix.config import BenchmarkConfig, MatrixConfig, load_yaml
 from focus_eval.video import open_video
@@ -485,6 +486,7 @@ def _load_task(config: BenchmarkConfig, kind: str, prompts: str) -> Any:
     name = config.task
     if not name:
         raise RunError("a benchmark that models answer needs its lmms-eval task: set task in its config")
+    import_evaluate_late()
     from lmms_eval.tasks import TaskManager
 
     folder = resource_path("tasks")

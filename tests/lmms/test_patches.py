@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -29,6 +31,21 @@ def test_qwen_vl_utils_looks_its_readers_up_in_the_table_at_each_call(monkeypatc
     with pytest.raises(LookupError, match="the wrapped reader was asked"):
         vision_process.fetch_video({"video": "clip.mp4"})
     assert read[0] == "clip.mp4"
+
+
+def test_lmms_evals_tasks_load_without_the_package_evaluate_until_a_metric_of_it_is_asked_for():
+    code = """if True:
+        import sys
+        from focus_eval.lmms.patches import import_evaluate_late
+        import_evaluate_late()
+        import lmms_eval.tasks
+        from lmms_eval.api import registry
+        assert "transformers.pipelines" not in sys.modules, "lmms-eval's tasks import the package evaluate"
+        load = registry.hf_evaluate.load
+        import evaluate
+        assert load is evaluate.load and evaluate.__file__, "the late package is not the package itself"
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_reader_of_qwen_vl_utils_gives_frames_metadata_and_rate(tmp_path):
