@@ -9,7 +9,7 @@ import os
 import re
 import unicodedata
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -170,6 +170,10 @@ class VideoInfo:
         """Length in seconds: `n_frames / fps`."""
         return self.n_frames / self.fps
 
+    def frames_at(self, times_seconds: Iterable[float]) -> list[int]:
+        """Return the frame nearest to each time, at the average rate; the last frame for a time past the end."""
+        return [min(int(time * self.fps + 0.5), self.n_frames - 1) for time in times_seconds]
+
     def frames_every(self, seconds: float) -> IntArray:
         """Return frames `round(j * seconds * fps)` for j = 0, 1, .. of `[0, n_frames)`, ascending, each once.
 
@@ -247,14 +251,14 @@ def content_key(video: str, text: str, options: tuple[str, ...] = (), answer: st
     Case, white space and the form of Unicode do not count, nor do the folder and suffix of a video and the letters
     before options.
     """
-    name = _FILE_SUFFIX.sub("", _folded(video.replace("\\", "/").rpartition("/")[2]))
-    texts = [_OPTION_LABEL.sub("", _folded(option)) for option in options]
-    question = json.dumps([name, _folded(text), texts], separators=(",", ":"))
-    digests = [hashlib.sha256(part.encode()).hexdigest() for part in (question, _folded(answer))]
+    name = _FILE_SUFFIX.sub("", folded(video.replace("\\", "/").rpartition("/")[2]))
+    texts = [_OPTION_LABEL.sub("", folded(option)) for option in options]
+    question = json.dumps([name, folded(text), texts], separators=(",", ":"))
+    digests = [hashlib.sha256(part.encode()).hexdigest() for part in (question, folded(answer))]
     return f"{digests[0][:16]}-{digests[1][:8]}"
 
 
-def _folded(text: str) -> str:
+def folded(text: str) -> str:
     """Return `text` in Unicode form NFKC, without case, each run of white space as one blank, for comparisons."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 

@@ -76,12 +76,7 @@ class FileEntry(NamedTuple):
             raise SelectionMismatch(
                 f"{self.place}: {last:g} s asked, video has {video.duration_seconds:.2f} s; frame indices?"
             )
-        return nearest_frames(self.shown, fps=video.fps, n_frames=video.n_frames)
-
-
-def nearest_frames(times: Iterable[float], *, fps: float, n_frames: int) -> list[int]:
-    """Return the frame of `[0, n_frames)` that is nearest to each time."""
-    return [min(int(time * fps + 0.5), n_frames - 1) for time in times]
+        return video.frames_at(self.shown)
 
 
 def file_entry(

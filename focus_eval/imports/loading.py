@@ -21,7 +21,7 @@ from focus_eval.core.errors import InvalidInput, SelectionMismatch, unknown_name
 from focus_eval.core.gaps import halve_widest_gaps
 from focus_eval.core.options import named_options
 from focus_eval.core.types import Question, VideoInfo
-from focus_eval.imports.formats import FORMATS, FileEntry, Source, make_format, nearest_frames
+from focus_eval.imports.formats import FORMATS, FileEntry, Source, make_format
 from focus_eval.rows.identity import identity_hash
 from focus_eval.rows.records import AnswerRow, CellNames, Origin, SelectionRow, answer_row, selection_row
 
@@ -362,7 +362,7 @@ def _selection_row(entry: FileEntry, question: Question, rate: VideoRate | None,
     is_in_seconds, keyframes = stated.keyframes is None, stated.keyframes
     times = entry.times_at(fps) if is_in_seconds or fps is not None else None
     if is_in_seconds and rate is not None:
-        keyframes = nearest_frames(entry.shown, fps=float(rate.fps), n_frames=rate.n_frames)
+        keyframes = rate.info.frames_at(entry.shown)
     return selection_row(
         question,
         origin,

@@ -583,9 +583,9 @@ def _frames_and_times(
     fps = None if rate is None else float(rate.fps)
     if unit == "frames":
         return [int(frame) for frame in values], None if fps is None else [frame / fps for frame in values]
-    if rate is None or fps is None:
+    if rate is None:
         return None, values
-    return [min(int(time * fps + 0.5), rate.n_frames - 1) for time in values], values
+    return rate.info.frames_at(values), values
 
 
 def _refuse_other_answer(record: LogRecord, question: Question, verdict: Verdict) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from focus_eval.benchmarks.question import BUCKETS, Benchmark, LengthEdges
+from focus_eval.benchmarks.question import BUCKETS, Benchmark, LengthEdges, split_question
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
-from focus_eval.core.types import Question
+from focus_eval.core.types import Question, folded
 from focus_eval.imports.lmms_logs import LmmsLog, LogRecord, verdict_of
 from focus_eval.rows.identity import QuestionKey, match_questions
 
@@ -26,7 +25,6 @@ _GROUP_FIELDS = (
     *("topic_category", "domain", "dataset", "source", "split", "level", "duration_group"),
 )
 _CATEGORY_FIELDS = ("question_category", "task_type", "task_category", "question_type", "category")
-_OPTION_LINE = re.compile(r"^\s*\(?([A-Z])(?:\)|[.:])\s*(.+?)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +226,7 @@ def _at_row(record: LogRecord, annotated: Sequence[Question]) -> Question:
             f"{record.location}: doc_id {row}, the annotation has {len(annotated)} rows; another split?"
         )
     question = annotated[row]
-    if _folded(question.query) not in _folded(record.prompt):
+    if folded(question.query) not in folded(record.prompt):
         raise SelectionMismatch(
             f"{record.location}: the prompt is not the question in row {row} of the annotation ({question.id}); "
             "name the field that holds its id (-o id_field=NAME)"
@@ -321,11 +319,7 @@ def options_of(record: LogRecord) -> tuple[str, ...]:
     listed = _field(record, _OPTION_FIELDS)
     if isinstance(listed, Sequence) and not isinstance(listed, str):
         return tuple(str(option) for option in listed)
-    option_lines = _OPTION_LINE.findall(record.prompt)
-    # A prompt may hold other lines that begin so: only A, B, C, .. from the first on are its options.
-    letters = [letter for letter, _ in option_lines]
-    is_whole = letters == [chr(ord("A") + at) for at in range(len(letters))]
-    return tuple(text for _, text in option_lines) if len(option_lines) > 1 and is_whole else ()
+    return split_question(record.prompt)[1]
 
 
 def category_of(record: LogRecord) -> str:
@@ -339,11 +333,6 @@ def _fields_of(record: LogRecord) -> str:
     entries = {name: entry for name, entry in record.metrics.items() if isinstance(entry, Mapping)}
     fields = [*(record.doc or ()), *(f"{name}.{key}" for name, entry in entries.items() for key in entry)]
     return f"there are {', '.join(map(str, fields[:40]))}" if fields else "the log has no documents"
-
-
-def _folded(text: str) -> str:
-    """Return `text` in lower case with single blanks, for comparisons."""
-    return " ".join(text.split()).casefold()
 
 
 def number_fields(record: LogRecord) -> list[str]:

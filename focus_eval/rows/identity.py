@@ -263,11 +263,6 @@ class Matches:
     only_a: tuple[int, ...] = ()
     only_b: tuple[int, ...] = ()
 
-    @property
-    def is_complete(self) -> bool:
-        """True if every question has a pair at the same row."""
-        return not (self.moved or self.by_row or self.ambiguous_a or self.ambiguous_b or self.only_a or self.only_b)
-
     def summary(self, a: str, b: str) -> str:
         """Return a sentence for people with the counts of paired, moved, ambiguous and missing questions.
 

@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from focus_eval.benchmarks.registry import read_annotations
 from focus_eval.cli import app
+from focus_eval.imports.lmms_logs import LogRecord
 from focus_eval.imports.loading import load_selections
+from focus_eval.imports.log_questions import options_of
 from focus_eval.report.run import load_run
 
 from .test_lmms_logs import line, write_log
@@ -352,3 +354,11 @@ def test_an_imported_log_is_a_selection_to_replay(shared, tmp_path):
     assert {key: entry.selection.keyframes for key, entry in imported.items()} == {
         key: entry.selection.keyframes for key, entry in published.items()
     }
+
+
+def test_an_option_of_two_paragraphs_is_read_whole_from_the_prompt():
+    prompt = "What is it?\nA. one\nB. two\n\nand more of two\nC. three\nAnswer with the letter."
+    record = LogRecord(
+        doc_id=0, location="f:1", line=1, doc=None, target="A", response="A", prompt=prompt, metrics={}
+    )  # fmt: skip
+    assert options_of(record) == ("one", "two\n\nand more of two", "three")
