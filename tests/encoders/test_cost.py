@@ -66,7 +66,11 @@ def test_a_naflex_tower_is_counted_at_its_most_patches():
     network = made(transformers.Siglip2Model, config)
     inputs = {"pixel_values": torch.zeros(1, 36, 192), "spatial_shapes": torch.tensor([[6, 6]])}
     gmacs = counted(lambda: network.get_image_features(pixel_attention_mask=torch.ones(1, 36).int(), **inputs))
-    assert dual_encoder_gmacs(config)["image"] == pytest.approx(gmacs, rel=1e-9)
+    # Resizing the grid of positions is no part of the tower; since transformers 5.24 it is a matrix product.
+    embeddings = network.vision_model.embeddings
+    positions = embeddings.position_embedding.weight.reshape(6, 6, -1)
+    resizing = counted(lambda: embeddings.resize_positional_embeddings(positions, inputs["spatial_shapes"], 36))
+    assert dual_encoder_gmacs(config)["image"] == pytest.approx(gmacs - resizing, rel=1e-9)
 
 
 def test_blip_is_counted_as_torch_counts_it():
