@@ -72,7 +72,7 @@ def write_part(folder, n_rows):
 
 def test_finished_parts_are_written_and_read_in_memory_that_does_not_grow(tmp_path):
     peaks, lists = [], []
-    for n_rows in (299, 300, 1200):  # the first imports what the page needs
+    for n_rows in (20, 300, 1200):  # the first imports what the page needs
         part = tmp_path / str(n_rows) / "selections" / "part"
         write_part(part, n_rows)
         order = [f"q{number}" for number in range(n_rows)]
@@ -93,11 +93,12 @@ def test_a_run_of_many_questions_is_linear_and_flat(tmp_path):
     seconds, calls, pulls = [], [], []
     for size in (20, 200, 1000):  # the first imports what a run needs
         matrix = write_load_matrix(tmp_path / str(size), size)
-        seconds.append(measured("run", str(matrix), "--out", str(tmp_path / f"runs{size}" / "load")))
+        if size > 20:
+            seconds.append(measured("run", str(matrix), "--out", str(tmp_path / f"runs{size}" / "load")))
         loaded, out = load_matrix(matrix), tmp_path / f"here{size}" / "load"
         calls.append(n_calls(lambda loaded=loaded, out=out: run_matrix(loaded, out=out)))
         pulls.append(sum(len(row.pulled_frames) for row in load_run(out).selections))
-    assert seconds[2].peak_mib < 1.15 * seconds[1].peak_mib
+    assert seconds[1].peak_mib < 1.15 * seconds[0].peak_mib
     # Five times the rows and eight times the pulls: what is done once for each of them grows by less than eight. Calls
     # are counted, because seconds would depend on the machine.
     assert calls[2] / calls[1] < pulls[2] / pulls[1], (calls, pulls)
