@@ -113,10 +113,12 @@ def test_rates_leave_out_rows_that_scan_with_a_second_encoder_and_decoding_count
         device="cpu", sampler="focus", forwards=10, looked_frames=[1, 2, 3], seconds={"device": 2.0, "decode_cpu": 6.5}
     )
     specs = [SimpleNamespace(encoder=BLIP, scan_encoder=scan_encoder) for scan_encoder in (None, BLIP)]
-    monkeypatch.setattr("focus_eval.matrix.measured.matrix_of_run", lambda _: None)
-    monkeypatch.setattr("focus_eval.matrix.measured.selection_specs", lambda _: specs)
-    monkeypatch.setattr("focus_eval.matrix.measured.RunFolder.selections", lambda *_: [row])
-    (rate,), (decoding,) = measured_rates(tmp_path)
+    monkeypatch.setattr("focus_eval.matrix.hours.matrix_of_run", lambda _: None)
+    monkeypatch.setattr("focus_eval.matrix.hours.cells", lambda _: [])
+    monkeypatch.setattr("focus_eval.matrix.hours.selection_specs", lambda _: specs)
+    monkeypatch.setattr("focus_eval.matrix.hours.RunFolder.selections", lambda *_: [row])
+    measured = measured_rates(tmp_path)
+    (rate,), (decoding,) = measured.encoders, measured.decoding
     assert (rate.n_forwards, rate.device_seconds) == (10, 2.0)
     assert (decoding.n_frames, decoding.core_seconds) == (10 + 3, 6.5)
 
