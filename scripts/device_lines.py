@@ -4,9 +4,9 @@
     python scripts/device_lines.py [--list] [-n 2]
 
 Two kinds of places in `encoders/`, `pipeline/` and `lmms/`: arms of conditions that ask for a GPU (statements, and arms
-of expressions with `if`), with calls of `torch.cuda`; and other lines that no test executes but those on fake CUDA.
-Executed: by the tests of the three rooms, traced by instruction, threads included. Processes that a test starts are
-not traced. Places of the first kind that nothing executes are named; `--list` names all places.
+of expressions with `if`), with calls of `torch.cuda`; and other lines of these files that no test executes but those on
+fake CUDA. Executed: by the tests of the three rooms, traced by instruction, threads included. Processes that a test
+starts are not traced. Places of the first kind that nothing executes are named; `--list` names all places.
 """
 
 from __future__ import annotations
@@ -113,9 +113,14 @@ def _calls_cuda(statement: ast.stmt) -> bool:
     return any(ast.unparse(node.value) == "torch.cuda" and node.attr not in _QUESTIONS for node in names)
 
 
-# A plugin of pytest, loaded into each of its processes, that notes each instruction of the rooms.
+def all_places() -> list[Place]:
+    """Return the places of all files of the rooms."""
+    return [place for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py")) for place in gpu_places(path)]
+
+
+# A plugin of pytest, loaded into each of its processes, that notes each instruction of the files with places.
 _instructions: dict[CodeType, set[int]] = defaultdict(set)
-_PREFIXES = tuple(f"{PACKAGE / room}{os.sep}" for room in ROOMS)
+_traced_files = set[str]()
 
 
 def _note_instruction(frame: FrameType, event: str, _: object) -> object:
@@ -125,14 +130,15 @@ def _note_instruction(frame: FrameType, event: str, _: object) -> object:
 
 
 def _enter(frame: FrameType, event: str, _: object) -> object:
-    """Trace the instructions of a function if it is one of the rooms'."""
-    if not frame.f_code.co_filename.startswith(_PREFIXES):
+    """Trace the instructions of a function if its file has places."""
+    if frame.f_code.co_filename not in _traced_files:
         return None
     frame.f_trace_opcodes, frame.f_trace_lines = True, False
     return _note_instruction
 
 
 def pytest_configure() -> None:
+    _traced_files.update(str(PACKAGE / place.path) for place in all_places())
     threading.settrace(_enter)
     sys.settrace(_enter)
 
@@ -152,7 +158,7 @@ def pytest_unconfigure() -> None:
 
 
 def executed_by(tests: list[str]) -> dict[str, set[Position]]:
-    """Run tests and return the starts of all executed instructions of the rooms, by file."""
+    """Run tests and return the starts of all executed instructions, by file."""
     executed = defaultdict[str, set[Position]](set)
     with tempfile.TemporaryDirectory() as folder:
         search = os.pathsep.join([str(ROOT / "scripts"), os.environ.get("PYTHONPATH", "")])
@@ -180,7 +186,7 @@ def main() -> None:
     before = executed_by([*workers, *(f"tests/{room}" for room in ROOMS), *ignored])
     with_fakes = executed_by([*workers, *FAKE_CUDA])
     after = {path: before.get(path, set()) | with_fakes.get(path, set()) for path in {*before, *with_fakes}}
-    places = [place for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py")) for place in gpu_places(path)]
+    places = all_places()
     n_before, n_after = (sum(is_executed(place, lines) for place in places) for lines in (before, after))
     for place in places:
         if args.list or not is_executed(place, after):
