@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """List the lines that only a GPU reaches, and which of them tests execute without and with fake CUDA.
 
-    python scripts/device_lines.py [--list] [-n 2]
+    python scripts/device_lines.py [--list] [-n 2] [TESTS ...]
 
 Two kinds of places in `encoders/`, `pipeline/` and `lmms/`: arms of conditions that ask for a GPU (statements, and arms
 of expressions with `if`), with calls of `torch.cuda`; and other lines of these files that no test executes but those on
@@ -180,10 +180,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="name all places")
     parser.add_argument("-n", type=int, default=1, help="processes of pytest")
+    parser.add_argument("tests", nargs="*", help="without fake CUDA (default: all of the three rooms)")
     args = parser.parse_args()
     workers = ["-n", str(args.n)] if args.n > 1 else []
     ignored = [f"--ignore={path}" for path in FAKE_CUDA]
-    before = executed_by([*workers, *(f"tests/{room}" for room in ROOMS), *ignored])
+    before = executed_by([*workers, *(args.tests or [f"tests/{room}" for room in ROOMS]), *ignored])
     with_fakes = executed_by([*workers, *FAKE_CUDA])
     after = {path: before.get(path, set()) | with_fakes.get(path, set()) for path in {*before, *with_fakes}}
     places = all_places()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -87,9 +88,11 @@ def expected_union(fixed: IntArray, draws: Iterable[tuple[Draw, int]]) -> float:
         return float(fixed.size)
     edges = draws[0][0].edges
     if any(draw.edges is not edges for draw, _ in draws):
-        edges = np.unique(np.concatenate([draw.edges for draw, _ in draws]))
-    missed = np.ones(edges.size - 1)
+        # Each part is ascending, which a stable sort makes use of. No frames lie between an edge and its repetition.
+        edges = np.sort(np.concatenate([draw.edges for draw, _ in draws]), kind="stable")
+    missed_once: dict[int, FloatArray] = defaultdict(lambda: np.ones(edges.size - 1))  # by the number of times
     for draw, times in draws:
-        missed *= (1.0 - draw.rates_at(edges)) ** times
+        missed_once[times] *= 1.0 - draw.rates_at(edges)
+    missed = np.prod([part**times for times, part in missed_once.items()], axis=0)
     free = np.diff(edges) - np.diff(np.searchsorted(fixed, edges))
     return fixed.size + float(free @ (1.0 - missed))
