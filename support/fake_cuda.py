@@ -170,6 +170,7 @@ class FakeCuda(TorchDispatchMode):
         self.capacity, self.peak_bytes = capacity, 0
         self._streams = {index: Stream(torch.device("cuda", index)) for index in range(n_devices)}
         self._memories: weakref.WeakSet[Memory] = weakref.WeakSet()
+        self._allocating = threading.RLock()  # threads that prepare ahead allocate too
         self._pinned = set[int]()
         self._of_thread = threading.local()
         self._patches = ExitStack()
@@ -185,7 +186,8 @@ class FakeCuda(TorchDispatchMode):
 
     def bytes_alive(self, device: str) -> int:
         """Return the bytes allocated on `device`."""
-        return sum(memory.n_bytes for memory in self._memories if memory.stream.device == torch.device(device))
+        with self._allocating:
+            return sum(memory.n_bytes for memory in self._memories if memory.stream.device == torch.device(device))
 
     def n_operations(self, device: str) -> int:
         """Return the number of operations queued on `device`, those of streams of its own left out."""
@@ -274,15 +276,16 @@ class FakeCuda(TorchDispatchMode):
 
     def _allocate(self, n_bytes: int, stream: Stream) -> Memory:
         """Return memory on the stream's device; raises torch's OutOfMemoryError beyond its capacity."""
-        n_bytes_then = self.bytes_alive(str(stream.device)) + n_bytes
-        self.peak_bytes = max(self.peak_bytes, n_bytes_then)
-        if n_bytes_then > self.capacity:
-            raise torch.cuda.OutOfMemoryError(
-                f"CUDA out of memory. Tried to allocate {n_bytes} bytes on {stream.device}"
-            )
-        memory = Memory(n_bytes, stream, stream, stream.position)
-        self._memories.add(memory)
-        return memory
+        with self._allocating:
+            n_bytes_then = self.bytes_alive(str(stream.device)) + n_bytes
+            self.peak_bytes = max(self.peak_bytes, n_bytes_then)
+            if n_bytes_then > self.capacity:
+                raise torch.cuda.OutOfMemoryError(
+                    f"CUDA out of memory. Tried to allocate {n_bytes} bytes on {stream.device}"
+                )
+            memory = Memory(n_bytes, stream, stream, stream.position)
+            self._memories.add(memory)
+            return memory
 
     def _read(self, tensor: CudaTensor, stream: Stream) -> None:
         """Refuse to read what another stream may not have written yet, or may free meanwhile."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from math import isnan
@@ -69,6 +69,7 @@ def plan(
         sets = _questions_or_lengths(config, preflight)
         if len(sets) < len(config.benchmarks):
             continue  # what it lacks is listed below
+        preflight = _with_stated_problems(preflight, config, sets)
         with count_progress("counting pulls", "selections") as progress:
             plans.append(make_plan(config, sets=sets, progress=progress))
         _print_plan(plans[-1])
@@ -112,6 +113,16 @@ def _questions_or_lengths(matrix: MatrixConfig, preflight: Preflight) -> dict[st
         print_folded(f"{name}: not here, planned from shipped lengths ({stated_source(name)})")
     by_name = {**stated, **present_sets}
     return {name: by_name[name] for name in keys if name in by_name}
+
+
+def _with_stated_problems(preflight: Preflight, matrix: MatrixConfig, sets: Mapping[str, QuestionSet]) -> Preflight:
+    """Return `preflight` with the selections that may end without frames on stated lengths, which it has not seen."""
+    from focus_eval.matrix.preflight import infeasible_problems
+
+    stated = {f"{matrix.name}/{name}": questions for name, questions in sets.items()}
+    notes = [*preflight.notes]
+    problems = infeasible_problems(matrix, {key: stated[key] for key in stated.keys() - preflight.sets.keys()}, notes)
+    return replace(preflight, missing=(*preflight.missing, *problems), notes=tuple(notes))
 
 
 def _print_plan(plan: Plan) -> None:

@@ -128,16 +128,28 @@ def test_a_service_costs_dollars_and_no_hours():
     assert line.dollars == pytest.approx(line.answers * (32 * 425 + 300) * 5 / 1e6)
 
 
-def test_plan_foretells_a_matrix_without_its_data_and_without_torch(tmp_path):
+@pytest.fixture
+def run_plan(tmp_path):
+    """Run `focus-eval plan` in a process on a machine without data; return it, with whether torch was imported."""
     code = (
         "import sys; from focus_eval.cli import main\n"
         "try: main()\nexcept SystemExit: pass\n"
         "print('torch' in sys.modules)"
     )
-    command = [sys.executable, "-c", code, "plan", "alpha", "--machine", "eight_h100"]
     environment = {"HF_HOME": str(tmp_path), "PATH": "", "COLUMNS": "200"}
-    process = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, cwd=tmp_path)
+    options = {"capture_output": True, "text": True, "timeout": 300, "env": environment, "cwd": tmp_path}
+    return lambda *words: subprocess.run([sys.executable, "-c", code, "plan", *words], **options)
+
+
+def test_plan_foretells_a_matrix_without_its_data_and_without_torch(run_plan):
+    process = run_plan("alpha", "--machine", "eight_h100")
     assert "planned from shipped lengths" in process.stdout, process.stderr
     assert "5.5 GPU hours" in process.stdout
     assert "its cost is not known" not in process.stdout
     assert process.stdout.strip().endswith("False")
+
+
+def test_plan_names_selections_without_frames_before_the_data_is_there(run_plan):
+    for k, is_named in (("4", True), ("32", False)):
+        process = run_plan("efficiency", "--only", "sampler=aks", "--set", f"k={k}")
+        assert ("frames of aks, K 4: 1337 of 1337 questions" in process.stdout) == is_named, process.stderr
