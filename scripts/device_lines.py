@@ -33,6 +33,7 @@ _FOLDER_VARIABLE = "DEVICE_LINES_OUT"
 _QUESTIONS = ("is_available", "is_initialized", "device_count", "OutOfMemoryError")  # of torch.cuda, asked anywhere
 
 Position = tuple[int, int]  # line and column
+Span = tuple[Position, Position]  # start and end of an instruction's source
 
 
 @dataclass(frozen=True, order=True)
@@ -67,8 +68,8 @@ def gpu_places(path: Path) -> list[Place]:
     def add(node: ast.stmt | ast.expr) -> None:
         """Add a statement, of a compound one its head, or an expression."""
         body = getattr(node, "body", None)
-        end = body[0] if isinstance(body, list) else None
-        stop = (end.lineno, end.col_offset) if end else (node.end_lineno or 0, node.end_col_offset or 0)
+        first = body[0] if isinstance(body, list) else None
+        stop = (first.lineno, first.col_offset) if first else (node.end_lineno or 0, node.end_col_offset or 0)
         name = str(path.relative_to(PACKAGE))
         text = ast.unparse(node) if isinstance(node, ast.expr) else lines[node.lineno - 1].strip()
         places.append(Place(name, (node.lineno, node.col_offset), stop, text))
@@ -146,20 +147,20 @@ def pytest_configure() -> None:
 def pytest_unconfigure() -> None:
     """Write the places of all instructions that were executed in this process."""
     sys.settrace(None)
-    executed = defaultdict[str, set[Position]](set)
+    executed = defaultdict[str, set[Span]](set)
     for code, offsets in [*_instructions.items()]:
         positions = [*code.co_positions()]
         path = str(Path(code.co_filename).relative_to(PACKAGE))
-        for line, _, column, _ in (positions[offset // 2] for offset in [*offsets]):
-            if line is not None and column is not None and code.co_name != "<module>":
-                executed[path].add((line, column))
+        for line, last_line, column, last_column in (positions[offset // 2] for offset in [*offsets]):
+            if column is not None and code.co_name != "<module>":
+                executed[path].add(((line, column), (last_line, last_column)))
     out = Path(os.environ[_FOLDER_VARIABLE]) / f"{os.getpid()}.pickle"
     out.write_bytes(pickle.dumps(dict(executed)))
 
 
-def executed_by(tests: list[str]) -> dict[str, set[Position]]:
-    """Run tests and return the starts of all executed instructions, by file."""
-    executed = defaultdict[str, set[Position]](set)
+def executed_by(tests: list[str]) -> dict[str, set[Span]]:
+    """Run tests and return the source spans of all executed instructions, by file."""
+    executed = defaultdict[str, set[Span]](set)
     with tempfile.TemporaryDirectory() as folder:
         search = os.pathsep.join([str(ROOT / "scripts"), os.environ.get("PYTHONPATH", "")])
         environment = {**os.environ, _FOLDER_VARIABLE: folder, "PYTHONPATH": search}
@@ -172,8 +173,9 @@ def executed_by(tests: list[str]) -> dict[str, set[Position]]:
     return executed
 
 
-def is_executed(place: Place, executed: dict[str, set[Position]]) -> bool:
-    return any(place.start <= position < place.stop for position in executed.get(place.path, ()))
+def is_executed(place: Place, executed: dict[str, set[Span]]) -> bool:
+    """Return True if an instruction of the place ran; the jump of `a if b else c`, which starts at `a`, ends beyond."""
+    return any(place.start <= start and stop <= place.stop for start, stop in executed.get(place.path, ()))
 
 
 def main() -> None:
@@ -195,8 +197,8 @@ def main() -> None:
             print(f"{marks} {place.path}:{place.start[0]}: {place.text}")
     print(f"{len(places)} places that ask for a GPU: {n_before} executed without fake CUDA, {n_after} with it")
     asked = {(place.path, place.start[0]) for place in places}
-    lines = {(path, line) for path, positions in with_fakes.items() for line, _ in positions}
-    lines -= {(path, line) for path, positions in before.items() for line, _ in positions} | asked
+    lines = {(path, line) for path, positions in with_fakes.items() for (line, _), _ in positions}
+    lines -= {(path, line) for path, positions in before.items() for (line, _), _ in positions} | asked
     print(f"{len(lines)} other lines are executed on fake CUDA alone")
     if args.list:
         print("\n".join(f"-x {path}:{line}" for path, line in sorted(lines)))

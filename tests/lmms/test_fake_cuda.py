@@ -141,6 +141,7 @@ def test_each_process_of_a_node_has_a_gpu_of_its_own_for_model_and_encoder(tmp_p
     with FakeCuda():
         assert llava_video_wrapper._own_device(two_processes, None) == "cuda:1"
         assert llava_video_wrapper._own_device(one_process, "cuda:0") == "cuda:0"
+        assert llava_video_wrapper._own_device(one_process, None) == "cuda"
         for options, device in [({}, "cuda:1"), ({"device": "cuda:0"}, "cuda:0"), ({"device": "cpu"}, "cpu")]:
             encoder = _on_own_device("clip", {**checkpoint, **options})
             assert encoder.device.startswith(device)
