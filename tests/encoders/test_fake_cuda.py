@@ -78,6 +78,11 @@ def test_a_gpu_gives_the_numbers_of_the_processor_and_keeps_nothing(family, devi
     assert not check_on_gpu(family, device, precision)
 
 
+def test_a_gpu_is_chosen_where_there_is_one():
+    with FakeCuda():
+        assert torch_scorer.torch_device("auto").type == "cuda"
+
+
 def test_a_batch_that_does_not_fit_into_a_gpu_is_halved_and_counted(clip):
     name, options, _ = clip
     with FakeCuda() as cuda, closing(make_encoder(name, **options, device="cuda:1")) as encoder:
