@@ -27,7 +27,7 @@ from focus_eval.encoders.preprocess import ImageRules, resize_frames, resize_on_
 from focus_eval.encoders.torch_scorer import PRECISIONS, torch_device
 from focus_eval.pipeline.timing import device_name
 from support.encoder_rates import image_gflop, matrix_rate, text_gflop, wait
-from support.random_weights import TINY_BLIP_HEADS, random_blip
+from support.random_weights import TINY_BLIP_HEADS, blip_scorer, random_blip
 from support.synthetic import moving_texture
 
 _QUESTIONS = (
@@ -53,7 +53,7 @@ def varied_frames(n: int) -> np.ndarray:
 def scorer_of(parts, *, tiny: bool, scorer_class: type[BlipScorer] = BlipScorer, **options) -> BlipScorer:
     """Return a scorer with the given options on the shared random model."""
     rules = replace(LAVIS, text_heads=TINY_BLIP_HEADS) if tiny else LAVIS
-    return scorer_class.of_parts(*parts, rules=rules, identity="random weights", options=BlipOptions(**options))
+    return blip_scorer(*parts, rules=rules, options=BlipOptions(**options), scorer_class=scorer_class)
 
 
 def timed(device, call):
@@ -92,9 +92,9 @@ def compare_precisions(parts, frames, args) -> None:
         )
         prepared = variant.prepare(frames)
         variant.embed(prepared[: args.batch])  # compiles, tunes and warms up
-        busy = variant.encode_seconds
+        busy = variant.device_seconds
         tokens = variant.embed(prepared)
-        rate = len(frames) / (variant.encode_seconds - busy)
+        rate = len(frames) / (variant.device_seconds - busy)
         relevance = variant.relevance_many(tokens, _QUESTIONS)
         reference = relevance if reference is None else reference
         moved = np.abs(relevance - reference)

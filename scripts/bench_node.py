@@ -88,7 +88,7 @@ class StandIn(Encoder):
 
     def __init__(self, costs: Costs, *, batch_size: int, fills: bool) -> None:
         self.costs, self.batch_size, self.fills_batches = costs, batch_size, fills
-        self.encode_seconds = 0.0
+        self.device_seconds = 0.0
         self.n_batches = 0
         self._uploader = Uploader(torch.device("cpu"))
         self._free_at = 0.0
@@ -108,7 +108,7 @@ class StandIn(Encoder):
         means_of_parts = np.concatenate(part_means)
         encoding = self.costs.launch + len(means_of_parts) * self.costs.encode
         ends = max(time.perf_counter(), self._free_at) + len(means_of_parts) * self.costs.resize + encoding
-        self._free_at, self.encode_seconds, self.n_batches = ends, self.encode_seconds + encoding, self.n_batches + 1
+        self._free_at, self.device_seconds, self.n_batches = ends, self.device_seconds + encoding, self.n_batches + 1
 
         def finish():
             time.sleep(max(0.0, ends - time.perf_counter()))
@@ -132,7 +132,7 @@ def run_worker(
     """Choose frames of all clips with the real worker; return its outcome and the frames read, by pass.
 
     Args:
-        encoder: counts the seconds that its device has computed in `encode_seconds`.
+        encoder: counts the seconds that its device has computed in `device_seconds`.
     """
     (folder / "questions.json").write_text(json.dumps([_question(number, clip) for number, clip in enumerate(clips)]))
     benchmark = {"name": "clips", "benchmark": "longvideobench", "videos": str(clips[0].parent),
@@ -162,10 +162,10 @@ def run_worker(
     worker = SelectWorker(specs, sets, run, name="bench", store=None, share=share)
     patch = patched(selecting, "make_encoder", lambda _: lambda name, **options: encoder)
     with patch, patched(PyAVReader, "stream", noted):
-        encode_seconds, started = encoder.encode_seconds, time.perf_counter()
+        device_seconds, started = encoder.device_seconds, time.perf_counter()
         worker.run_all(select_jobs(specs, sets, run), on_row=on_row)
         seconds = time.perf_counter() - started
-    return Outcome(seconds, (encoder.encode_seconds - encode_seconds) / seconds), read
+    return Outcome(seconds, (encoder.device_seconds - device_seconds) / seconds), read
 
 
 def _question(number: int, clip: Path) -> dict[str, object]:

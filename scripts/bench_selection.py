@@ -40,7 +40,7 @@ from focus_eval.pipeline.timing import device_name
 from focus_eval.video.clip_writer import ClipWriter
 from support.encoder_rates import image_gflop, matrix_rate
 from support.plain_pipeline import OneByOne, PlainPipeline
-from support.random_weights import TINY_BLIP_HEADS, random_blip
+from support.random_weights import TINY_BLIP_HEADS, blip_scorer, random_blip
 from support.synthetic import moving_texture, repeat_clip
 
 _SEGMENT_SECONDS = 20
@@ -150,7 +150,7 @@ def run_ours(sample, paths, scorer, args, *, sampler: str, coarse_seed: str) -> 
     def one_video(video: str) -> list:
         return [selector.select(question, paths[video]) for question in sample.questions[video]]
 
-    busy, resized = scorer.encode_seconds, scorer.preprocess_seconds
+    busy, resized = scorer.device_seconds, scorer.preprocess_seconds
     start = time.perf_counter()
     with ThreadPoolExecutor(args.workers) as pool:  # long videos first, so that none is left alone at the end
         rows = [row for video_rows in pool.map(one_video, reversed(list(sample.questions))) for row in video_rows]
@@ -162,7 +162,7 @@ def run_ours(sample, paths, scorer, args, *, sampler: str, coarse_seed: str) -> 
         "decode": sum(row.seconds.get("decode", 0.0) for row in rows),
         "preprocess": scorer.preprocess_seconds - resized,
         "select": sum(row.seconds.get("select", 0.0) for row in rows),
-        "encode": scorer.encode_seconds - busy,
+        "encode": scorer.device_seconds - busy,
     }
     return figures, {row.question_id: row.keyframes for row in rows}
 
@@ -192,9 +192,9 @@ def encoder_speed(scorer, precision: str, batch: int, *, gflop: float) -> str:
     side = scorer.image_rules.height
     frames = np.random.default_rng(0).integers(0, 256, (4 * batch, side, side, 3), dtype=np.uint8)
     scorer.embed(frames[:batch])
-    busy = scorer.encode_seconds
+    busy = scorer.device_seconds
     scorer.embed(frames)
-    rate = len(frames) / (scorer.encode_seconds - busy)
+    rate = len(frames) / (scorer.device_seconds - busy)
     reached, peak_rate = rate * gflop / 1000, matrix_rate(scorer.device, precision)
     share = 100 * reached / peak_rate
     return f"{precision}: {rate:.1f} frames/s alone, {reached:.3g} of {peak_rate:.3g} TFLOP/s ({share:.0f} %)"
@@ -211,7 +211,7 @@ def main() -> None:
 
     def scorer_of(precision: str) -> BlipScorer:
         options = BlipOptions(device=device, precision=precision, batch_size=args.batch, compile=args.compile)
-        return BlipScorer.of_parts(model, tokenizer, rules=rules, identity="random weights", options=options)
+        return blip_scorer(model, tokenizer, rules=rules, options=options)
 
     machine_text = f"{device_name(device)}, {os.cpu_count()} cores, torch {torch.__version__}"
     print(f"# BLIP-ITM {size}, random weights, {machine_text}")

@@ -55,6 +55,28 @@ def random_blip(size: str, *, image_size: int = 384, device: str = "cpu", seed: 
     return _built(BlipForImageTextRetrieval, config, seed, device=device), _bert_tokenizer()
 
 
+def blip_scorer(
+    model: Any,
+    tokenizer: Any,
+    *,
+    rules: Any = None,
+    options: Any = None,
+    image_processor: Any = None,
+    scorer_class: type[Any] | None = None,
+) -> Any:
+    """Return a BLIP encoder on a `BlipForImageTextRetrieval` made elsewhere, prepared by `rules` (default: LAVIS')."""
+    from focus_eval.encoders import blip
+
+    scorer = (scorer_class or blip.BlipScorer).__new__(scorer_class or blip.BlipScorer)
+    scorer._prepare_device(options or blip.BlipOptions())
+    scorer.rules = rules or blip.LAVIS
+    scorer._load_on_device(model, blip._image_rules(model.config))
+    scorer._set_up(tokenizer, image_processor)
+    scorer.revision = f"random weights, {scorer.rules}, {scorer.options}"
+    scorer.gmacs = blip.blip_gmacs(model.config, blip._max_text_tokens(scorer.rules))
+    return scorer
+
+
 def write_tiny_blip(folder: Path, *, seed: int = 0) -> Path:
     """Write a BLIP-ITM with 96x96 images; load it with `text_heads=TINY_BLIP_HEADS`."""
     from transformers import BlipImageProcessor

@@ -168,7 +168,7 @@ def test_the_stand_in_copies_frames_of_several_videos_and_says_what_it_saw(scrip
     parts = encoder.queue_parts(frames)()
     assert parts[:, 0].tolist() == [40.0, 40.0, 40.0, 90.0]
     assert time.perf_counter() - started >= 4 * 0.002
-    assert (encoder.n_batches, encoder.encode_seconds) == (1, pytest.approx(4 * 0.002))
+    assert (encoder.n_batches, encoder.device_seconds) == (1, pytest.approx(4 * 0.002))
 
 
 def test_a_simulated_model_waits_for_what_is_not_prepared_ahead(script):

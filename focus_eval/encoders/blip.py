@@ -25,7 +25,7 @@ from focus_eval.core.errors import EncoderError, InvalidInput
 from focus_eval.core.types import FloatArray, Pixels, checked_query
 from focus_eval.encoders.cost import blip_gmacs
 from focus_eval.encoders.preprocess import ImageRules
-from focus_eval.encoders.torch_scorer import EncoderOptions, MatchingScorer, revision_line
+from focus_eval.encoders.torch_scorer import EncoderOptions, MatchingScorer
 from focus_eval.encoders.weights import Located, load_weights
 
 # Each field is one difference; `LAVIS` has them all, `TRANSFORMERS` none. tests/encoders/test_blip_parity.py takes away
@@ -233,27 +233,6 @@ class BlipScorer(MatchingScorer):
     def gmacs_in(cls, folder: Path, options: BlipOptions) -> dict[str, float]:
         """Return 10^9 multiply-adds by part, for a text of the most tokens that the rules allow."""
         return blip_gmacs(_config(folder, options.rules), _max_text_tokens(options.rules))
-
-    @classmethod
-    def of_parts(
-        cls,
-        model: Any,
-        tokenizer: Any,
-        *,
-        identity: str,
-        rules: BlipRules = LAVIS,
-        options: BlipOptions | None = None,
-        image_processor: Any = None,
-    ) -> BlipScorer:
-        """Return a scorer on a `BlipForImageTextRetrieval` made elsewhere; for benchmarks on random weights."""
-        scorer = cls.__new__(cls)
-        scorer._prepare_device(options or BlipOptions())
-        scorer.rules = rules
-        scorer._load_on_device(model, _image_rules(model.config))
-        scorer._set_up(tokenizer, image_processor)
-        scorer.revision = revision_line(identity, scorer.options, _settings(rules))
-        scorer.gmacs = blip_gmacs(model.config, _max_text_tokens(rules))
-        return scorer
 
     def _set_up(self, tokenizer: Any, image_processor: Any) -> None:
         """Make the loaded model ready: fused attention, compiled image tower if asked, text batches and caches."""

@@ -21,14 +21,10 @@ _POOLING_HEAD = ("siglip", "siglip2", "aimv2")
 _GATED = ("aimv2",)
 
 
-def encoder_gmacs(encoder: Encoder | None) -> dict[str, float]:
-    """Return a copy of `encoder.gmacs`, 10^9 multiply-adds by part; {} for None or an unknown cost."""
-    return dict(encoder.gmacs) if encoder else {}
-
-
 def selection_gmacs(encoder: Encoder | None, scan_encoder: Encoder | None = None) -> dict[str, float]:
     """Return the main encoder's 10^9 multiply-adds by part, and the scan encoder's sum as "scan_image"."""
-    return joint_gmacs(encoder_gmacs(encoder), encoder_gmacs(scan_encoder))
+    main, scanning = (scorer.gmacs if scorer else {} for scorer in (encoder, scan_encoder))
+    return joint_gmacs(main, scanning)
 
 
 def joint_gmacs(main: Mapping[str, float], scanning: Mapping[str, float]) -> dict[str, float]:

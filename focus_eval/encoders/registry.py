@@ -57,16 +57,6 @@ def read_encoder(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, 
     return name, read_options(f"encoder {name!r}", declared_types(ENCODERS.load(name)), values)
 
 
-def encoder_gmacs_of(name: str, options: Mapping[str, Any]) -> dict[str, float]:
-    """Return 10^9 multiply-adds by part of an encoder with these options, without its weights; {} if not known."""
-    try:
-        name, values = read_encoder(name, options)
-        with ENCODERS.name_missing_extra(name):
-            return dict(ENCODERS.load(name).gmacs_of(**values))
-    except FocusEvalError:  # no weights, so no configuration either: preflight says what is missing
-        return {}
-
-
 class SupportsScanning(Protocol):
     """A sampler that may scan, with the encoder named in its attribute `scan_encoder`."""
 

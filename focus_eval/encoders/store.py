@@ -51,13 +51,14 @@ CREATE TABLE IF NOT EXISTS file (
   path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, inode INTEGER, fingerprint BLOB NOT NULL
 );
 """
-# Apart from the others, so that a store which was made before it had this is still read.
-_SCAN_TABLE = """
+# Apart from the others, so that a store which was made before it had them is still read.
+_LATER_TABLES = """
 CREATE TABLE IF NOT EXISTS scan (
   path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, inode INTEGER, content BLOB NOT NULL
-)
+);
+CREATE TABLE IF NOT EXISTS reply (key TEXT PRIMARY KEY, content BLOB NOT NULL);
 """
-_REPLY_TABLE = "CREATE TABLE IF NOT EXISTS reply (key TEXT PRIMARY KEY, content BLOB NOT NULL)"
+_FILE_STATE = "path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
 _NO_QUERY = ""  # the series of embeddings; a real query is never empty
 
 ResultT = TypeVar("ResultT")
@@ -170,64 +171,51 @@ class RelevanceStore:
             fingerprint = self.known_fingerprint(path)
             if fingerprint is None:
                 fingerprint = content_hash(path)
-                self._run(lambda connection: _remember(connection, _file_key(path, state), fingerprint))
+                self._keep("file", _file_key(path, state), fingerprint.encode())
         return fingerprint
 
     def known_fingerprint(self, path: Path) -> str | None:
         """Return the stored hash of the file's content; None if the file is new, changed or its entry damaged."""
-        ask = "SELECT fingerprint FROM file WHERE path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
-        key = _file_key(path, file_state(path))
-        row = self._run(lambda connection: connection.execute(ask, key).fetchone())
-        sound = None if row is None else _unseal(row[0], _key(*key))
-        return None if sound is None else sound.decode()
+        content = self._kept("file", _FILE_STATE, _file_key(path, file_state(path)))
+        return None if content is None else content.decode()
 
     def kept_scan(self, path: Path, state: FileState) -> bytes | None:
         """Return the content stored by `keep_scan` for a video file in this state; None without one."""
-        ask = "SELECT content FROM scan WHERE path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
-        key = _file_key(path, state)
-
-        def read(connection: sqlite3.Connection) -> bytes | None:
-            """Return the content from the database; None if table or entry is missing, or the entry is damaged."""
-            has_table = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'scan'").fetchone()
-            row = connection.execute(ask, key).fetchone() if has_table else None
-            return None if row is None else _unseal(row[0], _key("scan", *key))
-
-        return self._run(read)
+        return self._kept("scan", _FILE_STATE, _file_key(path, state))
 
     def keep_scan(self, path: Path, state: FileState, content: bytes) -> None:
         """Store `content`, what opening the video file found, for this state of the file."""
-        key = _file_key(path, state)
-
-        def write(connection: sqlite3.Connection) -> None:
-            """Insert the content with its checksum, in one transaction."""
-            with _transaction(connection):
-                connection.execute(_SCAN_TABLE)
-                sealed = _seal(content, _key("scan", *key))
-                connection.execute("INSERT OR REPLACE INTO scan VALUES (?, ?, ?, ?, ?)", (*key, sealed))
-
-        self._run(write)
+        self._keep("scan", _file_key(path, state), content)
 
     def reply(self, key: str) -> bytes | None:
         """Return the content stored by `keep_reply` under `key`; None without one."""
-
-        def read(connection: sqlite3.Connection) -> bytes | None:
-            """Return the content from the database; None if table or entry is missing, or the entry is damaged."""
-            has_table = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'reply'").fetchone()
-            ask = "SELECT content FROM reply WHERE key = ?"
-            row = connection.execute(ask, (key,)).fetchone() if has_table else None
-            return None if row is None else _unseal(row[0], _key("reply", key))
-
-        return self._run(read)
+        return self._kept("reply", "key = ?", (key,))
 
     def keep_reply(self, key: str, content: bytes) -> None:
         """Store a model's reply under `key`, in place of an earlier one."""
+        self._keep("reply", (key,), content)
+
+    def _kept(self, table: str, condition: str, key: tuple[str | int, ...]) -> bytes | None:
+        """Return the content stored under `key`; None if table or entry is missing, or the entry is damaged."""
+
+        def read(connection: sqlite3.Connection) -> bytes | None:
+            """Return the content from the database."""
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
+                return None
+            row = connection.execute(f"SELECT * FROM {table} WHERE {condition}", key).fetchone()
+            return None if row is None else _unseal(row[-1], _entry_key(table, key))
+
+        return self._run(read)
+
+    def _keep(self, table: str, key: tuple[str | int, ...], content: bytes) -> None:
+        """Store `content` with its checksum under `key`, in place of an earlier one, in one transaction."""
 
         def write(connection: sqlite3.Connection) -> None:
-            """Insert the content with its checksum, in one transaction."""
+            """Insert the entry, in a new table if there is none."""
             with _transaction(connection):
-                connection.execute(_REPLY_TABLE)
-                sealed = _seal(content, _key("reply", key))
-                connection.execute("INSERT OR REPLACE INTO reply VALUES (?, ?)", (key, sealed))
+                _create(connection, _LATER_TABLES)
+                values = (*key, _seal(content, _entry_key(table, key)))
+                connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(values))})", values)
 
         self._run(write)
 
@@ -385,9 +373,9 @@ _OF_PARENTS: list[sqlite3.Connection] = []
 
 
 def _open(path: Path, lock_seconds: float) -> sqlite3.Connection:
-    """Return a connection to the store at `path`, made or brought to the current layout if needed.
+    """Return a connection to the store at `path`, made if needed.
 
-    Raises RunError for a database of another program or a newer layout.
+    Raises RunError for a database of another program or another layout.
     """
     connection = sqlite3.connect(path, timeout=lock_seconds, isolation_level=None, check_same_thread=False)
     try:
@@ -398,12 +386,9 @@ def _open(path: Path, lock_seconds: float) -> sqlite3.Connection:
         if (owner, layout) != (_APPLICATION_ID, LAYOUT):
             if n_tables and owner != _APPLICATION_ID:
                 raise RunError(f"{path}: a database of another program, not a relevance store; choose another file")
-            if n_tables and layout == 1:
-                _add_checksums(connection)
-            elif n_tables:
+            if n_tables:
                 raise RunError(f"{path}: a relevance store of layout {layout}, this version reads {LAYOUT}; delete it")
-            else:
-                _lay_out(connection, lock_seconds)
+            _lay_out(connection, lock_seconds)
         connection.execute(
             "PRAGMA synchronous = NORMAL"
         )  # with WAL: a power cut may lose the last puts, never the file
@@ -419,31 +404,20 @@ def _lay_out(connection: sqlite3.Connection, lock_seconds: float) -> None:
     connection.execute("PRAGMA page_size = 16384")  # ten embeddings a page
     _wait_for_wal(connection, lock_seconds)
     with _transaction(connection):
-        for statement in _TABLES.split(";"):
-            connection.execute(statement)
+        _create(connection, _TABLES)
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {LAYOUT}")
 
 
-def _add_checksums(connection: sqlite3.Connection) -> None:
-    """Add checksums to the values of a store of layout 1."""
-    connection.create_function("checked", -1, _seal_series_value)
-    of_series = "checked(scorer, video, query, frame, '{0}', {1})"
-    with _transaction(connection):
-        if connection.execute("PRAGMA user_version").fetchone()[0] != 1:
-            return  # another process was faster
-        for table, column in (("embedding", "vector"), ("relevance", "value")):
-            connection.execute(f"DELETE FROM {table} WHERE series NOT IN (SELECT id FROM series)")
-            value = of_series.format(table, f"{table}.{column}")
-            connection.execute(f"UPDATE {table} SET {column} = (SELECT {value} FROM series WHERE id = {table}.series)")
-        connection.execute("DELETE FROM file")  # videos are hashed again
-        connection.execute(f"PRAGMA user_version = {LAYOUT}")
+def _create(connection: sqlite3.Connection, tables: str) -> None:
+    """Create those of `tables` that are not there yet; inside a transaction."""
+    for statement in tables.split(";"):
+        connection.execute(statement)
 
 
-def _seal_series_value(scorer: str, video: str, query: str, frame: int, table: str, value: bytes | float) -> bytes:
-    """Return a stored value as sealed bytes; SQLite calls this to add checksums to old stores."""
-    blob = value if isinstance(value, bytes) else np.float64(value).astype("<f8").tobytes()
-    return _seal(blob, _key(table, scorer, video, query), frame)
+def _entry_key(table: str, key: tuple[str | int, ...]) -> int:
+    """Return the checksum of an entry's key."""
+    return _key(*key) if table == "file" else _key(table, *key)
 
 
 def _key(*parts: Any) -> int:
@@ -496,9 +470,3 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 def _file_key(path: Path, state: FileState) -> tuple[str | int, ...]:
     """Return the database key of a file in a state; a path that is not UTF-8 is escaped, as SQLite requires."""
     return (str(path.resolve()).encode(errors="backslashreplace").decode(), *state)
-
-
-def _remember(connection: sqlite3.Connection, key: tuple[str | int, ...], fingerprint: str) -> None:
-    """Store the fingerprint of a video file, with its checksum, under the file's path and state."""
-    sealed = _seal(fingerprint.encode(), _key(*key))
-    connection.execute("INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?)", (*key, sealed))

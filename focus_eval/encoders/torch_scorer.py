@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 import torch
 
-from focus_eval.core.errors import EncoderError, InvalidInput, MissingWeights, RunError, is_device_failure
+from focus_eval.core.errors import EncoderError, InvalidInput, RunError, is_device_failure
 from focus_eval.core.types import Pixels
 from focus_eval.encoders.base import Encoder, checked_frames
 from focus_eval.encoders.preprocess import (
@@ -29,7 +29,7 @@ from focus_eval.encoders.preprocess import (
     resize_on_device,
 )
 from focus_eval.encoders.upload import Uploader, start_fetch
-from focus_eval.encoders.weights import Located, known_checkpoint, locate, weights_identity
+from focus_eval.encoders.weights import Located, locate, weights_identity
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16")
@@ -73,15 +73,6 @@ class DeviceClock:
             self._pending.append((started, self._record()))
         else:
             self._seconds += time.perf_counter() - self._started
-
-    @property
-    def seconds(self) -> float:
-        """Seconds so far; waits for the blocks still queued on the device."""
-        with _FORWARD_LOCK:
-            if self._pending:
-                self._pending[-1][1].synchronize()
-            self._add_finished()
-            return self._seconds
 
     @property
     def finished_seconds(self) -> float:
@@ -440,17 +431,9 @@ class TorchScorer(Encoder):
 
     @classmethod
     def gmacs_of(cls, **options: Any) -> dict[str, float]:
-        """Return the `gmacs` of an encoder with these options; loads no weights.
-
-        For a published checkpoint that is not on this machine they are those stated in `checkpoints`.
-        """
+        """Return the `gmacs` of an encoder with these options; loads no weights, which must be on this machine."""
         parsed = cls.options_type(**options)
-        try:
-            folder = cls._locate(parsed).folder
-        except MissingWeights:
-            checkpoint = known_checkpoint(parsed.checkpoint or cls.default_checkpoint)
-            return dict(checkpoint.gmacs) if checkpoint and checkpoint.encoder == cls.name else {}
-        return cls.gmacs_in(folder, parsed)
+        return cls.gmacs_in(cls._locate(parsed).folder, parsed)
 
     @classmethod
     def _locate(cls, options: EncoderOptions) -> Located:
@@ -466,11 +449,6 @@ class TorchScorer(Encoder):
     def embed(self, frames: Pixels) -> Any:
         """Return the features of RGB uint8 frames `(n, height, width, 3)`."""
         return self.queue_parts([frames])()
-
-    @property
-    def encode_seconds(self) -> float:
-        """Seconds that the device has spent so far in forwards of both towers."""
-        return sum(runner.clock.seconds for runner in self._runners)
 
     @property
     def device_seconds(self) -> float:

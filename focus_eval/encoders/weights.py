@@ -19,7 +19,7 @@ from typing import Any
 
 from focus_eval.core.errors import EncoderError, FocusEvalError, InvalidInput, MissingWeights, unknown_name
 from focus_eval.core.resources import cache_folder
-from focus_eval.encoders.registry import ENCODERS, encoder_gmacs_of
+from focus_eval.encoders.registry import ENCODERS, read_encoder
 from focus_eval.rows.records import replace_file
 
 WEIGHTS = "model.safetensors"
@@ -135,13 +135,14 @@ def local_gmacs(encoder: str, options: Mapping[str, Any]) -> dict[str, float]:
     """
     try:
         encoder_checkpoint(encoder, options)
+        name, values = read_encoder(encoder, options)
+        with ENCODERS.name_missing_extra(name):
+            return dict(ENCODERS.load(name).gmacs_of(**values))
     except MissingWeights:
-        name = str(options.get("checkpoint") or ENCODERS.fact(encoder, "default_checkpoint", encoder))
-        checkpoint = known_checkpoint(name)
+        checkpoint = known_checkpoint(str(options.get("checkpoint") or ENCODERS.fact(encoder, "default_checkpoint")))
         return dict(checkpoint.gmacs) if checkpoint and checkpoint.encoder == encoder else {}
-    except FocusEvalError:
+    except FocusEvalError:  # preflight says what is missing
         return {}
-    return encoder_gmacs_of(encoder, options)
 
 
 SHARDS = "model.safetensors.index.json"

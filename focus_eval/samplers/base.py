@@ -7,7 +7,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal, Protocol, cast, get_args
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 
@@ -46,15 +46,6 @@ def derived_rng(seed: int, *parts: str) -> np.random.Generator:
 Role = Literal["sampler", "control", "ceiling", "floor"]
 
 
-class HasDeclarations(Protocol):
-    """The declarations of a sampler class that its choices are checked against; see `FrameSampler`."""
-
-    name: ClassVar[str]
-    may_return_fewer: ClassVar[bool]
-    may_return_more: ClassVar[bool]
-    may_repeat: ClassVar[bool]
-
-
 def check_class(kind: type[Any], label: str) -> None:
     """Check the role, the declarations and the signature of `choose` of a sampler class.
 
@@ -84,7 +75,7 @@ def check_class(kind: type[Any], label: str) -> None:
 
 
 def checked_keyframes(
-    sampler: HasDeclarations, choice: Any, *, video: VideoInfo, n_requested: int
+    sampler: FrameSampler, choice: Any, *, video: VideoInfo, n_requested: int
 ) -> tuple[IntArray, dict[str, int]]:
     """Return the keyframes of `choice` in its order, int64 `(n,)`, and facts about their number, after checking them.
 
@@ -113,8 +104,8 @@ def checked_keyframes(
             )
         facts["unique_keyframes"] = n_unique
     if frames.size != n_requested:
-        may, fewer_or_more = _may(sampler, frames.size < n_requested)
-        if not may:
+        fewer_or_more = "fewer" if frames.size < n_requested else "more"
+        if not getattr(sampler, f"may_return_{fewer_or_more}"):
             raise broken(
                 "count",
                 f"{name} chose {frames.size} keyframes, {n_requested} were requested, {of_video}; "
@@ -135,11 +126,6 @@ def _check_pixels(name: str, scales: Any, *, n_chosen: int, n_requested: int) ->
             f"{name} chose {n_chosen} keyframes with the pixels of {pixels:.6g} full frames, {n_requested} were "
             "requested; more frames may be shown only if `scales` make them smaller: sum(scales ** 2) is at most K",
         )
-
-
-def _may(sampler: HasDeclarations, is_fewer: bool) -> tuple[bool, str]:
-    """Return whether the sampler declares that it may return fewer (or more) frames, and that word for a message."""
-    return (sampler.may_return_fewer, "fewer") if is_fewer else (sampler.may_return_more, "more")
 
 
 def _as_frames(keyframes: Any, sampler: str) -> IntArray:

@@ -13,7 +13,7 @@ from focus_eval.core.errors import EncoderError, InvalidInput
 from focus_eval.encoders import blip
 from focus_eval.encoders.blip import BlipOptions, BlipScorer, clean_caption
 from focus_eval.encoders.registry import make_encoder
-from support.random_weights import TINY_BLIP_HEADS, WORDS, random_blip, write_tiny_blip
+from support.random_weights import TINY_BLIP_HEADS, WORDS, blip_scorer, random_blip, write_tiny_blip
 
 TOLERANCE = 1e-5
 LONG = " ".join(WORDS * 3)
@@ -122,12 +122,12 @@ def test_weights_that_overflow_fp16_are_redone_in_fp32_and_counted(scorer, frame
     options = BlipOptions(device="cpu", precision="fp16", batch_size=4)
     block = model.vision_model.encoder.layers[0].mlp
     block.fc1.bias.data += 8.0  # far right of the GELU, which is linear there
-    plain = BlipScorer.of_parts(model, tokenizer, identity="plain", options=options).embed(frames).float()
+    plain = blip_scorer(model, tokenizer, options=options).embed(frames).float()
     with torch.no_grad():
         block.fc1.weight *= 1e5
         block.fc1.bias *= 1e5
         block.fc2.weight /= 1e5
-    harsh = BlipScorer.of_parts(model, tokenizer, identity="harsh", options=options)
+    harsh = blip_scorer(model, tokenizer, options=options)
     tokens = harsh.embed(frames)
     assert harsh.recoveries == {"fp32_batches": 3}
     assert (tokens.float() - plain).abs().max() < 0.05
@@ -136,7 +136,7 @@ def test_weights_that_overflow_fp16_are_redone_in_fp32_and_counted(scorer, frame
 def test_a_damaged_network_is_no_relevance(frames):
     model, tokenizer = random_blip("tiny", image_size=96)
     model.itm_head.weight.data[0, 0] = float("nan")
-    scorer = BlipScorer.of_parts(model, tokenizer, identity="damaged", options=BlipOptions(device="cpu"))
+    scorer = blip_scorer(model, tokenizer, options=BlipOptions(device="cpu"))
     with pytest.raises(EncoderError, match="weights damaged"):
         scorer.relevance(scorer.embed(frames), "a dog")
 

@@ -21,12 +21,12 @@ from focus_eval.encoders.blip import (
     LAVIS,
     TRANSFORMERS,
     BlipOptions,
-    BlipScorer,
     clean_caption,
     load_model,
     load_tokenizer,
 )
 from focus_eval.encoders.registry import make_encoder
+from support.random_weights import blip_scorer
 
 TOLERANCE = 1e-5
 TINY = replace(LAVIS, text_heads=6)  # the recorded model is small: six heads, not twelve
@@ -196,11 +196,10 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_bridge_left_out_moves_a_probability_far_beyond_the_tolerance(folder, images, texts, golden, mistake):
     rules, at_least = MISTAKES[mistake]
-    wrong = BlipScorer.of_parts(
+    wrong = blip_scorer(
         load_model(folder, rules, label="tiny"),
         load_tokenizer(folder),
         rules=rules,
-        identity="tiny",
         options=BlipOptions(device="cpu"),
         image_processor=BlipImageProcessor() if rules.resize == "torchvision" else None,
     )

@@ -16,10 +16,10 @@ from PIL import Image
 
 from focus_eval.core.errors import InvalidInput
 from focus_eval.encoders.base import Encoder
-from focus_eval.encoders.cost import encoder_gmacs
 from focus_eval.encoders.recorded import RecordedScorer
-from focus_eval.encoders.registry import ENCODERS, encoder_gmacs_of, make_encoder
+from focus_eval.encoders.registry import ENCODERS, make_encoder
 from focus_eval.encoders.store import RelevanceStore
+from focus_eval.encoders.weights import local_gmacs
 from support.chat_server import ChatServer
 from support.random_weights import (
     TINY_BLIP_HEADS,
@@ -149,8 +149,8 @@ def test_it_says_who_it_is_in_one_line(scorer):
 
 def test_it_says_what_a_frame_costs_also_before_its_weights_are_read(case, scorer, weights):
     options = {"checkpoint": str(weights)} if any(weights.iterdir()) else case.options
-    assert encoder_gmacs(scorer) == encoder_gmacs_of(scorer.name, options)
-    assert encoder_gmacs(scorer)[case.paid_for] > 0
+    assert scorer.gmacs == local_gmacs(scorer.name, options)
+    assert scorer.gmacs[case.paid_for] > 0
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=["short", "question", "chinese", "emoji", "one long word", "long"])

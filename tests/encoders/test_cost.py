@@ -9,7 +9,6 @@ from focus_eval.encoders.cost import (
     blip_gmacs,
     dual_encoder_gmacs,
     efficientnet_lite0_gmacs,
-    encoder_gmacs,
     relative_cost,
     selection_gmacs,
 )
@@ -129,19 +128,20 @@ def test_a_scan_encoder_costs_its_share_of_the_main_ones_image():
 
 
 def test_an_encoder_that_does_not_say_costs_nothing_known():
-    assert encoder_gmacs(Encoder()) == encoder_gmacs(None) == {}
+    assert selection_gmacs(Encoder()) == selection_gmacs(None) == {}
     assert relative_cost(Encoder(), Stated(image=1.0)) is None
     assert relative_cost(Stated(image=1.0), Stated()) is None
     assert dual_encoder_gmacs(transformers.BertConfig()) == {}
 
 
 def test_the_offline_encoder_says_what_it_costs_before_its_weights_are_read():
-    from focus_eval.encoders.registry import encoder_gmacs_of, make_encoder
+    from focus_eval.encoders.registry import make_encoder
+    from focus_eval.encoders.weights import local_gmacs
 
     small = make_encoder("offline", size=64)
-    assert encoder_gmacs(small) == encoder_gmacs_of("offline", {"size": 64}) == efficientnet_lite0_gmacs(64)
+    assert small.gmacs == local_gmacs("offline", {"size": 64}) == efficientnet_lite0_gmacs(64)
     assert relative_cost(small, make_encoder("offline")) == pytest.approx(1 / 11.8, abs=0.001)
-    assert encoder_gmacs_of("clip", {"checkpoint": "no-such-checkpoint"}) == {}
+    assert local_gmacs("clip", {"checkpoint": "no-such-checkpoint"}) == {}
 
 
 BLIP_LARGE = {"width": 1024, "layers": 24, "image": 384, "patch": 16}
@@ -154,7 +154,7 @@ SO400M = {"width": 1152, "layers": 27, "image": 384, "patch": 14, "mlp": 4304}
     ("encoder", "checkpoint", "shape"),
     [
         ("blip", "", BLIP_LARGE),
-        ("blip:preprocess=hf", "Salesforce/blip-itm-large-coco", BLIP_LARGE),
+        ("blip", "Salesforce/blip-itm-large-coco", BLIP_LARGE),
         ("blip", "blip-itm-base-coco", {**BLIP_LARGE, "width": 768, "layers": 12}),
         ("clip", "", CLIP_BASE),
         ("clip", "clip-vit-large-patch14", CLIP_LARGE),
@@ -166,18 +166,18 @@ SO400M = {"width": 1152, "layers": 27, "image": 384, "patch": 14, "mlp": 4304}
 def test_a_published_checkpoint_states_its_cost_before_its_weights_are_here(
     monkeypatch, tmp_path, encoder, checkpoint, shape
 ):
-    from focus_eval.encoders.registry import encoder_gmacs_of
+    from focus_eval.encoders.weights import local_gmacs
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     kind = {"b": transformers.BlipConfig, "s": transformers.SiglipConfig}.get(encoder[0], transformers.CLIPConfig)
     config = of_size(kind, **shape)
     gmacs = blip_gmacs(config, 35) if encoder.startswith("blip") else dual_encoder_gmacs(config)
-    assert encoder_gmacs_of(encoder, {"checkpoint": checkpoint}) == pytest.approx(gmacs, rel=1e-12)
+    assert local_gmacs(encoder, {"checkpoint": checkpoint}) == pytest.approx(gmacs, rel=1e-12)
 
 
 def test_a_checkpoint_that_states_no_cost_has_none_before_its_weights_are_here(monkeypatch, tmp_path):
-    from focus_eval.encoders.registry import encoder_gmacs_of
+    from focus_eval.encoders.weights import local_gmacs
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    assert encoder_gmacs_of("siglip2", {"checkpoint": "siglip2-so400m-patch16-naflex"}) == {}
-    assert encoder_gmacs_of("clip", {"checkpoint": "blip-itm-large-coco"}) == {}
+    assert local_gmacs("siglip2", {"checkpoint": "siglip2-so400m-patch16-naflex"}) == {}
+    assert local_gmacs("clip", {"checkpoint": "blip-itm-large-coco"}) == {}

@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 from focus_eval.core.errors import EncoderError, MissingWeights
 from focus_eval.encoders.cost import dual_encoder_gmacs
 from focus_eval.encoders.open_clip import OpenClipScorer, image_gmacs
-from focus_eval.encoders.registry import encoder_gmacs_of, encoder_revision, make_encoder
+from focus_eval.encoders.registry import encoder_revision, make_encoder
+from focus_eval.encoders.weights import local_gmacs
 from support.random_weights import write_tiny_open_clip
 from tests.conftest import require_packages
 
@@ -89,7 +90,7 @@ def test_the_cost_is_that_of_the_forward_really_made(folder, scorer, frames):
             scorer._model.train().get_image_features(pixel_values=pixels.repeat(2, 1, 1, 1))
         scorer._model.eval()
     assert scorer.gmacs == {"image": pytest.approx(counter.get_total_flops() / 4e9, rel=1e-9)}
-    assert encoder_gmacs_of("open_clip", {"checkpoint": str(folder)}) == scorer.gmacs
+    assert local_gmacs("open_clip", {"checkpoint": str(folder)}) == scorer.gmacs
 
 
 def test_a_clip_costs_what_the_formula_of_the_other_families_says(open_clip):

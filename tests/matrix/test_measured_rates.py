@@ -41,7 +41,7 @@ def clocked_run(matrix, tmp_path_factory):  # noqa: F811
     clocks = []
     with pytest.MonkeyPatch.context() as patch:
         close = ClipScorer.close
-        patch.setattr(ClipScorer, "close", lambda scorer: (clocks.append(scorer.encode_seconds), close(scorer))[1])
+        patch.setattr(ClipScorer, "close", lambda scorer: (clocks.append(scorer.device_seconds), close(scorer))[1])
         run_matrix(matrix.model_copy(update=update), out=folder / "run", store=None)
     return folder / "run", max(clocks)
 
