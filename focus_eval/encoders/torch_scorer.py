@@ -75,7 +75,7 @@ class DeviceClock:
             self._seconds += time.perf_counter() - self._started
 
     @property
-    def finished_seconds(self) -> float:
+    def seconds(self) -> float:
         """Seconds of the finished blocks; does not wait for the others."""
         with _FORWARD_LOCK:
             self._add_finished()
@@ -453,7 +453,7 @@ class TorchScorer(Encoder):
     @property
     def device_seconds(self) -> float:
         """Seconds that the device has spent in finished forwards of both towers, by its own clock."""
-        return sum(runner.clock.finished_seconds for runner in self._runners)
+        return sum(runner.clock.seconds for runner in self._runners)
 
     def prepare(self, frames: Pixels) -> Pixels:
         """Return RGB uint8 frames at the encoder's input size, exactly as `embed` would resize them.

@@ -111,13 +111,17 @@ def checked_question(text: str, images: Sequence[Pixels]) -> tuple[str, list[Pix
 
 
 @dataclass(frozen=True)
-class NoModel:
-    """Stand-in model for a sampler that declares `needs_llm = False`; any use raises BrokenContract."""
+class Undeclared:
+    """Stand-in for a model or a generator that a sampler declares not to use; any use raises BrokenContract.
 
-    sampler: str
+    Args:
+        message: of that error: the use, and the declaration that it needs.
+    """
+
+    message: str
 
     def __getattr__(self, name: str) -> Any:
-        """Raise BrokenContract: the sampler does not declare that it asks a model."""
+        """Raise BrokenContract."""
         if name.startswith("__"):
-            raise AttributeError(name)
-        raise broken("declares", f"{self.sampler} asks request.llm; derive it from AskingSampler")
+            raise AttributeError(name)  # pickle asks, on the way to the sampler's own process
+        raise broken("declares", self.message)

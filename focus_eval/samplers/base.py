@@ -27,7 +27,7 @@ from focus_eval.core.types import (
     finite_seconds,
     whole_number,
 )
-from focus_eval.samplers.asking import CountedModel, LanguageModel, NoModel
+from focus_eval.samplers.asking import CountedModel, LanguageModel, Undeclared
 from focus_eval.samplers.expected_pulls import ExpectedPulls
 from focus_eval.samplers.ledger import Ledger, LookFn, RelevanceFn, broken
 
@@ -215,7 +215,7 @@ class SelectionRequest(QuestionTexts):
     coarse_rng: np.random.Generator
     evidence_seconds: tuple[float, ...] = ()
     scan_cost: float | None = None
-    llm: LanguageModel = field(default_factory=lambda: cast(LanguageModel, NoModel("this sampler")))
+    llm: LanguageModel = field(default_factory=lambda: cast(LanguageModel, Undeclared("this sampler asks request.llm")))
 
     @property
     def n_wanted(self) -> int:
@@ -241,19 +241,6 @@ class Choice:
     clips: tuple[ClipReport, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     seconds_apart: float = 0.0
-
-
-@dataclass(frozen=True)
-class _NoGenerator:
-    """Stand-in generator for a sampler that declares `draws = False`; any draw raises BrokenContract."""
-
-    sampler: str
-
-    def __getattr__(self, name: str) -> Any:
-        """Raise BrokenContract: the sampler declares that it draws nothing."""
-        if name.startswith("__"):
-            raise AttributeError(name)  # pickle asks, on the way to the sampler's own process
-        raise broken("declares", f"{self.sampler} draws from request.rng; declare draws = True, not False")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -394,7 +381,7 @@ class FrameSampler(ABC):
             coarse_rng=self._generator(rng if coarse_rng is None else coarse_rng, "coarse_rng"),
             evidence_seconds=tuple(evidence),
             scan_cost=scan_cost if self.needs_scan else None,
-            llm=self._model(llm),
+            llm=self.counted_model(llm),
         )
         return self._selection(request, self.choose(request))
 
@@ -434,13 +421,13 @@ class FrameSampler(ABC):
             seconds_apart=choice.seconds_apart,
         )
 
-    def _model(self, llm: LanguageModel | None) -> LanguageModel:
+    def counted_model(self, llm: LanguageModel | None) -> LanguageModel:
         """Return the model that counts its usage, or a stand-in that refuses for a sampler that asks none.
 
         Raises InvalidInput if a sampler that asks one got None.
         """
         if not self.needs_llm:
-            return cast(LanguageModel, NoModel(self.name))
+            return cast(LanguageModel, Undeclared(f"{self.name} asks request.llm; derive it from AskingSampler"))
         if llm is None:
             raise InvalidInput(f"sampler {self.name!r} asks a model: name one, e.g. llm=chat:model=NAME")
         return CountedModel(llm)
@@ -449,7 +436,8 @@ class FrameSampler(ABC):
         """Return `rng`, or a stand-in that refuses for a sampler that draws nothing; `name` is for the message."""
         # A class may inherit the declaration that it draws nothing, and draw all the same.
         if not self.draws:
-            return cast(np.random.Generator, _NoGenerator(self.name))
+            message = f"{self.name} draws from request.rng; declare draws = True, not False"
+            return cast(np.random.Generator, Undeclared(message))
         _check_kind(rng, np.random.Generator, name, "a numpy generator, e.g. np.random.default_rng(0)")
         return rng
 
@@ -506,7 +494,7 @@ class FrameSampler(ABC):
         rng = derived_rng(seed, self.name, str(video.n_frames), repr(video.fps), str(k))
         flat = FlatSource(self.example_reply)
         texts = QuestionTexts(query="?", question="?")
-        return self.select(video, k=k, pull=flat, rng=rng, scan=flat.logits, texts=texts, look=flat.look, llm=flat)
+        return self.select(video, k=k, pull=flat, rng=rng, scan=flat.scan, texts=texts, look=flat.look, llm=flat)
 
     def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
         """Return why the sampler would choose no frame of `video`, and a remedy; None if it will choose some.
@@ -556,7 +544,7 @@ class FlatSource:
     """
 
     def __init__(self, reply: ExampleReplies = "") -> None:
-        self._reply = reply
+        self.reply = reply
 
     def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
         """Return relevance 0.5 to any text, `(n,)`."""
@@ -571,7 +559,7 @@ class FlatSource:
 
     def ask(self, text: str, images: Sequence[Pixels] = (), *, max_tokens: int = 1) -> str:
         """Return the fixed reply to this kind of text."""
-        return example_reply_to(text, self._reply) or EXAMPLE_REPLY
+        return example_reply_to(text, self.reply) or EXAMPLE_REPLY
 
     def yes(self, text: str, images: Sequence[Pixels]) -> FloatArray:
         """Return probability 0.5 for each picture."""
@@ -584,6 +572,8 @@ class FlatSource:
     def logits(self, frames: IntArray) -> FloatArray:
         """Return logits 0, `(n,)`."""
         return np.zeros(frames.shape)
+
+    scan = logits
 
     def embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return equal embeddings of one dimension, `(n, 1)`, and the query's, `(1,)`."""

@@ -33,7 +33,6 @@ from focus_eval.core.types import (
     example_reply_to,
 )
 from focus_eval.samplers.base import EXAMPLE_REPLY, FlatSource, FrameSampler, QuestionTexts
-from focus_eval.samplers.ledger import RelevanceFn
 from focus_eval.samplers.registry import make_in_subprocess, make_sampler
 from focus_eval.samplers.subprocess_sampler import SubprocessSampler, error_line
 
@@ -215,7 +214,7 @@ SCAN_COST = 1 / 43
 
 
 def select(
-    sampler: FrameSampler, case: Case, *, source: ArraySource | None = None, budget: int | None = None
+    sampler: FrameSampler, case: Case, *, source: ArraySource | FlatSource | None = None, budget: int | None = None
 ) -> Selection:
     """Run `sampler` on `case` with a generator seeded from the case, and return the selection.
 
@@ -225,13 +224,6 @@ def select(
     """
     source = case.source() if source is None else source
     source.reply = sampler.example_reply
-    return _select(sampler, case, source, source.scan, budget)
-
-
-def _select(
-    sampler: FrameSampler, case: Case, source: ArraySource | FlatSource, scan: RelevanceFn, budget: int | None = None
-) -> Selection:
-    """Run `sampler` on `case`, with any source of relevance and of scan logits."""
     return sampler.select(
         case.video,
         k=case.k,
@@ -239,7 +231,7 @@ def _select(
         rng=np.random.default_rng(case.seed),
         budget=budget,
         evidence_seconds=case.evidence_seconds,
-        scan=scan,
+        scan=source.scan,
         scan_cost=SCAN_COST,
         texts=TEXTS,
         look=source.look,
@@ -544,8 +536,7 @@ def _check_plan(sampler: FrameSampler) -> BrokenPromise | None:
             usage = planned.count_model_usage(case.video, k=case.k)
         except FocusEvalError as error:
             return BrokenPromise("planned", case, f"count_pulls: {error}")
-        source = FlatSource(sampler.example_reply)
-        flat = _select(sampler, case, source, source.logits)
+        flat = select(sampler, case, source=FlatSource())
         if any(usage.get(name, 0) != flat.model_usage.get(name, 0) for name in ("calls", "images")):
             message = f"count_model_usage says {usage}, a flat video takes {dict(flat.model_usage)}"
             return BrokenPromise("planned", case, message)

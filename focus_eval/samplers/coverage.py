@@ -37,6 +37,10 @@ def unit_rows(embeddings: FloatArray) -> FloatArray:
     return unit
 
 
+LEAST_PULLS = 8
+SHARE_OF_FPS = 25.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvenPulls(FrameSampler):
     """Base of samplers with evenly spread pulls, whose number one of three options sets.
@@ -84,6 +88,11 @@ class EvenPulls(FrameSampler):
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
         """Return the number of pulls that the options give."""
         return self.n_pulls(video, k=k)
+
+
+def share_of_frames(video: VideoInfo, share: float, *, k: int) -> int:
+    """Return `share` of the frames that the video has at 25 fps, at least `k` and 8, as a number of pulls."""
+    return max(k, LEAST_PULLS, round(share * SHARE_OF_FPS * video.duration_seconds))
 
 
 def one_in_each_stratum(video: VideoInfo, n: int, rng: np.random.Generator) -> IntArray:

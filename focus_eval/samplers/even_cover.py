@@ -20,8 +20,6 @@ from focus_eval.samplers.uniform import even_frames
 # Time constants of the process between two pulls, in seconds: of a whole video, and inside a shot.
 FADING_SECONDS = 3.0
 FADING_SECONDS_IN_SHOT = 10.0
-LEAST_PULLS = 8
-SHARE_OF_FPS = 25.0
 FLAT = {"fallback": "uniform: relevance is flat"}
 Density = Literal["squares", "likelihood_ratio"]
 
@@ -89,7 +87,7 @@ class EvenCover(coverage.EvenPulls):
 
     def default_pulls(self, video: VideoInfo, *, k: int) -> int:
         """Return the pulls by the video's length, shared among the questions of a video; at least `k`."""
-        return max(k, LEAST_PULLS, round(self.share * self.shared_by * SHARE_OF_FPS * video.duration_seconds))
+        return coverage.share_of_frames(video, self.share * self.shared_by, k=k)
 
     def shots(self, video: VideoInfo, n_pulls: int) -> Clips:
         """Return the shots that share the pulls; the whole video as one without `cuts` or with too many shots."""

@@ -15,8 +15,6 @@ from focus_eval.samplers import coverage
 from focus_eval.samplers.base import Choice, SelectionRequest
 from focus_eval.samplers.ledger import log_odds
 
-LEAST_PULLS = 8
-SHARE_OF_FPS = 25.0
 # Robust scale of the logits: these quantiles lie one standard deviation from the median of a normal distribution.
 SCALE_QUANTILES = (0.159, 0.5, 0.841)
 Z_RANGE = (-6.0, 5.5)
@@ -70,7 +68,7 @@ class EventCover(coverage.EvenPulls):
 
     def default_pulls(self, video: VideoInfo, *, k: int) -> int:
         """Return the pulls by the video's length; at least `k`."""
-        return max(k, LEAST_PULLS, round(self.share * SHARE_OF_FPS * video.duration_seconds))
+        return coverage.share_of_frames(video, self.share, k=k)
 
 
 def event_density(times: FloatArray, logits: FloatArray) -> FloatArray:

@@ -193,13 +193,9 @@ class Ledger:
         if frames.size == 0:
             return frozen_floats([])
         values = _checked_values(self._pull.relevance_to(frames, text), frames, low=0.0, high=1.0)
-        self._record_of(text, frames, values)
-        return values
-
-    def _record_of(self, text: str, frames: IntArray, values: FloatArray) -> None:
-        """Record a pull for another text than the question."""
         self._of_texts.setdefault(text, []).append((frames, frozen_floats(values)))
         self._n_pulls += int(frames.size)
+        return values
 
     def look(self, frames: IntArray, size: int | None = None) -> list[Pixels]:
         """Return the pictures of `frames` in their order, RGB uint8 `(height, width, 3)`; counts no pulls.

@@ -25,7 +25,6 @@ import numpy as np
 
 from focus_eval.core.errors import FocusEvalError, SamplerError
 from focus_eval.core.types import ClipReport, FloatArray, IntArray, VideoInfo
-from focus_eval.samplers.asking import CountedModel, NoModel
 from focus_eval.samplers.base import Choice, FrameSampler, SelectionRequest, checked_keyframes
 from focus_eval.samplers.ledger import Ledger, broken
 from focus_eval.samplers.registry import SAMPLERS, make_in_this_process
@@ -146,11 +145,11 @@ def _choose(line: Connection, *, spec: str, options: Mapping[str, Any], request:
     Pulls and model calls go over `line` to the asking process.
     """
     sampler = make_in_this_process(spec, **options)
-    source, model = RemoteSource(line, "ledger"), RemoteSource(line, "llm")
+    source = RemoteSource(line, "ledger")
     request = replace(
         request,
         ledger=Ledger(source, request.video, scan=source.scan, look=source.look, query=request.query),
-        llm=CountedModel(model) if sampler.needs_llm else NoModel(sampler.name),
+        llm=sampler.counted_model(RemoteSource(line, "llm")),
     )
     start = time.process_time()
     choice = sampler.choose(request)

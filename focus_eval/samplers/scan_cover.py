@@ -16,7 +16,7 @@ from focus_eval.core.types import WEAKEST_RHO, FloatArray, IntArray, VideoInfo
 from focus_eval.samplers import coverage, fusion
 from focus_eval.samplers.bandit import equal_clips
 from focus_eval.samplers.base import Choice, Role, SelectionRequest
-from focus_eval.samplers.even_cover import SHARE_OF_FPS, covering_choice, jittered, jittered_draw
+from focus_eval.samplers.even_cover import covering_choice, jittered, jittered_draw
 from focus_eval.samplers.event_cover import event_density, event_frames
 from focus_eval.samplers.expected_pulls import Draw, ExpectedPulls
 from focus_eval.samplers.ledger import Ledger
@@ -125,7 +125,7 @@ class ScanCover(ScanningSampler):
             cost: cost of a forward of the scan encoder divided by that of the main encoder.
         """
         seconds = video.duration_seconds
-        budget, cost = self.share * SHARE_OF_FPS * seconds, cost / self.shared_by
+        budget, cost = self.share * coverage.SHARE_OF_FPS * seconds, cost / self.shared_by
         n = int(min(self.scan_hz * seconds, self.scan_budget_share * budget / cost) + 1e-9)
         frames = self.scannable(video, coverage.middles(video, min(video.n_frames, max(1, n))))
         return frames, min(video.n_frames, max(0, int(budget - cost * frames.size + 1e-9)))
@@ -281,7 +281,7 @@ class ScanOnly(ScanningSampler):
 
     def scanned(self, video: VideoInfo, cost: float) -> IntArray:
         """Return the frames to scan, ascending; `cost` is a scan forward's in forwards of the main encoder."""
-        n = int(self.share * SHARE_OF_FPS * video.duration_seconds * self.shared_by / cost + 1e-9)
+        n = int(self.share * coverage.SHARE_OF_FPS * video.duration_seconds * self.shared_by / cost + 1e-9)
         return self.scannable(video, coverage.middles(video, min(coverage.grid_frames(video).size, max(1, n))))
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
