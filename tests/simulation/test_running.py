@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +25,7 @@ from focus_eval.report.lab import (
 )
 from focus_eval.report.recall import recall_within
 from focus_eval.report.run import load_run
-from focus_eval.rows.records import SelectionRow
+from focus_eval.rows.records import RowWriter, SelectionRow
 from focus_eval.rows.store import StoredRows
 from focus_eval.samplers.registry import make_sampler
 from focus_eval.samplers.topk import TopK
@@ -150,12 +151,17 @@ def test_a_damaged_description_of_a_simulation_is_named(tmp_path):
 
 def test_a_smaller_limit_keeps_the_rows_of_a_larger_one(tmp_path):
     small = CONFIG.model_copy(update={"worlds": ["calibrated"], "samplers": ["uniform"], "k": [4], "budgets": []})
-    kept = []
-    for limit in (5, 2, 6):
-        run_simulation(small, tmp_path, limit=limit, n_workers=1)
-        kept.append([row.question_id for row in load_run(tmp_path).selections])
-    assert kept[0] == kept[1] == kept[2][:5]
-    assert [len(ids) for ids in kept] == [5, 5, 6]
+    run_simulation(small, tmp_path, limit=5, n_workers=1)
+    rows = list(load_run(tmp_path).selections)
+    (part,) = tmp_path.glob("selections/*")
+    for file in part.glob("*.parquet"):
+        file.unlink()
+    with closing(RowWriter(part / "rows-000003.jsonl")) as writer:  # as if a kill had left the last two
+        for row in rows[3:]:
+            writer.write(row)
+    run_simulation(small, tmp_path, limit=2, n_workers=1)
+    kept = [row.question_id for row in load_run(tmp_path).selections]
+    assert kept == [rows[number].question_id for number in (0, 1, 3, 4)]
 
 
 @pytest.mark.parametrize("samplers", [["uniform"], [{"sampler": "focus", "options": {"alpha": 0.5}}]])
