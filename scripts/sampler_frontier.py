@@ -25,7 +25,7 @@ import numpy as np
 
 from focus_eval.core.types import FloatArray
 from focus_eval.report.lab import lab_frame
-from focus_eval.report.recall import nearness, recall_within
+from focus_eval.report.recall import distances, nearness_of, recall_within
 from focus_eval.report.run import load_run
 from focus_eval.report.statistics import difference_estimate
 from focus_eval.samplers.base import derived_rng
@@ -165,7 +165,8 @@ def measured(
     times = frames / info.fps
     cost = selection.pulled_frames.size + CLIP_B32_OVER_BLIP_L * selection.scanned_frames.size
     percent = 100 * cost / (NOMINAL_FPS * info.duration_seconds)
-    values = [*recall_within(evidence, times, (1, 2, 5)), nearness(evidence, times), percent, twins(features, frames)]
+    near = nearness_of(distances(evidence, times))
+    values = [*recall_within(evidence, times, (1, 2, 5)), near, percent, twins(features, frames)]
     return [round(float(value), 5) for value in values]
 
 

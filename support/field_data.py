@@ -19,13 +19,12 @@ from focus_eval.imports.loading import load_selections, rows_of_selections
 from focus_eval.imports.log_import import LogOptions
 from focus_eval.report.comparisons import question_keys
 from focus_eval.report.reading import run_of_logs
-from focus_eval.report.recall import near_frames, nearness, read_scenes, recall_within, spread, with_scenes
+from focus_eval.report.recall import read_scenes, recall_within, row_measures, with_scenes
 from focus_eval.report.run import Run, joined_run
 from focus_eval.report.within import within_answers
 from focus_eval.rows.identity import match_questions
 
 TABLE = "field/lmms_logs/lvb_qwen2_5_vl_7b_32_frames_22_runs.parquet"
-DISTANCES = (1, 2, 5, 10)
 FAMILIES = {"qwen2_5_vl": "uniform", "qwen2_5_vl_AKS": "AKS"}
 
 
@@ -39,13 +38,8 @@ def longvideobench(folder: Path) -> tuple[dict[str, Question], dict[str, VideoRa
 def measures_of(question: Question, rate: VideoRate, times: Sequence[float] | np.ndarray) -> dict[str, float]:
     """Return what the rows of a run are measured by, and recall within 10 s."""
     evidence = np.asarray(question.evidence_seconds)
-    recalls = recall_within(evidence, times, DISTANCES)
-    return {
-        **{f"recall@{d}": float(value) for d, value in zip(DISTANCES, recalls, strict=True)},
-        "nearness": nearness(evidence, times),
-        "near_frames": near_frames(evidence, times),
-        "spread": spread(times, duration_seconds=rate.duration_seconds),
-    }
+    measures = row_measures(evidence, times, duration_seconds=rate.duration_seconds)
+    return {**measures, "recall@10": float(recall_within(evidence, times, (10,))[0])}
 
 
 @cache

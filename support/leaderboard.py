@@ -86,7 +86,7 @@ def random_figures(ground: Ground, k: int) -> pd.DataFrame:
 
 
 def random_nearness(evidence: ArrayLike, case: EvidenceCase, k: int) -> float:
-    """Return the expected `nearness` to `evidence`, seconds `(n,)` or intervals `(n, 2)`, of random frames, exactly.
+    """Return the expected nearness to `evidence`, seconds `(n,)` or intervals `(n, 2)`, of random frames, exactly.
 
     The `min(k, n_frames)` frames are drawn without replacement from those of the video of `case`.
     """

@@ -151,28 +151,21 @@ def frames_inside(evidence: ArrayLike, times: Times) -> float:
     return float((gaps <= SLACK_SECONDS).any(axis=0).mean()) if gaps.shape[1] else 0.0
 
 
-def nearness(evidence: ArrayLike, times: Times) -> float:
+def nearness_of(gaps: FloatArray) -> float:
     """Return the mean over moments or intervals of exp(-seconds to the nearest frame / 5), in [0, 1]; 0 without frames.
 
     Args:
-        evidence: moments, shape `(n,)`, or intervals, shape `(n, 2)`, in seconds; a frame inside has distance 0.
-        times: seconds of the frames, shape `(k,)`.
+        gaps: `distances` of evidence and frames, shape `(n, k)`.
     """
-    return nearness_of(distances(evidence, times))
-
-
-def nearness_of(gaps: FloatArray) -> float:
-    """Return `nearness` from the `distances` of evidence and frames, shape `(n, k)`; 0 without frames."""
     return float(np.exp(-gaps.min(axis=1) / SCALE_SECONDS).mean()) if gaps.shape[1] else 0.0
 
 
-def near_frames(evidence: ArrayLike, times: Times) -> float:
-    """Return the mean over the evidence of log(1 + number of frames within 5 s); a repeated frame counts once."""
-    return _near_frames(distances(evidence, np.unique(np.asarray(times, dtype=np.float64))))
-
-
 def _near_frames(gaps: FloatArray) -> float:
-    """Return `near_frames` from the `distances` of evidence and different frames, shape `(n, k)`."""
+    """Return the mean over the evidence of log(1 + number of frames within 5 s).
+
+    Args:
+        gaps: `distances` of evidence and different frames, shape `(n, k)`.
+    """
     return float(np.log1p((gaps <= SCALE_SECONDS + SLACK_SECONDS).sum(axis=1)).mean())
 
 

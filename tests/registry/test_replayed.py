@@ -13,7 +13,7 @@ from focus_eval.core.types import Question
 from focus_eval.imports.loading import load_selections, selection_rows
 from focus_eval.registry.cards import check_file, find_file, read_registry
 from focus_eval.registry.replayed import Ground, Group, question_figures, uniform_frames
-from focus_eval.report.recall import EvidenceCase, nearness
+from focus_eval.report.recall import EvidenceCase, distances, nearness_of
 from focus_eval.report.selection_tables import ShownFrames, shown_frames
 from support.field_data import videomme
 from support.leaderboard import (
@@ -185,9 +185,9 @@ def test_the_nearness_of_random_frames_is_its_mean_over_many_draws():
     )
     intervals = [(3.0, 3.0), (30.0, 32.5)]
     rng = np.random.default_rng(0)
-    drawn = [nearness(intervals, rng.choice(400, 4, replace=False) / 10) for _ in range(4000)]
+    drawn = [nearness_of(distances(intervals, rng.choice(400, 4, replace=False) / 10)) for _ in range(4000)]
     assert random_nearness(intervals, case, 4) == pytest.approx(np.mean(drawn), abs=0.01)
-    all_frames = nearness(intervals, np.arange(400) / 10)
+    all_frames = nearness_of(distances(intervals, np.arange(400) / 10))
     assert random_nearness(intervals, case, 400) == pytest.approx(all_frames)
 
 

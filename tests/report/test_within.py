@@ -22,7 +22,7 @@ from focus_eval.report.predict import (
     predict,
     prediction_errors,
 )
-from focus_eval.report.recall import near_frames, nearness, recall_within, spread
+from focus_eval.report.recall import recall_within, row_measures
 from focus_eval.report.within import deviation_by_frames, mean_over_seeds, measure_effects
 
 
@@ -37,7 +37,6 @@ def published(shared):
         question, rate = questions[line.id], rates[line.id]
         frames = np.linspace(0, rate.n_frames - 1, 32) if line.frames is None else np.asarray(line.frames, float)
         evidence, times = np.asarray(question.evidence_seconds), frames / float(rate.fps)
-        recalls = recall_within(evidence, times, (1, 2, 5, 10))
         family = {"qwen2_5_vl": "uniform", "qwen2_5_vl_AKS": "AKS"}.get(line.run, "scenes")
         lines_made.append(
             {
@@ -49,10 +48,8 @@ def published(shared):
                 "seconds": question.duration_seconds,
                 "moments": evidence.size,
                 "score": line.score,
-                **{f"recall@{d}": value for d, value in zip((1, 2, 5, 10), recalls, strict=True)},
-                "nearness": nearness(evidence, times),
-                "near_frames": near_frames(evidence, times),
-                "spread": spread(times, duration_seconds=rate.duration_seconds),
+                **row_measures(evidence, times, duration_seconds=rate.duration_seconds),
+                "recall@10": recall_within(evidence, times, (10,))[0],
             }
         )
     return pd.DataFrame(lines_made)
@@ -218,10 +215,14 @@ def test_deviations_are_from_the_mean_of_the_group():
 
 def test_measures_of_nearness_by_hand():
     evidence = np.array([10.0, 20.0])
-    assert nearness(evidence, [10.0, 25.0]) == pytest.approx((1 + np.exp(-1)) / 2)
-    assert near_frames(evidence, [10.0, 10.0, 15.0, 40.0]) == pytest.approx((np.log(3) + np.log(2)) / 2)
-    assert spread([0.0, 5.0, 95.0, 100.0], duration_seconds=100.0) == 0.2
-    assert (nearness(evidence, []), near_frames(evidence, []), spread([], duration_seconds=9.0)) == (0.0, 0.0, 0.0)
+    close, repeated, spread_out, empty = (
+        row_measures(evidence, times, duration_seconds=100.0)
+        for times in ([10.0, 25.0], [10.0, 10.0, 15.0, 40.0], [0.0, 5.0, 95.0, 100.0], [])
+    )
+    assert close["nearness"] == pytest.approx((1 + np.exp(-1)) / 2)
+    assert repeated["near_frames"] == pytest.approx((np.log(3) + np.log(2)) / 2)
+    assert spread_out["spread"] == 0.2
+    assert set(empty.values()) == {0.0}
 
 
 def lines_of(families, *, k=32):
