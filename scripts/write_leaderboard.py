@@ -22,8 +22,8 @@ def main() -> None:
     parser.add_argument("--files", type=Path, default=Path("."), help="folder of the published files")
     parser.add_argument("--registry", type=Path, default=ROOT / "registry", help="folder of the registry")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "leaderboard.md", help="page with the marks")
-    for name in ("annotations", "rates", "scenes"):
-        parser.add_argument(f"--{name}", action="append", default=[], metavar="[BENCHMARK=]FILE", help="repeatable")
+    for option in ("--annotations", "--rates", "--scenes"):
+        parser.add_argument(option, action="append", default=[], metavar="[BENCHMARK=]FILE", help="repeatable")
     arguments = parser.parse_args()
     material = material_of(arguments.files, arguments.annotations, arguments.rates, arguments.scenes)
     cards, missing = read_registry(arguments.registry), list[str]()
