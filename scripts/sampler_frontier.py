@@ -165,8 +165,8 @@ def measured(
     times = frames / info.fps
     cost = selection.pulled_frames.size + CLIP_B32_OVER_BLIP_L * selection.scanned_frames.size
     percent = 100 * cost / (NOMINAL_FPS * info.duration_seconds)
-    near = nearness_of(distances(evidence, times))
-    values = [*recall_within(evidence, times, (1, 2, 5)), near, percent, twins(features, frames)]
+    closeness = nearness_of(distances(evidence, times))
+    values = [*recall_within(evidence, times, (1, 2, 5)), closeness, percent, twins(features, frames)]
     return [round(float(value), 5) for value in values]
 
 
