@@ -17,7 +17,7 @@ from functools import partial
 from event_clock import Clock, Servers
 
 CHUNK = 32  # `worker_share.BATCH_FRAMES`
-READY_FRAMES = 4  # frames that a run may have ready: `n_held` of `prefetch.in_order_ahead`
+READY_FRAMES = 4  # frames that a run may have ready: `n_held` of `video.pyav.in_order_ahead`
 
 
 @dataclass(frozen=True)

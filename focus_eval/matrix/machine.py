@@ -58,7 +58,7 @@ BATCH_FRAMES, BATCHES_HELD = 32, 3
 # Threads that decode, in all, for each core: some wait with a frame that nobody has taken yet. With four for each core
 # two cores took a quarter more processor time, since the threads take turns at Python's lock.
 _THREADS_PER_CORE = 2
-# Full-size frames that a decoding thread may have ready (see `video.prefetch`).
+# Full-size frames that a decoding thread may have ready (see `video.pyav`).
 _HELD_BY_THREAD = 6
 # By default, of all videos that a worker has in work.
 LEAST_FRAME_GIGABYTES, MOST_FRAME_GIGABYTES = 4.0, 16.0

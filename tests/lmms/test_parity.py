@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -145,6 +146,7 @@ def test_a_long_video_costs_a_stock_qwen2_vl_run_its_resolution(tmp_path, monkey
         ("focus", [3, 50, 60, 70], 4, [3, 50, 60, 70], None),
         ("uniform", [0, 33, 66, 99], 4, [0, 33, 66, 99], None),
         ("uniform", list(range(0, 100, 5)), 20, list(range(0, 100, 10)), "one frame per second, 10 of 20"),
+        ("uniform", [0, 11, 22, 33, 44, 55, 66, 77, 88, 99], 10, list(range(0, 100, 10)), "per second, 10 of 10"),
     ],
 )
 def test_the_aks_loader_feeds_what_the_aks_code_feeds_and_says_so(sampler, keyframes, k, fed_frames, reason):
@@ -160,3 +162,23 @@ def test_the_aks_loader_feeds_what_the_aks_code_feeds_and_says_so(sampler, keyfr
     assert list(frames) == fed_frames
     assert (fallback is None) if reason is None else (reason in fallback)
     assert frames_to_feed(row, "exact") == (tuple(keyframes), None)
+
+
+def test_scales_belong_to_the_chosen_frames_and_not_to_those_that_replace_them():
+    from focus_eval.core.types import VideoInfo
+    from focus_eval.lmms.requests import DecodedFrames, frames_to_decode, make_frame_batch
+    from focus_eval.rows.records import SelectionRow
+
+    row = SelectionRow(
+        benchmark="longvideobench", question_id="q", video="v", query="?", selection_id="s", sampler="qframe",
+        options={}, encoder="", encoder_revision="", k=4, seed=0, bucket="short", duration_seconds=10.0, n_frames=100,
+        fps=10.0, keyframes=[3, 50], scales=[1.0, 0.5],
+    )  # fmt: skip
+    scales = {}
+    for frame_policy in ("exact", "aks"):
+        frames = np.array(frames_to_decode(row, frame_policy)[0])
+        decoded = DecodedFrames(
+            VideoInfo(n_frames=100, fps=10.0), frames, frames / 10.0, np.zeros((frames.size, 2, 2, 3), np.uint8)
+        )
+        scales[frame_policy] = make_frame_batch(row, Path("v"), decoded, frame_policy=frame_policy).scales
+    assert scales == {"exact": (1.0, 0.5), "aks": None}

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from focus_eval.benchmarks.registry import frame_rates, read_annotations, stated_rates
 from focus_eval.cli import app
+from focus_eval.commands.exchange import known_scenes
 from focus_eval.core.errors import InvalidInput
 from focus_eval.imports.loading import load_selections, selection_rows
 from focus_eval.report.recall import EvidenceCase, evidence_cases, read_scenes, scene_score
@@ -177,3 +178,15 @@ def test_recall_prints_the_three_measures_of_a_scene_file(tmp_path):
     assert result.exit_code == 0, (result.output, result.exception)
     assert "scenes of 1 ids that are no questions here left out, e.g. 'not_here'" in result.output
     assert "mine,50.0,100.0,79.4" in (tmp_path / "table.csv").read_text()
+
+
+def test_scenes_of_other_questions_are_left_out_with_a_sentence_but_not_a_file_of_nothing_else(tmp_path):
+    path, left_out = tmp_path / "scenes.json", []
+    path.write_text('{"q": [[0, 5]], "other": [[1, 2]]}')
+    assert known_scenes(path, {"q"}, left_out) == {"q": [[(0.0, 5.0)]]}
+    assert "scenes of 1 ids" in left_out[0]
+    with pytest.raises(InvalidInput, match="'other', which is not a question"):
+        known_scenes(path, {"q"}, None)
+    path.write_text('{"other": [[1, 2]]}')
+    with pytest.raises(InvalidInput, match="'other', which is not a question"):
+        known_scenes(path, {"q"}, left_out)
