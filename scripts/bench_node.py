@@ -88,10 +88,15 @@ class StandIn(Encoder):
 
     def __init__(self, costs: Costs, *, batch_size: int, fills: bool) -> None:
         self.costs, self.batch_size, self.fills_batches = costs, batch_size, fills
-        self.device_seconds = 0.0
+        self._device_seconds = 0.0
         self.n_batches = 0
         self._uploader = Uploader(torch.device("cpu"))
         self._free_at = 0.0
+
+    @property
+    def device_seconds(self):
+        """Seconds that the stand-in's device has computed."""
+        return self._device_seconds
 
     def embed(self, frames):
         """Return the mean colour of each frame after the seconds that a GPU would take."""
@@ -108,7 +113,8 @@ class StandIn(Encoder):
         means_of_parts = np.concatenate(part_means)
         encoding = self.costs.launch + len(means_of_parts) * self.costs.encode
         ends = max(time.perf_counter(), self._free_at) + len(means_of_parts) * self.costs.resize + encoding
-        self._free_at, self.device_seconds, self.n_batches = ends, self.device_seconds + encoding, self.n_batches + 1
+        self._free_at, self.n_batches = ends, self.n_batches + 1
+        self._device_seconds += encoding
 
         def finish():
             time.sleep(max(0.0, ends - time.perf_counter()))

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from focus_eval.core.errors import DamagedFile, FocusEvalError
+from focus_eval.core.errors import DamagedFile, FocusEvalError, RunError
 from focus_eval.encoders.store import RelevanceStore
 from focus_eval.matrix.config import load_matrix
 from focus_eval.matrix.running import complete_run
@@ -170,7 +170,7 @@ def test_no_flipped_byte_of_the_store_is_silent(tmp_path, capsys):
     assert str(file) in capsys.readouterr().err
 
 
-def test_a_store_of_layout_1_gets_its_checksums(tmp_path):
+def test_a_store_of_an_earlier_layout_is_refused_and_stays_as_it_is(tmp_path):
     import sqlite3
 
     file = tmp_path / "store.sqlite"
@@ -178,15 +178,12 @@ def test_a_store_of_layout_1_gets_its_checksums(tmp_path):
     put_all(store)
     store.close()
     with sqlite3.connect(file) as old:
-        old.create_function("bare", 1, lambda blob: blob[:-4])
-        old.create_function("number", 1, lambda blob: float(np.frombuffer(blob[:-4], "<f8")[0]))
-        old.execute("UPDATE embedding SET vector = bare(vector)")
-        old.execute("UPDATE relevance SET value = number(value)")
         old.execute("PRAGMA user_version = 1")
     old.close()
-    store = RelevanceStore(file)
-    assert store.embeddings("blip 2", "aa", FRAMES)[1].tobytes() == VECTORS.tobytes()
-    np.testing.assert_array_equal(store.relevance("clip 1", "ab", "a cut", FRAMES), VALUES)
+    content = file.read_bytes()
+    with pytest.raises(RunError, match=f"{file}: a relevance store of layout 1, this version reads 2; delete it"):
+        RelevanceStore(file)
+    assert file.read_bytes() == content
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "costs.parquet", "run.json", "spec.json"])

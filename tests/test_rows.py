@@ -18,7 +18,7 @@ from focus_eval.rows.records import (
     selection_row,
     write_rows,
 )
-from focus_eval.rows.store import StoredRows, write_parquet
+from focus_eval.rows.store import StoredRows, part_writer
 
 OLD = {
     "benchmark": "b", "question_id": "q", "video": "v.mp4", "query": "what?", "selection_id": "s", "sampler": "log",
@@ -77,7 +77,8 @@ def test_unknown_is_null_on_disk(tmp_path, form):
     else:
         import pyarrow.parquet as pq
 
-        write_parquet(tmp_path, SelectionRow, iter([row]))
+        with part_writer(tmp_path, SelectionRow) as write:
+            write(row)
         [values] = pq.read_table(tmp_path / "rows.parquet").to_pylist()
         [restored] = StoredRows(tmp_path, SelectionRow)
     assert [values[name] for name in ("n_frames", "fps", "duration_seconds", "keyframes", "times_seconds")] == [
@@ -135,7 +136,8 @@ def test_a_selection_is_restored_from_its_row(tmp_path, form):
     if form == "lines":
         [row] = read_rows(write_rows(tmp_path / "rows.jsonl", [row]), SelectionRow)
     elif form == "parquet":
-        write_parquet(tmp_path, SelectionRow, iter([row]))
+        with part_writer(tmp_path, SelectionRow) as write:
+            write(row)
         [row] = StoredRows(tmp_path, SelectionRow)
     assert plain(row.selection) == plain(SELECTION)
 

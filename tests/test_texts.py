@@ -22,8 +22,6 @@ from focus_eval.report.page.html import write_html
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, read_rows
 from focus_eval.rows.store import StoredRows, compact
-from support.answering import write_answering_matrix
-from support.chat_server import ChatServer
 
 from .imports.test_lmms_logs import line, write_log
 from .matrix.conftest import write_simulation
@@ -144,27 +142,6 @@ def test_a_log_that_is_not_utf8_is_refused_with_its_line(tmp_path):
     path.write_bytes(path.read_bytes().replace(b"HALF", b"\xed\xa0\xbd"))
     result = CliRunner().invoke(app, ["import", "lmms", str(tmp_path / "log"), "--out", str(tmp_path / "run")])
     assert str(result.exception).startswith(f"{path}:2: not JSON ('utf-8' codec can't decode byte 0xed")
-
-
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_any_text_of_a_subtitle_is_asked_and_answered(tmp_path, monkeypatch, text):
-    with ChatServer() as chat:
-        for name in ("OPENAI_BASE_URL", "OPENAI_API_BASE"):
-            monkeypatch.setenv(name, chat.url)
-        monkeypatch.setenv("OPENAI_API_KEY", "none")
-        arguments = {"subtitles": True, "max_retries": 1, "timeout": 20}
-        model = {"name": "chat", "model": "focus_gpt4o", "args": arguments, "frames": 2}
-        matrix = write_answering_matrix(tmp_path / "data", 1, model=model)
-        subtitles = tmp_path / "data" / "home" / "datasets" / "longvideobench" / "subtitles"
-        subtitles.mkdir()
-        spoken = [{"timestamp": [0.0, 6.0], "text": text}]
-        # Raw, but for half a character.
-        content = json.dumps(spoken, ensure_ascii=whole_text(text) != text)
-        (subtitles / "v0_en.json").write_text(content, encoding="utf-8")
-        command("run", matrix, "--out", tmp_path / "run")
-    (row,) = load_run(tmp_path / "run").answers
-    assert (row.error, len(chat.texts)) == (None, 1)
-    assert whole_text(text) in chat.texts[0]
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)

@@ -255,6 +255,9 @@ def test_a_gpus_clock_holds_only_the_events_of_queued_blocks(gpu_clock):
         with gpu_clock:
             pass
     assert sum(event() is not None for event in FakeEvent.references) >= 10  # still queued
+    n_queued = 6  # the last of the hundred was added when the next began, which found it queued
+    assert gpu_clock.seconds == (105 - n_queued) * 0.25
+    FakeEvent.is_over = True
     assert gpu_clock.seconds == 105 * 0.25
     assert not any(event() for event in FakeEvent.references)
 

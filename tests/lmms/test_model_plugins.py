@@ -22,6 +22,8 @@ class FocusMine(FocusZeroShot):
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """A folder on the path as pip leaves it, with one package that registers one model."""
+    import lmms_eval.models
+
     (tmp_path / "my_models.py").write_text(PLUGIN)
     info = tmp_path / "my_models-1.0.dist-info"
     info.mkdir()
@@ -29,6 +31,8 @@ def installed(tmp_path, monkeypatch):
     (info / "entry_points.txt").write_text("[focus_eval.models]\nfocus_mine = my_models:FocusMine\n")
     monkeypatch.syspath_prepend(tmp_path)
     MODELS.clear()
+    # lmms-eval fills its registry once in a process, perhaps in an earlier test.
+    monkeypatch.setattr(lmms_eval.models, "MODEL_REGISTRY_V2", lmms_eval.models._initialize_model_registry())
     yield
     monkeypatch.undo()
     sys.modules.pop("my_models", None)

@@ -151,7 +151,6 @@ def test_recorded_relevance_may_scan_where_its_cost_is_given(tmp_path):
     matrix, run = str(write_simulation(tmp_path / "s", samplers=[scan])), str(tmp_path / "run")
     plan = " ".join(CliRunner().invoke(app, ["plan", matrix, "--out", run]).output.split())
     assert "trace scans for trace: a frame costs 0.05 of a forward" in plan
-    assert "Correlation of scan and main encoder, measured at the pulls: trace 1.00" in plan
     del scan["options"]["relative_cost"]
     with pytest.raises(InvalidInput, match="costs is not known; give it as a share"):
         run_matrix(load_matrix(write_simulation(tmp_path / "s", samplers=[scan])), out=tmp_path / "other")

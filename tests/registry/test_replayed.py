@@ -72,7 +72,7 @@ def test_a_row_is_what_its_file_gives(shared, grounds, name, item):
     check_file(item, file)
     ground, loaded, figures = figures_of(item, file, grounds)
     assert all(record in RECORDED for record in recall_records(ground, name, item.k, figures))
-    assert max(selection.n_keyframes for selection in loaded.values()) == item.k
+    assert max(len(entry.shown) for entry in loaded.values()) == item.k
 
 
 @pytest.mark.parametrize(("seconds", "is_long"), [(179.9, False), (180.0, True), (600.0, True), (None, False)])

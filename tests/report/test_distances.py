@@ -37,6 +37,19 @@ from focus_eval.report.run import load_run
 run = load_run(sys.argv[3])
 for table in demo_tables(run, "uniform"):
     print("##", table.name, table.title, table.columns)
+
+from pathlib import Path
+from focus_eval.commands.registry import material_of
+from focus_eval.registry.cards import read_registry
+from focus_eval.registry.replayed import measured_groups
+from support.leaderboard import update_records
+prepared = Path(sys.argv[4])
+registry = prepared / "registry"
+cards, missing = read_registry(registry), []
+material = material_of(prepared, [str(prepared / "annotation.json")], [str(prepared / "rates.csv")], [])
+for group in measured_groups(cards.values(), material, missing=missing):
+    update_records(registry, group)
+assert not missing, missing
 """
 
 
@@ -95,7 +108,7 @@ def test_changed_distances_are_those_of_every_command(prepared, tmp_path, distan
     ]
     texts = json.dumps([[str(item) for item in arguments] for arguments in commands])
     process = subprocess.run(
-        [sys.executable, "-c", CHANGED, repr(distances), texts, str(prepared / "run")],
+        [sys.executable, "-c", CHANGED, repr(distances), texts, str(prepared / "run"), str(prepared)],
         capture_output=True, text=True, cwd=ROOT, check=False,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr[-3000:]

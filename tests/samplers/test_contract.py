@@ -209,7 +209,7 @@ def test_check_of_a_broken_sampler_says_where_and_what_to_do_and_ends_with_exit_
 
 def test_an_option_that_text_cannot_say_is_named():
     (broken,) = check_sampler(f"{BROKEN_FILE}:KeepsAList", with_second_start=False).broken
-    assert broken.message == "marks=() is read as '()', not as (): declare another type"
+    assert broken.message == "marks=[] is read as '[]', not as []: declare another type"
 
 
 def test_what_a_sampler_that_only_raises_never_came_to_is_not_called_ok():
