@@ -86,23 +86,27 @@ def run_demo(
     for lack in package_problems([*matrices, *recall_matrices]):
         raise MissingDependency(f"the demo needs {lack.problem}: {lack.fix}")
     # After the matrices: a mistake in them is told before the minutes that videos take.
-    with progress_bar("%") as bar, _shared_features([*matrices, *recall_matrices]):
-        progress = _StageProgress(bar)
+    with _shared_features([*matrices, *recall_matrices]):
         if not quick and not (folder / "run.json").exists():
-            build_videos(data, QUICK_VIDEOS, lambda part: progress.reach(part / 4))
             first = _without_answers(_matrix(name, quick=True, k=8, samplers=[], seeds=1))
-            with say_how_to_continue("finished questions"):
-                complete_run(first.model_copy(update={"limit": N_FIRST_QUESTIONS}), out=folder)
+            with progress_bar("%") as bar:
+                progress = _StageProgress(bar)
+                build_videos(data, QUICK_VIDEOS, lambda part: progress.reach(part / 4))
+                with say_how_to_continue("finished questions"):
+                    complete_run(first.model_copy(update={"limit": N_FIRST_QUESTIONS}), out=folder)
+            # A table that is printed while a bar is shown would begin behind the bar.
             _print_first(folder)
-        run_progress = cast("RunProgress", progress)
-        progress.begin("rendering videos")
-        build_videos(data, QUICK_VIDEOS if quick else VIDEO_IDS, progress.reach)
-        with say_how_to_continue("finished questions"):
-            # The frames of all K are decoded in one pass over each video.
-            further_matrices = [*matrices[1:], *recall_matrices]
-            complete_run(matrices[0], selected_with=further_matrices, out=folder, progress=run_progress)
-            for matrix in matrices[1:]:
-                complete_run(matrix, out=folder, progress=run_progress)
+        with progress_bar("%") as bar:
+            progress = _StageProgress(bar)
+            progress.begin("rendering videos")
+            build_videos(data, QUICK_VIDEOS if quick else VIDEO_IDS, progress.reach)
+            run_progress = cast("RunProgress", progress)
+            with say_how_to_continue("finished questions"):
+                # The frames of all K are decoded in one pass over each video.
+                further_matrices = [*matrices[1:], *recall_matrices]
+                complete_run(matrices[0], selected_with=further_matrices, out=folder, progress=run_progress)
+                for matrix in matrices[1:]:
+                    complete_run(matrix, out=folder, progress=run_progress)
 
 
 @contextmanager
