@@ -243,35 +243,37 @@ def _model_usage_line(selection: SelectionPlan) -> str:
 
 
 def _print_hours(plans: list[Plan], machine: Machine) -> None:
-    """Print the time of each matrix and of all on `machine`."""
-    from focus_eval.matrix.hours import selection_costs, time_text, total_cost
+    """Print the time of each matrix and of all on `machine`, as configured and in faster precisions."""
+    from focus_eval.matrix.hours import faster_precisions, selection_costs, time_text, total_cost
     from focus_eval.report.table import Table, TableRow
 
-    groups = {plan.matrix.name: list(selection_costs(plan, machine)) for plan in plans}
     if not any(selection.spec.encoder for plan in plans for selection in plan.selections):
         return
-    if not any(groups.values()):
+    groups = {plan.matrix.name: [plan] for plan in plans if any(selection_costs(plan, machine))}
+    if not groups:
         encoder_names = ", ".join(machine.frames_per_second) or "none"
         print_folded(f"{machine.name}: no hours, for it has rates of other encoders or precisions ({encoder_names})")
         return
     if len(plans) > 1:
-        groups["all, each selection once"] = [item for costs in groups.values() for item in costs]
+        groups["all, each selection once"] = plans
     rows = []
-    for name, costs in groups.items():
-        if costs:
+    for name, members in groups.items():
+        for precision in (None, *sorted({each for plan in members for each in faster_precisions(plan, machine)})):
+            costs = (item for plan in members for item in selection_costs(plan, machine, precision=precision))
             total = total_cost(costs)
             times = (total.encode_hours, total.decode_hours, total.hours, total.gpu_hours)
-            values = (str(total.selections), f"{total.frames:,}", *(time_text(hours) for hours in times))
-            rows.append(TableRow((name,), values))
+            values = (f"{total.frames:,}", *(time_text(hours) for hours in times))
+            rows.append(TableRow((name, precision or "as configured"), values))
     table = Table(
         name="hours",
         title=f"time to choose frames on {machine.name}: {machine.cores} cores, {machine.gpus} GPUs",
-        key_titles=("matrix",),
-        columns=("selections", "frames", "encoding, one GPU", "decoding, one core", "at least", "GPUs held"),
+        key_titles=("matrix", "precision"),
+        columns=("frames", "encoding, one GPU", "decoding, one core", "at least", "GPUs held"),
         rows=tuple(rows),
         notes=(
             f"Rates {machine.rates_are}: {machine.source or 'of unknown source'}. At least: the slower of both stages, "
-            "on all GPUs and cores. Frames that selections share count for each.",
+            "on all GPUs and cores. Frames that selections share count for each. A precision is set where it is "
+            "faster.",
         ),
     )
     print_table(table)

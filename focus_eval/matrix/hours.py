@@ -70,11 +70,14 @@ class Machine(StrictModel):
         """Return True if `device`, named as in rows, is of the kind that this machine computes on."""
         return device.startswith("cuda") and bool(self.gpu) and self.gpu in device if self.gpus else device[:3] == "cpu"
 
+    def rates_of(self, encoder: EncoderConfig) -> dict[str, float]:
+        """Return the frames a second with `encoder` by precision; {} if none is stated."""
+        # By the checkpoint's name first: sizes of one architecture differ in speed.
+        return self.frames_per_second.get(encoder.name) or self.frames_per_second.get(encoder.encoder, {})
+
     def rate_of(self, encoder: EncoderConfig) -> float | None:
         """Return the frames a second with `encoder` in its precision; None if none is stated."""
-        # By the checkpoint's name first: sizes of one architecture differ in speed.
-        rates = self.frames_per_second.get(encoder.name) or self.frames_per_second.get(encoder.encoder, {})
-        return rates.get(encoder.precision)
+        return self.rates_of(encoder).get(encoder.precision)
 
     def decode_seconds_of(self, *, near_sync: bool) -> float:
         """Return the seconds of one core per requested frame, for frames near sync frames or for any."""
@@ -124,14 +127,31 @@ class Cost:
     gpu_hours: float
 
 
-def selection_costs(plan: Plan, machine: Machine) -> Iterator[tuple[SelectionPlan, Cost]]:
-    """Yield each selection with encoders whose rates are known, and its cost."""
+def faster_precisions(plan: Plan, machine: Machine) -> list[str]:
+    """Return the precisions in which the machine encodes a selection of `plan` faster than as configured, sorted."""
+    encoders = [selection.spec.encoder for selection in plan.selections if selection.spec.encoder is not None]
+    configured = [(machine.rates_of(encoder), machine.rate_of(encoder)) for encoder in encoders]
+    return sorted(
+        {name for rates, rate in configured if rate for name, other_rate in rates.items() if other_rate > rate}
+    )
+
+
+def selection_costs(
+    plan: Plan, machine: Machine, *, precision: str | None = None
+) -> Iterator[tuple[SelectionPlan, Cost]]:
+    """Yield each selection with encoders whose rates are known, and its cost.
+
+    Args:
+        precision: of the main encoder, wherever it is faster than the configured one; None: as configured.
+    """
     shares = plan.matrix.share_frames
     for selection in plan.selections:
         rates = [machine.rate_of(encoder) for encoder in selection.spec.encoders]
         # No cost rather than a guess from another precision.
         if selection.spec.encoder is None or not all(rates):
             continue
+        if precision is not None:
+            rates[0] = max(rates[0] or 0.0, machine.rates_of(selection.spec.encoder).get(precision, 0.0))
         frames = selection.embedded_shared if shares else selection.embedded_alone
         scanned = selection.scanned_shared if shares else selection.scanned
         seconds = machine.decode_seconds_of(near_sync=selection.spec.sampler.name == "focus_gop")

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from focus_eval.cli import app
 from focus_eval.core.errors import FocusEvalError, UnknownName
 from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.hours import Machine, load_machine, selection_costs, time_text, total_cost
+from focus_eval.matrix.hours import Machine, faster_precisions, load_machine, selection_costs, time_text, total_cost
 from focus_eval.matrix.plan import SelectionPlan, load_sets, make_plan
 from focus_eval.samplers.registry import make_sampler
 
@@ -81,6 +81,18 @@ def test_a_plan_counts_scans_and_matching_in_forwards_of_the_encoder():
     assert plan.forward_equivalents(shared=True) == pytest.approx(10 + 20 * 0.1)
 
 
+def test_a_faster_precision_saves_what_its_rate_says_and_a_slower_one_is_not_set(matrix_file):
+    plan = make_plan(load_matrix(matrix_file))
+    machine = NODE.model_copy(update={"frames_per_second": {"trace": {"fp32": 100.0, "tf32": 400.0, "fp16": 50.0}}})
+    assert faster_precisions(plan, machine) == ["tf32"]
+    configured, tf32, fp16 = (
+        total_cost(selection_costs(plan, machine, precision=name)) for name in (None, "tf32", "fp16")
+    )
+    assert tf32.encode_hours == pytest.approx(configured.encode_hours / 4)
+    assert (tf32.decode_hours, tf32.selections) == (configured.decode_hours, 3)
+    assert fp16 == configured
+
+
 def test_pulls_near_sync_frames_decode_at_their_own_rate(tmp_path):
     matrix = load_matrix(write_simulation(tmp_path / "gop", n_questions=2, n_videos=1, samplers=("focus_gop",)))
     (line,) = costs_of(matrix).values()
@@ -112,7 +124,10 @@ def test_the_hours_are_printed_with_where_the_rates_are_from(matrix_file, tmp_pa
     total = total_cost(
         selection_costs(make_plan(load_matrix(matrix_file, overrides={"limit": 2})), load_machine(machine))
     )
-    assert f" 3 {total.frames} {time_text(total.encode_hours)} {time_text(total.decode_hours)} " in printed
+    assert f" as configured {total.frames} {time_text(total.encode_hours)} {time_text(total.decode_hours)} " in printed
+    names = ("as configured", "bf16", "tf32")
+    fp32, bf16, tf32 = (float(re.search(rf"{name} \d+ ([\d.]+) s", printed)[1]) for name in names)
+    assert (fp32 / bf16, fp32 / tf32) == pytest.approx((4, 2), rel=0.02)
     assert f"Rates {'measured' if is_measured else 'estimated'}: of unknown source" in printed
 
 
@@ -129,7 +144,8 @@ def test_a_plan_of_a_few_questions_prints_their_seconds(matrix_file, tmp_path):
     result = CliRunner().invoke(app, arguments, env={"COLUMNS": "120"})
     assert result.exit_code == 0, result.output
     hours = result.output[result.output.index("time to choose frames") :]
-    assert re.search(r" 3 +\d+ +[\d.]+ s +[\d.]+ s +[\d.]+ s", hours)
+    assert re.search(r"as configured +\d+ +[\d.]+ s +[\d.]+ s +[\d.]+ s", hours)
+    assert [hours.count(name) for name in ("as configured", "tf32")] == [1, 1]
     assert "0.000" not in hours
 
 
