@@ -77,10 +77,12 @@ class PublicFocus(AksFormat):
                 f"{details_path.name}: {len(details)} entries for {len(rows)} rows of {source.path.name}"
             )
         for row, (values, question) in enumerate(rows):
-            stated = _focus_details(details[row], values, location=f"{details_path.name}: row {row} ({question.id})")
+            row_details = _focus_details(
+                details[row], values, location=f"{details_path.name}: row {row} ({question.id})"
+            )
             location = f"row {row}"
             yield from source.selection(
-                values, question_id=question.id, location=location, video=question.video, **stated
+                values, question_id=question.id, location=location, video=question.video, **row_details
             )
 
 

@@ -102,8 +102,8 @@ def file_entry(
         SelectionMismatch: frames or times that do not ascend from 0, or scales or relevance of another number.
     """
     place = f"{location} ({question_id})" if location else question_id
-    chosen = times_seconds if keyframes is None else keyframes
-    if chosen is None:
+    shown_values = times_seconds if keyframes is None else keyframes
+    if shown_values is None:
         raise InvalidInput(f"{place}: a selection needs frame indices or times")
     for unit_name, values in (("frame", keyframes), ("time", times_seconds)):
         if values and values[0] < 0:
@@ -111,13 +111,13 @@ def file_entry(
         if values and any(later < earlier for earlier, later in pairwise(values)):
             raise SelectionMismatch(f"{place}: {unit_name}s must ascend")
     scales = fields.get("scales")
-    if scales is not None and len(scales) != len(chosen):
-        raise SelectionMismatch(f"{place}: {len(scales)} scales for {len(chosen)} frames")
+    if scales is not None and len(scales) != len(shown_values):
+        raise SelectionMismatch(f"{place}: {len(scales)} scales for {len(shown_values)} frames")
     if len(fields.get("pulled_frames", ())) != len(fields.get("pulled_relevance", ())):
         raise SelectionMismatch(f"{place}: pulled frames and their relevance differ in length")
     selection = stated_row(
         question_id,
-        Origin(selection_id="", sampler=sampler, k=k or len(chosen)),
+        Origin(selection_id="", sampler=sampler, k=k or len(shown_values)),
         keyframes=None if keyframes is None else list(keyframes),
         times_seconds=None if times_seconds is None else list(times_seconds),
         **fields,

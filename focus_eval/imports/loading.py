@@ -70,9 +70,9 @@ def load_selections(
     """
     name, format_options = named_options(format, options or {})
     unit, fill = format_options.pop("unit", unit), format_options.pop("fill", None)
-    for value, option, known in ((unit, "unit", UNITS), (fill, "fill", FILLS)):
-        if value is not None and value not in known:
-            raise unknown_name(option, value, known)
+    for value, option, choices in ((unit, "unit", UNITS), (fill, "fill", FILLS)):
+        if value is not None and value not in choices:
+            raise unknown_name(option, value, choices)
     if fill and questions is None:
         raise InvalidInput(f"{path}: fill={fill} needs the lengths of the videos; give the questions (--annotations)")
     source = Source(path=Path(path), questions=questions, allow_missing=allow_missing)
@@ -228,7 +228,7 @@ def _fitted(
             f"{path.name}: {len(entries)} selections for {len(question_by_id)} questions, the first without is "
             f"{missing[0]!r} (--allow-missing leaves them out)"
         )
-    fitted = {}
+    known_entries = {}
     for key, entry in entries.items():
         if (question := question_by_id.get(key)) is None:
             continue
@@ -237,8 +237,8 @@ def _fitted(
                 f"{entry.location}: a selection for {entry.selection.benchmark}, the question is of "
                 f"{question.benchmark}"
             )
-        fitted[key] = _changed(entry, benchmark=question.benchmark, video=question.video)
-    return fitted
+        known_entries[key] = _changed(entry, benchmark=question.benchmark, video=question.video)
+    return known_entries
 
 
 def _changed(entry: FileEntry, **fields: Any) -> FileEntry:
@@ -334,11 +334,11 @@ def _filled(entries: Entries, questions: Sequence[Question], fps: Mapping[str, f
         if length is None or rate is None:
             raise InvalidInput(f"{entry.place}: fill=even needs the video's length and rate (--rates)")
         n_frames = max(int(length * rate), int(grid.max(initial=-1)) + 1)
-        added = np.setdiff1d(halve_widest_gaps(grid, min(k, n_frames), n_frames), grid)
-        changes: dict[str, Any] = {"keyframes": sorted([*grid.tolist(), *added.tolist()]), "times_seconds": None}
+        new_frames = np.setdiff1d(halve_widest_gaps(grid, min(k, n_frames), n_frames), grid)
+        changes: dict[str, Any] = {"keyframes": sorted([*grid.tolist(), *new_frames.tolist()]), "times_seconds": None}
         if frames is None:
-            changes = {"times_seconds": sorted({*times, *(added / rate).tolist()})}
-        filled[key] = _changed(entry, **changes, scales=None, facts={"filled": int(added.size)})
+            changes = {"times_seconds": sorted({*times, *(new_frames / rate).tolist()})}
+        filled[key] = _changed(entry, **changes, scales=None, facts={"filled": int(new_frames.size)})
     return filled
 
 
@@ -356,10 +356,10 @@ def _unknown_question(row: SelectionRow) -> Question:
 
 def _selection_row(entry: FileEntry, question: Question, rate: VideoRate | None, origin: Origin) -> SelectionRow:
     """Return a report's row of an entry; times become the nearest frames if a rate is known."""
-    stated = entry.selection
-    fps = stated.fps if rate is None else float(rate.fps)
-    own_info = None if stated.n_frames is None or fps is None else VideoInfo(stated.n_frames, fps)
-    is_in_seconds, keyframes = stated.keyframes is None, stated.keyframes
+    row = entry.selection
+    fps = row.fps if rate is None else float(rate.fps)
+    own_info = None if row.n_frames is None or fps is None else VideoInfo(row.n_frames, fps)
+    is_in_seconds, keyframes = row.keyframes is None, row.keyframes
     times = entry.times_at(fps) if is_in_seconds or fps is not None else None
     if is_in_seconds and rate is not None:
         keyframes = rate.info.frames_at(entry.shown)
@@ -371,14 +371,14 @@ def _selection_row(entry: FileEntry, question: Question, rate: VideoRate | None,
         times_seconds=times,
         measured_seconds=None if rate is None else rate.duration_seconds,
         bucket_of=make_benchmark(question.benchmark).bucket if question.benchmark in BENCHMARKS else None,
-        scales=stated.scales,
-        pulled_frames=stated.pulled_frames,
-        pulled_relevance=stated.pulled_relevance,
-        clips=stated.clips,
+        scales=row.scales,
+        pulled_frames=row.pulled_frames,
+        pulled_relevance=row.pulled_relevance,
+        clips=row.clips,
         facts={
             "published": True,
             **({"keyframes": "nearest to the published times"} if is_in_seconds else {}),
-            **stated.facts,
+            **row.facts,
         },
     )
 

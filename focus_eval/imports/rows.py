@@ -161,6 +161,10 @@ def _table(entries: Mapping[str, FileEntry]) -> Any:
     selection_id, rows = selections_hash(entries), []
     for entry in entries.values():
         row = entry.selection
-        others = {"clips": json.dumps(row.clips), "n_filled": row.facts.get("filled", 0), "selection_id": selection_id}
-        rows.append({name: others[name] if name in others else getattr(row, name) for name in kinds})
+        derived_values = {
+            "clips": json.dumps(row.clips),
+            "n_filled": row.facts.get("filled", 0),
+            "selection_id": selection_id,
+        }
+        rows.append({name: derived_values[name] if name in derived_values else getattr(row, name) for name in kinds})
     return pa.Table.from_pylist(rows, schema=pa.schema(kinds))

@@ -393,19 +393,19 @@ class ReplayedSelections:
             frames = entry.frames_in(reader.info)
             times = reader.frame_times(np.asarray(frames, dtype=np.int64))
             info = reader.info
-        stated = entry.selection
+        row = entry.selection
         return selection_row(
             question,
-            self._origin(stated.sampler),
+            self._origin(row.sampler),
             video=info,
             keyframes=frames,
             times_seconds=[round(float(time), 6) for time in times],
             bucket_of=bucket_of,
             facts=self._facts,
-            scales=stated.scales,
-            pulled_frames=stated.pulled_frames,
-            pulled_relevance=stated.pulled_relevance,
-            clips=stated.clips,
+            scales=row.scales,
+            pulled_frames=row.pulled_frames,
+            pulled_relevance=row.pulled_relevance,
+            clips=row.clips,
         )
 
     def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
