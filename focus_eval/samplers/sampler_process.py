@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import pickle
 import signal
 import socket
 import sys
@@ -95,7 +96,10 @@ def _answer(line: Connection, question: dict[str, Any], import_error: FocusEvalE
         answer_error = portable_error(error)
     except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a sampler raises is reported)
         answer_error = SamplerError(error_line(error))
-    line.send(("answer", answer, answer_error))
+    try:
+        line.send(("answer", answer, answer_error))
+    except (AttributeError, TypeError, pickle.PicklingError) as error:
+        line.send(("answer", None, SamplerError(f"a value cannot be sent to another process: {error_line(error)}")))
 
 
 def _describe(line: Connection, *, spec: str) -> dict[str, Any]:

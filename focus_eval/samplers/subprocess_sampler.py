@@ -132,6 +132,11 @@ def _ask(
                 pull_error = _serve(line, answering, *message) or pull_error
         except (EOFError, OSError) as problem:
             raise SamplerError(f"{spec}: the process of the sampler ended before it answered") from problem
+        except (AttributeError, ImportError) as problem:
+            # The file is imported in its own process alone.
+            raise SamplerError(
+                f"{spec}: a value is of a class of this file; let options and facts be plain"
+            ) from problem
     _, answer, error = message
     if error is None:
         return answer

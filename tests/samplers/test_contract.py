@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.cli import app
-from focus_eval.core.errors import EncoderError, FocusEvalError, PluginError, UnknownName
+from focus_eval.core.errors import EncoderError, FocusEvalError, PluginError, SamplerError, UnknownName
 from focus_eval.samplers import contract
 from focus_eval.samplers.base import FlatSource, derived_rng
 from focus_eval.samplers.contract import (
@@ -210,6 +210,25 @@ def test_check_of_a_broken_sampler_says_where_and_what_to_do_and_ends_with_exit_
 def test_an_option_that_text_cannot_say_is_named():
     (broken,) = check_sampler(f"{BROKEN_FILE}:KeepsAList", with_second_start=False).broken
     assert broken.message == "marks=[] is read as '[]', not as []: declare another type"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("Colour.RED", "a value is of a class of this file; let options and facts be plain"),
+        ("lambda: 1", "a value cannot be sent to another process: .*lambda"),
+    ],
+)
+def test_an_option_that_another_process_cannot_read_is_refused_in_one_line(tmp_path, value, message):
+    text = (
+        "from enum import Enum\nfrom typing import Any\nfrom focus_eval import FrameSampler\n"
+        "from dataclasses import dataclass\nColour = Enum('Colour', 'RED')\n@dataclass(frozen=True, kw_only=True)\n"
+        f"class Mine(FrameSampler):\n    name, source = 'mine', 'test'\n    option: Any = {value}\n"
+        "    def choose(self, request): ...\n"
+    )
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(SamplerError, match=message):
+        check_sampler(f"{tmp_path / 'mine.py'}:Mine")
 
 
 def test_what_a_sampler_that_only_raises_never_came_to_is_not_called_ok():
