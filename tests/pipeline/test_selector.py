@@ -81,6 +81,13 @@ def test_the_row_gives_the_selection_back(clip):
     assert selection.clips[-1].stop == N_FRAMES
 
 
+def test_an_open_video_that_is_given_stays_open(clip):
+    with open_video(clip) as reader:
+        rows = [selector(Brightness()).select(question(number, clip), clip, reader=reader) for number in range(2)]
+        assert reader.read(np.array([0])).shape[0] == 1
+    assert all(row.error is None for row in rows)
+
+
 def test_the_same_seed_gives_the_same_frames_and_another_seed_others(clip):
     frames = [selector(Brightness(), seed=seed).select(question(1, clip), clip).pulled_frames for seed in (0, 0, 1)]
     assert frames[0] == frames[1] != frames[2]
