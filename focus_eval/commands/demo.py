@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -73,6 +71,7 @@ def run_demo(
 ) -> None:
     """Select and answer at `k`, and select without answers at the other K of the recall table, under one bar."""
     from focus_eval.demo.storyboard import VIDEO_IDS
+    from focus_eval.matrix.engines import ProcessEngine
     from focus_eval.matrix.preflight import package_problems
     from focus_eval.matrix.running import complete_run
 
@@ -86,46 +85,27 @@ def run_demo(
     for lack in package_problems([*matrices, *recall_matrices]):
         raise MissingDependency(f"the demo needs {lack.problem}: {lack.fix}")
     # After the matrices: a mistake in them is told before the minutes that videos take.
-    with _shared_features([*matrices, *recall_matrices]):
-        if not quick and not (folder / "run.json").exists():
-            first = _without_answers(_matrix(name, quick=True, k=8, samplers=[], seeds=1))
-            with progress_bar("%") as bar:
-                progress = _StageProgress(bar)
-                build_videos(data, QUICK_VIDEOS, lambda part: progress.reach(part / 4))
-                with say_how_to_continue("finished questions"):
-                    complete_run(first.model_copy(update={"limit": N_FIRST_QUESTIONS}), out=folder)
-            # A table that is printed while a bar is shown would begin behind the bar.
-            _print_first(folder)
+    engine = ProcessEngine(store=folder.parent / "store.sqlite", features=_cache())
+    if not quick and not (folder / "run.json").exists():
+        first = _without_answers(_matrix(name, quick=True, k=8, samplers=[], seeds=1))
         with progress_bar("%") as bar:
             progress = _StageProgress(bar)
-            progress.begin("rendering videos")
-            build_videos(data, QUICK_VIDEOS if quick else VIDEO_IDS, progress.reach)
-            run_progress = cast("RunProgress", progress)
+            build_videos(data, QUICK_VIDEOS, lambda part: progress.reach(part / 4))
             with say_how_to_continue("finished questions"):
-                # The frames of all K are decoded in one pass over each video.
-                further_matrices = [*matrices[1:], *recall_matrices]
-                complete_run(matrices[0], selected_with=further_matrices, out=folder, progress=run_progress)
-                for matrix in matrices[1:]:
-                    complete_run(matrix, out=folder, progress=run_progress)
-
-
-@contextmanager
-def _shared_features(matrices: Sequence[MatrixConfig]) -> Iterator[None]:
-    """Embed pictures with features of earlier demos on this machine, and keep those of this one for later ones."""
-    from focus_eval.encoders.cache import duplicate_cache
-    from focus_eval.encoders.registry import encoder_revision
-    from focus_eval.matrix.cells import selection_specs
-
-    encoders = [item for matrix in matrices for spec in selection_specs(matrix) for item in spec.encoders]
-    keys = {f"{item.encoder} {encoder_revision(item.encoder, item.options)}" for item in encoders}
-    paths = {key: _cache() / f"features-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npz" for key in keys}
-    for key, path in paths.items():
-        duplicate_cache(key).load(path)
-    try:
-        yield
-    finally:
-        for key, path in paths.items():
-            duplicate_cache(key).save(path)
+                complete_run(first.model_copy(update={"limit": N_FIRST_QUESTIONS}), out=folder, engine=engine)
+        # A table that is printed while a bar is shown would begin behind the bar.
+        _print_first(folder)
+    with progress_bar("%") as bar:
+        progress = _StageProgress(bar)
+        progress.begin("rendering videos")
+        build_videos(data, QUICK_VIDEOS if quick else VIDEO_IDS, progress.reach)
+        run_progress = cast("RunProgress", progress)
+        with say_how_to_continue("finished questions"):
+            # The frames of all K are decoded in one pass over each video.
+            further_matrices = [*matrices[1:], *recall_matrices]
+            complete_run(matrices[0], selected_with=further_matrices, out=folder, engine=engine, progress=run_progress)
+            for matrix in matrices[1:]:
+                complete_run(matrix, out=folder, engine=engine, progress=run_progress)
 
 
 def _cache() -> Path:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from focus_eval.core.errors import InvalidInput, RunError, VideoError
+from focus_eval.core.processes import end_with_parent
 from focus_eval.demo.photographs import PHOTOGRAPHS
 from focus_eval.demo.storyboard import VIDEO_IDS, BoardQuestion, Storyboard, render, storyboards
 from focus_eval.rows.records import replace_file
@@ -150,16 +151,8 @@ def _begin(stop: Any, steps: Any) -> None:
     """Initialise a writing process with the stop event and the queue of progress steps."""
     # Ctrl-C reaches every process of a terminal; the first one then stops the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     _from_builder.update(stop=stop, steps=steps)
-
-
-def _end_with_parent() -> None:
-    """Wait for the parent process to end, then end this one; runs in a thread of a writing process."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 # In a process that writes videos: the event and the queue of the one that builds.

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import uuid
 from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -114,21 +116,20 @@ class DuplicateCache:
         not depend on what the machine has seen before.
         """
         with suppress(OSError, EOFError, ValueError, KeyError, BadZipFile), np.load(path, allow_pickle=False) as file:
-            self._earlier = dict(zip(map(bytes, file["hashes"]), file["features"], strict=True))
+            self._earlier.update(zip(map(bytes, file["hashes"]), file["features"], strict=True))
 
     def save(self, path: Path) -> None:
-        """Write the features of all pictures, seen or loaded, to `path`; do nothing if all were loaded."""
+        """Write the features that were not loaded to `path`; do nothing if there are none, or enough were loaded."""
         with self._lock:
-            features = {**self._earlier, **self._features}
-        if len(features) == len(self._earlier):
+            features = {digest: row for digest, row in self._features.items() if digest not in self._earlier}
+        if not features or len(self._earlier) >= self._max_pictures:
             return
-        latest = list(features)[-self._max_pictures :]
-        hashes = np.frombuffer(b"".join(latest), np.uint8).reshape(len(latest), -1)
+        hashes = np.frombuffer(b"".join(features), np.uint8).reshape(len(features), -1)
         # A cache: where nothing can be written, the next process computes the features again.
         with suppress(OSError, InvalidInput):
             path.parent.mkdir(parents=True, exist_ok=True)
             with replace_file(path) as part, open(part, "wb") as file:
-                np.savez(file, hashes=hashes, features=np.stack([features[digest] for digest in latest]))
+                np.savez(file, hashes=hashes, features=np.stack(list(features.values())))
 
     def embed(self, pictures: Pixels, compute: Callable[[Pixels], Features]) -> tuple[Features, NDArray[np.bool_]]:
         """Return the features of `pictures`, computing only new ones, and a mask `(n,)`, True for the computed.
@@ -162,7 +163,48 @@ class DuplicateCache:
 @lru_cache(maxsize=4)
 def duplicate_cache(scorer_key: str) -> DuplicateCache:
     """Return the process-wide cache of the encoder whose name and revision are `scorer_key`."""
-    return DuplicateCache()
+    cache = DuplicateCache()
+    if _kept is not None:
+        for path in sorted(_kept.folder.glob(f"{_file_stem(scorer_key)}*.npz")):
+            cache.load(path)
+        _kept.caches[scorer_key] = cache
+    return cache
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The folder in which features are kept, and the caches that were made since, by encoder."""
+
+    folder: Path
+    caches: dict[str, DuplicateCache] = field(default_factory=dict)
+
+
+_kept: _Kept | None = None
+
+
+@contextmanager
+def kept_features(folder: Path | None) -> Iterator[None]:
+    """Begin caches made in the block with the features in `folder`, and write what they add there at its end.
+
+    Several processes may keep features in one folder: each writes a file of its own. None keeps nothing.
+    """
+    global _kept
+    before, kept = _kept, _Kept(folder) if folder is not None else None
+    _kept = kept
+    # Made before, a cache would neither be filled nor be written.
+    duplicate_cache.cache_clear()
+    try:
+        yield
+    finally:
+        _kept = before
+        if kept is not None:
+            for scorer_key, cache in kept.caches.items():
+                cache.save(kept.folder / f"{_file_stem(scorer_key)}-{uuid.uuid4().hex[:8]}.npz")
+
+
+def _file_stem(scorer_key: str) -> str:
+    """Return how the names of an encoder's files of features begin."""
+    return f"features-{hashlib.sha256(scorer_key.encode()).hexdigest()[:16]}"
 
 
 def _hash(picture: Pixels) -> bytes:

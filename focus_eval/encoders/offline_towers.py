@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar, cast
@@ -203,6 +203,7 @@ def _normed(x: Any, weights: Weights, name: str) -> Any:
 _MEAN, _SCALE = 127.0, 128.0  # (x - 127) / 128, as the EfficientNet-Lite weights were trained
 _VISION_NORM_EPSILON = 1e-3
 _N_BLOCKS, _HALVING_BLOCKS = 16, (1, 3, 5, 11)
+_PIXELS_AT_ONCE = 16 * 64 * 64
 # Enough of the file's shapes to tell this network from its larger and smaller kin.
 _VISION_SHAPES = {
     "_conv_stem.weight": (32, 3, 3, 3),
@@ -215,7 +216,7 @@ _VISION_SHAPES = {
 class FrameClassifier:
     """EfficientNet-Lite0 over ImageNet's classes, float32, on the CPU.
 
-    Runs in OpenVINO, frame by frame on as many threads as there are cores: half the time of torch on a network this
+    Runs in OpenVINO, a batch on each of as many threads as there are cores: half the time of torch on a network this
     small. Results depend neither on the batch nor on the number of threads.
 
     Args:
@@ -224,35 +225,47 @@ class FrameClassifier:
 
     def __init__(self, size: int) -> None:
         self._size = size
+        # Large pictures are computed one by one, small ones together: 16 of 64 pixels take a third of the time a
+        # picture, 16 of 224 pixels a fifth more, for they do not stay in the processor's cache.
+        self._n_at_once = max(1, (_PIXELS_AT_ONCE // size) // size)
         n_threads = thread_count()
-        network = _vision_network(_load_vision_weights(), size)
+        network = _vision_network(_load_vision_weights(), size, self._n_at_once)
         compiled = openvino.Core().compile_model(network, "CPU", single_threaded(n_threads))
-        # Two requests for each thread that computes: the next frame waits there while Python takes the last one's
-        # result, and frames of several videos are computed side by side.
-        self._workers = ThreadPoolExecutor(2 * n_threads, thread_name_prefix="classify")
         self._requests: SimpleQueue[Any] = SimpleQueue()
-        for _ in range(2 * n_threads):
+        # One more than threads that compute: the next batch is prepared meanwhile.
+        for _ in range(n_threads + 1):
             self._requests.put(compiled.create_infer_request())
 
     def class_logits(self, frames: Pixels) -> NDArray[np.float32]:
         """Return logits `(n, 1000)` of RGB uint8 frames `(n, height, width, 3)`; bit for bit the same in any batch."""
         logits = np.empty((len(frames), 1000), np.float32)
-        for at, row in enumerate(self._workers.map(self._logits_of, frames)):
-            logits[at] = row
-        return logits
+        running: deque[tuple[Any, slice]] = deque()
 
-    def _logits_of(self, frame: Pixels) -> NDArray[np.float32]:
-        """Return the logits `(1000,)` of one RGB frame; waits for a free inference request."""
-        square = resize_squares(centre_squares(frame[np.newaxis]), self._size)
-        request = self._requests.get()
+        def finish() -> None:
+            """Wait for the oldest batch, store its logits and free its request."""
+            request, part = running.popleft()
+            try:
+                request.wait()
+                logits[part] = request.get_output_tensor().data[: part.stop - part.start]
+            finally:
+                self._requests.put(request)
+
         try:
-            # Through the request's own tensors: passing arrays to `infer` takes .2 ms of Python a frame.
-            request.get_input_tensor().data[:] = square
-            request.start_async()
-            request.wait()
-            return np.array(request.get_output_tensor().data[0])
+            for at in range(0, len(frames), self._n_at_once):
+                part = slice(at, min(at + self._n_at_once, len(frames)))
+                squares = resize_squares(centre_squares(frames[part]), self._size)
+                # A thread that waits for a request while it holds some itself would never be served.
+                if running and self._requests.empty():
+                    finish()
+                request = self._requests.get()
+                # Through the request's own tensors: passing arrays to `infer` takes .2 ms of Python a batch.
+                request.get_input_tensor().data[: len(squares)] = squares
+                request.start_async()
+                running.append((request, part))
         finally:
-            self._requests.put(request)
+            while running:
+                finish()
+        return logits
 
 
 def centre_squares(frames: Pixels) -> Pixels:
@@ -276,14 +289,14 @@ def _load_vision_weights() -> Weights:
     return weights
 
 
-def _vision_network(weights: Weights, size: int) -> Any:
-    """Return EfficientNet-Lite0 as an OpenVINO graph: one uint8 square `(1, size, size, 3)` in, logits `(1, 1000)` out.
+def _vision_network(weights: Weights, size: int, n: int) -> Any:
+    """Return EfficientNet-Lite0 as an OpenVINO graph: uint8 squares `(n, size, size, 3)` in, logits `(n, 1000)` out.
 
     Tan and Le 2019, table 1, without squeeze-and-excitation and with ReLU6 for swish (the "lite" variant). Built layer
     by layer: converting a model traces it, which takes seconds at every start.
     """
-    square = ops.parameter([1, size, size, 3], np.uint8)
-    pixels = ops.transpose(ops.convert(square, "f32"), np.array([0, 3, 1, 2]))
+    squares = ops.parameter([n, size, size, 3], np.uint8)
+    pixels = ops.transpose(ops.convert(squares, "f32"), np.array([0, 3, 1, 2]))
     x = ops.divide(ops.subtract(pixels, np.float32(_MEAN)), np.float32(_SCALE))
     x = ops.clamp(_convolved(x, weights, "_conv_stem", "_bn0", stride=2), 0.0, 6.0)
     for number in range(_N_BLOCKS):
@@ -291,7 +304,7 @@ def _vision_network(weights: Weights, size: int) -> Any:
     x = ops.clamp(_convolved(x, weights, "_conv_head", "_bn1"), 0.0, 6.0)
     pooled = ops.reduce_mean(x, np.array([2, 3]), keep_dims=False)
     classes = ops.matmul(pooled, constant(weights["_fc.weight"]), transpose_a=False, transpose_b=True)
-    return openvino.Model([ops.add(classes, constant(weights["_fc.bias"]))], [square], "efficientnet_lite0")
+    return openvino.Model([ops.add(classes, constant(weights["_fc.bias"]))], [squares], "efficientnet_lite0")
 
 
 def _block(x: Any, weights: Weights, name: str, *, stride: int) -> Any:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import os
+import pickle
+import signal
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
-from focus_eval.core.errors import MissingDependency, RunError, unknown_name
+from focus_eval.core.errors import FocusEvalError, MissingDependency, RunError, unknown_name
 from focus_eval.core.extras import install_command
-from focus_eval.core.plugins import file_modules
+from focus_eval.core.plugins import file_modules, load_file_module
+from focus_eval.core.processes import end_with_parent
+from focus_eval.encoders.cache import kept_features
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec
 from focus_eval.matrix.config import MatrixConfig, Resources, worker_resources
 from focus_eval.matrix.folder import RunFolder
@@ -23,6 +30,7 @@ from focus_eval.matrix.machine import WorkerResources, best_device, cluster_reso
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.matrix.selecting import SelectJob, SelectWorker, select_jobs
 from focus_eval.pipeline.timing import device_name
+from focus_eval.video.decoder import n_cores
 
 if TYPE_CHECKING:
     from focus_eval.matrix.answering import AnswerJob, AnswerWorker
@@ -100,6 +108,10 @@ class SelectPhase(Phase[SelectionSpec, SelectJob]):
         """Return a worker that selects frames; its encoders load when needed."""
         return SelectWorker(self.parts, self.sets, self.run, name=name, store=store, share=share)
 
+    def seconds_of_video(self, job: SelectJob) -> float:
+        """Return the stated length of the job's video, in seconds; 0 if none is stated."""
+        return self.sets[job.benchmark].by_video[job.video][0].duration_seconds or 0.0
+
     def jobs_at_once(self, share: WorkerResources) -> int:
         """Return how many videos one worker has in work at a time."""
         return share.videos_at_once
@@ -155,13 +167,20 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """Runs all jobs in this process: the encoders, then one model after another."""
+    """Runs all jobs in this process: the encoders, then one model after another.
+
+    Args:
+        store: file of embeddings and relevance; None keeps none.
+        resources: cores and memory of the worker.
+        features: folder that keeps features of pictures for later runs (see `encoders.cache`); None keeps none.
+    """
 
     name = "local"
 
-    def __init__(self, *, store: Path | None, resources: Resources | None = None) -> None:
+    def __init__(self, *, store: Path | None, resources: Resources | None = None, features: Path | None = None) -> None:
         self._store = store
         self._resources = resources or Resources()
+        self._features = features
 
     @property
     def device(self) -> str:
@@ -170,12 +189,113 @@ class LocalEngine:
 
     def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
         """Run the jobs with one worker."""
-        worker = phase.worker(name="local", store=self._store, share=local_resources(self._resources))
+        with kept_features(self._features):
+            worker = phase.worker(name="local", store=self._store, share=local_resources(self._resources))
+            try:
+                worker.run_all(jobs, on_row=lambda row: on_done(1, int(row.error is not None)))
+            finally:
+                # Also after an error: rows written so far go to the disk, and encoders free the device for models.
+                worker.close()
+
+
+class ProcessEngine(LocalEngine):
+    """Selects in one process per core, each with a video at a time, without a GPU; answers in this process.
+
+    Decoders of small frames give Python's lock back every 50 microseconds: threads of one process on two cores spend
+    more time on taking turns than on decoding.
+    """
+
+    name = "processes"
+
+    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
+        """Run the jobs of selecting in processes, longest videos first, all others with one worker here."""
+        n_processes = min(local_resources(self._resources).cores, len(jobs))
+        if not isinstance(phase, SelectPhase) or n_processes < 2:
+            super().run(phase, jobs, on_done)
+            return
+        waiting = deque(sorted(jobs, key=phase.seconds_of_video, reverse=True))
+        processes = []
+        lines = list[Connection]()
         try:
-            worker.run_all(jobs, on_row=lambda row: on_done(1, int(row.error is not None)))
+            for number in range(n_processes):
+                line, process_line = Pipe()
+                processes.append(self._start(phase, f"process-{number}", process_line))
+                process_line.close()  # its end is then seen here
+                lines.append(line)
+            while lines:
+                for line in cast("list[Connection]", wait(lines)):
+                    try:
+                        message = line.recv()
+                    except EOFError:
+                        lines.remove(line)
+                        continue
+                    if message is None:
+                        line.send(waiting.popleft() if waiting else None)
+                    elif isinstance(message, str):
+                        raise RunError(message)
+                    else:
+                        on_done(*message)
+            for process in processes:
+                process.join()
+                if process.exitcode:
+                    raise RunError(
+                        f"a process that selects frames ended with code {process.exitcode}, negative for a signal: "
+                        "if the machine is short of memory, free some; run again to continue"
+                    )
         finally:
-            # Also after an error: the rows written so far go to the disk, and the encoders free the device for models.
-            worker.close()
+            for process in processes:
+                process.terminate()
+                process.join()
+
+    def _start(self, phase: SelectPhase, name: str, line: Connection) -> BaseProcess:
+        """Start a process whose worker takes jobs from `line`."""
+        files = [Path(module.__file__) for module in file_modules() if module.__file__]
+        share = replace(local_resources(self._resources), cores=1)
+        share = replace(share, frame_bytes=share.frame_bytes // n_cores())
+        arguments = (line, files, pickle.dumps(phase), name, self._store, share, self._features)
+        # Not a fork: an encoder in this process has threads, which a copy of it would wait for.
+        process = get_context("spawn").Process(target=_select_in_process, args=arguments, name=name, daemon=True)
+        before = os.environ.get("OMP_NUM_THREADS")
+        # Read when numpy is imported, before anything of ours runs there.
+        os.environ["OMP_NUM_THREADS"] = "1"
+        try:
+            process.start()
+        finally:
+            os.environ.pop("OMP_NUM_THREADS")
+            os.environ |= {"OMP_NUM_THREADS": before} if before is not None else {}
+        return process
+
+
+def _select_in_process(
+    line: Connection,
+    files: Sequence[Path],
+    pickled_phase: bytes,
+    name: str,
+    store: Path | None,
+    share: WorkerResources,
+    features: Path | None,
+) -> None:
+    """Take jobs from `line` until None comes; send the counts of each row, None for the next job, text for an error.
+
+    `files` are plugin files, whose classes the phase holds.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
+    end_with_parent()
+    try:
+        for file in files:
+            load_file_module(file)
+        phase: SelectPhase = pickle.loads(pickled_phase)
+        with kept_features(features):
+            worker = phase.worker(name=name, store=store, share=share)
+            try:
+                line.send(None)
+                while (job := line.recv()) is not None:
+                    worker.run(job, on_row=lambda row: line.send((1, int(row.error is not None))))
+                    line.send(None)
+            finally:
+                worker.close()
+    except Exception as error:  # noqa: BLE001 (raised again in the process that started this one)
+        line.send(str(error) if isinstance(error, FocusEvalError) else f"selecting failed: {error!r}")
 
 
 def make_engine(name: str, *, store: Path | None, matrix: MatrixConfig, address: str | None = None) -> Engine:
