@@ -27,8 +27,8 @@ from pathlib import Path
 import numpy as np
 
 from focus_eval import make_sampler
+from focus_eval.core.processes import n_cores
 from focus_eval.video import open_video
-from focus_eval.video.decoder import n_cores
 from support.synthetic import write_long_clip
 
 _FPS = 30

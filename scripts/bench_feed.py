@@ -21,12 +21,12 @@ from bench_node import run_worker, settings
 from node_costs import SIZES, make_clips
 from node_simulation import Outcome
 
+from focus_eval.core.processes import n_cores
 from focus_eval.encoders.blip import BlipScorer
 from focus_eval.encoders.torch_scorer import PRECISIONS, torch_device
 from focus_eval.matrix.config import Resources
 from focus_eval.matrix.machine import frame_bytes
 from focus_eval.pipeline.timing import STAGES, device_name
-from focus_eval.video.decoder import n_cores
 from support.random_weights import random_blip
 
 _PULLS = 446_610  # of FOCUS on LongVideoBench val

@@ -46,6 +46,7 @@ from node_costs import (
 )
 from node_simulation import Costs, Job, Outcome, Pass, Setting, simulate
 
+from focus_eval.core.processes import n_cores
 from focus_eval.core.types import VideoInfo
 from focus_eval.encoders.base import Encoder
 from focus_eval.encoders.upload import Uploader
@@ -58,7 +59,6 @@ from focus_eval.matrix.plan import load_sets
 from focus_eval.matrix.selecting import SelectWorker, select_jobs
 from focus_eval.rows.records import SelectionRow
 from focus_eval.video import open_video
-from focus_eval.video.decoder import n_cores
 from focus_eval.video.pyav import PyAVReader
 
 # LongVideoBench val where its file of lengths is not given: as many videos of about its lengths, in seconds.

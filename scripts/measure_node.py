@@ -35,9 +35,9 @@ from typing import Any
 
 import yaml
 
+from focus_eval.core.processes import n_cores
 from focus_eval.matrix.machine import best_device, gpu_gigabytes
 from focus_eval.pipeline.timing import device_name
-from focus_eval.video.decoder import n_cores
 
 BEGIN, END = "<!-- measured by scripts/measure_node.py: begin -->", "<!-- measured by scripts/measure_node.py: end -->"
 _FOLDER = Path(__file__).resolve().parent

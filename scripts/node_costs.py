@@ -13,9 +13,10 @@ import numpy as np
 from node_simulation import Pass, Run
 
 from focus_eval import make_sampler
+from focus_eval.core.processes import n_cores
 from focus_eval.core.types import VideoInfo
 from focus_eval.video import open_video
-from focus_eval.video.decoder import Decoder, n_cores
+from focus_eval.video.decoder import Decoder
 from focus_eval.video.pyav import PyAVReader
 from focus_eval.video.scan import scan_file
 from support.synthetic import write_long_clip

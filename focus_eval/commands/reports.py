@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +15,13 @@ import typer
 
 from focus_eval.commands.console import AnnotationsFile, print_folded, print_table, write_table
 from focus_eval.core.errors import InvalidInput, RowsChanged, printable
+from focus_eval.core.processes import end_with_parent, n_cores
 from focus_eval.rows.store import run_folders
 from focus_eval.video import open_video
 
 if TYPE_CHECKING:
     from focus_eval.report.page.charts import PanelsByFigure
+    from focus_eval.report.page.thumbnails import ReadThumbnails
     from focus_eval.report.run import Run
     from focus_eval.report.table import Table
 
@@ -31,13 +36,29 @@ def read_thumbnails(path: Path, frames: Sequence[int], *, height: int = 90) -> I
 
     if not frames:
         return
-    with open_video(path) as reader:
+    with open_video(path, n_threads=1) as reader:
         for frame, pixels in reader.stream(np.array(frames, dtype=np.int64)):
             image = Image.fromarray(pixels)
             image.thumbnail((height * 3, height))
             buffer = io.BytesIO()
             image.save(buffer, "JPEG", quality=72)
             yield frame, buffer.getvalue()
+
+
+@contextmanager
+def _reading_processes() -> Iterator[ReadThumbnails]:
+    """Give `read_thumbnails` as a function that runs it in a process of its own, one for each core.
+
+    In threads decoders would take turns at Python's lock with the tables and charts that are made meanwhile.
+    """
+    context = get_context("spawn")
+    with ProcessPoolExecutor(n_cores(), mp_context=context, initializer=end_with_parent) as pool:
+        yield lambda path, frames, height: pool.submit(_thumbnails, path, frames, height).result()
+
+
+def _thumbnails(path: Path, frames: Sequence[int], height: int) -> list[tuple[int, bytes]]:
+    """Return what `read_thumbnails` yields."""
+    return list(read_thumbnails(path, frames, height=height))
 
 
 # A longer table is only written: every two samplers at every distance and K.
@@ -130,34 +151,41 @@ def write_report(
         The written paths; none if a thumbnail failed, so that the next report tries again.
     """
     from focus_eval.registry.cite import write_methods
+    from focus_eval.report.page.browser import pack_browser
     from focus_eval.report.page.charts import panels_of, write_figures
     from focus_eval.report.page.html import report_tables, write_html
     from focus_eval.report.page.thumbnails import thumbnail_maker
     from focus_eval.samplers.registry import sampler_name
 
     baseline = sampler_name(baseline) if baseline else None
-    tables = report_tables(run, table, baseline=baseline)
-    # A spreadsheet holds one table: the first is report.csv.
-    sheets = ["report.csv", *(f"report-{item.name}.csv" for item in tables[1:])]
-    if page_panels is None:
-        _print_short_tables(tables, sheets)
-    written, failures, panels = [], dict[str, str](), page_panels or panels_of(run)
+    failures, pictures = dict[str, str](), dict[str, Any]()
+    page = target / "report.html"
     remove_stale(target)
-    for name in ("report.md", "report.tex"):
-        write_table(tables, target / name)
-        written.append(target / name)
-    for item, sheet in zip(tables, sheets, strict=True):
-        write_table([item], target / sheet)
-        written.append(target / sheet)
-    written += write_methods(run, target)
-    written += write_figures(run, target / "figures", panels) if page_panels is None else []
-    if html:
-        page, pictures = target / "report.html", dict[str, Any]()
+    panels = page_panels or panels_of(run)
+    with _reading_processes() as read, ThreadPoolExecutor(1, thread_name_prefix="browser") as pool:
         if videos is not None:
             linking_page = page if link_thumbnails else None
-            pictures["thumbnails"] = thumbnail_maker(videos, linking_page, read=read_thumbnails, failures=failures)
+            pictures["thumbnails"] = thumbnail_maker(videos, linking_page, read=read, failures=failures)
         pictures |= {"thumbnail_bytes": None} if link_thumbnails else {}
-        written.append(write_html(run, page, tables=tables, videos=videos, panels=panels, **pictures))
+        # Videos are decoded while tables and charts are made.
+        packing = pool.submit(pack_browser, run, **pictures) if html else None
+        tables = report_tables(run, table, baseline=baseline)
+        # A spreadsheet holds one table: the first is report.csv.
+        sheets = ["report.csv", *(f"report-{item.name}.csv" for item in tables[1:])]
+        if page_panels is None:
+            _print_short_tables(tables, sheets)
+        written = []
+        for name in ("report.md", "report.tex"):
+            write_table(tables, target / name)
+            written.append(target / name)
+        for item, sheet in zip(tables, sheets, strict=True):
+            write_table([item], target / sheet)
+            written.append(target / sheet)
+        written += write_methods(run, target)
+        written += write_figures(run, target / "figures", panels) if page_panels is None else []
+        if packing is not None:
+            pictures |= {"browser": packing.result()}
+            written.append(write_html(run, page, tables=tables, videos=videos, panels=panels, **pictures))
     if failures:
         first = next(iter(failures.values()))
         typer.echo(f"note: videos without thumbnails of some frames: {len(failures)}, the first: {first}", err=True)

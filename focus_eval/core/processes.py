@@ -1,10 +1,15 @@
-"""Ties processes that this package starts to the one that started them."""
+"""Counts the cores of this process, and ties processes that it starts to itself."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import threading
+
+
+def n_cores() -> int:
+    """Return the number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def end_with_parent() -> None:

@@ -189,7 +189,10 @@ def kept_features(folder: Path | None) -> Iterator[None]:
     Several processes may keep features in one folder: each writes a file of its own. None keeps nothing.
     """
     global _kept
-    before, kept = _kept, _Kept(folder) if folder is not None else None
+    if folder is None:
+        yield
+        return
+    before, kept = _kept, _Kept(folder)
     _kept = kept
     # Made before, a cache would neither be filled nor be written.
     duplicate_cache.cache_clear()
@@ -197,9 +200,8 @@ def kept_features(folder: Path | None) -> Iterator[None]:
         yield
     finally:
         _kept = before
-        if kept is not None:
-            for scorer_key, cache in kept.caches.items():
-                cache.save(kept.folder / f"{_file_stem(scorer_key)}-{uuid.uuid4().hex[:8]}.npz")
+        for scorer_key, cache in kept.caches.items():
+            cache.save(folder / f"{_file_stem(scorer_key)}-{uuid.uuid4().hex[:8]}.npz")
 
 
 def _file_stem(scorer_key: str) -> str:

@@ -21,10 +21,10 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from focus_eval.core.errors import MissingWeights
+from focus_eval.core.processes import n_cores
 from focus_eval.core.types import Pixels
 from focus_eval.encoders.resampling import resize_squares
 from focus_eval.encoders.tensor_file import read_tensors
-from focus_eval.video.decoder import n_cores
 
 NetworkT = TypeVar("NetworkT")
 

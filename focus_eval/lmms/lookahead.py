@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from focus_eval.core.errors import FocusEvalError, RunError
+from focus_eval.core.processes import n_cores
 from focus_eval.core.types import IntArray
 from focus_eval.lmms.requests import DecodedFrames, frame_bytes, frames_to_decode, read_frames
-from focus_eval.video.decoder import n_cores
 
 if TYPE_CHECKING:
     from focus_eval.core.types import FramePolicy

@@ -13,6 +13,7 @@ from focus_eval.encoders.store import RelevanceStore
 from focus_eval.lmms.answering import RunContext
 from focus_eval.lmms.arguments import AdapterOptions, GivenRows
 from focus_eval.lmms.lookahead import own_cores
+from focus_eval.lmms.patches import import_evaluate_late
 from focus_eval.lmms.recording import Recorder
 from focus_eval.lmms.requests import PendingRequest, RequestParts
 from focus_eval.matrix.cells import AnswerSpec
@@ -318,6 +319,7 @@ def load_model(config: ModelConfig, *, frames: int) -> Any:
     Raises:
         RunError: the model cannot be loaded; states the reason.
     """
+    import_evaluate_late()
     from lmms_eval.models import get_model
 
     try:

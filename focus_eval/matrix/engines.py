@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cas
 from focus_eval.core.errors import FocusEvalError, MissingDependency, RunError, unknown_name
 from focus_eval.core.extras import install_command
 from focus_eval.core.plugins import file_modules, load_file_module
-from focus_eval.core.processes import end_with_parent
+from focus_eval.core.processes import end_with_parent, n_cores
 from focus_eval.encoders.cache import kept_features
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec
 from focus_eval.matrix.config import MatrixConfig, Resources, worker_resources
@@ -30,7 +30,6 @@ from focus_eval.matrix.machine import WorkerResources, best_device, cluster_reso
 from focus_eval.matrix.questions import QuestionSet
 from focus_eval.matrix.selecting import SelectJob, SelectWorker, select_jobs
 from focus_eval.pipeline.timing import device_name
-from focus_eval.video.decoder import n_cores
 
 if TYPE_CHECKING:
     from focus_eval.matrix.answering import AnswerJob, AnswerWorker

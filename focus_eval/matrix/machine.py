@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from focus_eval.core.processes import n_cores
 from focus_eval.matrix.config import Resources
-from focus_eval.video.decoder import MAX_DECODERS_PER_VIDEO, n_cores
+from focus_eval.video.decoder import MAX_DECODERS_PER_VIDEO
 
 # The drivers' files on Linux: of NVIDIA, of a Jetson, of AMD, of Windows' subsystem.
 _DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-gpu", "/dev/nvmap", "/dev/kfd", "/dev/dxg")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import mmap
-import os
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -240,11 +239,6 @@ MAX_DECODERS_PER_VIDEO = 8
 _BROADCAST = ("mpegts", "mpegvideo", "h264", "hevc")
 # Packets after a seek that may be rests of one that began before it.
 _MAX_FRAGMENTS_AFTER_SEEK = 16
-
-
-def n_cores() -> int:
-    """Return the number of processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)

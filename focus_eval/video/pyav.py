@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from focus_eval.core.errors import VideoError
+from focus_eval.core.processes import n_cores
 from focus_eval.core.types import IntArray, Pixels
-from focus_eval.video.decoder import Decoder, SeekError, Step, n_cores
+from focus_eval.video.decoder import Decoder, SeekError, Step
 from focus_eval.video.packets import FrameIndex, FrameRun
 from focus_eval.video.reader import ScannedReader
 from focus_eval.video.scan import Scan, writer_version

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.commands.demo import RECALL_K, _matrix, _shared_features, _show
+from focus_eval.commands.demo import RECALL_K, _show
 from focus_eval.demo import photo_events
-from focus_eval.encoders.cache import duplicate_cache
+from focus_eval.encoders.cache import duplicate_cache, kept_features
 from focus_eval.encoders.offline import OfflineScorer
 from focus_eval.matrix.config import load_matrix
 from focus_eval.report.lab import draw_frontier
@@ -131,20 +131,20 @@ def test_ctrl_c_while_videos_are_made_says_that_finished_videos_are_kept(tmp_pat
     assert "finished videos are kept. Run the same command again to continue" in stopped.output
 
 
-@pytest.mark.parametrize("size", [224, 64])
-def test_embeddings_of_the_demos_encoders_are_shared_with_later_demos(tmp_path, monkeypatch, size):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    encoder, embedded = OfflineScorer(size=size), []
-    matrix = _matrix("demo", quick=True, k=8, samplers=[], seeds=1)
-    pictures = np.zeros((1, 8, 8, 3), np.uint8)
+def test_embeddings_are_shared_with_later_demos_and_not_with_other_encoders(tmp_path):
+    encoders = [OfflineScorer(size=size) for size in (224, 64)]
+    pictures, embedded = np.zeros((1, 8, 8, 3), np.uint8), []
 
     def embed(pictures):
         embedded.append(len(pictures))
         return np.ones((len(pictures), 4), np.float32)
 
     for _ in range(2):
-        duplicate_cache.cache_clear()
-        with _shared_features([matrix]):
-            _, computed = duplicate_cache(f"{encoder.name} {encoder.revision}").embed(pictures, embed)
-        assert computed.all()
-    assert embedded == [1]
+        with kept_features(tmp_path / "features"):
+            for encoder in encoders:
+                _, computed = duplicate_cache(f"{encoder.name} {encoder.revision}").embed(pictures, embed)
+                assert computed.all()
+    assert embedded == [1, 1]
+    with kept_features(None):
+        _, computed = duplicate_cache(f"{encoders[0].name} {encoders[0].revision}").embed(pictures, embed)
+    assert not computed.any()

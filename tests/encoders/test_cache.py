@@ -158,11 +158,25 @@ def test_saved_features_spare_the_encoder_and_still_count_as_computed(tmp_path):
     assert embedder.asked == [3]
     assert computed.tolist() == [True, True, True, False]
     np.testing.assert_array_equal(features[:3], [*expected[::-1], [3]])
-    later.save(path)
+    # A file of its own, with the new features alone.
+    later.save(path.with_name("later.npz"))
     again, embedder = DuplicateCache(), Embedder()
-    again.load(path)
+    again.load(path.with_name("later.npz"))
     again.embed(pictures_of([1, 2, 3]), embedder)
-    assert embedder.asked == []
+    assert embedder.asked == [1, 2]
+    again.load(path)
+    again.save(tmp_path / "none.npz")
+    assert not (tmp_path / "none.npz").exists()
+
+
+def test_features_are_not_kept_without_end(tmp_path):
+    caches = [DuplicateCache(2) for _ in range(2)]
+    caches[0].embed(pictures_of([1, 2]), Embedder())
+    caches[0].save(tmp_path / "first.npz")
+    caches[1].load(tmp_path / "first.npz")
+    caches[1].embed(pictures_of([3]), Embedder())
+    caches[1].save(tmp_path / "second.npz")
+    assert not (tmp_path / "second.npz").exists()
 
 
 @pytest.mark.parametrize("n_bytes", [0, 100, -30])

