@@ -251,18 +251,6 @@ def file_modules() -> list[ModuleType]:
     return [module for name, module in sys.modules.items() if is_plugin_file(name)]
 
 
-def load_file_module(path: Path) -> ModuleType:
-    """Run the Python file at `path`, absolute, and return its module, under a name that depends on the path alone."""
-    # Dataclasses look their module up in sys.modules, so the file needs an entry there under a name of its own.
-    module_name = f"{_FILE_MODULE}{zlib.crc32(str(path).encode()):08x}"
-    module_spec = importlib.util.spec_from_file_location(module_name, path)
-    if module_spec is None or module_spec.loader is None:
-        raise ImportError(f"{path} is not a Python file")
-    module = sys.modules[module_name] = importlib.util.module_from_spec(module_spec)
-    module_spec.loader.exec_module(module)
-    return module
-
-
 def is_plugin_file(module: str) -> bool:
     """Return True if `module` is the module name of a plugin file."""
     return module.startswith(_FILE_MODULE)
@@ -379,14 +367,19 @@ def _class_in_file(noun: str, spec: str) -> tuple[Any, str]:
     path = Path(path_text).resolve()
     if not path.is_file():
         raise PluginError(f"{noun} {spec!r}: there is no file {path}")
+    # Dataclasses look their module up in sys.modules, so the file needs an entry there under a name of its own.
+    module_name = f"{_FILE_MODULE}{zlib.crc32(str(path).encode()):08x}"
+    module_spec = importlib.util.spec_from_file_location(module_name, path)
+    if module_spec is None or module_spec.loader is None:
+        raise PluginError(f"{noun} {spec!r}: {path} is not a Python file")
+    module = sys.modules[module_name] = importlib.util.module_from_spec(module_spec)
     try:
-        module = load_file_module(path)
+        module_spec.loader.exec_module(module)
     except Exception as error:  # whatever the file raises is raised on under its path
         lines = [place.lineno for place in traceback.extract_tb(error.__traceback__) if place.filename == str(path)]
         line = f", line {lines[-1]}," if lines else ""
         raise PluginError(f"{noun} file {path}{line} cannot be loaded: {type(error).__name__}: {error}") from error
     if not hasattr(module, class_name):
-        kinds = [kind for kind in vars(module).values() if isinstance(kind, type)]
-        classes = [kind.__name__ for kind in kinds if kind.__module__ == module.__name__]
+        classes = [n for n, kind in vars(module).items() if isinstance(kind, type) and kind.__module__ == module_name]
         raise PluginError(f"{noun} file {path} has no class {class_name!r}; it has {', '.join(classes) or 'none'}")
     return getattr(module, class_name), hashlib.sha256(path.read_bytes()).hexdigest()[:16]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
-import pickle
 import signal
+import sys
+import threading
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from multiprocessing import Pipe, get_context
@@ -20,8 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cas
 
 from focus_eval.core.errors import FocusEvalError, MissingDependency, RunError, unknown_name
 from focus_eval.core.extras import install_command
-from focus_eval.core.plugins import file_modules, load_file_module
-from focus_eval.core.processes import end_with_parent, n_cores
+from focus_eval.core.plugins import file_modules
+from focus_eval.core.processes import end_with_parent
 from focus_eval.encoders.cache import kept_features
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec
 from focus_eval.matrix.config import MatrixConfig, Resources, worker_resources
@@ -198,7 +200,7 @@ class LocalEngine:
 
 
 class ProcessEngine(LocalEngine):
-    """Selects in one process per core, each with a video at a time, without a GPU; answers in this process.
+    """Without a GPU selects in one process per core, each with a video at a time; answers in this process.
 
     Decoders of small frames give Python's lock back every 50 microseconds: threads of one process on two cores spend
     more time on taking turns than on decoding.
@@ -209,7 +211,7 @@ class ProcessEngine(LocalEngine):
     def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
         """Run the jobs of selecting in processes, longest videos first, all others with one worker here."""
         n_processes = min(local_resources(self._resources).cores, len(jobs))
-        if not isinstance(phase, SelectPhase) or n_processes < 2:
+        if not isinstance(phase, SelectPhase) or n_processes < 2 or best_device() != "cpu":
             super().run(phase, jobs, on_done)
             return
         waiting = deque(sorted(jobs, key=phase.seconds_of_video, reverse=True))
@@ -224,16 +226,18 @@ class ProcessEngine(LocalEngine):
             while lines:
                 for line in cast("list[Connection]", wait(lines)):
                     try:
-                        message = line.recv()
-                    except EOFError:
+                        kind, value = line.recv()
+                        if kind == "next":
+                            line.send(waiting.popleft() if waiting else None)
+                    except (EOFError, ConnectionError):  # it has ended, well or not
                         lines.remove(line)
                         continue
-                    if message is None:
-                        line.send(waiting.popleft() if waiting else None)
-                    elif isinstance(message, str):
-                        raise RunError(message)
-                    else:
-                        on_done(*message)
+                    if kind == "failure":
+                        raise RunError(value)
+                    if kind == "row":
+                        on_done(1, int(value))
+                    if kind == "text":
+                        print(value, file=sys.stderr, flush=True)
             for process in processes:
                 process.join()
                 if process.exitcode:
@@ -248,10 +252,9 @@ class ProcessEngine(LocalEngine):
 
     def _start(self, phase: SelectPhase, name: str, line: Connection) -> BaseProcess:
         """Start a process whose worker takes jobs from `line`."""
-        files = [Path(module.__file__) for module in file_modules() if module.__file__]
-        share = replace(local_resources(self._resources), cores=1)
-        share = replace(share, frame_bytes=share.frame_bytes // n_cores())
-        arguments = (line, files, pickle.dumps(phase), name, self._store, share, self._features)
+        whole = local_resources(self._resources)
+        share = replace(whole, cores=1, frame_bytes=whole.frame_bytes // whole.cores)
+        arguments = (line, phase, name, self._store, share, self._features)
         # Not a fork: an encoder in this process has threads, which a copy of it would wait for.
         process = get_context("spawn").Process(target=_select_in_process, args=arguments, name=name, daemon=True)
         before = os.environ.get("OMP_NUM_THREADS")
@@ -267,38 +270,53 @@ class ProcessEngine(LocalEngine):
 
 def _select_in_process(
     line: Connection,
-    files: Sequence[Path],
-    pickled_phase: bytes,
+    phase: SelectPhase,
     name: str,
     store: Path | None,
     share: WorkerResources,
     features: Path | None,
 ) -> None:
-    """Take jobs from `line` until None comes; send the counts of each row, None for the next job, text for an error.
-
-    `files` are plugin files, whose classes the phase holds.
-    """
+    """Take jobs from `line` until None comes; send what is asked and done there as (kind, value)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # features are kept then, too
     end_with_parent()
+    messages = _Messages(line)
     try:
-        for file in files:
-            load_file_module(file)
-        phase: SelectPhase = pickle.loads(pickled_phase)
-        with kept_features(features):
+        with redirect_stderr(messages), kept_features(features):
             worker = phase.worker(name=name, store=store, share=share)
             try:
-                line.send(None)
+                messages.send("next")
                 while (job := line.recv()) is not None:
-                    worker.run(job, on_row=lambda row: line.send((1, int(row.error is not None))))
-                    line.send(None)
+                    worker.run(job, on_row=lambda row: messages.send("row", row.error is not None))
+                    messages.send("next")
             finally:
                 worker.close()
     except Exception as error:  # noqa: BLE001 (raised again in the process that started this one)
-        line.send(str(error) if isinstance(error, FocusEvalError) else f"selecting failed: {error!r}")
+        messages.send("failure", str(error) if isinstance(error, FocusEvalError) else f"selecting failed: {error!r}")
+
+
+class _Messages(io.StringIO):
+    """Sends messages from any thread; text that is printed goes with them, for the other process has the terminal."""
+
+    def __init__(self, line: Connection) -> None:
+        super().__init__()
+        self._line = line
+        self._lock = threading.Lock()
+
+    def send(self, kind: str, value: Any = None) -> None:
+        """Send a message of a `kind` that `ProcessEngine.run` knows."""
+        with self._lock:
+            self._line.send((kind, value))
+
+    def write(self, text: str) -> int:
+        """Send printed text; the end of a line comes by itself."""
+        if text.strip():
+            self.send("text", text.rstrip("\n"))
+        return len(text)
 
 
 def make_engine(name: str, *, store: Path | None, matrix: MatrixConfig, address: str | None = None) -> Engine:
-    """Return the engine "local" or "ray".
+    """Return the engine "local", "processes" or "ray".
 
     Raises:
         UnknownName: another name.
@@ -306,9 +324,11 @@ def make_engine(name: str, *, store: Path | None, matrix: MatrixConfig, address:
     """
     if name == "local":
         return LocalEngine(store=store, resources=matrix.select_resources)
+    if name == "processes":
+        return ProcessEngine(store=store, resources=matrix.select_resources)
     if name == "ray":
         return RayEngine(address=address, store=store, select=matrix.select_resources, answer=matrix.answer_resources)
-    raise unknown_name("engine", name, ["local", "ray"])
+    raise unknown_name("engine", name, ["local", "processes", "ray"])
 
 
 # A node or two may be lost in a long run; more often than this it is the job that kills its workers.

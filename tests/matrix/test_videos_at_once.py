@@ -1,10 +1,11 @@
-"""Videos are served two at a time: the same rows as one at a time, and an interrupt stops them all."""
+"""Videos are served two at a time, in threads or processes: the same rows as one at a time, and all stop together."""
 
 from __future__ import annotations
 
 import errno
 import itertools
 import json
+import multiprocessing
 import threading
 import time
 from contextlib import contextmanager
@@ -20,7 +21,8 @@ from focus_eval.encoders.registry import make_encoder
 from focus_eval.encoders.torch_scorer import TorchScorer
 from focus_eval.matrix import engines, selecting
 from focus_eval.matrix.cells import selection_specs
-from focus_eval.matrix.config import EncoderConfig, SamplerConfig, load_matrix
+from focus_eval.matrix.config import EncoderConfig, Resources, SamplerConfig, load_matrix
+from focus_eval.matrix.engines import ProcessEngine
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.machine import WorkerResources
 from focus_eval.matrix.plan import make_plan
@@ -292,3 +294,84 @@ class Odd(FrameSampler):
     def choose(self, request):
         return Choice(keyframes=np.arange(request.k), facts={"peak": np.float32(0.5)})
 """
+
+
+# A sampler that ends the run at its first question, once.
+UNFIT_SAMPLER = """
+from dataclasses import dataclass
+from pathlib import Path
+
+from focus_eval.core.errors import RunError
+from focus_eval.samplers.base import Choice, FrameSampler
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unfit(FrameSampler):
+    name, source, needs_encoder = "unfit", "a test", False
+    mark: str = ""
+
+    def choose(self, request):
+        if Path(self.mark).exists():
+            Path(self.mark).unlink()
+            raise RunError("the disk is full")
+        return Choice(keyframes=request.video.frames_every(3.0)[: request.k])
+"""
+
+
+@pytest.fixture
+def in_processes(tmp_path):
+    """The options of a run that selects in two processes, with features kept in a folder."""
+    features = tmp_path / "features"
+    return lambda name: {
+        "out": tmp_path / name / "run",
+        "engine": ProcessEngine(
+            store=tmp_path / name / "store.sqlite", resources=Resources(decode_cores=2), features=features
+        ),
+    }
+
+
+def test_two_processes_write_the_rows_of_one(matrix, one_at_a_time, tmp_path, in_processes, capsys):
+    frames = [run_matrix(matrix, **in_processes(name)) for name in ("first", "second")]
+    assert all(frame["error"].isna().all() for frame in frames)
+    assert [result_bytes(tmp_path / name / "run") for name in ("first", "second")] == [one_at_a_time] * 2
+    assert frames[0]["forwards"].equals(frames[1]["forwards"])
+    # Printed by this process, which may show a bar.
+    assert capsys.readouterr().err.splitlines() == ["loading encoder offline"] * 4
+    # Each process wrote its part of the features, and nothing was left for the second run to add.
+    assert len(list((tmp_path / "features").iterdir())) == 2
+
+
+class Killer:
+    """Kills a process of the run once it has written `n_rows` rows, or raises `error` here."""
+
+    def __init__(self, n_rows, error=None):
+        self.n_rows, self.error = n_rows, error
+
+    def start(self, phase, n_rows):
+        """Nothing is shown."""
+
+    def advance(self, phase, n_rows, n_errors):
+        self.n_rows -= n_rows
+        if self.n_rows == 0 and self.error is not None:
+            raise self.error
+        if self.n_rows == 0:
+            multiprocessing.active_children()[0].kill()
+
+
+def test_a_process_that_is_killed_or_fails_ends_the_run_which_then_goes_on(matrix, tmp_path, in_processes):
+    (tmp_path / "unfit.py").write_text(UNFIT_SAMPLER)
+    unfit = SamplerConfig(sampler=f"{tmp_path / 'unfit.py'}:Unfit", options={"mark": str(tmp_path / "mark")})
+    with_unfit = matrix.model_copy(update={"samplers": [unfit, *matrix.samplers]})
+    whole = run_matrix(with_unfit, out=tmp_path / "whole" / "run")
+    (tmp_path / "mark").touch()
+    with pytest.raises(RunError, match="the disk is full"):
+        run_matrix(with_unfit, **in_processes("torn"))
+    with pytest.raises(RunError, match=r"ended with code -9.* run again to continue"):
+        run_matrix(with_unfit, progress=Killer(1), **in_processes("torn"))
+    with pytest.raises(KeyboardInterrupt):
+        run_matrix(with_unfit, progress=Killer(4, KeyboardInterrupt), **in_processes("torn"))
+    assert multiprocessing.active_children() == []
+    frame = run_matrix(with_unfit, **in_processes("torn"))
+    assert len(frame) == len(whole)
+    assert frame["error"].isna().all()
+    assert result_bytes(tmp_path / "torn" / "run") == result_bytes(tmp_path / "whole" / "run")
