@@ -1,0 +1,63 @@
+"""How much faster does a CPU select with a process per core than with threads? Videos of the demo, turn about.
+
+Run: python scripts/bench_engines.py [--rounds 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+from focus_eval.core.processes import n_cores
+from focus_eval.core.resources import resource_path
+from focus_eval.demo.photo_events import build_photo_events
+from focus_eval.encoders.cache import duplicate_cache
+from focus_eval.matrix.config import MatrixConfig, load_matrix
+from focus_eval.matrix.engines import make_engine
+from focus_eval.matrix.running import complete_run
+
+VIDEOS = ("medium_a", "medium_b", "medium_c", "medium_d")
+ENGINES = ("local", "processes")
+
+
+def measure(matrix: MatrixConfig, engine: str, folder: Path) -> tuple[float, float]:
+    """Return wall and processor seconds of one run that begins with nothing stored."""
+    duplicate_cache.cache_clear()
+    before, started = _processor_seconds(), time.perf_counter()
+    store = folder / "store.sqlite"
+    complete_run(matrix, out=folder / "run", engine=make_engine(engine, store=store, matrix=matrix))
+    return time.perf_counter() - started, _processor_seconds() - before
+
+
+def _processor_seconds() -> float:
+    """Return the processor seconds of this process and its ended children."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def main() -> None:
+    """Print the seconds of each run, and the ratio of the sums."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each engine")
+    rounds = parser.parse_args().rounds
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        build_photo_events(folder / "data", video_ids=VIDEOS)
+        os.environ["FOCUS_EVAL_DEMO"] = str(folder / "data")
+        matrix = load_matrix(resource_path("configs") / "demo.yaml", overrides={"models": [], "available_only": True})
+        sums = {engine: [0.0, 0.0] for engine in ENGINES}
+        for number in range(rounds):
+            for engine in ENGINES if number % 2 == 0 else reversed(ENGINES):
+                seconds = measure(matrix, engine, folder / f"{engine}{number}")
+                sums[engine] = [total + part for total, part in zip(sums[engine], seconds, strict=True)]
+                print(f"{engine:<10} {seconds[0]:6.1f} s wall, {seconds[1]:6.1f} s of processors", flush=True)
+        wall, processors = (old / new for old, new in zip(sums["local"], sums["processes"], strict=True))
+        print(f"local over processes on {n_cores()} cores: wall x{wall:.2f}, processors x{processors:.2f}")
+
+
+if __name__ == "__main__":
+    main()
