@@ -199,6 +199,10 @@ class LocalEngine:
                 worker.close()
 
 
+# For the last batch, and for writing what is kept.
+_SECONDS_TO_END = 20
+
+
 class ProcessEngine(LocalEngine):
     """Without a GPU selects in one process per core, each with a video at a time; answers in this process.
 
@@ -218,9 +222,10 @@ class ProcessEngine(LocalEngine):
         processes = []
         lines = list[Connection]()
         try:
-            for number in range(n_processes):
+            for _ in range(n_processes):
                 line, process_line = Pipe()
-                processes.append(self._start(phase, f"process-{number}", process_line))
+                # A name of its own: a process of a run that was killed may live on for a moment.
+                processes.append(self._start(phase, f"process-{uuid.uuid4().hex[:12]}", process_line))
                 process_line.close()  # its end is then seen here
                 lines.append(line)
             while lines:
@@ -248,6 +253,9 @@ class ProcessEngine(LocalEngine):
         finally:
             for process in processes:
                 process.terminate()
+            for process in processes:
+                process.join(_SECONDS_TO_END)
+                process.kill()  # one that waits, say for a model's answer
                 process.join()
 
     def _start(self, phase: SelectPhase, name: str, line: Connection) -> BaseProcess:

@@ -22,10 +22,10 @@ from focus_eval.encoders.torch_scorer import TorchScorer
 from focus_eval.matrix import engines, selecting
 from focus_eval.matrix.cells import selection_specs
 from focus_eval.matrix.config import EncoderConfig, Resources, SamplerConfig, load_matrix
-from focus_eval.matrix.engines import ProcessEngine
+from focus_eval.matrix.engines import ProcessEngine, SelectPhase
 from focus_eval.matrix.folder import RunFolder
 from focus_eval.matrix.machine import WorkerResources
-from focus_eval.matrix.plan import make_plan
+from focus_eval.matrix.plan import load_sets, make_plan
 from focus_eval.matrix.selecting import SelectWorker
 from focus_eval.pipeline.batch_packer import BatchPacker
 from focus_eval.report.run import load_run
@@ -375,3 +375,30 @@ def test_a_process_that_is_killed_or_fails_ends_the_run_which_then_goes_on(matri
     assert len(frame) == len(whole)
     assert frame["error"].isna().all()
     assert result_bytes(tmp_path / "torn" / "run") == result_bytes(tmp_path / "whole" / "run")
+
+
+def test_a_process_that_is_ended_keeps_what_its_encoder_did(matrix, tmp_path):
+    phase = SelectPhase(selection_specs(matrix), load_sets(matrix), RunFolder(tmp_path / "run"))
+    line, process_line = multiprocessing.Pipe()
+    process = ProcessEngine(store=None, features=tmp_path / "features")._start(phase, "ended", process_line)
+    assert line.recv() == ("next", None)
+    line.send(phase.jobs()[0])
+    while line.recv() != ("next", None):
+        pass
+    process.terminate()
+    process.join()
+    assert len(list((tmp_path / "features").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"best_device": lambda: "cuda", "device_name": str}, {"local_resources": lambda _: WorkerResources(1, 0)}],
+)
+def test_no_process_is_started_beside_a_gpu_or_for_one_core(matrix, tmp_path, monkeypatch, in_processes, changed):
+    for name, value in changed.items():
+        monkeypatch.setattr(engines, name, value)
+    monkeypatch.setattr(ProcessEngine, "_start", None)
+    frame = run_matrix(
+        matrix.model_copy(update={"samplers": [SamplerConfig(sampler="uniform")]}), **in_processes("one")
+    )
+    assert frame["error"].isna().all()
