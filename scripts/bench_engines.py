@@ -27,15 +27,15 @@ ENGINES = ("local", "processes")
 def measure(matrix: MatrixConfig, engine: str, folder: Path) -> tuple[float, float]:
     """Return wall and processor seconds of one run that begins with nothing stored."""
     duplicate_cache.cache_clear()
-    before, started = _processor_seconds(), time.perf_counter()
+    processor_start, start = _processor_seconds(), time.perf_counter()
     store = folder / "store.sqlite"
     complete_run(matrix, out=folder / "run", engine=make_engine(engine, store=store, matrix=matrix))
-    return time.perf_counter() - started, _processor_seconds() - before
+    return time.perf_counter() - start, _processor_seconds() - processor_start
 
 
 def _processor_seconds() -> float:
     """Return the processor seconds of this process and its ended children."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    usages = [resource.getrusage(process) for process in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
@@ -55,8 +55,8 @@ def main() -> None:
                 seconds = measure(matrix, engine, folder / f"{engine}{number}")
                 sums[engine] = [total + part for total, part in zip(sums[engine], seconds, strict=True)]
                 print(f"{engine:<10} {seconds[0]:6.1f} s wall, {seconds[1]:6.1f} s of processors", flush=True)
-        wall, processors = (old / new for old, new in zip(sums["local"], sums["processes"], strict=True))
-        print(f"local over processes on {n_cores()} cores: wall x{wall:.2f}, processors x{processors:.2f}")
+        wall, processors = (slow / fast for slow, fast in zip(sums["local"], sums["processes"], strict=True))
+        print(f"seconds of local over those of processes on {n_cores()} cores: wall x{wall:.2f}, processors x{processors:.2f}")
 
 
 if __name__ == "__main__":

@@ -192,14 +192,14 @@ def kept_features(folder: Path | None) -> Iterator[None]:
     if folder is None:
         yield
         return
-    before, kept = _kept, _Kept(folder)
+    outer, kept = _kept, _Kept(folder)
     _kept = kept
     # Made before, a cache would neither be filled nor be written.
     duplicate_cache.cache_clear()
     try:
         yield
     finally:
-        _kept = before
+        _kept = outer
         for scorer_key, cache in kept.caches.items():
             cache.save(folder / f"{_file_stem(scorer_key)}-{uuid.uuid4().hex[:8]}.npz")
 

@@ -265,14 +265,14 @@ class ProcessEngine(LocalEngine):
         arguments = (line, phase, name, self._store, share, self._features)
         # Not a fork: an encoder in this process has threads, which a copy of it would wait for.
         process = get_context("spawn").Process(target=_select_in_process, args=arguments, name=name, daemon=True)
-        before = os.environ.get("OMP_NUM_THREADS")
+        n_threads = os.environ.get("OMP_NUM_THREADS")
         # Read when numpy is imported, before anything of ours runs there.
         os.environ["OMP_NUM_THREADS"] = "1"
         try:
             process.start()
         finally:
             os.environ.pop("OMP_NUM_THREADS")
-            os.environ |= {"OMP_NUM_THREADS": before} if before is not None else {}
+            os.environ |= {"OMP_NUM_THREADS": n_threads} if n_threads is not None else {}
         return process
 
 
