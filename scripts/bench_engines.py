@@ -56,7 +56,7 @@ def main() -> None:
                 sums[engine] = [total + part for total, part in zip(sums[engine], seconds, strict=True)]
                 print(f"{engine:<10} {seconds[0]:6.1f} s wall, {seconds[1]:6.1f} s of processors", flush=True)
         wall, processors = (slow / fast for slow, fast in zip(sums["local"], sums["processes"], strict=True))
-        print(f"seconds of local over those of processes on {n_cores()} cores: wall x{wall:.2f}, processors x{processors:.2f}")
+        print(f"local takes, on {n_cores()} cores: wall x{wall:.2f}, processors x{processors:.2f}")
 
 
 if __name__ == "__main__":
