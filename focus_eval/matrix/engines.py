@@ -219,8 +219,7 @@ class ProcessEngine(LocalEngine):
             super().run(phase, jobs, on_done)
             return
         waiting = deque(sorted(jobs, key=phase.seconds_of_video, reverse=True))
-        processes = []
-        lines = list[Connection]()
+        processes, lines, texts = list[BaseProcess](), list[Connection](), set[str]()
         try:
             for _ in range(n_processes):
                 line, process_line = Pipe()
@@ -241,7 +240,8 @@ class ProcessEngine(LocalEngine):
                         raise RunError(value)
                     if kind == "row":
                         on_done(1, int(value))
-                    if kind == "text":
+                    if kind == "text" and value not in texts:  # every process loads the same encoders
+                        texts.add(value)
                         print(value, file=sys.stderr, flush=True)
             for process in processes:
                 process.join()
