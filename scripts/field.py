@@ -153,7 +153,8 @@ def arrival(folder: Path) -> str:
     share_by_pair = {pair: float((lines["text"][pair[0]] == lines["text"][pair[1]]).mean()) for pair in pairs}
     uniform_and_aks = ("qwen2_5_vl", "qwen2_5_vl_AKS")
     differ = float((lines["score"][uniform_and_aks[0]] != lines["score"][uniform_and_aks[1]]).mean())
-    findings = audit(series_of(read_runs([folder / "field/lmms_logs"], ReadingOptions())[0]))
+    videomme_logs = sorted((folder / "field/lmms_logs").glob("videomme_*"))
+    findings = audit(series_of(read_runs(videomme_logs, ReadingOptions())[0]))
     finding = next(item for item in findings if "pairs of runs with the same answers" in item.check)
     rows = [
         ("two Video-MME logs with different selections", re.search(r"\((.*?) %\)", finding.worst)[1] + " %"),

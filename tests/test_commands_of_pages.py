@@ -137,12 +137,27 @@ def folder(tmp_path_factory, shared):
     return workplace
 
 
+TABLE = "lvb_qwen2_5_vl_7b_32_frames_22_runs.parquet"
+
+
+def write_fewer_runs(source, target):
+    """Write six of the table's 22 runs: uniform, AKS and four of the scene methods, which differ in settings only."""
+    import pyarrow.compute
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(source)
+    runs = sorted(set(table["run"].to_pylist()))  # the first is uniform, the second AKS
+    kept = pyarrow.array([*runs[:2], *runs[2::5]])
+    pyarrow.parquet.write_table(table.filter(pyarrow.compute.is_in(table["run"], value_set=kept)), target)
+
+
 def copy_data(workplace, shared):
     """Copy public annotations, selections and logs to the names that the pages give them."""
     data, logs = shared("data"), shared("data/field/lmms_logs")
     for path in [*data.iterdir(), *shared("data/field/selections").iterdir(), *logs.glob("*.parquet")]:
         if path.is_file():
             unpacked(path, workplace / path.name.removesuffix(".gz"))
+    write_fewer_runs(logs / TABLE, workplace / TABLE)
     unpacked(data / "field/evidence/lvbench_video_info.meta.jsonl.gz", workplace / "video_info.meta.jsonl")
     for place, run in PLACES:
         for path in (logs / run).iterdir():

@@ -126,21 +126,16 @@ def test_a_declared_task_is_found_by_lmms_eval_s_name(name):
         assert benchmark_of_task(task).name == name
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_lmms_eval_has_the_declared_tasks(name):
+@pytest.fixture(scope="module")
+def task_names(task_index):
     from lmms_eval.tasks import TaskManager
 
-    task_names = set(_manager(TaskManager).all_tasks)
+    return set(TaskManager(model_name="default").all_tasks)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_lmms_eval_has_the_declared_tasks(task_names, name):
     assert set(make_benchmark(name).tasks) <= task_names
-
-
-_MANAGERS = []
-
-
-def _manager(kind):
-    if not _MANAGERS:
-        _MANAGERS.append(kind(model_name="default"))
-    return _MANAGERS[0]
 
 
 @pytest.mark.parametrize(

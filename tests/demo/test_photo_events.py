@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,6 +57,14 @@ def built(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    """The same videos made in another folder by one process, and kept in the folder `cache` beside it."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    build_photo_events(folder / "home", video_ids=["short_a", "short_b"], n_workers=1, cache=folder / "cache")
+    return folder
+
+
+@pytest.fixture(scope="module")
 def boards():
     aspects = {name: item.open().width / item.open().height for name, item in PHOTOGRAPHS.items()}
     return {board.video_id: board for board in storyboards(aspects)}
@@ -98,22 +107,21 @@ def test_frames_at_the_evidence_show_the_answers_photograph(built, boards):
                 assert np.abs(difference).mean() < 8
 
 
-def test_the_same_bytes_come_out_elsewhere(built, tmp_path):
-    build_photo_events(tmp_path, video_ids=["short_a", "short_b"], n_workers=1)
-    assert digests(tmp_path) == digests(built)
+def test_the_same_bytes_come_out_elsewhere(built, elsewhere):
+    assert digests(elsewhere / "home") == digests(built)
 
 
-def test_videos_of_the_cache_are_copied_if_they_are_whole(built, tmp_path, monkeypatch):
-    cache = tmp_path / "cache"
-    build_photo_events(tmp_path / "first", video_ids=["short_a"], cache=cache)
+def test_videos_of_the_cache_are_copied_if_they_are_whole(built, elsewhere, tmp_path, monkeypatch):
+    cache = shutil.copytree(elsewhere / "cache", tmp_path / "cache")
     drawn: list[object] = []
     monkeypatch.setattr(photo_events, "_write_videos", lambda root, todo, *_, **__: drawn.extend(todo))
     build_photo_events(tmp_path / "second", video_ids=["short_a"], cache=cache)
     assert drawn == []
     video = (built / FOLDER / "videos" / "short_a.mp4").read_bytes()
     assert (tmp_path / "second" / FOLDER / "videos" / "short_a.mp4").read_bytes() == video
-    (cached,) = cache.iterdir()
-    cached.write_bytes(video[:-1])
+    cached_videos = {path.read_bytes(): path for path in cache.iterdir()}
+    assert len(cached_videos) == 2
+    cached_videos[video].write_bytes(video[:-1])
     with pytest.raises(RunError, match="short_a"):  # nothing was drawn in its place
         build_photo_events(tmp_path / "third", video_ids=["short_a"], cache=cache)
     assert [board.video_id for board in drawn] == ["short_a"]

@@ -186,6 +186,7 @@ def test_evidence_comes_from_the_annotation_beside_documents_without_it(hub):
     assert [match.evidence_seconds for match in questions] == [(2.0,), (2.0,), (2.0,), ()]
 
 
+@pytest.mark.usefixtures("task_index")
 def test_a_matrix_asks_with_the_prompts_a_task_has_for_the_wrapper_behind_the_model(tmp_path, monkeypatch):
     from focus_eval.matrix.questions import TaskRequests
     from support.lmms_data import _videomme_rows, write_parquet

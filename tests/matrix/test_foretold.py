@@ -68,7 +68,7 @@ def test_hours_of_answering_are_the_products_over_the_rate_reached(plan):
 
 
 def counted_gmacs(network, *inputs, **named_inputs):
-    """Return 10^9 multiply-adds of a forward by torch's counter."""
+    """Return 10^9 multiply-adds of a forward by torch's counter; on the device "meta" nothing is computed."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -84,15 +84,19 @@ def test_stated_sizes_of_image_towers_are_those_that_torch_counts():
     def qwen_tower(depth):
         config = t.Qwen2VLConfig().vision_config
         config.depth = depth
-        network = qwen.Qwen2VisionTransformerPretrainedModel._from_config(config, attn_implementation="eager")
-        # Two frames of 644x364 in patches of 14.
-        return counted_gmacs(network, torch.zeros(26 * 46, 2 * 3 * 14**2), grid_thw=torch.tensor([[1, 26, 46]])) / 2
+        with torch.device("meta"):
+            network = qwen.Qwen2VisionTransformerPretrainedModel._from_config(config, attn_implementation="eager")
+            pixels = torch.zeros(26 * 46, 2 * 3 * 14**2)  # two frames of 644x364 in patches of 14
+        # Positions are read from the values of the grid, which a tensor on "meta" does not have.
+        network.rotary_pos_emb.register_forward_pre_hook(lambda module, inputs: tuple(x.to("meta") for x in inputs))
+        return counted_gmacs(network, pixels, grid_thw=torch.tensor([[1, 26, 46]])) / 2
 
     def siglip_tower(depth):
         sizes = {"hidden_size": 1152, "intermediate_size": 4304, "num_attention_heads": 16, "vision_use_head": False}
         config = t.SiglipVisionConfig(image_size=384, patch_size=14, num_hidden_layers=depth, **sizes)
-        network = t.SiglipVisionModel._from_config(config, attn_implementation="eager")
-        return counted_gmacs(network, torch.zeros(1, 3, 384, 384))
+        with torch.device("meta"):
+            network = t.SiglipVisionModel._from_config(config, attn_implementation="eager")
+            return counted_gmacs(network, torch.zeros(1, 3, 384, 384))
 
     def whole(count, depth):
         return count(1) + (depth - 1) * (count(2) - count(1))
