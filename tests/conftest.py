@@ -116,6 +116,24 @@ def recorded_blip(tmp_path_factory):
 
 
 @pytest.fixture
+def unsaved_figures(monkeypatch):
+    """Leave the files of a report's figures empty: saving them takes most of a report's time.
+
+    For tests that do not look into them.
+    """
+
+    def save_nothing(figure, path):
+        files = [path.with_suffix(suffix) for suffix in (".pdf", ".png")]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            file.touch()
+        return files
+
+    for module in ("figures", "lab"):
+        monkeypatch.setattr(f"focus_eval.report.{module}.save_figure", save_nothing)
+
+
+@pytest.fixture
 def install_plugins(monkeypatch):
     """Return a function from a registry and {name: "module:attribute"} that makes them its installed plugins."""
     installed: dict[str, list[EntryPoint]] = {}

@@ -85,6 +85,7 @@ def test_lines_are_the_replayed_budgets_and_filled_marks_the_run():
     assert line.get_color() == filled["focus"].get_color()
 
 
+@pytest.mark.usefixtures("unsaved_figures")
 def test_the_demo_ends_with_a_short_table_the_answer_and_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     # The demo's own longest name has 31 characters.

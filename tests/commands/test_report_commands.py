@@ -55,6 +55,7 @@ def test_report_writes_all_its_files_beside_the_rows(run_folder):
     assert "| longvideobench | focus |" in (run_folder / "report.md").read_text()
 
 
+@pytest.mark.usefixtures("unsaved_figures")
 def test_a_table_too_long_to_print_names_the_files_it_is_in(run_folder, monkeypatch):
     monkeypatch.setattr("focus_eval.commands.reports._MOST_ROWS_PRINTED", 0)
     names = re.findall(r"in (report.md) and (\S+)", called("report", run_folder, "--no-html"))
@@ -63,6 +64,7 @@ def test_a_table_too_long_to_print_names_the_files_it_is_in(run_folder, monkeypa
         assert (run_folder / file).is_file(), file
 
 
+@pytest.mark.usefixtures("unsaved_figures")
 def test_thumbnails_are_the_chosen_frames(tmp_path):
     from PIL import Image
 
@@ -91,6 +93,7 @@ def test_thumbnails_are_the_chosen_frames(tmp_path):
     )
 
 
+@pytest.mark.usefixtures("unsaved_figures")
 def test_a_report_does_without_thumbnails_of_frames_that_cannot_be_read(tmp_path):
     folder = simulate_run(tmp_path / "run", Simulation(n_questions=1, samplers=("uniform", "topk")))
     (tmp_path / "videos").mkdir()
@@ -152,6 +155,7 @@ def append(path, row):
     writer.close()
 
 
+@pytest.mark.usefixtures("unsaved_figures")
 def test_a_report_reads_rows_again_that_another_run_replaced_meanwhile(run_folder, tmp_path, monkeypatch):
     """Runs that share cells: the other one ends between the reads of this report."""
     part = next(path for path in (run_folder / "answers").rglob("*") if path.is_file())
@@ -286,6 +290,7 @@ def test_logs_of_others_and_packed_runs_are_compared_on_a_page_that_needs_no_oth
     assert "A: by_length" in (tmp_path / "same.html").read_text()
 
 
+@pytest.mark.usefixtures("unsaved_figures")
 def test_a_report_of_unchanged_rows_is_printed_again_and_not_written(run_folder, tmp_path):
     def report():
         return called("report", run_folder, "--out", tmp_path, "--no-html")

@@ -123,6 +123,7 @@ def test_rates_leave_out_rows_that_scan_with_a_second_encoder_and_decoding_count
     assert (decoding.n_frames, decoding.core_seconds) == (10 + 3, 6.5)
 
 
+@pytest.mark.usefixtures("unsaved_figures")
 def test_report_compares_rows_of_a_known_gpu_with_its_shipped_rates(clocked_run, monkeypatch):
     folder, _ = clocked_run
     rates = [rate_on("cuda: NVIDIA H100 80GB HBM3"), rate_on("cpu: AMD EPYC")]

@@ -127,6 +127,7 @@ def test_every_number_of_the_tables_stands_on_the_page_and_in_every_export(run, 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unsaved_figures")
 def test_the_report_command_writes_them_and_leaves_nothing_of_an_earlier_one(folder, rows, tmp_path):
     stale = [tmp_path / "report-against_baseline.csv", tmp_path / "figures" / "efficiency-other-model.pdf"]
     (tmp_path / "figures").mkdir()
