@@ -430,5 +430,16 @@ def test_queries_outside_the_vocabulary_are_flagged_and_few_inside(judged_famili
 @pytest.fixture(scope="module")
 def judged_familiarity():
     encoder, queries = OfflineScorer(), offline_vocabulary.judged_queries()
-    familiarity = np.array([encoder.familiarity(query)[0] for query, _ in queries])
+    network, vectors = shared_network(SentenceEncoder), {}
+    compute = network.sentence_vectors
+
+    def compute_once(texts):
+        new_texts = [text for text in texts if text not in vectors]
+        vectors.update(zip(new_texts, compute(new_texts), strict=True))
+        return np.stack([vectors[text] for text in texts])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(network, "sentence_vectors", compute_once)  # every query has the same sentences outside beside it
+        familiarity = np.array([encoder.familiarity(query)[0] for query, _ in queries])
+    assert familiarity[0] == pytest.approx(encoder.familiarity(queries[0][0])[0], abs=1e-5)
     return familiarity, np.array([is_inside for _, is_inside in queries])
