@@ -14,8 +14,9 @@ import ast
 import json
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,9 +48,15 @@ class HouseFigures:
     empty_names: int = 0
 
 
-def bindings(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Yield name and line of every assignment target, parameter and annotated field."""
-    for node in ast.walk(tree):
+@cache
+def nodes_of(text: str) -> tuple[ast.AST, ...]:
+    """Return all nodes of a source text, the module first: going through a tree again takes longer than parsing."""
+    return tuple(ast.walk(ast.parse(text)))
+
+
+def bindings(text: str) -> Iterator[tuple[str, int]]:
+    """Yield name and line of every assignment target, parameter and annotated field of a source text."""
+    for node in nodes_of(text):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id, node.lineno
         elif isinstance(node, ast.arg) and node.arg not in ("self", "cls"):
@@ -69,8 +76,8 @@ def source_files(folder: Path) -> list[Path]:
 
 def class_names(folder: Path) -> Counter[str]:
     """Count the classes of each name below `folder`; leading underscores are ignored."""
-    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in source_files(folder))
-    return Counter(node.name.lstrip("_") for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    texts = (path.read_text(encoding="utf-8") for path in source_files(folder))
+    return Counter(node.name.lstrip("_") for text in texts for node in nodes_of(text) if isinstance(node, ast.ClassDef))
 
 
 def measure(folder: Path) -> HouseFigures:
@@ -78,17 +85,17 @@ def measure(folder: Path) -> HouseFigures:
     figures = HouseFigures()
     for path in source_files(folder):
         text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text)
-        docstring_lines = _docstring_lines(tree)
-        import_lines = _lines_of(node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom)))
-        names = [name for name, _ in bindings(tree)]
+        nodes = nodes_of(text)
+        docstring_lines = _docstring_lines(nodes)
+        import_lines = _lines_of(node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)))
+        names = [name for name, _ in bindings(text)]
         figures.files += 1
         figures.lines += text.count("\n")
         figures.docstrings += len(docstring_lines)
         figures.imports += len(import_lines)
         figures.code += len(_token_lines(path) - docstring_lines - import_lines)
-        figures.functions += sum(isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) for node in ast.walk(tree))
-        figures.classes += sum(isinstance(node, ast.ClassDef) for node in ast.walk(tree))
+        figures.functions += sum(isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) for node in nodes)
+        figures.classes += sum(isinstance(node, ast.ClassDef) for node in nodes)
         figures.bindings += len(names)
         figures.empty_names += sum(map(is_empty_name, names))
     return figures
@@ -98,10 +105,10 @@ def _lines_of(nodes: Iterator[ast.stmt]) -> set[int]:
     return {line for node in nodes for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
 
 
-def _docstring_lines(tree: ast.AST) -> set[int]:
+def _docstring_lines(nodes: Iterable[ast.AST]) -> set[int]:
     """Return the numbers of all lines in docstrings."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    bodies = (node.body for node in ast.walk(tree) if isinstance(node, documented) and node.body)
+    bodies = (node.body for node in nodes if isinstance(node, documented) and node.body)
     first = (body[0] for body in bodies)
     return _lines_of(
         node

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from scripts import house_figures
+from scripts.house_figures import nodes_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "focus_eval"
@@ -48,8 +49,9 @@ def modules():
     return sorted(PACKAGE.rglob("*.py"))
 
 
-# Parses a text once, however many tests look at it.
-parsed = cache(ast.parse)
+def parsed(text: str) -> ast.Module:
+    """Return the tree of a source text, which is parsed once, however many tests look at it."""
+    return nodes_of(text)[0]
 
 
 def shown(path: Path) -> str:
@@ -81,7 +83,7 @@ MODULES = {module_name(path): path for path in modules()}
 def own_imports(path: Path) -> frozenset[str]:
     """Modules of focus_eval that a file imports anywhere: inside functions and for type checking included."""
     found = set()
-    for node in ast.walk(parsed(path.read_text())):
+    for node in nodes_of(path.read_text()):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}: relative import"
             base = node.module or ""
@@ -124,7 +126,7 @@ def test_the_package_imports_nothing_of_this_repository_but_itself():
     wrong = [
         f"{shown(path)} imports {name}"
         for path in modules()
-        for node in ast.walk(parsed(path.read_text()))
+        for node in nodes_of(path.read_text())
         for name in imported_names(node)
         if name.split(".")[0] in others & {"support", "tests", "scripts"}
     ]
@@ -222,7 +224,7 @@ def test_no_function_is_longer_than_sixty_lines():
     wrong = [
         f"{shown(path)}:{node.lineno} {node.name} has {node.end_lineno - node.lineno + 1} lines"
         for path in modules()
-        for node in ast.walk(parsed(path.read_text()))
+        for node in nodes_of(path.read_text())
         if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= 60
     ]
     assert not wrong, "\n".join(wrong)
@@ -269,7 +271,7 @@ KINDS = ("sampler", "encoder", "video reader", "selection format", "benchmark", 
 def lists_of(names, source):
     """=Return the lines of collections in `source` that hold two fifths or more of `names`: second lists of these."""
     found = []
-    for node in ast.walk(parsed(source)):
+    for node in nodes_of(source):
         held = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
         texts = {item.value for item in held if isinstance(item, ast.Constant) and isinstance(item.value, str)}
         if 5 * len(texts & names) >= 2 * len(names):
@@ -298,7 +300,7 @@ def test_every_module_that_is_imported_exists():
         *(ROOT / "support").glob("*.py"),
         *(ROOT / "scripts").glob("*.py"),
     ]:
-        for node in ast.walk(parsed(path.read_text())):
+        for node in nodes_of(path.read_text()):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "focus_eval":
                 is_module = node.module in MODULES
                 missing += [] if is_module else [f"{path.relative_to(ROOT)}:{node.lineno} imports {node.module}"]
@@ -311,7 +313,7 @@ def test_names_say_what_they_name(folder):
     places = [
         f"{shown(path)}:{line}: {name}"
         for path in sorted((ROOT / folder).rglob("*.py"))
-        for name, line in house_figures.bindings(parsed(path.read_text()))
+        for name, line in house_figures.bindings(path.read_text())
         if house_figures.is_empty_name(name)
     ]
     assert figures.empty_names == len(places)
@@ -319,8 +321,8 @@ def test_names_say_what_they_name(folder):
 
 
 def test_an_empty_name_is_counted():
-    tree = ast.parse("def f(asked, _mine=1):\n    given_frames = asked\n    for found in given_frames: pass")
-    names = [name for name, _ in house_figures.bindings(tree)]
+    text = "def f(asked, _mine=1):\n    given_frames = asked\n    for found in given_frames: pass"
+    names = [name for name, _ in house_figures.bindings(text)]
     assert sorted(filter(house_figures.is_empty_name, names)) == ["_mine", "asked", "found"]
 
 
