@@ -206,8 +206,8 @@ _SECONDS_TO_END = 20
 class ProcessEngine(LocalEngine):
     """Without a GPU selects in one process per core, each with a video at a time; answers in this process.
 
-    Decoders of small frames give Python's lock back every 50 microseconds: threads of one process on two cores spend
-    more time on taking turns than on decoding.
+    Decoders of small frames give Python's lock back every 50 microseconds: threads of one process on two cores spend as
+    much time on taking turns as on decoding (`scripts/bench_engines.py`).
     """
 
     name = "processes"
