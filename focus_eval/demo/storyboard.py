@@ -53,8 +53,6 @@ class Shot:
         """Return the visible box at `frame` of the shot, as shares of the picture's width and height.
 
         The camera starts and stops gently; the view changes only every `FRAMES_PER_MOVE` frames.
-
-        The view changes only every `FRAMES_PER_MOVE` frames.
         """
         moves = max(1, (self.n_frames - 1) // FRAMES_PER_MOVE)
         progress = min(1.0, (frame // FRAMES_PER_MOVE) / moves)

@@ -48,10 +48,7 @@ class AksSettings:
 
     @property
     def t1(self) -> float | None:
-        """Threshold that keeps as many whole videos under BLIP's relevance; None without questions or a table for K.
-
-        None without questions or a table for K.
-        """
+        """Threshold that keeps as many whole videos under BLIP's relevance; None without questions or a table for K."""
         if self.k not in WHOLE_SHARES or not self.questions:
             return None
         share = self.whole / self.questions

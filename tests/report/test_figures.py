@@ -23,6 +23,7 @@ from focus_eval.report.figures import (
     save_figure,
     styles_of,
 )
+from focus_eval.report.page.charts import draw_panels, panels_of, styles_of_run
 
 
 def test_a_caption_never_says_sixty_seconds(demo_run):
@@ -122,3 +123,15 @@ def test_a_drawing_for_the_page_has_its_titles_and_colours_and_no_style_of_its_o
     ids = [item.attrib["id"] for item in root.iter() if "id" in item.attrib]
     assert all(f"#{name}" in drawn for name in ids)
     assert drawn == page_svg(figure, "Many & much")
+
+
+def test_the_names_of_axes_fit_beside_each_other_in_a_row_of_panels(demo_run):
+    one_k = max(panels_of(demo_run).values(), key=len)
+    panels = [replace(panel, k=k) for panel in one_k for k in (4, 8, 16, 32)]
+    figure = draw_panels(panels, styles_of_run(demo_run))
+    figure.draw_without_rendering()
+    drawn = [axes for axes in figure.axes if axes.axison]
+    assert len(drawn) == len(panels)
+    boxes = [axes.xaxis.label.get_window_extent() for axes in drawn]
+    assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 for box in boxes)
+    assert sum(axes.get_ylabel() != "" for axes in drawn) == len({(panel.measure, panel.cost) for panel in panels})

@@ -92,6 +92,8 @@ def test_the_even_controls_pull_as_much_as_focus(name, n_frames, fps):
 def test_the_number_of_pulls_can_be_said(name):
     assert run(name, pulls=77).n_pulls == 77
     assert run(name, every_seconds=10.0).n_pulls == 360
+    # The last, shorter part of the video is pulled from as well.
+    assert run(name, VideoInfo(310, 10.0), every_seconds=10.0).n_pulls == 4
     assert run(name, VideoInfo(50, 10.0), pulls=77).n_pulls == 50
 
 

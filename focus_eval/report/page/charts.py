@@ -287,6 +287,7 @@ def draw_panels(panels: Sequence[Panel], styles: Mapping[str, Style]) -> Figure:
     """Return `panels` in a page's width: a row per measure and cost, a column per K, one scale of values."""
     kinds = list(dict.fromkeys((panel.measure, panel.cost) for panel in panels))
     ks = sorted({panel.k for panel in panels})
+    first_k = {kind: min(panel.k for panel in panels if (panel.measure, panel.cost) == kind) for kind in kinds}
     drawn, ends = {point.label for panel in panels for point in panel.points}, value_ends(panels)
     with figure_style():
         height = 2.0 * len(kinds) + 0.16 * ((len(drawn) + 4) // 4) + 0.2
@@ -299,6 +300,8 @@ def draw_panels(panels: Sequence[Panel], styles: Mapping[str, Style]) -> Figure:
             axes.set_axis_on()
             axes.set_title(f"K = {panel.k}")
             _draw_panel(axes, panel, styles, ends)
+            if panel.k > first_k[panel.measure, panel.cost]:
+                axes.set_ylabel("")  # stated by the row's first panel; the name of the cost then fits below the axis
         figures.add_shared_legend(figure)
     return figure
 
