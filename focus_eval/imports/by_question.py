@@ -99,7 +99,7 @@ class BoltFormat(SelectionFormat):
                 if not isinstance(entry, Mapping) or "frames" not in entry or "question_id" not in entry:
                     raise SelectionMismatch(f"{source.path.name}: {location}: needs `question_id` and `frames`")
                 question_id = str(entry["question_id"])
-                if known_ids and question_id not in known_ids:
+                if question_id not in known_ids:
                     # MLVU has no ids: BOLT writes the video's name there, and only the text tells its questions apart.
                     question_id = by_text.get((_video_stem(video), str(entry.get("question", "")).strip()), question_id)
                 yield from source.selection(

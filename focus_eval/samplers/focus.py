@@ -100,7 +100,7 @@ def pull_into_arms(arms: Arms, frames: IntArray, ledger: Ledger) -> Arms:
 
 def _ceil(value: float) -> int:
     """Return `value` rounded up, except for a rounding error above a whole number."""
-    # Products such as 0.1 * 30 come out a rounding error above the whole number that was meant.
+    # Products such as 0.07 * 100 come out a rounding error above the whole number that was meant.
     return math.ceil(value - 1e-9)
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from focus_eval.benchmarks.registry import read_annotations, read_rates
 from focus_eval.cli import app
-from focus_eval.imports.aks_settings import _equal_halves, infer_settings
+from focus_eval.imports.aks_settings import AksSettings, _equal_halves, infer_settings
 from focus_eval.imports.loading import load_selections, rows_of_selections
 from focus_eval.registry.cards import read_card
 from focus_eval.report.audit import NOTE, CheckedSeries, aks_settings
@@ -92,3 +92,9 @@ def test_the_audit_notes_it_and_only_of_imported_aks(shared):
     assert 0.75 < finding.count / finding.of < 0.82
     assert "plain Top-32" in str(finding)
     assert not [*aks_settings(replace(series, name="wfs_lvb_32"))]
+
+
+def test_settings_of_frames_off_the_grid_alone_have_no_threshold():
+    settings = AksSettings(k=32, questions=0, off_grid=3, whole=0, depth=0)
+    assert settings.t1 is None
+    assert str(settings) == "how AKS split the videos is not known: frames off the grid of int(fps) in 3 questions"

@@ -175,6 +175,14 @@ def test_frames_by_video_go_to_all_its_questions(tmp_path):
     assert frames_of(selections) == {"a": [0, 2000], "b": [0, 2000], "c": [2500]}
 
 
+def test_a_key_that_is_a_questions_id_is_not_taken_for_a_video(tmp_path):
+    benchmark_questions = [*questions("a", video="w.mp4"), *questions("b", video="a.mp4")]
+    selections = load_selections(
+        written(tmp_path, {"a": [0, 5], "b": [7]}), format="qca", questions=benchmark_questions
+    )
+    assert frames_of(selections) == {"a": [0, 5], "b": [7]}
+
+
 def test_a_field_of_another_name_is_found_when_named(tmp_path):
     rows = [{"id": "a", "chosen": [1, 2]}]
     with pytest.raises(SelectionMismatch, match=r"no field of frames.*has: chosen, id"):

@@ -106,6 +106,14 @@ def test_each_kind_of_prompt_has_an_example_reply_of_its_own():
     assert model.ask("Another kind", [], max_tokens=8).text == "engine\nroars"
 
 
+@pytest.mark.parametrize(("seconds", "reply"), [(7.9, "no"), (8.0, "yes"), (12.0, "yes"), (12.1, "no")])
+def test_a_scripted_model_sees_evidence_within_its_reach_alone(seconds, reply):
+    model = ScriptedModel(accuracy=0.999).for_question("Which engine roars?", (10.0,), reply="")
+    picture = np.zeros((4, 4, 3), np.uint8)
+    model.note_time(picture, seconds)
+    assert model.ask("Does it roar?", [picture], max_tokens=8).text == reply
+
+
 def test_the_error_of_a_model_ends_the_question_in_both_processes():
     for sampler in (make_in_this_process(ASKS), make_sampler(ASKS)):
         with pytest.raises(AnswerError, match="does not answer"):

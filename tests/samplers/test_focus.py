@@ -249,3 +249,9 @@ def test_focus_f_spreads_the_pulls_of_focus_evenly():
     assert np.ptp(np.diff(selection.pulled_frames)) <= 1
     assert selection.pulled_frames[[0, -1]].tolist() == [0, 107_999]
     assert selection.clips == ()
+
+
+@pytest.mark.parametrize(("n_arms", "n_chosen"), [(3, 3), (50, 4), (100, 7), (101, 8)])
+def test_a_rounding_error_chooses_no_further_arm(n_arms, n_chosen):
+    assert 0.07 * 100 > 7  # as computed
+    assert make_sampler("focus", alpha=0.07).n_chosen_arms(n_arms) == n_chosen

@@ -370,6 +370,23 @@ def test_compare_samplers_replays_relevance_and_says_so(tmp_path):
     assert lone.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ([{"encoder": "blip"}, {"encoder": "clip"}], "relevance of several encoders .blip .*, clip .*; narrow the run"),
+        ([{"error": "ValueError: too long"}], "no rows with scored frames and evidence"),
+    ],
+)
+def test_relevance_of_several_encoders_or_of_failed_questions_is_no_source(tmp_path, changes, message):
+    row = select_on(sources(CONFIG)[0], CONFIG, make_sampler("topk", every_seconds=0.5), 8, 0)
+    for number, changed in enumerate(changes):
+        folder = tmp_path / "selections" / str(number)
+        folder.mkdir(parents=True)
+        (folder / "rows-a.jsonl").write_text(json.dumps({**vars(row), **changed}) + "\n")
+    with pytest.raises(InvalidInput, match=message):
+        recorded_traces(tmp_path)
+
+
 def test_relevance_of_several_queries_is_no_source(tmp_path):
     row = select_on(sources(CONFIG)[0], CONFIG, make_sampler("topk", every_seconds=0.5), 8, 0)
     for query in ("the question", "the question and its options"):

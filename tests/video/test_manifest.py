@@ -158,3 +158,13 @@ def test_first_sight_leaves_an_indexed_folder_and_files_elsewhere_alone(folder, 
     assert (folder / MANIFEST_NAME).read_text() == text
     other_clip = write_clip(tmp_path / "other.mp4", n_frames=12)
     assert not note_first_sight(folder, other_clip, sha256="0" * 64)
+
+
+def test_a_file_that_changes_while_it_is_hashed_has_no_hash(tmp_path, monkeypatch):
+    path = tmp_path / "v.mp4"
+    path.write_bytes(b"first")
+    state = manifest.file_state(path)
+    states = iter([state, state._replace(mtime_ns=state.mtime_ns + 1)])
+    monkeypatch.setattr(manifest, "file_state", lambda _: next(states))
+    with pytest.raises(VideoError, match="changed while it was read"):
+        manifest.content_hash(path)

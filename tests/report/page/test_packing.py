@@ -12,6 +12,7 @@ import pytest
 
 from focus_eval.report.page.browser import CHUNK_QUESTIONS, json_for_script, pack_browser
 from focus_eval.report.page.html import render_html, write_html
+from focus_eval.report.page.thumbnails import Pictures
 from focus_eval.report.run import Run
 from tests.report.simulated import Simulation, simulated_parts
 
@@ -35,6 +36,15 @@ def test_a_chunk_holds_its_questions_whole(by_length_run):
     assert first[7]["series"][names.index("topk")]["frames"] == row.keyframes
     assert first[7]["series"][names.index("topk")]["pulls"] == len(row.pulled_frames)
     assert first[7]["evidence"] == pytest.approx(row.evidence_seconds, abs=0.01)
+
+
+@pytest.mark.parametrize(("n_bytes", "n_pictured"), [(30, 2), (9_000, 0)])
+def test_a_picture_that_is_larger_than_all_that_is_left_is_not_taken(by_length_run, n_bytes, n_pictured):
+    row = next(row for row in by_length_run.selections if row.sampler == "topk")
+    made = Pictures(lambda video, frames: dict.fromkeys(frames, b"x" * n_bytes), budget_bytes=9_000, n_questions=2)
+    for number in range(2):
+        made.add(number, [row])
+    assert len(made.taken) == n_pictured
 
 
 def details_of(browser):
