@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
@@ -14,8 +15,8 @@ import numpy as np
 import typer
 
 from focus_eval.commands.console import AnnotationsFile, print_folded, print_table, write_table
-from focus_eval.core.errors import InvalidInput, RowsChanged, printable
-from focus_eval.core.processes import end_with_parent, n_cores
+from focus_eval.core.errors import InvalidInput, RowsChanged, RunError, printable
+from focus_eval.core.processes import follow_parent, n_cores
 from focus_eval.rows.store import run_folders
 from focus_eval.video import open_video
 
@@ -51,9 +52,20 @@ def _reading_processes() -> Iterator[ReadThumbnails]:
 
     In threads decoders would take turns at Python's lock with the tables and charts that are made meanwhile.
     """
-    context = get_context("spawn")
-    with ProcessPoolExecutor(n_cores(), mp_context=context, initializer=end_with_parent) as pool:
-        yield lambda path, frames, height: pool.submit(_thumbnails, path, frames, height).result()
+    pool = ProcessPoolExecutor(n_cores(), mp_context=get_context("spawn"), initializer=follow_parent)
+
+    def read(path: Path, frames: Sequence[int], *, height: int) -> list[tuple[int, bytes]]:
+        """Return the thumbnails of a video; raise RunError if the process that reads them was killed."""
+        try:
+            return pool.submit(_thumbnails, path, frames, height).result()
+        except BrokenProcessPool as error:
+            raise RunError(f"{path}: the process that read its thumbnails was killed; free some memory") from error
+
+    try:
+        yield read
+    finally:
+        # After an error or Ctrl-C the other videos would be decoded first.
+        pool.shutdown(cancel_futures=True)
 
 
 def _thumbnails(path: Path, frames: Sequence[int], height: int) -> list[tuple[int, bytes]]:
@@ -162,7 +174,7 @@ def write_report(
     page = target / "report.html"
     remove_stale(target)
     panels = page_panels or panels_of(run)
-    with _reading_processes() as read, ThreadPoolExecutor(1, thread_name_prefix="browser") as pool:
+    with ThreadPoolExecutor(1, thread_name_prefix="browser") as pool, _reading_processes() as read:
         if videos is not None:
             linking_page = page if link_thumbnails else None
             pictures["thumbnails"] = thumbnail_maker(videos, linking_page, read=read, failures=failures)

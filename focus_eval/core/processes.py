@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 
 
@@ -12,8 +13,10 @@ def n_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def end_with_parent() -> None:
-    """End this process, which multiprocessing started, as soon as its parent has ended, also if that was killed."""
+def follow_parent() -> None:
+    """End this process, which multiprocessing started, with its parent, also if that is killed; leave Ctrl-C to it."""
+    # Ctrl-C reaches every process of a terminal; the first one then ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -22,4 +25,4 @@ def end_with_parent() -> None:
         parent.join()
         os._exit(1)
 
-    threading.Thread(target=wait, name="end-with-parent", daemon=True).start()
+    threading.Thread(target=wait, name="follow-parent", daemon=True).start()

@@ -8,7 +8,6 @@ import json
 import multiprocessing
 import os
 import shutil
-import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from focus_eval.core.errors import InvalidInput, RunError, VideoError
-from focus_eval.core.processes import end_with_parent
+from focus_eval.core.processes import follow_parent
 from focus_eval.demo.photographs import PHOTOGRAPHS
 from focus_eval.demo.storyboard import VIDEO_IDS, BoardQuestion, Storyboard, render, storyboards
 from focus_eval.rows.records import replace_file
@@ -149,9 +148,7 @@ def _report(steps: Any, progress: Progress) -> None:
 
 def _begin(stop: Any, steps: Any) -> None:
     """Initialise a writing process with the stop event and the queue of progress steps."""
-    # Ctrl-C reaches every process of a terminal; the first one then stops the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_parent()
+    follow_parent()
     _from_builder.update(stop=stop, steps=steps)
 
 

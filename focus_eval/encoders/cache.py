@@ -164,43 +164,43 @@ class DuplicateCache:
 def duplicate_cache(scorer_key: str) -> DuplicateCache:
     """Return the process-wide cache of the encoder whose name and revision are `scorer_key`."""
     cache = DuplicateCache()
-    if _kept is not None:
-        for path in sorted(_kept.folder.glob(f"{_file_stem(scorer_key)}*.npz")):
+    if _feature_folder is not None:
+        for path in sorted(_feature_folder.path.glob(f"{_file_stem(scorer_key)}*.npz")):
             cache.load(path)
-        _kept.caches[scorer_key] = cache
+        _feature_folder.caches[scorer_key] = cache
     return cache
 
 
 @dataclass(frozen=True)
-class _Kept:
-    """The folder in which features are kept, and the caches that were made since, by encoder."""
+class _FeatureFolder:
+    """A folder that keeps features, and the caches that were made since it is in use, by encoder."""
 
-    folder: Path
+    path: Path
     caches: dict[str, DuplicateCache] = field(default_factory=dict)
 
 
-_kept: _Kept | None = None
+_feature_folder: _FeatureFolder | None = None
 
 
 @contextmanager
-def kept_features(folder: Path | None) -> Iterator[None]:
+def using_feature_folder(folder: Path | None) -> Iterator[None]:
     """Begin caches made in the block with the features in `folder`, and write what they add there at its end.
 
     Several processes may keep features in one folder: each writes a file of its own. None keeps nothing.
     """
-    global _kept
+    global _feature_folder
     if folder is None:
         yield
         return
-    outer, kept = _kept, _Kept(folder)
-    _kept = kept
+    outer_folder, feature_folder = _feature_folder, _FeatureFolder(folder)
+    _feature_folder = feature_folder
     # Made before, a cache would neither be filled nor be written.
     duplicate_cache.cache_clear()
     try:
         yield
     finally:
-        _kept = outer
-        for scorer_key, cache in kept.caches.items():
+        _feature_folder = outer_folder
+        for scorer_key, cache in feature_folder.caches.items():
             cache.save(folder / f"{_file_stem(scorer_key)}-{uuid.uuid4().hex[:8]}.npz")
 
 

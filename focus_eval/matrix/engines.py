@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cas
 from focus_eval.core.errors import FocusEvalError, MissingDependency, RunError, unknown_name
 from focus_eval.core.extras import install_command
 from focus_eval.core.plugins import file_modules
-from focus_eval.core.processes import end_with_parent
-from focus_eval.encoders.cache import kept_features
+from focus_eval.core.processes import follow_parent
+from focus_eval.encoders.cache import using_feature_folder
 from focus_eval.matrix.cells import AnswerSpec, SelectionSpec
 from focus_eval.matrix.config import MatrixConfig, Resources, worker_resources
 from focus_eval.matrix.folder import RunFolder
@@ -190,7 +190,7 @@ class LocalEngine:
 
     def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
         """Run the jobs with one worker."""
-        with kept_features(self._features):
+        with using_feature_folder(self._features):
             worker = phase.worker(name="local", store=self._store, share=local_resources(self._resources))
             try:
                 worker.run_all(jobs, on_row=lambda row: on_done(1, int(row.error is not None)))
@@ -285,12 +285,11 @@ def _select_in_process(
     features: Path | None,
 ) -> None:
     """Take jobs from `line` until None comes; send what is asked and done there as (kind, value)."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
+    follow_parent()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # features are kept then, too
-    end_with_parent()
     messages = _Messages(line)
     try:
-        with redirect_stderr(messages), kept_features(features):
+        with redirect_stderr(messages), using_feature_folder(features):
             worker = phase.worker(name=name, store=store, share=share)
             try:
                 messages.send("next")

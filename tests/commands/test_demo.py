@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from focus_eval.cli import app
 from focus_eval.commands.demo import RECALL_K, _show
 from focus_eval.demo import photo_events
-from focus_eval.encoders.cache import duplicate_cache, kept_features
+from focus_eval.encoders.cache import duplicate_cache, using_feature_folder
 from focus_eval.encoders.offline import OfflineScorer
 from focus_eval.matrix.config import load_matrix
 from focus_eval.report.lab import draw_frontier
@@ -141,11 +141,11 @@ def test_embeddings_are_shared_with_later_demos_and_not_with_other_encoders(tmp_
         return np.ones((len(pictures), 4), np.float32)
 
     for _ in range(2):
-        with kept_features(tmp_path / "features"):
+        with using_feature_folder(tmp_path / "features"):
             for encoder in encoders:
                 _, computed = duplicate_cache(f"{encoder.name} {encoder.revision}").embed(pictures, embed)
                 assert computed.all()
     assert embedded == [1, 1]
-    with kept_features(None):
+    with using_feature_folder(None):
         _, computed = duplicate_cache(f"{encoders[0].name} {encoders[0].revision}").embed(pictures, embed)
     assert not computed.any()

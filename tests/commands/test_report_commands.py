@@ -6,6 +6,7 @@ import base64
 import gzip
 import io
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -17,12 +18,14 @@ from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.commands.exchange import selection_files
-from focus_eval.core.errors import FocusEvalError, InvalidInput, VideoError
+from focus_eval.commands.reports import _reading_processes
+from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError, VideoError
 from focus_eval.report import outputs
 from focus_eval.report import run as run_module
 from focus_eval.report.page.thumbnails import evidence_frames, thumbnail_maker
 from focus_eval.report.run import load_run
 from focus_eval.rows.records import RowWriter
+from support.clips import write_clip
 from tests.imports.test_lmms_logs import line, write_log
 from tests.report.simulated import Simulation, simulate_run
 
@@ -384,3 +387,17 @@ def test_the_report_of_a_folder_of_runs_is_an_index_that_links_to_their_pages(ru
     accuracy = 100 * frame[frame["sampler"] == "focus"]["score"].mean()
     assert f'<span class="value">{accuracy:.1f}</span>' in focus
     assert run.provenance["starts"][-1]["time"][:10] in focus
+
+
+def test_a_process_of_thumbnails_that_is_killed_is_one_line_and_a_damaged_video_names_itself(tmp_path):
+    path = write_clip(tmp_path / "v.mp4", n_frames=8)
+    (tmp_path / "empty.mp4").touch()
+    with _reading_processes() as read:
+        assert [frame for frame, _ in read(path, [1, 5], height=90)] == [1, 5]
+        with pytest.raises(VideoError, match=r"empty.mp4: the file is empty"):
+            read(tmp_path / "empty.mp4", [1], height=90)
+        for process in multiprocessing.active_children():
+            process.kill()
+            process.join()
+        with pytest.raises(RunError, match="thumbnails was killed; free some memory"):
+            read(path, [1], height=90)

@@ -158,7 +158,7 @@ def test_the_generator_is_that_of_seed_benchmark_question_and_sampler(clip):
     assert row.keyframes == list(by_hand.keyframes)
 
 
-def test_kept_features_spare_the_forwards_of_the_next_question(clip):
+def test_using_feature_folder_spare_the_forwards_of_the_next_question(clip):
     encoder = Brightness(stores_embeddings=False)
     instance = Selector(sampler=make_sampler("topk"), encoder=encoder, k=4, feature_cache=FeatureCache(1 << 20))
     rows = [instance.select(question(number, clip, query), clip) for number, query in ((1, "bright"), (2, "dark"))]
