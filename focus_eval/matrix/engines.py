@@ -258,11 +258,14 @@ class ProcessEngine(LocalEngine):
                 process.kill()  # one that waits, say for a model's answer
                 process.join()
 
+    def share_of_process(self) -> WorkerResources:
+        """Return the share of one process: a core, and its part of the memory and of the device's time."""
+        whole = local_resources(self._resources)
+        return WorkerResources(cores=1, frame_bytes=whole.frame_bytes // whole.cores, gpus=1 / whole.cores)
+
     def _start(self, phase: SelectPhase, name: str, line: Connection) -> BaseProcess:
         """Start a process whose worker takes jobs from `line`."""
-        whole = local_resources(self._resources)
-        share = replace(whole, cores=1, frame_bytes=whole.frame_bytes // whole.cores)
-        arguments = (line, phase, name, self._store, share, self._features)
+        arguments = (line, phase, name, self._store, self.share_of_process(), self._features)
         # Not a fork: an encoder in this process has threads, which a copy of it would wait for.
         process = get_context("spawn").Process(target=_select_in_process, args=arguments, name=name, daemon=True)
         n_threads = os.environ.get("OMP_NUM_THREADS")

@@ -377,6 +377,12 @@ def test_a_process_that_is_killed_or_fails_ends_the_run_which_then_goes_on(matri
     assert result_bytes(tmp_path / "torn" / "run") == result_bytes(tmp_path / "whole" / "run")
 
 
+def test_hours_do_not_depend_on_the_number_of_processes():
+    engine = ProcessEngine(store=None, resources=Resources(decode_cores=4, frame_gigabytes=2))
+    # The processor is held once, whoever uses it: each process pays for its part of the time.
+    assert engine.share_of_process() == WorkerResources(cores=1, frame_bytes=500_000_000, gpus=0.25)
+
+
 def test_a_process_that_is_ended_keeps_what_its_encoder_did(matrix, tmp_path):
     phase = SelectPhase(selection_specs(matrix), load_sets(matrix), RunFolder(tmp_path / "run"))
     line, process_line = multiprocessing.Pipe()
