@@ -34,13 +34,13 @@ check: setup
 	$(BIN)/mypy
 
 bench: setup
-	for script in scripts/bench_*.py; do $(BIN)/python $$script || exit 1; done
+	for script in scripts/bench/*.py; do $(BIN)/python $$script || exit 1; done
 
 clips: setup
-	$(BIN)/python scripts/check_clips.py
+	$(BIN)/python scripts/checks/clips.py
 
 faults: setup
-	$(BIN)/python scripts/check_faults.py
+	$(BIN)/python scripts/checks/faults.py
 
 docs: docs-tools
 	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build/html
@@ -53,11 +53,11 @@ $(VENV)/.docs: $(VENV)/.ready
 
 # The three installs that docs/quickstart.md names, from one wheel in dist, each with the commands of the pages.
 installs: setup
-	$(BIN)/python -m scripts.check_installs
+	$(BIN)/python -m scripts.checks.installs
 
 # Every shipped table on a machine made on the spot: tiny weights, made-up questions, no network.
 rehearsal: setup
-	$(BIN)/python scripts/rehearsal.py
+	$(BIN)/python -m rehearsal
 
 clean:
 	rm -rf $(VENV) build dist docs/_build

@@ -10,22 +10,25 @@ import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from focus_eval.core.moved import find_moved_modules
+
 if TYPE_CHECKING:
-    from focus_eval.api import select_keyframes
+    from focus_eval.bench.report.recall import recall
+    from focus_eval.bench.report.run import load_run
     from focus_eval.core import errors
     from focus_eval.core.options import option
     from focus_eval.core.types import Selection, VideoInfo
-    from focus_eval.encoders.registry import make_encoder
-    from focus_eval.report.recall import recall
-    from focus_eval.report.run import load_run
-    from focus_eval.samplers.base import AskingSampler, Choice, FrameSampler, SelectionRequest
-    from focus_eval.samplers.ledger import Ledger
-    from focus_eval.samplers.registry import make_sampler
-    from focus_eval.samplers.scanning import ScanningSampler
-    from focus_eval.video import open_video
+    from focus_eval.keyframes.api import select_keyframes
+    from focus_eval.keyframes.encoders.registry import make_encoder
+    from focus_eval.keyframes.samplers.base import AskingSampler, Choice, FrameSampler, SelectionRequest
+    from focus_eval.keyframes.samplers.ledger import Ledger
+    from focus_eval.keyframes.samplers.registry import make_sampler
+    from focus_eval.keyframes.samplers.scanning import ScanningSampler
+    from focus_eval.keyframes.video import open_video
 
 # Whoever uses the package decides what of its log is shown; without a handler Python prints warnings.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
+find_moved_modules()
 
 __version__ = "0.2.0"
 __all__ = [
@@ -48,21 +51,21 @@ __all__ = [
 ]
 # Loaded at first use, so that `import focus_eval` takes milliseconds.
 _HOMES = {
-    "AskingSampler": "samplers.base",
-    "Choice": "samplers.base",
-    "FrameSampler": "samplers.base",
-    "Ledger": "samplers.ledger",
-    "ScanningSampler": "samplers.scanning",
+    "AskingSampler": "keyframes.samplers.base",
+    "Choice": "keyframes.samplers.base",
+    "FrameSampler": "keyframes.samplers.base",
+    "Ledger": "keyframes.samplers.ledger",
+    "ScanningSampler": "keyframes.samplers.scanning",
     "Selection": "core.types",
-    "SelectionRequest": "samplers.base",
+    "SelectionRequest": "keyframes.samplers.base",
     "VideoInfo": "core.types",
-    "load_run": "report.run",
-    "make_encoder": "encoders.registry",
-    "make_sampler": "samplers.registry",
-    "open_video": "video",
+    "load_run": "bench.report.run",
+    "make_encoder": "keyframes.encoders.registry",
+    "make_sampler": "keyframes.samplers.registry",
+    "open_video": "keyframes.video",
     "option": "core.options",
-    "recall": "report.recall",
-    "select_keyframes": "api",
+    "recall": "bench.report.recall",
+    "select_keyframes": "keyframes.api",
 }
 # Public in the version before; each still works in this one, with a warning that says what to write.
 _DEPRECATED = {

@@ -10,27 +10,27 @@ import typer
 from typer.completion import install_callback, show_callback
 from typer.core import TyperGroup
 
-from focus_eval.commands.ask import ask
-from focus_eval.commands.compare import compare_samplers
-from focus_eval.commands.demo import demo
-from focus_eval.commands.doctor import doctor
-from focus_eval.commands.exchange import evidence, predict, recall
-from focus_eval.commands.importing import import_
-from focus_eval.commands.lab import check, simulate
-from focus_eval.commands.lists import list_
-from focus_eval.commands.registry import registry, submit
-from focus_eval.commands.reports import audit, compare, report
-from focus_eval.commands.runs import pack, plan, run, status
-from focus_eval.commands.select import select
-from focus_eval.commands.videos import videos
+from focus_eval.bench.commands.demo import demo
+from focus_eval.bench.commands.doctor import doctor
+from focus_eval.bench.commands.registry import registry, submit
+from focus_eval.bench.commands.reports import audit, compare, report
+from focus_eval.bench.commands.runs import pack, plan, run, status
+from focus_eval.bench.commands.videos import videos
 from focus_eval.core.errors import FocusEvalError, InvalidInput, printable, unknown_name
 from focus_eval.core.extras import install_command
+from focus_eval.external.commands.exchange import evidence, predict, recall
+from focus_eval.external.commands.importing import import_
+from focus_eval.keyframes.commands.ask import ask
+from focus_eval.keyframes.commands.lists import list_
+from focus_eval.keyframes.commands.select import select
+from focus_eval.lab.commands.check import check, simulate
+from focus_eval.lab.commands.compare_samplers import compare_samplers
 
 _MOST_CHARACTERS = 2000  # of an error message
 _SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
 # Commands of the version before, with what to type instead; they leave with the next version.
 RETIRED_COMMANDS = {
-    "acf": "python scripts/draw_autocorrelation.py RUN --out FIGURE, a script of the repository",
+    "acf": "python scripts/pages/draw_autocorrelation.py RUN --out FIGURE, a script of the repository",
     "cite": "focus-eval report RUN, which writes methods.md and references.bib",
     "configs": "focus-eval list configs",
     "export": "focus-eval import auto FILE --to FORMAT",

@@ -80,7 +80,7 @@ def shared():
 @pytest.fixture(scope="session")
 def task_index(tmp_path_factory, worker_id):
     """Let lmms-eval index its own tasks once for all workers; the file of the index."""
-    from support.official_tasks import share_index
+    from support.bench.official_tasks import share_index
 
     folder = tmp_path_factory.getbasetemp()
     path = (folder if worker_id == "master" else folder.parent) / "official_tasks.json"
@@ -130,7 +130,7 @@ def unsaved_figures(monkeypatch):
         return files
 
     for module in ("figures", "lab"):
-        monkeypatch.setattr(f"focus_eval.report.{module}.save_figure", save_nothing)
+        monkeypatch.setattr(f"focus_eval.bench.report.{module}.save_figure", save_nothing)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 A command that needs weights, a service or data of a hub says so in a line. What takes minutes or a cluster is run
 elsewhere, and listed here.
 
-With INSTALL and INSTALL_PYTHON the commands run in another environment, which scripts/check_installs.py makes: those
+With INSTALL and INSTALL_PYTHON the commands run in another environment, which scripts/checks/installs.py makes: those
 that docs/quickstart.md names for that install must work (in the full one all), others may name an extra to install.
 """
 
@@ -19,8 +19,8 @@ import sys
 
 import pytest
 
-from support import many_commands
-from support.clips import write_clip
+from support.keyframes import many_commands
+from support.keyframes.clips import write_clip
 
 from .conftest import SHARED
 from .pages import PAGES, ROOT, blocks, shell_lines, text_of
@@ -29,19 +29,19 @@ from .pages import PAGES, ROOT, blocks, shell_lines, text_of
 ELSEWHERE = {
     "demo": "tests/demo",
     "simulate": "tests/simulation",
-    "compare-samplers": "tests/commands/test_compare.py",
+    "compare-samplers": "tests/lab/test_compare_samplers.py",
     "run demo_kinds": "tests/demo",
     "registry build": "tests/registry",
     "submit": "tests/registry",
-    "run full_comparison --engine ray": "scripts/rehearsal.py",
-    "run alpha --engine ray": "scripts/rehearsal.py",
-    "status results/runs/alpha": "scripts/rehearsal.py",
-    "report results/runs/alpha": "scripts/rehearsal.py",
-    "pack": "tests/test_packed.py",
+    "run full_comparison --engine ray": "rehearsal/__main__.py",
+    "run alpha --engine ray": "rehearsal/__main__.py",
+    "status results/runs/alpha": "rehearsal/__main__.py",
+    "report results/runs/alpha": "rehearsal/__main__.py",
+    "pack": "tests/bench/rows/test_packed.py",
     "import relevance AKS": "tests/imports",
     "predict focus=": "tests/commands",
-    "evidence results/runs/field": "tests/report/test_evidence.py",
-    "check bisect_peaks": "tests/test_new_sampler.py",
+    "evidence results/runs/field": "tests/external/test_evidence.py",
+    "check bisect_peaks": "tests/lab/test_new_sampler.py",
 }
 # What it begins with -> its exit code and what it says: without weights, data or a service; audit notes something.
 LACKING = {

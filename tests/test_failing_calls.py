@@ -13,21 +13,20 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from focus_eval.bench.matrix.config import load_matrix
+from focus_eval.bench.matrix.running import complete_run
+from focus_eval.bench.report.page.html import write_html
+from focus_eval.bench.report.run import load_run
 from focus_eval.cli import app
 from focus_eval.core.errors import FocusEvalError
-from focus_eval.encoders.store import RelevanceStore
-from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.running import complete_run
-from focus_eval.report.page.html import write_html
-from focus_eval.report.run import load_run
-from support import kill_roads
-from support.answering import write_answering_matrix
-from support.chat_server import ChatServer
-from support.failing_calls import FailingCalls
-from support.kills import row_digests, row_texts
-
-from .imports.test_lmms_logs import line, write_log
-from .matrix.conftest import write_simulation
+from focus_eval.keyframes.encoders.store import RelevanceStore
+from support.bench import kill_roads
+from support.bench.answering import write_answering_matrix
+from support.bench.failing_calls import FailingCalls
+from support.bench.kills import row_digests, row_texts
+from support.keyframes.chat_server import ChatServer
+from tests.bench.matrix.conftest import write_simulation
+from tests.external.imports.test_lmms_logs import line, write_log
 
 MOST_CALLS = 25  # of one road, drawn with a seed
 

@@ -2,7 +2,7 @@
 
 Those between `<!-- figures: NAME -->` and `<!-- end -->` follow from recorded rows, by the functions of tests/figures;
 outside marks, pages state no measured figure. The tables of docs/field.md and docs/leaderboard.md have marks and tests
-of their own (tests/test_field.py, tests/registry/test_replayed.py).
+of their own (tests/external/test_field.py, tests/registry/test_replayed.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 
 from focus_eval import make_sampler
-from focus_eval.benchmarks.registry import read_rates
+from focus_eval.bench.benchmarks.registry import read_rates
 
 from .figures import background, machine, public, samplers, worlds
 from .figures.background import PULLS

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from focus_eval.matrix.hours import load_machine
+from focus_eval.bench.matrix.hours import load_machine
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 

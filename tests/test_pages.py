@@ -10,15 +10,15 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from focus_eval.benchmarks.registry import BENCHMARKS
+from focus_eval.bench.benchmarks.registry import BENCHMARKS
+from focus_eval.bench.lmms.manifests import MODELS, known_models
+from focus_eval.bench.matrix.config import find_matrix
 from focus_eval.cli import app
 from focus_eval.core.options import named_options
-from focus_eval.encoders.registry import ENCODERS, read_encoder
-from focus_eval.imports.formats import FORMATS
-from focus_eval.lmms.manifests import MODELS, known_models
-from focus_eval.matrix.config import find_matrix
-from focus_eval.samplers.registry import SAMPLERS, make_sampler
-from scripts import write_commands
+from focus_eval.external.imports.formats import FORMATS
+from focus_eval.keyframes.encoders.registry import ENCODERS, read_encoder
+from focus_eval.keyframes.samplers.registry import SAMPLERS, make_sampler
+from scripts.pages import write_commands
 
 from .pages import PAGES, ROOT, blocks, inline_lines, paths_named, prose_of, shell_lines
 

@@ -18,17 +18,21 @@ from focus_eval.core.errors import InvalidInput, MissingDependency, PluginError,
 from focus_eval.core.extras import install_command
 from focus_eval.core.options import parse_named
 from focus_eval.core.plugins import Plugin, Registry, classes_in
-from focus_eval.samplers.registry import SAMPLERS
+from focus_eval.keyframes.samplers.registry import SAMPLERS
 
 # kind: (module and name of its registry, a registered name, a word near none, what listing the names must not import)
 KINDS = {
-    "sampler": ("focus_eval.samplers.registry:SAMPLERS", "focus", "focus_eval.samplers.focus"),
-    "encoder": ("focus_eval.encoders.registry:ENCODERS", "offline", "focus_eval.encoders.offline"),
-    "video reader": ("focus_eval.video:READERS", "pyav", "focus_eval.video.pyav"),
-    "selection format": ("focus_eval.imports.formats:FORMATS", "wfs", "focus_eval.imports.by_question"),
-    "benchmark": ("focus_eval.benchmarks.registry:BENCHMARKS", "videomme", "lmms_eval"),
-    "llm": ("focus_eval.llms.registry:LLMS", "scripted", "focus_eval.llms.chat"),
-    "model": ("focus_eval.lmms.manifests:MODELS", "focus_qwen2_vl", "focus_eval.lmms.models.qwen_vl"),
+    "sampler": ("focus_eval.keyframes.samplers.registry:SAMPLERS", "focus", "focus_eval.keyframes.samplers.focus"),
+    "encoder": ("focus_eval.keyframes.encoders.registry:ENCODERS", "offline", "focus_eval.keyframes.encoders.offline"),
+    "video reader": ("focus_eval.keyframes.video:READERS", "pyav", "focus_eval.keyframes.video.pyav"),
+    "selection format": (
+        "focus_eval.external.imports.formats:FORMATS",
+        "wfs",
+        "focus_eval.external.imports.by_question",
+    ),
+    "benchmark": ("focus_eval.bench.benchmarks.registry:BENCHMARKS", "videomme", "lmms_eval"),
+    "llm": ("focus_eval.keyframes.llms.registry:LLMS", "scripted", "focus_eval.keyframes.llms.chat"),
+    "model": ("focus_eval.bench.lmms.manifests:MODELS", "focus_qwen2_vl", "focus_eval.bench.lmms.models.qwen_vl"),
 }
 TOYS = """
     from dataclasses import dataclass
@@ -39,9 +43,9 @@ TOYS = """
     import numpy as np
 
     from focus_eval import Choice, FrameSampler, VideoInfo, option
-    from focus_eval.encoders import base
-    from focus_eval.llms.registry import Reply
-    from focus_eval.imports.formats import SelectionFormat
+    from focus_eval.keyframes.encoders import base
+    from focus_eval.keyframes.llms.registry import Reply
+    from focus_eval.external.imports.formats import SelectionFormat
 
     BENCHMARK = Path(__file__).with_name("toy.yaml")
 
@@ -240,10 +244,10 @@ def test_a_missing_package_is_named_with_the_extra(kind, monkeypatch):
 
 def test_a_toy_of_each_kind_works_through_its_entry_point(toys, install_plugins):
     from focus_eval import make_encoder, make_sampler, open_video, select_keyframes
-    from focus_eval.benchmarks.registry import benchmark_of_task
-    from focus_eval.imports.loading import load_selections
-    from focus_eval.llms.registry import make_llm
-    from focus_eval.video import gives_exact_pixels
+    from focus_eval.bench.benchmarks.registry import benchmark_of_task
+    from focus_eval.external.imports.loading import load_selections
+    from focus_eval.keyframes.llms.registry import make_llm
+    from focus_eval.keyframes.video import gives_exact_pixels
 
     install_plugins(registry_of("sampler"), toy="toy_plugins:Sampler")
     assert make_sampler("toy:start=3").start == 3
@@ -265,7 +269,7 @@ def test_a_toy_of_each_kind_works_through_its_entry_point(toys, install_plugins)
 
 
 def test_a_toy_model_is_known_to_lmms_eval_without_being_imported(install_plugins):
-    from focus_eval.lmms.manifests import known_models
+    from focus_eval.bench.lmms.manifests import known_models
 
     install_plugins(registry_of("model"), focus_toy="toy_models:FocusToy")
     assert known_models()["focus_toy"].simple == "toy_models.FocusToy"
@@ -274,7 +278,8 @@ def test_a_toy_model_is_known_to_lmms_eval_without_being_imported(install_plugin
 
 def test_only_a_class_with_a_name_of_its_own_in_its_body_is_found():
     class_names = {
-        plugin.location.partition(":")[2] for plugin in classes_in("focus_eval.samplers", base="FrameSampler")()
+        plugin.location.partition(":")[2]
+        for plugin in classes_in("focus_eval.keyframes.samplers", base="FrameSampler")()
     }
     assert {"Focus", "FocusM", "Aks", "AksDense"} <= class_names
     assert not {"TwoStageSampler", "SplitAndJudge", "World", "FrameSampler"} & class_names

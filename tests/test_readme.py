@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.cli import app
-from support.chat_server import ChatServer
-from support.synthetic import write_numbered_clip
+from support.keyframes.chat_server import ChatServer
+from support.keyframes.synthetic import write_numbered_clip
 
 from .pages import blocks, shell_lines
 
@@ -27,10 +27,10 @@ SHORTENED = {"focus-eval compare-samplers mine.py:Mine": "focus --videos 5 --out
 ELSEWHERE = {
     "git clone": "a fresh clone, by hand",
     "cd": "the shell",
-    "python3 -m venv": "scripts/check_installs.py",
+    "python3 -m venv": "scripts/checks/installs.py",
     "make demo": "tests/demo",
     "source": "the shell",
-    "pip install": "scripts/check_installs.py",
+    "pip install": "scripts/checks/installs.py",
     "lmms-eval": "tests/lmms, tests/rehearsal with tiny weights",
     "focus-eval plan": "tests/rehearsal",
     "focus-eval run": "tests/rehearsal",
@@ -89,7 +89,7 @@ def test_every_command_has_help(name):
 
 
 def test_every_model_named_is_registered():
-    from focus_eval.lmms.manifests import known_models
+    from focus_eval.bench.lmms.manifests import known_models
 
     page = (ROOT / "docs/models.md").read_text(encoding="utf-8")
     tasks = set(re.findall(r"`(focus_[a-z0-9_]+)`", "".join(re.findall(r"^\| `focus_[^|]+", page, re.MULTILINE))))

@@ -11,20 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from focus_eval.benchmarks.registry import read_annotations
+from focus_eval.bench.benchmarks.registry import read_annotations
+from focus_eval.bench.matrix.config import load_matrix
+from focus_eval.bench.matrix.running import complete_run
+from focus_eval.bench.report.page.html import write_html
+from focus_eval.bench.report.run import load_run
+from focus_eval.bench.rows.store import StoredRows, compact
 from focus_eval.cli import app, main
 from focus_eval.core.errors import printable
 from focus_eval.core.resources import lines_of, whole_text
-from focus_eval.imports.loading import load_selections
-from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.running import complete_run
-from focus_eval.report.page.html import write_html
-from focus_eval.report.run import load_run
-from focus_eval.rows.records import AnswerRow, RowWriter, SelectionRow, read_rows
-from focus_eval.rows.store import StoredRows, compact
-
-from .imports.test_lmms_logs import line, write_log
-from .matrix.conftest import write_simulation
+from focus_eval.external.imports.loading import load_selections
+from focus_eval.keyframes.rows.records import AnswerRow, RowWriter, SelectionRow, read_rows
+from tests.bench.matrix.conftest import write_simulation
+from tests.external.imports.test_lmms_logs import line, write_log
 
 TEXTS = {
     "half an emoji": "a \ud83d b",

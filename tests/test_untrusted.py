@@ -15,13 +15,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from focus_eval.benchmarks.registry import read_annotations
+from focus_eval.bench.benchmarks.registry import read_annotations
+from focus_eval.bench.lmms.tasks import read_option
+from focus_eval.bench.report.table import Table, TableRow, spreadsheet_cell, to_csv, to_latex, to_markdown
 from focus_eval.core.errors import FocusEvalError, InvalidInput, printable
 from focus_eval.core.resources import read_json, read_yaml
-from focus_eval.imports.loading import load_selections
-from focus_eval.lmms.tasks import read_option
-from focus_eval.report.table import Table, TableRow, spreadsheet_cell, to_csv, to_latex, to_markdown
-from focus_eval.rows.records import error_line
+from focus_eval.external.imports.loading import load_selections
+from focus_eval.keyframes.rows.records import error_line
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join(['*' + last] * 9)}]\n" for last, name in zip("abcdefgh", "bcdefghi", strict=True)
@@ -50,7 +50,7 @@ def test_yaml_that_would_blow_up_or_run_code_is_refused(tmp_path, text, message)
 
 
 def test_a_matrix_with_a_list_as_key_is_one_line(tmp_path):
-    from focus_eval.matrix.config import load_yaml
+    from focus_eval.bench.matrix.config import load_yaml
 
     path = tmp_path / "a.yaml"
     path.write_text("name: x\n? [a, b]\n: 1\n")
@@ -204,7 +204,7 @@ def test_any_json_is_selections_or_a_clear_refusal(tmp_path_factory, value):
 
 @given(ANYTHING)
 def test_any_yaml_is_a_matrix_or_a_clear_refusal(tmp_path_factory, value):
-    from focus_eval.matrix.config import load_matrix
+    from focus_eval.bench.matrix.config import load_matrix
 
     path = tmp_path_factory.mktemp("any") / "a.yaml"
     path.write_text(yaml.safe_dump(value, allow_unicode=True))
@@ -231,7 +231,7 @@ def test_any_text_is_safe_in_every_format(text):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_relevance_that_is_no_number_is_refused(tmp_path, bad):
-    from focus_eval.encoders.recorded import RecordedScorer
+    from focus_eval.keyframes.encoders.recorded import RecordedScorer
 
     trace = np.full(100, 0.5)
     trace[7] = bad

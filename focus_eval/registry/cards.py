@@ -13,12 +13,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from focus_eval.benchmarks.registry import make_benchmark
+from focus_eval.bench.benchmarks.registry import make_benchmark
+from focus_eval.bench.matrix.config import check, load_yaml
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.resources import open_unpacked, resource_path
-from focus_eval.matrix.config import check, load_yaml
-from focus_eval.samplers.base import FrameSampler
-from focus_eval.samplers.registry import make_sampler, sampler_class
+from focus_eval.keyframes.samplers.base import FrameSampler
+from focus_eval.keyframes.samplers.registry import make_sampler, sampler_class
 
 # The sources of figures; every figure of the registry states one of these.
 DERIVED = "derived from rows here"

@@ -14,23 +14,23 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from focus_eval.benchmarks.question import NEAR_SECONDS
+from focus_eval.bench.benchmarks.question import NEAR_SECONDS
+from focus_eval.bench.report.measures import forwards_percent
+from focus_eval.bench.report.recall import recall_column
+from focus_eval.bench.report.run import load_run
+from focus_eval.bench.report.sign_flips import sign_flip_p
+from focus_eval.bench.report.statistics import Estimate, holm, mean_estimate, video_sums
+from focus_eval.bench.report.table import SIGNIFICANT
 from focus_eval.core.errors import InvalidInput
-from focus_eval.imports.loading import load_selections
+from focus_eval.external.imports.loading import load_selections
+from focus_eval.external.reading import ReadingOptions, read_runs
+from focus_eval.keyframes.rows.records import replace_file
+from focus_eval.keyframes.samplers.registry import sampler_class
+from focus_eval.lab.overview import lab_frame
+from focus_eval.lab.simulation import SamplerEntry, SimulationConfig, run_simulation, selection_ids
+from focus_eval.lab.verdict import LOOKS, with_failures_as_0
 from focus_eval.registry.cards import COMPUTED, DERIVED, REPLAYED, Card, PublishedFile
 from focus_eval.registry.replayed import Group, Material
-from focus_eval.report.lab import lab_frame
-from focus_eval.report.measures import forwards_percent
-from focus_eval.report.reading import ReadingOptions, read_runs
-from focus_eval.report.recall import recall_column
-from focus_eval.report.run import load_run
-from focus_eval.report.sign_flips import sign_flip_p
-from focus_eval.report.statistics import Estimate, holm, mean_estimate, video_sums
-from focus_eval.report.table import SIGNIFICANT
-from focus_eval.report.verdict import LOOKS, with_failures_as_0
-from focus_eval.rows.records import replace_file
-from focus_eval.samplers.registry import sampler_class
-from focus_eval.simulation.running import SamplerEntry, SimulationConfig, run_simulation, selection_ids
 
 NEAR_MEASURE = f"within {NEAR_SECONDS:g} s"
 WORLD, K = "realistic", (8, 32)

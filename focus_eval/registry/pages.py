@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from focus_eval.bench.report.methods import read_references, reference_text
+from focus_eval.bench.report.page.html import render_sections
+from focus_eval.bench.report.table import Table, TableRow, Value
+from focus_eval.keyframes.rows.records import write_text
 from focus_eval.registry.cards import COMPUTED, Card
-from focus_eval.registry.cite import read_references, reference_text
 from focus_eval.registry.figures import COST, NEAR_MEASURE, WORLD, Figure
-from focus_eval.report.page.html import render_sections
-from focus_eval.report.table import Table, TableRow, Value
-from focus_eval.rows.records import write_text
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -10,12 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from focus_eval.benchmarks.registry import VideoRate, frame_rates, read_annotations, read_rates, stated_rates
-from focus_eval.core.errors import InvalidInput
-from focus_eval.core.types import Question
-from focus_eval.imports.loading import load_selections, selection_rows
-from focus_eval.registry.cards import Card, PublishedFile, check_file, find_file
-from focus_eval.report.recall import (
+from focus_eval.bench.benchmarks.registry import VideoRate, frame_rates, read_annotations, read_rates, stated_rates
+from focus_eval.bench.report.recall import (
     EvidenceCase,
     Scenes,
     evidence_cases,
@@ -27,7 +23,11 @@ from focus_eval.report.recall import (
     uniform_times,
     with_scenes,
 )
-from focus_eval.report.selection_tables import TOLERANCES_SECONDS, ShownByQuestion, ShownFrames, shown_frames
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.types import Question
+from focus_eval.external.imports.loading import load_selections, selection_rows
+from focus_eval.external.selection_tables import TOLERANCES_SECONDS, ShownByQuestion, ShownFrames, shown_frames
+from focus_eval.registry.cards import Card, PublishedFile, check_file, find_file
 
 # The evidence of shorter videos is mostly in view: they are not judged.
 LONG_SECONDS = 180.0

@@ -12,14 +12,14 @@ from typing import Any
 
 import yaml
 
-from focus_eval.benchmarks.registry import frame_rates
+from focus_eval.bench.benchmarks.registry import frame_rates
+from focus_eval.bench.matrix.config import check, load_yaml
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import parse_named
-from focus_eval.imports.loading import load_selections
-from focus_eval.matrix.config import check, load_yaml
+from focus_eval.external.imports.loading import load_selections
+from focus_eval.keyframes.samplers.registry import make_sampler, sampler_name
 from focus_eval.registry.cards import CARD_FILE, Card, PublishedFile, file_digest, read_card
 from focus_eval.registry.replayed import Material
-from focus_eval.samplers.registry import make_sampler, sampler_name
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Figures of machines and files, and of the shipped matrices.
 
-Simulations and checks record their rows with `--csv`: scripts/answer_simulation.py, pool_simulation.py, check_clips.py,
-check_devices.py and check_faults.py. `results/measured` holds what depends on a machine: each row names
+Simulations and checks record their rows with `--csv`: scripts/node/answer_simulation.py, pool_simulation.py,
+scripts/checks/clips.py, devices.py and faults.py. `results/measured` holds what depends on a machine: each row names
 it, the date and the command.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 
-from focus_eval.commands.lists import matrix_size
-from focus_eval.matrix.config import load_matrix, load_yaml, shipped_matrices, table_of
-from focus_eval.matrix.hours import answer_lines, load_machine, selection_costs, time_text, total_cost
-from focus_eval.matrix.plan import make_plan
-from focus_eval.matrix.questions import stated_sets
+from focus_eval.bench.matrix.config import load_matrix, load_yaml, shipped_matrices, table_of
+from focus_eval.bench.matrix.hours import answer_lines, load_machine, selection_costs, time_text, total_cost
+from focus_eval.bench.matrix.plan import make_plan
+from focus_eval.bench.matrix.questions import stated_sets
+from focus_eval.keyframes.commands.lists import matrix_size
 
 from ..pages import ROOT
 from .background import PULLS
@@ -120,14 +120,14 @@ def answering():
         f"{busy('720p', 'ahead', 'together', is_few=True)} with 8; at 1080p "
         f"{busy('1080p', 'ahead', 'together', is_few=False)} and {busy('1080p', 'ahead', 'together', is_few=True)}",
         f"the GPU would be busy {busy('720p', 'between', is_few=True)} and {busy('1080p', 'between', is_few=True)}",
-        "Qwen2-VL (`scripts/answer_simulation.py`; 32 or 64 frames, 0.6 s a forward with 32)",
+        "Qwen2-VL (`scripts/node/answer_simulation.py`; 32 or 64 frames, 0.6 s a forward with 32)",
     ]
 
 
 def stores():
     """Return docs/performance.md's sentences on how workers use their nodes' stores of scores.
 
-    As simulated by scripts/pool_simulation.py.
+    As simulated by scripts/node/pool_simulation.py.
     """
     rows = {row["workers"]: row for row in rows_of(PUBLISHED / "pool_simulation.csv")}
 
@@ -306,9 +306,8 @@ def tensors():
 
     With how near the tests require our values to be.
     """
-    from support.llava_video_parity import TOLERANCE as LLAVA_TOLERANCE
-
-    from ..encoders.test_blip_parity import TOLERANCE as BLIP_TOLERANCE
+    from support.bench.llava_video_parity import TOLERANCE as LLAVA_TOLERANCE
+    from tests.keyframes.encoders.test_blip_parity import TOLERANCE as BLIP_TOLERANCE
 
     llava = json.loads((ROOT / "tests/recorded/llava_video/cases_meta.json").read_text())["cases"]
     blip = json.loads((ROOT / "tests/recorded/blip/cases.json").read_text())
@@ -333,7 +332,7 @@ def video_tokens():
 
     The layouts are those of a vision tower of 27 by 27 patches.
     """
-    from focus_eval.lmms.llava_video.checkpoint import TokenLayout
+    from focus_eval.bench.lmms.llava_video.checkpoint import TokenLayout
 
     config = json.loads((ROOT / "tests/recorded/llava_video/config.json").read_text())
     counts = [TokenLayout(side=27, pooling=pooling, newline="grid").count(64) for pooling in ("bilinear", "average")]

@@ -11,7 +11,7 @@ from .rows import rows_of
 def field_row(mark, first):
     """Return the cells of the row of docs/field.md's table `mark` that begins with the cell `first`.
 
-    tests/test_field.py derives these tables from the public files.
+    tests/external/test_field.py derives these tables from the public files.
     """
     page = (ROOT / "docs/field.md").read_text(encoding="utf-8")
     part = page.partition(f"<!-- field: {mark} -->")[2].partition("<!-- end -->")[0]

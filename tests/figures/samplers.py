@@ -1,15 +1,16 @@
 """Figures of the installation and of the samplers.
 
 results/published/scan_budgets.csv: `focus-eval simulate configs/simulation_scan.yaml`, then `python
-scripts/equal_budgets.py results/runs/simulation_scan --baseline even_cover --out FILE`; scan_break_even.csv: `python
-scripts/scan_break_even.py --out FOLDER --videos 12`; distinct.csv: `python scripts/measure_distinct.py`; samplers.csv:
-columns of the tables that `focus-eval simulate configs/simulation_samplers.yaml` writes.
+scripts/pages/equal_budgets.py results/runs/simulation_scan --baseline even_cover --out FILE`; scan_break_even.csv:
+`python scripts/pages/scan_break_even.py --out FOLDER --videos 12`; distinct.csv: `python
+scripts/pages/measure_distinct.py`; samplers.csv: columns of the tables that `focus-eval simulate
+configs/simulation_samplers.yaml` writes.
 """
 
 from __future__ import annotations
 
 from focus_eval import VideoInfo, make_sampler
-from focus_eval.simulation.worlds import CHANNELS, CLIP_B32_OVER_BLIP_L
+from focus_eval.lab.worlds import CHANNELS, CLIP_B32_OVER_BLIP_L
 
 from .rows import PUBLISHED, rounded, rows_of, signed, table, with_interval
 from .worlds import interval

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 from scipy.stats import spearmanr
 
-from focus_eval.encoders.cost import blip_gmacs, dual_encoder_gmacs, efficientnet_lite0_gmacs
-from focus_eval.simulation.worlds import EVIDENCE_SHAPES
+from focus_eval.keyframes.encoders.cost import blip_gmacs, dual_encoder_gmacs, efficientnet_lite0_gmacs
+from focus_eval.lab.worlds import EVIDENCE_SHAPES
 
 from .rows import PUBLISHED, percent, rounded, rows_of, signed, table, with_interval
 
@@ -208,7 +208,7 @@ def published_costs():
     """Return 10^9 multiply-adds of published encoders by part, from the sizes that their configurations state."""
     transformers = pytest.importorskip("transformers")
     open_clip = pytest.importorskip("open_clip")
-    from focus_eval.encoders.open_clip import image_gmacs
+    from focus_eval.keyframes.encoders.open_clip import image_gmacs
 
     def blip(width, layers):
         vision = {"hidden_size": width, "intermediate_size": 4 * width, "num_hidden_layers": layers, "image_size": 384}
@@ -263,13 +263,13 @@ def quantiles(seconds):
 def evidence(name):
     """Return a table of docs/evidence.md.
 
-    tests/report/test_evidence.py compares its rows with what the command prints.
+    tests/external/test_evidence.py compares its rows with what the command prints.
     """
     return table(*(tuple(row.values()) for row in rows_of(PUBLISHED / f"evidence_{name}.csv")))
 
 
 def validity():
-    """Return docs/simulation.md's table that scripts/world_validity.py computes."""
+    """Return docs/simulation.md's table that scripts/pages/world_validity.py computes."""
     return table(*(tuple(row.values()) for row in rows_of(PUBLISHED / "worlds.csv")))
 
 

@@ -7,14 +7,14 @@ import re
 
 import pytest
 
-from focus_eval.benchmarks.registry import BENCHMARKS
-from focus_eval.encoders.registry import ENCODERS
-from focus_eval.lmms.manifests import known_models
+from focus_eval.bench.benchmarks.registry import BENCHMARKS
+from focus_eval.bench.lmms.manifests import known_models
+from focus_eval.bench.report.methods import methods_texts, read_references, write_methods
+from focus_eval.bench.report.run import load_run
+from focus_eval.bench.rows.packed import pack_run
+from focus_eval.keyframes.encoders.registry import ENCODERS
 from focus_eval.registry.cards import read_registry
-from focus_eval.registry.cite import methods_texts, read_references, write_methods
-from focus_eval.report.run import load_run
-from focus_eval.rows.packed import pack_run
-from tests.report.simulated import Simulation, simulate_run
+from tests.bench.report.simulated import Simulation, simulate_run
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.core.errors import FocusEvalError, InvalidInput, UnknownName
+from focus_eval.keyframes.samplers.registry import SAMPLERS
 from focus_eval.registry.cards import COMPUTED, DERIVED, REPLAYED, read_card, read_registry
 from focus_eval.registry.figures import (
     FIGURES,
@@ -25,8 +26,7 @@ from focus_eval.registry.figures import (
     write_figures,
 )
 from focus_eval.registry.pages import accuracy_table, latest, leaderboards
-from focus_eval.samplers.registry import SAMPLERS
-from support.leaderboard import DIFFERENCES, RECALLS
+from support.external.leaderboard import DIFFERENCES, RECALLS
 
 ROOT = Path(__file__).resolve().parents[2]
 N_VIDEOS = 12

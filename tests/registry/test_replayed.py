@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from focus_eval.benchmarks.registry import frame_rates, read_annotations, read_rates, stated_rates
+from focus_eval.bench.benchmarks.registry import frame_rates, read_annotations, read_rates, stated_rates
+from focus_eval.bench.report.recall import EvidenceCase, distances, nearness_of
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
-from focus_eval.imports.loading import load_selections, selection_rows
+from focus_eval.external.imports.loading import load_selections, selection_rows
+from focus_eval.external.selection_tables import ShownFrames, shown_frames
 from focus_eval.registry.cards import check_file, find_file, read_registry
 from focus_eval.registry.replayed import Ground, Group, question_figures, uniform_frames
-from focus_eval.report.recall import EvidenceCase, distances, nearness_of
-from focus_eval.report.selection_tables import ShownFrames, shown_frames
-from support.field_data import videomme
-from support.leaderboard import (
+from support.external.field_data import videomme
+from support.external.leaderboard import (
     DIFFERENCES,
     MEASURES,
     RECALLS,

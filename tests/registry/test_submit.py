@@ -22,7 +22,7 @@ SAMPLER = """
 from dataclasses import dataclass
 from typing import ClassVar
 import numpy as np
-from focus_eval.samplers.base import Choice, FrameSampler
+from focus_eval.keyframes.samplers.base import Choice, FrameSampler
 
 @dataclass(frozen=True, kw_only=True)
 class Ends(FrameSampler):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from focus_eval.rows.records import AnswerRow, SelectionRow
-from support.report_check import check_report
+from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
+from support.bench.report_check import check_report
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def written(tmp_path_factory):
 
     One answer failed, one cannot be parsed; seed 1 found its frames in the store.
     """
-    from focus_eval.commands.reports import report
+    from focus_eval.bench.commands.reports import report
 
     folder = tmp_path_factory.mktemp("reported") / "run"
     selections, answers = [], []

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from support.local_hub import LocalHub
-from support.machine import fetch_command, hub_repositories
+from support.bench.machine import fetch_command, hub_repositories
+from support.keyframes.local_hub import LocalHub
 
 FIND = """
 import json, sys
-from focus_eval.encoders.weights import locate
+from focus_eval.keyframes.encoders.weights import locate
 print(json.dumps([str(locate("longclip-gmp-vit-l-14", model_type="clip").folder)]))
 """
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from support import rehearsal
-from support.chat_server import ChatServer
-from support.machine import build_machine
+from rehearsal import tables as rehearsal
+from support.bench.machine import build_machine
+from support.keyframes.chat_server import ChatServer
 
 
 @pytest.fixture(scope="module")

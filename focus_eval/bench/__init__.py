@@ -1,0 +1,1 @@
+"""Make a table: benchmarks, runs, the lmms-eval plugin, reports and the demo."""

@@ -1,0 +1,148 @@
+"""`focus-eval doctor`: show what this machine has and what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from focus_eval.core.errors import FocusEvalError, MissingWeights
+from focus_eval.core.extras import install_command
+from focus_eval.keyframes.commands.console import print_folded, table_console
+from focus_eval.keyframes.rows.identity import git_revision, versions
+from focus_eval.keyframes.video import READERS
+
+GIGABYTE = 1e9
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Show versions, devices, decoders and weights.
+
+    Also shows free disk space. Downloads nothing.
+    """
+    facts = {
+        "versions": {**versions(), **({"commit": commit} if (commit := git_revision()) else {})},
+        "devices": devices(),
+        "decoders": decoders(),
+        "checkpoints": checkpoints(),
+        "folders": folders(),
+    }
+    if as_json:
+        print(json.dumps(facts, indent=2))
+    else:
+        _print_tables(facts)
+
+
+def devices() -> dict[str, str]:
+    """Return the devices an encoder can run on: a description by torch's name."""
+    from focus_eval.bench.matrix.machine import host_gigabytes
+    from focus_eval.keyframes.pipeline.timing import cpu_name
+
+    name_by_device = {"cpu": f"{cpu_name()}, {os.cpu_count()} cores, {host_gigabytes() or 0:.0f} GB"}
+    if find_spec("torch") is None:
+        return {**name_by_device, "cuda": "torch is not installed"}
+    import torch
+
+    for index in range(torch.cuda.device_count()):
+        card = torch.cuda.get_device_properties(index)
+        name_by_device[f"cuda:{index}"] = f"{card.name}, {card.total_memory / GIGABYTE:.0f} GB"
+    return (
+        name_by_device
+        if len(name_by_device) > 1
+        else {**name_by_device, "cuda": f"none visible to torch {torch.__version__}"}
+    )
+
+
+def decoders() -> dict[str, str]:
+    """Return the version of each package that decodes videos, or the command that installs it."""
+    version_by_package = {}
+    for name in (name for name in READERS.names() if not READERS.fact(name, "needs_gpu", False)):
+        package, extra = READERS.fact(name, "package", "") or name, READERS.fact(name, "extra", "")
+        missing = f"missing: {install_command(extra)}" if extra else "missing"
+        version_by_package[name] = _version(package) or _version(f"eva-{package}") or missing
+    if version_by_package.get("pyav", "missing") != "missing":
+        import av
+
+        codecs = [codec for codec in ("h264", "hevc", "av1", "vp9", "vp8", "mpeg4") if codec in av.codecs_available]
+        version_by_package["pyav"] += (
+            f" (libavcodec {'.'.join(map(str, av.library_versions['libavcodec']))}: {', '.join(codecs)})"
+        )
+    return version_by_package
+
+
+def checkpoints() -> dict[str, dict[str, str]]:
+    """Return encoder, size and location of each known checkpoint, or its download command, by name."""
+    from focus_eval.keyframes.encoders.weights import known_checkpoints, locate
+
+    row_by_checkpoint = {}
+    for checkpoint in known_checkpoints().values():
+        row = {"encoder": checkpoint.encoder, "size": checkpoint.size, "revision": checkpoint.revision}
+        row["pinned"] = "yes" if checkpoint.is_pinned else "unpinned"
+        if find_spec("huggingface_hub") is None or find_spec("safetensors") is None:
+            row["state"] = f"needs {install_command('encoders')}"
+        else:
+            try:
+                row["state"] = f"present: {locate(checkpoint.name, model_type=checkpoint.model_type).folder}"
+            except MissingWeights:
+                row["state"] = f"missing: {checkpoint.fetch_command}"
+            except FocusEvalError as error:
+                row["state"] = str(error)
+        row_by_checkpoint[checkpoint.name] = {**row, "note": checkpoint.note}
+    return row_by_checkpoint
+
+
+def folders() -> dict[str, str]:
+    """Return used and free space of the folders of this machine that runs write to."""
+    text_by_folder = {"working folder": _free(Path.cwd())}
+    if find_spec("huggingface_hub") is not None:
+        from huggingface_hub import constants
+
+        text_by_folder["hub cache"] = f"{constants.HF_HUB_CACHE}, {_free(Path(constants.HF_HUB_CACHE))}"
+    return text_by_folder
+
+
+def _print_tables(facts: dict[str, Any]) -> None:
+    """Print each group of facts under its title, folded at the terminal's width."""
+    from rich.text import Text
+
+    console = table_console()
+    for title, rows in facts.items():
+        console.print(Text(title, style="bold"))
+        width = max(map(len, rows), default=0)
+        for name, value in rows.items():
+            if isinstance(value, dict):
+                _print_checkpoint(name, value)
+            else:
+                # A long name, such as a folder, leaves no room beside it.
+                print_folded(f" {name:<{width}}  {value}", min(width + 3, console.width // 3))
+        console.print()
+
+
+def _print_checkpoint(name: str, row: dict[str, str]) -> None:
+    """Print a checkpoint's encoder, size and revision, and where it is or how to get it."""
+    note = f" ({row['note']})" if row["note"] else ""
+    pinned = "" if row["pinned"] == "yes" else " (unpinned)"
+    print_folded(f" {name}: {row['encoder']}, {row['size']}, {row['revision'][:12]}{pinned}{note}", 3)
+    print_folded(f"   {row['state']}", 5)
+
+
+def _version(package: str) -> str:
+    """Return the version of the installed `package`; "" if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _free(folder: Path) -> str:
+    """Return the space left on the disk of `folder`, or of its nearest parent that exists."""
+    existing = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
+    return f"{shutil.disk_usage(existing).free / GIGABYTE:.0f} GB free"

@@ -1,0 +1,312 @@
+"""`focus-eval report`, `compare` and `audit`: tables, figures, pages and checks of runs."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from focus_eval.bench.rows.store import run_folders
+from focus_eval.core.errors import InvalidInput, RowsChanged, RunError, printable
+from focus_eval.core.processes import follow_parent, n_cores
+from focus_eval.keyframes.commands.console import AnnotationsFile, print_folded, print_table, write_table
+from focus_eval.keyframes.video import open_video
+
+if TYPE_CHECKING:
+    from focus_eval.bench.report.page.charts import PanelsByFigure
+    from focus_eval.bench.report.page.thumbnails import ReadThumbnails
+    from focus_eval.bench.report.run import Run
+    from focus_eval.bench.report.table import Table
+
+
+def read_thumbnails(path: Path, frames: Sequence[int], *, height: int = 90) -> Iterator[tuple[int, bytes]]:
+    """Yield frame numbers and JPEGs in one pass over the file; without frames the file is not opened.
+
+    Raises:
+        VideoError: a file or a frame that cannot be read.
+    """
+    from PIL import Image
+
+    if not frames:
+        return
+    with open_video(path, n_threads=1) as reader:
+        for frame, pixels in reader.stream(np.array(frames, dtype=np.int64)):
+            image = Image.fromarray(pixels)
+            image.thumbnail((height * 3, height))
+            buffer = io.BytesIO()
+            image.save(buffer, "JPEG", quality=72)
+            yield frame, buffer.getvalue()
+
+
+@contextmanager
+def _reading_processes() -> Iterator[ReadThumbnails]:
+    """Give `read_thumbnails` as a function that runs it in a process of its own, one for each core.
+
+    In threads decoders would take turns at Python's lock with the tables and charts that are made meanwhile.
+    """
+    pool = ProcessPoolExecutor(n_cores(), mp_context=get_context("spawn"), initializer=follow_parent)
+
+    def read(path: Path, frames: Sequence[int], *, height: int) -> list[tuple[int, bytes]]:
+        """Return the thumbnails of a video; raise RunError if the process that reads them was killed."""
+        try:
+            return pool.submit(_thumbnails, path, frames, height).result()
+        except BrokenProcessPool as error:
+            raise RunError(f"{path}: the process that read its thumbnails was killed; free some memory") from error
+
+    try:
+        yield read
+    finally:
+        # After an error or Ctrl-C the other videos would be decoded first.
+        pool.shutdown(cancel_futures=True)
+
+
+def _thumbnails(path: Path, frames: Sequence[int], height: int) -> list[tuple[int, bytes]]:
+    """Return what `read_thumbnails` yields."""
+    return list(read_thumbnails(path, frames, height=height))
+
+
+# A longer table is only written: every two samplers at every distance and K.
+_MOST_ROWS_PRINTED = 40
+_THUMBNAILS = "report_thumbnails/*.jpg"
+
+
+def report(
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of a run (results/runs/NAME, or a packed run), or of several runs.")
+    ],
+    table: Annotated[
+        str | None, typer.Option(help="Layout of the first table. [default: the matrix's, or the overview]")
+    ] = None,
+    baseline: Annotated[str | None, typer.Option(help="Sampler to compare with. [default: uniform]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write to. [default: the run's; NAME-report for NAME.zip]")
+    ] = None,
+    videos: Annotated[Path | None, typer.Option(help="Folder of the videos, to show keyframes as thumbnails.")] = None,
+    link_thumbnails: Annotated[
+        bool, typer.Option(help="Write all thumbnails beside the page; the page itself holds at most 12 MB.")
+    ] = False,
+    html: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+) -> None:
+    """Write a run's tables, figures and page.
+
+    Prints the first tables; writes report.md, report.tex, report.csv, report.html and figures/ beside the rows, and for
+    a paper methods.md (versions, settings) and references.bib. Of a folder of runs it writes index.html, a
+    table of them all that links to their pages.
+    """
+    if folders := run_folders(folder):
+        from focus_eval.bench.report.page.html import write_index
+
+        typer.echo(str(write_index(folders, (out or folder) / "index.html")))
+        return
+    options: dict[str, Any] = {"table": table, "baseline": baseline, "videos": videos, "html": html}
+    options["link_thumbnails"] = link_thumbnails
+    target = out or (folder if folder.is_dir() else folder.with_name(f"{folder.stem}-report"))
+    for reads_left in reversed(range(_READS)):
+        try:
+            _report_once(folder, target, options)
+            break
+        except RowsChanged as error:
+            if not reads_left:
+                raise
+            typer.echo(f"note: {error.what}; reading again", err=True)
+
+
+# Of runs that share cells one may end while the other's report is read.
+_READS = 3
+
+
+def _report_once(folder: Path, target: Path, options: dict[str, Any]) -> None:
+    """Write and print the report, or print the kept text if its inputs and outputs are unchanged."""
+    from focus_eval.bench.report.outputs import KeptOutputs, inputs_digest
+
+    inputs = inputs_digest(folder, options={**options, "folders": [folder, target]}, videos=options["videos"])
+    outputs = KeptOutputs(target / ".report.json", inputs)
+    if (printed := outputs.printed()) is not None:
+        typer.echo(printed, nl=False)
+        return
+    # Only now: pandas takes longer than all of the above.
+    from focus_eval.bench.report.run import load_run
+
+    run = load_run(folder)
+    with outputs.writing() as written:
+        written += write_report(run, target, **options)
+        if (folder / "run.json").is_file():
+            from focus_eval.bench.commands.runs import print_rates
+
+            print_rates(folder)
+
+
+def write_report(
+    run: Run,
+    target: Path,
+    *,
+    table: str | None = None,
+    baseline: str | None = None,
+    videos: Path | None = None,
+    link_thumbnails: bool = False,
+    html: bool = True,
+    page_panels: PanelsByFigure | None = None,
+) -> list[Path]:
+    """Print the first tables of `run`, and write all files of `report` to `target`.
+
+    With `page_panels`, the panels of the page from `panels_of`, nothing is printed and no figure files are drawn.
+
+    Returns:
+        The written paths; none if a thumbnail failed, so that the next report tries again.
+    """
+    from focus_eval.bench.report.methods import write_methods
+    from focus_eval.bench.report.page.browser import pack_browser
+    from focus_eval.bench.report.page.charts import panels_of, write_figures
+    from focus_eval.bench.report.page.html import report_tables, write_html
+    from focus_eval.bench.report.page.thumbnails import thumbnail_maker
+    from focus_eval.keyframes.samplers.registry import sampler_name
+
+    baseline = sampler_name(baseline) if baseline else None
+    failures, pictures = dict[str, str](), dict[str, Any]()
+    page = target / "report.html"
+    remove_stale(target)
+    panels = page_panels or panels_of(run)
+    with ThreadPoolExecutor(1, thread_name_prefix="browser") as pool, _reading_processes() as read:
+        if videos is not None:
+            linking_page = page if link_thumbnails else None
+            pictures["thumbnails"] = thumbnail_maker(videos, linking_page, read=read, failures=failures)
+        pictures |= {"thumbnail_bytes": None} if link_thumbnails else {}
+        # Videos are decoded while tables and charts are made.
+        packing = pool.submit(pack_browser, run, **pictures) if html else None
+        tables = report_tables(run, table, baseline=baseline)
+        # A spreadsheet holds one table: the first is report.csv.
+        sheets = ["report.csv", *(f"report-{item.name}.csv" for item in tables[1:])]
+        if page_panels is None:
+            _print_short_tables(tables, sheets)
+        written = []
+        for name in ("report.md", "report.tex"):
+            write_table(tables, target / name)
+            written.append(target / name)
+        for item, sheet in zip(tables, sheets, strict=True):
+            write_table([item], target / sheet)
+            written.append(target / sheet)
+        written += write_methods(run, target)
+        written += write_figures(run, target / "figures", panels) if page_panels is None else []
+        if packing is not None:
+            pictures |= {"browser": packing.result()}
+            written.append(write_html(run, page, tables=tables, videos=videos, panels=panels, **pictures))
+    if failures:
+        first = next(iter(failures.values()))
+        typer.echo(f"note: videos without thumbnails of some frames: {len(failures)}, the first: {first}", err=True)
+    for path in written if page_panels is None else ():
+        typer.echo(str(path))
+    return [] if failures else [*written, *target.glob(_THUMBNAILS)]
+
+
+def _print_short_tables(tables: Sequence[Table], sheets: Sequence[str]) -> None:
+    """Print tables with each note once; of a long one only the names of its files."""
+    from focus_eval.bench.report.table import notes_once
+
+    for item, sheet in zip(notes_once(tables), sheets, strict=True):
+        if len(item.rows) <= _MOST_ROWS_PRINTED:
+            print_table(item)
+        else:
+            print_folded(f"{item.title}: {len(item.rows)} lines, in report.md and {sheet}")
+
+
+def remove_stale(folder: Path) -> None:
+    """Remove the files of an earlier report, which may have had more tables and figures."""
+    from focus_eval.bench.report.comparisons import TABLE_NAMES
+    from focus_eval.bench.report.tables import LAYOUTS
+
+    texts = [*(f"report.{suffix}" for suffix in ("md", "tex", "csv", "html"))]
+    texts += [f"report-{name}.csv" for name in (*LAYOUTS, *TABLE_NAMES)]
+    drawn = [f"figures/{name}.{suffix}" for name in ("efficiency-*", "timelines") for suffix in ("pdf", "png")]
+    for path in [path for kind in (*texts, *drawn, _THUMBNAILS) for path in folder.glob(kind)]:
+        path.unlink()
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(help="A run: its folder, a packed run, or logs of lmms-eval.")],
+    b: Annotated[Path, typer.Argument(help="Another run, likewise.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Also write the table to this file (.md, .csv, .tex), or a page (.html).")
+    ] = None,
+) -> None:
+    """Compare two runs on the questions that both answered."""
+    from focus_eval.bench.report.comparisons import run_comparison
+    from focus_eval.bench.report.run import load_run
+    from focus_eval.external.imports.log_import import LogOptions
+    from focus_eval.external.reading import is_log_path, run_of_logs
+
+    runs = [run_of_logs(path, LogOptions()) if is_log_path(path) else load_run(path) for path in (a, b)]
+    table = run_comparison(*runs)
+    print_table(table)
+    if out is not None and out.suffix == ".html":
+        _write_comparison(out, runs, table)
+    elif out is not None:
+        write_table([table], out)
+
+
+def _write_comparison(path: Path, runs: Sequence[Run], table: Table) -> None:
+    """Write a self-contained page with the comparison and the facts of both runs."""
+    from focus_eval.bench.report.page.html import render_sections, run_facts
+    from focus_eval.bench.report.tables import results_table
+    from focus_eval.keyframes.rows.records import write_text
+
+    sections: list[tuple[str, list[str | Table]]] = [("The comparison", [table])]
+    for name, run in zip("AB", runs, strict=True):
+        facts = "; ".join(f"{title}: {text}" for title, text in run_facts(run))
+        sections.append((f"{name}: {run.name}", [f"{facts}.", results_table(run, "overview")]))
+    typer.echo(str(write_text(path, render_sections(table.title, sections))))
+
+
+def audit(
+    paths: Annotated[list[Path], typer.Argument(help="Logs of lmms-eval, selection files, folders of them, or runs.")],
+    frames_field: Annotated[
+        str, typer.Option(help="Field of the logs that holds the frames that were fed; frames are not read without it.")
+    ] = "",
+    benchmark: Annotated[str, typer.Option(help="Name of the benchmark of --annotations.")] = "longvideobench",
+    annotations: AnnotationsFile = None,
+    rates: Annotated[
+        Path | None, typer.Option(help="CSV with the columns id, duration_s and fps. [default: as stated]")
+    ] = None,
+) -> None:
+    """Check logs, selections and runs for faults.
+
+    Prints a line for each finding with its count and the worst case, faults before notes. Exits with code 1 if there is
+    a fault.
+    """
+    from focus_eval.bench.benchmarks.registry import read_annotations, read_rates, stated_rates
+    from focus_eval.external.audit import FAULT, series_of
+    from focus_eval.external.audit import audit as check_series
+    from focus_eval.external.reading import ReadingOptions, read_runs
+
+    if rates is not None and annotations is None:
+        raise InvalidInput("--rates need --annotations: they are by question id")
+    questions = read_annotations(benchmark, annotations) if annotations is not None else None
+    options = ReadingOptions(
+        frames_field=frames_field,
+        questions=questions,
+        rates=read_rates(rates) if rates is not None else stated_rates(questions or ()),
+    )
+    runs, notes = read_runs(paths, options)
+    series = series_of(runs, questions or ())
+    findings = check_series(series)
+    for line in [*map(str, findings), *(f"not read: {note}" for note in notes)]:
+        print_folded(printable(line))
+    n_answered = sum(bool(item.answers) for item in series)
+    n_faults = sum(finding.severity == FAULT for finding in findings)
+    checked = f"{_counted(n_answered, 'run')} with answers and {_counted(len(series) - n_answered, 'selection')}"
+    counts = f"{_counted(n_faults, 'fault')} and {_counted(len(findings) - n_faults, 'note')}"
+    print_folded(f"{counts if findings else 'no findings'} in {checked}")
+    if n_faults:
+        raise typer.Exit(1)
+
+
+def _counted(number: int, name: str) -> str:
+    """Return e.g. "1 fault", "3 notes" or "no faults"."""
+    return f"{number or 'no'} {name}{'' if number == 1 else 's'}"

@@ -1,0 +1,543 @@
+"""`focus-eval plan`, `run`, `status` and `pack`, and the options that name and narrow matrices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from focus_eval.core.errors import FocusEvalError, InvalidInput
+from focus_eval.core.options import parse_assignments
+from focus_eval.core.resources import resource_path
+from focus_eval.keyframes.commands.console import (
+    clock_text,
+    completed,
+    count_progress,
+    print_folded,
+    print_table,
+    progress_bar,
+    say_how_to_continue,
+    table_console,
+)
+
+if TYPE_CHECKING:
+    from focus_eval.bench.matrix.config import MatrixConfig
+    from focus_eval.bench.matrix.hours import Machine
+    from focus_eval.bench.matrix.plan import Plan, SelectionPlan
+    from focus_eval.bench.matrix.preflight import Preflight
+    from focus_eval.bench.matrix.questions import QuestionSet
+    from focus_eval.bench.matrix.running import RunProgress
+    from focus_eval.bench.report.statistics import Discordance
+    from focus_eval.bench.report.table import Table
+
+
+def plan(
+    matrix: MatrixArgument,
+    only: OnlyOption = [],  # noqa: B006
+    set_: SetOption = [],  # noqa: B006
+    limit: LimitOption = None,
+    available_only: AvailableOption = False,
+    out: FolderOption = None,
+    machine: Annotated[
+        str | None, typer.Option(help="Estimate hours on this machine: a YAML file, or a shipped name (eight_h100).")
+    ] = None,
+    discordance: Annotated[
+        float | None, typer.Option(help="Share of questions that only one of two samplers has right. [default: 0.21]")
+    ] = None,
+) -> None:
+    """Show what a matrix runs, costs and lacks here.
+
+    Also shows the smallest difference that its questions can detect. Exits with code 1 if something is missing.
+    """
+    from focus_eval.bench.matrix.hours import load_machine
+    from focus_eval.bench.matrix.plan import make_plan
+    from focus_eval.bench.matrix.preflight import check_all
+    from focus_eval.bench.report.statistics import PUBLISHED
+
+    node = load_machine(machine) if machine else None
+    differing = PUBLISHED if discordance is None else replace(PUBLISHED, share=discordance, source="stated")
+    folders = assign_folders(load_all(matrix, only, set_, limit, available_only=available_only), out)
+    preflight = check_all(folders)
+    plans = []
+    for config, _ in folders:
+        sets = _questions_or_lengths(config, preflight)
+        if len(sets) < len(config.benchmarks):
+            continue  # what it lacks is listed below
+        preflight = _with_stated_problems(preflight, config, sets)
+        with count_progress("counting pulls", "selections") as progress:
+            plans.append(make_plan(config, sets=sets, progress=progress))
+        _print_plan(plans[-1])
+        _print_power(plans[-1], differing)
+    if len(plans) > 1:
+        _print_pool(plans)
+    if node is not None and plans:
+        for folder in (folder for _, folder in folders if (folder / "run.json").is_file()):
+            node = print_rates(folder, node) or node
+        _print_hours(plans, node)
+        _print_answers(plans, node)
+    if print_missing(preflight):
+        raise typer.Exit(1)
+
+
+def print_rates(folder: Path, machine: Machine | None = None) -> Machine | None:
+    """Print a line for each rate of a run's rows beside the stated one; return `machine` with those of its device.
+
+    A matrix of another version gives one line that says so, and replaces no rate.
+    """
+    from focus_eval.bench.matrix.hours import measured_rates
+
+    try:
+        rates = measured_rates(folder, machine)
+    except InvalidInput as error:
+        print_folded(f"rates not compared: {error}")
+        return machine
+    for line in rates.lines(machine):
+        print_folded(line)
+    return machine and rates.applied_to(machine, folder)
+
+
+def _questions_or_lengths(matrix: MatrixConfig, preflight: Preflight) -> dict[str, QuestionSet]:
+    """Return questions by benchmark: those that are here, else the shipped lengths, of which a line is printed."""
+    from focus_eval.bench.matrix.questions import stated_sets, stated_source
+
+    keys = {benchmark.name: f"{matrix.name}/{benchmark.name}" for benchmark in matrix.benchmarks}
+    present_sets = {name: preflight.sets[key] for name, key in keys.items() if key in preflight.sets}
+    stated = {} if len(present_sets) == len(keys) else stated_sets(matrix)
+    for name in stated.keys() - present_sets.keys():
+        print_folded(f"{name}: not here, planned from shipped lengths ({stated_source(name)})")
+    by_name = {**stated, **present_sets}
+    return {name: by_name[name] for name in keys if name in by_name}
+
+
+def _with_stated_problems(preflight: Preflight, matrix: MatrixConfig, sets: Mapping[str, QuestionSet]) -> Preflight:
+    """Return `preflight` with the selections that may end without frames on stated lengths, which it has not seen."""
+    from focus_eval.bench.matrix.preflight import infeasible_problems
+
+    stated = {f"{matrix.name}/{name}": questions for name, questions in sets.items()}
+    notes = [*preflight.notes]
+    problems = infeasible_problems(matrix, {key: stated[key] for key in stated.keys() - preflight.sets.keys()}, notes)
+    return replace(preflight, missing=(*preflight.missing, *problems), notes=tuple(notes))
+
+
+def _print_plan(plan: Plan) -> None:
+    """Print a plan: questions, selections with cost, unknown lengths, warnings and shared work."""
+    for name, (n_requested, n_questions) in plan.questions.items():
+        part = "" if n_requested == n_questions else f" of {n_questions}"
+        print_folded(f"{name}: {n_requested}{part} questions")
+    print_table(_selection_table(plan))
+    # A fact of the video, so the same for every selection of a benchmark.
+    for name, selection in {item.spec.benchmark.name: item for item in plan.selections if item.unknown}.items():
+        print_folded(
+            f"{name}: {selection.unknown} questions have a video of unknown length and are not counted; the first: "
+            f"{selection.reason}"
+        )
+    for line in _warning_lines(plan):
+        print_folded(line)
+    _print_sharing(plan)
+
+
+def _print_power(plan: Plan, discordance: Discordance) -> None:
+    """Print the smallest difference between two samplers that the questions can show."""
+    from focus_eval.bench.report.statistics import least_difference, more_videos_text
+
+    for name, counts in plan.questions_per_video.items():
+        if len(counts) < 2:
+            print_folded(f"{name}: questions about one video allow no test between samplers")
+            continue
+        smallest_difference = least_difference(counts, discordance)
+        print_folded(
+            f"{name}: {sum(counts):,} questions on {len(counts):,} videos can show a difference of "
+            f"{100 * smallest_difference:.1f} points with 80 % power; "
+            f"{more_videos_text(smallest_difference, len(counts))}. Answers of two samplers differ on "
+            f"{100 * discordance.share:.0f} % of the questions ({discordance.source})"
+        )
+
+
+def _warning_lines(plan: Plan) -> list[str]:
+    """Return one line per predicted problem of a sampler; equal ones for several encoders and seeds once."""
+    lines = [
+        f"warning: {selection.spec.sampler.name}, K {selection.spec.k}: {warning.questions} of "
+        f"{selection.questions} questions (first: {warning.first}) {warning.text}"
+        for selection in plan.selections
+        for warning in selection.warnings
+    ]
+    return list(dict.fromkeys(lines))
+
+
+def _selection_table(plan: Plan) -> Table:
+    """Return the table of a plan's selections with pulls, frames to embed and forward equivalents."""
+    from focus_eval.bench.report.table import Table, TableRow
+
+    rows = []
+    for selection in plan.selections:
+        spec, encoder = selection.spec, selection.spec.encoder.name if selection.spec.encoder else ""
+        keys = (spec.benchmark.name, encoder, str(spec.k), str(spec.seed), spec.label)
+        share = f"{selection.share_scored:.2%}" if selection.frames else "-"
+        forwards = [selection.forward_equivalents(shared=shared, unit=plan.forward_gmacs) for shared in (False, True)]
+        counts = (selection.embedded_alone, selection.embedded_shared)
+        figures = [f"{selection.pulls:,}", share, *(f"{count:,}" for count in counts)]
+        figures += ["-" if isnan(count) else f"{count:,.0f}" for count in forwards]
+        rows.append(TableRow(keys, tuple(figures)))
+    columns = (
+        "pulls",
+        "frames scored",
+        "encoded, each question alone",
+        "encoded, shared by a video",
+        "forward equivalents, alone",
+        "forward equivalents, shared",
+    )
+    return Table(
+        name="plan",
+        title=f"Selections of {plan.matrix.name}",
+        key_titles=("benchmark", "encoder", "K", "seed", "sampler"),
+        columns=columns,
+        rows=tuple(rows),
+        notes=("At least the encoded and scanned frames are decoded, and those on the way to them.",),
+    )
+
+
+def _print_sharing(plan: Plan) -> None:
+    """Print how much work selections share: cells, scans, usage of models, and frames of each encoder."""
+    from focus_eval.bench.matrix.cells import all_encoders
+    from focus_eval.keyframes.encoders.weights import local_gmacs
+
+    cells_text = f"serve {len(plan.cells)} cells of {len(plan.matrix.models)} models; each model is loaded once"
+    print_folded(f"{len(plan.selections)} selections {cells_text if plan.cells else 'and no model'}")
+    frames_by_encoder = plan.seen_by_encoder
+    for (scan, main), cost in plan.scan_pairs.items():
+        cost_text = "not known; give relative_cost" if cost is None else f"{cost:.3g} of a forward"
+        print_folded(f"{scan} scans for {main}: a frame costs {cost_text}")
+    for line in dict.fromkeys(_model_usage_line(selection) for selection in plan.selections if selection.model_usage):
+        print_folded(line)
+    for encoder in all_encoders(plan.matrix):
+        (pulls, scans), shared = (
+            frames_by_encoder.get(encoder.name, (0, 0)),
+            plan.forwards_by_encoder.get(encoder.name, 0),
+        )
+        sharing = "all share one store" if plan.matrix.share_frames else "each question pays for its own"
+        scanned = f"{scans:,} frames scanned, " if scans else ""
+        print_folded(f"{encoder.name}: {pulls:,} pulls, {scanned}{shared:,} frames to embed: {sharing}")
+        if not local_gmacs(encoder.encoder, encoder.options):
+            print_folded(f"{encoder.name}: its cost is not known here: matching frames with text is not counted")
+
+
+def _model_usage_line(selection: SelectionPlan) -> str:
+    """Return a line with the calls and tokens of a sampler's model, and their price if known."""
+    from focus_eval.keyframes.llms.registry import llm_of
+
+    usage, spec = selection.model_usage, selection.spec
+    sent, back = usage["tokens_sent"], usage["tokens_back"]
+    model = llm_of(spec.sampler)
+    dollars = None if model is None else model.price(sent, back)
+    price = "prices not given" if dollars is None else f"about {dollars:.2f} dollars at most"
+    return (
+        f"{spec.label}, K {spec.k}: {usage['calls']:,} calls with {usage['images']:,} pictures, about "
+        f"{sent:,} tokens, at most {back:,} back: {price}"
+    )
+
+
+def _print_hours(plans: list[Plan], machine: Machine) -> None:
+    """Print the time of each matrix and of all on `machine`, as configured and in faster precisions."""
+    from focus_eval.bench.matrix.hours import faster_precisions, selection_costs, time_text, total_cost
+    from focus_eval.bench.report.table import Table, TableRow
+
+    if not any(selection.spec.encoder for plan in plans for selection in plan.selections):
+        return
+    groups = {plan.matrix.name: [plan] for plan in plans if any(selection_costs(plan, machine))}
+    if not groups:
+        encoder_names = ", ".join(machine.frames_per_second) or "none"
+        print_folded(f"{machine.name}: no hours, for it has rates of other encoders or precisions ({encoder_names})")
+        return
+    if len(plans) > 1:
+        groups["all, each selection once"] = plans
+    rows = []
+    for name, members in groups.items():
+        for precision in (None, *sorted({each for plan in members for each in faster_precisions(plan, machine)})):
+            costs = (item for plan in members for item in selection_costs(plan, machine, precision=precision))
+            total = total_cost(costs)
+            times = (total.encode_hours, total.decode_hours, total.hours, total.gpu_hours)
+            values = (f"{total.frames:,}", *(time_text(hours) for hours in times))
+            rows.append(TableRow((name, precision or "as configured"), values))
+    table = Table(
+        name="hours",
+        title=f"time to choose frames on {machine.name}: {machine.cores} cores, {machine.gpus} GPUs",
+        key_titles=("matrix", "precision"),
+        columns=("frames", "encoding, one GPU", "decoding, one core", "at least", "GPUs held"),
+        rows=tuple(rows),
+        notes=(
+            f"Rates {machine.rates_are}: {machine.source or 'of unknown source'}. At least: the slower of both stages, "
+            "on all GPUs and cores. Frames that selections share count for each. A precision is set where it is "
+            "faster.",
+        ),
+    )
+    print_table(table)
+
+
+def _print_answers(plans: list[Plan], machine: Machine) -> None:
+    """Print hours and dollars of answering by matrix and model, and the node's total beside the paper's hours."""
+    from focus_eval.bench.matrix.hours import answer_lines, selection_costs, time_text, total_cost
+    from focus_eval.bench.report.table import Table, TableRow
+
+    rows = []
+    for plan in plans:
+        lines, selecting = answer_lines(plan, machine), total_cost(selection_costs(plan, machine)).hours
+        for line in lines:
+            hours = "-" if line.hours is None else time_text(line.hours)
+            dollars = "-" if line.dollars is None else f"{line.dollars:,.0f}"
+            rows.append(
+                TableRow((plan.matrix.name, line.model), (f"{line.answers:,}", f"{line.tokens:,}", hours, dollars))
+            )
+        answering = sum(line.hours or 0.0 for line in lines)
+        uncounted = [model.name for model in plan.matrix.models if model.name not in {line.model for line in lines}]
+        print_folded(
+            f"{plan.matrix.name} on {machine.name}: at least {time_text(selecting + answering)} in all, "
+            f"{time_text(selecting)} of choosing frames and {time_text(answering)} of answering"
+            + (f", without {', '.join(uncounted)}" if uncounted else "")
+            + ". The paper's FOCUS chose frames for LongVideoBench in 5.5 GPU hours"
+        )
+    if rows:
+        note = (
+            f"Arithmetic: products over {machine.share_reached:.0%} (assumed) of the GPUs' stated rate, and "
+            "weights read once an output token. Loading, decoding and waiting are not in it. Dollars: input "
+            "tokens. Sources of sizes, prices and GPU figures stand in configs/public and configs/machines; no maker's "
+            "own price list or data sheet could be opened."
+        )
+        title = f"Answering on {machine.name}"
+        columns = ("answers", "tokens read", "at least", "dollars")
+        keys = ("matrix", "model")
+        table = Table(name="answering", title=title, key_titles=keys, columns=columns, rows=tuple(rows), notes=(note,))
+        print_table(table)
+
+
+def _print_pool(plans: list[Plan]) -> None:
+    """Print how many selections and answers the matrices need, and how many are distinct."""
+    from focus_eval.bench.matrix.plan import pooled
+
+    for kind, (n_requested, n_distinct) in pooled(plans).items():
+        print_folded(f"all {len(plans)} matrices: {n_requested:,} {kind}, {n_distinct:,} of them distinct")
+
+
+MatrixArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="MATRIX",
+        autocompletion=completed("matrix"),
+        help="Matrix files, or names of shipped ones (focus-eval list configs).",
+    ),
+]
+OnlyOption = Annotated[
+    list[str], typer.Option("--only", metavar="LIST=NAMES", help="Run only these, e.g. sampler=focus,aks; repeatable.")
+]
+SetOption = Annotated[
+    list[str], typer.Option("--set", metavar="KEY=VALUE", help="Replace a key of the matrix, e.g. k=16; repeatable.")
+]
+LimitOption = Annotated[int | None, typer.Option(help="Ask only the first questions of each benchmark.")]
+AvailableOption = Annotated[
+    bool, typer.Option("--available-only", help="Ask only questions whose video is here; figures are then partial.")
+]
+FolderOption = Annotated[
+    Path | None,
+    typer.Option("--out", help="Folder of the run (of all runs, with several matrices). [default: results/runs/NAME]"),
+]
+
+
+def run(
+    matrix: MatrixArgument,
+    only: OnlyOption = [],  # noqa: B006
+    set_: SetOption = [],  # noqa: B006
+    limit: LimitOption = None,
+    available_only: AvailableOption = False,
+    out: FolderOption = None,
+    engine: Annotated[
+        str, typer.Option(help="Where to run: local, processes (one per core, without a GPU) or ray.")
+    ] = "local",
+    address: Annotated[str | None, typer.Option(help="Address of the Ray cluster, or auto.")] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="File that keeps embeddings. [default: store.sqlite beside the run]")
+    ] = None,
+    retry_errors: Annotated[bool, typer.Option(help="Retry the questions that failed.")] = False,
+    drop: Annotated[
+        list[str],
+        typer.Option(metavar="PART", help="Drop a part's rows and make them again, e.g. 'answers/*qwen*'; repeatable."),
+    ] = [],  # noqa: B006
+    preflight: Annotated[
+        bool, typer.Option(help="Check for missing files before starting (exit code 1 if any).")
+    ] = True,
+) -> None:
+    """Run matrices; continue runs that were stopped.
+
+    Checks first that nothing is missing. Questions that already have a row are skipped, so the same command continues
+    a stopped run.
+    """
+    from focus_eval.bench.matrix.preflight import check_all
+
+    matrices = assign_folders(load_all(matrix, only, set_, limit, available_only=available_only), out)
+    if preflight and print_missing(check_all(matrices, engine=engine, store=store)):
+        print_folded("to start all the same: --no-preflight; what is missing becomes errors in the rows")
+        raise typer.Exit(1)
+    # Only now: with models this needs lmms-eval.
+    from focus_eval.bench.matrix.engines import make_engine
+    from focus_eval.bench.matrix.running import complete_run
+
+    for loaded, folder in matrices:
+        engine_instance = make_engine(
+            engine, store=store or folder.parent / "store.sqlite", matrix=loaded, address=address
+        )
+        with run_progress() as progress:
+            complete_run(
+                loaded, out=folder, engine=engine_instance, retry_errors=retry_errors, drop=drop, progress=progress
+            )
+        _print_results(folder)
+
+
+def _print_results(folder: Path) -> None:
+    """Print the first table of a run, and the command for the others."""
+    from focus_eval.bench.report.run import load_run
+    from focus_eval.bench.report.tables import results_table
+
+    try:
+        print_table(results_table(load_run(folder), "overview"))
+    except FocusEvalError as error:  # the run itself went well
+        print_folded(f"no table of these rows: {error}")
+    print_folded(f"rows in {folder}; all tables, plots and the page: focus-eval report {folder}")
+
+
+def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> None:
+    """Show a run's progress (safe while it is running)."""
+    from rich.table import Table
+
+    from focus_eval.bench.matrix.plan import run_status
+
+    table = Table(title=str(folder), title_justify="left")
+    for name in ("part", "rows", "of", "errors", "left"):
+        table.add_column(name, justify="left" if name == "part" else "right", overflow="fold")
+    parts = run_status(folder)
+    for part in parts:
+        seconds = part.seconds_left
+        time_left = "done" if part.rows >= part.questions else "-" if seconds is None else clock_text(seconds)
+        table.add_row(f"{part.kind}/{part.name}", str(part.rows), str(part.questions), str(part.errors), time_left)
+    table_console().print(table)
+    for kind in dict.fromkeys(part.kind for part in parts):
+        of_kind = [part for part in parts if part.kind == kind]
+        rows, n_questions, errors = (
+            sum(getattr(part, name) for part in of_kind) for name in ("rows", "questions", "errors")
+        )
+        typer.echo(f"{kind}: {rows:,} of {n_questions:,} rows, {errors:,} errors")
+
+
+@contextmanager
+def run_progress() -> Iterator[RunProgress]:
+    """Show a bar per phase, with the time left and the errors so far."""
+    from focus_eval.bench.matrix.running import RunProgress
+
+    os.environ.setdefault("TQDM_DISABLE", "1")  # lmms-eval and its tasks draw bars of their own
+    with say_how_to_continue("finished questions"), progress_bar("rows") as bar:
+        tasks: dict[str, Any] = {}
+        errors: dict[str, int] = {}
+
+        class Bars(RunProgress):
+            def start(self, phase: str, n_rows: int) -> None:
+                """Add the bar of a phase."""
+                tasks[phase], errors[phase] = bar.add_task(phase, total=n_rows), 0
+
+            def advance(self, phase: str, n_rows: int, n_errors: int) -> None:
+                """Move the bar of a phase, with the errors so far."""
+                errors[phase] += n_errors
+                failed = f" ({errors[phase]} errors)" if errors[phase] else ""
+                bar.update(tasks[phase], advance=n_rows, description=phase + failed)
+
+        yield Bars()
+
+
+def load_all(
+    paths: list[Path], only: list[str], set_: list[str], limit: int | None, *, available_only: bool = False
+) -> list[MatrixConfig]:
+    """Return the matrices of a command, narrowed and changed by its options.
+
+    Raises:
+        InvalidInput: two matrices of one name, whose runs would have one folder.
+    """
+    loaded = [_load(path, only, set_, limit, available_only) for path in paths]
+    repeated_names = {config.name for config in loaded if sum(config.name == config_2.name for config_2 in loaded) > 1}
+    if repeated_names:
+        raise InvalidInput(f"two matrices are called {min(repeated_names)!r}: their runs would have one folder")
+    return loaded
+
+
+def assign_folders(matrices: list[MatrixConfig], out: Path | None) -> list[tuple[MatrixConfig, Path]]:
+    """Return each matrix with its run's folder; with several, `out` is the folder of all runs."""
+    if out is not None and len(matrices) == 1:
+        return [(matrices[0], out)]
+    return [(matrix, (out or Path("results/runs")) / matrix.name) for matrix in matrices]
+
+
+def _load(path: Path, only: list[str], set_: list[str], limit: int | None, available_only: bool) -> MatrixConfig:
+    """Return the matrix at `path`, changed by --set and --limit and narrowed by --only, after checking its lists."""
+    from focus_eval.bench.matrix.cells import check_lists, narrow
+    from focus_eval.bench.matrix.config import load_matrix, read_yaml_value
+
+    overrides = {key: read_yaml_value(value) for key, value in parse_assignments(set_).items()}
+    if "k" in overrides and not isinstance(overrides["k"], list):
+        overrides["k"] = [overrides["k"]]
+    overrides |= {"limit": limit} if limit is not None else {}
+    overrides |= {"available_only": True} if available_only else {}
+    names_by_list = {key: value.split(",") for key, value in parse_assignments(only).items()}
+    matrix = narrow(load_matrix(path, overrides=overrides), names_by_list)
+    check_lists(matrix)
+    _check_layout(matrix.anchors)
+    return matrix
+
+
+def _check_layout(name: str) -> None:
+    """Refuse a table layout that the report does not have, before the run."""
+    # The published tables all have one (a test says so); the report's own code takes seconds to load.
+    if name and not (resource_path("paper") / f"{name}.csv").is_file():
+        from focus_eval.bench.report.tables import layout_named
+
+        layout_named(name)
+
+
+def print_missing(preflight: Preflight) -> bool:
+    """Print everything missing with its fix, in lines to copy; return True if anything is missing."""
+    for note in preflight.notes:
+        print_folded(f"note: {note}")
+    if not preflight.missing:
+        typer.echo("nothing is missing")
+        return False
+    typer.echo(f"missing: {len(preflight.missing)}")
+    for lack in preflight.missing:
+        print_folded(f"- {lack.problem}")
+        print_folded(f"    {lack.fix}", 6)
+    return True
+
+
+def pack(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run; with --undo a packed run.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Zip file to write; with --undo a new folder. [default: the run's name, here]"),
+    ] = None,
+    pictures: Annotated[bool, typer.Option(help="Pack figures and linked thumbnails too.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Unpack, and check against the checksums.")] = False,
+) -> None:
+    """Pack a run into one file, or unpack it with --undo.
+
+    A run's folder holds links into a pool that several runs share; a plain copy of it has no rows. The packed file
+    holds rows, costs, descriptions, prompts, the report and checksums. report, compare and audit read it directly.
+
+    --undo refuses files whose paths leave the folder, links, and files that grow out of proportion.
+    """
+    from focus_eval.bench.rows.packed import pack_run, unpack_run
+
+    if undo:
+        typer.echo(str(unpack_run(path, out)))
+        return
+    out = out or Path(f"{path.resolve().name}.zip")
+    names = pack_run(path, out, pictures=pictures)
+    typer.echo(f"{out}: {len(names)} files, {out.stat().st_size / 1e6:.1f} MB")

@@ -1,0 +1,309 @@
+"""Shows chosen frames to any lmms-eval wrapper, and records its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from loguru import logger
+
+from focus_eval.bench.lmms import patches
+from focus_eval.bench.lmms.answering import RequestRunner, RunContext, run_together
+from focus_eval.bench.lmms.arguments import (
+    NATIVE,
+    AdapterOptions,
+    FrameSource,
+    check_source,
+    default_of,
+    make_source,
+    split_arguments,
+)
+from focus_eval.bench.lmms.lookahead import OwnProcessors
+from focus_eval.bench.lmms.recording import (
+    FolderRecorder,
+    RunCounts,
+    check_error_share,
+    check_readable,
+    over_all_ranks,
+)
+from focus_eval.bench.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
+from focus_eval.bench.lmms.tracing import GenerateTrace, TracedModel
+from focus_eval.core.errors import InvalidInput
+
+
+class FrameAdapter:
+    """Mixin placed before a stock wrapper: shows it exactly the chosen frames and records the answers.
+
+    An adapter is a class `class FocusX(FrameAdapter, X)` that states
+
+    - `model_id`: the model's name, set in the class's own body. A class in
+      `focus_eval/bench/lmms/models/` is found by it; a class of another package has an entry point of this name in
+      the group `focus_eval.models`;
+    - `checkpoint_types`: allowed values of `model_type` in the checkpoint's `config.json`; empty allows any;
+    - `is_simple = False` if the wrapper takes lmms-eval's chat requests;
+    - `stock_name`: lmms-eval's name of the wrapper, under which tasks may have prompts for it;
+    - `frames_argument`: name of the wrapper's argument for the most frames it takes;
+    - the pixels' way into the wrapper. Its `doc_to_visual` returns `visuals(frame_batch)`, by default a list with
+      one `PathWithFrames`: a str that is the real path and carries `frame_batch`. Override the wrapper's loader: for
+      a `PathWithFrames` return `path.frame_batch.take()` in the shape the wrapper expects, else call `super()`.
+      Chat wrappers: `video_parts(frame_batch)` are the message parts of the video.
+    - if they differ from the defaults: `packages` (whose versions can change an answer, beside transformers and
+      lmms-eval), `takes_mixed_sizes` (the wrapper can show frames of different sizes as images), `largest_batch`,
+      `questions_at_once` (an API), `prepares_ahead` (the wrapper may prepare the inputs of several batches in threads,
+      as long as its model takes one at a time: see `GenerateTrace.take_turn`), `frames_reaching(inputs)`
+      (frames per question among the inputs of the model's `generate`, or None), `own_options` (a dataclass of further
+      arguments, passed to `prepare`), `prepare`, `defaults`.
+
+    Per question: selection, decode, then the wrapper's own `generate_until` on a copy of the request, called on a
+    shallow copy of the model (a view), so that one question's failure does not affect others. A frame batch that the
+    wrapper never read, or a number of frames that differs from what reached the model, is an error, not an answer.
+    """
+
+    model_id: ClassVar[str]
+    checkpoint_types: ClassVar[tuple[str, ...]] = ()
+    stock_name: ClassVar[str] = ""
+    packages: ClassVar[tuple[str, ...]] = ()
+    frames_argument: ClassVar[str]
+    frames_merged: ClassVar[int] = 1
+    takes_mixed_sizes: ClassVar[bool] = False
+    largest_batch: ClassVar[int | None] = None
+    prepares_ahead: ClassVar[bool] = False
+    own_options: ClassVar[type | None] = None
+
+    context: RunContext
+    _unwrapped: Any = None
+
+    # Provided by the wrapper.
+    task_dict: dict[str, Any]
+    is_simple: ClassVar[bool]
+
+    def __init__(self, **arguments: Any) -> None:
+        """Check all arguments before any weights load, then build the stock wrapper and the recorder of rows."""
+        with patches.command_line_errors():
+            patches.refuse_response_cache()
+            # Everything that can be wrong is found before the weights load: a 72B model takes minutes.
+            options, wrapper_arguments, frames, prepared = self._checked(arguments)
+            source = make_source(options, frames=frames)
+            self.defaults(wrapper_arguments)
+            # The wrapper's own constructor, with its own arguments: nothing of it is repeated here.
+            with patches.one_process_on_cpu(wrapper_arguments.get("device")) as was_alone:
+                super().__init__(**wrapper_arguments)
+            if was_alone:
+                patches.place_on_rank(self)
+            self.prepared = prepared
+            self.processors = OwnProcessors()
+            self.adapter_options = options
+            self._wrapper_arguments = wrapper_arguments
+            self._rank_and_world = patches.rank_and_world()
+            patches.look_prompts_up_by_wrapper(self.model_id, self.stock_name)
+            # In time: lmms-eval deals the documents out after the model is made.
+            if self._rank_and_world[1] > 1:
+                patches.keep_videos_on_one_rank()
+            self._counts = RunCounts()
+            self._most_frames = int(wrapper_arguments[self.frames_argument])
+            self.show(source, frames=frames)
+
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
+        """Run the constructor's own checks before any weights load.
+
+        Raises:
+            FocusEvalError: an argument that nobody takes or of the wrong kind, a missing package, key or checkpoint.
+        """
+        # Without `__init__`, which would load the weights.
+        cls.__new__(cls)._checked(arguments)
+
+    # What an adapter may override.
+
+    @classmethod
+    def check_installed(cls) -> None:
+        """Raise `MissingDependency` if a package that the wrapper needs is not installed."""
+
+    @classmethod
+    def passed_on(cls) -> tuple[str, ...]:
+        """Return the names of arguments that the wrapper accepts as `**kwargs` and passes on, such as an engine's.
+
+        () by default; an adapter of such a wrapper overrides it.
+        """
+        return ()
+
+    @classmethod
+    def wrapper(cls) -> type:
+        """Return the stock wrapper's class: the first behind the adapters that has a constructor of its own."""
+        # The first class behind the adapter with a constructor: adapters may have bases of their own between the two.
+        return next(kind for kind in cls.__mro__ if not issubclass(kind, FrameAdapter) and "__init__" in vars(kind))
+
+    def prepare(self, adapter_arguments: Any, wrapper_arguments: dict[str, Any]) -> Any:
+        """Check the adapter's own arguments before any weight loads; the return value is stored as `self.prepared`.
+
+        Args:
+            adapter_arguments: an instance of `own_options`; None if the adapter declares none.
+            wrapper_arguments: the wrapper's arguments by name.
+        """
+        return None
+
+    def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
+        """Set, in place, wrapper arguments whose stock defaults are wrong; here the device map follows the device."""
+        if "device" in wrapper_arguments and "device_map" not in wrapper_arguments:
+            wrapper_arguments["device_map"] = wrapper_arguments["device"]
+
+    def ready(self, frame_batch: FrameBatch) -> None:
+        """Prepare decoded frames in place, in a thread, while an earlier question is answered; by default nothing."""
+
+    def visuals(self, frame_batch: FrameBatch) -> Any:
+        """Return what `doc_to_visual` gives the wrapper for these frames: by default a path that carries them."""
+        return [PathWithFrames(frame_batch)]
+
+    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
+        """Return the chat-message parts for the video: one video part, or one image a frame if their sizes differ."""
+        if frame_batch.scales is None:
+            return [{"type": "video", "url": PathWithFrames(frame_batch)}]
+        return [{"type": "image", "url": image} for image in frame_batch.images()]
+
+    def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
+        """Return the number of frames per question, read from the inputs of `generate`; None if they do not show it."""
+        return None
+
+    @property
+    def questions_at_once(self) -> int | None:
+        """Number of questions asked in parallel, each alone (an API); None if the wrapper forms batches."""
+        return None
+
+    def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
+        """Let the model of `view`, a shallow copy of this adapter for `batch`, record its calls in `trace`."""
+        if self._unwrapped is None:
+            self._unwrapped = self.model  # type: ignore[attr-defined]  # taking it out of accelerate costs milliseconds
+        view._model = TracedModel(self._unwrapped, trace, self.frames_reaching)
+
+    # What a caller may use.
+
+    def show(self, source: FrameSource | None, *, frames: int, options: AdapterOptions | None = None) -> None:
+        """Use `source` for the questions that follow: one loaded model serves one selection after another.
+
+        Args:
+            source: gives the selections (see `arguments.GivenRows` for finished rows); None for the wrapper's own
+                sampling.
+            frames: requested keyframes, at most those the model was loaded for.
+            options: frame policy, answer parsing, error share and the rest; those of the constructor by default.
+        """
+        options = options or self.adapter_options
+        self.check_frames(frames)
+        # The rows of the last selection are written through, and its folder is free for others.
+        if hasattr(self, "context"):
+            self.context.recorder.close()
+        recorder = FolderRecorder(
+            options,
+            model=self.model_id,
+            stock_name=self.stock_name,
+            packages=self.packages,
+            wrapper_arguments=self._wrapper_arguments,
+            pretrained=str(self._wrapper_arguments.get("pretrained") or default_of(self.wrapper(), "pretrained") or ""),
+            prepared=self.prepared,
+            selection_id=source.selection_id if source else NATIVE,
+            frames=frames,
+            rank_and_world=self._rank_and_world,
+        )
+        scan_cache = getattr(source, "store", None)
+        self.context = RunContext(
+            source=source, frames=frames, options=options, recorder=recorder, scan_cache=scan_cache
+        )
+
+    def check_frames(self, frames: int) -> None:
+        """Raise InvalidInput if `frames` is more than the model was loaded for."""
+        if frames > self._most_frames:
+            raise InvalidInput(f"{frames} frames asked, {self.model_id} was loaded for at most {self._most_frames}")
+
+    def answer_together(self, contexts: Sequence[RunContext], requests: Sequence[Sequence[Any]]) -> None:
+        """Answer the requests of several runs with one model, video by video; each run's recorder gets its rows.
+
+        Args:
+            contexts: one per run.
+            requests: lmms-eval's requests of each run, in the order of `contexts`.
+        """
+        runners = [RequestRunner(self, context, counts=self._counts, quiet=True) for context in contexts]
+        run_together(runners, requests)
+
+    @property
+    def counts(self) -> RunCounts:
+        """Questions, errors, unparsed answers and fallbacks of this rank since the run began."""
+        return self._counts
+
+    def generate_until(self, requests: Sequence[Any]) -> list[Any]:
+        """Return the answers to `requests` in order; a question that fails gives `NO_ANSWER` and an error row."""
+        with patches.command_line_errors():
+            patches.refuse_response_cache()
+            # Only the first rank shows progress bars.
+            return RequestRunner(self, self.context, counts=self._counts, quiet=self._rank_and_world[0] != 0).run(
+                requests
+            )
+
+    def wrapper_generate(self, requests: Sequence[Any]) -> list[Any]:
+        """Return the stock wrapper's answers to `requests`; called on a view whose documents hold the chosen frames."""
+        # The stock code sees requests like any other; only what their documents show is ours.
+        return super().generate_until(requests)  # type: ignore[misc, no-any-return]
+
+    def generate_until_multi_round(self, requests: Sequence[Any]) -> list[Any]:
+        """Raise NotImplementedError: the frames of a second round are not defined."""
+        raise NotImplementedError(f"{self.model_id}: questions of several rounds are not supported")
+
+    def clean(self) -> None:
+        """End a run: close its rows and log its counts. The model stays loaded; see `close`.
+
+        Raises:
+            RunError: more questions failed than `max_error_share` allows; on lmms-eval's command line also if no answer
+                could be read.
+        """
+        with patches.command_line_errors():
+            patches.refuse_response_cache()
+            self.context.recorder.close()
+            # A sum over ranks: if one rank ended alone, the others would wait for it in the next collective call.
+            counts, self._counts = over_all_ranks(self._counts), RunCounts()
+            if self._rank_and_world[0] == 0:
+                logger.info(f"{self.model_id}: {counts.summary()}; rows in {self.context.recorder.folder}")
+            options = self.context.options
+            check_error_share(counts, options.max_error_share)
+            # Only there an exit code must say it: to a caller from Python the results do.
+            if patches.is_command_line():
+                check_readable(counts, allow_unparsed=options.allow_unparsed)
+
+    def close(self) -> None:
+        """Release the model, as lmms-eval's own `clean` does after every run, and close the rows."""
+        self.context.recorder.close()
+        self._unwrapped = None
+        # Not in our `clean`: lmms-eval calls that after every run, and the matrix goes on with the loaded model.
+        super().clean()  # type: ignore[misc]
+
+    # Before any weight loads.
+
+    def _checked(self, arguments: Mapping[str, Any]) -> tuple[AdapterOptions, dict[str, Any], int, Any]:
+        """Check all arguments; return our options, the wrapper's arguments, frames per question and `prepared`."""
+        self.check_installed()
+        base = self.wrapper()
+        options, wrapper_arguments, adapter_arguments = split_arguments(
+            self.model_id, arguments, base, own_options=self.own_options, passed_on=self.passed_on()
+        )
+        check_source(options)
+        frames = self._agree_on_frames(options, wrapper_arguments, base)
+        self._check_batch(wrapper_arguments)
+        return options, wrapper_arguments, frames, self.prepare(adapter_arguments, wrapper_arguments)
+
+    def _agree_on_frames(self, options: AdapterOptions, wrapper_arguments: dict[str, Any], base: type) -> int:
+        """Return K, and set the wrapper's frame limit to it unless given.
+
+        K is `frames`, else the given limit, else the wrapper's default; above a given limit it raises InvalidInput.
+        """
+        limit = wrapper_arguments.get(self.frames_argument)
+        frames = options.frames or limit or default_of(base, self.frames_argument)
+        if frames is None:
+            raise InvalidInput(f"{self.model_id}: set frames= to the number of frames")
+        if limit is not None and frames > int(limit):
+            raise InvalidInput(f"frames={frames} is more than {self.frames_argument}={limit}, the most the model takes")
+        # The wrapper may cut to its own most frames; it must be no lower than ours.
+        wrapper_arguments.setdefault(self.frames_argument, int(frames))
+        return int(frames)
+
+    def _check_batch(self, wrapper_arguments: Mapping[str, Any]) -> None:
+        """Raise InvalidInput if the batch size is larger than the adapter supports."""
+        batch_size = wrapper_arguments.get("batch_size", 1)
+        if self.largest_batch is not None and int(batch_size) > self.largest_batch:
+            raise InvalidInput(f"{self.model_id} takes batch_size={self.largest_batch} at most, not {batch_size}")

@@ -1,0 +1,541 @@
+"""Answers lmms-eval's requests: chooses and decodes frames, asks the model, and writes the rows."""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from traceback import clear_frames
+from typing import Any
+
+from loguru import logger
+from tqdm import tqdm
+
+from focus_eval.bench.benchmarks.question import Benchmark
+from focus_eval.bench.lmms.arguments import AdapterOptions, FrameSource, ReplayedSelections
+from focus_eval.bench.lmms.lookahead import FrameGroup, LookAhead, Part, Turn, batches_that_fit, own_cores
+from focus_eval.bench.lmms.recording import Recorder, RunCounts
+from focus_eval.bench.lmms.requests import (
+    FrameBatch,
+    PendingRequest,
+    ViewDocument,
+    form_batches,
+    frames_to_decode,
+    make_frame_batch,
+    pending_request,
+    read_frames,
+    rewrite_request,
+)
+from focus_eval.bench.lmms.tasks import NO_ANSWER
+from focus_eval.bench.lmms.tracing import GenerateTrace, prompt_record
+from focus_eval.core.errors import AnswerError, FocusEvalError, InvalidInput, RunError, is_device_failure
+from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
+from focus_eval.keyframes.pipeline.selector import Selector
+from focus_eval.keyframes.pipeline.timing import charged_rows
+from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
+from focus_eval.keyframes.samplers.base import FrameSampler
+from focus_eval.keyframes.video import open_video
+from focus_eval.keyframes.video.scan import KeptScans
+
+GIGABYTE = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """Settings of one run: the source of selections, frames per question, options, and the recorder of its rows.
+
+    Args:
+        source: gives the selections; None for the wrapper's own sampling.
+        frames: requested keyframes.
+        options: frame policy, video reader, answer parsing.
+        recorder: writes the rows.
+        scan_cache: facts of opened video files, kept for other processes; None keeps nothing.
+        cores: number of CPU cores for decoding and preparing.
+    """
+
+    source: FrameSource | None
+    frames: int
+    options: AdapterOptions
+    recorder: Recorder
+    scan_cache: KeptScans | None = None
+    cores: int = field(default_factory=own_cores)
+
+
+class FrameChooser:
+    """Chooses the frames of every request; a question that fails does not affect the others."""
+
+    def __init__(self, model: Any, context: RunContext, *, quiet: bool) -> None:
+        self._model = model
+        self._context = context
+        self._quiet = quiet
+
+    def choose(self, queue: list[PendingRequest]) -> None:
+        """Choose frames once per document of `queue`; set `row`, or `error`, of each request."""
+        self._prepare_source(queue)
+        self._select(queue)
+
+    def _prepare_source(self, queue: list[PendingRequest]) -> None:
+        """Let replayed selections read all questions of a benchmark before the first is chosen."""
+        source = self._context.source
+        if not isinstance(source, ReplayedSelections):
+            return
+        groups: dict[tuple[str, str], tuple[Benchmark, set[str]]] = {}
+        for pending in queue:
+            # A task without a benchmark has no known order of questions to hold a file against.
+            if pending.benchmark is not None:
+                task_and_split = pending.parts.task, pending.parts.split
+                groups.setdefault(task_and_split, (pending.benchmark, set()))[1].add(pending.question.id)
+        for (task, split), (benchmark, question_ids) in groups.items():
+            # All of the split, also under --limit: some published files go by position.
+            questions = [benchmark.question(document) for document in self._model.task_dict[task][split]]
+            source.prepare(benchmark.name, questions, question_ids=question_ids)
+
+    def _select(self, queue: list[PendingRequest]) -> None:
+        """Choose frames once per document, video by video; requests of one document share the row.
+
+        A row of an earlier start is used again.
+        """
+        source = self._context.source
+        if source is None:
+            return
+        # One selection per document: two requests about it (a repeat) must be shown the same frames.
+        first_of: dict[tuple[str, str, int], PendingRequest] = {}
+        by_video: dict[Path | None, list[PendingRequest]] = {}
+        for pending in queue:
+            if first_of.setdefault(pending.parts.key, pending) is not pending:
+                continue
+            pending.row = None if pending.error is not None else self._context.recorder.earlier_selection(pending)
+            if pending.row is None:
+                by_video.setdefault(pending.path, []).append(pending)
+        self._warn_of_empty_selections(source, by_video)
+        with tqdm(total=sum(map(len, by_video.values())), desc="Choosing frames", disable=self._quiet) as progress:
+            for path, group in by_video.items():
+                self._select_together(source, path, group)
+                for pending in group:
+                    # Video by video: a killed run keeps the choices that are paid for.
+                    if not pending.is_padding:
+                        self._context.recorder.selection(pending)
+                progress.update(len(group))
+        for pending in queue:  # asked again: a repeat, or a copy that keeps ranks in step
+            first = first_of[pending.parts.key]
+            pending.row, pending.error = first.row, pending.error or first.error
+
+    def _warn_of_empty_selections(
+        self, source: FrameSource, pending_by_video: Mapping[Path | None, Sequence[PendingRequest]]
+    ) -> None:
+        """Log how many questions may become errors because the sampler may choose no frame of their video."""
+        if not isinstance(source, Selector) or not has_infeasible_videos(source.sampler):
+            return
+        n_questions, reason = 0, ""
+        for path, group in pending_by_video.items():
+            with suppress(FocusEvalError):
+                if path is None:
+                    continue
+                with open_video(path, backend=self._context.options.backend, kept=self._context.scan_cache) as reader:
+                    reason_of_video = source.sampler.infeasible_reason(reader.info, k=source.k)
+                if reason_of_video is not None:
+                    n_questions, reason = n_questions + len(group), reason or f"{path.name}: {reason_of_video}"
+        if n_questions:
+            n_all = sum(map(len, pending_by_video.values()))
+            logger.warning(f"{n_questions} of {n_all} questions may end without frames, and so as errors; {reason}")
+
+    def _select_together(self, source: FrameSource, path: Path | None, group: list[PendingRequest]) -> None:
+        """Choose the frames of all questions about one video; they share decoded and embedded frames.
+
+        The wall-clock time is divided among their rows.
+        """
+        # Only a sampler that pulls gains from being served together; a replayed selection has nothing to embed.
+        if not isinstance(source, Selector) or path is None or len(group) == 1:
+            for pending in group:
+                self._select_one(pending, source.select)
+            return
+        # What the threads measure overlaps; charged is the wall clock of all together.
+        started = time.perf_counter()
+        try:
+            reader = open_video(path, backend=self._context.options.backend, kept=self._context.scan_cache)
+        except FocusEvalError:
+            for pending in group:  # each fails on its own, with its own row
+                self._select_one(pending, source.select)
+            return
+        with reader:
+            batcher = RendezvousBatcher(reader)
+            select = partial(source.select, batcher=batcher)
+            batcher.run([partial(self._select_one, pending, select) for pending in group])
+        with_rows = [(pending, pending.row) for pending in group if pending.row is not None]
+        charged = charged_rows([row for _, row in with_rows], time.perf_counter() - started)
+        for (pending, _), row in zip(with_rows, charged, strict=True):
+            pending.row = row
+
+    def _select_one(self, pending: PendingRequest, select: Callable[..., SelectionRow]) -> None:
+        """Set the row of a request by `select`; a failure is recorded in the request, with an error row.
+
+        Only RunError is raised.
+        """
+        source = self._context.source
+        try:
+            if pending.error is not None or pending.path is None:
+                raise AnswerError(pending.error or "the document has no video")
+            pending.row = select(pending.question, pending.path, bucket_of=pending.bucket_of)
+            # Now, not when the model refuses: decoding and batching would be in vain.
+            self._check_limit(pending)
+        except RunError:
+            raise
+        except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
+            pending.fail(error)
+            if pending.row is None and source is not None:
+                pending.row = source.error_row(pending.question, error, bucket_of=pending.bucket_of)
+
+    def _check_limit(self, pending: PendingRequest) -> None:
+        """Raise InvalidInput if the row has no frames, more than the model shows, or sizes that it cannot show."""
+        row, model, max_frames = pending.row, self._model.model_id, self._context.frames
+        if row is None or not (row.keyframes or row.role == "floor" or self._context.options.frame_policy == "aks"):
+            raise InvalidInput(f"no frame chosen{self._infeasible_reason(row)}")
+        if row.scales is not None and not self._model.takes_mixed_sizes:
+            raise InvalidInput(f"sampler {row.sampler!r} chose frames of several sizes; {model} can show one size only")
+        n_keyframes = len(row.keyframes or ())
+        if row.scales is None and n_keyframes > max_frames:
+            raise InvalidInput(f"{n_keyframes} frames chosen, {model} is set to show at most {max_frames}")
+
+    def _infeasible_reason(self, row: SelectionRow | None) -> str:
+        """Return ": " and why the sampler may choose no frame of the row's video; "" if there is no reason."""
+        source = self._context.source
+        if row is None or row.info is None or not isinstance(source, Selector):
+            return ""
+        reason = source.sampler.infeasible_reason(row.info, k=source.k)
+        return f": {reason}" if reason else ""
+
+
+def has_infeasible_videos(sampler: FrameSampler) -> bool:
+    """Return True if the sampler may choose no frame of some videos, that is, if it overrides `infeasible_reason`."""
+    return type(sampler).infeasible_reason is not FrameSampler.infeasible_reason
+
+
+class BatchAnswerer:
+    """Answers batches of requests whose frames are decoded; a question that fails does not affect the others."""
+
+    def __init__(self, model: Any, context: RunContext) -> None:
+        self._model = model
+        self._context = context
+
+    def answer(self, batch: list[PendingRequest], turn: Turn | None = None) -> None:
+        """Answer a batch. If the batch fails, ask its questions one by one, so that each fails alone.
+
+        Questions that have failed before are left out.
+
+        Args:
+            batch: requests with decoded frames; their `output` or `error` is set.
+            turn: the batch's place in the order of batches; None for a service.
+
+        Raises:
+            RunError: the device or the service failed.
+        """
+        batch = [pending for pending in batch if pending.error is None]
+        if not batch:
+            return
+        try:
+            self._generate(batch, turn)
+        except RunError:
+            raise
+        except Exception as error:
+            # The next question would fail likewise: ended here, the run leaves these questions to be asked again.
+            if is_device_failure(error):
+                line = str(error).strip().splitlines()[0]
+                raise RunError(f"{self._model.model_id}: {line}; run again, finished answers are kept") from error
+            # The traceback holds what the failed call put on the device; the questions alone may need that memory.
+            clear_frames(error.__traceback__)
+            if len(batch) == 1:
+                batch[0].fail(error)
+            else:
+                for pending in batch:
+                    # Slower, but only the question at fault is lost.
+                    self.answer([pending], turn)
+        for pending in batch:
+            if pending.frame_batch is not None:
+                pending.fed_frames = pending.frame_batch.frames_of_video
+                pending.fallback = pending.frame_batch.fallback
+            # The pixels of a finished question are the largest thing in memory.
+            pending.frame_batch = None
+
+    def _generate(self, batch: list[PendingRequest], turn: Turn | None) -> None:
+        """Have the wrapper answer one batch; set output and costs of each request.
+
+        Raises the model's error, also one that the wrapper caught, and AnswerError if the model was not called or did
+        not get the frames.
+        """
+        recorder = self._context.recorder
+        trace = GenerateTrace(wants_prompt_record=recorder.wants_prompt(batch[0].parts), turn=turn)
+        with self._own_processors(turn) as processors:
+            started, waited = time.perf_counter(), turn.waited_seconds if turn else 0.0
+            try:
+                if not self._model.prepares_ahead:
+                    trace.take_turn()
+                view = self._view(batch, trace, processors)
+                requests = [rewrite_request(pending.request, is_simple=self._model.is_simple) for pending in batch]
+                outputs = view.wrapper_generate(requests)
+            finally:
+                waited = (turn.waited_seconds if turn else 0.0) - waited
+                # Also after a failure: the row says what the attempt took.
+                self._record_costs(batch, trace, time.perf_counter() - started - waited)
+        if trace.error is not None:  # some wrappers catch what their model raises, and answer "" instead
+            raise trace.error
+        # A cache of the wrapper, or an early return: an answer that nobody generated is not recorded as one.
+        if trace.n_calls == 0:
+            raise AnswerError("the wrapper answered without calling its model")
+        if len(outputs) != len(batch):
+            raise AnswerError(f"the wrapper returned {len(outputs)} answers to {len(batch)} questions")
+        for pending, output in zip(batch, outputs, strict=True):
+            self._check_frames_reached(pending)
+            pending.output = output
+        if trace.sent:
+            first = batch[0]
+            recorder.write_prompt(first.parts, prompt_record(view, first.question.id, trace.sent, first.tokens))
+
+    def _own_processors(self, turn: Turn | None) -> AbstractContextManager[dict[str, Any]]:
+        """Return a context with this thread's copies of the processors; an empty one if no batch is prepared ahead."""
+        if turn is None or not self._model.prepares_ahead:
+            return nullcontext({})
+        processors: AbstractContextManager[dict[str, Any]] = self._model.processors.of(self._model, turn)
+        return processors
+
+    def _record_costs(self, batch: list[PendingRequest], trace: GenerateTrace, seconds: float) -> None:
+        """Set frames, tokens and an equal part of the batch's seconds in each request."""
+        for at, pending in enumerate(batch):
+            pending.n_reached = trace.frames[at] if trace.frames and at < len(trace.frames) else None
+            pending.tokens = trace.tokens[at] if at < len(trace.tokens) else {}
+            pending.seconds["generate"] = trace.generate_seconds / len(batch)
+            # What the wrapper does around `generate`: prompt, processor, decoding of tokens.
+            pending.seconds["preprocess"] = (seconds - trace.generate_seconds) / len(batch)
+            if trace.turn is not None:
+                pending.seconds["idle"] = trace.turn.idle_seconds / len(batch)
+
+    def _check_frames_reached(self, pending: PendingRequest) -> None:
+        """Raise AnswerError if the model did not get the chosen frames, all of them and no others."""
+        if pending.frame_batch is None:
+            # Of the wrapper's own sampling any number of frames is right, except none.
+            if pending.n_reached == 0:
+                raise AnswerError(f"{pending.path}: the wrapper's own sampling showed the model no frame")
+            return
+        if not pending.frame_batch.is_taken:
+            raise AnswerError(f"{pending.path}: the wrapper did not read the chosen frames; does it support this file?")
+        if pending.frame_batch.scales is not None or pending.n_reached is None:
+            return
+        # Qwen-VL merges frames in pairs and repeats the last of an odd number.
+        n_fed, merged = len(pending.frame_batch.frames), self._model.frames_merged
+        if pending.n_reached != -(-n_fed // merged) * merged:
+            raise AnswerError(f"{pending.path}: {n_fed} frames were fed, but {pending.n_reached} reached the model")
+
+    def _view(self, batch: list[PendingRequest], trace: GenerateTrace, processors: Mapping[str, Any]) -> Any:
+        """Return a shallow copy of the adapter that knows only this batch's documents and records calls in `trace`.
+
+        Args:
+            processors: this thread's copies of processors, by attribute name; they replace the adapter's.
+        """
+        # Shallow: the weights are shared, while documents, model and progress bar are this batch's own. Wrappers look
+        # their documents up in `self.task_dict`, so the frames come to them from there.
+        view: Any = copy.copy(self._model)
+        vars(view).update(processors)
+        view._rank = -1  # silences the wrapper's own progress bar, which would start again with every batch
+        view.task_dict = {}
+        for pending in batch:
+            task, split, doc_id = pending.parts.key
+            view.task_dict.setdefault(task, {}).setdefault(split, {})[doc_id] = self._view_document(pending)
+        self._model.trace_model(view, batch, trace)
+        return view
+
+    def _view_document(self, pending: PendingRequest) -> ViewDocument:
+        """Return the document that gives the wrapper this question's frames; the video itself if none were chosen."""
+        if pending.frame_batch is None:
+            return ViewDocument(visuals=[str(pending.path)], messages=pending.messages)
+        if self._model.is_simple:
+            return ViewDocument(visuals=self._model.visuals(pending.frame_batch))
+        messages = []
+        for message in pending.messages or []:
+            parts: list[dict[str, Any]] = []
+            for part in message["content"]:
+                parts += self._model.video_parts(pending.frame_batch) if part["type"] == "video" else [part]
+            messages.append({**message, "content": parts})
+        return ViewDocument(messages=messages)
+
+
+class RequestRunner:
+    """Answers the requests of one run; a question that fails does not affect the others.
+
+    Args:
+        model: the adapter.
+        context: settings of the run.
+        counts: counts to which each written row is added.
+        quiet: hides progress bars.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        context: RunContext,
+        *,
+        counts: RunCounts,
+        quiet: bool,
+    ) -> None:
+        self.context = context
+        self._model = model
+        self._counts = counts
+        self._batches = BatchAnswerer(model, context)
+        self._max_bytes = context.options.decode_gigabytes * GIGABYTE
+        self._has_logged_pieces = False
+        # tqdm heeds this variable only where nobody passes `disable`; the matrix runner has bars of its own.
+        self._quiet = quiet or os.environ.get("TQDM_DISABLE", "") not in ("", "0")
+
+    def run(self, requests: Sequence[Any]) -> list[Any]:
+        """Return the wrapper's answer to each request, `NO_ANSWER` for one that failed."""
+        (answers,) = run_together([self], [requests])
+        return answers
+
+    def choose(self, requests: Sequence[Any]) -> tuple[list[PendingRequest], list[PendingRequest]]:
+        """Choose frames for the requests without an earlier answer.
+
+        Returns:
+            All requests, and those still to be answered. A request whose selection failed gets its row here.
+        """
+        queue = [
+            pending_request(
+                request,
+                self._model.task_dict,
+                is_simple=self._model.is_simple,
+                benchmark_name=self.context.options.benchmark,
+            )
+            for request in requests
+        ]
+        # Questions answered before an interruption are not asked again; their answers are handed back, and count.
+        new = []
+        for pending in queue:
+            earlier = self._earlier_answer(pending)
+            if earlier is None:
+                new.append(pending)
+            elif not pending.is_padding:
+                self._counts.add(earlier)
+                self._counts.earlier += 1
+        FrameChooser(self._model, self.context, quiet=self._quiet).choose(new)
+        waiting = []
+        for pending in new:
+            if pending.error is None:
+                waiting.append(pending)
+            else:
+                self.write_row(pending)
+        return queue, waiting
+
+    def parts(self, queue: list[PendingRequest]) -> Iterator[Part]:
+        """Yield the requests of `queue` in parts; the model answers one part in one call."""
+        if self._model.questions_at_once is not None:
+            # A service takes many questions at once.
+            yield from (Part(self, [pending]) for pending in queue)
+            return
+        for batch in form_batches(self._model, queue):
+            pieces = list(batches_that_fit(batch, self._max_bytes, self.context.options.frame_policy))
+            if len(pieces) > 1 and not self._has_logged_pieces:
+                self._has_logged_pieces = True
+                logger.info(
+                    f"a batch of {len(batch)} questions is answered in {len(pieces)} parts, and others like it: their "
+                    f"frames take more than decode_gigabytes={self.context.options.decode_gigabytes:g}"
+                )
+            yield from (Part(self, piece) for piece in pieces)
+
+    def answer(self, parts: Iterator[Part], n_questions: int) -> None:
+        """Answer `parts`, which may belong to several runners, and write their rows.
+
+        Args:
+            n_questions: number of questions in `parts`, for the progress bar.
+        """
+        look_ahead = LookAhead(
+            at_once=self._model.questions_at_once, cores=self.context.cores, max_bytes=self._max_bytes
+        )
+        # Closed here, whatever ends the loop: else its threads would go on asking while an interrupt is on its way up.
+        with (
+            closing(look_ahead.run(parts)) as answered_parts,
+            tqdm(total=n_questions, desc="Answering", disable=self._quiet) as progress,
+        ):
+            for part in answered_parts:
+                # A row as soon as its batch is done: a killed run loses only what is under way.
+                for pending in part.batch:
+                    part.runner.write_row(pending)
+                progress.update(len(part.batch))
+
+    def feed(self, part: Part) -> None:
+        """Set the decoded frames of each question of `part`; a question that fails records its error."""
+        frame_batches: dict[tuple[str, str, int], FrameBatch] = {}
+        for pending in part.batch:
+            started = time.perf_counter()
+            try:
+                self._feed_one(pending, part.group, frame_batches)
+            except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
+                pending.fail(error)
+            pending.seconds["decode"] = time.perf_counter() - started + part.group.seconds_per_question
+        part.n_bytes = sum(frame_batch.held_bytes for frame_batch in frame_batches.values())
+        part.group.release(part)
+
+    def _feed_one(
+        self, pending: PendingRequest, group: FrameGroup, frame_batches: dict[tuple[str, str, int], FrameBatch]
+    ) -> None:
+        """Set the frames of one request, from its group or decoded alone; nothing without a selection.
+
+        `frame_batches` keeps them by document, for further requests of it.
+        """
+        row, path, options = pending.row, pending.path, self.context.options
+        if row is None or path is None:
+            return
+        key = pending.parts.key
+        # A document asked twice in one batch is shown the same frames.
+        if key not in frame_batches:
+            frames, _ = frames_to_decode(row, options.frame_policy)
+            decoded = group.take(path, frames)
+            if decoded is None:
+                decoded = read_frames(path, frames, backend=options.backend, scan_cache=self.context.scan_cache)
+            frame_batch = make_frame_batch(row, path, decoded, frame_policy=options.frame_policy)
+            self._model.ready(frame_batch)
+            frame_batches[key] = frame_batch
+        pending.frame_batch = frame_batches[key]
+
+    def answer_batch(self, batch: list[PendingRequest], turn: Turn | None) -> None:
+        """Answer a batch whose frames are decoded (see `BatchAnswerer.answer`)."""
+        self._batches.answer(batch, turn)
+
+    def _earlier_answer(self, pending: PendingRequest) -> AnswerRow | None:
+        """Return the answer that an earlier start wrote for the request; None if there is none, or it failed."""
+        row = self.context.recorder.earlier(pending)
+        # A row with an error is not an answer: the question is asked again.
+        return row if row is not None and row.error is None else None
+
+    def write_row(self, pending: PendingRequest) -> None:
+        """Write the row of an answered or failed question, and count it."""
+        # lmms-eval repeats a rank's last request so that all ranks make as many calls; it counts once.
+        if pending.is_padding:
+            return
+        self._counts.add(self.context.recorder.answer(pending, self.context.frames))
+
+    def reply(self, pending: PendingRequest) -> Any:
+        """Return the reply to lmms-eval: an earlier start's answer, the wrapper's output, or `NO_ANSWER` on error."""
+        earlier = self._earlier_answer(pending)
+        if earlier is not None:
+            return earlier.answer
+        # lmms-eval wants a text for every request, also where there is no answer.
+        return NO_ANSWER if pending.error is not None else pending.output
+
+
+def run_together(runners: Sequence[RequestRunner], requests: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Answer the requests of each runner, and return one list of replies per runner; all share one pipeline.
+
+    Several runners are answered video by video, so that the frames of a video are decoded once.
+    """
+    queues = [runner.choose(runner_requests) for runner, runner_requests in zip(runners, requests, strict=True)]
+    n_questions = sum(len(waiting) for _, waiting in queues)
+    parts = (part for runner, (_, waiting) in zip(runners, queues, strict=True) for part in runner.parts(waiting))
+    if len(runners) > 1:
+        by_video: dict[Path | None, list[Part]] = {}
+        for part in parts:
+            by_video.setdefault(part.batch[0].path, []).append(part)
+        parts = (part for of_video in by_video.values() for part in of_video)
+    runners[0].answer(parts, n_questions)
+    return [[runner.reply(pending) for pending in queue] for runner, (queue, _) in zip(runners, queues, strict=True)]

@@ -1,0 +1,481 @@
+"""The plugin's arguments: `--model_args` split and checked, and the source of selections that they describe."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from focus_eval.core.errors import InvalidInput, SelectionMismatch, unknown_name
+from focus_eval.core.options import checked_values, declared_types, make, option, read_options, read_value
+from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy, Question
+from focus_eval.external.imports.formats import FileEntry
+from focus_eval.external.imports.loading import load_selections
+from focus_eval.external.imports.rows import is_rows_path
+from focus_eval.keyframes.encoders import registry as encoders
+from focus_eval.keyframes.encoders.store import RelevanceStore
+from focus_eval.keyframes.llms.registry import check_llm, ready_llm
+from focus_eval.keyframes.pipeline.selector import Selector
+from focus_eval.keyframes.rows.identity import identity_hash
+from focus_eval.keyframes.rows.records import BucketOf, Origin, SelectionRow, failed_selection_row, selection_row
+from focus_eval.keyframes.samplers import registry as samplers
+from focus_eval.keyframes.video import open_video
+
+if TYPE_CHECKING:
+    from focus_eval.keyframes.encoders.base import Encoder
+
+
+NATIVE = "native"
+_QUOTED = re.compile(r"""^(['"])(.*)\1$""", re.DOTALL)
+_WITH_OPTIONS = ("sampler", "encoder", "selections")
+# Given by lmms-eval beside --model_args; which of them a wrapper takes is its own affair.
+_FROM_COMMAND_LINE = ("batch_size", "max_batch_size", "device")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterOptions:
+    """The plugin's own arguments, the same for every model.
+
+    Args:
+        sampler: a registered frame sampler, or "native": the wrapper's own sampling, untouched.
+        sampler_options: the sampler's options by name, given as `sampler.<option>`.
+        encoder: encoder of the samplers that pull relevance.
+        encoder_options: the encoder's options by name, given as `encoder.<option>`.
+        selections: rows of ours or a published index file to replay instead of choosing.
+        selections_options: given as `selections.<option>`: format, unit, field, sampler, allow_missing.
+        frames: keyframes per question; None for the wrapper's own number.
+        seed: seed of every question's random generator, together with the question.
+        coarse_seed: "video" lets the questions of a video share their coarse pulls.
+        query: text of a question for the encoder: "question", "question_and_options" or a template with {question} and
+            {options}.
+        benchmark: a benchmark's name or the YAML file that declares one, for tasks that focus-eval does not know.
+        frame_policy: "exact" feeds the keyframes; "aks" feeds the frames that the AKS evaluation code would feed.
+        store: file that keeps computed relevance; "" keeps none.
+        record: folder for the rows.
+        backend: video reader.
+        answer_parsing: parser of the answer in a row: "strict", or "lmms_eval" with its random guess, seeded.
+        decode_gigabytes: memory limit for decoded frames; a batch that needs more is answered in parts.
+        max_error_share: largest share of failed questions, 0 to 1; a run with more fails at its end.
+        allow_unparsed: true lets lmms-eval's command line end well although no answer could be read.
+
+    Raises:
+        InvalidInput: a value of the wrong kind or outside its range.
+    """
+
+    sampler: str = ""
+    sampler_options: Mapping[str, Any] = field(default_factory=dict)
+    encoder: str = ""
+    encoder_options: Mapping[str, Any] = field(default_factory=dict)
+    selections: str = ""
+    selections_options: Mapping[str, Any] = field(default_factory=dict)
+    frames: int | None = option(None, at_least=1)
+    seed: int = 0
+    coarse_seed: CoarseSeed = "question"
+    query: str = "question"
+    benchmark: str = ""
+    frame_policy: FramePolicy = "exact"
+    store: str = ""
+    record: str = "results/runs/lmms"
+    backend: str = "pyav"
+    answer_parsing: AnswerParsing = "strict"
+    decode_gigabytes: float = option(4.0, above=0)
+    max_error_share: float = option(0.02, at_least=0, at_most=1)
+    allow_unparsed: bool = False
+
+    def __post_init__(self) -> None:
+        """Bring the options to their declared types and refuse contradictions, with InvalidInput."""
+        for name, value in checked_values("--model_args", self).items():
+            object.__setattr__(self, name, value)
+        self._check_who_chooses()
+
+    def _check_who_chooses(self) -> None:
+        """Raise InvalidInput unless exactly one of sampler and selections chooses, and the other options fit it."""
+        # Both or neither: then it is not said who chooses.
+        if bool(self.sampler) == bool(self.selections):
+            raise InvalidInput(
+                "give either sampler=NAME (sampler=native for the wrapper's own sampling) or selections=FILE, not both"
+            )
+        if self.selections and not Path(self.selections).exists():
+            raise InvalidInput(f"selections={self.selections}: no such file or folder")
+        if self.sampler == NATIVE and self.frame_policy != "exact":
+            raise InvalidInput(
+                f"sampler=native leaves the wrapper's own sampling as it is; frame_policy={self.frame_policy} cannot"
+            )
+
+    @property
+    def is_native(self) -> bool:
+        """True if the wrapper samples frames itself."""
+        return self.sampler == NATIVE
+
+
+def split_arguments(
+    model: str,
+    arguments: Mapping[str, Any],
+    base: type,
+    *,
+    own_options: Callable[..., Any] | None = None,
+    passed_on: tuple[str, ...] = (),
+) -> tuple[AdapterOptions, dict[str, Any], Any]:
+    """Return (the plugin's options, the wrapper's arguments by name, an instance of `own_options` or None).
+
+    Args:
+        model: the model's name, for messages.
+        arguments: everything in `--model_args`, and batch size and device.
+        base: the wrapper's class, whose constructor declares its arguments.
+        own_options: a dataclass that declares the adapter's own arguments; None if it has none.
+        passed_on: names of further arguments that the wrapper passes on (to an engine).
+
+    Raises:
+        UnknownName: an argument that nothing takes; the message has the nearest name.
+        InvalidInput: a value is invalid.
+    """
+    plain_names = [declared.name for declared in fields(AdapterOptions) if not declared.name.endswith("_options")]
+    wrapper_parameters = [*constructor_parameters(base), *passed_on]
+    adapter_names = [*declared_types(own_options)] if own_options else []
+    plugin_arguments: dict[str, Any] = {}
+    wrapper_arguments: dict[str, Any] = {}
+    adapter_arguments: dict[str, Any] = {}
+    for name, value in arguments.items():
+        # `--model_args` is a flat list of pairs, so an option carries the name of what it belongs to.
+        head, dot, tail = name.partition(".")
+        if dot and head in _WITH_OPTIONS:
+            plugin_arguments.setdefault(f"{head}_options", {})[tail] = value
+        elif name in plain_names:
+            plugin_arguments[name] = value
+        elif name in adapter_names:
+            adapter_arguments[name] = value
+        elif name in wrapper_parameters or name in _FROM_COMMAND_LINE:
+            wrapper_arguments[name] = value
+        else:
+            # An ignored typing error would leave the default in force for a run of hours.
+            known_names = [
+                *plain_names,
+                *adapter_names,
+                *wrapper_parameters,
+                "sampler.<option>",
+                "encoder.<option>",
+                "selections.<option>",
+            ]
+            raise unknown_name(f"argument of {model}:", name, known_names)
+    for name in _FROM_COMMAND_LINE:
+        # lmms-eval gives these to every model; a constructor that does not take them would fail.
+        if name in wrapper_arguments and name not in wrapper_parameters:
+            del wrapper_arguments[name]
+    adapter_options = make(model, own_options, texts(adapter_arguments)) if own_options else None
+    plain_texts = texts({name: value for name, value in plugin_arguments.items() if name in plain_names})
+    return make("--model_args", AdapterOptions, {**plugin_arguments, **plain_texts}), wrapper_arguments, adapter_options
+
+
+def constructor_parameters(base: type) -> list[str]:
+    """Return the named parameters of a wrapper's constructor, and of its parents if it takes `**kwargs`."""
+    names: dict[str, None] = {}
+    for base_class in base.__mro__:
+        if "__init__" not in vars(base_class) or base_class is object:
+            continue
+        parameters = inspect.signature(vars(base_class)["__init__"]).parameters.values()
+        named_parameters = [
+            parameter
+            for parameter in parameters
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        ]
+        names.update(dict.fromkeys(parameter.name for parameter in named_parameters if parameter.name != "self"))
+        # Only a constructor with **kwargs passes names on to its parents.
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            break
+    return list(names)
+
+
+def default_of(base: type, parameter: str) -> Any:
+    """Return the default of the wrapper's constructor for `parameter`; None without a default or such a parameter."""
+    for kind in base.__mro__:
+        if "__init__" in vars(kind):
+            declared = inspect.signature(vars(kind)["__init__"]).parameters.get(parameter)
+            if declared is not None:
+                return None if declared.default is declared.empty else declared.default
+    return None
+
+
+def texts(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with values as command-line text, outer quotes removed; None stays None.
+
+    lmms-eval has already guessed at types, such as an int where a float is declared. It keeps the quotes that hold
+    the commas of `sampler='focus:alpha=0.1,clip_seconds=8'` together.
+    """
+    return {name: value if value is None else _QUOTED.sub(r"\2", str(value)) for name, value in options.items()}
+
+
+def read_argument(owner: str, name: str, kind: Any, value: Any) -> Any:
+    """Return `value`, whose type lmms-eval guessed, converted to the declared type `kind`.
+
+    Raises:
+        InvalidInput: a value of another type; the message names `owner` and the argument.
+    """
+    return read_value(owner, name, kind, value if value is None else str(value))
+
+
+class FrameSource(Protocol):
+    """Gives the selection of one question after another. `focus_eval.keyframes.pipeline.selector.Selector` is one."""
+
+    k: int
+
+    @property
+    def selection_id(self) -> str:
+        """Hash over all that can change a selection."""
+        ...
+
+    def select(self, question: Question, video_path: Path, *, bucket_of: BucketOf | None = None) -> SelectionRow:
+        """Return the selection row of `question`. Raises FocusEvalError if there is none."""
+        ...
+
+    def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
+        """Return a selection row of `question` that records `error`."""
+        ...
+
+
+def check_source(options: AdapterOptions) -> None:
+    """Raise an error for a sampler, encoder or option that does not exist, before anything is loaded.
+
+    Raises:
+        UnknownName: an unknown name; the message has the nearest one.
+        InvalidInput: a value outside its range, an option without effect, or a sampler that pulls without an encoder.
+    """
+    if options.encoder:
+        encoders.read_encoder(options.encoder, texts(options.encoder_options))
+    elif options.encoder_options:
+        raise InvalidInput(f"encoder.{next(iter(options.encoder_options))} is given, but no encoder")
+    if options.is_native or options.selections:
+        _refuse_idle(options)
+        return
+    sampler = samplers.make_sampler(options.sampler, **texts(options.sampler_options))
+    if sampler.needs_scan:
+        encoders.scan_encoder_of(sampler)
+    if sampler.needs_llm:
+        check_llm(sampler)
+    if sampler.needs_encoder and not options.encoder:
+        names = ", ".join(encoders.ENCODERS.names())
+        raise InvalidInput(f"sampler {options.sampler!r} needs an encoder: set encoder= to one of {names}")
+
+
+def _refuse_idle(options: AdapterOptions) -> None:
+    """Raise InvalidInput for sampler options or an encoder where the plugin chooses no frames."""
+    chooser = "sampler=native" if options.is_native else "selections="
+    # Ignored, they would seem to have had an effect.
+    for name, value in (("sampler options", options.sampler_options), ("encoder", options.encoder)):
+        if value:
+            raise InvalidInput(f"{chooser} does not choose frames itself; remove the {name}")
+
+
+def make_source(options: AdapterOptions, *, frames: int) -> FrameSource | None:
+    """Return the source that `options` describe, its encoder loaded; None for the wrapper's own sampling."""
+    if options.is_native:
+        return None
+    if options.selections:
+        return ReplayedSelections(
+            Path(options.selections), frames=frames, options=options.selections_options, store=_store(options)
+        )
+    return _selector(options, frames)
+
+
+def _selector(options: AdapterOptions, frames: int) -> Selector:
+    """Return the selector that the options describe, with its encoders and model loaded."""
+    sampler = samplers.make_sampler(options.sampler, **texts(options.sampler_options))
+    encoder = None
+    if sampler.needs_encoder:
+        encoder = _on_own_device(*encoders.read_encoder(options.encoder, texts(options.encoder_options)))
+    scan = encoders.scan_encoder_of(sampler) if sampler.needs_scan else None
+    return Selector(
+        sampler=sampler,
+        encoder=encoder,
+        scan_encoder=_on_own_device(*scan) if scan else None,
+        llm=ready_llm(sampler) if sampler.needs_llm else None,
+        k=frames,
+        seed=options.seed,
+        store=_store(options),
+        backend=options.backend,
+        coarse_seed=options.coarse_seed,
+        query=options.query,
+    )
+
+
+def _store(options: AdapterOptions) -> RelevanceStore | None:
+    """Return the store of relevance that the options name; None without one."""
+    return RelevanceStore(Path(options.store)) if options.store else None
+
+
+def _on_own_device(name: str, options: dict[str, Any]) -> Encoder:
+    """Make the encoder `name`; on a rank above 0 it gets the rank's own GPU unless `options` name a device."""
+    local_rank = os.environ.get("LOCAL_RANK", "0")
+    if local_rank != "0" and "device" not in options and "device" in declared_types(encoders.ENCODERS.load(name)):
+        import torch
+
+        if torch.cuda.is_available():
+            options = {**options, "device": f"cuda:{local_rank}"}
+    return encoders.make_encoder(name, **options)
+
+
+class ReplayedSelections:
+    """Selections from a file: our rows, or a published index file (see `focus_eval.external.imports`).
+
+    Args:
+        path: the file, or the folder of a run.
+        frames: most frames of a selection; one with more is refused, not thinned out.
+        options: format, unit and allow_missing of `load_selections`, and those of the format.
+        store: keeps facts of opened videos; None keeps nothing.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        frames: int,
+        options: Mapping[str, Any] | None = None,
+        store: RelevanceStore | None = None,
+    ) -> None:
+        self.k = frames
+        self.store = store
+        self._path = path
+        all_options = options or {}
+        option_types = {"format": str, "unit": str | None, "allow_missing": bool}
+        reader_options = {name: value for name, value in all_options.items() if name in option_types}
+        self._options = read_options("selections", option_types, texts(reader_options))
+        # Of the format itself, which reads them.
+        self._format_options = texts({name: value for name, value in all_options.items() if name not in option_types})
+        self._by_benchmark: dict[str, Mapping[str, FileEntry]] = {}
+        # By content: a file that was changed in place is another selection.
+        self._content = _content_hash(path)
+        if is_rows_path(path):  # refused before any weight loads
+            self._read(None)
+
+    @property
+    def selection_id(self) -> str:
+        """Hash of the file's content and the options of reading it."""
+        options = {**self._options, **self._format_options}
+        return identity_hash({"content": self._content, "options": options, "frames": self.k})
+
+    def prepare(self, benchmark: str, questions: Sequence[Question], *, question_ids: Collection[str]) -> None:
+        """Read the file against all questions of `benchmark`, in the annotation's order.
+
+        Raises:
+            SelectionMismatch: a file that does not fit them, with more frames than may be shown, or without a
+                selection for a question that is asked (unless `allow_missing`).
+        """
+        if benchmark not in self._by_benchmark:
+            self._by_benchmark[benchmark] = self._read(questions)
+        selections = self._by_benchmark[benchmark]
+        missing = [
+            question.id for question in questions if question.id in question_ids and question.id not in selections
+        ]
+        if missing and not self._options.get("allow_missing"):
+            raise SelectionMismatch(
+                f"{self._path}: {len(selections)} selections for {len(questions)} questions of {benchmark}; "
+                f"{len(missing)} of {len(question_ids)} that are asked have none, the first is {missing[0]!r} "
+                "(selections.allow_missing=true records an error for each of them instead)"
+            )
+
+    def select(self, question: Question, video_path: Path, *, bucket_of: BucketOf | None = None) -> SelectionRow:
+        """Return the recorded selection of `question` as a row.
+
+        Raises:
+            SelectionMismatch: no selection is recorded, or it does not fit the video.
+        """
+        entry = self._by_benchmark[question.benchmark].get(question.id)
+        if entry is None:
+            raise SelectionMismatch(f"{self._path}: no selection for {question.benchmark} {question.id}")
+        # A file of indices gives neither the video's length nor the times of its frames.
+        with open_video(video_path, kept=self.store) as reader:
+            frames = entry.frames_in(reader.info)
+            times = reader.frame_times(np.asarray(frames, dtype=np.int64))
+            info = reader.info
+        row = entry.selection
+        return selection_row(
+            question,
+            self._origin(row.sampler),
+            video=info,
+            keyframes=frames,
+            times_seconds=[round(float(time), 6) for time in times],
+            bucket_of=bucket_of,
+            facts=self._facts,
+            scales=row.scales,
+            pulled_frames=row.pulled_frames,
+            pulled_relevance=row.pulled_relevance,
+            clips=row.clips,
+        )
+
+    def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
+        """Return a selection row of `question` that records `error`."""
+        return failed_selection_row(question, self._origin("replay"), error, bucket_of=bucket_of, facts=self._facts)
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        """Facts for the rows: the name of the file of selections."""
+        return {"replayed_from": self._path.name}
+
+    def _origin(self, sampler: str) -> Origin:
+        """Return the origin of the rows, with `sampler` as the sampler's name."""
+        return Origin(selection_id=self.selection_id, sampler=sampler, k=self.k)
+
+    def _read(self, questions: Sequence[Question] | None) -> Mapping[str, FileEntry]:
+        """Return the file's selections by question id; raise SelectionMismatch for more frames than are shown."""
+        # What is missing is checked by `prepare`: a file made under --limit holds only some of the questions.
+        reader_options = {**self._options, "allow_missing": True}
+        entries = load_selections(self._path, questions=questions, **reader_options, options=self._format_options)
+        for entry in entries.values():
+            # A selection with scales has more and smaller frames by design.
+            if len(entry.shown) > self.k and entry.selection.scales is None:
+                raise SelectionMismatch(
+                    f"{entry.place}: {len(entry.shown)} frames, the model is shown at most {self.k}; set frames="
+                )
+        return entries
+
+
+class GivenRows:
+    """Selections from given rows: the matrix runner shows them to one model after another.
+
+    Args:
+        rows: selection rows, error rows included.
+        k: requested frames.
+        selection_id: the id of all rows.
+    """
+
+    def __init__(self, rows: Iterable[SelectionRow], *, k: int, selection_id: str) -> None:
+        self.k = k
+        self.selection_id = selection_id
+        self._rows = {(row.benchmark, row.question_id): row for row in rows}
+
+    def select(self, question: Question, video_path: Path, *, bucket_of: BucketOf | None = None) -> SelectionRow:
+        """Return the row of `question`.
+
+        Raises:
+            SelectionMismatch: no row, or one that records an error.
+        """
+        row = self._rows.get((question.benchmark, question.id))
+        if row is None:
+            raise SelectionMismatch(f"{question.benchmark} {question.id}: no selection among {len(self._rows)} rows")
+        if row.error is not None:
+            raise SelectionMismatch(f"no selection: {row.error}")
+        return row
+
+    def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
+        """Return the given error row of `question` if there is one, else a new row that records `error`."""
+        row = self._rows.get((question.benchmark, question.id))
+        if row is not None and row.error is not None:
+            # Its error says why the choice failed, which tells more than that there is none.
+            return row
+        chooser = Origin(selection_id=self.selection_id, sampler="", k=self.k)
+        return failed_selection_row(question, chooser, error, bucket_of=bucket_of)
+
+
+def _content_hash(path: Path) -> str:
+    """Return a hash over name and content of a file, or of every file in a folder."""
+    digest = hashlib.sha256()
+    for file in [path] if path.is_file() else sorted(item for item in path.rglob("*") if item.is_file()):
+        digest.update(file.name.encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]

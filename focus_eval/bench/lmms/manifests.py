@@ -1,0 +1,98 @@
+"""Lists the models that lmms-eval finds through this package: our own and those of other packages.
+
+Read by lmms-eval at its own start through the entry-point group `lmms_eval.models`, so this file stays light: one
+that raises would drop the plugins after it with only a warning.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from focus_eval.core.plugins import Registry, check_derived, classes_in
+
+if TYPE_CHECKING:
+    from lmms_eval.models.registry_v2 import ModelManifest
+
+CHAT_SUFFIX = ".chat"
+
+
+class Paths(NamedTuple):
+    """Import paths of a model's classes for simple and for chat requests; None for a kind it does not have."""
+
+    simple: str | None = None
+    chat: str | None = None
+
+
+def _name(attributes: Mapping[str, Any]) -> str:
+    """Return the `model_id` in a class body, with ".chat" added if `is_simple` is False; "" without one."""
+    name: str = attributes.get("model_id", "")
+    return name + CHAT_SUFFIX if name and attributes.get("is_simple") is False else name
+
+
+def _check(loaded: Any, label: str) -> Any:
+    """Return the loaded class if it is a FrameAdapter; raise PluginError otherwise."""
+    from focus_eval.bench.lmms.adapter import FrameAdapter
+
+    return check_derived(loaded, label, base=FrameAdapter)
+
+
+# A package registers a model here, one line for the class of each kind of request.
+MODELS: Registry[Any] = Registry(
+    "model",
+    group="focus_eval.models",
+    built_in=classes_in(
+        "focus_eval.bench.lmms.models", "focus_eval.bench.lmms.llava_video", base="FrameAdapter", name_of=_name
+    ),
+    check=_check,
+    warns=True,
+)
+
+
+def stock_name(model: str) -> str:
+    """Return lmms-eval's name of the wrapper behind our `model`; "" for an unknown model."""
+    return str(_fact(model, "stock_name", ""))
+
+
+def packages_of(model: str) -> tuple[str, ...]:
+    """Return the packages, beside transformers and lmms-eval, whose versions can change an answer of `model`."""
+    return tuple(_fact(model, "packages", ()))
+
+
+def _fact(model: str, attribute: str, default: Any) -> Any:
+    """Return a class attribute of `model`, or of its chat class, without importing it; `default` if unknown."""
+    # A model may have a class for one kind of request only.
+    name = next((name for name in (model, model + CHAT_SUFFIX) if name in MODELS), "")
+    return MODELS.fact(name, attribute, default) if name else default
+
+
+def known_models() -> dict[str, Paths]:
+    """Return the class paths of our models and of those registered under `focus_eval.models`, by model name.
+
+    An entry point names a class that puts `FrameAdapter` before an lmms-eval wrapper; a name that ends in ".chat" is
+    the class for chat requests of the model before it. Nothing is imported here. A name that is ours stays ours, with a
+    warning: an error would take all models of this package from lmms-eval.
+    """
+    built_in_names = {plugin.name.removesuffix(CHAT_SUFFIX) for plugin in MODELS.plugins.values() if plugin.module}
+    paths_by_model: dict[str, Paths] = {}
+    for plugin in MODELS.plugins.values():
+        name = plugin.name.removesuffix(CHAT_SUFFIX)
+        if name in built_in_names and not plugin.module:
+            message = f"model plugin {plugin.name!r} ({plugin.location}): the name {name!r} is taken"
+            warnings.warn(f"{message}; rename the entry point", stacklevel=2)
+            continue
+        kind = "chat" if plugin.name.endswith(CHAT_SUFFIX) else "simple"
+        # lmms-eval splits a class path at its last dot; here a colon stands there.
+        paths_by_model[name] = paths_by_model.get(name, Paths())._replace(**{kind: plugin.location.replace(":", ".")})
+    return paths_by_model
+
+
+def MANIFESTS() -> list[ModelManifest]:
+    """Return one lmms-eval manifest per model. A function, because importing lmms-eval here would be circular."""
+    from lmms_eval.models.registry_v2 import ModelManifest
+
+    return [
+        ModelManifest(model_id=name, simple_class_path=paths.simple, chat_class_path=paths.chat)
+        for name, paths in known_models().items()
+    ]

@@ -1,0 +1,203 @@
+"""Shows the chosen frames to GPT-4o, or any model behind an OpenAI-compatible API.
+
+The stock wrappers build the request with placeholder images; the client replaces these by the real frames
+(`replace_images`). So both kinds of request send the same images, as PNG or as JPEG, in full size or shrunk.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from lmms_eval.models.chat.openai import OpenAICompatible as OpenAIChat
+from lmms_eval.models.simple.openai import OpenAICompatible as OpenAISimple
+from PIL import Image
+
+from focus_eval.bench.lmms.adapter import FrameAdapter
+from focus_eval.bench.lmms.arguments import read_argument
+from focus_eval.bench.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
+from focus_eval.bench.lmms.tracing import GenerateTrace, describe_messages, image_parts
+from focus_eval.core.errors import AnswerError, InvalidInput
+from focus_eval.core.options import checked_values, option
+from focus_eval.keyframes.llms.chat import ChatClient, ImageFormat, Spending
+
+
+class QuestionClient:
+    """Replaces the wrapper's client while it asks one question: `client.chat.completions.create(**payload)`.
+
+    It replaces the wrapper's placeholder images by the frames, and records requests, images, tokens and the error.
+
+    Args:
+        client: sends requests, and repeats those that may succeed later.
+        trace: receives the record.
+        urls: data URLs of the question's frames; None keeps the payload's own images (the wrapper's sampling).
+    """
+
+    def __init__(self, client: ChatClient, trace: GenerateTrace, *, urls: Sequence[str] | None) -> None:
+        self._client = client
+        self._trace = trace
+        self._urls = urls
+        self._cost = {"requests": 0}
+        trace.tokens = [self._cost]
+        self.chat = SimpleNamespace(completions=self)
+
+    def create(self, **payload: Any) -> Any:
+        """Send `payload` with the question's frames in it, and return the API's answer.
+
+        Raises:
+            AnswerError: a refusal, or no usable answer after all attempts; one line without the key.
+        """
+        self._trace.n_calls += 1
+        try:
+            n_images = len(list(image_parts(payload["messages"])))
+            if self._urls is not None:
+                replace_images(payload, self._urls)
+            if self._trace.wants_prompt_record:
+                self._trace.sent = describe_messages(payload)
+            self._cost["images"] = n_images
+            self._trace.frames = [n_images]
+            return self._client.create(payload, self._cost)
+        except AnswerError as error:
+            self._trace.error = error
+            raise
+        except Exception as error:  # noqa: BLE001 (the wrapper's own loop would log it)
+            self._trace.error = AnswerError(self._client.one_line(error))
+            raise self._trace.error from None
+
+
+def replace_images(payload: dict[str, Any], urls: Sequence[str]) -> None:
+    """Replace, in place, the stand-in images of a request by `urls`; raise AnswerError if their numbers differ."""
+    parts = list(image_parts(payload["messages"]))
+    if len(parts) != len(urls):
+        raise AnswerError(f"{len(urls)} frames to send, the wrapper made room for {len(parts)}")
+    for part, url in zip(parts, urls, strict=True):
+        part["image_url"]["url"] = url
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiOptions:
+    """The adapter's own arguments.
+
+    Args:
+        jpeg_quality: quality of JPEG images; None for PNG.
+        max_side: longest side of a frame in pixels; None for its own size.
+        max_cost: spending limit in dollars; needs `price_input` and `price_output`, in dollars per million tokens.
+    """
+
+    jpeg_quality: int | None = option(None, at_least=1, at_most=95)
+    max_side: int | None = option(None, at_least=16, at_most=1 << 16)
+    max_cost: float | None = option(None, at_least=0)
+    price_input: float | None = option(None, at_least=0)
+    price_output: float | None = option(None, at_least=0)
+
+    def __post_init__(self) -> None:
+        """Raise InvalidInput for a value of another type or outside its range."""
+        checked_values("the API model", self)
+
+
+@dataclass(frozen=True)
+class RequestFormat:
+    """Form of the frames in a request."""
+
+    images: ImageFormat
+
+    # Part of a cell's identity: it keeps the id that it had when a request had further settings.
+    def __str__(self) -> str:
+        return f"RequestFormat(images={self.images!r}, timestamps=False, as_video=False, detail='')"
+
+
+class OpenAIAdapter(FrameAdapter):
+    """The adapter of the OpenAI wrappers.
+
+    Its own arguments are `ApiOptions`. `max_retries` counts requests, as in the stock wrapper; `timeout` (seconds, 120
+    by default) is passed to the client, unlike there.
+    """
+
+    frames_argument: ClassVar[str] = "max_frames_num"
+    takes_mixed_sizes: ClassVar[bool] = True
+    own_options: ClassVar[type | None] = ApiOptions
+
+    client: Any
+    num_concurrent: int
+    max_retries: int
+    retry_backoff_s: float
+    timeout: float
+    _spending: Spending
+
+    def prepare(self, api_options: ApiOptions, wrapper_arguments: dict[str, Any]) -> RequestFormat:
+        """Check the image format, and that the API key is in the environment, where no log prints it."""
+        if "api_key" in wrapper_arguments:
+            raise InvalidInput("api_key in --model_args would be printed by lmms-eval; set OPENAI_API_KEY instead")
+        uses_azure = read_argument(self.model_id, "azure_openai", bool, wrapper_arguments.get("azure_openai", False))
+        name = "AZURE_OPENAI_API_KEY" if uses_azure else "OPENAI_API_KEY"
+        if not os.getenv(name):
+            raise InvalidInput(f"{self.model_id} needs {name} in the environment (any word for a server without keys)")
+        if wrapper_arguments.get("pass_video_url"):
+            raise InvalidInput("pass_video_url=True lets the server sample the video; the chosen frames need images")
+        self._spending = Spending(api_options.max_cost, api_options.price_input, api_options.price_output)
+        images = ImageFormat(
+            jpeg_quality=api_options.jpeg_quality,
+            max_side=api_options.max_side,
+            max_megabytes=read_argument(
+                self.model_id, "max_size_in_mb", float, wrapper_arguments.get("max_size_in_mb", 20)
+            ),
+        )
+        return RequestFormat(images)
+
+    def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
+        """Set the paper's model, and a time-out long enough for many images."""
+        if "model" not in wrapper_arguments:
+            wrapper_arguments.setdefault("model_version", "gpt-4o")
+        wrapper_arguments.setdefault("timeout", 120)
+
+    @property
+    def questions_at_once(self) -> int | None:
+        """Questions sent in parallel: the wrapper's `num_concurrent`."""
+        return self.num_concurrent
+
+    def ready(self, frame_batch: FrameBatch) -> None:
+        """Replace the pixels by data URLs of the frames, which take less memory."""
+        urls = [self.prepared.images.data_url(image) for image in frame_batch.images()]
+        frame_batch.replace_pixels(urls, n_bytes=sum(map(len, urls)))
+
+    def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
+        """Give `view` its own client, which sends the frames of one question and records the cost."""
+        self._spending.check()
+        frame_batch = batch[0].frame_batch
+        client = ChatClient(
+            self.client.with_options(max_retries=0, timeout=float(self.timeout)),
+            spending=self._spending,
+            attempts=int(self.max_retries),
+            backoff_seconds=self.retry_backoff_s,
+            secrets=[str(self.client.api_key or "")],
+        )
+        view.client = QuestionClient(client, trace, urls=frame_batch.encoded if frame_batch else None)
+        view.max_retries = 1  # the client tries again by itself, and knows what is worth it
+
+    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
+        """Return one stand-in image per frame."""
+        return [{"type": "image", "url": Image.new("RGB", (1, 1))} for _ in frame_batch.frames]
+
+
+class FocusGPT4o(OpenAIAdapter, OpenAISimple):  # type: ignore[misc]
+    """OpenAI-compatible API, simple requests: the text first, then the frames."""
+
+    model_id: ClassVar[str] = "focus_gpt4o"
+    stock_name: ClassVar[str] = "openai"
+
+    def encode_video(self, video_path: Any, for_get_frames_num: int) -> list[str]:
+        """Return one stand-in per frame for a path that carries frames; other paths are read by the stock wrapper."""
+        if isinstance(video_path, PathWithFrames):
+            return ["" for _ in video_path.frame_batch.frames]
+        return list(super().encode_video(video_path, for_get_frames_num))
+
+
+class FocusGPT4oChat(OpenAIAdapter, OpenAIChat):  # type: ignore[misc]
+    """OpenAI-compatible API, chat requests: the frames where the document has its video."""
+
+    model_id: ClassVar[str] = "focus_gpt4o"
+    stock_name: ClassVar[str] = "openai"
+    is_simple: ClassVar[bool] = False

@@ -1,0 +1,173 @@
+"""Shows the chosen frames to Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5.
+
+Their wrappers pass the path to qwen-vl-utils, whose readers are entries of a table. Each entry is replaced once
+(`patches.wrap_video_readers`): a path that carries frames gives those frames, with their indices, rate and length; any
+other goes to the stock reader. Resizing to `max_pixels`, and all later steps, are unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import torch
+from lmms_eval.models.chat.qwen2_5_vl import Qwen2_5_VL as Qwen2_5VLChat
+from lmms_eval.models.chat.qwen3_5 import Qwen3_5 as Qwen3_5Chat
+from lmms_eval.models.chat.qwen3_vl import Qwen3_VL as Qwen3VLChat
+from lmms_eval.models.model_utils.media_encoder import encode_image_to_data_url
+from lmms_eval.models.simple.qwen2_5_vl import Qwen2_5_VL
+from lmms_eval.models.simple.qwen2_vl import Qwen2_VL
+from lmms_eval.models.simple.qwen3_5 import Qwen3_5
+from lmms_eval.models.simple.qwen3_vl import Qwen3_VL
+from PIL import Image
+
+from focus_eval.bench.lmms.adapter import FrameAdapter
+from focus_eval.bench.lmms.patches import open_no_video_twice, wrap_video_readers
+from focus_eval.bench.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
+from focus_eval.bench.lmms.tracing import GenerateTrace
+from focus_eval.core.errors import MissingDependency
+
+VideoReading = tuple[torch.Tensor, dict[str, Any], float]
+
+
+class QwenAdapter(FrameAdapter):
+    """The adapter of every wrapper that reads videos through qwen-vl-utils."""
+
+    packages: ClassVar[tuple[str, ...]] = ("qwen-vl-utils",)
+    frames_argument: ClassVar[str] = "max_num_frames"
+    frames_merged: ClassVar[int] = 2  # the vision tower takes frames in pairs; an odd last one is repeated
+    takes_mixed_sizes: ClassVar[bool] = True
+    prepares_ahead: ClassVar[bool] = True
+
+    @classmethod
+    def check_installed(cls) -> None:
+        """Raise `MissingDependency` without qwen-vl-utils; wrap its readers, and those of the wrappers."""
+        try:
+            wrap_video_readers(wrap_reader)
+            open_no_video_twice()
+        except ImportError as error:
+            raise MissingDependency(f"{cls.model_id} needs qwen-vl-utils: pip install qwen-vl-utils") from error
+
+    def visuals(self, frame_batch: FrameBatch) -> Any:
+        """Return the video, or one image per frame if frames differ in size."""
+        return frame_batch.images() if frame_batch.scales is not None else [PathWithFrames(frame_batch)]
+
+    def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
+        """Return the number of frames per video, in whole pairs; None if the frames came as images."""
+        grid = inputs.get("video_grid_thw")
+        if grid is None:
+            return None if inputs.get("image_grid_thw") is not None else [0] * int(inputs["input_ids"].shape[0])
+        return [self.frames_merged * int(pairs) for pairs in grid[:, 0]]
+
+
+class FocusQwen2VL(QwenAdapter, Qwen2_VL):  # type: ignore[misc]
+    """Qwen2-VL, which has simple requests only."""
+
+    model_id = "focus_qwen2_vl"
+    stock_name: ClassVar[str] = "qwen2_vl"
+    checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen2_vl",)
+
+    def _encode_image_data_url(self, image: Image.Image) -> str:
+        """Return `image` as a data URL in PNG, which is lossless; the stock wrapper uses JPEG."""
+        # The stock method writes JPEG; frames of mixed sizes are to arrive as they were decoded.
+        return str(encode_image_to_data_url(image, image_format="PNG"))
+
+
+class FocusQwen2_5VL(QwenAdapter, Qwen2_5_VL):  # type: ignore[misc]
+    """Qwen2.5-VL, simple requests."""
+
+    model_id = "focus_qwen2_5_vl"
+    stock_name: ClassVar[str] = "qwen2_5_vl"
+    checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen2_5_vl",)
+
+    def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
+        """Also give the processor the frames' times; without them it would assume 24 frames a second."""
+        super().trace_model(view, batch, trace)
+        frame_batches = [pending.frame_batch for pending in batch if pending.frame_batch is not None]
+        if len(frame_batches) == len(batch) and all(frame_batch.scales is None for frame_batch in frame_batches):
+            view.processor = TimedProcessor(view.processor, [metadata_of(frame_batch) for frame_batch in frame_batches])
+
+
+class FocusQwen2_5VLChat(QwenAdapter, Qwen2_5VLChat):  # type: ignore[misc]
+    """Qwen2.5-VL, chat requests: lmms-eval's default."""
+
+    model_id = "focus_qwen2_5_vl"
+    stock_name: ClassVar[str] = "qwen2_5_vl"
+    is_simple: ClassVar[bool] = False
+
+
+class FocusQwen3VL(QwenAdapter, Qwen3_VL):  # type: ignore[misc]
+    """Qwen3-VL, simple requests."""
+
+    model_id = "focus_qwen3_vl"
+    stock_name: ClassVar[str] = "qwen3_vl"
+    checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen3_vl", "qwen3_vl_moe")
+
+
+class FocusQwen3VLChat(QwenAdapter, Qwen3VLChat):  # type: ignore[misc]
+    """Qwen3-VL, chat requests: lmms-eval's default."""
+
+    model_id = "focus_qwen3_vl"
+    stock_name: ClassVar[str] = "qwen3_vl"
+    is_simple: ClassVar[bool] = False
+
+
+class FocusQwen3_5(QwenAdapter, Qwen3_5):  # type: ignore[misc]
+    """Qwen3.5, simple requests. Its wrapper samples answers at temperature 0.7 if a task sets none."""
+
+    model_id = "focus_qwen3_5"
+    stock_name: ClassVar[str] = "qwen3_5"
+
+
+class FocusQwen3_5Chat(QwenAdapter, Qwen3_5Chat):  # type: ignore[misc]
+    """Qwen3.5, chat requests: lmms-eval's default."""
+
+    model_id = "focus_qwen3_5"
+    stock_name: ClassVar[str] = "qwen3_5"
+    is_simple: ClassVar[bool] = False
+
+
+class TimedProcessor:
+    """Wraps a processor so that it gets rate, length and indices of its videos; all else is the processor's."""
+
+    def __init__(self, processor: Any, metadata: list[dict[str, Any]]) -> None:
+        self._processor = processor
+        self._metadata = metadata
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the processor's attribute."""
+        return getattr(self._processor, name)
+
+    def __call__(self, **inputs: Any) -> Any:
+        """Process `inputs`, whose videos are those of the metadata in this order."""
+        if len(inputs.get("videos") or []) != len(self._metadata):
+            return self._processor(**inputs)
+        return self._processor(**inputs, video_metadata=self._metadata, do_sample_frames=False)
+
+
+def metadata_of(frame_batch: FrameBatch) -> dict[str, Any]:
+    """Return the metadata that qwen-vl-utils's readers return with the frames of a video."""
+    return {
+        "fps": frame_batch.fps,
+        "frames_indices": list(frame_batch.frames),
+        "total_num_frames": frame_batch.n_frames,
+        "video_backend": "focus_eval",
+    }
+
+
+def wrap_reader(read: Callable[[dict[str, Any]], VideoReading]) -> Callable[[dict[str, Any]], VideoReading]:
+    """Return a reader that gives a `PathWithFrames` its own frames and leaves every other path to `read`."""
+    if getattr(read, "feeds_frames", False):
+        return read
+
+    def read_or_feed(element: dict[str, Any]) -> VideoReading:
+        """Return frames, metadata and rate of the video `element`: its carried frames, or what `read` returns."""
+        video = element["video"]
+        if not isinstance(video, PathWithFrames):
+            return read(element)
+        frame_batch = video.frame_batch
+        frames = torch.from_numpy(frame_batch.take()).permute(0, 3, 1, 2)
+        return frames, metadata_of(frame_batch), len(frame_batch.frames) / frame_batch.n_frames * frame_batch.fps
+
+    read_or_feed.feeds_frames = True  # type: ignore[attr-defined]
+    return read_or_feed

@@ -1,0 +1,131 @@
+"""Shows the chosen frames to models that run in vLLM, through lmms-eval's `vllm_generate` wrapper.
+
+Written without access to the engine: tests replace the call `LLM.generate`, and run vLLM's own processor on its
+requests.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+from lmms_eval.models.chat.vllm_generate import VLLMGenerate
+
+from focus_eval.bench.lmms.models.qwen_vl import QwenAdapter, metadata_of
+from focus_eval.bench.lmms.patches import resize_to_patches
+from focus_eval.bench.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
+from focus_eval.bench.lmms.tracing import GenerateTrace
+from focus_eval.core.errors import MissingDependency
+
+
+class FocusVLLM(QwenAdapter, VLLMGenerate):  # type: ignore[misc]
+    """Qwen2-VL, 2.5 and 3 in vLLM, given token prompts and whole videos (`LLM.generate`).
+
+    Its wrapper reads videos through qwen-vl-utils like the in-process ones.
+    """
+
+    model_id: ClassVar[str] = "focus_vllm"
+    stock_name: ClassVar[str] = "vllm_generate"
+    is_simple: ClassVar[bool] = False
+    packages: ClassVar[tuple[str, ...]] = ("qwen-vl-utils", "vllm")
+    frames_argument: ClassVar[str] = "nframes"
+    takes_mixed_sizes: ClassVar[bool] = False
+    prepares_ahead: ClassVar[bool] = False  # not tried with the engine
+
+    client: Any
+    batch_size_per_gpu: int
+
+    @classmethod
+    def check_installed(cls) -> None:
+        """Raise `MissingDependency` without vLLM or qwen-vl-utils; let the wrapper resize to the model's patches."""
+        from lmms_eval.models.simple import vllm as stock
+
+        if stock.LLM is None:
+            raise MissingDependency(f"{cls.model_id} needs vLLM: pip install vllm")
+        super().check_installed()
+        resize_to_patches()
+
+    @classmethod
+    def passed_on(cls) -> tuple[str, ...]:
+        """Return the names of the engine's arguments (`max_model_len`, `dtype`, ...); empty without vLLM."""
+        try:
+            from vllm import EngineArgs
+        except ImportError:
+            return ()
+        return tuple(field.name for field in dataclasses.fields(EngineArgs))
+
+    def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
+        """Raise the wrapper's default limit `max_frame_num` to the requested number of frames."""
+        wrapper_arguments.setdefault("max_frame_num", int(wrapper_arguments[self.frames_argument]))
+
+    @property
+    def batch_size(self) -> int:
+        """Questions in one call of the engine."""
+        return int(self.batch_size_per_gpu)
+
+    def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
+        """Replace the engine of `view` by one that records its calls in `trace`."""
+        view.client = TracedEngine(self.client, trace)
+
+    def ready(self, frame_batch: FrameBatch) -> None:
+        """Note the model's patch size in the frames, so that they are resized to whole patches."""
+        frame_batch.patch_size = getattr(getattr(self.processor, "video_processor", None), "patch_size", None)
+
+    def make_one_request(self, request: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the stock request, marked not to resize its frames again; for Qwen2.5-VL with the frames' metadata.
+
+        Without metadata vLLM refuses the videos of Qwen2.5-VL, whose processor would also resize to its own limits.
+        """
+        inputs, params = super().make_one_request(request)
+        _, _, _, doc_id, task, split = request.arguments
+        messages = self.task_dict[task][split][doc_id].messages
+        parts = [part for message in messages for part in message["content"] if part["type"] == "video"]
+        videos = inputs["multi_modal_data"].get("video") or []
+        if any(isinstance(part["url"], PathWithFrames) for part in parts):
+            inputs["mm_processor_kwargs"]["do_resize"] = False
+        # Qwen2-VL takes frames alone; for Qwen3-VL the stock wrapper attaches the metadata.
+        if videos and "Qwen2VL" not in type(self.processor).__name__:
+            inputs["multi_modal_data"]["video"] = [
+                video if isinstance(video, tuple) or not isinstance(part["url"], PathWithFrames)
+                else (video, metadata_of(part["url"].frame_batch))
+                for video, part in zip(videos, parts, strict=True)
+            ]  # fmt: skip
+        return inputs, params
+
+
+class TracedEngine:
+    """Wraps a vLLM engine and records the calls of `generate`; all other attributes are its own."""
+
+    def __init__(self, engine: Any, trace: GenerateTrace) -> None:
+        self._engine = engine
+        self._trace = trace
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the engine's attribute."""
+        return getattr(self._engine, name)
+
+    def generate(self, inputs: list[dict[str, Any]], *args: Any, **options: Any) -> Any:
+        """Generate; record seconds, tokens, frames and an exception, which is raised again."""
+        trace = self._trace
+        trace.frames = [_frames_in(request) for request in inputs]
+        if trace.wants_prompt_record:
+            ids = inputs[0].get("prompt_token_ids")
+            trace.sent = {"token_ids": list(ids)} if ids is not None else {"text": str(inputs[0].get("prompt", ""))}
+        with trace.generating():
+            outputs = self._engine.generate(inputs, *args, **options)
+        trace.tokens = [_tokens_of(output) for output in outputs]
+        return outputs
+
+
+def _frames_in(request: dict[str, Any]) -> int:
+    """Return the number of frames in one request, rounded up to whole pairs, the units of the vision tower."""
+    videos = request.get("multi_modal_data", {}).get("video") or []
+    frames = sum(len(video[0] if isinstance(video, tuple) else video) for video in videos)
+    return frames + frames % 2
+
+
+def _tokens_of(output: Any) -> dict[str, int]:
+    """Return the numbers of "input" and "output" tokens of a vLLM output, as far as it has them."""
+    prompt_ids, completion = getattr(output, "prompt_token_ids", None), output.outputs[0]
+    counts = {"output": len(completion.token_ids)} if getattr(completion, "token_ids", None) is not None else {}
+    return {"input": len(prompt_ids), **counts} if prompt_ids is not None else counts

@@ -1,0 +1,368 @@
+"""Patches lmms-eval and its dependencies, and places this process among those of a run.
+
+The docstring of each patch states the internals it relies on, and its reason. All other code uses public interfaces.
+`tests/bench/lmms/test_patches.py` fails if a package changes what a patch relies on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from focus_eval.bench.lmms.requests import FrameBatch
+from focus_eval.core.errors import FocusEvalError, InvalidInput
+from focus_eval.keyframes.rows.records import error_line
+
+
+def wrap_video_readers(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replace every video reader of qwen-vl-utils by `wrap(reader)`.
+
+    Relies on: `vision_process.VIDEO_READER_BACKENDS`, a dict from name to function, looked up by `fetch_video` at each
+    call. A reader takes the video's element and returns (frames `(n, 3, height, width)`, metadata, sampled rate).
+
+    Why: qwen-vl-utils takes decoded frames as a list of images only, and then knows neither their indices nor the
+    video's rate, which Qwen2.5-VL and Qwen3-VL put into the prompt.
+
+    Raises:
+        ImportError: qwen-vl-utils is not installed.
+    """
+    from qwen_vl_utils import vision_process
+
+    readers = vision_process.VIDEO_READER_BACKENDS
+    readers.update({name: wrap(read) for name, read in readers.items()})
+
+
+def import_evaluate_late() -> None:
+    """Let the package `evaluate` load only when one of its names is used; do nothing if it is loaded.
+
+    Relies on: `lmms_eval.api.registry`, which imports it at its top and uses it in `get_metric` alone.
+
+    Why: it imports the pipelines of transformers and torchvision, more than all else that lmms-eval's tasks need.
+    """
+    spec = find_spec("evaluate") if "evaluate" not in sys.modules else None
+    if spec is not None:
+        sys.modules["evaluate"] = module_from_spec(spec)
+        sys.modules["evaluate"].__class__ = _LateEvaluate
+
+
+class _LateEvaluate(ModuleType):
+    """The package `evaluate` before it is loaded."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a name of the package, which is loaded for it; AttributeError for those that modules are asked for."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if sys.modules.get("evaluate") is self:
+            del sys.modules["evaluate"]
+        return getattr(importlib.import_module("evaluate"), name)
+
+
+def open_no_video_twice() -> None:
+    """Give lmms-eval's Qwen wrappers length and size of a video with chosen frames without opening its file.
+
+    Relies on: the name `decord` in the wrappers' modules, of which they use `VideoReader(path)`: its `len`, and the
+    shape of `[0].asnumpy()`.
+
+    Why: for every question they would open the file with decord, which reads all of it, though the frames are decoded.
+    """
+    for name in ("simple.qwen2_vl", "simple.qwen2_5_vl", "simple.qwen3_vl", "chat.qwen2_5_vl"):
+        module: Any = importlib.import_module(f"lmms_eval.models.{name}")
+        if module.decord is not None and not isinstance(module.decord, _FrameAwareDecord):
+            module.decord = _FrameAwareDecord(module.decord)
+
+
+class _FrameAwareDecord:
+    """Replacement for the package decord; its `VideoReader` does not open a path that carries frames."""
+
+    def __init__(self, stock: Any) -> None:
+        self._stock = stock
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the attribute of the stock module."""
+        return getattr(self._stock, name)
+
+    def VideoReader(self, path: Any, *args: Any, **options: Any) -> Any:
+        """Return a stand-in for a path that carries frames, else the stock reader."""
+        frame_batch = getattr(path, "frame_batch", None)
+        return (
+            _FrameBatchVideo(frame_batch)
+            if frame_batch is not None
+            else self._stock.VideoReader(path, *args, **options)
+        )
+
+
+class _FrameBatchVideo:
+    """Replacement for decord's reader: has the video's length, and black frames of its size."""
+
+    def __init__(self, frame_batch: FrameBatch) -> None:
+        self._frame_batch = frame_batch
+
+    def __len__(self) -> int:
+        return self._frame_batch.n_frames
+
+    def __getitem__(self, frame: int) -> Any:
+        """Return a black frame of the video's size, whatever `frame` is."""
+        black = np.zeros(self._frame_batch.pixels.shape[1:], dtype=np.uint8)
+        return SimpleNamespace(asnumpy=lambda: black)
+
+
+def resize_to_patches() -> None:
+    """Let lmms-eval's `vllm_generate` resize chosen frames to the patches of its model.
+
+    Relies on: the name `fetch_video` in `lmms_eval.models.chat.vllm_generate`, called with the video's element, and its
+    argument `image_patch_size`.
+
+    Why: the wrapper leaves it at 14. Qwen3-VL's patches have 16: its frames were resized to multiples of 28, and by its
+    processor once more to multiples of 32.
+    """
+    from lmms_eval.models.chat import vllm_generate
+
+    stock = getattr(vllm_generate.fetch_video, "stock", vllm_generate.fetch_video)
+
+    def fetch_video(element: dict[str, Any], **options: Any) -> Any:
+        """Call the stock function; frames with a patch size are resized to multiples of it."""
+        patch_size = getattr(getattr(element["video"], "frame_batch", None), "patch_size", None)
+        return stock(element, **({**options, "image_patch_size": patch_size} if patch_size else options))
+
+    fetch_video.stock = stock  # type: ignore[attr-defined]
+    vllm_generate.fetch_video = fetch_video
+
+
+def load_generating_classes() -> None:
+    """Make lmms-eval's `huggingface` wrapper fall back to `AutoModelForImageTextToText` instead of `AutoModel`.
+
+    Relies on: the name `AutoModel` in `lmms_eval.models.chat.huggingface`, used if a model type is in none of the
+    wrapper's tables.
+
+    Why: lmms-eval 0.7.3 looks a model type (text) up among configuration classes, never finds it, and loads every model
+    as `AutoModel`: a network without `generate`.
+    """
+    from lmms_eval.models.chat import huggingface as stock
+    from loguru import logger
+    from transformers import AutoModelForImageTextToText
+
+    if stock.AutoModel is not AutoModelForImageTextToText:
+        logger.info("lmms-eval's huggingface wrapper would load a model that cannot generate; loading one that can")
+        stock.AutoModel = AutoModelForImageTextToText
+
+
+@contextmanager
+def single_process_in_accelerate() -> Iterator[None]:
+    """Make accelerate report a single process inside the block, and restore its state afterwards.
+
+    Relies on: `PartialState._shared_state` and `AcceleratorState._shared_state`, the dicts that all instances share;
+    cleared, and without a launcher's variables, the next `PartialState(cpu=True)` describes one process.
+
+    Why: lmms-eval's wrappers place each of several processes on its GPU and refuse to be built on a CPU.
+    """
+    from accelerate.state import AcceleratorState, PartialState
+
+    PartialState()  # joins the other processes, once, while the environment still says which one this is
+    shared = [kind._shared_state for kind in (PartialState, AcceleratorState)]
+    saved_states = [dict(state) for state in shared]
+    launched = {name: os.environ.pop(name, None) for name in ("LOCAL_RANK", "RANK", "WORLD_SIZE")}
+    try:
+        for state in shared:
+            state.clear()
+        PartialState(cpu=True)
+        yield
+    finally:
+        os.environ.update({name: value for name, value in launched.items() if value is not None})
+        for state, values in zip(shared, saved_states, strict=True):
+            state.clear()
+            state.update(values)
+
+
+def look_prompts_up_by_wrapper(model: str, stock_name: str) -> None:
+    """Make lmms-eval's tasks ask `model` with their prompts for the stock wrapper behind it.
+
+    Relies on: `ConfigurableTask._prepare_model_specific_config`, called once by the constructor, which looks up a
+    task's entries for `self.model_name`: the name given to `--model`, or the model itself in a call from Python. Tasks
+    are made after the model.
+
+    Why: no task's file has our name of the model, which would get other prompts than its stock wrapper.
+    """
+    from lmms_eval.api.task import ConfigurableTask
+
+    from focus_eval.bench.lmms.tasks import DEFAULT, prompts_for
+
+    prepare = ConfigurableTask._prepare_model_specific_config
+    # Called for each model made: a second one must not wrap the first one's function.
+    stock = getattr(prepare, "stock", prepare)
+    wrappers = {**getattr(prepare, "wrappers", {}), model: stock_name}
+
+    def prepare_by_wrapper(task: Any) -> None:
+        """Look up the task's prompts by the stock wrapper's name, if the task has none for our model."""
+        name = getattr(task.model_name, "model_id", task.model_name)
+        if isinstance(name, str) and name in wrappers:
+            prompts_name = prompts_for(vars(task.config), name, wrappers[name])
+            task.model_name = name if prompts_name == DEFAULT else prompts_name
+        stock(task)
+
+    prepare_by_wrapper.stock, prepare_by_wrapper.wrappers = stock, wrappers  # type: ignore[attr-defined]
+    ConfigurableTask._prepare_model_specific_config = prepare_by_wrapper
+
+
+# Fields that hold a document's video, the surest first.
+_VIDEO_FIELDS = ("video_path", "videoID", "video_id", "video_name", "video", "scene_name")
+
+
+def keep_videos_on_one_rank() -> None:
+    """Make lmms-eval assign all questions of a video to one of its processes.
+
+    Relies on: `create_iterator(iterator, rank, world_size, limit, offset)`, which `lmms_eval.api.task` looks up in
+    `lmms_eval.utils` and `lmms_eval.evaluator` by its own name; documents come as pairs (number, document). Ranks with
+    fewer requests are filled up by lmms-eval itself.
+
+    Why: documents are assigned in turn, so that each video would be decoded and embedded by several processes.
+    """
+    from lmms_eval import evaluator, utils
+
+    # Called for each model made: a second one must not wrap the first one's function.
+    stock = getattr(utils.create_iterator, "stock", utils.create_iterator)
+
+    def create_iterator(
+        raw_iterator: Any, rank: Any, world_size: Any, limit: Any = None, offset: Any = 0
+    ) -> Iterator[Any]:
+        """Return the items of one rank, all of a video on the same; as stock for a single process."""
+        stock(iter(()), rank, world_size, limit, offset)  # refuses what it refuses
+        if int(world_size) < 2:
+            return iter(stock(raw_iterator, rank, world_size, limit, offset))
+        # `limit` and `offset` are applied by lmms-eval, as in a run of one process.
+        all_items = stock(raw_iterator, 0, 1, limit, offset)
+        # Every rank deals out all documents and keeps its own: they agree without talking to each other.
+        return (item for of, item in _dealt_by_video(all_items, int(world_size)) if of == int(rank))
+
+    create_iterator.stock = stock  # type: ignore[attr-defined]
+    utils.create_iterator = evaluator.create_iterator = create_iterator
+
+
+def _dealt_by_video(items: Iterator[Any], world_size: int) -> Iterator[tuple[int, Any]]:
+    """Yield (rank, item) for each item, all items of a video on one rank: the one with fewest items at its first.
+
+    Items without a video are assigned in turn. So are all items if there are fewer videos than ranks: lmms-eval fills a
+    rank up with copies of its own requests, so each rank needs one.
+    """
+    # Looks only as far as needed: `items` is an iterator over the whole task.
+    start, videos = [], set[str]()
+    for item in items:
+        start.append(item)
+        videos |= {video} if (video := _video_of(item)) is not None else set()
+        if len(videos) == world_size:
+            break
+    counts, rank_of = [0] * world_size, dict[str, int]()
+    for at, item in enumerate(itertools.chain(start, items)):
+        video = _video_of(item) if len(videos) == world_size else None
+        fewest = counts.index(min(counts))
+        rank = at % world_size if video is None else rank_of.setdefault(video, fewest)
+        counts[rank] += 1
+        yield rank, item
+
+
+def _video_of(item: Any) -> str | None:
+    """Return the video of a pair (number, document), from the first of `_VIDEO_FIELDS` with a text; None without."""
+    document = item[1] if isinstance(item, tuple) and len(item) == 2 else None
+    values = document if isinstance(document, Mapping) else {}
+    return next((values[name] for name in _VIDEO_FIELDS if isinstance(values.get(name), str)), None)
+
+
+def uses_response_cache() -> bool:
+    """Return True if the lmms-eval run that is calling uses a response cache.
+
+    Relies on: the local variables `use_cache` of `lmms_eval.evaluator.simple_evaluate` and `response_cache` of
+    `lmms_eval.evaluator.evaluate`, read from the frames of the call stack.
+
+    Why: lmms-eval does not tell a model about the cache, and does not call it if the cache has every answer.
+    """
+    variables = {"simple_evaluate": "use_cache", "evaluate": "response_cache"}
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = variables.get(frame.f_code.co_name)
+        if name and frame.f_globals.get("__name__") == "lmms_eval.evaluator" and frame.f_locals.get(name) is not None:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+# What these allow.
+
+
+def refuse_response_cache() -> None:
+    """Raise InvalidInput if lmms-eval's `--use_cache` is on: its key holds the model arguments, not the shown frames.
+
+    Called at every point where lmms-eval calls us.
+    """
+    if uses_response_cache():
+        raise InvalidInput(
+            "--use_cache could answer from other frames than the chosen ones (its key does not hold them); "
+            "leave it out: store= keeps what was encoded, and the rows keep every answer"
+        )
+
+
+def is_command_line() -> bool:
+    """Return True if lmms-eval's command line is the running program."""
+    return "lmms_eval.__main__" in sys.modules
+
+
+@contextmanager
+def command_line_errors() -> Iterator[None]:
+    """End lmms-eval's command line with one line and exit code 2 if the block raises one of our errors.
+
+    That command line catches every Exception, prints a traceback and ends with code 0: a script would take a model that
+    could not be loaded for a finished run. Errors of other code keep their traceback. In a call from Python, every
+    error is raised unchanged.
+    """
+    try:
+        yield
+    except FocusEvalError as error:
+        if not is_command_line():
+            raise
+        print(f"focus-eval: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        # No Exception, so that lmms-eval's handler lets it pass.
+        raise SystemExit(2) from error
+    except (OSError, RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:
+        if not is_command_line():
+            raise
+        traceback.print_exc()
+        print(f"focus-eval: stopped by {error_line(error)}", file=sys.stderr, flush=True)
+        raise SystemExit(2) from error
+
+
+def rank_and_world() -> tuple[int, int]:
+    """Return (rank of this process, number of processes) from `RANK` and `WORLD_SIZE`; (0, 1) without them."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def place_on_rank(model: Any) -> None:
+    """Set rank and world size on a model that was built without knowing the other processes."""
+    from accelerate import Accelerator
+
+    # Left undone, every rank would answer all questions and lmms-eval would gather each answer once per rank.
+    model._rank, model._world_size = rank_and_world()
+    # lmms-eval's evaluator waits for the other ranks through this attribute.
+    model.accelerator = Accelerator()
+
+
+@contextmanager
+def one_process_on_cpu(device: str | None) -> Iterator[bool]:
+    """Let the block build a wrapper on a CPU inside a multi-process run; yields True if it then needs `place_on_rank`.
+
+    The wrappers place every process on its GPU and refuse others, though on a CPU nothing has to be shared: each
+    process holds the whole model and answers its own questions. While the wrapper is built, accelerate reports one
+    process; afterwards lmms-eval gathers the results through accelerate.
+    """
+    if device != "cpu" or rank_and_world()[1] == 1:
+        yield False
+        return
+    with single_process_in_accelerate():
+        yield True

@@ -1,0 +1,428 @@
+"""Turns answered or failed requests into rows, and writes them into the folder of `record=`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from focus_eval.bench.lmms.arguments import AdapterOptions
+from focus_eval.bench.lmms.requests import PendingRequest, RequestParts
+from focus_eval.bench.lmms.tasks import (
+    DEFAULT,
+    ParsedAnswer,
+    prompts_of_request,
+    read_answer,
+    task_of,
+    task_score,
+)
+from focus_eval.bench.rows.store import PROMPT_FILE, StoredRows
+from focus_eval.core.errors import InvalidInput, RunError
+from focus_eval.keyframes.encoders.weights import damaged_blobs, weights_folder, weights_identity
+from focus_eval.keyframes.pipeline.timing import device_name
+from focus_eval.keyframes.rows.files import write_sealed_json
+from focus_eval.keyframes.rows.identity import answer_identity, git_revision, identity_hash, versions
+from focus_eval.keyframes.rows.records import (
+    AnswerRow,
+    CellNames,
+    RowT,
+    RowWriter,
+    SelectionRow,
+    answer_row,
+    replace_file,
+)
+
+if TYPE_CHECKING:
+    from focus_eval.keyframes.rows.files import FolderLock
+
+
+_WRITING_PROMPT = threading.Lock()
+
+
+class Recorder(ABC):
+    """Writes the rows of one rank, and finds rows of an earlier start.
+
+    Args:
+        model: name of the model in the rows.
+        options: of these, answer parsing and seed are used to read answers.
+        selection_id: written in answers without a selection row (the wrapper's own sampling).
+        device: name of the model's device in the rows; "" if unknown.
+    """
+
+    folder: Path
+
+    def __init__(self, *, model: str, options: AdapterOptions, selection_id: str, device: str = "") -> None:
+        self._model = model
+        self._options = options
+        self._selection_id = selection_id
+        self._device = device
+
+    @abstractmethod
+    def names(self, parts: RequestParts) -> CellNames:
+        """Return id and folder name of the cell of a request."""
+
+    @abstractmethod
+    def write_answer(self, pending: PendingRequest, row: AnswerRow) -> None:
+        """Write the row of an answered question, or of one that failed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Flush the rows to disk."""
+
+    def earlier(self, pending: PendingRequest) -> AnswerRow | None:
+        """Return the answer row that an earlier start of this run wrote for the question; None if there is none."""
+        return None
+
+    def earlier_selection(self, pending: PendingRequest) -> SelectionRow | None:
+        """Return the selection row that an earlier start of this run wrote for the question; None if there is none."""
+        return None
+
+    @abstractmethod
+    def cell_folder(self, parts: RequestParts) -> Path:
+        """Return the folder of the cell of a request, whether or not it exists."""
+
+    def wants_prompt(self, parts: RequestParts) -> bool:
+        """Return True if the cell has no prompt record yet."""
+        return not (self.cell_folder(parts) / PROMPT_FILE).exists()
+
+    def write_prompt(self, parts: RequestParts, record: Mapping[str, Any]) -> None:
+        """Write the prompt record (`tracing.prompt_record`) into the cell's folder, unless it has one."""
+        folder = self.cell_folder(parts)
+        folder.mkdir(parents=True, exist_ok=True)
+        # Questions of an API are answered side by side: several may have found no record yet.
+        with _WRITING_PROMPT:
+            if self.wants_prompt(parts):
+                try:
+                    # Whole or not at all, so that a kill leaves no half of it.
+                    with replace_file(folder / PROMPT_FILE) as part:
+                        write_sealed_json(part, dict(record))
+                except InvalidInput as error:  # the disk's fault, not the question's: no row may say so
+                    raise RunError(str(error)) from error
+
+    def selection(self, pending: PendingRequest) -> None:
+        """Write the selection row of `pending`; a no-op if another recorder writes it."""
+        return
+
+    def answer(self, pending: PendingRequest, frames: int) -> AnswerRow:
+        """Write and return the answer row of `pending`; `frames` is the requested number of frames."""
+        row = self.answer_row(pending, frames)
+        self.write_answer(pending, row)
+        return row
+
+    def answer_row(self, pending: PendingRequest, frames: int) -> AnswerRow:
+        """Return the answer row of `pending`; a row with an error has no answer.
+
+        Args:
+            frames: requested number of frames.
+        """
+        question, selection = pending.question, pending.row
+        text = None if pending.error is not None else answer_text(pending.output)
+        reading = self._read(pending, text)
+        # Without a selection only the model's inputs tell how many frames it was shown.
+        own_sampling = {} if selection else {"selection_id": self._selection_id, "frames_fed": pending.n_reached or 0}
+        return answer_row(
+            question,
+            self.names(pending.parts),
+            model=self._model,
+            frames_asked=frames,
+            selection=selection,
+            fed_frames=pending.fed_frames,
+            **own_sampling,
+            fallback=pending.fallback,
+            answer=text,
+            parsed=reading.parsed,
+            score=reading.score,
+            metric=reading.metric,
+            seconds={stage: round(seconds, 6) for stage, seconds in pending.seconds.items()},
+            tokens=pending.tokens,
+            device=self._device,
+            error=pending.error,
+        )
+
+    def _read(self, pending: PendingRequest, text: str | None) -> ParsedAnswer:
+        """Return the option or number read from an answer's text, and its score; text None scores 0."""
+        if text is None:
+            return ParsedAnswer(None, 0.0)
+        question, parsing = pending.question, self._options.answer_parsing
+        # Where lmms-eval's rule is not known here, only options can be read, and strictly; the task scores the rest.
+        rule = pending.benchmark.facts.lmms_eval_parsing if pending.benchmark is not None else ""
+        if rule or (question.options and parsing == "strict"):
+            return read_answer(question, text, answer_parsing=parsing, rule=rule, seed=self._options.seed)
+        task = task_of(pending.request)
+        return task_score(task, question, pending.document, text, seed=self._options.seed)
+
+
+def answer_text(output: Any) -> str:
+    """Return the text of a wrapper's output, which is a string or lmms-eval's `GenerationResult`."""
+    from lmms_eval.api.instance import unwrap_generation_output
+
+    text, _ = unwrap_generation_output(output)
+    return str(text)
+
+
+#     RECORD/CELL/cell.json                  what the rows are
+#     RECORD/CELL/prompt.json                what the model was sent first
+#     RECORD/CELL/selections/rank0of1.jsonl  a SelectionRow per question
+#     RECORD/CELL/answers/rank0of1.jsonl     an AnswerRow per question
+#
+# CELL ends in a hash over all that can change an answer: the model with its arguments, exact weights and versions, the
+# selection, and the task with its split and generation arguments. So another task has rows of its own, while the same
+# command finds its rows again, and with a larger `--limit` asks only for what is new. Nothing written is ever deleted.
+
+
+class FolderRecorder(Recorder):
+    """Writes the rows of one rank below `options.record`, one folder per cell. A file is created with its first row.
+
+    Args:
+        model, stock_name: names of the model, and of lmms-eval's wrapper behind it, under which tasks may have prompts.
+        packages: whose versions can change an answer.
+        pretrained: folder or hub name of the loaded checkpoint; "" for none.
+        prepared: result of the adapter's `prepare`; its text becomes part of the cell's identity.
+        selection_id: hash over all that can change a selection; "native" for the wrapper's own sampling.
+        frames: frames per question.
+    """
+
+    def __init__(
+        self,
+        options: AdapterOptions,
+        *,
+        model: str,
+        stock_name: str,
+        packages: Sequence[str],
+        wrapper_arguments: Mapping[str, Any],
+        pretrained: str,
+        prepared: Any,
+        selection_id: str,
+        frames: int,
+        rank_and_world: tuple[int, int],
+    ) -> None:
+        device = wrapper_arguments.get("device")
+        super().__init__(
+            model=model,
+            options=options,
+            selection_id=selection_id,
+            device=device_name(str(device)) if device else "",
+        )
+        self.folder = Path(options.record)
+        self._name = f"{model}-{options.sampler or Path(options.selections).stem}-k{frames}-seed{options.seed}"
+        # Everything that can change an answer, except task, split and generation arguments.
+        self._identity = {
+            "model": model,
+            "packages": packages,
+            "arguments": wrapper_arguments,
+            "weights": _check_weights(pretrained, str(wrapper_arguments.get("revision") or "main")),
+            "adapter": str(prepared) if prepared is not None else "",
+            "selection": selection_id,
+            "frames": frames,
+            "frame_policy": options.frame_policy,
+            "answer_parsing": options.answer_parsing,
+        }
+        self._stock_name = stock_name
+        rank, world = rank_and_world
+        self._file_name = f"rank{rank}of{world}.jsonl"
+        self._writers: dict[tuple[str, str], RowWriter] = {}
+        self._locks: dict[str, FolderLock] = {}
+        self._rows: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def names(self, parts: RequestParts) -> CellNames:
+        """Return the cell's id, a hash of its whole identity, and its folder's name with the hash's start."""
+        full = identity_hash(self._cell_identity(parts))
+        return CellNames(cell_id=full, cell=f"{parts.task}-{self._name}-{full[:8]}".replace("/", "_"))
+
+    def cell_folder(self, parts: RequestParts) -> Path:
+        """Return the folder of the cell of a request, whether or not it exists."""
+        return self.folder / self.names(parts).cell
+
+    def earlier(self, pending: PendingRequest) -> AnswerRow | None:
+        """Return the answer row of an earlier start without an error; None if there is none."""
+        return self._earlier_row(pending, "answers", AnswerRow)
+
+    def earlier_selection(self, pending: PendingRequest) -> SelectionRow | None:
+        """Return the selection row of an earlier start without an error; None if there is none."""
+        return self._earlier_row(pending, "selections", SelectionRow)
+
+    def _earlier_row(self, pending: PendingRequest, kind: str, row_type: type[RowT]) -> RowT | None:
+        """Return the row of a question in an earlier start's files; None if it is missing or has an error.
+
+        `kind` is "answers" or "selections". The files of a cell are read once.
+        """
+        cell = self.names(pending.parts).cell
+        if (cell, kind) not in self._rows:
+            # The files of all ranks: a run may go on with another number of processes.
+            rows = StoredRows(self.folder / cell / kind, row_type)
+            # A row with an error is not an answer: the question is asked again.
+            self._rows[cell, kind] = {row.question_id: row for row in rows if row.error is None}
+        earlier: RowT | None = self._rows[cell, kind].get(pending.question.id)
+        return earlier
+
+    def selection(self, pending: PendingRequest) -> None:
+        """Write the selection row of `pending`, unless it was read from an earlier start's file."""
+        # The very row that was read is not written a second time; one that was chosen again is.
+        if pending.row is not None and self.earlier_selection(pending) is not pending.row:
+            self._writer(pending.parts, "selections").write(pending.row)
+
+    def write_answer(self, pending: PendingRequest, row: AnswerRow) -> None:
+        """Append the answer row to the cell's file."""
+        self._writer(pending.parts, "answers").write(row)
+
+    def close(self) -> None:
+        """Close the files, release their locks and forget the rows read; a later row opens its file again."""
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+        # After the writers: until then our lines may not be on the disk.
+        for lock in self._locks.values():
+            lock.release()
+        self._locks.clear()
+        # Read again next time, since others may write from now on.
+        self._rows.clear()
+
+    def _cell_identity(self, parts: RequestParts) -> dict[str, Any]:
+        """Return everything that can change an answer of the request's cell: options, task, generation, prompts."""
+        stated_values = {key: value for key, value in parts.generation.items() if value is not None}
+        # Through JSON, so that a tuple and a list give one hash.
+        generation = json.loads(json.dumps(stated_values, default=str))
+        identity = {**self._identity, "task": parts.task, "split": parts.split, "generation": generation}
+        # Left out where it is as usual, so that ids made before there was a choice stay the same.
+        prompts = prompts_of_request(parts.look, self._model, self._stock_name)
+        return answer_identity(**(identity if prompts == DEFAULT else {**identity, "prompts": prompts}))
+
+    def _writer(self, parts: RequestParts, kind: str) -> RowWriter:
+        """Return the writer of the cell's file of `kind`; at first use lock the cell and describe it."""
+        cell = self.names(parts).cell
+        if (cell, kind) not in self._writers:
+            folder = self.folder / cell / kind
+            folder.mkdir(parents=True, exist_ok=True)
+            # Before the first line, and only where a line is written: reading needs no lock.
+            self._lock_cell(cell)
+            self._write_description(parts)
+            self._writers[cell, kind] = RowWriter(folder / self._file_name)
+        return self._writers[cell, kind]
+
+    def _lock_cell(self, cell: str) -> None:
+        """Lock this rank's files of a cell against a second run, until `close` or the end of the process.
+
+        Raises:
+            RunError: another run writes there.
+        """
+        if cell in self._locks:
+            return
+        from filelock import Timeout
+
+        from focus_eval.keyframes.rows.files import FolderLock
+
+        # One per rank's file: the ranks of one run write side by side.
+        lock = FolderLock(self.folder / cell / f".{self._file_name}.lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise RunError(
+                f"{self.folder / cell}: another run writes here; wait for it, or give record= another folder"
+            ) from error
+        self._locks[cell] = lock
+
+    def _write_description(self, parts: RequestParts) -> None:
+        """Write the cell's identity and versions to `cell.json`, once, by rank 0."""
+        file = self.folder / self.names(parts).cell / "cell.json"
+        # Ranks share the folder; the first of them describes it.
+        if file.exists() or not self._file_name.startswith("rank0"):
+            return
+        document = {"identity": self._cell_identity(parts), "git": git_revision(), "versions": versions()}
+        # Whole or not at all, so that a kill leaves no half of it.
+        with replace_file(file) as part:
+            write_sealed_json(part, json.loads(json.dumps(document, default=str)))
+
+
+@dataclass
+class RunCounts:
+    """Counts of a run: its questions, those that an earlier start answered, errors, answers by how they were read.
+
+    Args:
+        unparsed: answers from which no option could be read.
+        readable: answers that could be read and are not blank.
+        fallbacks: questions for which the model was fed other frames than the chosen ones.
+        first_error, first_unread: question id and error, or answer, of the first that failed or could not be read.
+    """
+
+    questions: int = 0
+    earlier: int = 0
+    errors: int = 0
+    unparsed: int = 0
+    readable: int = 0
+    fallbacks: int = 0
+    first_error: str = ""
+    first_unread: str = ""
+
+    def add(self, row: AnswerRow) -> None:
+        """Count a row."""
+        self.questions += 1
+        self.unparsed += row.is_unparsed
+        self.readable += row.is_readable
+        self.fallbacks += row.fallback is not None
+        if row.error is not None:
+            self.errors += 1
+            self.first_error = self.first_error or f"{row.question_id}: {row.error}"
+        elif not row.is_readable:
+            self.first_unread = self.first_unread or f"{row.question_id}: {row.answer!r:.80}"
+
+    def summary(self) -> str:
+        """Return the counts as a phrase for the log."""
+        return (
+            f"{self.questions} questions ({self.earlier} answered earlier), {self.errors} errors, "
+            f"{self.unparsed} unparsed answers, {self.fallbacks} fed other frames than the chosen ones"
+        )
+
+
+def over_all_ranks(counts: RunCounts) -> RunCounts:
+    """Return `counts` summed over all ranks of a distributed run, on every rank; otherwise `counts` itself."""
+    # Not imported: a run that never loaded it is not distributed.
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return counts
+    parts: list[Any] = [None] * distributed.get_world_size()
+    # Collective: it returns only when every rank has called it, also those without an error.
+    distributed.all_gather_object(parts, counts)
+    total = RunCounts()
+    for part in parts:
+        for name, value in vars(part).items():
+            # Counts add up; a text is that of the first rank that has one.
+            value_so_far = getattr(total, name)
+            setattr(total, name, value_so_far or value if isinstance(value, str) else value_so_far + value)
+    return total
+
+
+def check_error_share(counts: RunCounts, limit: float) -> None:
+    """Raise RunError, with the first error, if the share of questions with an error is above `limit`."""
+    if counts.questions and counts.errors / counts.questions > limit:
+        raise RunError(
+            f"{counts.errors} of {counts.questions} questions have no answer, more than max_error_share={limit:g} "
+            f"allows; the first: {counts.first_error}"
+        )
+
+
+def check_readable(counts: RunCounts, *, allow_unparsed: bool) -> None:
+    """Raise RunError, with the first failure, if no question got an answer that could be read.
+
+    Args:
+        allow_unparsed: accept answers that cannot be read, but not a run in which all questions failed.
+    """
+    are_accepted = allow_unparsed and counts.errors < counts.questions
+    if counts.questions and not counts.readable and not are_accepted:
+        raise RunError(
+            f"none of {counts.questions} questions has an answer that could be read; the first: "
+            f"{counts.first_error or counts.first_unread}: is it the service, the model, its weights or the prompt? "
+            "Ask again with another record= folder, or accept such answers with allow_unparsed=true"
+        )
+
+
+def _check_weights(pretrained: str, revision: str) -> str:
+    """Return an identity of the exact weights. Raises RunError if a file of the checkpoint is damaged."""
+    folder = weights_folder(pretrained, revision) if pretrained else None
+    for damaged in damaged_blobs(folder) if folder is not None else []:
+        raise RunError(damaged)
+    return weights_identity(pretrained, revision)

@@ -1,0 +1,341 @@
+"""Answers the questions of cells with a model, from the selected frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from focus_eval.bench.lmms.answering import RunContext
+from focus_eval.bench.lmms.arguments import AdapterOptions, GivenRows
+from focus_eval.bench.lmms.lookahead import own_cores
+from focus_eval.bench.lmms.patches import import_evaluate_late
+from focus_eval.bench.lmms.recording import Recorder
+from focus_eval.bench.lmms.requests import PendingRequest, RequestParts
+from focus_eval.bench.matrix.cells import AnswerSpec
+from focus_eval.bench.matrix.config import ModelConfig
+from focus_eval.bench.matrix.folder import RunFolder
+from focus_eval.bench.matrix.machine import best_device
+from focus_eval.bench.matrix.questions import QuestionSet, TaskRequests
+from focus_eval.bench.rows.store import FinishedQuestions
+from focus_eval.core.errors import FocusEvalError, RunError
+from focus_eval.keyframes.encoders.store import RelevanceStore
+from focus_eval.keyframes.rows.records import AnswerRow, CellNames, RowWriter, SelectionRow, error_line
+
+# Questions per job: small enough to spread over workers, large enough to make a batch.
+QUESTIONS_PER_JOB = 64
+# Rows that go through one pipeline, which is empty at its beginning and at its end.
+ROWS_PER_PIPELINE = 512
+# Selections that are in memory for cells answered together, at about 3 kB each.
+MAX_ROWS_TOGETHER = 200_000
+
+
+@dataclass(frozen=True)
+class AnswerJob:
+    """Some questions of one cell, named `cell`, that have no row yet."""
+
+    cell: str
+    question_ids: tuple[str, ...]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows that this job will write."""
+        return len(self.question_ids)
+
+    def without(self, finished_ids: Collection[str]) -> AnswerJob:
+        """Return this job without the questions in `finished_ids`."""
+        return AnswerJob(self.cell, tuple(item for item in self.question_ids if item not in finished_ids))
+
+
+def answer_jobs(cells: list[AnswerSpec], sets: dict[str, QuestionSet], folder: RunFolder) -> list[AnswerJob]:
+    """Return jobs of at most `QUESTIONS_PER_JOB` questions without a row, in the order of `cells`.
+
+    Args:
+        sets: questions by benchmark name.
+    """
+    jobs = []
+    for cell in cells:
+        # What is done is read from the rows themselves: after a kill there is no other record to trust.
+        finished_ids = folder.finished(cell).ids()
+        missing_ids = [
+            question.id for question in sets[cell.benchmark.name].questions if question.id not in finished_ids
+        ]
+        for start in range(0, len(missing_ids), QUESTIONS_PER_JOB):
+            jobs.append(AnswerJob(cell.name, tuple(missing_ids[start : start + QUESTIONS_PER_JOB])))
+    return jobs
+
+
+class AnswerWorker:
+    """Answers questions through lmms-eval's own tasks and wrappers, with one model loaded at a time.
+
+    Args:
+        sets: questions by benchmark name.
+        name: part of the names of the files of rows that this worker writes.
+        store: file that keeps scans of video files (see `video.scan`); None keeps none.
+        cores: number of cores that decode and prepare frames; None for all of this process.
+    """
+
+    def __init__(
+        self,
+        cells: list[AnswerSpec],
+        sets: dict[str, QuestionSet],
+        folder: RunFolder,
+        *,
+        name: str,
+        store: Path | None = None,
+        cores: int | None = None,
+    ) -> None:
+        self._cells = {cell.name: cell for cell in cells}
+        self._sets = sets
+        self._folder = folder
+        self._name = name
+        self._store = RelevanceStore(store) if store is not None else None
+        self._cores = cores or own_cores()
+        # Kept, since a task builds the requests of all its documents at once.
+        self._tasks: dict[tuple[str, str, str], TaskRequests] = {}
+        self._loaded: tuple[str, Any] | None = None
+        self._recorders: dict[str, CellRecorder] = {}
+        self._finished: dict[str, FinishedQuestions] = {}
+        self._rows: dict[str, dict[str, SelectionRow]] = {}
+        self._paths: dict[str, dict[str, Path]] = {}
+
+    def run_all(self, jobs: Sequence[AnswerJob], *, on_row: Callable[[AnswerRow], None] | None = None) -> None:
+        """Run `jobs` model by model, and call `on_row` with each row written.
+
+        Cells that can share the frames of a video are answered together.
+        """
+        for config, of_model in groupby(jobs, key=lambda job: self._cells[job.cell].model):
+            model = self._model(config)
+            for job_group in self._group_jobs(model, list(of_model)):
+                path_of = self._videos(self._cells[job_group[0].cell])
+                for jobs_of_videos in (
+                    _jobs_by_video(job_group, path_of) if shares_frames(model) else ([job] for job in job_group)
+                ):
+                    self._answer(jobs_of_videos, on_row=on_row)
+                self._close_cells()
+
+    def run(self, job: AnswerJob, *, on_row: Callable[[AnswerRow], None] | None = None) -> None:
+        """Write the missing rows of one job; a question that fails gets a row with the error."""
+        if job.cell not in self._recorders:
+            self._close_cells()
+        self._answer([job], on_row=on_row)
+
+    def _group_jobs(self, model: Any, jobs: list[AnswerJob]) -> Iterator[list[AnswerJob]]:
+        """Yield groups of jobs to answer together: one task, one set of prompts, limited rows."""
+        job_group: list[AnswerJob] = []
+        n_rows = 0
+        last_key: Any = None
+        for cell, of_cell in groupby(jobs, key=lambda job: self._cells[job.cell]):
+            cell_jobs, key = list(of_cell), self._task_key(model, cell)
+            n_cell_rows = sum(job.n_rows for job in cell_jobs)
+            if job_group and (key != last_key or not shares_frames(model) or n_rows + n_cell_rows > MAX_ROWS_TOGETHER):
+                yield job_group
+                job_group, n_rows = [], 0
+            job_group, n_rows, last_key = [*job_group, *cell_jobs], n_rows + n_cell_rows, key
+        yield job_group
+
+    def _videos(self, cell: AnswerSpec) -> dict[str, Path]:
+        """Return the video path of each question of the cell's benchmark, by question id."""
+        name = cell.benchmark.name
+        if name not in self._paths:
+            questions = self._sets[name]
+            self._paths[name] = {item.id: questions.video_path(item.video) for item in questions.questions}
+        return self._paths[name]
+
+    def _answer(self, jobs: list[AnswerJob], *, on_row: Callable[[AnswerRow], None] | None) -> None:
+        """Answer the open questions of `jobs`, all of one model and one task, in one pipeline."""
+        open_questions = []
+        for job in jobs:
+            cell = self._cells[job.cell]
+            # Kept between the jobs of a cell, so that only rows added since are read.
+            finished = self._finished.setdefault(cell.name, self._folder.finished(cell))
+            open_job = job.without(finished.ids())  # another run may have answered some of them since
+            if open_job.question_ids:
+                open_questions.append((cell, open_job.question_ids))
+        if not open_questions:
+            return
+        model = self._model(open_questions[0][0].model)
+        contexts = [self._context(model, cell, question_ids, on_row) for cell, question_ids in open_questions]
+        with self._requests(model, open_questions[0][0]).served(model) as requests:
+            # The wrapper's own call, on requests that the task built, so that prompts and preprocessing are the stock
+            # ones.
+            model.answer_together(contexts, [requests.of(question_ids) for _, question_ids in open_questions])
+
+    def close(self) -> None:
+        """Close the files and release the model."""
+        self._close_cells()
+        if self._loaded is not None:
+            self._loaded[1].close()
+            self._loaded = None
+
+    def _model(self, config: ModelConfig) -> Any:
+        """Return the model of `config`; closes another one that is loaded."""
+        if self._loaded is not None and self._loaded[0] == config.name:
+            return self._loaded[1]
+        # Before the next model loads: both together might not fit.
+        self.close()
+        # For the largest K of all its cells: loading a model again for each K would take longer than many answers.
+        max_frames = max(cell.selection.k for cell in self._cells.values() if cell.model.name == config.name)
+        self._loaded = (config.name, load_model(config, frames=max_frames))
+        return self._loaded[1]
+
+    def _context(
+        self,
+        model: Any,
+        cell: AnswerSpec,
+        question_ids: Sequence[str],
+        on_row: Callable[[AnswerRow], None] | None,
+    ) -> RunContext:
+        """Return the settings to answer `question_ids` of `cell`: its rows as frame source, options and recorder.
+
+        A cell's file of rows is opened once.
+        """
+        spec, rows = cell.selection, self._selections(cell)
+        selection_id = next(iter(rows.values())).selection_id if rows else ""
+        model.check_frames(spec.k)
+        options = AdapterOptions(
+            sampler=spec.sampler.name,
+            frames=spec.k,
+            seed=spec.seed,
+            frame_policy=cell.frame_policy,
+            answer_parsing=cell.answer_parsing,
+            decode_gigabytes=model.adapter_options.decode_gigabytes,
+            # The matrix checks its own share over all cells, at the end.
+            max_error_share=1.0,
+        )
+        if cell.name not in self._recorders:
+            writer = self._folder.writer(cell, self._name)
+            self._recorders[cell.name] = CellRecorder(cell, writer, options=options, selection_id=selection_id)
+        recorder = self._recorders[cell.name]
+        recorder.on_row = on_row
+        return RunContext(
+            source=GivenRows(
+                [rows[question_id] for question_id in question_ids if question_id in rows],
+                k=spec.k,
+                selection_id=selection_id,
+            ),
+            frames=spec.k,
+            options=options,
+            recorder=recorder,
+            scan_cache=self._store,
+            cores=self._cores,
+        )
+
+    def _selections(self, cell: AnswerSpec) -> dict[str, SelectionRow]:
+        """Return the selection rows of `cell` by question id; read once for all its jobs."""
+        if cell.name not in self._rows:
+            # The lists of pulls are the bulk of a row, and no model is shown them.
+            with self._folder.unchanged(cell.selection):
+                selections = [row.without_pulls() for row in self._folder.selections(cell.selection)]
+            self._rows[cell.name] = {row.question_id: row for row in selections}
+        return self._rows[cell.name]
+
+    def _close_cells(self) -> None:
+        """Close the files of rows of all open cells, and drop their selections from memory."""
+        for recorder in self._recorders.values():
+            recorder.close()
+        self._recorders.clear()
+        self._rows.clear()
+
+    def _task_key(self, model: Any, cell: AnswerSpec) -> tuple[str, str, str]:
+        """Return (benchmark name, "simple" or "chat", name of the prompts)."""
+        # Simple and chat models get other requests for the same document, and some models prompts of their own.
+        return (cell.benchmark.name, "simple" if model.is_simple else "chat", cell.prompts)
+
+    def _requests(self, model: Any, cell: AnswerSpec) -> TaskRequests:
+        """Return the task's requests for this model and cell; the task is loaded once for all cells that share it."""
+        key = self._task_key(model, cell)
+        if key not in self._tasks:
+            self._tasks[key] = TaskRequests(self._sets[key[0]], kind=key[1], prompts=key[2])
+        return self._tasks[key]
+
+
+def shares_frames(model: Any) -> bool:
+    """Return True if `model` may answer its questions video by video, so that cells share decoded frames.
+
+    False for batches of several questions, which the stock wrapper forms within one cell, and for models that answer
+    several questions at once, such as a service, which does not wait for decoding.
+    """
+    return model.questions_at_once is None and int(model.batch_size) == 1
+
+
+def _jobs_by_video(jobs: Iterable[AnswerJob], path_of: Mapping[str, Path]) -> Iterator[list[AnswerJob]]:
+    """Yield `jobs` regrouped so that a video's questions are together, about `ROWS_PER_PIPELINE` questions at a time.
+
+    Args:
+        path_of: video path by question id.
+    """
+    ids_by_cell_and_video: dict[Path, dict[str, list[str]]] = {}
+    for job in jobs:
+        for question_id in job.question_ids:
+            ids_by_cell_and_video.setdefault(path_of[question_id], {}).setdefault(job.cell, []).append(question_id)
+    ids_by_cell: dict[str, list[str]] = {}
+    for number, of_video in enumerate(ids_by_cell_and_video.values(), start=1):
+        for cell, question_ids in of_video.items():
+            ids_by_cell.setdefault(cell, []).extend(question_ids)
+        if number == len(ids_by_cell_and_video) or sum(map(len, ids_by_cell.values())) >= ROWS_PER_PIPELINE:
+            yield [AnswerJob(cell, tuple(question_ids)) for cell, question_ids in ids_by_cell.items()]
+            ids_by_cell = {}
+
+
+class CellRecorder(Recorder):
+    """Writes the answers of one cell with `writer` as they come, and calls `on_row` after each."""
+
+    def __init__(self, cell: AnswerSpec, writer: RowWriter, *, options: AdapterOptions, selection_id: str) -> None:
+        super().__init__(model=cell.model.name, options=options, selection_id=selection_id)
+        self.folder = writer.path.parent
+        self.on_row: Callable[[AnswerRow], None] | None = None
+        self._names = CellNames(cell_id=cell.id, cell=cell.name)
+        self._file = writer
+
+    def names(self, parts: RequestParts) -> CellNames:
+        """Return id and name of the cell, the same for all requests."""
+        return self._names
+
+    def cell_folder(self, parts: RequestParts) -> Path:
+        """Return the cell's folder, the same for all requests."""
+        return self.folder
+
+    def write_answer(self, pending: PendingRequest, row: AnswerRow) -> None:
+        """Append the answer row, and pass it to `on_row`."""
+        self._file.write(row)
+        # After the row is written, so that progress counts only rows that are there.
+        if self.on_row is not None:
+            self.on_row(row)
+
+    def close(self) -> None:
+        """Close the file of rows."""
+        self._file.close()
+
+
+def load_model(config: ModelConfig, *, frames: int) -> Any:
+    """Return the lmms-eval model of `config` with its weights loaded.
+
+    Args:
+        frames: most frames per question.
+
+    Raises:
+        RunError: the model cannot be loaded; states the reason.
+    """
+    import_evaluate_late()
+    from lmms_eval.models import get_model
+
+    try:
+        arguments = load_arguments(config, frames=frames, device=best_device())
+        return get_model(config.model)(**arguments)
+    # What a wrapper raises for a bad argument or checkpoint; the run ends, as no question could be answered.
+    except (FocusEvalError, ValueError, OSError, ImportError, TypeError) as error:
+        raise RunError(f"model {config.name!r} ({config.model}) cannot be loaded: {error_line(error)}") from error
+
+
+def load_arguments(config: ModelConfig, *, frames: int, device: str) -> dict[str, Any]:
+    """Return the arguments of the model's constructor; `device` is added if the config names no device.
+
+    A wrapper's own default is "cuda" even without a GPU. A `device_map` in the config counts as naming a device.
+    """
+    placement = {"device", "device_map"} & set(config.args)
+    # Until `show` is called the model stands on a sampler that needs no encoder.
+    arguments = {**config.args, "sampler": "uniform", "frames": frames, "batch_size": config.batch_size}
+    return arguments if placement or not config.needs_gpu else {"device": device, **arguments}

@@ -1,0 +1,533 @@
+"""The engines of a run, this process or a Ray cluster, and the two phases whose jobs they do: selecting, answering."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+import threading
+import uuid
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, suppress
+from dataclasses import dataclass, replace
+from itertools import groupby
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
+
+from focus_eval.bench.matrix.cells import AnswerSpec, SelectionSpec
+from focus_eval.bench.matrix.config import MatrixConfig, Resources, worker_resources
+from focus_eval.bench.matrix.folder import RunFolder
+from focus_eval.bench.matrix.machine import WorkerResources, best_device, cluster_resources, local_resources
+from focus_eval.bench.matrix.questions import QuestionSet
+from focus_eval.bench.matrix.selecting import SelectJob, SelectWorker, select_jobs
+from focus_eval.core.errors import FocusEvalError, MissingDependency, RunError, unknown_name
+from focus_eval.core.extras import install_command
+from focus_eval.core.plugins import file_modules
+from focus_eval.core.processes import follow_parent
+from focus_eval.keyframes.encoders.cache import using_feature_folder
+from focus_eval.keyframes.pipeline.timing import device_name
+
+if TYPE_CHECKING:
+    from focus_eval.bench.matrix.answering import AnswerJob, AnswerWorker
+
+PartT = TypeVar("PartT", SelectionSpec, AnswerSpec)
+# A matrix without models runs where lmms-eval is not installed: answering is imported by the answer phase alone.
+JobT = TypeVar("JobT", SelectJob, "AnswerJob")
+
+
+class Worker(Protocol):
+    """Runs the jobs of one phase; holds encoders or a model."""
+
+    def run(self, job: Any, *, on_row: Callable[[Any], None] | None = None) -> None:
+        """Do one job; call `on_row` with each row that is written."""
+
+    def run_all(self, jobs: list[Any], *, on_row: Callable[[Any], None] | None = None) -> None:
+        """Do all jobs, several at once if that is faster."""
+
+    def close(self) -> None:
+        """Close the files; release encoders or model."""
+
+
+@dataclass(frozen=True)
+class Phase(ABC, Generic[PartT, JobT]):
+    """One half of a run, as an engine sees it.
+
+    Args:
+        parts: the selections or cells that rows are written for.
+        sets: questions by benchmark name.
+        run: folder that the rows go to.
+    """
+
+    name: ClassVar[str]
+    parts: list[PartT]
+    sets: dict[str, QuestionSet]
+    run: RunFolder
+
+    @abstractmethod
+    def jobs(self) -> list[JobT]:
+        """Return the jobs of the questions that have no row yet."""
+
+    @abstractmethod
+    def left(self, job: JobT) -> JobT:
+        """Return `job` with only the questions that still have no row, after its worker was lost."""
+
+    @abstractmethod
+    def worker(self, *, name: str, store: Path | None, share: WorkerResources) -> Worker:
+        """Return a worker with `name` in its files of rows; `store` is the file of embeddings, None for none."""
+
+    def groups(self, jobs: list[JobT], resources: Resources) -> Iterator[tuple[Resources, list[JobT]]]:
+        """Yield (resources of one worker, jobs that may run side by side)."""
+        yield resources, jobs
+
+    def jobs_at_once(self, share: WorkerResources) -> int:
+        """Return how many jobs one worker does at a time."""
+        return 1
+
+
+class SelectPhase(Phase[SelectionSpec, SelectJob]):
+    """Selects frames, video by video."""
+
+    name = "select"
+
+    def jobs(self) -> list[SelectJob]:
+        """Return the jobs of the questions that have no selection row yet, by video."""
+        return select_jobs(self.parts, self.sets, self.run)
+
+    def left(self, job: SelectJob) -> SelectJob:
+        """Return `job` with only the questions that still have no selection row."""
+        return job.without(
+            {spec.name: self.run.finished(spec).ids() for spec in self.parts if spec.name in job.missing}
+        )
+
+    def worker(self, *, name: str, store: Path | None, share: WorkerResources) -> SelectWorker:
+        """Return a worker that selects frames; its encoders load when needed."""
+        return SelectWorker(self.parts, self.sets, self.run, name=name, store=store, share=share)
+
+    def seconds_of_video(self, job: SelectJob) -> float:
+        """Return the stated length of the job's video, in seconds; 0 if none is stated."""
+        return self.sets[job.benchmark].by_video[job.video][0].duration_seconds or 0.0
+
+    def jobs_at_once(self, share: WorkerResources) -> int:
+        """Return how many videos one worker has in work at a time."""
+        return share.videos_at_once
+
+
+class AnswerPhase(Phase[AnswerSpec, "AnswerJob"]):
+    """Answers questions; each model is loaded once."""
+
+    name = "answer"
+
+    def jobs(self) -> list[AnswerJob]:
+        """Return the jobs of the questions that have no answer row yet, by cell."""
+        if not self.parts:
+            return []
+        from focus_eval.bench.matrix.answering import answer_jobs
+
+        return answer_jobs(self.parts, self.sets, self.run)
+
+    def left(self, job: AnswerJob) -> AnswerJob:
+        """Return `job` with only the questions that still have no answer row."""
+        (cell,) = [cell for cell in self.parts if cell.name == job.cell]
+        return job.without(self.run.finished(cell).ids())
+
+    def worker(self, *, name: str, store: Path | None, share: WorkerResources) -> AnswerWorker:
+        """Return a worker that answers questions; its model loads when needed."""
+        from focus_eval.bench.matrix.answering import AnswerWorker
+
+        return AnswerWorker(self.parts, self.sets, self.run, name=name, store=store, cores=share.cores)
+
+    def groups(self, jobs: list[AnswerJob], resources: Resources) -> Iterator[tuple[Resources, list[AnswerJob]]]:
+        """Yield (resources of one worker, jobs) for one model after another."""
+        model_of = {cell.name: cell.model for cell in self.parts}
+        # One model after another: workers of several would compete for the same GPUs, and a 72B worker takes a few.
+        for _, group in groupby(jobs, lambda job: model_of[job.cell].name):
+            model_jobs = list(group)
+            yield worker_resources(model_of[model_jobs[0].cell], resources), model_jobs
+
+
+class Engine(Protocol):
+    """Runs the jobs of a phase on some machine and writes their rows to the run's folder."""
+
+    name: str
+
+    @property
+    def device(self) -> str:
+        """Readable name of the device."""
+
+    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
+        """Run all `jobs` of `phase`; call `on_done(n_rows, n_errors)` with the counts of newly written rows.
+
+        Rows are not passed back: they are in the run's folder.
+        """
+
+
+class LocalEngine:
+    """Runs all jobs in this process: the encoders, then one model after another.
+
+    Args:
+        store: file of embeddings and relevance; None keeps none.
+        resources: cores and memory of the worker.
+        features: folder that keeps features of pictures for later runs (see `encoders.cache`); None keeps none.
+    """
+
+    name = "local"
+
+    def __init__(self, *, store: Path | None, resources: Resources | None = None, features: Path | None = None) -> None:
+        self._store = store
+        self._resources = resources or Resources()
+        self._features = features
+
+    @property
+    def device(self) -> str:
+        """The first GPU if there is one, else the processor."""
+        return device_name(best_device())
+
+    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
+        """Run the jobs with one worker."""
+        with using_feature_folder(self._features):
+            worker = phase.worker(name="local", store=self._store, share=local_resources(self._resources))
+            try:
+                worker.run_all(jobs, on_row=lambda row: on_done(1, int(row.error is not None)))
+            finally:
+                # Also after an error: rows written so far go to the disk, and encoders free the device for models.
+                worker.close()
+
+
+# For the last batch, and for writing what is kept.
+_SECONDS_TO_END = 20
+
+
+class ProcessEngine(LocalEngine):
+    """Without a GPU selects in one process per core, each with a video at a time; answers in this process.
+
+    Decoders of small frames give Python's lock back every 50 microseconds: threads of one process on two cores spend as
+    much time on taking turns as on decoding (`scripts/bench/engines.py`).
+    """
+
+    name = "processes"
+
+    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
+        """Run the jobs of selecting in processes, longest videos first, all others with one worker here."""
+        n_processes = min(local_resources(self._resources).cores, len(jobs))
+        if not isinstance(phase, SelectPhase) or n_processes < 2 or best_device() != "cpu":
+            super().run(phase, jobs, on_done)
+            return
+        waiting = deque(sorted(jobs, key=phase.seconds_of_video, reverse=True))
+        processes, lines, texts = list[BaseProcess](), list[Connection](), set[str]()
+        try:
+            for _ in range(n_processes):
+                line, process_line = Pipe()
+                # A name of its own: a process of a run that was killed may live on for a moment.
+                processes.append(self._start(phase, f"process-{uuid.uuid4().hex[:12]}", process_line))
+                process_line.close()  # its end is then seen here
+                lines.append(line)
+            while lines:
+                for line in cast("list[Connection]", wait(lines)):
+                    try:
+                        kind, value = line.recv()
+                        if kind == "next":
+                            line.send(waiting.popleft() if waiting else None)
+                    except (EOFError, ConnectionError):  # it has ended, well or not
+                        lines.remove(line)
+                        continue
+                    if kind == "failure":
+                        raise RunError(value)
+                    if kind == "row":
+                        on_done(1, int(value))
+                    if kind == "text" and value not in texts:  # every process loads the same encoders
+                        texts.add(value)
+                        print(value, file=sys.stderr, flush=True)
+            for process in processes:
+                process.join()
+                if process.exitcode:
+                    raise RunError(
+                        f"a process that selects frames ended with code {process.exitcode}, negative for a signal: "
+                        "if the machine is short of memory, free some; run again to continue"
+                    )
+        finally:
+            for process in processes:
+                process.terminate()
+            for process in processes:
+                process.join(_SECONDS_TO_END)
+                process.kill()  # one that waits, say for a model's answer
+                process.join()
+
+    def share_of_process(self) -> WorkerResources:
+        """Return the share of one process: a core, and its part of the memory and of the device's time."""
+        whole = local_resources(self._resources)
+        return WorkerResources(cores=1, frame_bytes=whole.frame_bytes // whole.cores, gpus=1 / whole.cores)
+
+    def _start(self, phase: SelectPhase, name: str, line: Connection) -> BaseProcess:
+        """Start a process whose worker takes jobs from `line`."""
+        arguments = (line, phase, name, self._store, self.share_of_process(), self._features)
+        # Not a fork: an encoder in this process has threads, which a copy of it would wait for.
+        process = get_context("spawn").Process(target=_select_in_process, args=arguments, name=name, daemon=True)
+        n_threads = os.environ.get("OMP_NUM_THREADS")
+        # Read when numpy is imported, before anything of ours runs there.
+        os.environ["OMP_NUM_THREADS"] = "1"
+        try:
+            process.start()
+        finally:
+            os.environ.pop("OMP_NUM_THREADS")
+            os.environ |= {"OMP_NUM_THREADS": n_threads} if n_threads is not None else {}
+        return process
+
+
+def _select_in_process(
+    line: Connection,
+    phase: SelectPhase,
+    name: str,
+    store: Path | None,
+    share: WorkerResources,
+    features: Path | None,
+) -> None:
+    """Take jobs from `line` until None comes; send what is asked and done there as (kind, value)."""
+    follow_parent()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # features are kept then, too
+    messages = _Messages(line)
+    try:
+        with redirect_stderr(messages), using_feature_folder(features):
+            worker = phase.worker(name=name, store=store, share=share)
+            try:
+                messages.send("next")
+                while (job := line.recv()) is not None:
+                    worker.run(job, on_row=lambda row: messages.send("row", row.error is not None))
+                    messages.send("next")
+            finally:
+                worker.close()
+    except Exception as error:  # noqa: BLE001 (raised again in the process that started this one)
+        messages.send("failure", str(error) if isinstance(error, FocusEvalError) else f"selecting failed: {error!r}")
+
+
+class _Messages(io.StringIO):
+    """Sends messages from any thread; text that is printed goes with them, for the other process has the terminal."""
+
+    def __init__(self, line: Connection) -> None:
+        super().__init__()
+        self._line = line
+        self._lock = threading.Lock()
+
+    def send(self, kind: str, value: Any = None) -> None:
+        """Send a message of a `kind` that `ProcessEngine.run` knows."""
+        with self._lock:
+            self._line.send((kind, value))
+
+    def write(self, text: str) -> int:
+        """Send printed text; the end of a line comes by itself."""
+        if text.strip():
+            self.send("text", text.rstrip("\n"))
+        return len(text)
+
+
+def make_engine(name: str, *, store: Path | None, matrix: MatrixConfig, address: str | None = None) -> Engine:
+    """Return the engine "local", "processes" or "ray".
+
+    Raises:
+        UnknownName: another name.
+        MissingDependency: Ray is not installed.
+    """
+    if name == "local":
+        return LocalEngine(store=store, resources=matrix.select_resources)
+    if name == "processes":
+        return ProcessEngine(store=store, resources=matrix.select_resources)
+    if name == "ray":
+        return RayEngine(address=address, store=store, select=matrix.select_resources, answer=matrix.answer_resources)
+    raise unknown_name("engine", name, ["local", "processes", "ray"])
+
+
+# A node or two may be lost in a long run; more often than this it is the job that kills its workers.
+MAX_LOSSES = 5
+START_SECONDS = 600
+
+
+class RayEngine:
+    """Runs jobs on Ray actors, as many as the cluster has room for; each holds one encoder or model.
+
+    The run's folder and the videos must be on storage shared by all nodes. A worker that is lost is replaced, and its
+    questions without a row are done again.
+
+    Args:
+        address: "auto", a cluster's address, or None for a cluster of its own on this machine.
+        store: path of the store on each node (SQLite files are not shared between machines); None keeps none.
+        select, answer: resources of one worker of that phase.
+
+    Raises:
+        MissingDependency: Ray is not installed.
+    """
+
+    name = "ray"
+
+    def __init__(self, *, address: str | None, store: Path | None, select: Resources, answer: Resources) -> None:
+        """Connect to the cluster at `address`, or start one on this machine; raise MissingDependency without Ray."""
+        _use_token_of_cluster(address)
+        try:
+            import ray
+        except ImportError as error:
+            raise MissingDependency(f"the ray engine needs Ray: {install_command('ray')}") from error
+        # Absolute, here and in `run`: workers have another working directory.
+        self._store = store.resolve() if store else None
+        self._takes = {SelectPhase.name: select, AnswerPhase.name: answer}
+        if not ray.is_initialized():
+            # Without an address Ray would join whatever cluster was last started here, though it may be gone.
+            is_own_cluster = address is None
+            ray.init(
+                address=address or "local", log_to_driver=True, include_dashboard=False if is_own_cluster else None
+            )
+
+    @property
+    def device(self) -> str:
+        """The cluster's nodes, GPUs and CPUs as text."""
+        import ray
+
+        resources, nodes = _resources(), ray.nodes()  # type: ignore[no-untyped-call]
+        return f"ray: {len(nodes)} nodes, {resources.get('GPU', 0):g} GPUs, {resources.get('CPU', 0):g} CPUs"
+
+    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
+        """Run the jobs on as many workers as the cluster has room for."""
+        phase = replace(phase, run=RunFolder(phase.run.path.resolve()))
+        for demand, group in phase.groups(jobs, self._takes[phase.name]):
+            _WorkerPool(phase, self._store, demand).run(group, on_done)
+
+
+class _WorkerPool:
+    """The workers of one phase; each runs one or more jobs at a time, in threads."""
+
+    def __init__(self, phase: Phase[Any, Any], store: Path | None, resources: Resources) -> None:
+        """Compute how many workers fit; raise RunError if the cluster has no room for one."""
+        import ray
+
+        available = _resources()
+        # Whole workers only: Ray would keep one more waiting.
+        fits = [int(available.get("CPU", 0) // resources.cpus)]
+        if resources.gpus:
+            fits.append(int(available.get("GPU", 0) // resources.gpus))
+        if min(fits) < 1:
+            raise RunError(
+                f"the Ray cluster has {available.get('GPU', 0):g} GPUs and {available.get('CPU', 0):g} CPUs; one "
+                f"worker takes {resources.gpus:g} and {resources.cpus:g}: change select_resources or answer_resources"
+            )
+        self._size = min(fits)
+        self._phase = phase
+        self._store = store
+        self._share = cluster_resources(resources)
+        for module in file_modules():
+            ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+        # Once into the cluster's object store, instead of with every actor.
+        self._shared = ray.put(phase)
+        self._jobs_at_once = phase.jobs_at_once(self._share)
+        # One thread per job: a worker decodes several videos while one batch is on its GPU.
+        self._actor: Any = ray.remote(_PhaseActor).options(
+            num_cpus=resources.cpus, num_gpus=resources.gpus, max_concurrency=self._jobs_at_once
+        )
+
+    def run(self, jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
+        """Run all jobs; lost workers are replaced.
+
+        A worker gets its first job once it runs, since a cluster that lost a node may have no room for it.
+
+        Raises:
+            RunError: workers lost more often than `MAX_LOSSES`, none that could be started, or a model that cannot
+                be loaded.
+        """
+        import ray
+
+        waiting = deque(jobs)
+        free: list[Any] = []  # a worker stands here once for each job it can take
+        busy: dict[Any, tuple[Any, Any]] = {}
+        starting: dict[Any, Any] = dict(self._hire() for _ in range(min(self._size, len(jobs))))
+        workers: list[Any] = []
+        losses = 0
+        while waiting or busy:
+            while waiting and free:
+                worker, job = free.pop(0), waiting.popleft()
+                busy[worker.run.remote(job)] = (worker, job)
+            # With work under way there is no limit: a video may take an hour. A worker that only starts may not.
+            ready, _ = ray.wait([*busy, *starting], num_returns=1, timeout=None if busy else START_SECONDS)
+            if not ready:
+                raise RunError(f"no worker could be started within {START_SECONDS} seconds: is the cluster full?")
+            unfinished: Any = None
+            try:
+                if ready[0] in starting:
+                    worker = starting.pop(ready[0])
+                    ray.get(ready[0])
+                    # One place less: the line below adds the last one, as after every job.
+                    free += [worker] * (self._jobs_at_once - 1)
+                    workers.append(worker)
+                else:
+                    worker, unfinished = busy.pop(ready[0])
+                    # Counts only; the rows are on the shared folder by now.
+                    on_done(*ray.get(ready[0]))
+                free.append(worker)
+            except ray.exceptions.RayTaskError as error:
+                # Our own code failed, or a model cannot be loaded: it would fail on the next worker too.
+                raise RunError(f"a worker failed: {error.cause}") from error
+            except ray.exceptions.RayActorError as error:
+                losses += 1
+                if losses > MAX_LOSSES:
+                    raise RunError(f"{losses} workers were lost, the last: {error}") from error
+                # All its jobs are lost at once, though only one of them reported it.
+                lost = [unfinished] if unfinished is not None else []
+                lost += [busy.pop(task)[1] for task in [task for task, (of, _) in busy.items() if of is worker]]
+                waiting += [remaining for job in lost if (remaining := self._phase.left(job)).n_rows]
+                free = [idle for idle in free if idle is not worker]
+                workers = [idle for idle in workers if idle is not worker]
+                # Its rows are on the shared folder, so only questions without one are done again.
+                starting.update([self._hire()])
+        for closing in [worker.close.remote() for worker in workers]:
+            # A worker that is lost now has done its jobs: their rows are on the shared folder.
+            with suppress(ray.exceptions.RayActorError):
+                ray.get(closing)
+        # Actors outlive this driver's interest in them: left alive they keep their GPUs from the next phase.
+        for worker in [*workers, *starting.values()]:
+            ray.kill(worker)
+
+    def _hire(self) -> tuple[Any, Any]:
+        """Start a worker; return (reference that is ready once it runs, worker)."""
+        # A new name for each: a replacement must not append to the file of a worker that may still live.
+        worker = self._actor.remote(self._shared, f"ray-{uuid.uuid4().hex[:12]}", self._store, self._share)
+        return worker.started.remote(), worker
+
+
+class _PhaseActor:
+    """Ray actor that runs one worker and counts its rows."""
+
+    def __init__(self, phase: Phase[Any, Any], name: str, store: Path | None, share: WorkerResources) -> None:
+        self._worker = phase.worker(name=name, store=store, share=share)
+
+    def started(self) -> bool:
+        """Return True: Ray answers this call once the worker runs."""
+        return True
+
+    def run(self, job: Any) -> tuple[int, int]:
+        """Run `job`; return the numbers of rows and of errors written."""
+        errors: list[bool] = []
+        self._worker.run(job, on_row=lambda row: errors.append(row.error is not None))
+        return len(errors), sum(errors)
+
+    def close(self) -> None:
+        """Close the files; release encoders or model."""
+        self._worker.close()
+
+
+def _use_token_of_cluster(address: str | None) -> None:
+    """Use this account's cluster token, as `ray start` does.
+
+    Newer versions of `ray start` require the account's token once there is one (a local cluster makes one), but
+    `ray.init` with an address sends it only in this mode, and is refused without it.
+    """
+    has_token = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+    if address and (has_token or (Path.home() / ".ray" / "auth_token").is_file()):
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+def _resources() -> dict[str, float]:
+    """Return the cluster's resources by name, such as "CPU" and "GPU"."""
+    import ray
+
+    return dict(ray.cluster_resources())  # type: ignore[no-untyped-call]

@@ -1,0 +1,372 @@
+"""Reads and writes the folder of a run, and finds the questions of a part that have rows.
+
+    run.json                         the matrix, and versions and device of each start
+    recoveries-WORKER.jsonl          counts of an encoder's recoveries, if any
+    selections/NAME/spec.json        description of a selection; its rows: rows-RUN-WORKER.jsonl, Parquet when done
+    answers/NAME/cell.json           description of a cell, with its rows beside it
+    .lock                            held by the run that writes
+
+Parts are links into the pool that all runs beside this one share; an unpacked run has its own part folders.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from filelock import Timeout
+
+from focus_eval.bench.matrix.cells import AnswerSpec, SelectionSpec
+from focus_eval.bench.matrix.config import MatrixConfig
+from focus_eval.bench.rows.packed import object_url
+from focus_eval.bench.rows.store import POOL_NAME, FinishedQuestions, StoredRows, compact, set_damaged_files_aside
+from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
+from focus_eval.keyframes.rows.files import FolderLock, read_sealed_json, set_aside, write_sealed_json
+from focus_eval.keyframes.rows.identity import git_revision, identity_hash, versions
+from focus_eval.keyframes.rows.records import (
+    AnswerRow,
+    RowWriter,
+    SelectionRow,
+    cut_torn_line,
+    name_file_in_errors,
+    replace_file,
+    write_rows,
+)
+
+#     RESULTS/pool/selections/NAME/   one selection, whichever matrices ask for it
+#     RESULTS/pool/answers/NAME/      one cell
+#     RESULTS/pool/.writers/RUN.lock  held while a run writes
+#     RESULTS/alpha/                  a run: run.json, and links to its parts in the pool
+#
+# NAME ends in a hash over all that can change a row. Several runs may write to one part: each to files of its own,
+# which begin with its id, and whoever ends first leaves the files of the others where they are.
+
+
+class Pool:
+    """The pool of parts (selections and cells) beside a run's folder, as the run at `run` uses it."""
+
+    def __init__(self, run: Path) -> None:
+        self.path = run.parent / POOL_NAME
+        # The same folder has the same id after a kill: its files of rows are appended to.
+        self.run_id = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:8]
+
+    def part(self, kind: str, name: str) -> Path:
+        """Return the folder of a part; `kind` is "selections" or "answers"."""
+        return self.path / kind / name
+
+    def file_name(self, worker: str) -> str:
+        """Return the name of the file that `worker` of this run writes, in every part."""
+        # One writer per file: lines of two processes cannot run into each other.
+        return f"rows-{self.run_id}-{worker}.jsonl"
+
+    def link(self, run: Path, kind: str, name: str) -> None:
+        """Link a part of the pool into the run's folder, unless it is there.
+
+        Raises:
+            RunError: the link cannot be made.
+        """
+        link = run / kind / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        # A link whose target is not made yet does not `exist`, but is there.
+        if link.is_symlink() or link.exists():
+            return
+        try:
+            # Relative, so that the results can be moved or copied together.
+            link.symlink_to(os.path.relpath(self.part(kind, name), link.parent.resolve()), target_is_directory=True)
+        except FileExistsError:
+            return  # another worker of this run was faster
+        except OSError as error:
+            raise RunError(f"{link}: cannot be linked to {self.path} ({error.strerror or error})") from error
+
+    def writing(self) -> FolderLock:
+        """Return the lock, not yet held, that a run holds while it writes.
+
+        Others ask by it whether the run is alive.
+        """
+        (self.path / ".writers").mkdir(parents=True, exist_ok=True)
+        return FolderLock(self._lock_of(self.run_id))
+
+    def files_in_use(self, part: Path) -> list[Path]:
+        """Return the files of rows in `part` that other runs, still alive, write to."""
+        by_run: dict[str, list[Path]] = {}
+        for file in part.glob("rows-*.jsonl"):
+            # The run's id is the second part of the name: see `file_name`.
+            by_run.setdefault(file.name.split("-")[1].removesuffix(".jsonl"), []).append(file)
+        return [file for run, files in by_run.items() if self._is_alive(run) for file in files]
+
+    def _is_alive(self, run_id: str) -> bool:
+        """Return True if another run of this id holds its lock."""
+        # A lock that can be taken belongs to nobody who lives; its files are this run's to compact.
+        if run_id == self.run_id or not self._lock_of(run_id).exists():
+            return False
+        try:
+            with FolderLock(self._lock_of(run_id), timeout=0):
+                return False
+        except Timeout:
+            return True
+
+    def _lock_of(self, run_id: str) -> Path:
+        """Return the path of the lock that run `run_id` holds while it writes."""
+        return self.path / ".writers" / f"{run_id}.lock"
+
+
+class RunFolder:
+    """The rows of one matrix on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # Rows lie in the pool, so that another matrix with the same part finds them.
+        self.pool = Pool(path)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for one run; the lock is released when the process ends, however it ends.
+
+        Raises:
+            RunError: another run holds it.
+            InvalidInput: the folder is the pool, or lies in an object store.
+        """
+        if self.path.name == POOL_NAME:
+            raise InvalidInput(f"{self.path}: runs share this folder for their rows; name another one with --out")
+        if (url := object_url(self.path)) is not None:
+            raise InvalidInput(
+                f"{url}: rows are appended, linked and locked, which object stores cannot do; run into a local folder, "
+                "focus-eval pack RUN, and copy the file there"
+            )
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = FolderLock(self.path / ".lock", timeout=0).acquire()
+        except Timeout as error:
+            raise RunError(f"{self.path}: another run is writing here; wait for it, or use another folder") from error
+        # Other runs see from the second which files in the pool are still being written.
+        with lock, self.pool.writing():
+            yield
+
+    def part(self, spec: SelectionSpec | AnswerSpec) -> Path:
+        """Return the folder of a selection or a cell: in the pool, or in an unpacked run's own folder."""
+        unpacked = self.path / kind_of(spec) / spec.name
+        return unpacked if unpacked.is_dir() and not unpacked.is_symlink() else self.pool.part(kind_of(spec), spec.name)
+
+    def open_part(self, spec: SelectionSpec | AnswerSpec) -> Path:
+        """Make the folder of a selection or a cell with its description, link it into the run, and return it."""
+        folder = self.part(spec)
+        folder.mkdir(parents=True, exist_ok=True)
+        description = folder / _description_name(spec)
+        # Written once: the name ends in a hash of what it says, so it cannot change.
+        if not description.exists():
+            _write_json({"name": spec.name, "identity": spec.identity}, description)
+        self.pool.link(self.path, kind_of(spec), spec.name)
+        return folder
+
+    def writer(self, spec: SelectionSpec | AnswerSpec, worker: str) -> RowWriter:
+        """Return the appending writer of `worker` for a selection or a cell."""
+        return RowWriter(self.open_part(spec) / self.pool.file_name(worker))
+
+    def finished(self, spec: SelectionSpec | AnswerSpec) -> FinishedQuestions:
+        """Return the finished questions of a selection or a cell; it can be read again while the run goes on."""
+        return FinishedQuestions(self.part(spec), _rows_of(spec))
+
+    def selections(self, spec: SelectionSpec) -> StoredRows[SelectionRow]:
+        """Return the finished rows of `spec`, read as they are iterated over."""
+        return StoredRows(self.part(spec), SelectionRow)
+
+    def answers(self, cell: AnswerSpec) -> StoredRows[AnswerRow]:
+        """Return the finished rows of `cell`, read as they are iterated over."""
+        return StoredRows(self.part(cell), AnswerRow)
+
+    def unchanged(self, part: SelectionSpec | AnswerSpec) -> FolderLock:
+        """Return the lock of a part, not yet held; its holder alone may replace the part's files."""
+        return FolderLock(self.part(part) / ".lock")
+
+    def errors(self, part: SelectionSpec | AnswerSpec) -> dict[str, str | None]:
+        """Return the error of each row of a selection or a cell by question id; None for success.
+
+        Others have no row.
+        """
+        states = StoredRows(self.part(part), _rows_of(part)).states()
+        return {question_id: error for (_, question_id, _), error in states}
+
+    def compact(self, spec: SelectionSpec | AnswerSpec, order: list[str]) -> None:
+        """Turn the lines of a finished part into Parquet, sorted by ids in `order`; files in use by other runs stay."""
+        part = self.open_part(spec)
+        # Two runs that end together must not both fold the same lines.
+        with self.unchanged(spec):
+            compact(part, _rows_of(spec), order, in_use=self.pool.files_in_use(part))
+
+    def set_damaged_files_aside(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
+        """Rename damaged files of the run and its parts, so that they are made again; print each name."""
+        descriptions = [self.path / "run.json"]
+        for part in parts:
+            folder = self.part(part)
+            if folder.is_dir():
+                descriptions.append(folder / _description_name(part))
+                with self.unchanged(part):
+                    set_damaged_files_aside(folder, _rows_of(part), in_use=self.pool.files_in_use(folder))
+        for file in descriptions:
+            try:
+                if file.exists():
+                    read_sealed_json(file)
+            except DamagedFile:
+                set_aside(file, "it is written again")
+
+    def drop(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
+        """Rename all files of rows of `parts`, so that their questions are asked again.
+
+        Raises:
+            RunError: another run writes to one of them.
+        """
+        for part in parts:
+            folder = self.part(part)
+            if not folder.is_dir():
+                continue
+            with self.unchanged(part):
+                if self.pool.files_in_use(folder):
+                    raise RunError(f"{folder}: another run writes here; drop its rows when that run has ended")
+                # The rows first: costs alone are no part, rows without costs cannot be read.
+                for file in [*sorted(folder.glob("rows*.*")), *folder.glob("costs.parquet")]:
+                    if file.suffix in (".parquet", ".jsonl"):
+                        set_aside(file, "its questions are asked again", reason="dropped")
+
+    def drop_errors(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
+        """Delete the rows of `parts` that record an error, so that their questions are asked again.
+
+        Raises:
+            RunError: another run writes to a part that has such rows.
+        """
+        for part in parts:
+            if self.part(part).is_dir():
+                with self.unchanged(part):
+                    self._drop_errors(part)
+
+    def _drop_errors(self, spec: SelectionSpec | AnswerSpec) -> None:
+        """Rewrite one part without its rows with errors; do nothing if it has none.
+
+        Raises RunError if another run writes to the part.
+        """
+        if all(error is None for error in self.errors(spec).values()):
+            return
+        folder = self.part(spec)
+        # Its files cannot be taken away from it, and its errors would come back.
+        if self.pool.files_in_use(folder):
+            raise RunError(f"{folder}: another run writes here; retry its errors when that run has ended")
+        # Written whole before anything old goes: a kill leaves the rows twice, which `StoredRows` reads once.
+        file = folder / self.pool.file_name("kept")
+        old = [folder / name for name in ("rows.parquet", "costs.parquet") if (folder / name).exists()]
+        old += [path for path in folder.glob("rows-*.jsonl") if path != file]
+        write_rows(file, (row for row in StoredRows(folder, _rows_of(spec)) if row.error is None))
+        # Last: from here on the kept rows are safe on the disk.
+        for path in old:
+            path.unlink()
+
+    def show(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
+        """Link the parts of this start in the run's folder, also those that another run has made.
+
+        A part with equal settings but other weights, questions or versions replaces the link of the earlier one, whose
+        rows stay in the pool.
+        """
+        file = self.path / "run.json"
+        document = read_sealed_json(file)
+        name_by_key = document.setdefault("parts", {})
+        for part in parts:
+            # By what the matrix says, without weights and versions: this is how the part it replaces is found.
+            plain_name = part.name.rpartition("-")[0]  # without its hash
+            key = f"{kind_of(part)}/{identity_hash({**part.configuration, 'part': plain_name})}"
+            earlier_link = self.path / kind_of(part) / name_by_key.get(key, part.name)
+            # Only the link goes: the rows of the earlier weights stay in the pool.
+            if earlier_link.name != part.name and earlier_link.is_symlink():
+                earlier_link.unlink()
+            name_by_key[key] = part.name
+            self.open_part(part)
+        _write_json(document, file)
+
+    def describe(
+        self,
+        matrix: MatrixConfig,
+        *,
+        engine: str,
+        device: str,
+        question_ids: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        """Record this start in run.json: matrix, versions, git revision, engine, device, time.
+
+        Args:
+            question_ids: ids of the questions by benchmark, for those of which only a part is asked.
+
+        Raises:
+            InvalidInput: the folder belongs to a matrix of another name.
+        """
+        file = self.path / "run.json"
+        earlier = read_sealed_json(file) if file.exists() else {}
+        # A folder shows the tables of one matrix; the rows of another would be mixed in.
+        if earlier.get("name", matrix.name) != matrix.name:
+            raise InvalidInput(
+                f"{self.path}: holds the run of matrix {earlier['name']!r}; name another folder with --out"
+            )
+        start = {
+            "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "engine": engine,
+            "device": device,
+            "git": git_revision(),
+            "versions": versions(),
+        }
+        document = {
+            **earlier,
+            "name": matrix.name,
+            "matrix": matrix.model_dump(mode="json"),
+            "asked": {name: list(ids) for name, ids in (question_ids or {}).items()},
+            # Kept from the first start on: a run that went on with other versions says so.
+            "starts": [*earlier.get("starts", []), start],
+        }
+        _write_json(document, file)
+
+    def note_end(self) -> None:
+        """Record the recoveries of all starts in run.json."""
+        file = self.path / "run.json"
+        if recoveries := self.recoveries():
+            _write_json({**read_sealed_json(file), "recoveries": recoveries}, file)
+
+    def note_recoveries(self, worker: str, encoder: str, counts: dict[str, int]) -> None:
+        """Append counts of an encoder's recoveries, by kind, to the file of `worker`; written at once."""
+        path = self.path / f"recoveries-{worker}.jsonl"
+        # A kill in the middle of a line would otherwise spoil the next line too.
+        if path.exists():
+            cut_torn_line(path)
+        with name_file_in_errors(path), open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"encoder": encoder, **counts}) + "\n")
+
+    def recoveries(self) -> dict[str, dict[str, int]]:
+        """Return the recoveries of all starts as {encoder: {kind: count}}."""
+        totals: dict[str, Counter[str]] = {}
+        for path in sorted(self.path.glob("recoveries-*.jsonl")):
+            for line in path.read_bytes().split(b"\n")[:-1]:  # what follows the last line break is torn
+                counts = json.loads(line)
+                totals.setdefault(counts.pop("encoder"), Counter()).update(counts)
+        return {encoder: dict(counts) for encoder, counts in totals.items()}
+
+
+def kind_of(spec: SelectionSpec | AnswerSpec) -> str:
+    """Return "answers" for a cell, "selections" for a selection."""
+    return "answers" if isinstance(spec, AnswerSpec) else "selections"
+
+
+def _rows_of(spec: SelectionSpec | AnswerSpec) -> type[Any]:
+    """Return the type of the rows: answers for a cell, selections otherwise."""
+    return AnswerRow if isinstance(spec, AnswerSpec) else SelectionRow
+
+
+def _description_name(spec: SelectionSpec | AnswerSpec) -> str:
+    """Return the name of the file that states a part's identity."""
+    return "cell.json" if isinstance(spec, AnswerSpec) else "spec.json"
+
+
+def _write_json(document: dict[str, Any], path: Path) -> None:
+    """Write `document` with a checksum to `path`, completely or not at all."""
+    with replace_file(path) as part:
+        write_sealed_json(part, document)

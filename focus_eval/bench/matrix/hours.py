@@ -1,0 +1,506 @@
+"""Foretells the hours of a matrix on a machine from stated rates, and compares these with the rates of a run's rows.
+
+machine = load_machine("eight_h100")
+cost = total_cost(selection_costs(make_plan(load_matrix("alpha")), machine))
+for line in measured_rates(folder).lines(machine):
+    print(line)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from focus_eval.bench.matrix.cells import cells, selection_specs
+from focus_eval.bench.matrix.config import EncoderConfig, MatrixConfig, StrictModel, check, load_yaml
+from focus_eval.bench.matrix.folder import RunFolder
+from focus_eval.bench.matrix.plan import Plan, SelectionPlan, matrix_of_run
+from focus_eval.bench.matrix.questions import public_facts
+from focus_eval.core.errors import unknown_name
+from focus_eval.core.resources import resource_path
+from focus_eval.core.types import FloatArray
+from focus_eval.keyframes.rows.files import read_sealed_json
+from focus_eval.keyframes.rows.identity import identity_hash
+from focus_eval.keyframes.rows.records import BLOCKING_STAGES
+
+# Of an answer, beside the frames: the question with its options, and the letter with its end.
+TEXT_TOKENS, OUTPUT_TOKENS = 300, 2
+BYTES_OF_WEIGHT = 2
+
+
+class Machine(StrictModel):
+    """Cores, GPUs and measured rates of a machine to plan for.
+
+    `decode_seconds` are seconds of one core per requested frame, including frames decoded on the way to it.
+    `decode_seconds_gop` is that number for frames near sync frames (`focus_gop`); None: the same. `frames_per_second`
+    is the rate of one GPU (without GPU: of the machine) by encoder and precision. `gpu_tflops` (bf16, dense) and
+    `gpu_terabytes_per_second` are those of one GPU's data sheet; answering reaches `share_reached` of the former.
+    `answer_factors` are measured times of answering over that arithmetic, by model.
+    `gpu` is part of the device's name in rows ("H100"), so that rates of rows may replace stated ones. `is_measured` is
+    False for estimates. `source` names who measured or estimated the rates.
+    """
+
+    name: str
+    cores: int = Field(gt=0)
+    gpus: int = Field(default=0, ge=0)
+    gpu: str = ""
+    decode_seconds: float = Field(gt=0)
+    decode_seconds_gop: float | None = Field(default=None, gt=0)
+    frames_per_second: dict[str, dict[str, float]] = Field(default_factory=dict)
+    gpu_tflops: float | None = Field(default=None, gt=0)
+    gpu_terabytes_per_second: float | None = Field(default=None, gt=0)
+    share_reached: float = Field(default=0.4, gt=0, le=1)
+    answer_factors: dict[str, float] = Field(default_factory=dict)
+    is_measured: bool = False
+    source: str = ""
+
+    @property
+    def rates_are(self) -> str:
+        """ "measured" or "estimated"."""
+        return "measured" if self.is_measured else "estimated"
+
+    def has_device(self, device: str) -> bool:
+        """Return True if `device`, named as in rows, is of the kind that this machine computes on."""
+        return device.startswith("cuda") and bool(self.gpu) and self.gpu in device if self.gpus else device[:3] == "cpu"
+
+    def rates_of(self, encoder: EncoderConfig) -> dict[str, float]:
+        """Return the frames a second with `encoder` by precision; {} if none is stated."""
+        # By the checkpoint's name first: sizes of one architecture differ in speed.
+        return self.frames_per_second.get(encoder.name) or self.frames_per_second.get(encoder.encoder, {})
+
+    def rate_of(self, encoder: EncoderConfig) -> float | None:
+        """Return the frames a second with `encoder` in its precision; None if none is stated."""
+        return self.rates_of(encoder).get(encoder.precision)
+
+    def decode_seconds_of(self, *, near_sync: bool) -> float:
+        """Return the seconds of one core per requested frame, for frames near sync frames or for any."""
+        return (self.decode_seconds_gop if near_sync else None) or self.decode_seconds
+
+
+def load_machine(name: str | Path) -> Machine:
+    """Return the machine in the YAML file `name`, or the shipped one of that name (`configs/machines`).
+
+    Raises:
+        UnknownName: no such file, and none of that name is shipped.
+        InvalidInput: a key or value is invalid.
+    """
+    file = Path(name)
+    shipped = {path.stem: path for path in (resource_path("configs") / "machines").glob("*.yaml")}
+    if not file.exists() and not file.suffix:
+        if str(name) not in shipped:
+            raise unknown_name("machine", str(name), shipped)
+        file = shipped[str(name)]
+    values = load_yaml(file)
+    values.setdefault("name", file.stem)
+    return check(Machine, values, file)
+
+
+# Two stages run side by side: the GPUs encode, the cores decode. The hours are those of the slower one, so they are a
+# bound that a worker comes near to and never passes; start, reading of files and the algorithms are not in them.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Time for choosing frames, of one selection or of several one after the other.
+
+    Args:
+        selections: number of selections.
+        frames: number decoded and embedded.
+        encode_hours: hours of one GPU.
+        decode_hours: hours of one core.
+        hours: from start to end, on all GPUs and cores of the machine.
+        gpu_hours: `hours` for each GPU, since it is held while the cores decode; 0 without a GPU.
+    """
+
+    selections: int = 1
+    frames: int
+    encode_hours: float
+    decode_hours: float
+    hours: float
+    gpu_hours: float
+
+
+def faster_precisions(plan: Plan, machine: Machine) -> list[str]:
+    """Return the precisions in which the machine encodes a selection of `plan` faster than as configured, sorted."""
+    encoders = [selection.spec.encoder for selection in plan.selections if selection.spec.encoder is not None]
+    configured = [(machine.rates_of(encoder), machine.rate_of(encoder)) for encoder in encoders]
+    return sorted(
+        {name for rates, rate in configured if rate for name, other_rate in rates.items() if other_rate > rate}
+    )
+
+
+def selection_costs(
+    plan: Plan, machine: Machine, *, precision: str | None = None
+) -> Iterator[tuple[SelectionPlan, Cost]]:
+    """Yield each selection with encoders whose rates are known, and its cost.
+
+    Args:
+        precision: of the main encoder, wherever it is faster than the configured one; None: as configured.
+    """
+    shares = plan.matrix.share_frames
+    for selection in plan.selections:
+        rates = [machine.rate_of(encoder) for encoder in selection.spec.encoders]
+        # No cost rather than a guess from another precision.
+        if selection.spec.encoder is None or not all(rates):
+            continue
+        if precision is not None:
+            rates[0] = max(rates[0] or 0.0, machine.rates_of(selection.spec.encoder).get(precision, 0.0))
+        frames = selection.embedded_shared if shares else selection.embedded_alone
+        scanned = selection.scanned_shared if shares else selection.scanned
+        seconds = machine.decode_seconds_of(near_sync=selection.spec.sampler.name == "focus_gop")
+        encode = sum(n / rate for n, rate in zip((frames, scanned), rates, strict=False) if rate) / 3600
+        decode = (frames * seconds + scanned * machine.decode_seconds) / 3600
+        # The slower stage sets the pace, since both work at the same time.
+        hours = max(encode / max(1, machine.gpus), decode / machine.cores)
+        if not machine.gpus:  # encoder and decoder share the cores
+            hours = encode + decode / machine.cores
+        yield (
+            selection,
+            Cost(
+                frames=frames,
+                encode_hours=encode,
+                decode_hours=decode,
+                hours=hours,
+                gpu_hours=hours * machine.gpus,
+            ),
+        )
+
+
+def total_cost(costs: Iterable[tuple[SelectionPlan, Cost]]) -> Cost:
+    """Return the sum of costs; a repeated selection counts once."""
+    cost_by_selection: dict[Hashable, Cost] = {}
+    for selection, cost in costs:
+        # By the configuration: revisions, of which a name tells, need the encoder's weights and torch.
+        key = (identity_hash(selection.spec.configuration), selection.spec.share_frames)
+        cost_by_selection.setdefault(key, cost)
+    distinct = cost_by_selection.values()
+    return Cost(**{entry.name: sum(getattr(cost, entry.name) for cost in distinct) for entry in fields(Cost)})
+
+
+def time_text(hours: float) -> str:
+    """Return a duration in a readable unit, to three digits: "0.4 s", "12.5 min", "3.25 h", "2.1 d"."""
+    for unit, seconds, limit in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 72 * 3600)):
+        if hours * 3600 < limit:
+            return f"{float(f'{hours * 3600 / seconds:.3g}'):g} {unit}"
+    return f"{hours / 24:,.1f} d"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerLine:
+    """Arithmetic time of one model's answers on a machine.
+
+    Args:
+        model: its configured name.
+        answers: number of questions over all its cells.
+        tokens: read by the language model, frames and text, summed over answers.
+        hours: from start to end on all GPUs; None for a service and where the machine states no GPU figures.
+        dollars: for a service; None for a model on the machine.
+    """
+
+    model: str
+    answers: int
+    tokens: int
+    hours: float | None
+    dollars: float | None
+
+
+def answer_lines(plan: Plan, machine: Machine) -> list[AnswerLine]:
+    """Return a line for each model of `plan` whose size is shipped."""
+    facts, lines = public_facts("models"), list[AnswerLine]()
+    for model in plan.matrix.models:
+        if model.name not in facts:
+            continue
+        size = facts[model.name]
+        frames = [
+            (plan.questions[cell.benchmark.name][0], cell.selection.k)
+            for cell in plan.cells
+            if cell.model.name == model.name
+        ]
+        answers, n_frames = sum(n for n, _ in frames), sum(n * k for n, k in frames)
+        tokens = round(n_frames * size["frame_tokens"]) + answers * TEXT_TOKENS
+        is_service = "dollars_per_million_tokens" in size
+        seconds = None if is_service else _answer_seconds(size, machine, frames)
+        if seconds is not None:
+            seconds *= machine.answer_factors.get(model.name, 1.0)
+        lines.append(
+            AnswerLine(
+                model=model.name,
+                answers=answers,
+                tokens=tokens,
+                hours=None if seconds is None else seconds / machine.gpus / 3600,
+                dollars=tokens * size["dollars_per_million_tokens"] / 1e6 if is_service else None,
+            )
+        )
+    return lines
+
+
+def _planned_answer_seconds(model: str, machine: Machine, k: int) -> float | None:
+    """Return the GPU seconds of an answer to `k` frames by arithmetic; None for a service or an unknown model."""
+    size = public_facts("models").get(model, {})
+    return _answer_seconds(size, machine, [(1, k)]) if "layers" in size else None
+
+
+def _answer_seconds(size: dict[str, Any], machine: Machine, frames: list[tuple[int, int]]) -> float | None:
+    """Return GPU seconds: products of tower and language model at the reached rate, then weights read once a token.
+
+    Args:
+        frames: (number of questions, frames shown to each) by cell.
+    """
+    if machine.gpu_tflops is None or machine.gpu_terabytes_per_second is None or not machine.gpus:
+        return None
+    products = reading = 0.0
+    for n_questions, k in frames:
+        n_tokens = k * size["frame_tokens"] + TEXT_TOKENS
+        # Causal: a token attends to half of all tokens on average, once for scores and once for sums.
+        attention = size["layers"] * size["width"] * n_tokens**2
+        products += n_questions * (1e9 * (size["billions"] * n_tokens + size["frame_gmacs"] * k) + attention)
+        reading += n_questions * OUTPUT_TOKENS * size["billions"] * BYTES_OF_WEIGHT
+    return 2 * products / (machine.gpu_tflops * 1e12 * machine.share_reached) + reading / (
+        machine.gpu_terabytes_per_second * 1e3
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderRate:
+    """Speed of an encoder in a run's rows, on one device.
+
+    Args:
+        device: its name in the rows, e.g. "cuda: NVIDIA H100 80GB HBM3".
+        n_forwards: frames that it embedded.
+        device_seconds: that it computed, by its own clock.
+        held_seconds: that it was held, waiting and opening included.
+    """
+
+    encoder: EncoderConfig
+    device: str
+    n_forwards: int
+    device_seconds: float
+    held_seconds: float
+
+    @property
+    def frames_per_second(self) -> float:
+        """Frames embedded in a second of the device's clock."""
+        return self.n_forwards / self.device_seconds
+
+    def line(self, machine: Machine | None) -> str:
+        """Return a line on the rate, compared with the machine's own if it has the same device."""
+        text = (
+            f"{self.encoder.name}, {self.encoder.precision}: {self.n_forwards:,} frames at "
+            f"{self.frames_per_second:,.0f} a second on {self.device}, busy "
+            f"{self.device_seconds / self.held_seconds:.0%} of the time that it was held"
+        )
+        if machine is None:
+            return text
+        if not machine.has_device(self.device):
+            return f"{text}; {machine.name} has another device, so its own rates are used"
+        stated = machine.rate_of(self.encoder)
+        if stated is None:
+            return f"{text}; {machine.name} states no rate"
+        return (
+            f"{text}; planned at {stated:,.0f} ({machine.name}, {machine.rates_are}): encoding took "
+            f"{stated / self.frames_per_second:.0%} of the planned time"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingCost:
+    """Cost of decoding in a run's rows, at the resolutions of its own videos.
+
+    Args:
+        device: that embedded the frames, its name in the rows; it tells the machine whose cores decoded.
+        near_sync: True for frames near sync frames (`focus_gop`).
+        n_frames: requested from the decoder.
+        core_seconds: processor seconds of all decoding threads, frames decoded on the way included.
+    """
+
+    device: str
+    near_sync: bool
+    n_frames: int
+    core_seconds: float
+
+    @property
+    def seconds_per_frame(self) -> float:
+        """Seconds of one core per requested frame."""
+        return self.core_seconds / self.n_frames
+
+    def line(self, machine: Machine | None) -> str:
+        """Return a line on the cost, compared with the machine's own if it has the same device."""
+        text = (
+            f"{'decoding near sync frames' if self.near_sync else 'decoding'}: {self.n_frames:,} frames at "
+            f"{1000 * self.seconds_per_frame:.1f} ms of a core beside {self.device}"
+        )
+        if machine is None or not machine.has_device(self.device):
+            return text
+        stated = machine.decode_seconds_of(near_sync=self.near_sync)
+        return (
+            f"{text}; planned at {1000 * stated:.1f} ms ({machine.name}, {machine.rates_are}): decoding took "
+            f"{self.seconds_per_frame / stated:.0%} of the planned time"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerTime:
+    """Time of a model's answers in a run's rows, on one device, beside the arithmetic of a plan.
+
+    Args:
+        machine: of the plan.
+        model: its configured name.
+        device: its name in the rows.
+        n_answers: without errors.
+        generate_seconds: that the model generated, summed.
+        planned_seconds: by arithmetic for the same answers.
+    """
+
+    machine: str
+    model: str
+    device: str
+    n_answers: int
+    generate_seconds: float
+    planned_seconds: float
+
+    @property
+    def factor(self) -> float:
+        """Time taken over time planned."""
+        return self.generate_seconds / self.planned_seconds
+
+    def line(self) -> str:
+        """Return a line on the seconds of an answer, and how far off the plan they were."""
+        return (
+            f"{self.model}: {self.n_answers:,} answers at {self.generate_seconds / self.n_answers:.2f} s on "
+            f"{self.device}; answering took {self.factor:.0%} of the time planned ({self.machine}, arithmetic)"
+        )
+
+
+@dataclass(frozen=True)
+class MeasuredRates:
+    """What a run's rows tell of a machine: rates of encoders, costs of decoding and times of answers, by device."""
+
+    encoders: Sequence[EncoderRate] = ()
+    decoding: Sequence[DecodingCost] = ()
+    answers: Sequence[AnswerTime] = ()
+
+    def lines(self, machine: Machine | None) -> list[str]:
+        """Return a line for each, with how far off the machine's own rate was.
+
+        Args:
+            machine: None for the shipped one of each device; without one the stated rate is left out.
+        """
+        rates: list[EncoderRate | DecodingCost] = [*self.encoders, *self.decoding]
+        lines = [rate.line(machine or _shipped_machine(rate.device)) for rate in rates]
+        return lines + [item.line() for item in self.answers]
+
+    def applied_to(self, machine: Machine, folder: Path) -> Machine:
+        """Return `machine` with the rates that were measured on its kind of device, in place of the stated ones.
+
+        Args:
+            folder: of the run, named as the source.
+        """
+        encoders = [rate for rate in self.encoders if machine.has_device(rate.device)]
+        decoding = [item for item in self.decoding if machine.has_device(item.device)]
+        changes: dict[str, Any] = {
+            "decode_seconds_gop" if item.near_sync else "decode_seconds": item.seconds_per_frame for item in decoding
+        }
+        source = machine.source
+        if encoders:
+            # Other precisions go, since nobody measured them.
+            replaced = {rate.encoder.name: {rate.encoder.precision: rate.frames_per_second} for rate in encoders}
+            changes["frames_per_second"] = {**machine.frames_per_second, **replaced}
+            source = f"encoders {', '.join(replaced)} measured in the rows of {folder}; the others: {source}"
+        if decoding:
+            source = f"decoding measured in the rows of {folder}; {source}"
+        factors = {item.model: item.factor for item in self.answers}
+        changes |= {"answer_factors": {**machine.answer_factors, **factors}, "source": source}
+        return machine.model_copy(update=changes)
+
+
+def measured_rates(folder: Path, machine: Machine | None = None) -> MeasuredRates:
+    """Return the rates of a run's rows.
+
+    Nothing is in them if nothing was clocked: an imported run has no matrix and no clock, and not every reader counts
+    its threads' seconds. Selections that scan with a second encoder are left out, since their clocks are those of both.
+
+    Args:
+        machine: whose kind of device the answers are of; None for the shipped one of the rows' device.
+
+    Raises:
+        InvalidInput: the matrix is one of another version.
+    """
+    run_file = folder / "run.json"
+    if not read_sealed_json(run_file).get("matrix"):
+        return MeasuredRates()
+    matrix, run = matrix_of_run(run_file), RunFolder(folder)
+    return MeasuredRates(*_rates_of_selections(matrix, run), _times_of_answers(matrix, run, machine))
+
+
+def _rates_of_selections(matrix: MatrixConfig, run: RunFolder) -> tuple[list[EncoderRate], list[DecodingCost]]:
+    """Return one rate for each encoder and device, and one cost of decoding for each device."""
+    encoder_by_name = dict[str, EncoderConfig]()
+    encoding: dict[tuple[str, str], FloatArray] = defaultdict(lambda: np.zeros(3))
+    decoding: dict[tuple[str, bool], FloatArray] = defaultdict(lambda: np.zeros(2))
+    for spec in selection_specs(matrix):
+        if spec.encoder is None or spec.scan_encoder is not None:
+            continue
+        encoder_by_name[spec.encoder.name] = spec.encoder
+        for row in run.selections(spec):
+            if "device" in row.seconds:
+                held = sum(row.seconds.get(stage, 0.0) for stage in BLOCKING_STAGES)
+                encoding[spec.encoder.name, row.device] += (row.forwards, row.seconds["device"], held)
+            if "decode_cpu" in row.seconds:
+                n_frames = row.forwards + len(row.looked_frames)
+                decoding[row.device, row.sampler == "focus_gop"] += (n_frames, row.seconds["decode_cpu"])
+    rates = [
+        EncoderRate(
+            encoder=encoder_by_name[name],
+            device=device,
+            n_forwards=int(n),
+            device_seconds=float(busy),
+            held_seconds=float(held),
+        )
+        for (name, device), (n, busy, held) in encoding.items()
+        if n and busy
+    ]
+    return rates, [
+        DecodingCost(device=device, near_sync=near_sync, n_frames=int(n), core_seconds=float(seconds))
+        for (device, near_sync), (n, seconds) in decoding.items()
+        if n and seconds
+    ]
+
+
+def _times_of_answers(matrix: MatrixConfig, run: RunFolder, machine: Machine | None) -> list[AnswerTime]:
+    """Return the answers on `machine`'s kind of device, one entry for each model and device."""
+    sums: dict[tuple[str, str, str], FloatArray] = defaultdict(lambda: np.zeros(3))
+    for cell in cells(matrix):
+        seconds_by_machine = dict[str, float | None]()
+        for row in run.answers(cell):
+            node = machine or _shipped_machine(row.device)
+            if row.error is not None or "generate" not in row.seconds or not node or not node.has_device(row.device):
+                continue
+            if node.name not in seconds_by_machine:
+                seconds_by_machine[node.name] = _planned_answer_seconds(cell.model.name, node, cell.selection.k)
+            if planned := seconds_by_machine[node.name]:
+                sums[node.name, cell.model.name, row.device] += (1, row.seconds["generate"], planned)
+    return [
+        AnswerTime(
+            machine=name,
+            model=model,
+            device=device,
+            n_answers=int(n),
+            generate_seconds=float(taken),
+            planned_seconds=float(planned),
+        )
+        for (name, model, device), (n, taken, planned) in sums.items()
+    ]
+
+
+@cache
+def _shipped_machine(device: str) -> Machine | None:
+    """Return the first shipped machine that has the device; None if there is none."""
+    machines = map(load_machine, sorted((resource_path("configs") / "machines").glob("*.yaml")))
+    return next((machine for machine in machines if machine.has_device(device)), None)

@@ -1,0 +1,149 @@
+"""Measures a machine for a run: GPUs, memory, and a worker's share of both."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from focus_eval.bench.matrix.config import Resources
+from focus_eval.core.processes import n_cores
+from focus_eval.keyframes.video.decoder import MAX_DECODERS_PER_VIDEO
+
+# The drivers' files on Linux: of NVIDIA, of a Jetson, of AMD, of Windows' subsystem.
+_DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-gpu", "/dev/nvmap", "/dev/kfd", "/dev/dxg")
+
+
+def best_device() -> str:
+    """Return "cuda" if torch finds a GPU, else "cpu"."""
+    # Loading torch takes seconds and hundreds of megabytes: a run that needs none should not load it to hear "cpu".
+    if "torch" not in sys.modules and not _may_have_gpu():
+        return "cpu"
+    try:
+        import torch
+    except ImportError:
+        # A run of replayed or cheap samplers needs no torch.
+        return "cpu"
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _may_have_gpu() -> bool:
+    """Return False if this is Linux without a GPU driver's file, so that torch need not be imported; else True."""
+    return not sys.platform.startswith("linux") or any(Path(file).exists() for file in _DRIVER_FILES)
+
+
+def gpu_gigabytes() -> list[float]:
+    """Return the memory of each GPU that torch finds, in gigabytes; [] without any."""
+    if best_device() == "cpu":
+        return []
+    import torch
+
+    return [torch.cuda.get_device_properties(index).total_memory / 1e9 for index in range(torch.cuda.device_count())]
+
+
+def host_gigabytes() -> float | None:
+    """Return this machine's memory in gigabytes; None if the system does not report it."""
+    # Windows has none.
+    if not hasattr(os, "sysconf"):
+        return None
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+
+
+# Frames decoded and embedded at once, and how many batches of one video are held: one is embedded, one decoded, and
+# one is being put together.
+BATCH_FRAMES, BATCHES_HELD = 32, 3
+# Threads that decode, in all, for each core: some wait with a frame that nobody has taken yet. With four for each core
+# two cores took a quarter more processor time, since the threads take turns at Python's lock.
+_THREADS_PER_CORE = 2
+# Full-size frames that a decoding thread may have ready (see `video.pyav`).
+_HELD_BY_THREAD = 6
+# By default, of all videos that a worker has in work.
+LEAST_FRAME_GIGABYTES, MOST_FRAME_GIGABYTES = 4.0, 16.0
+# Pictures that a decoder keeps for others to refer to, at half the bytes of an RGB frame each: a reader has a decoder
+# for each thread and one more.
+_HELD_BY_DECODER = 10
+
+
+@dataclass(frozen=True)
+class WorkerResources:
+    """Cores, memory and GPUs that one worker may use.
+
+    Args:
+        cores: number of cores that decode.
+        frame_bytes: most memory for decoded frames of all its videos; a single larger video runs alone.
+        gpus: number of GPUs it holds, a fraction if workers share one; 0 without.
+    """
+
+    cores: int
+    frame_bytes: int
+    gpus: float = 1.0
+
+    @property
+    def videos_at_once(self) -> int:
+        """Number of videos in work at a time: enough to decode while batches are embedded and frames chosen."""
+        # Three more than the cores need: they wait for the encoder, choose, or have too few frames left for a batch.
+        return self.cores // 2 + 3
+
+    def threads_per_video(self, n_videos: int | None = None) -> int:
+        """Return the number of decoding threads per video when `n_videos` are in work (None: `videos_at_once`)."""
+        n_videos = min(n_videos or self.videos_at_once, self.videos_at_once)
+        return max(1, min(self.cores, MAX_DECODERS_PER_VIDEO, _THREADS_PER_CORE * self.cores // n_videos))
+
+    def bytes_of_video(self, width: int, height: int, *, n_threads: int) -> int:
+        """Return the most bytes of decoded frames that a video of this size in pixels holds with `n_threads`."""
+        of_decoders = _HELD_BY_DECODER * (n_threads + 1)
+        return 3 * width * height * (BATCHES_HELD * BATCH_FRAMES + _HELD_BY_THREAD * n_threads + of_decoders)
+
+
+def local_resources(resources: Resources) -> WorkerResources:
+    """Return the share of a worker that runs in this process: the cores of one GPU, or all if there is none."""
+    # One process may run per GPU, so each leaves the others their cores.
+    cores = resources.decode_cores or max(1, n_cores() // max(1, len(gpu_gigabytes())))
+    return WorkerResources(cores, frame_bytes(resources))
+
+
+def cluster_resources(resources: Resources) -> WorkerResources:
+    """Return the share of a worker of a cluster: `decode_cores`, else `cpus`, and the GPUs of `resources`."""
+    cores = resources.decode_cores or max(1, int(resources.cpus))
+    return WorkerResources(cores, frame_bytes(resources), resources.gpus)
+
+
+def frame_bytes(resources: Resources) -> int:
+    """Return the most bytes of decoded frames for a worker on this machine: as set, else a share of memory."""
+    gigabytes = resources.frame_gigabytes
+    if gigabytes is None:
+        # A GPU resizes frames of full size, and 16 cores are kept busy by eleven 1080p videos of 0.9 GB each.
+        n_gpus = len(gpu_gigabytes())
+        share = (host_gigabytes() or 0.0) * min(resources.gpus, n_gpus) / n_gpus if n_gpus else 0.0
+        gigabytes = min(max(LEAST_FRAME_GIGABYTES, share / 8), MOST_FRAME_GIGABYTES)
+    return int(gigabytes * 1e9)
+
+
+class FrameReservations:
+    """Reserves memory for the decoded frames of each video in work, within a bound over all of them.
+
+    A video reserves all it may need at once and returns it at its end, so that no two wait for each other.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.n_bytes = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def reserved(self, n_bytes: int) -> Iterator[None]:
+        """Reserve `n_bytes` for the block; waits until they fit beside the other reservations, or there are none."""
+        with self._changed:
+            # A video larger than the limit goes alone, else it would wait for ever.
+            self._changed.wait_for(lambda: self.n_bytes == 0 or self.n_bytes + n_bytes <= self.max_bytes)
+            self.n_bytes += n_bytes
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.n_bytes -= n_bytes
+                self._changed.notify_all()

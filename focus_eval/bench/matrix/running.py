@@ -1,0 +1,168 @@
+"""Runs a matrix in two phases, selecting and answering, only for questions without a row."""
+
+from __future__ import annotations
+
+import fnmatch
+import logging
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from focus_eval.bench.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
+from focus_eval.bench.matrix.config import MatrixConfig
+from focus_eval.bench.matrix.engines import AnswerPhase, Engine, LocalEngine, Phase, SelectPhase
+from focus_eval.bench.matrix.folder import RunFolder, kind_of
+from focus_eval.bench.matrix.plan import load_sets
+from focus_eval.bench.matrix.questions import QuestionSet
+from focus_eval.core.errors import RunError, unknown_name
+
+log = logging.getLogger(__name__)
+
+
+class RunProgress:
+    """Progress callbacks that do nothing; subclasses show them."""
+
+    def start(self, phase: str, n_rows: int) -> None:
+        """Called once per phase ("select", "answer") with the rows it still has to write."""
+
+    def advance(self, phase: str, n_rows: int, n_errors: int) -> None:
+        """Called as rows are written, with the numbers of new rows and of errors among them."""
+
+
+def complete_run(
+    matrix: MatrixConfig,
+    *,
+    selected_with: Sequence[MatrixConfig] = (),
+    out: str | Path | None = None,
+    engine: Engine | None = None,
+    store: str | Path | None = None,
+    retry_errors: bool = False,
+    drop: Sequence[str] = (),
+    progress: RunProgress | None = None,
+) -> RunFolder:
+    """Run the part of `matrix` that has no rows yet, and return the folder of the rows.
+
+    Args:
+        selected_with: matrices on the same benchmarks whose selections are made in the same pass over each video.
+        out: the run's folder; `results/runs/<name>` by default.
+        engine: place of the work; this process by default.
+        store: file of embeddings and relevance; `store.sqlite` beside the run's folder by default, shared by runs.
+        retry_errors: first delete rows that record an error.
+        drop: parts whose files of rows are renamed first, "answers/NAME" or "selections/NAME"; NAME may hold `*`.
+
+    Raises:
+        InvalidInput: a part to drop that the matrix does not have.
+        RunError: another run holds the folder, a model or an encoder cannot be loaded; at the end, with all rows
+            written: more questions failed than `max_error_share` allows, or no answer of a cell could be read.
+    """
+    path = Path(out) if out is not None else Path("results/runs") / matrix.name
+    run = RunFolder(path)
+    engine = engine or LocalEngine(
+        store=Path(store) if store else path.parent / "store.sqlite", resources=matrix.select_resources
+    )
+    progress = progress or RunProgress()
+    sets = load_sets(matrix)
+    specs = list({spec.name: spec for item in (matrix, *selected_with) for spec in selection_specs(item)}.values())
+    all_cells = cells(matrix)
+    dropped = _matching_parts([*specs, *all_cells], drop)
+    # The matrix and its questions are read above, before anything is written.
+    with run.locked():
+        run.set_damaged_files_aside([*specs, *all_cells])
+        run.describe(matrix, engine=engine.name, device=engine.device, question_ids=_partial_ids(sets))
+        # Before the work: the folder then shows also the parts that another run has made.
+        run.show([*specs, *all_cells])
+        run.drop(dropped)
+        if retry_errors:
+            run.drop_errors([*specs, *all_cells])
+        try:
+            # All selections first: encoder and model then never need the device at once.
+            _run_phase(SelectPhase(specs, sets, run), engine, progress)
+            _run_phase(AnswerPhase(all_cells, sets, run), engine, progress)
+        finally:
+            run.note_end()
+    # Errors are counted at the end: the rows of a run that fails are all written and can be looked at.
+    for item in (matrix, *selected_with):
+        _check_errors(run, item, sets)
+    if not matrix.allow_unparsed:
+        _check_answers(run, all_cells, sets)
+    return run
+
+
+def _ids_by_benchmark(sets: dict[str, QuestionSet]) -> dict[str, set[str]]:
+    """Return the ids of the asked questions by the benchmark's configured name."""
+    return {name: {question.id for question in questions.questions} for name, questions in sets.items()}
+
+
+def _partial_ids(sets: dict[str, QuestionSet]) -> dict[str, list[str]]:
+    """Return the asked question ids by benchmark, for benchmarks of which only a part is asked."""
+    partial_sets = {
+        name: questions for name, questions in sets.items() if len(questions.questions) < len(questions.all_ids)
+    }
+    return {item.config.benchmark: [question.id for question in item.questions] for item in partial_sets.values()}
+
+
+def _run_phase(phase: Phase[Any, Any], engine: Engine, progress: RunProgress) -> None:
+    """Run the jobs of a phase that are left, then turn the rows of its parts into Parquet."""
+    jobs = phase.jobs()
+    if jobs:
+        n_rows = sum(job.n_rows for job in jobs)
+        log.info("%s: %d rows to make, into %s", phase.name, n_rows, phase.run.path)
+        progress.start(phase.name, n_rows)
+        engine.run(phase, jobs, partial(progress.advance, phase.name))
+    # Also where nothing was left to do: an earlier start may have been killed before this.
+    for part in phase.parts:
+        phase.run.compact(part, phase.sets[part.benchmark.name].all_ids)
+
+
+def _matching_parts(
+    parts: Sequence[SelectionSpec | AnswerSpec], patterns: Sequence[str]
+) -> list[SelectionSpec | AnswerSpec]:
+    """Return the parts whose "kind/name" matches a pattern with wildcards; raise UnknownName for one without match."""
+    part_by_name = {f"{kind_of(part)}/{part.name}": part for part in parts}
+    for pattern in patterns:
+        if not fnmatch.filter(part_by_name, pattern):
+            raise unknown_name("part", pattern, part_by_name)
+    return [
+        part for name, part in part_by_name.items() if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    ]
+
+
+def _check_answers(run: RunFolder, all_cells: Sequence[AnswerSpec], sets: dict[str, QuestionSet]) -> None:
+    """Raise RunError for a cell that has answers but none that could be parsed."""
+    ids_by_benchmark = _ids_by_benchmark(sets)
+    for cell in all_cells:
+        unread: list[str | None] = []
+        with run.unchanged(cell):
+            for row in run.answers(cell):
+                if row.error is None and row.question_id in ids_by_benchmark[cell.benchmark.name]:
+                    if row.is_readable:
+                        unread.clear()
+                        break
+                    unread.append(row.answer)
+        if unread:
+            raise RunError(
+                f"answers/{cell.name}: none of {len(unread)} answers could be read, the first is {unread[0]!r:.80}: "
+                "is it the model, its weights or the prompt? Fix it and run again with "
+                f"--drop 'answers/{cell.name}', or go on with --set allow_unparsed=true"
+            )
+
+
+def _check_errors(run: RunFolder, matrix: MatrixConfig, sets: dict[str, QuestionSet]) -> None:
+    """Raise RunError if errors exceed `max_error_share` of the answers (without models, selections), or all fail."""
+    ids_by_benchmark = _ids_by_benchmark(sets)
+    n_rows, errors = 0, list[str]()
+    for part in cells(matrix) if matrix.models else selection_specs(matrix):
+        with run.unchanged(part):
+            error_by_question = {
+                key: error for key, error in run.errors(part).items() if key in ids_by_benchmark[part.benchmark.name]
+            }
+        n_rows += len(error_by_question)
+        errors += [error for error in error_by_question.values() if error is not None]
+    # Over all cells: one cell with few questions would pass the share by a single error.
+    # A share of 1 lets rows fail, but not all of them: a service that refuses each question has answered nothing.
+    if errors and len(errors) > min(matrix.max_error_share * n_rows, n_rows - 1):
+        raise RunError(
+            f"{len(errors)} of {n_rows} rows record an error, max_error_share = {matrix.max_error_share:.0%}; "
+            f"the first: {errors[0]} (fix it, then run again with --retry-errors)"
+        )

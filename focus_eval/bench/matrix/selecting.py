@@ -1,0 +1,362 @@
+"""Makes the selections of one video for all configurations that need them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+
+from focus_eval.bench.matrix.cells import SelectionSpec
+from focus_eval.bench.matrix.config import EncoderConfig
+from focus_eval.bench.matrix.folder import RunFolder
+from focus_eval.bench.matrix.machine import BATCH_FRAMES, FrameReservations, WorkerResources
+from focus_eval.bench.matrix.questions import QuestionSet
+from focus_eval.core.errors import FocusEvalError, RunError
+from focus_eval.core.types import Question
+from focus_eval.keyframes.encoders.base import Encoder
+from focus_eval.keyframes.encoders.cache import FeatureCache
+from focus_eval.keyframes.encoders.registry import make_encoder
+from focus_eval.keyframes.encoders.store import RelevanceStore
+from focus_eval.keyframes.llms.registry import Model, llm_of
+from focus_eval.keyframes.pipeline.batch_packer import BatchPacker
+from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
+from focus_eval.keyframes.pipeline.selector import Selector
+from focus_eval.keyframes.pipeline.timing import SharedClock, charged_rows
+from focus_eval.keyframes.rows.records import RowWriter, SelectionRow
+from focus_eval.keyframes.samplers.base import FrameSampler
+from focus_eval.keyframes.video import open_video
+from focus_eval.keyframes.video.reader import VideoReader
+from focus_eval.keyframes.video.verification import note_first_sight
+
+# Image states held for a video's other questions, where an encoder stores no embeddings.
+FEATURE_CACHE_BYTES = 2 << 30
+
+
+@dataclass(frozen=True)
+class SelectJob:
+    """Questions of one video that have no row yet, served together.
+
+    `missing` holds their ids by selection name.
+    """
+
+    video: str
+    benchmark: str
+    missing: dict[str, list[str]]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows that this job will write."""
+        return sum(len(ids) for ids in self.missing.values())
+
+    def without(self, finished_ids: Mapping[str, Collection[str]]) -> SelectJob:
+        """Return this job without the questions in `finished_ids`, ids by selection name."""
+        open_ids = {
+            spec: [item for item in ids if item not in finished_ids[spec]] for spec, ids in self.missing.items()
+        }
+        return SelectJob(self.video, self.benchmark, {spec: ids for spec, ids in open_ids.items() if ids})
+
+
+def select_jobs(specs: list[SelectionSpec], sets: dict[str, QuestionSet], folder: RunFolder) -> list[SelectJob]:
+    """Return jobs for the questions without a row, in the annotations' order.
+
+    Selections with `share_frames` get one job per video, which embeds each frame once; others one job per question.
+    """
+    finished_ids = {spec.name: folder.finished(spec).ids() for spec in specs}
+    jobs = []
+    for name, questions in sets.items():
+        benchmark_specs = [spec for spec in specs if spec.benchmark.name == name]
+        # One job for all of a video's questions and samplers: their frames are decoded in one pass.
+        shared_specs = [spec.name for spec in benchmark_specs if spec.share_frames]
+        for video, video_questions in questions.by_video.items():
+            ids = [question.id for question in video_questions]
+            jobs.append(SelectJob(video, name, dict.fromkeys(shared_specs, ids)))
+            separate_specs = [spec.name for spec in benchmark_specs if not spec.share_frames]
+            # Each pays alone, so nothing may be served with it.
+            jobs += [SelectJob(video, name, {spec: [item]}) for spec in separate_specs for item in ids]
+    return [open_job for job in jobs if (open_job := job.without(finished_ids)).n_rows]
+
+
+@dataclass(frozen=True)
+class _QuestionRequest:
+    """One question for one selector, and the writer of its row."""
+
+    questions: QuestionSet
+    question: Question
+    selector: Selector
+    writer: RowWriter
+
+    def error_row(self, error: Exception) -> SelectionRow:
+        """Return the row of the question that records `error`."""
+        return self.selector.error_row(self.question, error, bucket_of=self.questions.benchmark.bucket)
+
+
+def _row(question_request: _QuestionRequest, batcher: RendezvousBatcher | None = None) -> SelectionRow:
+    """Return the selection row of a question, or its error row; only a RunError is raised."""
+    questions, question = question_request.questions, question_request.question
+    bucket_of, path = questions.benchmark.bucket, questions.video_path(question.video)
+    try:
+        # Without a folder of videos the stated length is all there is.
+        info = None if questions.config.videos else questions.info(question)
+        return question_request.selector.select(question, path, info=info, batcher=batcher, bucket_of=bucket_of)
+    except RunError:
+        raise
+    except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
+        return question_request.error_row(error)
+
+
+class SelectWorker:
+    """Makes selections, one video after another; loads each encoder once, and writes its own files of rows."""
+
+    def __init__(
+        self,
+        specs: list[SelectionSpec],
+        sets: dict[str, QuestionSet],
+        folder: RunFolder,
+        *,
+        name: str,
+        store: Path | None,
+        share: WorkerResources,
+    ) -> None:
+        self._share = share
+        self._n_threads = share.threads_per_video()
+        self._memory = FrameReservations(share.frame_bytes)
+        self._batches = BatchPacker()
+        self._specs = {spec.name: spec for spec in specs}
+        self._sets = sets
+        self._folder = folder
+        self._name = name
+        self._store = RelevanceStore(store) if store is not None else None
+        self._scorers: dict[str, Encoder] = {}
+        self._kept: dict[str, FeatureCache] = {}
+        self._llms: dict[str, Model | None] = {"": None}
+        self._selectors: dict[str, Selector] = {}
+        self._writers: dict[str, RowWriter] = {}
+        self._clock = SharedClock()
+        self._load_seconds = 0.0
+        self._noted: dict[str, Counter[str]] = {}
+        self._booked: dict[str, float] = {}
+        # Two locks: writing a row must not wait for an encoder that loads.
+        self._writing, self._starting = Lock(), Lock()
+        self._underway: set[RendezvousBatcher] = set()
+        self._stopped_by: BaseException | None = None
+
+    def run_all(self, jobs: list[SelectJob], *, on_row: Callable[[SelectionRow], None] | None = None) -> None:
+        """Run all `jobs`, a few videos at once to keep cores and encoder busy. The first failure ends all."""
+        for spec in dict.fromkeys(name for job in jobs for name in job.missing):
+            self._selector(spec)  # loads the encoders here, where an interrupt is heard
+        reads_videos = any(self._sets[job.benchmark].config.videos for job in jobs)
+        # Without videos nothing waits for a disk or a decoder; threads would only take turns.
+        n_at_once = self._share.videos_at_once if reads_videos else 1
+        self._n_threads = self._share.threads_per_video(len(jobs))
+        with ThreadPoolExecutor(n_at_once, thread_name_prefix="video") as pool:
+            waiting = iter(jobs)
+            # A few are submitted at a time: of a hundred thousand, the futures alone would take a lot of memory.
+            futures = {pool.submit(self.run, job, on_row=on_row) for job in islice(waiting, 4 * n_at_once)}
+            try:
+                while futures:
+                    ended, futures = wait(futures, return_when=FIRST_COMPLETED)
+                    for future in ended:
+                        # Raises what ended a video, here where all others can be stopped.
+                        future.result()
+                    futures |= {pool.submit(self.run, job, on_row=on_row) for job in islice(waiting, len(ended))}
+            except BaseException as error:  # an interrupt reaches this thread alone
+                self._stop(error)
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def run(self, job: SelectJob, *, on_row: Callable[[SelectionRow], None] | None = None) -> None:
+        """Write the rows of one job; a question that fails gets a row with the error.
+
+        All questions and samplers are served together: a frame is decoded and embedded once for all of them, and its
+        time is divided among their rows. May be called from several threads.
+        """
+        questions = self._sets[job.benchmark]
+        by_id = {question.id: question for question in questions.by_video[job.video]}
+        with self._starting:
+            question_requests = [
+                _QuestionRequest(questions, by_id[item], self._selector(spec), self._writer(spec))
+                for spec, ids in job.missing.items()
+                for item in ids
+            ]
+            # One lock for all of this: two videos that start at once would load an encoder twice.
+            loading, self._load_seconds = self._load_seconds, 0.0  # of encoders loaded since the last video
+        if not questions.config.videos:
+            # Without a folder of videos, lengths and rates from a file stand in for them: no frame can be read.
+            for question_request in question_requests:
+                self._write(question_request, _row(question_request), on_row)
+            return
+        with self._clock.job() as device_seconds:
+            rows = self._rows_of_video(questions.video_path(job.video), question_requests)
+            # The threads' seconds overlap; the rows of a video must add up to the time the device was held for it.
+            rows = charged_rows(rows, device_seconds(), loading=loading, gpus=self._share.gpus)
+            rows = self._with_device_seconds(
+                rows, [self._specs[spec] for spec, ids in job.missing.items() for _ in ids]
+            )
+        self._note_first_sight(Path(questions.config.videos), questions.video_path(job.video))
+        for question_request, row in zip(question_requests, rows, strict=True):
+            self._write(question_request, row, on_row)
+        self._note_recoveries()
+
+    def _with_device_seconds(self, rows: list[SelectionRow], specs: list[SelectionSpec]) -> list[SelectionRow]:
+        """Return rows with the seconds that their encoders' devices computed since they were last asked.
+
+        Videos are served at once, so that a video's rows may have the seconds of another; sums over a run are right.
+        """
+        with self._writing:
+            for name, scorer in self._scorers.items():
+                users = [
+                    at
+                    for at, (row, spec) in enumerate(zip(rows, specs, strict=True))
+                    if row.seconds and name in {encoder.name for encoder in spec.encoders}
+                ]
+                so_far = scorer.device_seconds
+                if not users or not so_far:  # without a clock
+                    continue
+                seconds = (so_far - self._booked.get(name, 0.0)) * (self._share.gpus or 1.0) / len(users)
+                self._booked[name] = so_far
+                for at in users:
+                    booked = rows[at].seconds.get("device", 0.0) + seconds
+                    rows[at] = replace(rows[at], seconds={**rows[at].seconds, "device": round(booked, 9)})
+        return rows
+
+    def _note_first_sight(self, folder: Path, path: Path) -> None:
+        """Add a video to its folder's manifest if the store already has the hash of its content."""
+        if self._store is not None and path.exists() and (sha256 := self._store.known_fingerprint(path)):
+            note_first_sight(folder, path, sha256=sha256)
+
+    def _rows_of_video(self, path: Path, question_requests: list[_QuestionRequest]) -> list[SelectionRow]:
+        """Return the row of each request about one video, decoded once.
+
+        A video that cannot be opened gives error rows.
+        """
+        try:
+            reader = open_video(path, n_threads=self._n_threads, kept=self._store)
+        except Exception:  # noqa: BLE001 (each question opens it again and fails on its own, with its own row)
+            return [_row(question_request) for question_request in question_requests]
+        n_bytes = self._share.bytes_of_video(reader.width, reader.height, n_threads=self._n_threads)
+        # Room first, then the batcher: no frame is decoded before there is room for it.
+        with reader, self._memory.reserved(n_bytes), self._batcher(reader) as batcher:
+            return batcher.run([partial(_row, question_request, batcher) for question_request in question_requests])
+
+    def _write(
+        self, question_request: _QuestionRequest, row: SelectionRow, on_row: Callable[[SelectionRow], None] | None
+    ) -> None:
+        """Append the row, and pass it to `on_row`; a row that cannot be written as JSON becomes an error row."""
+        with self._writing:
+            try:
+                question_request.writer.write(row)
+            except (TypeError, ValueError) as error:  # a sampler's fact that JSON does not hold
+                # The question is still recorded; a missing row would be tried again in every start.
+                row = question_request.error_row(error)
+                question_request.writer.write(row)
+            if on_row is not None:
+                on_row(row)
+
+    def close(self) -> None:
+        """Close the files and release the encoders."""
+        for writer in self._writers.values():
+            writer.close()
+        for features in self._kept.values():  # on the GPU, which the encoders empty when they close
+            features.clear()
+        for scorer in self._scorers.values():
+            scorer.close()
+        for llm in self._llms.values():
+            if llm is not None:
+                llm.close()
+
+    def _note_recoveries(self) -> None:
+        """Record the encoders' recoveries since the last video in the run's folder."""
+        with self._writing:
+            for encoder, scorer in self._scorers.items():
+                so_far, noted = Counter(scorer.recoveries), self._noted.get(encoder, Counter())
+                # Only what is new: the file is added up over all its lines.
+                if fresh := so_far - noted:
+                    self._folder.note_recoveries(self._name, encoder, dict(fresh))
+                    self._noted[encoder] = so_far
+
+    @contextmanager
+    def _batcher(self, reader: VideoReader) -> Iterator[RendezvousBatcher]:
+        """Open a batcher that `_stop` can stop."""
+        batcher = RendezvousBatcher(reader, batch_size=BATCH_FRAMES)
+        with self._starting:
+            # A video that began just before the stop must not go on alone.
+            if self._stopped_by is not None:
+                raise self._stopped_by
+            self._underway.add(batcher)
+        try:
+            yield batcher
+        finally:
+            with self._starting:
+                self._underway.discard(batcher)
+
+    def _stop(self, error: BaseException) -> None:
+        """Make the questions of all videos in work fail with `error`."""
+        if isinstance(error, Exception) and not isinstance(error, RunError):
+            # What went wrong elsewhere is not a question's own failure: no row may say so.
+            error = RunError(f"stopped: {error}").with_traceback(error.__traceback__)
+        with self._starting:
+            self._stopped_by = error
+            for batcher in self._underway:
+                batcher.stop(error)
+
+    def _selector(self, spec_name: str) -> Selector:
+        """Return the selector of a selection, made with its encoders at first use."""
+        if spec_name not in self._selectors:
+            spec = self._specs[spec_name]
+            self._selectors[spec_name] = Selector(
+                sampler=spec.sampler,
+                encoder=self._scorer(spec.encoder) if spec.encoder else None,
+                scan_encoder=self._scorer(spec.scan_encoder) if spec.scan_encoder else None,
+                llm=self._llm(spec.sampler),
+                k=spec.k,
+                seed=spec.seed,
+                store=self._store if spec.share_frames else None,
+                feature_cache=self._features_of(spec.encoder, spec),
+                scan_feature_cache=self._features_of(spec.scan_encoder, spec),
+                coarse_seed=spec.coarse_seed,
+                query=spec.query,
+                share_frames=spec.share_frames,
+                batches=self._batches,
+            )
+        return self._selectors[spec_name]
+
+    def _features_of(self, encoder: EncoderConfig | None, spec: SelectionSpec) -> FeatureCache | None:
+        """Return the cache of the encoder's features; None without encoder, or if questions are served alone."""
+        # None: such a selection pays for all its frames itself.
+        if encoder is None or not spec.share_frames:
+            return None
+        return self._kept.setdefault(encoder.name, FeatureCache(FEATURE_CACHE_BYTES))
+
+    def _scorer(self, encoder: EncoderConfig) -> Encoder:
+        """Return the encoder, loaded at first use; raise RunError if it cannot load. Loading seconds are noted."""
+        if encoder.name not in self._scorers:
+            started = time.perf_counter()
+            print(f"loading encoder {encoder.name}", file=sys.stderr, flush=True)
+            try:
+                self._scorers[encoder.name] = make_encoder(encoder.encoder, **encoder.options)
+            except FocusEvalError as error:
+                raise RunError(f"encoder {encoder.name!r}: {error}") from error
+            self._load_seconds += time.perf_counter() - started
+        return self._scorers[encoder.name]
+
+    def _llm(self, sampler: FrameSampler) -> Model | None:
+        """Return the model that the sampler asks, made at first use; None if it asks none."""
+        # One for all selections that name it: they have one `max_cost`.
+        text = str(sampler.options.get("llm", "")) if sampler.needs_llm else ""
+        if text not in self._llms:
+            self._llms[text] = llm_of(sampler)
+        return self._llms[text]
+
+    def _writer(self, spec_name: str) -> RowWriter:
+        """Return the writer of a selection's rows, opened at first use."""
+        if spec_name not in self._writers:
+            self._writers[spec_name] = self._folder.writer(self._specs[spec_name], self._name)
+        return self._writers[spec_name]

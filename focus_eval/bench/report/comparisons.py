@@ -1,0 +1,365 @@
+"""Tables of differences between two samplers, or two runs, on the same questions: accuracy and evidence recall."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from focus_eval.bench.benchmarks.question import RECALL_SECONDS
+from focus_eval.bench.report.measures import QuestionMeans, paired, question_means
+from focus_eval.bench.report.recall import recall_column
+from focus_eval.bench.report.run import Run, sampler_order
+from focus_eval.bench.report.statistics import PairedComparison, compare_paired, more_videos_text
+from focus_eval.bench.report.table import TOO_FEW_NOTE, Cells, Table, Value, difference_table
+from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.keyframes.rows.identity import Matches, QuestionKey, match_questions, with_answer
+
+BASELINES = ("uniform", "uniform_1fps")
+# The third was written by the version before.
+TABLE_NAMES = ("against_baseline", "recall_against_baseline", "recall_pairs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Comparison of series `a` and `b` on shared questions; `group` holds its benchmark, K and the like."""
+
+    group: tuple[str, ...]
+    a: str
+    b: str
+    compared: PairedComparison
+    is_over_types: bool = False
+
+
+def baseline_table(run: Run, *, baseline: str | None = None) -> Table | None:
+    """Return the accuracy of every sampler of `run` against its baseline, per benchmark, model and K.
+
+    Args:
+        baseline: a sampler's name, or its label in the tables; uniform if the run has it.
+
+    Returns:
+        None if the run has no answers, or no baseline and none was named.
+
+    Raises:
+        UnknownName: no sampler of the run is called `baseline`.
+    """
+    if not run.answers:
+        return None
+    pairs = []
+    for group, part, first, rivals in _baseline_groups(run.answer_frame, ["benchmark", "model", "k"], run, baseline):
+        pairs += _pairs(part, "score", [(first, rival) for rival in rivals if first], group)
+    title = f"Accuracy difference to {_baseline_text(pairs)}"
+    return comparison_table(pairs, name="against_baseline", title=title) if pairs else None
+
+
+def not_compared(run: Run, *, baseline: str | None = None) -> tuple[str, ...]:
+    """Return notes on samplers that `baseline_table` leaves out for lack of a baseline or of common questions.
+
+    Raises:
+        UnknownName: no sampler of the run is called `baseline`.
+    """
+    missing_baseline: list[str] = []
+    without_overlap: list[str] = []
+    for group, part, first, rivals in _baseline_groups(run.answer_frame, ["benchmark", "model", "k"], run, baseline):
+        place = f"{group[0]}, {group[1]}, K {group[2]}"
+        if not first:
+            missing_baseline += [place] if len(rivals) > 1 else []
+            continue
+        questions_by_label = {label: set(question_means(rows, "score").keys) for label, rows in part.groupby("label")}
+        unmatched = [label for label in rivals if not questions_by_label[first] & questions_by_label[label]]
+        without_overlap += [f"{', '.join(unmatched)} ({place})"] if unmatched else []
+    notes = []
+    if missing_baseline:
+        name = baseline or BASELINES[0]
+        notes.append(
+            f"Not compared, because {name} was not run: {'; '.join(missing_baseline)}. --baseline names another."
+        )
+    if without_overlap:
+        notes.append(
+            f"Not compared, because no question has a score of it and of the baseline: {'; '.join(without_overlap)}."
+        )
+    return tuple(notes)
+
+
+def recall_table(run: Run, *, baseline: str | None = None) -> Table | None:
+    """Return the paired evidence recall of every sampler against the baseline, one line per benchmark, K and distance.
+
+    Uses selections only, so no model needs to have answered.
+
+    Returns:
+        None if the run has no evidence, or no baseline and none was named.
+
+    Raises:
+        UnknownName: no sampler of the run is called `baseline`.
+    """
+    pairs: list[Pair] = []
+    for place, part, first, rivals in _baseline_groups(run.selection_frame, ["benchmark", "k"], run, baseline):
+        for distance in RECALL_SECONDS if first else ():
+            names = [(first, label) for label in rivals]
+            pairs += _pairs(part, recall_column(distance), names, (*place, f"{distance:g} s"))
+    if not pairs:
+        return None
+    title, keys = f"Evidence recall difference to {_baseline_text(pairs)}", ("Benchmark", "K", "Within")
+    return comparison_table(pairs, name="recall_against_baseline", title=title, keys=keys, of="recall")
+
+
+def run_comparison(a: Run, b: Run) -> Table:
+    """Return a table of the answers of run `b` minus those of run `a`, cell by cell, on the same questions.
+
+    Cells are matched by benchmark, model, K and sampler. If each run has one unmatched cell of a benchmark, or one cell
+    in all, these two are compared despite other keys. Questions are paired by content (see `rows.identity`), and the
+    notes count those that are not.
+
+    Raises:
+        InvalidInput: no question answered in both, or an ambiguous choice of cells; names them.
+    """
+    if not a.answers or not b.answers:
+        raise InvalidInput(f"{a.name if not a.answers else b.name}: has no answers to compare")
+    keys = ["benchmark", "model", "k", "label"]
+    cells_a, cells_b = (
+        {tuple(map(str, key)): part for key, part in run.answer_frame.groupby(keys, sort=False)} for run in (a, b)
+    )
+    cell_pairs = _matched_cells(list(cells_a), list(cells_b))
+    pairs, notes = [], []
+    summaries: list[str] = []
+    causes: list[str] = []
+    for key_a, key_b in cell_pairs:
+        part_a, part_b = cells_a[key_a], cells_b[key_b]
+        matches = match_questions([*question_keys(part_a).values()], [*question_keys(part_b).values()])
+        summaries.append(matches.summary(a.name, b.name))
+        name_a, name_b = _names(part_a, part_b)
+        paired_part = _with_ids_of(part_a, part_b, matches)
+        pair = _pair(question_means(part_a, "score"), question_means(paired_part, "score"), name_a, name_b, key_a[:3])
+        if pair is not None:
+            pairs.append(pair)
+            notes += [*_pairing_notes(key_a, key_b, a.name, b.name, matches), *_prompt_notes(part_a, paired_part)]
+            notes += _prompt_differences(a, part_a, b, part_b)
+        if matches.only_a or matches.only_b or matches.by_row:
+            causes += [*_missing_documents(a, part_a), *_missing_documents(b, part_b)]
+    if not pairs:
+        reason = _uncompared_reason(a, list(cells_a), b, list(cells_b))
+        raise InvalidInput(f"{reason} ({'; '.join([*summaries, *causes])})" if summaries else reason)
+    notes += [f"{cause}." for cause in causes]
+    notes += _unmatched_notes(a, set(cells_a) - {key for key, _ in cell_pairs})
+    notes += _unmatched_notes(b, set(cells_b) - {key for _, key in cell_pairs})
+    title = f"Accuracy difference of {b.name} to {a.name}"
+    table = comparison_table(pairs, name="comparison", title=title)
+    return replace(table, notes=(*table.notes, *dict.fromkeys(notes)))
+
+
+def question_keys(part: pd.DataFrame) -> dict[str, QuestionKey]:
+    """Return the identity of each question of a cell's answers, by its id."""
+    lines = part.drop_duplicates("question_id")
+    columns = (lines[name] for name in ("question_id", "benchmark", "content", "correct_answer", "has_row_id"))
+    return {
+        question_id: QuestionKey(benchmark, question_id, with_answer(content, answer), is_row=bool(is_row))
+        for question_id, benchmark, content, answer, is_row in zip(*columns, strict=True)
+    }
+
+
+def _matched_cells(cells_a: Sequence[tuple[str, ...]], cells_b: Sequence[tuple[str, ...]]) -> list[tuple[Any, Any]]:
+    """Return pairs (key in a, key in b) of cells to compare; see `run_comparison`."""
+    matched = [(key, key) for key in cells_a if key in cells_b]
+    other_a, other_b = ([key for key in cells if (key, key) not in matched] for cells in (cells_a, cells_b))
+    for benchmark in dict.fromkeys(key[0] for key in other_a):
+        of_a, of_b = ([key for key in cells if key[0] == benchmark] for cells in (other_a, other_b))
+        if len(of_a) == len(of_b) == 1:
+            matched.append((of_a[0], of_b[0]))
+    if not matched and len(cells_a) == len(cells_b) == 1:  # the same questions under another task's name
+        matched = [(cells_a[0], cells_b[0])]
+    return matched
+
+
+def _with_ids_of(part_a: pd.DataFrame, part_b: pd.DataFrame, matches: Matches) -> pd.DataFrame:
+    """Return the lines of `part_b` that have a pair, under the ids and the benchmark of `part_a`."""
+    ids_a, ids_b = (part["question_id"].drop_duplicates().tolist() for part in (part_a, part_b))
+    id_of = {ids_b[to]: ids_a[at] for at, to in matches.pairs}
+    paired_part = part_b[part_b["question_id"].isin(id_of)]
+    return paired_part.assign(question_id=paired_part["question_id"].map(id_of), benchmark=part_a["benchmark"].iloc[0])
+
+
+def _pairing_notes(
+    key_a: tuple[str, ...], key_b: tuple[str, ...], name_a: str, name_b: str, matches: Matches
+) -> Iterator[str]:
+    """Yield sentences on how the questions of two cells were paired, and on benchmark names that differ."""
+    if key_a[0] != key_b[0]:
+        yield f"{name_a} calls these questions {key_a[0]}, {name_b} {key_b[0]}: paired by content."
+    yield f"{key_a[0]}, {key_a[1]}, K {key_a[2]}: {matches.summary(name_a, name_b)}."
+
+
+def _prompt_notes(part_a: pd.DataFrame, part_b: pd.DataFrame) -> Iterator[str]:
+    """Yield the number of questions for which two imported logs state different prompts."""
+    prompts = part_a[["question_id", "prompt"]].merge(part_b[["question_id", "prompt"]], on="question_id")
+    prompts = prompts[(prompts["prompt_x"] != "") & (prompts["prompt_y"] != "")]
+    differing = prompts[prompts["prompt_x"] != prompts["prompt_y"]]
+    if len(differing):
+        first = differing["question_id"].iloc[0]
+        yield f"The prompts of {len(differing):,} of {len(prompts):,} paired questions differ; the first is {first!r}."
+
+
+def _missing_documents(run: Run, part: pd.DataFrame) -> Iterator[str]:
+    """Yield a clause if a log has no documents: its questions then pair only with those of another such log."""
+    if not run.logs.get(part["cell"].iloc[0], {}).get("has_documents", True):
+        yield f"{run.name} is a log without documents: its questions are known by their prompts alone"
+
+
+def _unmatched_notes(run: Run, cells: Collection[tuple[str, ...]]) -> Iterator[str]:
+    """Yield a sentence that lists the cells of `run` without a counterpart; nothing if there are none."""
+    if cells:
+        yield f"Not compared, because the other run has no such cell: {_cells_text(cells)} ({run.name})."
+
+
+def _uncompared_reason(a: Run, cells_a: Sequence[tuple[str, ...]], b: Run, cells_b: Sequence[tuple[str, ...]]) -> str:
+    """Return why no cells of two runs can be compared: several could be meant, or none have anything in common."""
+    benchmarks = {key[0] for key in cells_a} & {key[0] for key in cells_b}
+    for run, cells in ((a, cells_a), (b, cells_b)):
+        alike = [key for key in cells if key[0] in benchmarks or not benchmarks]
+        if len(alike) > 1:
+            return f"{run.name}: {len(alike)} cells could be meant, name the file of one log: {_cells_text(alike)}"
+    return f"{a.name} and {b.name} have no cell and question in common"
+
+
+def _cells_text(cells: Collection[tuple[str, ...]]) -> str:
+    """Return the cells, as (benchmark, model, K, label), as text for a message."""
+    return "; ".join(f"{label} ({benchmark}, {model}, K {k})" for benchmark, model, k, label in sorted(cells))
+
+
+def _baseline_text(pairs: Sequence[Pair]) -> str:
+    """Return the label `a` shared by all pairs, else "the baseline"."""
+    labels = {pair.a for pair in pairs}
+    return labels.pop() if len(labels) == 1 else "the baseline"
+
+
+def _prompt_differences(a: Run, part_a: pd.DataFrame, b: Run, part_b: pd.DataFrame) -> Iterator[str]:
+    """Yield a sentence for each field, the question apart, in which the first prompts of two cells differ."""
+    first, second = (run.prompts.get(part["cell"].iloc[0], {}) for run, part in ((a, part_a), (b, part_b)))
+    if not first or not second:
+        return
+    # Texts of different questions differ anyway.
+    skipped = {"question_id"} | ({"text"} if first["question_id"] != second["question_id"] else set())
+    for name in [name for name in {**first, **second} if name not in skipped]:
+        if first.get(name) != second.get(name):
+            difference = f"{a.name} {_short(name, first, second)}; {b.name} {_short(name, second, first)}"
+            yield f"{part_a['model'].iloc[0]} got different requests, {name}: {difference}."
+
+
+def _short(name: str, record: Mapping[str, Any], counterpart: Mapping[str, Any]) -> str:
+    """Return field `name` of a prompt record as text for a message.
+
+    Of a mapping only the entries that differ from `counterpart`; of "text" only its end.
+    """
+    value = record.get(name, "nothing")
+    if isinstance(value, Mapping):
+        other_value = counterpart.get(name) or {}
+        value = {key: item for key, item in value.items() if other_value.get(key) != item}
+    return repr(value[-120:]) if name == "text" else str(value)
+
+
+def comparison_table(
+    pairs: Sequence[Pair],
+    *,
+    name: str,
+    title: str,
+    keys: Sequence[str] = ("Benchmark", "Model", "K"),
+    of: str = "accuracy",
+) -> Table:
+    """Return the table of `pairs`, p-values adjusted over all of them by Holm's method; `of` names the measure."""
+    return difference_table(
+        [((*pair.group, pair.a, pair.b), _cells(pair.compared)) for pair in pairs],
+        name=name,
+        title=title,
+        key_titles=(*keys, "A", "B"),
+        columns=("B − A (points)", "Questions", "Better A / B", "p", "p (Holm)", "Detectable"),
+        notes=tuple(_notes(pairs, of)),
+    )
+
+
+def baseline_labels(run: Run, baseline: str | None) -> tuple[str, ...]:
+    """Return the labels of `run` that a baseline may have, the preferred ones first.
+
+    Raises:
+        UnknownName: `baseline` is given and no sampler of the run has it as name or label.
+    """
+    if baseline is None:
+        return BASELINES
+    frame = run.selection_frame
+    samplers = {} if frame.empty else dict(zip(frame["label"], frame["sampler"], strict=True))
+    matching_labels = [label for label, sampler in samplers.items() if baseline in (label, sampler)]
+    if not matching_labels:
+        raise unknown_name("baseline", baseline, sorted({*samplers, *samplers.values()}))
+    return tuple(sorted(matching_labels, key=sampler_order))
+
+
+def _baseline_groups(
+    frame: pd.DataFrame, keys: list[str], run: Run, baseline: str | None
+) -> Iterator[tuple[tuple[str, ...], pd.DataFrame, str, list[str]]]:
+    """Yield each group of lines with the label of its baseline ("" if it has none), and all other labels in order."""
+    preferred = baseline_labels(run, baseline)
+    for group, part in () if frame.empty else frame.groupby(keys):
+        labels = set(part["label"])
+        first = next((name for name in preferred if name in labels), "")
+        yield tuple(map(str, group)), part, first, sorted(labels - {first}, key=sampler_order)
+
+
+def _cells(compared: PairedComparison) -> Cells:
+    """Return the table cells of one comparison, by column."""
+    return {
+        "B − A (points)": compared,
+        "Questions": str(compared.difference.questions),
+        "Better A / B": f"{compared.better_a} / {compared.better_b}",
+        "Detectable": Value() if compared.detectable is None else Value(ours=100 * compared.detectable),
+    }
+
+
+def _notes(pairs: Sequence[Pair], of: str) -> Iterable[str]:
+    """Yield the notes below a table of comparisons of the measure `of`."""
+    yield (
+        f"B − A: difference of {of} in points over the questions that both have, each with its mean over seeds; 95 % "
+        "interval: sign flips over videos."
+    )
+    over_types = sorted({pair.group[0] for pair in pairs if pair.is_over_types})
+    if over_types:
+        yield f"{' and '.join(over_types)}: the difference of the means over task types."
+    yield "Better A / B: questions on which that sampler has the higher score."
+    yield (
+        "Detectable: minimum detectable difference (80 % power) in points, from the spread over videos seen here, "
+        "before Holm."
+    )
+    detectable_pairs = [pair.compared for pair in pairs if pair.compared.detectable is not None]
+    worst = max(detectable_pairs, key=lambda compared: compared.detectable or 0.0, default=None)
+    if worst is not None and worst.detectable is not None:
+        power_text = more_videos_text(worst.detectable, worst.difference.videos)
+        yield f"Power (80 %): in the line with the largest spread, {power_text}."
+    if any(pair.compared.difference.low is None for pair in pairs):
+        yield TOO_FEW_NOTE
+
+
+def _pairs(part: pd.DataFrame, column: str, names: Sequence[tuple[str, str]], group: tuple[str, ...]) -> list[Pair]:
+    """Return the comparison of each pair of labels in `part` by `column`.
+
+    Pairs without common questions are left out.
+    """
+    means_by_label = {label: question_means(rows, column) for label, rows in part.groupby("label")}
+    compared_pairs = (_pair(means_by_label[a], means_by_label[b], a, b, group) for a, b in names)
+    return [pair for pair in compared_pairs if pair is not None]
+
+
+def _pair(a: QuestionMeans, b: QuestionMeans, name_a: str, name_b: str, group: tuple[str, ...]) -> Pair | None:
+    """Return the comparison on the questions that both have; None if they share none."""
+    first, second = paired(a, b)
+    if not first.keys:
+        return None
+    compared = compare_paired(first.values, second.values, first.videos, strata=first.strata)
+    return Pair(group=group, a=name_a, b=name_b, compared=compared, is_over_types=first.strata is not None)
+
+
+def _names(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:
+    """Return the labels of two cells, each with its encoder if these differ."""
+    labels = [str(part["label"].iloc[0]) for part in (a, b)]
+    encoders = [str(part["encoder"].iloc[0]) for part in (a, b)]
+    if encoders[0] == encoders[1]:
+        return labels
+    labelled = zip(labels, encoders, strict=True)
+    return [f"{label} ({item})" if item and f"({item})" not in label else label for label, item in labelled]

@@ -1,0 +1,195 @@
+"""The cost of choosing frames, counted in one way for every table and figure.
+
+A frame that several questions of a video need is encoded once. Each of the q questions counts 1/q of the frame, so that
+the shares of all rows of a selection add up to the distinct frames.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from focus_eval.core.types import FloatArray, IntArray
+from focus_eval.keyframes.rows.records import SelectionRow, forward_gmacs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FORWARDS_NOTE = (
+    "Forward equivalents: all compute spent choosing frames (encoder images, scans, text matching, language-model "
+    "tokens), converted to encoder images by multiply-adds. A frame shared by several questions counts once."
+)
+COLUMNS = ("n_encoded", "n_scanned_encoded", "forward_equivalents")
+
+
+def frame_shares(groups: Sequence[Hashable], frames: Sequence[IntArray]) -> FloatArray:
+    """Return each row's share of the distinct frames of its group, shape `(n_rows,)`.
+
+    Args:
+        groups: group of each row, such as (benchmark, video, selection id). Rows of a group share frames.
+        frames: frame numbers that each row needs, any order.
+    """
+    shares = np.zeros(len(groups))
+    members: dict[Hashable, list[int]] = {}
+    for number, group in enumerate(groups):
+        if frames[number].size:
+            members.setdefault(group, []).append(number)
+    for numbers in members.values():
+        distinct = [np.unique(frames[number]) for number in numbers]
+        _, place, n_asking = np.unique(np.concatenate(distinct), return_inverse=True, return_counts=True)
+        asking = np.repeat(np.arange(len(numbers)), [frames_of_row.size for frames_of_row in distinct])
+        shares[numbers] = np.bincount(asking, weights=1 / n_asking[place])
+    return shares
+
+
+class CostColumns:
+    """The cost columns of a run, collected row by row; NaN if a row lacks the numbers."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}  # of each group, by benchmark, video and selection
+        self._groups: list[int] = []
+        self._frames: dict[str, list[IntArray]] = {"main": [], "scan": []}
+        self._stated: dict[str, list[tuple[float, float | None] | None]] = {"main": [], "scan": []}
+        self._units = array("d")  # three numbers a row
+        self._n_pulls: list[int] = []
+        # Each distinct statement of what a forward costs, once: most rows make the same one.
+        self._stating: dict[float | None, Mapping[str, float]] = {}
+        # By number of the row: its multiply-adds, its use of a model, and whether it has no encoder.
+        self._asked: dict[int, tuple[Mapping[str, float], Mapping[str, float], bool]] = {}
+
+    def add(self, row: SelectionRow, *, has_cost: bool = True) -> None:
+        """Add one row to the columns.
+
+        Args:
+            has_cost: False for a row whose pulls are not recorded.
+        """
+        self._groups.append(self._numbers.setdefault((row.benchmark, row.video, row.selection_id), len(self._numbers)))
+        lists = {
+            "main": (sorted(row.encoded_frames), row.n_pulls if has_cost else np.nan),
+            "scan": (row.scanned_frames, row.n_scanned if has_cost else np.nan),
+        }
+        for kind, (frames, count) in lists.items():
+            self._frames[kind].append(np.asarray(frames, dtype=np.int32))
+            self._stated[kind].append(None if count is None else (count, row.encoded.get(kind)))
+        self._units.extend(unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost")))
+        self._n_pulls.append(row.n_scored)
+        self._stating.setdefault(forward_gmacs(row.gmacs), row.gmacs)
+        if row.asked.get("calls"):
+            self._asked[len(self._n_pulls) - 1] = (row.gmacs, row.asked, row.encoder == "")
+
+    def columns(self) -> dict[str, FloatArray]:
+        """Return `COLUMNS`, each of shape `(n_rows,)`, in the order of the rows.
+
+        n_encoded, n_scanned_encoded: the row's share of the distinct frames that the main and the scan encoder saw.
+        forward_equivalents: all encoded frames, text matching and language-model tokens, in multiply-adds of one
+            image.
+        """
+        encoded, scanned = self._encoded("main"), self._encoded("scan")
+        main, scan, pair = np.asarray(self._units, dtype=np.float64).reshape(-1, 3).T
+        equivalents = forward_equivalents((main, scan, pair), encoded=encoded, scanned=scanned, pulls=self._n_pulls)
+        unit = common_forward(self._stating.values())
+        for number, (gmacs, usage, is_alone) in self._asked.items():
+            equivalents[number] += llm_equivalents(gmacs, usage, unit=unit if is_alone else None)
+        return dict(zip(COLUMNS, (encoded, scanned, equivalents), strict=True))
+
+    def _encoded(self, kind: str) -> FloatArray:
+        """Return each row's share of distinct frames seen by the "main" or "scan" encoder, or what the row states.
+
+        NaN for a row that counts its frames without listing them and shares its video.
+        """
+        shares = frame_shares(self._groups, self._frames[kind])
+        n_questions = Counter(self._groups)
+        for number, (group, statement) in enumerate(zip(self._groups, self._stated[kind], strict=True)):
+            if statement is not None:
+                count, share = statement
+                # A question that is alone with its video has its frames to itself; the others must say.
+                own_count = count if count == 0 or n_questions[group] == 1 else np.nan
+                shares[number] = own_count if share is None else share
+        return shares
+
+
+def unit_costs(gmacs: Mapping[str, float], *, relative_cost: float | None = None) -> tuple[float, float, float]:
+    """Return the cost of a main frame, a scanned frame and a (frame, question) pair, in forwards of the main encoder.
+
+    An encoder without stated costs counts 1 per main frame and 0 per pair; a scan of unknown cost is NaN.
+
+    Args:
+        gmacs: 10^9 multiply-adds by kind, as in a `SelectionRow`.
+        relative_cost: cost of a scanned frame divided by that of a main one, if the user states it.
+    """
+    unit = forward_gmacs(gmacs) or np.nan
+    scan = gmacs.get("scan_image", np.nan) / unit if relative_cost is None else float(relative_cost)
+    keys, fusion = (gmacs[name] / unit if name in gmacs else 0.0 for name in ("keys", "fusion"))
+    # An encoder that reads image and text together makes its forwards for pairs alone.
+    return (0.0 if "fusion" in gmacs and "image" not in gmacs else 1.0 + keys), scan, fusion
+
+
+def common_forward(rows: Iterable[Mapping[str, float]]) -> float | None:
+    """Return the 10^9 multiply-adds of a forward if all `rows` (`gmacs` mappings) that state them agree, else None.
+
+    Rows without an encoder, whose sampler asked a model, are counted in this unit.
+    """
+    units = {unit for unit in map(forward_gmacs, rows) if unit}
+    return units.pop() if len(units) == 1 else None
+
+
+def llm_equivalents(gmacs: Mapping[str, float], usage: Mapping[str, float], *, unit: float | None = None) -> float:
+    """Return the cost of asking a model, in forwards of the main encoder; NaN if tokens or their cost are not known.
+
+    A token takes one multiply-add per parameter, whether it is read or written.
+
+    Args:
+        gmacs: 10^9 multiply-adds by kind, as in a `SelectionRow`.
+        usage: `asked` of a `SelectionRow`: numbers of calls, input and output tokens. Without calls the cost is 0.
+        unit: 10^9 multiply-adds of a forward for a row without an encoder.
+    """
+    if not usage.get("calls"):
+        return 0.0
+    tokens = usage.get("input", np.nan) + usage.get("output", np.nan)
+    return float(tokens * gmacs.get("llm_token", np.nan) / (forward_gmacs(gmacs) or unit or np.nan))
+
+
+def forward_equivalents(
+    units: tuple[Any, Any, Any], *, encoded: ArrayLike, scanned: ArrayLike, pulls: ArrayLike
+) -> FloatArray:
+    """Return the total cost in forwards of main frames, scanned frames and pulled pairs; `units` from `unit_costs`."""
+    main, scan, pair = units
+    # A scan of unknown cost costs nothing where no frame was scanned.
+    scans = np.where(np.asarray(scanned) == 0, 0.0, np.asarray(scanned) * scan)
+    return np.asarray(np.asarray(encoded) * main + scans + np.asarray(pulls) * pair, dtype=np.float64)
+
+
+def charged_seconds(frame: pd.DataFrame) -> pd.Series:
+    """Return the seconds that each row of `Run.selection_frame` would have taken alone, without other selections.
+
+    A selection that made all its forwards itself is charged the measured seconds. Any other is charged the measured
+    seconds of opening and choosing, plus for each frame of the row's share the mean seconds of a forward and of waiting
+    for a decoded frame on that device. NaN if no such forward was measured.
+    """
+    sums = frame.groupby(["benchmark", "selection_id"])[
+        ["forwards", "n_encoded", "scan_forwards", "n_scanned_encoded"]
+    ].transform("sum")
+    # Shares of a frame add up to 1 but for rounding.
+    pays = (sums["forwards"] >= sums["n_encoded"] - 1e-6) & (sums["scan_forwards"] >= sums["n_scanned_encoded"] - 1e-6)
+    decoded = frame["forwards"] + frame["scan_forwards"]
+    wait = _mean_seconds(frame, "idle", decoded, [])
+    seconds_alone = frame["seconds_open"] + frame["seconds_select"]
+    for count_column, stage, encoder in (("forwards", "encode", "encoder"), ("scan_forwards", "scan", "scan_encoder")):
+        frames = frame["n_encoded" if count_column == "forwards" else "n_scanned_encoded"]
+        seconds_per_frame = _mean_seconds(frame, stage, frame[count_column], [encoder]) + wait
+        seconds_alone = seconds_alone + (frames * seconds_per_frame).where(frames != 0, 0.0)
+    seconds: pd.Series = frame["select_seconds"].where(pays, seconds_alone)
+    return seconds
+
+
+def _mean_seconds(frame: pd.DataFrame, stage: str, counts: pd.Series, by: list[str]) -> pd.Series:
+    """Return for each row the mean seconds of `stage` per count, over all rows with its device and columns `by`."""
+    sums = frame[["select_device", *by]].assign(seconds=frame[f"seconds_{stage}"], count=counts)
+    sums = sums.groupby(["select_device", *by])[["seconds", "count"]].transform("sum")
+    seconds: pd.Series = sums["seconds"] / sums["count"].where(sums["count"] > 0)
+    return seconds

@@ -1,0 +1,344 @@
+"""The data of the page's question browser.
+
+The page holds a small index of all questions, which it reads at once, and details in chunks of questions: JSON, gzip,
+base64. A chunk is unpacked when one of its questions is opened, so a page of thousands opens at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from focus_eval.bench.benchmarks.question import NEAR_SECONDS, in_order
+from focus_eval.bench.report.page.charts import styles_of_run
+from focus_eval.bench.report.page.thumbnails import Pictures, Thumbnails, evidence_frames
+from focus_eval.bench.report.recall import recall_within
+from focus_eval.bench.report.run import Run, rows_in_order, sampler_order
+from focus_eval.core.types import frozen_floats
+from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
+
+Question = tuple[str, str]
+Ids = Mapping[Question, Sequence[tuple[str, str]]]
+
+
+def rows_by_question(
+    run: Run, ids_of: Ids
+) -> Iterator[tuple[Question, list[SelectionRow | None], list[AnswerRow | None]]]:
+    """Yield each question with its selections and answers, in the order of `ids_of`.
+
+    All parts of a run list their questions in about the same order, so only a few rows of each are held.
+
+    Args:
+        ids_of: (benchmark, question id) -> pairs of a selection id and a cell id. A row that does not exist is None.
+    """
+    selections = rows_in_order(run.selections, [(*key, row_id) for key, ids in ids_of.items() for row_id, _ in ids])
+    answers = rows_in_order(run.answers, [(*key, row_id) for key, ids in ids_of.items() for _, row_id in ids])
+    for (key, ids), (_, rows), (_, replies) in zip(ids_of.items(), selections, answers, strict=True):
+        yield key, [rows.get((*key, row_id)) for row_id, _ in ids], [replies.get((*key, row_id)) for _, row_id in ids]
+
+
+# More pulls than this are drawn as one for each of that many bins, the one of highest relevance.
+MOST_PULLS_DRAWN = 300
+
+
+def question_detail(
+    rows: Sequence[SelectionRow | None], answers: Sequence[AnswerRow | None], pictures: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return what the page shows of one question, as JSON values: video, options, evidence, pictures, each series."""
+    present_rows = [row for row in rows if row is not None]
+    first = next((row for row in present_rows if row.error is None), present_rows[0])
+    first_answer = next((answer for answer in answers if answer is not None), None)
+    return {
+        "video": first.video,
+        "seconds": None if first.duration_seconds is None else round(first.duration_seconds, 2),
+        "evidence": [round(time, 2) for time in first.evidence_seconds],
+        "evidence_frames": evidence_frames([first, *present_rows]),
+        "mean_rate": _is_at_mean_rate(present_rows, has_pictures=bool(pictures)),
+        "options": first.option_texts,
+        "correct": first_answer.correct_answer if first_answer else None,
+        "pictures": dict(pictures),
+        "series": [
+            None if row is None else _series_detail(row, answer) for row, answer in zip(rows, answers, strict=True)
+        ],
+    }
+
+
+def _is_at_mean_rate(rows: Sequence[SelectionRow], *, has_pictures: bool) -> bool:
+    """Return True if pulls, clips or the pictures of the evidence are placed by the mean rate of the video."""
+    is_evidence_pictured = has_pictures and bool(rows[0].evidence_seconds)
+    if is_evidence_pictured and all(row.frame_seconds is None for row in rows):
+        return True
+    return any(row.frame_seconds is None and (row.pulled_frames or row.clips) for row in rows)
+
+
+def _series_detail(row: SelectionRow, answer: AnswerRow | None) -> dict[str, Any]:
+    """Return what the page shows of one series and question: frames, times, pulls, clips and answer."""
+    detail: dict[str, Any] = {
+        "k": row.k,
+        "frames": row.keyframes or [],
+        "times": [round(time, 2) for time in row.times_seconds or ()],
+        "pulls": len(row.pulled_frames),
+        "of": row.n_frames,
+        "pulled": _pulled(row),
+        "clips": _clips(row),
+        "error": row.error,
+    }
+    if answer is not None:
+        detail |= {
+            "answer": answer.answer,
+            "parsed": answer.parsed,
+            "score": answer.score,
+            "fed": answer.frames_fed,
+            "asked": answer.frames_asked,
+            "fallback": answer.fallback,
+            "error": answer.error or row.error,
+        }
+    return detail
+
+
+def _pulled(row: SelectionRow) -> list[list[float]]:
+    """Return `[times, relevance]` of at most `MOST_PULLS_DRAWN` scored frames, in time order; times in seconds."""
+    relevance = np.array(row.pulled_relevance, dtype=np.float64)
+    is_known = ~np.isnan(relevance)
+    if row.info is None or not is_known.any():
+        return [[], []]
+    frames, relevance = np.array(row.pulled_frames)[is_known], relevance[is_known]
+    order = np.argsort(frames)
+    frames, relevance = frames[order], relevance[order]
+    if frames.size > MOST_PULLS_DRAWN:
+        best_first = np.lexsort([-relevance, frames * MOST_PULLS_DRAWN // row.info.n_frames])
+        _, firsts = np.unique((frames * MOST_PULLS_DRAWN // row.info.n_frames)[best_first], return_index=True)
+        frames, relevance = frames[best_first[firsts]], relevance[best_first[firsts]]
+    return [np.round(row.seconds_of(frames), 1).tolist(), np.round(relevance, 2).tolist()]
+
+
+def _clips(row: SelectionRow) -> list[list[Any]]:
+    """Return the clips of a row as [start, stop, mean, radius, is final], the first two in seconds."""
+    return [
+        [
+            *np.round(row.seconds_of([start, stop]), 1).tolist(),
+            None if mean is None else round(mean, 3),
+            None if radius is None else round(radius, 3),
+            int(bool(is_final)),
+        ]
+        for start, stop, _, mean, radius, is_final in row.clips
+    ]
+
+
+CHUNK_QUESTIONS = 40
+# A page of more would take a browser more memory than a phone has; a question weighs about 1 KB.
+MOST_QUESTIONS = 20_000
+MOST_SERIES_SHOWN = 5
+_WELL_KNOWN = ("uniform", "topk", "aks", "focus", "focus_released")
+RIGHT, WRONG, PARTLY, UNPARSED, ERROR, MISSING, FRAMES_ONLY, UNSCORED = "r", "w", "p", "u", "e", "-", "c", "n"
+
+
+@dataclass(frozen=True)
+class Series:
+    """One column of verdicts: a sampler's frames shown to a model, or the frames alone, on every benchmark.
+
+    Args:
+        k: requested frames.
+        base: the name without K, which stays the same when the reader switches K.
+        ids: selection and cell id by benchmark; the cell's is "" if no model answered.
+    """
+
+    name: str
+    label: str
+    css: str
+    model: str
+    k: int
+    base: str
+    ids: Mapping[str, tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Browser:
+    """The packed browser.
+
+    Args:
+        index: data that the page reads when it opens, JSON values only.
+        chunks: base64 of gzip of JSON, `CHUNK_QUESTIONS` questions each.
+        pictured: questions with thumbnails.
+        n_questions: of the run; the browser holds the first `MOST_QUESTIONS`.
+    """
+
+    index: Mapping[str, Any]
+    chunks: Sequence[str]
+    pictured: int = 0
+    n_questions: int = 0
+
+
+def pack_browser(
+    run: Run, *, thumbnails: Thumbnails | None = None, thumbnail_bytes: int | None = 12_000_000
+) -> Browser:
+    """Return the browser of the questions of `run`, the first `MOST_QUESTIONS` of them.
+
+    Args:
+        thumbnails: images of frames of a video.
+        thumbnail_bytes: most bytes of images in the page, of which every question gets its share; None for linked ones.
+    """
+    all_series = all_series_of(run)
+    all_questions = run.selection_frame[["benchmark", "question_id"]].drop_duplicates()
+    questions = list(all_questions[:MOST_QUESTIONS].itertuples(index=False, name=None))
+    ids_of = {key: [series.ids.get(key[0], ("", "")) for series in all_series] for key in questions}
+    pictures = Pictures(thumbnails, budget_bytes=thumbnail_bytes, n_questions=len(questions))
+    is_shown_by_series = _shown(all_series)
+    pictures.make_ahead(_pictured_rows(rows, is_shown_by_series) for _, rows, _ in rows_by_question(run, ids_of))
+    lines: list[list[Any]] = []
+    chunks: list[str] = []
+    details: list[dict[str, Any]] = []
+    for number, (_, rows, answers) in enumerate(rows_by_question(run, ids_of)):
+        pictures.add(number, _pictured_rows(rows, is_shown_by_series))
+        lines.append(_line(rows, answers))
+        details.append(question_detail(rows, answers, pictures.taken.get(number, {})))
+        if len(details) == CHUNK_QUESTIONS or number == len(questions) - 1:
+            chunks.append(_packed(details))
+            details = []
+    index = {
+        "series": [
+            {"name": series.name, "base": series.base, "k": series.k, "css": series.css, "shown": is_shown}
+            for series, is_shown in zip(all_series, is_shown_by_series, strict=True)
+        ],
+        "pair": _first_pair(all_series),
+        "near": NEAR_SECONDS,
+        "chunk": CHUNK_QUESTIONS,
+        "buckets": in_order(run.selection_frame["bucket"]),
+        "questions": lines,
+    }
+    return Browser(index, chunks, pictured=len(pictures.taken), n_questions=len(all_questions))
+
+
+def all_series_of(run: Run) -> list[Series]:
+    """Return the series of `run` by model, then K, uniform first in each; names tell models, Ks and seeds apart.
+
+    A sampler's frames on two benchmarks are one series: a cell's id differs by benchmark, the configuration does not.
+    """
+    labels = run.labels
+    row_by_id = {row.selection_id: row for row in run.variants}
+    styles = styles_of_run(run)
+    several_models = len(run.models) > 1
+    several_seeds = len({row.seed for row in run.variants}) > 1
+    several_k = len({row.k for row in run.variants}) > 1
+    cells: Iterable[tuple[str, str, str, str]] = dict.fromkeys(
+        (benchmark, selection_id, cell_id, model) for benchmark, selection_id, cell_id, _, model in run.cells
+    )
+    if not run.cells:
+        chosen_by = run.selection_frame[["benchmark", "selection_id"]].drop_duplicates()
+        cells = [
+            (benchmark, selection_id, "", "")
+            for benchmark, selection_id in chosen_by.itertuples(index=False, name=None)
+        ]
+    ids: dict[tuple[str, int, str, int], dict[str, tuple[str, str]]] = {}
+    for benchmark, selection_id, cell_id, model in cells:
+        if selection_id in row_by_id:
+            row = row_by_id[selection_id]
+            series = (model, row.k, labels[selection_id], row.seed)
+            ids.setdefault(series, {})[benchmark] = (selection_id, cell_id)
+    all_series = []
+    for model, k, label, seed in sorted(ids, key=_series_order):
+        distinctions = [model] if several_models else []
+        distinctions += [f"seed {seed}"] if several_seeds else []
+        all_series.append(
+            Series(
+                name=", ".join([label, *([f"K={k}"] if several_k else []), *distinctions]),
+                label=label,
+                css=styles[label].css,
+                model=model,
+                k=k,
+                base=", ".join([label, *distinctions]),
+                ids=ids[model, k, label, seed],
+            )
+        )
+    return all_series
+
+
+def _series_order(series: tuple[str, int, str, int]) -> tuple[str, int, int, str, int]:
+    """Return the sort key of a series (model, K, label, seed): labels by `sampler_order`."""
+    model, k, label, seed = series
+    return (model, k, *sampler_order(label), seed)
+
+
+def json_for_script(value: Any) -> str:
+    """Return `value` as JSON that is safe inside a script element, with any texts in it."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # "</script" and "<!--" end or change the element; the two separators are line ends to old JavaScript.
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _shown(all_series: Sequence[Series]) -> list[bool]:
+    """Return a mask of the series that the page draws when it opens: all if they are few, else the best known."""
+    bases = list(dict.fromkeys(series.base for series in all_series))
+    if len(bases) <= MOST_SERIES_SHOWN + 1:
+        return [True] * len(all_series)
+    well_known = list(dict.fromkeys(series.base for series in all_series if series.label in _WELL_KNOWN))
+    first = (well_known + [base for base in bases if base not in well_known])[:MOST_SERIES_SHOWN]
+    return [series.base in first for series in all_series]
+
+
+def _first_pair(all_series: Sequence[Series]) -> list[str]:
+    """Return the two series that the page compares at first: focus with uniform, if the run has them."""
+    bases = list(dict.fromkeys(series.base for series in all_series))
+    by_label = {series.label: series.base for series in reversed(all_series)}
+    second = by_label.get("uniform", bases[0])
+    candidates = [base for base in bases if base != second] or [second]
+    return [by_label.get("focus", candidates[-1]), second]
+
+
+def _pictured_rows(rows: Sequence[SelectionRow | None], is_shown_by_series: Sequence[bool]) -> list[SelectionRow]:
+    """Return the selections that get thumbnails, each once; those drawn when the page opens come first."""
+    order = sorted(range(len(rows)), key=lambda i: not is_shown_by_series[i])
+    unique = {row.selection_id: row for row in (rows[i] for i in order) if row is not None and not row.error}
+    return list(unique.values())
+
+
+def _line(rows: Sequence[SelectionRow | None], answers: Sequence[AnswerRow | None]) -> list[Any]:
+    """Return one question's line in the page's list: id, benchmark, bucket, query, verdicts, seconds, recalls.
+
+    `verdicts` has a character per series (see `_verdict`); recalls are in percent, None if no series has one.
+    """
+    first = next(row for row in rows if row is not None)
+    verdicts = "".join(_verdict(row, answer) for row, answer in zip(rows, answers, strict=True))
+    recalls = [None if row is None else _recall_percent(row) for row in rows]
+    return [
+        first.question_id,
+        first.benchmark,
+        first.bucket,
+        first.query,
+        verdicts,
+        None if first.duration_seconds is None else round(first.duration_seconds),
+        recalls if any(recall is not None for recall in recalls) else None,
+    ]
+
+
+def _recall_percent(row: SelectionRow) -> int | None:
+    """Return evidence recall within `NEAR_SECONDS` in percent, at equal pixels; None if it is unknown."""
+    if row.error is not None or not row.evidence_seconds or row.times_seconds is None:
+        return None
+    evidence = frozen_floats(row.evidence_seconds)
+    return round(100 * float(recall_within(evidence, row.times_seconds, (NEAR_SECONDS,), scales=row.scales)[0]))
+
+
+def _verdict(row: SelectionRow | None, answer: AnswerRow | None) -> str:
+    """Return the character that marks a series' result on one question, such as `RIGHT`, `UNPARSED` or `MISSING`."""
+    if answer is None:
+        return MISSING if row is None else ERROR if row.error else FRAMES_ONLY
+    if answer.error is not None:
+        return ERROR
+    if answer.is_unparsed:
+        return UNPARSED
+    if answer.score is None:
+        return UNSCORED
+    return RIGHT if answer.score == 1 else WRONG if answer.score == 0 else PARTLY
+
+
+def _packed(part: list[dict[str, Any]]) -> str:
+    """Return JSON values as base64 of gzip of JSON, the same bytes for the same values."""
+    text = json.dumps(part, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()

@@ -1,0 +1,685 @@
+"""Loads the rows of a run into data frames."""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from sys import intern
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from focus_eval.bench.benchmarks.question import RECALL_SECONDS, BenchmarkFacts
+from focus_eval.bench.benchmarks.registry import facts_of
+from focus_eval.bench.report.cost import CostColumns, charged_seconds
+from focus_eval.bench.report.recall import INTERVAL_MEASURES, MEASURES, interval_measures, recall_column, row_measures
+from focus_eval.bench.rows.packed import check_links, run_folder
+from focus_eval.bench.rows.store import PROMPT_FILE, Key, StoredRows, run_folders
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.types import usable_path
+from focus_eval.keyframes.rows.files import read_sealed_json
+from focus_eval.keyframes.rows.identity import changed_ids, has_row_id, row_key
+from focus_eval.keyframes.rows.records import (
+    BLOCKING_STAGES,
+    CONCURRENT_STAGES,
+    DECODE_MODES,
+    LLM_USAGE,
+    AnswerRow,
+    RowT,
+    SelectionRow,
+    forward_gmacs,
+)
+
+_ORDER = ("blind", "uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
+_LAST = ("oracle",)  # the ceiling, below all that it bounds
+_ROWS_AT_ONCE = 64
+_UNKNOWN = float("nan")
+
+
+def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
+    """Return a short unique name by selection id: the sampler, and options that are not default or differ.
+
+    E.g. "focus"; "aks max_depth=3"; "focus alpha=0.25" beside "focus alpha=0.5"; "focus (clip)" if the sampler has
+    several encoders; "oracle [ceiling]" for a control, ceiling or floor.
+    """
+    variants: dict[str, SelectionRow] = {}
+    for row in rows:
+        if row.sampler or row.selection_id not in variants:  # a failed row may not say who was to choose
+            variants[row.selection_id] = row
+    by_sampler: dict[str, list[SelectionRow]] = {}
+    for row in variants.values():
+        by_sampler.setdefault(row.sampler, []).append(row)
+    labels = {}
+    for rows_of_sampler in by_sampler.values():
+        all_options = [{**row.options, **row.changed_options} for row in rows_of_sampler]
+        names = dict.fromkeys(name for options in all_options for name in options)
+        differing = {name for name in names if len({str(options.get(name)) for options in all_options}) > 1}
+        several_encoders = len({row.encoder for row in rows_of_sampler}) > 1
+        for row in rows_of_sampler:
+            text = _with_options(row, differing)
+            text += f" ({row.encoder})" if several_encoders and row.encoder else ""
+            labels[row.selection_id] = text + role_mark(row)
+    return unique_labels(labels, variants)
+
+
+def series_text(row: SelectionRow, *, hidden: Iterable[str] = ()) -> str:
+    """Return the sampler's name, its options that are not default and not named in `hidden`, and its `role_mark`."""
+    return _with_options(row, (), hidden) + role_mark(row)
+
+
+def _with_options(row: SelectionRow, differing: Iterable[str], hidden: Iterable[str] = ()) -> str:
+    """Return the sampler's name with its options that are not default or in `differing`, less those in `hidden`."""
+    options = {**row.options, **row.changed_options}
+    # An option that is none is left out beside one that has a value: "even_cover" and "even_cover budget_of=focus".
+    option_names = [name for name in options if name in row.changed_options or name in set(differing)]
+    visible_names = [name for name in option_names if options[name] is not None]
+    return " ".join([row.sampler, *(f"{name}={options[name]}" for name in visible_names if name not in hidden)])
+
+
+def role_mark(row: SelectionRow) -> str:
+    """Return " [control]", " [ceiling]" or " [floor]" for such a sampler, "" for an ordinary one."""
+    return "" if row.role == "sampler" else _ROLE_MARK.format(row.role)
+
+
+_ROLE_MARK = " [{}]"
+CEILING_MARK = _ROLE_MARK.format("ceiling")
+
+
+def unique_labels(labels: dict[str, str], variants: Mapping[str, SelectionRow]) -> dict[str, str]:
+    """Return `labels`, those of several selections of one k and seed extended by the start of the selection id.
+
+    A folder holds such selections if a matrix was changed and run there again, e.g. with a newer version of a sampler.
+    Under one label they would be pooled like seeds of one configuration.
+
+    Args:
+        labels: selection id -> label.
+        variants: selection id -> one of its rows.
+    """
+    alike = Counter((labels[key], row.k, row.seed) for key, row in variants.items())
+    return {
+        key: f"{labels[key]} #{key[:4]}" if alike[labels[key], row.k, row.seed] > 1 else labels[key]
+        for key, row in variants.items()
+    }
+
+
+def sampler_order(label: str) -> tuple[int, str]:
+    """Return a sort key of labels: floors and baselines first, then the paper's samplers, others, the ceiling."""
+    sampler = label.split(" ")[0]
+    return (_ORDER.index(sampler) if sampler in _ORDER else len(_ORDER) + (sampler in _LAST), label)
+
+
+def sampler_groups(frame: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
+    """Return (key, lines) of each group by `keys`: benchmark and K ascending, samplers by `sampler_order`."""
+
+    def order(entry: tuple[tuple[Any, ...], pd.DataFrame]) -> list[Any]:
+        """Return the sort key of a group."""
+        return [sampler_order(value) if key == "label" else value for key, value in zip(keys, entry[0], strict=True)]
+
+    return sorted(frame.groupby(keys, sort=False), key=order)
+
+
+class RunRows(Collection[RowT]):
+    """The rows in all parts of a run, read from disk at every iteration.
+
+    Args:
+        parts: folders of rows.
+        kind: `SelectionRow` or `AnswerRow`.
+        question_ids: benchmark -> ids of the questions whose rows count; all rows of a benchmark that is no key.
+        shared_ids: row key -> question id that replaces the row's own (see `rows.identity`); None replaces none.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Path],
+        kind: type[RowT],
+        question_ids: Mapping[str, set[str]],
+        shared_ids: Mapping[Key, str] | None = None,
+    ) -> None:
+        self._parts = [StoredRows(part, kind) for part in parts]
+        self._asked = question_ids
+        self._shared_ids = shared_ids or {}
+
+    def __iter__(self) -> Iterator[RowT]:
+        return (self._renamed(row) for part in self._parts for row in part if self._is_asked(row.key))
+
+    def without(self, *names: str) -> Iterator[RowT]:
+        """Yield the rows with the fields `names` left empty (see `StoredRows.without`)."""
+        parts = (row for part in self._parts for row in part.without(*names))
+        return (self._renamed(row) for row in parts if self._is_asked(row.key))
+
+    def __len__(self) -> int:
+        """Number of rows, counted on disk at every call."""
+        return sum(self._is_asked(key) for part in self._parts for key, _ in part.states())
+
+    def __bool__(self) -> bool:
+        """True if there is a row; reads no further than the first."""
+        return any(self._is_asked(key) for part in self._parts for key, _ in part.states())
+
+    def __contains__(self, row: object) -> bool:
+        return any(stored == row for stored in self)
+
+    def in_order(self, keys: Sequence[Key]) -> list[Iterator[RowT]]:
+        """Return an iterator per part over its rows whose keys are among `keys`, in the order of `keys`."""
+        place = {key: number for number, key in enumerate(keys)}
+        own_keys = {self._shared_key(key): key for key in self._shared_ids}
+        place = {own_keys.get(key, key): number for key, number in place.items()}
+        ordered: list[Iterator[RowT]] = []
+        for part in self._parts:
+            part_keys = sorted((key for key, _ in part.states() if key in place), key=lambda key: place[key])
+            if part_keys:
+                ordered.append(map(self._renamed, part.in_order(part_keys)))
+        return ordered
+
+    def with_shared_ids(self, shared_ids: Mapping[Key, str]) -> RunRows[RowT]:
+        """Return these rows with other question ids, by row key."""
+        renamed = copy(self)
+        renamed._shared_ids = shared_ids
+        return renamed
+
+    def _shared_key(self, key: Key) -> Key:
+        """Return the row key with the shared question id."""
+        return (key[0], self._shared_ids[key], key[2])
+
+    def _renamed(self, row: RowT) -> RowT:
+        """Return the row under its shared question id, if it has one."""
+        shared_id = self._shared_ids.get(row.key) if self._shared_ids else None
+        return row if shared_id is None else replace(row, question_id=shared_id)
+
+    def _is_asked(self, key: Key) -> bool:
+        """Return True if the key's question is one of `question_ids`, or its benchmark is no key of it."""
+        return key[0] not in self._asked or key[1] in self._asked[key[0]]
+
+
+def rows_in_order(rows: Collection[RowT], keys: Sequence[Key]) -> Iterator[tuple[tuple[str, str], dict[Key, RowT]]]:
+    """Yield each (benchmark, question id) of `keys`, in their order, with its rows by key.
+
+    Keys of one question must be neighbours in `keys`. A key without a row is left out.
+    """
+    place = {key: number for number, key in enumerate(keys)}
+    if isinstance(rows, RunRows):
+        parts = rows.in_order(list(place))
+    else:
+        by_key = {row.key: row for row in rows}
+        parts = [iter([by_key[key] for key in place if key in by_key])]
+    merged = heapq.merge(*parts, key=lambda row: place[row.key])
+    groups = groupby(merged, key=lambda row: row.key[:2])
+    present, rows_of_present = next(groups, (None, ()))
+    for question in dict.fromkeys(key[:2] for key in keys):
+        yield question, {row.key: row for row in rows_of_present} if question == present else {}
+        if question == present:
+            present, rows_of_present = next(groups, (None, ()))
+
+
+# Options that say the same thing in FOCUS's public code and in ours.
+_ALPHA, _CLIP_SECONDS = ("alpha", "zoom_ratio"), ("clip_seconds", "coarse_every_sec")
+# Options that a table has a column for do not stand beside the sampler's name too; by the column's key.
+_SHOWN_IN: Mapping[str, tuple[str, ...]] = {"": (), "alpha": _ALPHA, "clip_seconds": _CLIP_SECONDS}
+
+
+def _columns_of(rows: Iterable[RowT], line: Callable[[RowT], dict[str, Any]]) -> dict[str, Any]:
+    """Return the columns of a table whose lines `line` makes from the rows: column name -> values.
+
+    A run may have a million rows, so equal texts are one object and a column of floats is an array.
+    """
+    columns: dict[str, Any] = {}
+    waiting: dict[str, list[Any]] = {}
+    for number, row in enumerate(rows, 1):
+        for name, value in line(row).items():
+            waiting.setdefault(name, []).append(intern(value) if type(value) is str else value)
+        if number % _ROWS_AT_ONCE == 0:
+            columns = {name: _extended(columns.get(name), values) for name, values in waiting.items()}
+            waiting.clear()
+    columns.update({name: _extended(columns.get(name), values) for name, values in waiting.items()})
+    return {name: np.asarray(column) if isinstance(column, array) else column for name, column in columns.items()}
+
+
+def _extended(column: array[float] | list[Any] | None, values: list[Any]) -> array[float] | list[Any]:
+    """Return `column` with `values` appended: an array while all are floats, else a list."""
+    are_floats = all(type(value) is float for value in values)
+    if column is None:
+        column = array("d") if are_floats else []
+    elif isinstance(column, array) and not are_floats:
+        column = column.tolist()
+    column.extend(values)
+    return column
+
+
+_MEASURE_COLUMNS = (
+    *(recall_column(seconds, any_size=any_size) for any_size in (False, True) for seconds in RECALL_SECONDS),
+    *MEASURES,
+    *INTERVAL_MEASURES,
+)
+
+
+def _selection_line(row: SelectionRow) -> dict[str, Any]:
+    """Return the line of a selection row in `Run.selection_frame`: settings, costs, and measures of evidence."""
+    intervals = row.evidence_intervals
+    evidence = [interval[:2] for interval in intervals] if intervals else row.evidence_seconds
+    times = row.times_seconds if row.error is None and evidence else None
+    length = row.duration_seconds
+    measures: dict[str, float | None] = dict.fromkeys(_MEASURE_COLUMNS)
+    if times is not None:
+        measures |= row_measures(evidence, times, duration_seconds=length, scales=row.scales)
+        measures |= interval_measures(intervals, times) if intervals else {}
+    n_keyframes = _UNKNOWN if row.keyframes is None else len(row.keyframes)
+    none_asked = _UNKNOWN if row.asked.get("calls") else 0
+    return {
+        "benchmark": row.benchmark,
+        "question_id": row.question_id,
+        "content": row_key(row).content,
+        "has_row_id": has_row_id(row),
+        "prompt": row.facts.get("prompt", ""),
+        "video": row.video,
+        "bucket": row.bucket,
+        "selection_id": row.selection_id,
+        "label": "",  # known once all variants are
+        "sampler": row.sampler,
+        **{f"sampler_text {column}": series_text(row, hidden=hidden) for column, hidden in _SHOWN_IN.items()},
+        "encoder": row.encoder,
+        "k": row.k,
+        "seed": row.seed,
+        "alpha": _option(row, _ALPHA),
+        "clip_seconds": _option(row, _CLIP_SECONDS),
+        "n_keyframes": n_keyframes,
+        # Pixels fed, in full frames.
+        "full_frames": n_keyframes if row.scales is None else sum(scale**2 for scale in row.scales),
+        "n_frames": _UNKNOWN if row.n_frames is None else row.n_frames,
+        "duration_seconds": _UNKNOWN if length is None else length,
+        "n_pulls": row.n_scored,
+        "n_distinct_pulls": len(row.encoded_frames),
+        "query_cut": bool(row.facts.get("query_cut")),
+        "scan_rho": row.facts.get("rho_measured"),
+        "has_cost": _has_cost(row),
+        "states_cost": forward_gmacs(row.gmacs) is not None,
+        "forwards": row.forwards,
+        # Two sizes of one encoder differ in the option alone.
+        "scan_encoder": row.options.get("scan_encoder") or row.scan_encoder,
+        "scan_forwards": row.scan_forwards,
+        "llm": row.llm,
+        "n_looked": len(row.looked_frames),
+        **{f"llm_{usage}": row.asked.get(usage, none_asked) for usage in LLM_USAGE},
+        **{f"decoded_{mode}": _decoded(row, mode) for mode in DECODE_MODES},
+        "select_device": row.device,
+        "select_seconds": sum(row.seconds.get(stage, 0.0) for stage in BLOCKING_STAGES),
+        **{
+            f"seconds_{stage}": row.seconds.get(stage, 0.0)
+            for stage in (*BLOCKING_STAGES, *CONCURRENT_STAGES, "device")
+        },
+        **measures,
+        "moments": len(evidence),
+        "error": row.error,
+    }
+
+
+def _answer_line(row: AnswerRow) -> dict[str, Any]:
+    """Return the line of an answer row in `Run.answer_frame`, without the columns of its selection."""
+    return {
+        "benchmark": row.benchmark,
+        "question_id": row.question_id,
+        "video": row.video,
+        "bucket": row.bucket,
+        "selection_id": row.selection_id,
+        "cell_id": row.cell_id,
+        "cell": row.cell,
+        "correct_answer": row.correct_answer,
+        "model": row.model,
+        "score": float("nan") if row.score is None or row.error is not None else row.score,
+        "category": row.category,
+        "metric": row.metric,
+        "is_answered": row.error is None,
+        "is_unparsed": row.is_unparsed,
+        "error": row.error,
+        "fallback": row.fallback,
+        "frames_asked": row.frames_asked,
+        "frames_fed": row.frames_fed,
+        "is_below_k": row.error is None and row.frames_fed is not None and row.frames_fed < row.frames_asked,
+        "generate_seconds": row.seconds.get("generate", 0.0),
+        "answer_device": row.device,
+    }
+
+
+def _decoded(row: SelectionRow, mode: str) -> float:
+    """Return the number of frames decoded in `mode`: 0 for a failed question, NaN if the row does not say."""
+    return row.decoded.get(mode, 0) if row.decoded or row.error is not None else float("nan")
+
+
+def _has_cost(row: SelectionRow) -> bool:
+    """Return True if the row states the cost of choosing; an imported file that holds only frames does not."""
+    came_as_a_file = row.facts.get("published") or row.facts.get("replayed_from")
+    return row.n_scored > 0 or not came_as_a_file
+
+
+def _option(row: SelectionRow, names: Iterable[str]) -> Any:
+    """Return the value of the first of `names` that is an option of the row; None if none is."""
+    return next((row.options[name] for name in names if name in row.options), None)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The rows of one run, and the files that describe it.
+
+    Args:
+        name: name of the matrix, else of the folder.
+        selections, answers: rows; those of a folder are read again at every iteration.
+        provenance: content of `run.json`; empty if there is none.
+        made_with: cell -> library versions and exact weights; only cells that recorded them.
+        prompts: cell -> first prompt that the model was sent; only cells that recorded it.
+        logs: cell -> fields of an imported log's `imports.log_import.LogOrigin`.
+    """
+
+    name: str
+    selections: Collection[SelectionRow]
+    answers: Collection[AnswerRow]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    made_with: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    prompts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    logs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @cached_property
+    def mixed_versions(self) -> tuple[str, ...]:
+        """A sentence for each mixture of library versions or of weights of one model; empty if there is none."""
+        by_versions: dict[str, set[str]] = {}
+        by_model: dict[str, set[str]] = {}
+        for model, cell in {(model, cell) for *_, cell, model in self.cells}:
+            identity = self.made_with.get(cell, {})
+            versions = ", ".join(f"{name} {version}" for name, version in sorted(identity.get("versions", {}).items()))
+            if versions:
+                by_versions.setdefault(versions, set()).add(model)
+            if identity.get("weights"):
+                by_model.setdefault(model, set()).add(str(identity["weights"]))
+        parts = [f"{', '.join(sorted(models))} with {versions}" for versions, models in sorted(by_versions.items())]
+        mixed = ["Answers of several versions: " + "; ".join(parts) + "."] if len(parts) > 1 else []
+        mixed += [
+            f"Answers of several weights of {model}: {', '.join(sorted(weights))}."
+            for model, weights in sorted(by_model.items())
+            if len(weights) > 1
+        ]
+        return tuple(mixed)
+
+    @property
+    def anchors(self) -> str:
+        """Name of the published table that this run is compared with; "" if its matrix names none."""
+        return str(self.provenance.get("matrix", {}).get("anchors", ""))
+
+    def facts_of(self, benchmark: str) -> BenchmarkFacts:
+        """Return the facts of a benchmark as `run.json` states them, else from the benchmark's own file."""
+        if benchmark not in self._facts:
+            self._facts[benchmark] = facts_of(benchmark, self._stated.get(benchmark))
+        return self._facts[benchmark]
+
+    @cached_property
+    def _facts(self) -> dict[str, BenchmarkFacts]:
+        """Facts of benchmarks that `facts_of` has read, by name."""
+        return {}
+
+    @cached_property
+    def _stated(self) -> dict[str, Mapping[str, Any]]:
+        """Entries of `run.json` on benchmarks, by benchmark name; {} without a matrix."""
+        return {item["benchmark"]: item for item in self.provenance.get("matrix", {}).get("benchmarks", [])}
+
+    @property
+    def cut_queries(self) -> dict[str, tuple[int, int]]:
+        """By encoder: the number of questions of which it read only the start, and of all that it read.
+
+        Encoders that cut no question are left out.
+        """
+        frame = self.selection_frame
+        if frame.empty:
+            return {}
+        question_ids = frame[(frame["encoder"] != "") & frame["error"].isna()]
+        question_ids = question_ids.drop_duplicates(["encoder", "benchmark", "question_id"], keep="last")
+        return {
+            str(encoder): (int(cut.sum()), len(cut))
+            for encoder, cut in question_ids.groupby("encoder", sort=False)["query_cut"]
+            if cut.any()
+        }
+
+    @cached_property
+    def pays_its_own(self) -> dict[tuple[str, str], bool]:
+        """By (benchmark, selection id): True if the selection made a forward for every frame that it needed.
+
+        Only then are its measured hours comparable with the published ones, which count each frame of each question.
+        False if questions of a video shared forwards.
+        """
+        if self.selection_frame.empty:
+            return {}
+        sums = self.selection_frame.groupby(["benchmark", "selection_id"])[["forwards", "n_distinct_pulls"]].sum()
+        return dict((sums["forwards"] >= sums["n_distinct_pulls"]).items())
+
+    @property
+    def variants(self) -> tuple[SelectionRow, ...]:
+        """One row of each selection id, without its scored frames: sampler, options, encoder, k and seed."""
+        return tuple(self._read_selections[0].values())
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """The short name of each selection id (see `labels_of`)."""
+        return labels_of(self.variants)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Models that answered, each once, in the order of the cells."""
+        return tuple(dict.fromkeys(model for *_, model in self.cells))
+
+    @property
+    def cells(self) -> tuple[tuple[str, str, str, str, str], ...]:
+        """Benchmark, selection id, cell id, cell and model of the answers, each once."""
+        keys = ("benchmark", "selection_id", "cell_id", "cell", "model")
+        return tuple(dict.fromkeys(zip(*(self._answer_columns.get(key, ()) for key in keys), strict=True)))
+
+    @cached_property
+    def selection_frame(self) -> pd.DataFrame:
+        """One line per question and selection: sampler and options, cost, and measures of evidence."""
+        frame = self._read_selections[1]
+        if not frame.empty:
+            frame["label"] = frame["selection_id"].map(self.labels)
+            frame["charged_seconds"] = charged_seconds(frame)
+        return frame
+
+    @cached_property
+    def answer_frame(self) -> pd.DataFrame:
+        """One line per answer with the columns of its selection.
+
+        Raises:
+            InvalidInput: an answer without its selection, or answers of a model in two cells from the same frames.
+        """
+        lines: pd.DataFrame = pd.DataFrame(self._answer_columns)
+        _refuse_two_cells(self.name, lines)
+        if lines.empty:
+            return lines
+        lines["type"] = self._types(lines)
+        if self.selection_frame.empty:
+            return lines
+        keys = ["benchmark", "question_id", "selection_id"]
+        selection_columns = self.selection_frame.drop(columns=["video", "bucket", "error"])
+        joined: pd.DataFrame = lines.merge(selection_columns, on=keys, how="left", validate="many_to_one")
+        missing = joined[joined["label"].isna()]
+        if len(missing):
+            first = missing.iloc[0]
+            raise InvalidInput(
+                f"{self.name}: {len(missing)} answers without their selection, the first is {first['question_id']!r}"
+            )
+        return joined
+
+    def _types(self, lines: pd.DataFrame) -> list[str]:
+        """Return the question type of each line; "" if its benchmark is reported as the mean over questions."""
+        pairs = list(zip(lines["benchmark"], lines["category"], strict=True))
+        types = {(name, category): self.facts_of(name).strata([category]) or [""] for name, category in set(pairs)}
+        return [types[pair][0] for pair in pairs]
+
+    @cached_property
+    def _read_selections(self) -> tuple[dict[str, SelectionRow], pd.DataFrame]:
+        """One row by selection id, and the frame of all selections, from a single pass over the rows."""
+        variants: dict[str, SelectionRow] = {}
+        costs = CostColumns()
+        # Tables count what was pulled and show none of it: these two are most of a row.
+        rows = _without_pulls(self.selections)
+
+        def line(row: SelectionRow) -> dict[str, Any]:
+            """Return the line of a row; also note its variant and its cost."""
+            if row.sampler or row.selection_id not in variants:  # a failed row may not say who was to choose
+                variants[row.selection_id] = row.without_pulls()
+            costs.add(row, has_cost=_has_cost(row))
+            return _selection_line(row)
+
+        columns = _columns_of(rows, line)
+        return variants, pd.DataFrame({**columns, **costs.columns()})
+
+    @cached_property
+    def _answer_columns(self) -> dict[str, Any]:
+        """Columns of the answers: column name -> values, in the order of the rows."""
+        return _columns_of(self.answers, _answer_line)
+
+
+def load_run(folder: str | Path) -> Run:
+    """Return the run in a folder with `selections/` and `answers/`, or in a packed run (`focus-eval pack`).
+
+    >>> run = load_run("results/runs/example")
+    >>> len(run.selection_frame) == len(run.selections)
+    True
+
+    Its rows may be JSON lines or Parquet, in one part or many.
+
+    Raises:
+        InvalidInput: no such folder, no rows, a part that is a link to nowhere, or a damaged file; names it.
+    """
+    return _with_shared_ids(_stored_run(_checked_folder(folder)))
+
+
+def load_runs(folders: Sequence[str | Path]) -> Run:
+    """Return the runs in `folders` as one run; a row that several of them hold counts once.
+
+    Raises:
+        InvalidInput: as `load_run`.
+    """
+    if len(folders) == 1:
+        return load_run(folders[0])
+    return joined_run([_stored_run(_checked_folder(folder)) for folder in folders])
+
+
+def joined_run(runs: Sequence[Run], name: str = "") -> Run:
+    """Return the rows of several runs as one run; without `name` it has the names of all, joined by commas."""
+    return _with_shared_ids(
+        Run(
+            name or ", ".join(run.name for run in runs),
+            list({row.key: row for run in runs for row in run.selections}.values()),
+            list({row.key: row for run in runs for row in run.answers}.values()),
+            made_with={cell: identity for run in runs for cell, identity in run.made_with.items()},
+            logs={cell: log for run in runs for cell, log in run.logs.items()},
+        )
+    )
+
+
+def _checked_folder(folder: str | Path) -> Path:
+    """Return the folder of a run, unpacked if need be; refuse one that does not exist or has broken links."""
+    path = run_folder(usable_path(folder, "a run"))
+    if not path.is_dir():
+        raise InvalidInput(f"{path}: no such folder; a run is a folder with selections/ and answers/")
+    check_links(path)
+    return path
+
+
+def _stored_run(path: Path) -> Run:
+    """Return the run in the folder `path`, with the question ids that its rows have on disk."""
+    file = path / "run.json"
+    provenance = read_sealed_json(file) if file.exists() else {}
+    question_ids = {name: set(ids) for name, ids in provenance.get("asked", {}).items()}
+    selections = RunRows(_parts(path / "selections"), SelectionRow, question_ids)
+    answers = RunRows(_parts(path / "answers"), AnswerRow, question_ids)
+    if not selections and not answers:
+        raise InvalidInput(f"{path}: no rows under selections/ or answers/; {_row_folders_hint(path)}")
+    name = str(provenance.get("name") or path.resolve().name)
+    for description in (path / "spec.json", *sorted((path / "selections").glob("*/spec.json"))):
+        if description.is_file():
+            read_sealed_json(description)  # nothing of it is shown, but a folder with damage is named
+    identities, logs = _cell_documents(path)
+    return Run(name, selections, answers, provenance, made_with=identities, prompts=_prompts(path), logs=logs)
+
+
+def _with_shared_ids(run: Run) -> Run:
+    """Return `run` with question ids changed so that imported logs share an id exactly for the same question."""
+    if len(run.logs) < 2 or not any(map(has_row_id, _without_pulls(run.selections))):
+        return run
+    changed = changed_ids(run.selections, run.answers)
+    if not changed:
+        return run
+    answers = {
+        row.key: changed[row_id]
+        for row in run.answers
+        if (row_id := (row.benchmark, row.question_id, row.selection_id)) in changed
+    }
+    return replace(run, selections=_renamed(run.selections, changed), answers=_renamed(run.answers, answers))
+
+
+def _without_pulls(rows: Collection[SelectionRow]) -> Iterable[SelectionRow]:
+    """Return `rows` without relevance of pulls and clips if they are read from files; others unchanged."""
+    return rows.without("pulled_relevance", "clips") if isinstance(rows, RunRows) else rows
+
+
+def _renamed(rows: Collection[RowT], shared_ids: Mapping[Key, str]) -> Collection[RowT]:
+    """Return `rows` with the question ids in `shared_ids`, by row key."""
+    if isinstance(rows, RunRows):
+        return rows.with_shared_ids(shared_ids)
+    return [replace(row, question_id=shared_ids[row.key]) if row.key in shared_ids else row for row in rows]
+
+
+def _row_folders_hint(folder: Path) -> str:
+    """Return a hint for a folder without rows: the names of the runs one folder below, if there are any."""
+    names = [path.name for path in run_folders(folder)]
+    return f"its folders hold runs, name one: {', '.join(names)}" if names else "has the run begun?"
+
+
+def _refuse_two_cells(name: str, answers: pd.DataFrame) -> None:
+    """Raise InvalidInput if a model answered a question from one selection in two cells.
+
+    Args:
+        name: name of the run, for the message.
+    """
+    if answers.empty or answers["cell_id"].nunique() < 2:
+        return
+    keys = ["benchmark", "question_id", "model", "selection_id"]
+    first = answers.groupby(keys, sort=False)["cell_id"].transform("first")
+    for row in answers[answers["cell_id"] != first].itertuples():
+        raise InvalidInput(
+            f"{name}: {row.model} answered {row.question_id!r} in two cells from the same frames "
+            f"({row.cell} is one): the matrix was changed between runs; give the newer one its own folder (--out)"
+        )
+
+
+def _cell_documents(folder: Path) -> tuple[dict[str, Mapping[str, Any]], dict[str, Mapping[str, Any]]]:
+    """Return the identity by cell, and the `LogOrigin` fields of imported logs by cell, from files `cell.json`.
+
+    Args:
+        folder: a run, or the folder of a single cell.
+    """
+    identities: dict[str, Mapping[str, Any]] = {}
+    logs: dict[str, Mapping[str, Any]] = {}
+    for file in [folder / "cell.json", *sorted((folder / "answers").glob("*/cell.json"))]:
+        if file.is_file():
+            document = read_sealed_json(file)
+            name = str(document.get("name") or file.parent.resolve().name)
+            identities[name] = document.get("identity", {})
+            if "log" in document:
+                logs[str(document.get("cell") or name)] = document["log"]
+    return identities, logs
+
+
+def _prompts(folder: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the first prompt by cell, named after its folder; only cells that recorded it."""
+    cells = [folder.resolve(), *sorted((folder / "answers").glob("*"))]
+    return {cell.name: read_sealed_json(file) for cell in cells if (file := cell / PROMPT_FILE).is_file()}
+
+
+def _parts(folder: Path) -> list[Path]:
+    """Return `folder` and the folders in it, which may each hold rows; empty if it does not exist."""
+    if not folder.is_dir():
+        return []
+    return [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]

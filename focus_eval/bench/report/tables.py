@@ -1,0 +1,579 @@
+"""The tables of a run's results, in the paper's layouts or as an overview.
+
+print(to_markdown(results_table(load_run("results/runs/demo"))))
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from focus_eval.bench.benchmarks.question import BUCKETS, NEAR_SECONDS, RECALL_SECONDS
+from focus_eval.bench.report import measures
+from focus_eval.bench.report.recall import PIXELS_NOTE, recall_column
+from focus_eval.bench.report.run import Run, sampler_order
+from focus_eval.bench.report.table import TOO_FEW_NOTE, Table, TableRow, Value
+from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.resources import resource_path
+from focus_eval.keyframes.rows.records import SelectionRow
+
+# Samplers of ours that stand for a published line of another name. Most of the paper's numbers come from its public
+# code, our `focus_released`; its LongVideoBench "uniform" under LLaVA-Video is `uniform_1fps`.
+PUBLISHED_AS = {"focus_released": "focus", "uniform_1fps": "uniform", "aks_dense": "aks_no_prefilter"}
+
+
+@cache
+def read_anchors(name: str) -> tuple[Mapping[str, str], ...]:
+    """Return the lines of the published table `name` ("by_length", "alpha", ...), as texts by column.
+
+    Raises:
+        InvalidInput: no such table.
+    """
+    path = resource_path("paper") / f"{name}.csv"
+    if not path.is_file():
+        table_names = ", ".join(sorted(item.stem for item in resource_path("paper").glob("*.csv")))
+        raise InvalidInput(f"no published table {name!r}; there are: {table_names}")
+    with open(path, newline="", encoding="utf-8") as file:
+        return tuple(csv.DictReader(file))
+
+
+def _source(lines: Sequence[Mapping[str, str]]) -> str:
+    """Return e.g. "FOCUS, ICLR 2026, table 2"."""
+    numbers = sorted({line["table"] for line in lines}, key=lambda entry: (entry == "appendix", entry))
+    table_texts = [number if number == "appendix" else f"table {number}" for number in numbers]
+    return f"{lines[0]['source']}, {' and '.join(table_texts)}"
+
+
+def published_value(line: Mapping[str, str] | None, column: str) -> float | None:
+    """Return the figure in `column` of a published line; None if the line is None or has no such figure."""
+    text = line.get(column, "") if line else ""
+    return float(text) if text else None
+
+
+def published_sampler(sampler: str) -> str:
+    """Return the name under which `sampler` was published."""
+    return PUBLISHED_AS.get(sampler, sampler)
+
+
+# The tables about one model; the others name theirs in every line.
+_ONE_MODEL = "llava_video_7b"
+_OF_ONE_MODEL = ("by_length", "alpha", "clip_length", "encoder")
+_K_OF_OTHERS = 64
+_ENCODER = "blip"
+_OTHER_ENCODERS = {"qframe": "longclip"}
+_AT_ANY_SIZE = recall_column(NEAR_SECONDS, any_size=True)
+# Options with which the paper ran a sampler that are not our defaults.
+_PUBLISHED_OPTIONS: Mapping[str, Mapping[str, Any]] = {"qframe": {"fixed_frames": True}}
+# The options that the lines of a table differ in.
+_OPTIONS_OF_LINES = {"alpha": ("alpha", "zoom_ratio"), "clip_length": ("clip_seconds", "coarse_every_sec")}
+
+
+def has_published_settings(
+    table: str, line: Mapping[str, str], part: pd.DataFrame, variants: Iterable[SelectionRow]
+) -> bool:
+    """Return True if all rows have the model, K, encoder and options of a published line.
+
+    Args:
+        table: name of the published table.
+        line: line of that table.
+        part: rows of one figure, with `k`, `encoder`, `selection_id` and, if models answered, `model`.
+        variants: one selection row for every selection id.
+    """
+    if table in _OF_ONE_MODEL and "model" in part and set(part["model"]) != {_ONE_MODEL}:
+        return False
+    if set(part["k"]) != {_published_k(line)}:
+        return False
+    selection_ids = set(part["selection_id"])
+    return all(_is_as_published(table, row) for row in variants if row.selection_id in selection_ids)
+
+
+def _published_k(line: Mapping[str, str]) -> int:
+    """Return the K of a published line: stated, else that of its model in the main table, else `_K_OF_OTHERS`."""
+    if line.get("frames"):
+        return int(line["frames"])
+    of_models = {entry["model"]: int(entry["frames"]) for entry in read_anchors("main_results")}
+    return of_models.get(line.get("model", ""), _K_OF_OTHERS)
+
+
+def _is_as_published(table: str, row: SelectionRow) -> bool:
+    """Return True if the row's options and encoder are those behind the published line's table."""
+    line_options = _OPTIONS_OF_LINES.get(table, ())
+    changed = {name: value for name, value in row.changed_options.items() if name not in line_options}
+    if changed != _PUBLISHED_OPTIONS.get(row.sampler, {}):
+        return False
+    return table == "encoder" or row.encoder in ("", _OTHER_ENCODERS.get(row.sampler, _ENCODER))
+
+
+ASKED_OTHERWISE = (
+    "The published runs differ in more than these figures: docs/reproduce.md, 'Settings that differ from the paper'."
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: a metric over the rows that meet the conditions.
+
+    Args:
+        conditions: column of the rows -> value that it must have.
+        published: column of the published table; "" for none.
+    """
+
+    title: str
+    metric: str = "accuracy"
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    published: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """The layout of one table.
+
+    Args:
+        keys: columns of the answer frame that name a line.
+        published_by: columns that name a line of the published table; empty without one.
+        benchmark: of the whole table; "" for several.
+    """
+
+    name: str
+    title: str
+    keys: tuple[str, ...]
+    columns: tuple[Column, ...]
+    published_by: tuple[str, ...] = ()
+    benchmark: str = ""
+
+    @property
+    def published(self) -> tuple[Mapping[str, str], ...]:
+        """Lines of the published table; empty without one."""
+        return read_anchors(self.name) if self.published_by else ()
+
+    def anchor_of(self, values: Mapping[str, Any]) -> dict[str, str]:
+        """Return the fields that find the published line of a row of ours; empty without a published table."""
+        sampler = published_sampler(values.get("sampler", ""))
+        if sampler == "uniform" and self._is_of_option:
+            return dict.fromkeys(self.published_by, "uniform")
+        names = {**values, "sampler": sampler, "method": sampler}
+        return {column: _key_text(names.get(column)) for column in self.published_by}
+
+    def published_keys(self, line: Mapping[str, str]) -> dict[str, str]:
+        """Return the texts of `keys` of a published line."""
+        texts = {"sampler": line.get("method", "focus"), **{key: line[key] for key in self.keys if key in line}}
+        if self._is_of_option and texts[self.published_by[0]] == "uniform":
+            texts |= {"sampler": "uniform", self.published_by[0]: ""}
+        return texts
+
+    @property
+    def _is_of_option(self) -> bool:
+        """True if the published table has a line for each value of an option, and one for uniform frames."""
+        return bool({*self.published_by} & {"alpha", "clip_seconds", "encoder"})
+
+
+KEY_TITLES = {
+    "benchmark": "Benchmark",
+    "model": "Model",
+    "sampler": "Sampler",
+    "label": "Sampler",
+    "encoder": "Encoder",
+    "alpha": "alpha",
+    "clip_seconds": "Clip (s)",
+    "k": "K",
+}
+_LENGTHS = tuple(Column(name.capitalize(), conditions={"bucket": name}, published=name) for name in BUCKETS)
+_OVERALL = Column("Overall", published="overall")
+
+
+def _by_sampler_layout(name: str, title: str, samplers: tuple[str, ...]) -> Layout:
+    """Return a LongVideoBench layout: a line per model, a column per sampler."""
+    return Layout(
+        name=name,
+        title=title,
+        keys=("model",),
+        columns=tuple(Column(sampler, conditions={"sampler": sampler}, published=sampler) for sampler in samplers),
+        published_by=("model",),
+        benchmark="longvideobench",
+    )
+
+
+LAYOUTS = {
+    item.name: item
+    for item in (
+        Layout(
+            name="main_results",
+            title="Accuracy of models with uniform frames and with FOCUS",
+            keys=("model", "sampler"),
+            columns=(
+                Column("LongVideoBench", conditions={"benchmark": "longvideobench"}, published="longvideobench"),
+                Column("Video-MME", conditions={"benchmark": "videomme"}, published="videomme"),
+            ),
+            published_by=("model", "sampler"),
+        ),
+        Layout(
+            name="by_length",
+            title="Accuracy by length of the video",
+            keys=("benchmark", "sampler"),
+            columns=(*_LENGTHS, _OVERALL),
+            published_by=("benchmark", "sampler"),
+        ),
+        Layout(
+            name="efficiency",
+            title="Cost of choosing",
+            keys=("sampler",),
+            columns=(
+                Column("Frames scored (%)", "frames_scored", published="frames_seen_percent"),
+                Column("Forward equivalents (%)", "forwards"),
+                Column("Hours", "hours", published="gpu_hours"),
+            ),
+            published_by=("method",),
+            benchmark="longvideobench",
+        ),
+        Layout(
+            name="alpha",
+            title="Share of clips in the second stage (alpha)",
+            keys=("sampler", "alpha"),
+            columns=(
+                Column("Accuracy", published="accuracy"),
+                Column("Frames scored (%)", "frames_scored", published="frames_seen_percent"),
+                Column("Hours", "hours", published="gpu_hours"),
+            ),
+            published_by=("alpha",),
+            benchmark="longvideobench",
+        ),
+        Layout(
+            name="more_benchmarks",
+            title="Accuracy on MLVU and VSI-Bench",
+            keys=("model", "sampler"),
+            columns=(
+                Column("MLVU", "task_mean", conditions={"benchmark": "mlvu"}, published="mlvu"),
+                Column("MLVU, over questions", conditions={"benchmark": "mlvu"}),
+                Column("VSI-Bench", "task_mean", conditions={"benchmark": "vsibench"}, published="vsibench"),
+                Column("VSI-Bench, over questions", conditions={"benchmark": "vsibench"}),
+            ),
+            published_by=("model", "sampler"),
+        ),
+        _by_sampler_layout("two_stage", "Coarse only, fine only, both", ("uniform", "focus_c", "focus_f", "focus")),
+        _by_sampler_layout("bernstein", "With and without the confidence radius", ("uniform", "focus_m", "focus")),
+        Layout(
+            name="clip_length",
+            title="Seconds per clip",
+            keys=("sampler", "clip_seconds"),
+            columns=(Column("Accuracy", published="accuracy"), Column("Hours", "hours", published="gpu_hours")),
+            published_by=("clip_seconds",),
+            benchmark="longvideobench",
+        ),
+        Layout(
+            name="encoder",
+            title="Encoder that gives relevance",
+            keys=("sampler", "encoder"),
+            columns=(Column("Accuracy", published="accuracy"),),
+            published_by=("encoder",),
+            benchmark="longvideobench",
+        ),
+        Layout(
+            name="overview",
+            title="Accuracy by length, evidence recall and cost",
+            keys=("benchmark", "model", "label"),
+            columns=(
+                *(Column(item.title, conditions=item.conditions) for item in _LENGTHS),
+                Column("Overall"),
+                Column("Mean of task types", "task_mean"),
+                *(Column(f"Recall@{seconds:g} s (%)", recall_column(seconds)) for seconds in RECALL_SECONDS),
+                Column(f"Recall@{NEAR_SECONDS:g} s, any size (%)", _AT_ANY_SIZE),
+                Column("Frames scored (%)", "frames_scored"),
+                Column("Forward equivalents (%)", "forwards"),
+                Column("Hours", "hours"),
+            ),
+        ),
+    )
+}
+
+
+def layout_named(name: str) -> Layout:
+    """Return the layout `name`.
+
+    Raises:
+        UnknownName: no such layout.
+    """
+    if name not in LAYOUTS:
+        raise unknown_name("table", name, LAYOUTS)
+    return LAYOUTS[name]
+
+
+# Fields that become keys of a line where lines differ in them.
+_HIDDEN_KEYS = ("model", "k", "label", "encoder")
+_NO_ENCODER = "none"
+
+
+def results_table(run: Run, layout: str | None = None) -> Table:
+    """Return the table of `run`: the paper's layout that its matrix names, or the overview.
+
+    Every figure has its 95 % interval, the published figure and the difference. Published lines without rows of the run
+    stay, so that the table has the paper's shape.
+
+    Raises:
+        UnknownName: no such layout.
+        InvalidInput: rows that do not belong together.
+    """
+    shape = layout_named(layout or run.anchors or "overview")
+    lines = _lines(run)
+    if shape.benchmark and not lines.empty:
+        lines = lines[lines["benchmark"] == shape.benchmark]
+        lines = lines[_in_any_column(shape, lines)]
+    keys = _keys(shape, lines)
+    placed: list[tuple[float, TableRow]] = []
+    if not lines.empty:
+        parts = lines.groupby(list(keys), sort=False, dropna=False)
+        for values, part in sorted(parts, key=lambda entry: _line_order(entry[1])):
+            placed.append(_row(run, shape, dict(zip(keys, values, strict=True)), part))
+    placed += _published_only(shape, keys, {place for place, _ in placed})
+    ordered = [row for _, row in sorted(placed, key=lambda entry: entry[0])]
+    columns = _with_device(_kept_columns(shape, ordered), run)
+    rows = [TableRow(row.keys, tuple(row.figures[i] for i, _ in columns), row.counts) for row in ordered]
+    return Table(
+        name=shape.name,
+        title=shape.title,
+        key_titles=tuple(KEY_TITLES[key] for key in keys),
+        columns=tuple(title for _, title in columns),
+        rows=tuple(rows),
+        notes=_notes(run, shape, rows),
+    )
+
+
+def _lines(run: Run) -> pd.DataFrame:
+    """Return the lines of answers, or of selections if no model answered; a missing encoder is named as such."""
+    lines: pd.DataFrame = (run.answer_frame if run.answers else run.selection_frame).copy()
+    if "encoder" in lines:
+        lines["encoder"] = lines["encoder"].replace("", _NO_ENCODER)
+    return lines
+
+
+def _in_any_column(shape: Layout, lines: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return a mask of the lines that meet the conditions of some column of the layout."""
+    inside = np.zeros(len(lines), dtype=bool)
+    for column in shape.columns:
+        matches = np.ones(len(lines), dtype=bool)
+        for name, value in column.conditions.items():
+            matches &= (lines[name] == value).to_numpy(dtype=bool)
+        inside |= matches
+    return inside
+
+
+def _line_order(part: pd.DataFrame) -> tuple[Any, ...]:
+    """Return the sort key of a table line: the sampler's place, then K."""
+    first = part.iloc[0]
+    return (*sampler_order(str(first["label"])), int(first["k"]))
+
+
+def _keys(shape: Layout, lines: pd.DataFrame) -> tuple[str, ...]:
+    """Return the columns that name a line: the layout's, and hidden ones that differ where these are equal."""
+    keys = tuple(key for key in shape.keys if lines.empty or key in lines)
+    condition_columns = {name for column in shape.columns for name in column.conditions}
+    fixed = [*keys, *(name for name in (*condition_columns, "sampler") if name not in keys and name in lines)]
+    for hidden in _HIDDEN_KEYS:
+        if lines.empty or hidden in keys or hidden not in lines:
+            continue
+        unique_labels = [name for name in fixed if name in lines]
+        if lines.groupby(unique_labels, dropna=False)[hidden].nunique(dropna=False).max() > 1:
+            keys, fixed = (*keys, hidden), [*fixed, hidden]
+    if "label" in keys and "sampler" in keys:
+        keys = tuple("label" if key == "sampler" else key for key in keys if key != "label")
+    return keys
+
+
+def _row(run: Run, shape: Layout, values: dict[str, Any], part: pd.DataFrame) -> tuple[float, TableRow]:
+    """Return a measured line and its position among the published lines, after them all if none matches.
+
+    If its settings differ from the published ones, the line has no published figure, and its position is just before
+    the published line.
+    """
+    key_values = {**{name: part[name].iloc[0] for name in ("sampler", "benchmark") if name in part}, **values}
+    anchor, published = shape.anchor_of(key_values).items(), shape.published
+    place = next((i for i, line in enumerate(published) if anchor <= line.items()), len(published))
+    line = published[place] if place < len(published) else None
+    figures, is_beside = [], False
+    all_conditions = {tuple(column.conditions.items()): column.conditions for column in shape.columns}
+    parts = {key: _rows_meeting(part, condition) for key, condition in all_conditions.items()}
+    selections = {key: measures.selections_of(run, rows) for key, rows in parts.items()}
+    for column in shape.columns:
+        key = tuple(column.conditions.items())
+        value = published_value(line, column.published) if column.published else None
+        rows = part if parts[key].empty else parts[key]
+        if line and value is not None and not has_published_settings(shape.name, line, rows, run.variants):
+            value = None
+        is_beside = is_beside or value is not None
+        figures.append(_figure(run, column, parts[key], selections[key], value))
+    texts = {**values, "sampler": _sampler_text(part, values)} if "sampler" in values else values
+    row = TableRow(tuple(map(_key_text, texts.values())), tuple(figures), measures.counts_of(run, part))
+    return place if is_beside or line is None else place - 0.5, row
+
+
+def _sampler_text(part: pd.DataFrame, keys: Iterable[str]) -> str:
+    """Return the sampler with its options that are not default and have no column among `keys`."""
+    column = next((key for key in keys if key in ("alpha", "clip_seconds")), "")
+    return " / ".join(sorted(set(part[f"sampler_text {column}"])))
+
+
+def _figure(run: Run, column: Column, part: pd.DataFrame, selections: pd.DataFrame, published: float | None) -> Value:
+    """Return the value of one cell: the column's metric over the answers `part` and their `selections`."""
+    if column.metric in ("accuracy", "task_mean"):
+        if "is_answered" not in part:
+            return Value(published=published)
+        return measures.accuracy_figure(part, published=published, over_types=column.metric == "task_mean")
+    if selections.empty:
+        return Value(published=published)
+    if column.metric == "frames_scored":
+        return Value(ours=measures.frames_scored_percent(selections), published=published, digits=2)
+    if column.metric == "forwards":
+        return Value(ours=measures.forwards_percent(selections), digits=2)
+    if column.metric == "hours":
+        hours = measures.hours_per_seed(selections)
+        if hours is None:
+            return Value(published=None)
+        paid = (run.pays_its_own[key] for key in zip(selections["benchmark"], selections["selection_id"], strict=True))
+        comparable = measures.runs_on_gpu(selections) and all(paid)
+        digits = 1 if hours >= 10 else 2 if hours >= 0.1 else 4
+        return Value(ours=hours, published=published if comparable else None, digits=digits)
+    if column.metric == _AT_ANY_SIZE and not measures.has_sizes(selections):
+        return Value()  # what stands in the other columns
+    return measures.recall_figure(selections, column.metric)
+
+
+def _rows_meeting(part: pd.DataFrame, conditions: Mapping[str, str]) -> pd.DataFrame:
+    """Return the lines in which each named column has the given value."""
+    for name, value in conditions.items():
+        part = part[part[name] == value]
+    return part
+
+
+def _kept_columns(shape: Layout, rows: Sequence[TableRow]) -> list[tuple[int, str]]:
+    """Return index and title of the columns to show: all for a layout of the paper, else those with a figure."""
+    if shape.published_by:
+        return [(i, column.title) for i, column in enumerate(shape.columns)]
+    has_ours = [
+        any(isinstance(figure := row.figures[i], Value) and (figure.ours is not None or figure.text) for row in rows)
+        for i in range(len(shape.columns))
+    ]
+    return [(i, column.title) for i, column in enumerate(shape.columns) if has_ours[i]]
+
+
+def _with_device(columns: list[tuple[int, str]], run: Run) -> list[tuple[int, str]]:
+    """Return the columns with "Hours" titled by the device: GPU hours if all ran on a GPU, else device-hours."""
+    frame = run.selection_frame
+    hours = "GPU hours" if frame.empty or measures.runs_on_gpu(frame) else "Device-hours (cpu)"
+    return [(i, hours if title == "Hours" else title) for i, title in columns]
+
+
+def _published_only(shape: Layout, keys: Sequence[str], taken_places: set[float]) -> list[tuple[float, TableRow]]:
+    """Return (position, line) of the published lines whose position is not among `taken_places`."""
+    rows: list[tuple[float, TableRow]] = []
+    for place, line in enumerate(shape.published):
+        if place in taken_places:
+            continue
+        texts = shape.published_keys(line)
+        texts["label"] = texts["sampler"] if "sampler" in shape.keys else ""
+        figures = tuple(Value(published=published_value(line, column.published)) for column in shape.columns)
+        rows.append((place, TableRow(tuple(texts.get(key, "") for key in keys), figures)))
+    return rows
+
+
+def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]:
+    """Return the notes below the results: partial runs, intervals, published source, how figures are counted."""
+    counts = [row.counts for row in rows if row.counts is not None]
+    partial_counts = dict.fromkeys(count.questions_text for count in counts if count.is_partial)
+    notes = [f"Partial run: {', '.join(partial_counts)} questions."] if partial_counts else []
+    figures = [figure for row in rows for figure in row.figures if isinstance(figure, Value)]
+    if any(figure.low is not None for figure in figures):
+        notes.append("Brackets: 95 % interval, t on the logit scale, clustered by video.")
+    if any(figure.has_too_few_videos for figure in figures):
+        notes.append(TOO_FEW_NOTE)
+    if shape.published_by:
+        notes.append(
+            f"Published: {_source(shape.published)}. No test says whether ours differs: the answers behind "
+            "a published figure are not published with it."
+        )
+        notes.append("A published figure is printed only beside lines with its model, K, encoder and options.")
+        notes.append(ASKED_OTHERWISE)
+    notes += _pivoted_options(run, shape)
+    if any(column.metric == "task_mean" for column in shape.columns) and _reports_task_means(run):
+        notes.append("Mean of task types: as MLVU and VSI-Bench are reported, over the types that were asked.")
+    if any(figure.text == measures.NOT_SCORED for figure in figures):
+        notes.append("Not scored here: the task is not one of focus-eval's benchmarks; lmms-eval's results have it.")
+    answers = run.answer_frame
+    metrics = sorted(set(zip(answers["benchmark"], answers["metric"], strict=True))) if run.answers else []
+    notes += [f"{benchmark}: scored by its task's own metric, {metric}." for benchmark, metric in metrics if metric]
+    if counts:
+        notes.append("Questions are counted once; errors, unparsed, fallbacks and below K once per question and seed.")
+    if any(count.errors for count in counts):
+        notes.append("A question that failed under a seed has no answer for that seed and is left out of its accuracy.")
+    if any(count.unparsed for count in counts):
+        notes.append(_unparsed_note(run))
+    if any(count.fallbacks for count in counts):
+        notes.append(
+            "Fallbacks: the model was fed other frames than the chosen ones (frame_policy: aks), or a black one where "
+            "none was chosen."
+        )
+    if not shape.published_by and measures.has_sizes(run.selection_frame):
+        notes.append(f"{PIXELS_NOTE} Any size: a frame fed at a small scale counts as a whole one.")
+    notes += run.mixed_versions
+    if cuts := run.cut_queries:
+        cut_texts = ", ".join(f"{encoder} cut {n_cut} of {n}" for encoder, (n_cut, n) in cuts.items())
+        notes.append(f"The encoder reads only the start of long questions: {cut_texts}.")
+    notes += measures.scan_notes(run.selection_frame) + measures.llm_notes(run.selection_frame)
+    if any(figure.seeds > 1 for figure in figures):
+        notes.append("±: standard deviation over seeds; the interval is that of the mean over seeds.")
+    hours, frame = any(column.metric == "hours" for column in shape.columns), run.selection_frame
+    if any(column.metric == "forwards" for column in shape.columns) and not frame.empty:
+        notes += measures.forwards_notes(frame)
+    if hours and not all(run.pays_its_own.values()):
+        notes += _hours_notes(run)
+    if hours and not frame.empty and not measures.runs_on_gpu(frame):
+        notes.append("Hours on a CPU are not compared with the published GPU hours.")
+    return tuple(dict.fromkeys(notes))
+
+
+def _hours_notes(run: Run) -> list[str]:
+    """Return notes on the hours of lines that share frames with others."""
+    frame = run.selection_frame
+    notes = [
+        "Hours: of each line alone. Opening and choosing as measured; each of its frames at the mean seconds of a "
+        "forward of its encoder, and of the wait for decoding, on that device in this run."
+    ]
+    if unmeasured := sorted(set(frame.loc[frame["charged_seconds"].isna() & frame["has_cost"], "encoder"])):
+        notes.append(f"No hours: every frame of {', '.join(unmeasured)} came from the store, no forward was measured.")
+    return notes
+
+
+def _unparsed_note(run: Run) -> str:
+    """Return a note on the scores of answers that could not be parsed: a rule of lmms-eval may guess right."""
+    frame = run.answer_frame
+    n_scored = int((frame["is_unparsed"] & (frame["score"] > 0)).sum())
+    guessed = f", but {n_scored} of this run got points from a rule of lmms-eval's, which may guess" if n_scored else ""
+    return f"An answer that could not be parsed is wrong{guessed}."
+
+
+def _pivoted_options(run: Run, shape: Layout) -> list[str]:
+    """Return notes on columns headed by a sampler's name whose sampler has options that are not default."""
+    column_samplers = {column.conditions["sampler"] for column in shape.columns if "sampler" in column.conditions}
+    frame = run.selection_frame
+    if frame.empty or not column_samplers:
+        return []
+    other_options = frame[frame["sampler"].isin(column_samplers) & (frame["label"] != frame["sampler"])]
+    pairs = sorted(set(zip(other_options["sampler"], other_options["label"], strict=True)))
+    return [f"{sampler} here: {label}." for sampler, label in pairs]
+
+
+def _reports_task_means(run: Run) -> bool:
+    """Return True if some benchmark of the run reports the mean over question types."""
+    return bool(run.answers) and bool((run.answer_frame["type"] != "").any())
+
+
+def _key_text(value: Any) -> str:
+    """Return a key as text; "" for None and NaN."""
+    if value is None or value != value:
+        return ""
+    return f"{value:g}" if isinstance(value, float) else str(value)

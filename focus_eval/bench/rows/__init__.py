@@ -1,0 +1,1 @@
+"""The store of a run: rows in folders, and packed."""

@@ -1,0 +1,1 @@
+"""The commands for whoever has results of others."""

@@ -1,0 +1,273 @@
+"""`focus-eval recall`, `evidence` and `predict`: what selections and logs of others show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from focus_eval.bench.benchmarks.question import IN_VIEW_SECONDS, distances_text
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.options import parse_assignments
+from focus_eval.keyframes.commands.console import (
+    AllowMissing,
+    AllowOutside,
+    AlsoOption,
+    BenchmarkOption,
+    FormatsOption,
+    MinSecondsOption,
+    print_folded,
+    print_tables,
+)
+
+if TYPE_CHECKING:
+    from focus_eval.bench.benchmarks.registry import VideoRate
+    from focus_eval.bench.report.recall import EvidenceCase, Scenes
+    from focus_eval.bench.report.run import Run
+    from focus_eval.bench.report.table import Table
+    from focus_eval.core.types import Question
+    from focus_eval.keyframes.rows.records import SelectionRow
+
+# Rate of the even and random frames of a video whose rate is not known: all of the rest is in seconds.
+NOMINAL_FPS = 30.0
+
+
+def recall(
+    annotations: Annotated[Path, typer.Option(help="The benchmark's annotation file.")],
+    selections: Annotated[list[Path], typer.Option(metavar="[NAME=]FILE", help="Selection file; repeatable.")],
+    rates: Annotated[
+        Path | None,
+        typer.Option(help="CSV with the columns id, duration_s and fps, if the annotation does not state them."),
+    ] = None,
+    format: FormatsOption = [],  # noqa: B006
+    benchmark: BenchmarkOption = "longvideobench",
+    scenes: Annotated[
+        Path | None,
+        typer.Option(help="Scenes by question: KFS-Bench's CSV, or JSON id: [[start, stop], ..] in seconds."),
+    ] = None,
+    allow_outside: AllowOutside = False,
+    allow_missing: Annotated[
+        bool, typer.Option(help="Compare on the questions that every selection has, and count the others.")
+    ] = False,
+    out: AlsoOption = None,
+) -> None:
+    """Compute evidence recall of selection files.
+
+    Uniform and random frames at the same K are shown for comparison. Needs no model and no video.
+    """
+    from focus_eval.bench.benchmarks.registry import frame_rates, read_annotations, read_rates, stated_rates
+    from focus_eval.bench.report.recall import evidence_cases
+    from focus_eval.external.selection_tables import moment_table
+
+    questions = read_annotations(benchmark, annotations)
+    rate_of = read_rates(rates) if rates is not None else stated_rates(questions)
+    fps = frame_rates(rate_of)
+    left_out: list[str] | None = [] if allow_outside else None
+    rows_by_name = _load(selections, format, questions, rate_of, allow_missing=allow_missing, left_out=left_out)
+    shared_ids = set.intersection(*({row.question_id for row in rows} for rows in rows_by_name.values()))
+    compared = [question for question in questions if question.id in shared_ids]
+    rows_by_name = {name: [row for row in rows if row.question_id in shared_ids] for name, rows in rows_by_name.items()}
+    without_rate = [question.id for question in compared if question.id not in rate_of]
+    fps |= dict.fromkeys(without_rate, NOMINAL_FPS)
+    cases = evidence_cases(benchmark, compared, fps, has_evidence=scenes is not None)
+    tables = [moment_table(cases, rows_by_name)] if any(case.evidence_seconds.size for case in cases) else []
+    known_ids = {question.id for question in questions}
+    tables += _scene_tables(scenes, compared, cases, rows_by_name, known_ids=known_ids, left_out=left_out)
+    print_tables(tables, out)
+    for line in [*_rate_notes(without_rate, cases), *_left_out_notes(questions, compared), *(left_out or ())]:
+        print_folded(line)
+
+
+def _rate_notes(without_rate: Sequence[str], cases: Sequence[EvidenceCase]) -> list[str]:
+    """Return notes on even and random frames for videos of unknown rate or length."""
+    if any(case.duration_seconds is None for case in cases):
+        return [
+            "Lengths of videos are not known: without --rates there are no uniform and random frames to compare with."
+        ]
+    count = f"{len(without_rate)} questions have no rate"
+    return [f"{count}: their uniform and random frames are taken at {NOMINAL_FPS:g} a second."] if without_rate else []
+
+
+def known_scenes(path: Path, known_ids: set[str], left_out: list[str] | None) -> dict[str, Scenes]:
+    """Return the scenes of known questions by id.
+
+    Args:
+        left_out: gets a sentence about scenes of other ids; None refuses them (InvalidInput). A file without any known
+            question is refused either way.
+    """
+    from focus_eval.bench.report.recall import read_scenes
+
+    scenes_by_id = read_scenes(path)
+    foreign = sorted(set(scenes_by_id) - known_ids)
+    if foreign and (left_out is None or len(foreign) == len(scenes_by_id)):
+        raise InvalidInput(f"{path}: scenes of {foreign[0]!r}, which is not a question of this benchmark")
+    if foreign and left_out is not None:
+        left_out.append(
+            f"{path}: scenes of {len(foreign)} ids that are no questions here left out, e.g. {foreign[0]!r}"
+        )
+    return {key: scenes for key, scenes in scenes_by_id.items() if key in known_ids}
+
+
+def _scene_tables(
+    path: Path | None,
+    questions: Sequence[Question],
+    cases: Sequence[EvidenceCase],
+    rows_by_name: Mapping[str, Sequence[SelectionRow]],
+    *,
+    known_ids: set[str],
+    left_out: list[str] | None,
+) -> list[Table]:
+    """Return a table of hits of the annotated intervals, if there are any, and one of the scenes in `path`, if given.
+
+    Args:
+        known_ids: ids of all questions of the benchmark, compared or not.
+        left_out: gets a sentence about scenes of other ids; None refuses them (InvalidInput).
+    """
+    from focus_eval.external.selection_tables import interval_table, scene_table
+
+    intervals = {
+        question.id: list(question.evidence_intervals) for question in questions if question.evidence_intervals
+    }
+    tables = [interval_table(cases, intervals, rows_by_name)] if intervals else []
+    if path is None:
+        return tables
+    present = {question.id for question in questions}
+    scenes = {key: own_scenes for key, own_scenes in known_scenes(path, known_ids, left_out).items() if key in present}
+    return [*tables, scene_table(cases, scenes, rows_by_name)]
+
+
+def _left_out_notes(questions: Sequence[Question], compared: Sequence[Question]) -> list[str]:
+    """Return a sentence about questions without a selection, and one about evidence that cannot be read."""
+    unread = [question.evidence_unread for question in questions if question.evidence_unread]
+    lines = [f"{len(unread)} questions have evidence that cannot be read, the first: {unread[0]}"] if unread else []
+    lacking = sorted({question.id for question in questions} - {question.id for question in compared})
+    if lacking:
+        lines.append(f"{len(lacking)} questions lack a selection and do not count, the first: {lacking[0]}")
+    return lines
+
+
+def selection_files(texts: Sequence[str | Path], formats: Sequence[str]) -> list[tuple[str, Path, str]]:
+    """Return name, file and format of each [NAME=]FILE; a file without a name gets its own."""
+    if formats and len(formats) not in (1, len(texts)):
+        raise InvalidInput(f"{len(formats)} formats for {len(texts)} selection files; give one, or one for each")
+    kinds = formats if len(formats) == len(texts) else [*(formats or ["auto"])] * len(texts)
+    named_files = []
+    for text, kind in zip(texts, kinds, strict=True):
+        name, equals, file = str(text).partition("=")
+        path = Path(file if equals else text)
+        own_name = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
+        named_files.append((name if equals else own_name, path, kind))
+    return named_files
+
+
+def _load(
+    paths: Sequence[str | Path],
+    formats: Sequence[str],
+    questions: Sequence[Question],
+    rate_of: Mapping[str, VideoRate],
+    *,
+    allow_missing: bool,
+    left_out: list[str] | None,
+) -> dict[str, list[SelectionRow]]:
+    """Return the rows of each file by the name of its selection; raise InvalidInput for two of one name."""
+    from focus_eval.bench.benchmarks.registry import frame_rates
+    from focus_eval.external.imports.loading import load_selections, selection_rows
+
+    fps = frame_rates(rate_of)
+    rows_by_name: dict[str, list[SelectionRow]] = {}
+    for name, file, kind in selection_files(paths, formats):
+        if name in rows_by_name:
+            raise InvalidInput(f"two selections are called {name!r}; write NAME=FILE")
+        loaded = load_selections(
+            file, format=kind, questions=questions, fps=fps, allow_missing=allow_missing, left_out=left_out
+        )
+        rows_by_name[name] = selection_rows(loaded, questions, rate_of, name=name)
+    return rows_by_name
+
+
+def evidence(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Folders of runs; focus-eval import makes one of files.")
+    ],
+    is_within: Annotated[bool, typer.Option("--within", help="Also compare answers to the same question.")] = False,
+    measure: Annotated[
+        list[str], typer.Option(help="Measure for --within: recall@2, nearness, ...; repeatable. [default: all]")
+    ] = [],  # noqa: B006
+    policy: Annotated[
+        str,
+        typer.Option(help='Rule that picks a run for each question, "duration<65:uniform,else:aks", or a file of it.'),
+    ] = "",
+    distance: Annotated[
+        float,
+        typer.Option(
+            help=f"Seconds within which evidence is in view: {distances_text(last=' or ')}; 0 is inside an interval."
+        ),
+    ] = IN_VIEW_SECONDS,
+    min_seconds: MinSecondsOption = 180.0,
+    out: AlsoOption = None,
+) -> None:
+    """Compare accuracy with and without the evidence in view.
+
+    Prints accuracy by distance, video length and category, and compares selections question by question. With --policy
+    prints instead the accuracy of a rule that picks one of the runs for each question.
+    """
+    from focus_eval.bench.report.run import load_runs
+
+    if (measure and not is_within) or (policy and is_within):
+        raise InvalidInput("--measure goes with --within, and neither with --policy")
+    print_tables(_answer_tables(load_runs(runs), policy, is_within, measure, distance, min_seconds), out)
+
+
+def _answer_tables(
+    run: Run, policy: str, is_within: bool, measures: Sequence[str], distance: float, min_seconds: float
+) -> list[Table]:
+    """Return the tables of `evidence`; `policy` is a rule, the file of one, or ""."""
+    from focus_eval.external.evidence import evidence_tables
+    from focus_eval.external.policy import policy_table
+    from focus_eval.external.within import within_tables
+
+    if policy:
+        return [policy_table(run, Path(policy).read_text() if Path(policy).is_file() else policy)]
+    tables = evidence_tables(run, distance=distance, min_seconds=min_seconds)
+    return tables + (within_tables(run, min_seconds=min_seconds, measures=measures) if is_within else [])
+
+
+def predict(
+    selections: Annotated[list[str], typer.Argument(metavar="[NAME=]FILE...", help="Selection files, or a run.")],
+    logs: Annotated[list[Path], typer.Option(metavar="RUN", help="Run with the model's answers; repeatable.")],
+    annotations: Annotated[Path, typer.Option(help="The benchmark's annotation file.")],
+    rates: Annotated[Path, typer.Option(help="CSV with the columns id, duration_s and fps.")],
+    format: FormatsOption = [],  # noqa: B006
+    family: Annotated[
+        list[str],
+        typer.Option(metavar="NAME=PATTERN", help="Runs of one method; repeatable. Without it there is no interval."),
+    ] = [],  # noqa: B006
+    benchmark: BenchmarkOption = "longvideobench",
+    allow_missing: AllowMissing = False,
+    allow_outside: AllowOutside = False,
+    min_seconds: MinSecondsOption = 0.0,
+    out: AlsoOption = None,
+) -> None:
+    """Predict a model's accuracy from a selection.
+
+    Uses the model's answers from other selections (focus-eval import lmms). Exits with code 1 if a selection lies
+    outside their range.
+    """
+    from focus_eval.bench.benchmarks.registry import read_annotations, read_rates
+    from focus_eval.bench.report.run import Run, load_runs
+    from focus_eval.external.predict import predict_tables
+
+    left_out: list[str] | None = [] if allow_outside else None
+    questions, rate_of = read_annotations(benchmark, annotations), read_rates(rates)
+    loaded = _load(selections, format, questions, rate_of, allow_missing=allow_missing, left_out=left_out)
+    selection_run = Run("selections", [row for rows in loaded.values() for row in rows], [])
+    tables = predict_tables(
+        load_runs(logs), selection_run, families=dict(parse_assignments(family)), min_seconds=min_seconds
+    )
+    print_tables(tables, out)
+    for line in left_out or ():
+        print_folded(line)
+    if any(row.figures[-1] for row in tables[0].rows):
+        raise typer.Exit(1)

@@ -1,0 +1,534 @@
+"""Reads the logs that lmms-eval leaves, a line at a time.
+
+A run leaves `STAMP_results.json` and, per task, `STAMP_samples_TASK.jsonl` with one line per document; either may be
+gzipped. Fields differ between versions and forks: `doc` may be missing, and frames are not part of the format, so they
+are read from a field that the caller names.
+
+    for log in find_logs(Path("logs")):        # one per task of each run
+        for record in log.records():           # streamed; an error names file and line
+            verdict = verdict_of(record.metrics[log.metric_names[0]])
+            frames = record.frames("indices")  # None if the line does not have the field
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import hashlib
+import json
+import math
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from focus_eval.bench.rows.store import parquet_columns, parquet_records
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.resources import HALF_ESCAPED, open_unpacked, read_json, whole_text, whole_texts
+
+# What lmms-eval itself writes into a line; every other key is an entry of the task's own.
+LINE_KEYS = frozenset(
+    (
+        *("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "token_counts", "input", "input_media"),
+        *("doc_hash", "prompt_hash", "target_hash"),
+    )
+)
+# A table of the answers of several runs, as Parquet: these columns and no others are read.
+TABLE_COLUMNS = ("run", "id", "frames", "resp", "target", "score")
+# How tasks call what the model named, what is right, and what it is worth.
+PREDICTED = ("parsed_pred", "pred_answer", "parsed_answer", "pred", "prediction")
+RIGHT = ("answer", "gt_answer", "ground_truth", "target", "gt")
+WORTH = ("score", "correct", "is_correct", "accuracy")
+# Arguments of lmms-eval's wrappers that say how many frames a model is shown.
+_FRAME_ARGUMENTS = ("max_num_frames", "max_frames_num", "max_frames", "num_frames", "num_frame", "nframes", "num_frm")
+_LETTER = re.compile(r"^\W*([A-Z])(?:\W|$)")
+_SAMPLES = re.compile(r"(?P<stamp>.+?)_samples_(?P<task>.+)\.jsonl(?:\.gz)?")
+_DECIMAL = re.compile(r"\d+\.\d+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A model's answer as a log or a published file states it.
+
+    Args:
+        score: as stated; of a log's entry without one 1.0 if prediction and right answer are equal, else 0.0. None if a
+            published file does not state it.
+        predicted, right: the answer that was read, and the right one; None if not stated.
+    """
+
+    score: float | None
+    predicted: str | None = None
+    right: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogRecord:
+    """One document of a log.
+
+    Args:
+        doc_id: the document's row in its split.
+        location: file and line, for messages.
+        line: number of the line, from 1.
+        doc: the document's fields; None if the log leaves them out.
+        target: the right answer as the task gave it, as text.
+        response: the model's response after the task's filter.
+        prompt: the text sent to the model.
+        metrics: the task's own entries by name: numbers, or dictionaries for `verdict_of`.
+        prompt_hash: the log's hash of the prompt; "" if it has none.
+    """
+
+    doc_id: int | str
+    location: str
+    line: int
+    doc: Mapping[str, Any] | None
+    target: str
+    response: str
+    prompt: str
+    metrics: Mapping[str, Any]
+    prompt_hash: str = ""
+
+    @property
+    def prompt_digest(self) -> str:
+        """Digest of the prompt's text, else the log's own prompt hash; "" without either."""
+        if self.prompt:
+            return "text " + hashlib.sha256(self.prompt.encode()).hexdigest()[:16]
+        return f"hash {self.prompt_hash[:16]}" if self.prompt_hash else ""
+
+    def value(self, name: str) -> Any:
+        """Return field `name` of the document, else the value at a dotted path of the line ("lvb_acc.id").
+
+        None without.
+        """
+        if self.doc is not None and name in self.doc:
+            return self.doc[name]
+        value: Any = self.metrics
+        for part in name.removeprefix("doc.").split("."):
+            value = self.doc if name.startswith("doc.") and value is self.metrics else value
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+    def frames(self, name: str, *, unit: str = "frames") -> tuple[float, ...] | None:
+        """Return the frames (or seconds) in field `name`, in the log's order; None if the line has no such field.
+
+        Whole numbers written as text ("232"), as forks do, are read too.
+
+        Raises:
+            InvalidInput: no list, or an item that is not a number of `unit`.
+        """
+        values = self.value(name)
+        if values is None:
+            return None
+        if not isinstance(values, Sequence) or isinstance(values, str):
+            raise InvalidInput(
+                f"{self.location}: {name} holds {_short(values)}, not a list of {unit}; name another field"
+            )
+        if all(type(value) is int and value >= 0 for value in values):
+            return tuple(values)
+        return tuple(_number(value, name, unit, self.location) for value in values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LmmsLog:
+    """One task of one run: the contents of its results file, and the file of its samples.
+
+    Args:
+        run: short name, unique among the logs found together.
+        stamp, task, split: of the run; `split` is "" if no results file states it.
+        samples, results: the files; `results` is None if there is none.
+        model: checkpoint without its folders, else the name of the wrapper; "" if not known.
+        model_args: arguments of the wrapper.
+        scores: the task's own figures by metric; those that are numbers.
+        metric_names: in the task's order; read from the first line if there is no results file.
+        n_samples: number of documents as stated in the results file; None if not stated.
+        git_hash: of lmms-eval; "" if not known.
+    """
+
+    run: str
+    stamp: str
+    task: str
+    samples: Path
+    results: Path | None = None
+    split: str = ""
+    model: str = ""
+    model_args: Mapping[str, str] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
+    metric_names: tuple[str, ...] = ()
+    n_samples: int | None = None
+    git_hash: str = ""
+
+    @property
+    def unnamed_model(self) -> str:
+        """Reason why the model is unknown, as a clause for messages; names files that may be the renamed results."""
+        result_names = sorted(file.name for file in self.samples.parent.glob("*results*.json*"))
+        renamed = f"; {', '.join(result_names)}: renamed? A run's is {self.stamp}_results.json" if result_names else ""
+        return f"no results file beside it names the model{renamed if self.results is None else ''}"
+
+    def frames_asked(self, most_fed: int) -> int:
+        """Return K, the larger of the wrapper's frame argument and `most_fed`, the most frames a question was fed.
+
+        0 if unknown.
+        """
+        frame_texts = (self.model_args.get(name, "") for name in _FRAME_ARGUMENTS)
+        return max(most_fed, next((int(text) for text in frame_texts if text.isdecimal()), 0))
+
+    def records(self) -> Iterator[LogRecord]:
+        """Yield a record per line, in the file's order; only one line is held in memory.
+
+        Raises:
+            InvalidInput: a line that is cut off, damaged, of another shape than the first, or a repeated document.
+        """
+        first: frozenset[str] | None = None
+        lines_of: dict[int | str, tuple[int, int]] = {}
+        for number, values in self._lines():
+            record = _record(values, self.samples, number)
+            if first is None:
+                first = frozenset(record.metrics)
+            elif first != frozenset(record.metrics):
+                raise InvalidInput(
+                    f"{record.location}: has {_listed(record.metrics)}, line 1 has {_listed(first)}: "
+                    "logs of two tasks in one file; give each its own"
+                )
+            digest = hash((record.response, record.prompt, record.target, record.prompt_hash))
+            if record.doc_id in lines_of:
+                line, earlier = lines_of[record.doc_id]
+                fix = (
+                    "remove one of the two equal lines"
+                    if digest == earlier
+                    else "two runs or models wrote into this file: keep the lines of one"
+                )
+                raise InvalidInput(
+                    f"{record.location}: doc_id {record.doc_id} a second time, first in line {line}; {fix}"
+                )
+            lines_of[record.doc_id] = (number, digest)
+            yield record
+
+    def _lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield (number from 1, object) of each line of the samples; of a Parquet table, of this run's rows."""
+        if self.samples.suffix == ".parquet":
+            return _table_lines(self.samples, self.run)
+        return read_lines(self.samples, expected=self.n_samples)
+
+
+def is_samples_file(path: Path) -> bool:
+    """Return True if `path` is named as lmms-eval names the answers of a task."""
+    return "_samples_" in path.name
+
+
+def is_results_file(path: Path) -> bool:
+    """Return True if `path` is named as lmms-eval names the figures of a run."""
+    return "_results." in path.name
+
+
+def has_samples(folder: Path) -> bool:
+    """Return True if samples lie in `folder` or below."""
+    return any(folder.glob("**/*_samples_*.jsonl*"))
+
+
+def run_name_of(path: Path) -> str:
+    """Return the stamp in the name of a file of samples, or the name of a folder, as a name for the run."""
+    return path.resolve().name.partition("_samples_")[0]
+
+
+def find_logs(path: str | Path) -> list[LmmsLog]:
+    """Return the logs in a file of samples or below a folder, in the order of their names.
+
+    A Parquet file with the columns `TABLE_COLUMNS` holds the answers of several runs and gives a log for each, without
+    a task.
+
+    Raises:
+        InvalidInput: no samples there, one log twice, or samples of a task that is missing in the results.
+    """
+    path = Path(path)
+    if path.suffix == ".parquet":
+        return _logs_of_table(path)
+    # Not rglob: folders of runs are often links.
+    sample_paths = glob.glob("**/*_samples_*.jsonl*", root_dir=path, recursive=True) if path.is_dir() else []
+    files = [path, *(path / name for name in sorted(sample_paths))]
+    files = [file for file in files if file.is_file() and _SAMPLES.fullmatch(file.name)]
+    if not files:
+        raise InvalidInput(
+            f"{path}: no STAMP_samples_TASK.jsonl (or .gz) here; run lmms-eval with --log_samples --output_path"
+        )
+    _refuse_twice(files)
+    names = _run_names(files)
+    return [_log(file, names[file]) for file in files]
+
+
+def read_lines(path: Path, *, expected: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number (from 1) and the value of each line of a JSON-lines file, gzipped or not.
+
+    Args:
+        expected: expected number of lines, for the message about a file that is cut off.
+
+    Raises:
+        InvalidInput: a line that is cut off or is not a JSON object; names file and line.
+    """
+    number = 0
+    try:
+        with open_unpacked(path) as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield number, _parsed(line, path, number, expected)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise _cut_off(path, number + 1, expected) from error
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def verdict_of(entry: Any) -> Verdict | None:
+    """Return score, predicted and right answer in a metric's entry; None for an entry without them (a submission)."""
+    if isinstance(entry, (bool, int, float)):
+        return Verdict(score=float(entry)) if math.isfinite(entry) else None
+    if not isinstance(entry, Mapping):
+        return None
+    predicted, right = _first_text(entry, PREDICTED), _first_text(entry, RIGHT)
+    worth = next((entry[name] for name in WORTH if isinstance(entry.get(name), (bool, int, float))), None)
+    if worth is not None:
+        return Verdict(score=float(worth), predicted=predicted, right=right) if math.isfinite(worth) else None
+    if predicted is None or right is None:
+        return None
+    return Verdict(score=float(predicted == right), predicted=predicted, right=right)
+
+
+def read_answer(response: str, verdict: Verdict, options: Sequence[str]) -> str | None:
+    """Return the answer that the task read from `response`; None if it read none, or a letter the response lacks."""
+    predicted = verdict.predicted
+    if predicted is None:  # a score alone says nothing of how it was read
+        letter_match = _LETTER.match(response)
+        return letter_match[1] if letter_match else response.strip() or None
+    return None if not predicted.strip() or _is_guess(predicted, response, options) else predicted
+
+
+def _is_guess(letter: str, response: str, options: Sequence[str]) -> bool:
+    """Return True if `letter` is A to Z, and neither it nor its option's text is in the response."""
+    if not (len(letter) == 1 and "A" <= letter <= "Z"):
+        return False
+    at = ord(letter) - ord("A")
+    text = options[at].casefold() if at < len(options) else ""
+    is_there = re.search(rf"(?<![A-Za-z]){letter}(?![A-Za-z])|(?i:^\W*{letter}(?:\W|$))", response)
+    return not is_there and (not text or text not in response.casefold())
+
+
+def _log(samples: Path, run: str) -> LmmsLog:
+    """Return the log of a file of samples, with the facts of the results file beside it, if there is one.
+
+    Raises InvalidInput if that file has no figures of this task.
+    """
+    stamp, task = _stamp_and_task(samples)
+    results = _results_file(samples, stamp)
+    if results is None:
+        return LmmsLog(run=run, stamp=stamp, task=task, samples=samples, metric_names=_metrics_of_first(samples))
+    content = _results(results)
+    if task not in content["results"]:
+        raise InvalidInput(
+            f"{samples}: {results.name} beside it has no task {task!r}, but {_listed(content['results'])}; "
+            "give each run its own folder"
+        )
+    config, run_config = _object(_object(content.get("configs")).get(task)), _object(content.get("config"))
+    scores = _scores(_object(content["results"][task]))
+    listed = [str(_object(item).get("metric", "")) for item in config.get("metric_list") or ()]
+    arguments = _arguments(run_config.get("model_args"))
+    model = content.get("model_name") or arguments.get("pretrained") or run_config.get("model") or ""
+    sample_counts = _object(_object(content.get("n-samples")).get(task))
+    return LmmsLog(
+        run=run,
+        stamp=stamp,
+        task=task,
+        samples=samples,
+        results=results,
+        split=str(config.get("test_split") or config.get("validation_split") or ""),
+        model=str(model).rstrip("/").rpartition("/")[2],
+        model_args=arguments,
+        scores=scores,
+        metric_names=tuple(dict.fromkeys([*listed, *scores])),
+        n_samples=sample_counts.get("effective"),
+        git_hash=str(content.get("git_hash") or ""),
+    )
+
+
+def _logs_of_table(path: Path) -> list[LmmsLog]:
+    """Return a log for each run in a Parquet table of answers; raise InvalidInput if it lacks a column."""
+    columns = parquet_columns(path)
+    missing = [name for name in TABLE_COLUMNS if name not in columns]
+    if missing:
+        raise InvalidInput(f"{path}: no column {missing[0]!r}; a table of answers has {', '.join(TABLE_COLUMNS)}")
+    runs = dict.fromkeys(str(row["run"]) for row in parquet_records(path, columns=["run"]))
+    return [LmmsLog(run=run, stamp="", task="", samples=path, metric_names=("score",)) for run in runs]
+
+
+def _table_lines(path: Path, run: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of one run as lines of a log; the question's id takes the place of `doc_id`."""
+    import pyarrow.dataset as ds
+
+    batches = ds.dataset(path).to_batches(columns=list(TABLE_COLUMNS), filter=ds.field("run") == run)
+    for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), start=1):
+        doc = {"id": row["id"], "frames": row["frames"]}
+        answer = {"target": row["target"], "filtered_resps": row["resp"], "score": row["score"]}
+        yield number, {"doc_id": row["id"], "doc": doc, **answer}
+
+
+def _results_file(samples: Path, stamp: str) -> Path | None:
+    """Return the results file, gzipped or not, with this stamp beside `samples`; None if there is none."""
+    paths = [samples.with_name(f"{stamp}_results.json{end}") for end in ("", ".gz")]
+    return next((file for file in paths if file.is_file()), None)
+
+
+def _results(path: Path) -> dict[str, Any]:
+    """Return the content of a results file; raise InvalidInput if it has no key `results`."""
+    content = read_json(path)
+    if not isinstance(content, dict) or not isinstance(content.get("results"), dict):
+        raise InvalidInput(f"{path}: not lmms-eval's results: the key `results` is missing")
+    return content
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    """Return `value` if it is a JSON object, else {}: some versions and forks write other types there."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _scores(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return a task's numeric results by metric, without standard errors; the filter "none" is dropped from names."""
+    numbers = {}
+    for name, value in values.items():
+        metric, _, filter_name = name.partition(",")
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if filter_name and is_number and not metric.endswith(("_stderr", "_stderr_clt", "_stderr_clustered")):
+            numbers[metric if filter_name == "none" else name] = float(value)
+    return numbers
+
+
+def _arguments(stated_arguments: Any) -> dict[str, str]:
+    """Return a wrapper's arguments, written "a=1,b=2" or as an object, by name."""
+    if isinstance(stated_arguments, Mapping):
+        return {str(name): str(value) for name, value in stated_arguments.items()}
+    pairs = (part.partition("=") for part in str(stated_arguments or "").split(","))
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
+
+
+def _metrics_of_first(samples: Path) -> tuple[str, ...]:
+    """Return the names of the metrics in the first line of the samples; () if there is no line."""
+    first = next(read_lines(samples), None)
+    return tuple(name for name in first[1] if name not in LINE_KEYS) if first else ()
+
+
+def _run_names(files: Sequence[Path]) -> dict[Path, str]:
+    """Return a name for each log's run: its folder, or folder and stamp if a folder has several runs.
+
+    lmms-eval names a run's folder after the model; then the folder above it is used.
+    """
+    stamps: dict[Path, set[str]] = {}
+    for file in files:
+        stamps.setdefault(file.parent, set()).add(_stamp_and_task(file)[0])
+    short = {folder: _folder_name(folder) for folder in stamps}
+    short_names = list(short.values())
+    names = {folder: name if short_names.count(name) == 1 else str(folder).strip("/") for folder, name in short.items()}
+    several = {folder for folder, of_folder in stamps.items() if len(of_folder) > 1}
+    ends = {file: f"/{_stamp_and_task(file)[0]}" if file.parent in several else "" for file in files}
+    return {file: f"{names[file.parent]}{end}" for file, end in ends.items()}
+
+
+def _folder_name(folder: Path) -> str:
+    """Return the name of a run's folder, or of the folder above if it is named after the model ("a__b")."""
+    folder = folder.resolve()
+    return folder.parent.name if "__" in folder.name and folder.parent.name else folder.name
+
+
+def _stamp_and_task(file: Path) -> tuple[str, str]:
+    """Return the time stamp and the task in the name of a file of samples."""
+    name_match = _SAMPLES.fullmatch(file.name)
+    assert name_match is not None
+    return name_match["stamp"], whole_text(name_match["task"])
+
+
+def _refuse_twice(files: Sequence[Path]) -> None:
+    """Raise InvalidInput if one log is there both plain and gzipped."""
+    plain: dict[Path, Path] = {}
+    for file in files:
+        name = file.with_name(file.name.removesuffix(".gz"))
+        if name in plain:
+            raise InvalidInput(f"{file}: two runs with one stamp and task; {plain[name].name} is beside it: remove one")
+        plain[name] = file
+
+
+def _record(values: Mapping[str, Any], samples: Path, line: int) -> LogRecord:
+    """Return the record in a decoded line; raise InvalidInput for a line without doc_id."""
+    location = f"{samples}:{line}"
+    doc_id, doc = values.get("doc_id"), values.get("doc")
+    if isinstance(doc_id, bool) or not isinstance(doc_id, (int, str)):
+        raise InvalidInput(f"{location}: no doc_id, so not a line of lmms-eval's samples; it has {_listed(values)}")
+    return LogRecord(
+        doc_id=doc_id,
+        location=location,
+        line=line,
+        doc=doc if isinstance(doc, Mapping) else None,
+        target=str(values.get("target", "")),
+        response=_text(values.get("filtered_resps", values.get("resps", ""))),
+        prompt=_text(values.get("input", "")),
+        metrics={name: value for name, value in values.items() if name not in LINE_KEYS},
+        prompt_hash=str(values.get("prompt_hash") or ""),
+    )
+
+
+def _text(value: Any) -> str:
+    """Return a response as text: lmms-eval writes it bare, in a list, or in a list of lists; "" if empty."""
+    while isinstance(value, list) and value:
+        value = value[0]
+    return value if isinstance(value, str) else "" if value in (None, []) else json.dumps(value, ensure_ascii=False)
+
+
+def _number(value: Any, name: str, unit: str, location: str) -> float:
+    """Return `value`, a number or its text, as seconds, or as a whole frame number if `unit` is not "seconds".
+
+    Raises InvalidInput, naming `location` and `name`, if it is no number, negative, infinite or no whole frame.
+    """
+    if isinstance(value, str) and (value.isdecimal() or _DECIMAL.fullmatch(value)):
+        value = int(value) if value.isdecimal() else float(value)
+    if type(value) not in (int, float) or not 0 <= value < math.inf:
+        raise InvalidInput(f"{location}: {name} holds {_short(value)}, which is not a number of {unit}")
+    number: float = value
+    if unit == "seconds":
+        return number
+    if number != int(number):
+        raise InvalidInput(f"{location}: {name} holds {value}, which is no frame; are these seconds? (--unit seconds)")
+    return int(number)
+
+
+def _first_text(entry: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """Return the first value of `entry` under one of `names` that is not None, as text; None without any."""
+    value = next((entry[name] for name in names if entry.get(name) is not None), None)
+    return None if value is None else str(value)
+
+
+def _parsed(line: bytes, path: Path, number: int, expected: int | None) -> dict[str, Any]:
+    """Return the object in one line of the file; raise InvalidInput if it is cut off, damaged or no object."""
+    try:
+        values = json.loads(text := line.decode("utf-8-sig"))
+        values = whole_texts(values) if HALF_ESCAPED.search(text) else values
+    except ValueError as error:
+        if not line.endswith(b"\n"):
+            raise _cut_off(path, number, expected) from error
+        raise InvalidInput(f"{path}:{number}: not JSON ({error}); the file was edited or damaged") from error
+    except RecursionError as error:
+        raise InvalidInput(f"{path}:{number}: JSON nested too deeply") from error
+    if not isinstance(values, dict):
+        raise InvalidInput(f"{path}:{number}: not an object but {type(values).__name__}; write one object a line")
+    return values
+
+
+def _cut_off(path: Path, number: int, expected: int | None) -> InvalidInput:
+    """Return the error for a file that ends within line `number`; `expected` is the number of lines, if known."""
+    of = f" of {expected}" if expected else ""
+    return InvalidInput(f"{path}:{number}: cut off here, {number - 1}{of} lines are whole; copy the file again")
+
+
+def _listed(names: Any) -> str:
+    """Return the sorted names, joined by commas; "nothing" if there are none."""
+    return ", ".join(sorted(map(str, names))) or "nothing"
+
+
+def _short(value: Any) -> str:
+    """Return `value` as Python writes it, cut to 40 characters, for a message."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

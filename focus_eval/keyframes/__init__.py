@@ -1,0 +1,1 @@
+"""Choose keyframes of a video: samplers, readers, encoders, and the functions that use them."""

@@ -1,0 +1,649 @@
+"""`select_keyframes`: keyframes of any video for a query.
+
+    selection = select_keyframes("clip.mp4", query="a red car", k=8)
+    selection.save_sheet("sheet.png")
+
+Queries given as a list share the decoded and encoded frames of the video.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from focus_eval.core.errors import AnswerError, InvalidInput, SelectionMismatch, VideoError, printable
+from focus_eval.core.options import checked_values, named_options, option
+from focus_eval.core.resources import whole_text
+from focus_eval.core.types import (
+    Pixels,
+    Question,
+    Selection,
+    checked_query,
+    frozen_ints,
+    usable_path,
+    whole_number,
+)
+from focus_eval.keyframes.encoders.base import Encoder
+from focus_eval.keyframes.encoders.default import (
+    DOWNLOAD_VARIABLE,
+    better_encoder_hint,
+    default_encoder,
+    is_download_allowed,
+    offer_text,
+)
+from focus_eval.keyframes.encoders.registry import make_encoder, make_scan_encoder
+from focus_eval.keyframes.llms.registry import AnswersFromEvidence, make_llm, ready_llm
+from focus_eval.keyframes.pipeline.relevance import Progress, decoded_batches
+from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
+from focus_eval.keyframes.pipeline.selector import Selector
+from focus_eval.keyframes.pipeline.timing import Meter
+from focus_eval.keyframes.rows.identity import versions
+from focus_eval.keyframes.rows.records import SelectionRow, replace_file
+from focus_eval.keyframes.samplers.base import FrameSampler
+from focus_eval.keyframes.samplers.registry import make_sampler
+from focus_eval.keyframes.video import open_video
+from focus_eval.keyframes.video.manifest import FileState, file_state
+from focus_eval.keyframes.video.pictures import PictureReader
+from focus_eval.keyframes.video.reader import VideoReader
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from PIL.Image import Image
+
+    from focus_eval.keyframes.encoders.store import RelevanceStore
+    from focus_eval.keyframes.encoders.weights import Checkpoint
+    from focus_eval.keyframes.llms.registry import Model, Reply
+
+# One file, one folder of pictures, or the pictures themselves.
+Video: TypeAlias = "str | Path | Pixels"
+
+DEFAULT_SAMPLER, SUMMARY_SAMPLER = "even_cover", "uniform"
+NO_QUERY = "(no query)"
+# One frame a second of ten minutes: some ten seconds of decoding and scoring on two cores with the small encoder.
+DEFAULT_PULLS = 600
+BUDGET_OPTIONS = ("pulls", "every_seconds", "budget_of", "share")
+# A contact sheet of more keyframes cannot be read.
+MOST_SHOWN = 512
+_URL = re.compile(r"[A-Za-z]{2,}:/")  # a Path has one slash left of two
+_EXIF_DESCRIPTION = 0x010E
+# Queries of one video that are served at once; each waits in a thread of its own.
+QUERIES_AT_ONCE = 64
+
+MAX_QUERY_CHARACTERS = 100_000
+
+log = logging.getLogger("focus_eval")
+
+
+def _jpeg_part(image: Image) -> dict[str, Any]:
+    """Return an image as part of a chat message: a JPEG as data URL."""
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=95)
+    url = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+class Keyframe(NamedTuple):
+    """One keyframe: index, presentation time in seconds, and relevance (NaN without scored frames)."""
+
+    frame: int
+    seconds: float
+    relevance: float
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class VideoSelection(Selection):
+    """The keyframes of one video for one query: a `Selection` that can open its video, and a sequence of `Keyframe`.
+
+    Args:
+        row: the record of the selection, as a run would write it.
+        sampler_version: of the sampler's code.
+        reopen: opens the video again to read its pictures.
+        warning: says that the encoder may not know what the query names, with the nearest it knows; "" if it does.
+    """
+
+    row: SelectionRow
+    sampler_version: int
+    reopen: Callable[[], VideoReader]
+    warning: str = ""
+
+    def __len__(self) -> int:
+        """Number of keyframes, repeats counted."""
+        return len(self.keyframes)
+
+    def __iter__(self) -> Iterator[Keyframe]:
+        """Yield a `Keyframe` for each keyframe, in order of time."""
+        yield from map(Keyframe, self.keyframes, self.times, self.relevance.tolist())
+
+    def __getitem__(self, at: int) -> Keyframe:
+        """Return keyframe number `at`, from 0."""
+        return list[Keyframe](self)[at]
+
+    @property
+    def path(self) -> Path:
+        """The video file or folder; `Path("array")` for an array."""
+        return Path(self.row.video)
+
+    @property
+    def query(self) -> str:
+        """The query that the frames were chosen for."""
+        return self.row.query
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """Presentation time of each keyframe by the file's own clock, in seconds since the first frame."""
+        return tuple(self.row.times_seconds or ())
+
+    def images(self) -> Iterator[Image]:
+        """Yield the keyframes as PIL images at full size, in order, decoding the video as they are requested.
+
+        Raises:
+            VideoError: the file has gone, has changed, or is damaged.
+        """
+        from PIL import Image
+
+        with self.reopen() as reader:
+            for frame, pixels in reader.stream(frozen_ints(self.keyframes)):
+                for _ in range(self.keyframes.count(frame)):
+                    yield Image.fromarray(pixels)
+
+    def save_sheet(self, path: str | Path) -> Path:
+        """Write the contact sheet, keyframes over the relevance of all scored frames, to a .png, .pdf or .svg file."""
+        file = checked_sheet(path)
+        with replace_file(file) as part:
+            self.sheet.savefig(part, dpi=150, format=file.suffix.lstrip(".") or "png")
+        return file
+
+    def save_frames(self, folder: str | Path, *, suffix: str = ".jpg") -> list[Path]:
+        """Write the keyframes at full size as pictures; names and EXIF have time and frame. Return the paths.
+
+        Args:
+            folder: made if needed. Either all pictures are written or none.
+            suffix: .jpg (quality 95) or .png.
+        """
+        if suffix not in (".jpg", ".png"):
+            raise InvalidInput(f"suffix must be .jpg or .png, got {suffix!r}")
+        target = usable_path(folder, "a folder of frames")
+        is_new = not target.exists()
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            return self._write_pictures(target, suffix)
+        except OSError as error:
+            raise InvalidInput(f"{target}: frames cannot be written ({error.strerror or error})") from error
+        finally:
+            if is_new:
+                with suppress(OSError):  # it holds the frames
+                    target.rmdir()
+
+    def _write_pictures(self, target: Path, suffix: str) -> list[Path]:
+        """Write all pictures, moving them to `target` once the last one is written; return their paths, sorted."""
+        with TemporaryDirectory(dir=target, prefix=".part") as part:
+            for (frame, seconds, _), image in zip(self, self.images(), strict=True):
+                clock = f"{int(seconds) // 3600}h{int(seconds) // 60 % 60:02d}m{seconds % 60:06.3f}s"
+                exif = image.getexif()
+                exif[_EXIF_DESCRIPTION] = printable(f"{self.path.name}, {seconds:.3f} s, frame {frame}: {self.query}")
+                image.save(Path(part) / f"{self.path.stem}_{clock}_{frame}{suffix}", exif=exif, quality=95)
+            return [path.replace(target / path.name) for path in sorted(Path(part).iterdir())]
+
+    def messages(self, client: Literal["openai", "transformers"], question: str = "") -> list[dict[str, Any]]:
+        """Return one chat message for a model: each keyframe after its time, then the question (default: the query).
+
+        Args:
+            client: "openai" has JPEGs as data URLs, for `chat.completions.create(messages=...)`; "transformers" has PIL
+                images, for `processor.apply_chat_template`.
+        """
+        if client not in ("openai", "transformers"):
+            raise InvalidInput(f"client must be openai or transformers, got {client!r}")
+        parts: list[dict[str, Any]] = []
+        for seconds, image in zip(self.times, self.images(), strict=True):
+            parts.append({"type": "text", "text": f"[{seconds:.1f} s]"})
+            parts.append({"type": "image", "image": image} if client == "transformers" else _jpeg_part(image))
+        return [{"role": "user", "content": [*parts, {"type": "text", "text": question or self.query}]}]
+
+    def ask(self, llm: str | Model, question: str = "", *, max_tokens: int = 512) -> Reply:
+        """Return a model's reply to the keyframes, in order with their times, and the question (default: the query).
+
+        Args:
+            llm: a made model, or its name and options: "chat:model=gpt-4o-mini", "local:checkpoint=FOLDER".
+            max_tokens: longest answer.
+
+        Raises:
+            FocusEvalError: the model cannot be used, or gave no answer.
+        """
+        text = query_question(self.path, question or self.query).query
+        model = llm
+        if isinstance(model, str):
+            model = make_llm(model)
+            model.check()
+        if isinstance(model, AnswersFromEvidence) or not hasattr(model, "ask"):
+            raise InvalidInput(f"llm must name a model that sees pictures (chat, local) or be one, got {llm!r}")
+        times = ", ".join(f"{seconds:.1f} s" for seconds in self.times)
+        prompt = f"The pictures are frames of one video, in this order: {times}.\n{text}"
+        pictures = [np.asarray(image) for image in self.images()]
+        reply = model.ask(prompt, pictures, max_tokens=whole_number(max_tokens, "max_tokens"))
+        if not reply.text.strip():
+            raise AnswerError(f"{model.model_id}: an answer without words; allow more than {max_tokens} tokens")
+        return reply
+
+    def to_json(self) -> str:
+        """Return the row, the share of frames scored and the versions of all packages involved, as JSON."""
+        return whole_text(json.dumps(self.as_dict(), indent=1, ensure_ascii=False, allow_nan=False)) + "\n"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the values of `to_json` as a dict."""
+        return {
+            **asdict(self.row),
+            "frames_scored": self.share_scored,
+            "sampler_version": self.sampler_version,
+            "warning": self.warning or None,
+            "versions": versions(),
+        }
+
+    @cached_property
+    def thumbnails(self) -> dict[int, Pixels]:
+        """The keyframes at most 320 pixels wide and high, by frame."""
+        pictures = {}
+        for frame, image in zip(self.keyframes, self.images(), strict=True):
+            image.thumbnail((320, 320))
+            pictures[frame] = np.asarray(image)
+        return pictures
+
+    @property
+    def sheet(self) -> Figure:
+        """The contact sheet as a matplotlib figure.
+
+        Raises:
+            InvalidInput: more than `MOST_SHOWN` keyframes.
+        """
+        check_shown(len(self.keyframes))
+        from focus_eval.bench.report.figures import draw_sheet
+
+        return draw_sheet(self.row, list(self.thumbnails.values()), warning=self.warning)
+
+    def __repr__(self) -> str:
+        """Return video, number of keyframes, query, sampler and cost on one line."""
+        scored = f"{self.n_pulls} of {self.video.n_frames} frames scored"
+        keyframes = "1 keyframe" if len(self) == 1 else f"{len(self)} keyframes"
+        return f"<{self.path.name}: {keyframes} for {self.query!r}, {self.sampler}, {scored}>"
+
+    def _repr_html_(self) -> str:
+        """Return the contact sheet for a notebook; the text of `repr` if it would have too many keyframes."""
+        if len(self.keyframes) > MOST_SHOWN:
+            return f"<code>{html.escape(repr(self))}</code>"
+        buffer = io.BytesIO()
+        self.sheet.savefig(buffer, dpi=100, format="png")
+        picture = base64.b64encode(buffer.getvalue()).decode()
+        return f'<img style="max-width: 100%" alt="keyframes" src="data:image/png;base64,{picture}">'
+
+
+def checked_sheet(path: str | Path) -> Path:
+    """Return the path of a contact sheet; raise InvalidInput if no sheet can be written there."""
+    file = usable_path(path, "a sheet")
+    if file.suffix not in ("", ".png", ".pdf", ".svg") or file.is_dir():
+        raise InvalidInput(f"{file}: a contact sheet is written to a .png, .pdf or .svg file")
+    return file
+
+
+def check_shown(n_keyframes: int) -> None:
+    """Raise InvalidInput for more keyframes than a contact sheet shows."""
+    if n_keyframes > MOST_SHOWN:
+        raise InvalidInput(f"a contact sheet shows at most {MOST_SHOWN} keyframes, not {n_keyframes}")
+
+
+def select_keyframes(
+    video: Video | list[Video],
+    *,
+    query: str | Sequence[str] | None = None,
+    k: int = 8,
+    sampler: str | FrameSampler | None = None,
+    sampler_options: Mapping[str, Any] | None = None,
+    encoder: str | Encoder | None = None,
+    encoder_options: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    store: RelevanceStore | str | Path | None = None,
+    backend: str = "pyav",
+    share: float | None = None,
+    seconds: float | None = None,
+    fps: float | None = None,
+    progress: Progress | None = None,
+) -> Any:
+    """Return the `VideoSelection` of `k` keyframes of `video` for `query`; lists give lists, by video, then by query.
+
+    >>> select_keyframes("talk.mp4", query="a slide with a chart", k=4, sampler="uniform").keyframes
+    (0, 26, 52, 79)
+
+    Args:
+        video: a file, a folder of pictures, RGB uint8 `(n, height, width, 3)`, or a list of these.
+        query: the text to look for, or a list; the queries of one video share its decoded and encoded frames. None for
+            a summary: by default `uniform`, even in time, without a picture twice.
+        k: keyframes, at most as many as the video has frames.
+        sampler: a name, with options or without ("focus:alpha=0.1"), or a made sampler. By default `even_cover` with
+            600 scored frames. A named one shows no picture twice while others are relevant (`distinct`).
+        sampler_options, encoder_options: by name, in addition to those in the text.
+        encoder: a name or a made encoder. By default the best image-text encoder whose weights are on this machine;
+            else, with `FOCUS_EVAL_DOWNLOAD=1` in the environment, one that is downloaded; else `offline`, which knows
+            everyday objects (see `VideoSelection.warning`). A sampler that never pulls loads none.
+        store: file that keeps embeddings for the next call.
+        share, seconds: score this share of the video's frames, or as many as take about so long here (by timing a few).
+        fps: pictures per second of a folder or an array, which do not state it.
+        progress: callback that is called as frames are scored.
+
+    Raises:
+        FocusEvalError: the video, an option or the encoder's output is invalid; the message has the remedy.
+    """
+    is_single = query is None or isinstance(query, str)
+    queries: Any = [NO_QUERY if query is None else query] if is_single else query
+    sampler = sampler_for(sampler, has_query=query is not None)
+    if not isinstance(queries, (list, tuple)):
+        raise InvalidInput(f"query must be text or a list of texts, got {query!r}")
+    if progress is not None and not isinstance(progress, Progress):
+        raise InvalidInput(f"progress must have the methods expect and advance, got {progress!r}")
+    budget = Budget(share=share, seconds=seconds)
+    settings: dict[str, Any] = {"k": k, "seed": seed, "store": store, "backend": backend}
+    selector = make_selector(sampler, sampler_options or {}, encoder, encoder_options or {}, budget, **settings)
+    videos = video if isinstance(video, list) else [video]
+    opening = [partial(open_source, item, fps=fps, backend=backend, store=selector.store) for item in videos]
+    selections = [select_with(selector, reopen, queries, budget, progress=progress) for reopen in opening]
+    results = [entries[0] if is_single else entries for entries in selections]
+    return results if isinstance(video, list) else results[0]
+
+
+def make_selector(
+    sampler: str | FrameSampler | None,
+    sampler_options: Mapping[str, Any],
+    encoder: str | Encoder | None,
+    encoder_options: Mapping[str, Any],
+    budget: Budget,
+    *,
+    store: RelevanceStore | str | Path | None = None,
+    may_download: Callable[[Checkpoint], bool] | None = None,
+    **options: Any,
+) -> Selector:
+    """Return the selector for these names and options; no encoder is made for a sampler that never pulls.
+
+    Args:
+        may_download: see `default_encoder`; by default the environment decides.
+
+    Raises:
+        FocusEvalError: a name or an option is invalid, options for a made object, or two budgets.
+    """
+    instance = default_or_named(sampler, _checked_options("sampler", sampler_options))
+    budget.check_alone(sampler_options if sampler is None else changed_options(instance))
+    _checked_options("encoder", encoder_options)
+    scorer: Encoder | None = None
+    if instance.needs_encoder and encoder is None:
+        if encoder_options:
+            raise InvalidInput(f"options of the encoder ({', '.join(encoder_options)}) need its name: encoder=NAME")
+        encoder = default_encoder(may_download or _allows_download)
+    if instance.needs_encoder and isinstance(encoder, str):
+        scorer = make_encoder(encoder, **encoder_options)
+    elif instance.needs_encoder:
+        _refuse_options("encoder", encoder_options)
+        scorer = _checked_encoder(encoder)
+    if store is not None:
+        from focus_eval.keyframes.encoders.store import RelevanceStore
+
+        store = store if isinstance(store, RelevanceStore) else RelevanceStore(usable_path(store, "store"))
+    scan = make_scan_encoder(instance) if instance.needs_scan else None
+    llm = ready_llm(instance) if instance.needs_llm else None
+    return Selector(sampler=instance, encoder=scorer, scan_encoder=scan, llm=llm, store=store, **options)
+
+
+def _allows_download(checkpoint: Checkpoint) -> bool:
+    """Return True if the environment allows the offered download; log how to allow it if not."""
+    if not is_download_allowed():
+        log.info("%s=1 downloads %s", DOWNLOAD_VARIABLE, offer_text(checkpoint))
+    return is_download_allowed()
+
+
+def vocabulary_warning(encoder: Encoder | None, query: str) -> str:
+    """Return the warning that `query` names something outside the encoder's vocabulary; "" if it does not.
+
+    Raises:
+        InvalidInput: a query that the encoder cannot read.
+    """
+    if encoder is None or query == NO_QUERY or not (neighbours := encoder.known_neighbours(query)):
+        return ""
+    shown_query = query if len(query) <= 60 else f"{query[:57]}..."
+    return (
+        f"The encoder {encoder.name} may not know {shown_query!r}; the nearest it knows: {', '.join(neighbours)}. "
+        f"For an encoder that knows more: {better_encoder_hint()}"
+    )
+
+
+def default_or_named(sampler: str | FrameSampler | None, options: Mapping[str, Any]) -> FrameSampler:
+    """Return the sampler; the default one gets `DEFAULT_PULLS` unless the options set a budget."""
+    if sampler is None:
+        budget = {} if {*options} & {*BUDGET_OPTIONS} else {"pulls": DEFAULT_PULLS}
+        return _without_twins(make_sampler(DEFAULT_SAMPLER, **budget, **options), DEFAULT_SAMPLER, options)
+    if isinstance(sampler, str):
+        return _without_twins(make_sampler(sampler, **options), sampler, options)
+    _refuse_options("sampler", options)
+    if not isinstance(sampler, FrameSampler):
+        raise InvalidInput(f"sampler must be a name or a made sampler, got {sampler!r}; see focus-eval list samplers")
+    return sampler
+
+
+def sampler_for(sampler: str | FrameSampler | None, *, has_query: bool) -> str | FrameSampler | None:
+    """Return the sampler to make; without a query `SUMMARY_SAMPLER` by default.
+
+    Raises:
+        InvalidInput: no query for a sampler that compares frames with one.
+    """
+    if has_query:
+        return sampler
+    named = make_sampler(sampler) if isinstance(sampler, str) else sampler
+    if isinstance(named, FrameSampler) and (named.needs_llm or (named.needs_encoder and named.reads_query)):
+        raise InvalidInput(f"sampler {named.name!r} needs a query: say what to look for")
+    return sampler or SUMMARY_SAMPLER
+
+
+def _without_twins(sampler: FrameSampler, name: str, options: Mapping[str, Any]) -> FrameSampler:
+    """Return the sampler with its option `distinct` set, unless the text or the options set it."""
+    return sampler if "distinct" in {*options, *named_options(name, {})[1]} else replace(sampler, distinct=True)
+
+
+def open_source(
+    video: Video, *, fps: float | None = None, backend: str = "pyav", store: RelevanceStore | None = None
+) -> VideoReader:
+    """Open a video file, a folder of pictures or an array of them.
+
+    Raises:
+        VideoError: the source cannot be read.
+        InvalidInput: pictures without `fps`, a file with it, or another type.
+    """
+    if not isinstance(video, (str, Path, np.ndarray)):
+        raise InvalidInput(f"video must be a path or an array of pictures, got {type(video).__name__}")
+    if not isinstance(video, np.ndarray) and _URL.match(str(video)):
+        url = str(video).replace(":/", "://") if isinstance(video, Path) else video
+        raise InvalidInput(
+            f"{url}: videos are read from files; download it first (of a page `yt-dlp URL`, of a file `curl -O URL`) "
+            "and name the file"
+        )
+    path = None if isinstance(video, np.ndarray) else usable_path(video, "video")
+    if path is not None and not path.is_dir():
+        if fps is not None:
+            raise InvalidInput(f"{path}: a video file has a frame rate of its own; leave fps out")
+        return open_video(path, backend=backend, kept=store)
+    if fps is None:
+        kind = f"{path}: a directory" if path is not None else "an array"
+        raise InvalidInput(f"{kind} of pictures has no frame rate: give fps, e.g. 1 for one a second")
+    return PictureReader(path if path is not None else video, fps=fps)  # type: ignore[arg-type]
+
+
+def changed_options(sampler: FrameSampler) -> list[str]:
+    """Return the options of `sampler` that are not at their defaults."""
+    return [item.name for item in fields(sampler) if getattr(sampler, item.name) != item.default]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Number of frames to score, as a share of the video or by time; the alternative to options of the sampler.
+
+    Args:
+        share: of the video's frames, in (0, 1].
+        seconds: time that scoring may take on this machine.
+
+    Raises:
+        InvalidInput: both, or a value out of range.
+    """
+
+    share: float | None = option(None, above=0, at_most=1)
+    seconds: float | None = option(None, above=0)
+
+    def __post_init__(self) -> None:
+        """Raise InvalidInput for share and seconds together, or one that is not in its range."""
+        if self.share is not None and self.seconds is not None:
+            raise InvalidInput("give share or seconds of scoring, not both")
+        checked_values("the scoring budget", self)
+
+    @property
+    def is_open(self) -> bool:
+        """True if neither `share` nor `seconds` is set."""
+        return self.share is None and self.seconds is None
+
+    def check_alone(self, options: Iterable[str]) -> None:
+        """Raise InvalidInput if sampler options set a budget as well."""
+        if not self.is_open and (repeated := {*options} & {*BUDGET_OPTIONS}):
+            raise InvalidInput(f"give share or seconds, or the sampler's option {min(repeated)}, not both")
+
+    def apply_to(self, selector: Selector, reader: VideoReader) -> Selector:
+        """Return `selector` with this budget as `pulls` of its sampler, so that its rows can be reproduced.
+
+        Raises:
+            InvalidInput: a sampler without the option `pulls`.
+        """
+        sampler, n_frames = selector.sampler, reader.info.n_frames
+        if self.is_open:
+            return selector
+        if "pulls" not in sampler.options:
+            raise InvalidInput(
+                f"sampler {sampler.name!r} has no option pulls, which share and seconds set (even_cover has): "
+                "leave them out"
+            )
+        n = round(self.share * n_frames) if self.share is not None else frames_in(self.seconds or 0, selector, reader)
+        pulls: dict[str, Any] = {"pulls": min(max(1, n), n_frames)}
+        return selector.with_sampler(replace(sampler, **pulls))
+
+
+def frames_in(seconds: float, selector: Selector, reader: VideoReader) -> int:
+    """Return the number of frames that can be decoded and encoded in `seconds`, from the time that 16 of them take.
+
+    All frames for an encoder that reads none.
+    """
+    encoder = selector.encoder
+    if encoder is None or not encoder.reads_frames:
+        return reader.info.n_frames
+    frames = np.unique(np.linspace(0, reader.info.n_frames - 1, 16).astype(np.int64))
+    encoder.embed(reader.read(frames[:1]))  # loads the weights
+    started = time.perf_counter()
+    for _, pixels in decoded_batches(reader, frames, frames.size, Meter()):
+        encoder.embed(pixels)
+    return int(seconds * frames.size / (time.perf_counter() - started))
+
+
+def query_question(path: str | Path, query: str) -> Question:
+    """Return the question, outside any benchmark, of one query on one file; raise InvalidInput for a bad query."""
+    if not isinstance(query, str):
+        raise InvalidInput(f"a query is text, got {query!r}")
+    query = checked_query(query)
+    if len(query) > MAX_QUERY_CHARACTERS:
+        raise InvalidInput(f"the query has {len(query)} characters; at most {MAX_QUERY_CHARACTERS} are taken")
+    return Question(benchmark="video", id=query, query=query, options=(), video=str(path), answer=None)
+
+
+def selection_of(
+    row: SelectionRow, *, sampler_version: int, reopen: Callable[[], VideoReader], warning: str = ""
+) -> VideoSelection:
+    """Return the selection in `row`, with its video.
+
+    Raises:
+        SelectionMismatch: a row without a selection.
+    """
+    if (selection := row.selection) is None:
+        raise SelectionMismatch(f"{row.benchmark} {row.question_id}: no selection, {row.error or 'frames not known'}")
+    return VideoSelection(**vars(selection), row=row, sampler_version=sampler_version, reopen=reopen, warning=warning)
+
+
+def select_with(
+    selector: Selector,
+    reopen: Callable[[], VideoReader],
+    queries: Sequence[str],
+    budget: Budget,
+    *,
+    progress: Progress | None = None,
+) -> list[VideoSelection]:
+    """Return one selection per query; a frame that several queries need is decoded and encoded once."""
+    with reopen() as reader:
+        if not isinstance(reader, PictureReader) and reader.path.is_file():
+            reopen = partial(_open_same, reopen, file_state(reader.path))
+        selector = budget.apply_to(selector, reader)
+        if isinstance(reader, PictureReader) and selector.store is not None:
+            raise InvalidInput(
+                f"{reader.path}: a store keeps what is known of video files, not of pictures; leave it out"
+            )
+        if (reason := selector.sampler.infeasible_reason(reader.info, k=selector.k)) is not None:
+            raise InvalidInput(f"{reader.path}: {selector.sampler.name} would choose no frame: {reason}")
+        questions = [query_question(reader.path, query) for query in queries]
+        warnings = [vocabulary_warning(selector.encoder, question.query) for question in questions]
+        select = partial(selector.select, video_path=reader.path, reader=reader, progress=progress)
+        rows: list[SelectionRow] = [select(questions[0])] if len(questions) == 1 else []
+        for at in range(len(rows), len(questions), QUERIES_AT_ONCE):
+            batcher = RendezvousBatcher(reader)
+            batch = questions[at : at + QUERIES_AT_ONCE]
+            rows += batcher.run([partial(select, question, batcher=batcher) for question in batch])
+    for row in rows:
+        log.info("%s: %s chose %d keyframes for %r", row.video, row.sampler, len(row.keyframes or ()), row.query)
+    version = selector.sampler.version
+    return [
+        selection_of(row, sampler_version=version, reopen=reopen, warning=warning)
+        for row, warning in zip(rows, warnings, strict=True)
+    ]
+
+
+def _open_same(reopen: Callable[[], VideoReader], state: FileState) -> VideoReader:
+    """Open a video again; raise VideoError if the file was changed or replaced."""
+    reader = reopen()
+    if file_state(reader.path) != state:
+        reader.close()
+        raise VideoError(f"{reader.path}: replaced or changed after its keyframes were chosen; select again")
+    return reader
+
+
+def _checked_options(owner: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return `options`; raise InvalidInput unless they are a mapping by names."""
+    if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
+        raise InvalidInput(f"options of the {owner} must be a dict of names and values, got {options!r}")
+    return options
+
+
+def _refuse_options(owner: str, options: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for options of an object that is made already."""
+    if options:
+        raise InvalidInput(f"{owner} is a made object, so its options ({', '.join(options)}) are set already")
+
+
+def _checked_encoder(encoder: Any) -> Encoder:
+    """Return `encoder` if it is an Encoder; raise InvalidInput, with the fix, otherwise."""
+    if isinstance(encoder, Encoder):
+        return encoder
+    is_older = hasattr(encoder, "relevance") or hasattr(encoder, "relevance_of")
+    fix = (
+        "derive its class from focus_eval.keyframes.encoders.base.Encoder"
+        if is_older
+        else "see focus-eval list encoders"
+    )
+    raise InvalidInput(f"encoder must be a name or a made encoder, got {encoder!r}; {fix}")

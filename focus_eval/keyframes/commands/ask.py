@@ -1,0 +1,117 @@
+"""`focus-eval ask`: a model answers a question about a video from its keyframes."""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from focus_eval.core.errors import InvalidInput, printable
+from focus_eval.core.options import parse_assignments
+from focus_eval.core.types import checked_query, whole_number
+from focus_eval.keyframes.commands.console import SamplerOptions, print_folded, print_if_slow, table_console
+from focus_eval.keyframes.commands.select import (
+    EncoderOption,
+    EncoderOptions,
+    FpsOption,
+    FramesOption,
+    SamplerOption,
+    SeedOption,
+    StoreOption,
+    YesOption,
+    check_outputs,
+    check_question,
+    keyframe_table,
+    may_download,
+    select_one,
+)
+
+if TYPE_CHECKING:
+    from focus_eval.keyframes.api import VideoSelection
+    from focus_eval.keyframes.llms.registry import Model, Reply
+
+
+def ask(
+    video: Annotated[Path, typer.Argument(help="Video file, or a folder of pictures (with --fps).")],
+    question: Annotated[str, typer.Argument(help="Question about the video, in words.")],
+    llm: Annotated[
+        str | None,
+        typer.Option(help="Model, e.g. chat:model=gpt-4o-mini (a service) or local:checkpoint=FOLDER; see list llms."),
+    ] = None,
+    query: Annotated[str | None, typer.Option(help="What to look for. [default: the question]")] = None,
+    k: Annotated[int, typer.Option("-k", help="Number of keyframes that the model sees.")] = 8,
+    sampler: SamplerOption = None,
+    option: SamplerOptions = [],  # noqa: B006
+    encoder: EncoderOption = None,
+    encoder_option: EncoderOptions = [],  # noqa: B006
+    seed: SeedOption = 0,
+    max_tokens: Annotated[int, typer.Option(help="Longest answer in tokens.")] = 512,
+    frames: FramesOption = None,
+    store: StoreOption = None,
+    fps: FpsOption = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print answer and selection as JSON and nothing else.")
+    ] = False,
+    yes: YesOption = False,
+) -> None:
+    """Answer a question about a video with a model."""
+    from focus_eval.keyframes.api import Budget, make_selector
+    from focus_eval.keyframes.llms.registry import make_llm
+
+    if llm is None:
+        raise InvalidInput(
+            "which model? --llm chat:model=NAME for an OpenAI-compatible service (address in OPENAI_BASE_URL, key in "
+            "OPENAI_API_KEY), --llm local:checkpoint=FOLDER for one of transformers"
+        )
+    check_question([video], query)
+    question = checked_query(question)
+    whole_number(max_tokens, "max_tokens")
+    check_outputs([video], None, None, frames, k=k)
+    model = make_llm(llm)
+    model.check()
+    settings: dict[str, Any] = {"k": k, "seed": seed, "store": store}
+    settings["may_download"] = partial(may_download, yes=yes, is_silent=as_json)
+    with print_if_slow("loading the encoder"):
+        selector = make_selector(
+            sampler, parse_assignments(option), encoder, parse_assignments(encoder_option), Budget(), **settings
+        )
+    text = question if query is None else query
+    selection = select_one(selector, video, query=text, budget=Budget(), fps=fps, backend="pyav", quiet=as_json)
+    started = time.perf_counter()
+    with print_if_slow(f"asking {llm}"):
+        reply = selection.ask(model, question, max_tokens=max_tokens)
+    seconds = time.perf_counter() - started
+    if frames is not None:
+        selection.save_frames(frames)
+    if as_json:
+        record = {"question": question, "answer": reply.text, "llm": model.model_id, "llm_revision": model.revision}
+        costs = {"usage": _usage_with_price(model, reply), "answer_seconds": seconds}
+        typer.echo(json.dumps({**record, **costs, "selection": selection.as_dict()}, indent=1, ensure_ascii=False))
+    else:
+        _print(selection, model, reply, seconds)
+
+
+def _usage_with_price(model: Model, reply: Reply) -> dict[str, float]:
+    """Return requests, tokens and dollars, as far as they are known."""
+    price = model.price(reply.usage["input"], reply.usage["output"]) if {"input", "output"} <= {*reply.usage} else None
+    return {**reply.usage, **({} if price is None else {"dollars": price})}
+
+
+def _print(selection: VideoSelection, model: Model, reply: Reply, seconds: float) -> None:
+    """Print the answer, the keyframes that the model saw, and the cost."""
+    typer.echo(printable(reply.text.strip()))
+    table_console().print(keyframe_table([selection]))
+    usage = _usage_with_price(model, reply)
+    tokens = f"{usage['input']:,.0f} + {usage['output']:,.0f} tokens" if "output" in usage else "tokens not known"
+    dollars = f"{usage['dollars']:.4f} dollars" if "dollars" in usage else "dollars not known without prices"
+    print_folded(f"model: {model.model_id} ({model.revision}), {tokens}, {dollars}")
+    encoder = f" with {selection.row.encoder}" if selection.row.encoder else ""
+    print_folded(f"keyframes: {selection.sampler}{encoder}, {selection.n_pulls} frames scored")
+    stages = ", ".join(f"{stage} {duration:.2f}" for stage, duration in selection.row.seconds.items())
+    print_folded(f"seconds: {stages}, answer {seconds:.2f}")
+    if selection.warning:
+        print_folded(selection.warning)

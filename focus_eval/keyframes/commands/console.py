@@ -1,0 +1,298 @@
+"""Shared by the commands: tables, progress bars, folded lines, common options."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import progress as columns
+from rich.console import Console
+from rich.progress import Progress, Task
+
+from focus_eval.core.errors import InvalidInput
+from focus_eval.keyframes.rows.records import write_text
+
+if TYPE_CHECKING:
+    from focus_eval.bench.report.table import Table
+
+
+# Where output goes into a file or a pipe and COLUMNS is not set.
+PIPED_WIDTH = 120
+# A command in a message: between backticks, or from its start or a colon to a remark or the rest of a sentence.
+_COMMAND = re.compile(
+    r"`(?P<quoted>(?:hf|pip|python|focus-eval|lmms-eval) [^`]*)`|"
+    r"(?:^|: ?|^ +)(?P<command>(?:hf|pip|focus-eval|lmms-eval) .*?)(?=`| \(|[,;] |$)"
+)
+
+
+def table_console() -> Console:
+    """Return the console: as wide as the terminal or `COLUMNS`, else `PIPED_WIDTH`; without markup."""
+    # The stream is asked, not rich: FORCE_COLOR makes a pipe a terminal to rich.
+    has_known_width = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    # Without markup: an interval such as [0.1, 0.2] is text, not a style.
+    return Console(markup=False, highlight=False, width=None if has_known_width else PIPED_WIDTH)
+
+
+def print_table(table: Table) -> None:
+    """Print a table, in several parts if it is wider than the console."""
+    from focus_eval.bench.report.table import narrowed, to_terminal
+
+    console, screen_table = table_console(), narrowed(table)
+    console.print(screen_table.title, style="italic")  # as a table's title it would be folded to the table's width
+    for part in to_terminal(screen_table, console.width):
+        caption, part.caption = part.caption, None
+        console.print(part)
+        console.print()
+        if caption:
+            console.print(caption, style="dim")
+
+
+def print_link(text: str, path: Path) -> None:
+    """Print `text` and the address of a file: a link in a terminal that shows links, else the address alone."""
+    from rich.style import Style
+    from rich.text import Text
+
+    address = path.as_uri()
+    line = Text(f"{text}: ").append(address, Style(link=address))
+    Console(markup=False, highlight=False).print(line, soft_wrap=True)
+
+
+def print_folded(text: str, indent: int = 2) -> None:
+    """Print a line, folded at the width of a terminal; continuation lines are indented by `indent`.
+
+    In a file or a pipe it stays one line, so that programs can search it.
+    """
+    print(folded(text, table_console().width, indent) if sys.stdout.isatty() else text)
+
+
+def folded(text: str, width: int, indent: int = 2) -> str:
+    """Return `text` in lines of `width`; a folded command gets backslashes, so that it can be copied."""
+    if len(text) <= width:
+        return text
+    text = re.sub(r"\s", " ", text)
+    lines = textwrap.wrap(
+        text, width - 2, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False
+    )
+    commands, at = [match.span(str(match.lastgroup)) for match in _COMMAND.finditer(text)], 0
+    for number, line in enumerate(lines[:-1]):
+        at = text.index(line.strip(), at) + len(line.strip())
+        if any(start < at < stop for start, stop in commands):
+            lines[number] = f"{line} \\"
+    return "\n".join(lines)
+
+
+def print_entries(entries: Sequence[tuple[str, Sequence[str]]]) -> None:
+    """Print (name, lines) entries: the name on its own line, the lines indented and folded."""
+    from rich.text import Text
+
+    console = table_console()
+    for name, lines in entries:
+        console.print(Text(name, style="bold"))
+        for line in lines:
+            console.print(Text(textwrap.indent(textwrap.fill(line, console.width - 4, break_on_hyphens=False), "    ")))
+
+
+def print_tables(tables: Sequence[Table], out: Path | None = None) -> None:
+    """Print tables, each note once, and write them to `out` if it is given (see `write_table`)."""
+    from focus_eval.bench.report.table import notes_once
+
+    for table in notes_once(tables):
+        print_table(table)
+    if out is not None:
+        write_table(tables, out)
+
+
+def write_table(tables: Sequence[Table], path: Path) -> None:
+    """Write `tables` one after the other in the format of the suffix: .md, .csv or .tex.
+
+    Raises:
+        InvalidInput: another suffix.
+    """
+    from focus_eval.bench.report.table import notes_once, to_csv, to_latex, to_markdown
+
+    writers: dict[str, Callable[[Table], str]] = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}
+    if path.suffix not in writers:
+        raise InvalidInput(f"{path}: tables are written as {', '.join(writers)}")
+    # A page has each note once; a LaTeX table is placed alone.
+    tables = notes_once(tables) if path.suffix == ".md" else tables
+    write_text(path, "\n".join(writers[path.suffix](table) for table in tables))
+
+
+def completed(kind: str) -> Callable[[], list[str]]:
+    """Return a function that lists the names of a kind ("sampler", "encoder", "video reader", "matrix") for a shell."""
+
+    def names() -> list[str]:
+        """Return the names of the kind, read at the time of completion."""
+        from focus_eval.bench.matrix.config import shipped_matrices
+        from focus_eval.keyframes.encoders.registry import ENCODERS
+        from focus_eval.keyframes.samplers.registry import SAMPLERS
+        from focus_eval.keyframes.video import READERS
+
+        of_kind = {"sampler": SAMPLERS.names, "encoder": ENCODERS.names, "video reader": READERS.names}
+        return list(shipped_matrices()) if kind == "matrix" else of_kind[kind]()
+
+    return names
+
+
+class PullProgress:
+    """A bar of frames scored, with the time left.
+
+    Args:
+        waiting: label until the first frames are scored, while encoders load.
+    """
+
+    def __init__(self, bar: Progress, title: str, *, waiting: str) -> None:
+        """Add a bar to the display; where it shows none, print `waiting` if loading is slow."""
+        self._bar = bar
+        self._title = title
+        self._task = bar.add_task(waiting, total=None)
+        self._expected = 0
+        self._waiting = ExitStack()
+        if bar.disable:  # no terminal, so no bar: one line, where it takes long
+            self._waiting.enter_context(print_if_slow(waiting))
+
+    def expect(self, n_pulls: int) -> None:
+        """Lengthen the bar by an expected number of pulls; random samplers may need a few more or less."""
+        self._expected += n_pulls
+        self._bar.update(self._task, total=self._expected)
+
+    def advance(self, n_pulls: int) -> None:
+        """Move the bar by the frames just scored."""
+        if n_pulls:
+            self.stop_waiting()
+        self._bar.advance(self._task, n_pulls)
+
+    def stop_waiting(self) -> None:
+        """Replace the waiting label by the title."""
+        self._waiting.close()
+        self._bar.update(self._task, description=self._title)
+
+
+class ProgressLines(Progress):
+    """Progress for a log file: a line a minute per unfinished task, with rate and remaining time."""
+
+    def __init__(self, unit: str, *, every_seconds: float = 60.0) -> None:
+        super().__init__(disable=True)
+        self._unit, self._every_seconds = unit, every_seconds
+        self._ended = threading.Event()
+        self._writer = threading.Thread(target=self._write_lines, daemon=True)
+
+    def start(self) -> None:
+        """Begin to print, in a thread."""
+        self._writer.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._ended.set()
+        if self._writer.is_alive():
+            self._writer.join()
+
+    def _write_lines(self) -> None:
+        """Print a line for each unfinished task every `every_seconds`, until stopped."""
+        while not self._ended.wait(self._every_seconds):
+            for task in self.tasks:
+                if not task.finished:
+                    print(progress_line(task, self._unit), file=sys.stderr, flush=True)
+
+
+def progress_line(task: Task, unit: str) -> str:
+    """Return e.g. "select: 120 of 500 rows (24.0 %), 2.0 rows/s, about 0:03:10 left", by the rate since the start."""
+    elapsed, n_done = task.elapsed or 0.0, task.completed
+    total_text = f" of {task.total:,.0f} {unit} ({100 * n_done / task.total:.1f} %)" if task.total else f" {unit}"
+    line = f"{task.description}: {n_done:,.0f}{total_text}"
+    if not n_done or not elapsed:
+        return f"{line}, none yet after {timedelta(seconds=round(elapsed))}"
+    line += f", {n_done / elapsed:,.1f} {unit}/s"
+    if task.total:
+        line += f", about {timedelta(seconds=round((task.total - n_done) * elapsed / n_done))} left"
+    return line
+
+
+def progress_bar(unit: str = "frames") -> Progress:
+    """Return a progress display on standard error: a bar in a terminal, else a line a minute."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return ProgressLines(unit)
+    bar_columns = (columns.TextColumn("{task.description}"), columns.BarColumn(), columns.MofNCompleteColumn())
+    time_columns = (columns.TextColumn(unit), columns.TimeElapsedColumn(), columns.TimeRemainingColumn())
+    return Progress(*bar_columns, *time_columns, console=console, transient=True)
+
+
+@contextmanager
+def count_progress(title: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar inside the block; yields a function that takes (done, total)."""
+    with progress_bar(unit) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda n_done, total: bar.update(task, completed=n_done, total=total)
+
+
+@contextmanager
+def print_if_slow(text: str, *, after_seconds: float = 1.0) -> Iterator[None]:
+    """Write `text` to standard error if the block takes longer than `after_seconds`."""
+    timer = threading.Timer(after_seconds, lambda: print(text, file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def say_how_to_continue(unit: str) -> Iterator[None]:
+    """On Ctrl-C, print that the finished units are kept and how to continue."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        text = f"stopped; {unit} are kept. Run the same command again to continue."
+        print(text, file=sys.stderr, flush=True)
+        raise
+
+
+@contextmanager
+def pull_progress(title: str, *, waiting: str) -> Iterator[PullProgress]:
+    """Show a bar of scored frames inside the block, labelled `waiting` until the first is scored."""
+    with progress_bar() as bar:
+        progress = PullProgress(bar, title, waiting=waiting)
+        try:
+            yield progress
+        finally:
+            progress.stop_waiting()
+
+
+def counted(n: int, noun: str) -> str:
+    """Return e.g. "1 keyframe" or "8 keyframes"."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def clock_text(seconds: float) -> str:
+    """Return e.g. "1:02:03"."""
+    return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02d}:{int(seconds) % 60:02d}"
+
+
+AnnotationsFile = Annotated[Path | None, typer.Option(help="The benchmark's annotation file.")]
+BenchmarkOption = Annotated[str, typer.Option(help="Name of the benchmark.")]
+AllowOutside = Annotated[bool, typer.Option(help="Leave out and count frames past the end, and rows of no question.")]
+AllowMissing = Annotated[bool, typer.Option(help="Leave out questions without frames.")]
+FormatOption = Annotated[
+    list[str],
+    typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the format, e.g. sampler=focus; repeatable."),
+]
+FormatsOption = Annotated[
+    list[str], typer.Option(metavar="FORMAT", help="Format of each selection file, in order; repeatable.")
+]
+SamplerOptions = Annotated[
+    list[str], typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the sampler; repeatable.")
+]
+MinSecondsOption = Annotated[float, typer.Option(help="Leave out videos shorter than this.")]
+MinutesOption = Annotated[float, typer.Option(help="Simulate no further videos if they would exceed so many minutes.")]
+AlsoOption = Annotated[Path | None, typer.Option(help="Also write the tables to this file (.md, .csv or .tex).")]

@@ -1,0 +1,333 @@
+"""`focus-eval list`: what can be named in a command or a matrix, by kind.
+
+focus-eval list                   # every name, by kind
+focus-eval list samplers --json
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.resources import read_yaml, resource_path
+from focus_eval.core.types import VideoInfo
+from focus_eval.keyframes.commands.console import print_entries, print_folded
+
+if TYPE_CHECKING:
+    from focus_eval.bench.matrix.config import MatrixConfig
+    from focus_eval.core.plugins import Plugin, Registry
+    from focus_eval.keyframes.samplers.base import FrameSampler
+
+# What a scanned frame costs in the list of samplers: CLIP B/32 over BLIP large.
+LISTED_SCAN_COST = 1 / 43
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One name of a list.
+
+    Args:
+        name: the text to type.
+        lines: description, for people.
+        facts: JSON values, for programs; the lines if there are none.
+        title: heading instead of the name.
+    """
+
+    name: str
+    lines: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    title: str = ""
+
+
+def list_(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help="samplers, encoders, models, benchmarks, tasks, configs, formats, readers, llms. [default: all names]",
+            autocompletion=lambda: [*KINDS],
+        ),
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    k: Annotated[int, typer.Option("-k", help="samplers: keyframes of the example video.")] = 64,
+    minutes: Annotated[float, typer.Option(help="samplers: length of the example video, in minutes.")] = 60.0,
+    fps: Annotated[float, typer.Option(help="samplers: frame rate of the example video.")] = 30.0,
+    copy: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="configs: copy all YAML files to this folder.")
+    ] = None,
+    install_path: Annotated[
+        bool, typer.Option("--install-path", help="tasks: print only the folder, for lmms-eval's --include_path.")
+    ] = False,
+) -> None:
+    """List what can be named, by kind.
+
+    Samplers with their options and cost on an example video, encoders with their checkpoints, models that answer,
+    benchmarks, lmms-eval tasks, shipped matrices (configs), formats of selections, video readers, and models that
+    samplers ask (llms). Plugins of installed packages are listed too.
+    """
+    if kind and kind not in KINDS:
+        raise unknown_name("kind", kind, KINDS)
+    if copy is not None:
+        _check_kind("--copy", kind, "configs")
+        _copy_configs(copy)
+    elif install_path:
+        _check_kind("--install-path", kind, "tasks")
+        print(resource_path("tasks"))
+    elif kind == "samplers":
+        _list_samplers(k, minutes, fps, as_json=as_json)
+    elif as_json:
+        print(json.dumps({name: list(map(_as_json, KINDS[name]())) for name in ([kind] if kind else KINDS)}, indent=2))
+    elif kind:
+        print_entries([(entry.title or entry.name, entry.lines) for entry in KINDS[kind]()])
+        _print_usage(kind)
+    else:
+        _print_all_names()
+
+
+def _check_kind(option: str, kind: str, expected: str) -> None:
+    """Raise InvalidInput if an option is given with another kind of list than it goes with."""
+    if kind != expected:
+        raise InvalidInput(f"{option} goes with: focus-eval list {expected}")
+
+
+def _as_json(entry: Entry) -> dict[str, Any]:
+    """Return the entry's JSON values; its description if it has none."""
+    return {"name": entry.name, **(entry.facts or {"about": list(entry.lines)})}
+
+
+def _print_usage(kind: str) -> None:
+    """Print the command for the names of a list, if it is not `list` itself."""
+    if kind == "configs":
+        print("\nfocus-eval plan NAME and focus-eval run NAME take these names.")
+    elif kind == "tasks":
+        folder = resource_path("tasks")
+        print()
+        print_folded(f"lmms-eval --include_path {folder} --tasks {min(folder.glob('*.yaml')).stem} ...")
+
+
+def _print_all_names() -> None:
+    """Print the names of every kind; for a plugin of an installed package also its location."""
+    from focus_eval.bench.matrix.config import shipped_matrices
+
+    entries = []
+    for kind, registry in _registries().items():
+        names = [entry.name for entry in model_entries()] if kind == "models" else registry.names()
+        origins = [f"{plugin.name} is {plugin.location}" for plugin in registry.plugins.values() if plugin.point]
+        entries.append((f"{kind} ({registry.group})", [", ".join(names), *origins]))
+    entries.append(("tasks", [", ".join(entry.name for entry in task_entries())]))
+    entries.append(("configs", [", ".join(shipped_matrices())]))
+    print_entries(entries)
+
+
+def _registries() -> dict[str, Registry[Any]]:
+    """Return the registry of plugins of each kind."""
+    from focus_eval.bench.benchmarks.registry import BENCHMARKS
+    from focus_eval.bench.lmms.manifests import MODELS
+    from focus_eval.external.imports.formats import FORMATS
+    from focus_eval.keyframes.encoders.registry import ENCODERS
+    from focus_eval.keyframes.llms.registry import LLMS
+    from focus_eval.keyframes.samplers.registry import SAMPLERS
+    from focus_eval.keyframes.video import READERS
+
+    return {
+        "samplers": SAMPLERS,
+        "encoders": ENCODERS,
+        "models": MODELS,
+        "benchmarks": BENCHMARKS,
+        "formats": FORMATS,
+        "readers": READERS,
+        "llms": LLMS,
+    }
+
+
+def _plugin_entries(kind: str, describe: Callable[[Plugin], list[str]]) -> list[Entry]:
+    """Return an entry per plugin of `kind`; one of an installed package is described by its entry point."""
+    plugins = _registries()[kind].plugins
+    return [
+        Entry(name, tuple(describe(plugin) if plugin.point is None else [plugin.location]))
+        for name, plugin in sorted(plugins.items())
+    ]
+
+
+def sampler_entries(
+    video: VideoInfo = VideoInfo(n_frames=108_000, fps=30.0), k: int = 64, cost_title: str = ""
+) -> list[Entry]:
+    """Return the samplers with their cost on `video`."""
+    from focus_eval.keyframes.samplers.registry import sampler_classes
+
+    return [_sampler_entry(sampler_row(kind, video, k), cost_title) for kind in sampler_classes().values()]
+
+
+def _sampler_entry(row: dict[str, Any], cost_title: str) -> Entry:
+    """Return the entry of a sampler: source, options with defaults, and cost."""
+    options = " ".join(f"{name}={_as_text(value)}" for name, value in row["options"].items())
+    cost = f"{row['pulls']} ({100 * row['frames_scored']:.2f} %) {cost_title}; needs {row['needs']}"
+    return Entry(row["name"], (row["source"], *([f"-o {options}"] if options else []), cost), row)
+
+
+def _list_samplers(k: int, minutes: float, fps: float, *, as_json: bool) -> None:
+    """Print the samplers with their cost on a video of that length, as text or JSON."""
+    if not (0 < minutes < float("inf") and 0 < fps < float("inf") and k > 0):
+        raise InvalidInput(f"minutes, fps and k must be numbers above 0, got {minutes}, {fps} and {k}")
+    video = VideoInfo(n_frames=max(1, int(minutes * 60 * fps)), fps=fps)
+    entries = sampler_entries(video, k, f"pulls of {minutes:g} min at {fps:g} fps, k = {k}")
+    if as_json:
+        samplers = list(map(_as_json, entries))
+        print(json.dumps({"n_frames": video.n_frames, "fps": video.fps, "k": k, "samplers": samplers}, indent=2))
+    else:
+        print_entries([(entry.name, entry.lines) for entry in entries])
+
+
+def sampler_row(kind: type[FrameSampler], video: VideoInfo, k: int) -> dict[str, Any]:
+    """Return name, source, version, needs, options with defaults and cost of one sampler, JSON values only."""
+    sampler = kind()
+    pulls = sampler.at_cost(LISTED_SCAN_COST).count_pulls(video, k=k)
+    pulled = "logits" if kind.needs_logits else "embeddings" if kind.needs_embeddings else "relevance"
+    requirements = ["a scan"] if kind.needs_scan and not pulls else [pulled] if kind.needs_encoder else []
+    requirements += ["a model"] if kind.needs_llm else []
+    return {
+        "name": kind.name,
+        "source": kind.source,
+        "version": kind.version,
+        "needs": " and ".join(requirements) or "nothing",
+        "options": sampler.options,
+        "pulls": pulls,
+        "frames_scored": pulls / video.n_frames,
+    }
+
+
+def _as_text(value: Any) -> str:
+    """Return `value` as it is written after `-o name=`."""
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
+def encoder_entries() -> list[Entry]:
+    """Return the encoders with their checkpoints and sizes."""
+
+    def describe(plugin: Plugin) -> list[str]:
+        """Return a line with the checkpoints and sizes of an encoder; [] if it has none."""
+        checkpoints = plugin.facts.get("checkpoints", {})
+        sizes = [f"{name} ({facts['gigabytes']:g} GB)" if facts.get("gigabytes") else name
+                 for name, facts in checkpoints.items()]  # fmt: skip
+        return [f"checkpoints: {', '.join(sizes)}"] if sizes else []
+
+    return _plugin_entries("encoders", describe)
+
+
+def model_entries() -> list[Entry]:
+    """Return the models that answer, with the shipped configs that use them."""
+    from focus_eval.bench.lmms.manifests import known_models
+
+    configs: dict[str, list[str]] = {}
+    for file in sorted((resource_path("configs") / "models").glob("*.yaml")):
+        configs.setdefault(read_yaml(file)["model"], []).append(file.stem)
+    return [
+        Entry(name, (f"configs: {', '.join(configs[name])}",) if name in configs else ())
+        for name in sorted(known_models())
+    ]
+
+
+def benchmark_entries() -> list[Entry]:
+    """Return the benchmarks with the first sentence of their file, their task, and where their videos come from."""
+    from focus_eval.bench.matrix.config import title_of
+
+    def describe(plugin: Plugin) -> list[str]:
+        """Return the title, task, source and size of a benchmark's file."""
+        file = plugin.load()
+        config = read_yaml(file)
+        facts = [f"{name} {config[name]}" for name in ("task", "source") if config.get(name)]
+        facts += [f"{config['questions']:,} questions"] if config.get("questions") else []
+        return [line for line in (title_of(file), ", ".join(facts)) if line]
+
+    return _plugin_entries("benchmarks", describe)
+
+
+def task_entries() -> list[Entry]:
+    """Return the lmms-eval tasks of this package, with the first line of their file."""
+    files = sorted(resource_path("tasks").glob("*.yaml"))
+    return [Entry(file.stem, (file.read_text(encoding="utf-8").partition("\n")[0].lstrip("# "),)) for file in files]
+
+
+def config_entries() -> list[Entry]:
+    """Return the shipped matrices with title, benchmarks, models and size."""
+    from focus_eval.bench.matrix.config import load_matrix, shipped_matrices, table_of, title_of
+
+    entries = []
+    for name, file in shipped_matrices().items():
+        matrix = load_matrix(file)
+        selections, answers, gigabytes = matrix_size(matrix)
+        benchmarks, models = (", ".join(item.name for item in part) for part in (matrix.benchmarks, matrix.models))
+        size = f"{selections} selections" + (f", {answers} answers, {gigabytes} GB of weights" if answers else "")
+        scope = f"{benchmarks} with {models}" if models else benchmarks
+        table = table_of(file)
+        title = f"{name} (table {table})" if table.isdecimal() else name
+        entries.append(Entry(name, (title_of(file), scope, size), title=title))
+    return entries
+
+
+def format_entries() -> list[Entry]:
+    """Return the formats of selections, with a description of such a file."""
+    return _plugin_entries("formats", lambda plugin: [plugin.facts["summary"]] if "summary" in plugin.facts else [])
+
+
+def reader_entries() -> list[Entry]:
+    """Return the video readers, with the package that each needs."""
+
+    def describe(plugin: Plugin) -> list[str]:
+        """Return a line with the package that a reader needs; [] if none."""
+        gpu = " and a GPU" if plugin.facts.get("needs_gpu") else ""
+        return [f"needs {plugin.facts['package']}{gpu}"] if "package" in plugin.facts else []
+
+    return _plugin_entries("readers", describe)
+
+
+def llm_entries() -> list[Entry]:
+    """Return the models that samplers ask, with the extra that each needs."""
+    return _plugin_entries(
+        "llms", lambda plugin: [f"needs the extra {plugin.facts['extra']}"] if "extra" in plugin.facts else []
+    )
+
+
+# By what is typed after `focus-eval list`.
+KINDS: dict[str, Callable[[], list[Entry]]] = {
+    "samplers": sampler_entries,
+    "encoders": encoder_entries,
+    "models": model_entries,
+    "benchmarks": benchmark_entries,
+    "tasks": task_entries,
+    "configs": config_entries,
+    "formats": format_entries,
+    "readers": reader_entries,
+    "llms": llm_entries,
+}
+
+
+def _copy_configs(folder: Path) -> None:
+    """Copy the shipped configs to `folder`, and print how to run one."""
+    from focus_eval.bench.matrix.config import copy_configs
+
+    files = copy_configs(folder)
+    print_folded(f"{len(files)} files in {folder}; run one with: focus-eval run {folder}/paper/alpha.yaml")
+
+
+def matrix_size(matrix: MatrixConfig) -> tuple[str, str, str]:
+    """Return the numbers of selections and answers in `matrix` and the gigabytes of its weights, as texts.
+
+    A benchmark whose config does not state its number of questions makes the sum a lower bound, marked "+".
+    """
+    from focus_eval.bench.matrix.cells import all_encoders, cells, selection_specs
+
+    specs, answer_specs = selection_specs(matrix), cells(matrix)
+    sizes = {benchmark.name: benchmark.questions for benchmark in matrix.benchmarks}
+    suffix = "+" if None in sizes.values() else ""
+    n_selections = sum(sizes[spec.benchmark.name] or 0 for spec in specs)
+    n_answers = sum(sizes[spec.benchmark.name] or 0 for spec in answer_specs)
+    gigabytes = sum(model.disk_gigabytes for model in matrix.models)
+    gigabytes += sum(encoder.disk_gigabytes for encoder in all_encoders(matrix))
+    return f"{n_selections:,}{suffix}", f"{n_answers:,}{suffix}" if answer_specs else "", f"{gigabytes:.0f}"

@@ -1,0 +1,374 @@
+"""`focus-eval select`: choose keyframes of one video."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from focus_eval.core.errors import FocusEvalError, InvalidInput, printable
+from focus_eval.core.options import parse_assignments
+from focus_eval.core.types import checked_query
+from focus_eval.keyframes.commands.console import (
+    SamplerOptions,
+    clock_text,
+    completed,
+    counted,
+    print_folded,
+    print_if_slow,
+    pull_progress,
+    table_console,
+)
+from focus_eval.keyframes.rows.records import write_text
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from rich.table import Table as RichTable
+
+    from focus_eval.keyframes.api import Budget, VideoSelection
+    from focus_eval.keyframes.encoders.weights import Checkpoint
+    from focus_eval.keyframes.pipeline.selector import Selector
+    from focus_eval.keyframes.rows.records import SelectionRow
+
+# Keyframes whose pictures differ by less than this, of 255 grey levels, look alike.
+ALIKE_LEVELS = 4.0
+
+SamplerOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Sampler, e.g. focus:alpha=0.1, or FILE.py:Class. [default: even_cover, 600 frames scored]",
+        autocompletion=completed("sampler"),
+    ),
+]
+EncoderOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Encoder, e.g. clip:device=cpu. [default: the best whose weights are here, else offline]",
+        autocompletion=completed("encoder"),
+    ),
+]
+EncoderOptions = Annotated[
+    list[str], typer.Option("--encoder-option", "-e", metavar="NAME=VALUE", help="Option of the encoder; repeatable.")
+]
+SeedOption = Annotated[int, typer.Option(help="Seed of all random choices.")]
+StoreOption = Annotated[Path | None, typer.Option(help="Keep embeddings in this file for the next run.")]
+FpsOption = Annotated[float | None, typer.Option(help="Pictures per second of a folder of pictures.")]
+FramesOption = Annotated[
+    Path | None, typer.Option(help="Write the keyframes to this folder; names and EXIF have the times.")
+]
+YesOption = Annotated[bool, typer.Option("--yes", help="Download an encoder if none is here and none is named.")]
+BackendOption = Annotated[
+    str, typer.Option(help="Video reader; see focus-eval list readers.", autocompletion=completed("video reader"))
+]
+
+
+def select(
+    videos: Annotated[
+        list[Path],
+        typer.Argument(metavar="VIDEO...", help="Video files, folders of them, or a folder of pictures (with --fps)."),
+    ],
+    query: Annotated[
+        str | None, typer.Option(help="What to look for, in words. Without it: a summary, even in time.")
+    ] = None,
+    k: Annotated[int, typer.Option("-k", help="Number of keyframes.")] = 8,
+    sampler: SamplerOption = None,
+    option: SamplerOptions = [],  # noqa: B006
+    share: Annotated[
+        float | None, typer.Option(help="Share of the video's frames that even_cover scores, e.g. 0.05.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="Seconds that even_cover may take to score frames.")] = None,
+    encoder: EncoderOption = None,
+    encoder_option: EncoderOptions = [],  # noqa: B006
+    seed: SeedOption = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the selection to this JSON file; - for standard output.")
+    ] = None,
+    sheet: Annotated[Path | None, typer.Option(help="Write a contact sheet to this file (.png, .pdf or .svg).")] = None,
+    frames: FramesOption = None,
+    png: Annotated[bool, typer.Option("--png", help="Write the keyframes as PNG, not JPEG.")] = False,
+    store: StoreOption = None,
+    backend: BackendOption = "pyav",
+    fps: FpsOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the selection as JSON and nothing else.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    yes: YesOption = False,
+) -> None:
+    """Choose keyframes of videos for a query or a summary."""
+    from focus_eval.keyframes.api import NO_QUERY, Budget, make_selector, sampler_for
+
+    to_stdout = as_json or out == Path("-")
+    out = None if out == Path("-") else out
+    paths = _video_files(videos, are_pictures=fps is not None)
+    check_outputs(paths, out, sheet, frames, k=k)
+    check_question(paths, query)
+    sampler_of_query = sampler_for(sampler, has_query=query is not None)
+    budget = Budget(share=share, seconds=seconds)
+    options, of_encoder = parse_assignments(option), parse_assignments(encoder_option)
+    download = partial(may_download, yes=yes, is_silent=quiet or to_stdout)
+    settings: dict[str, Any] = {"k": k, "seed": seed, "store": store, "backend": backend, "may_download": download}
+    with print_if_slow("loading the encoder"):
+        selector = make_selector(sampler_of_query, options, encoder, of_encoder, budget, **settings)
+    outputs = _Outputs(out, sheet, frames, ".png" if png else ".jpg", to_stdout, quiet)
+    select_video = partial(
+        select_one, selector, query=NO_QUERY if query is None else query, budget=budget, fps=fps, backend=backend
+    )
+    if _select_all(paths, partial(select_video, quiet=quiet), outputs) < len(paths):
+        raise typer.Exit(2)
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """Where selections go: files, a folder of frames, standard output."""
+
+    out: Path | None
+    sheet: Path | None
+    frames: Path | None
+    suffix: str
+    to_stdout: bool
+    quiet: bool
+
+
+def _select_all(paths: Sequence[Path], select_one: Callable[[Path], VideoSelection], outputs: _Outputs) -> int:
+    """Select and write the keyframes of each video; return how many succeeded. Of several, an error prints a line."""
+    selections = []
+    for path in paths:
+        try:
+            selections.append(select_one(path))
+        except FocusEvalError as error:
+            if len(paths) == 1:
+                raise
+            typer.echo(f"focus-eval: {printable(str(error))}", err=True)
+            continue
+        if outputs.frames is not None:
+            selections[-1].save_frames(outputs.frames, suffix=outputs.suffix)
+        if outputs.sheet is not None:
+            selections[-1].save_sheet(outputs.sheet)
+    _write_records(selections, outputs.out, to_stdout=outputs.to_stdout, is_list=len(paths) > 1)
+    if not outputs.quiet and not outputs.to_stdout:
+        _print(selections[0]) if len(paths) == 1 else _print_together(selections)
+    return len(selections)
+
+
+def select_one(
+    selector: Selector, video: Path, *, query: str, budget: Budget, fps: float | None, backend: str, quiet: bool
+) -> VideoSelection:
+    """Return the selection of one video, with a progress bar unless `quiet`."""
+    from focus_eval.keyframes.api import open_source, select_with
+
+    reopen = partial(open_source, video, fps=fps, backend=backend, store=selector.store)
+    title = f"{selector.sampler.name} on {video.name}"
+    waiting = f"loading encoder {selector.encoder.name}, decoding the first frames" if selector.encoder else title
+    with pull_progress(title, waiting=waiting) if not quiet else nullcontext() as progress:
+        return select_with(selector, reopen, [query], budget, progress=progress)[0]
+
+
+def _video_files(paths: Sequence[Path], *, are_pictures: bool) -> list[Path]:
+    """Return the video files of `paths`, folders replaced by their videos; a folder of pictures stays."""
+    from focus_eval.keyframes.video.verification import SUFFIXES
+
+    files: list[Path] = []
+    for path in paths:
+        if are_pictures or not path.is_dir():
+            files.append(path)
+            continue
+        videos = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+        if not videos:
+            raise InvalidInput(f"{path}: a directory without videos; of pictures give --fps, e.g. 1 for one a second")
+        files += videos
+    return files
+
+
+def _write_records(selections: Sequence[VideoSelection], out: Path | None, *, to_stdout: bool, is_list: bool) -> None:
+    """Write the selections as JSON to `out` and to standard output: one record, or a list of them."""
+    if out is None and not to_stdout:
+        return
+    if is_list:
+        text = "[" + ",\n".join(selection.to_json().rstrip() for selection in selections) + "]\n"
+    else:
+        text = selections[0].to_json()
+    if out is not None:
+        write_text(out, text)
+    if to_stdout:
+        typer.echo(text, nl=False)
+
+
+def may_download(checkpoint: Checkpoint, *, yes: bool, is_silent: bool) -> bool:
+    """Return True if the user allows the download: by option, by environment, or by an answer in a terminal."""
+    from focus_eval.keyframes.encoders.default import DOWNLOAD_VARIABLE, is_download_allowed, offer_text
+
+    offer = offer_text(checkpoint)
+    if yes or is_download_allowed():
+        typer.echo(f"downloading {offer}", err=True)
+        return True
+    if is_silent:
+        return False
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        return typer.confirm(f"Download {offer}?", default=False, err=True)
+    typer.echo(f"--yes or {DOWNLOAD_VARIABLE}=1 downloads {offer}", err=True)
+    return False
+
+
+def check_question(videos: Sequence[Path], query: str | None) -> None:
+    """Refuse an empty query or a single video that is not there, before an encoder is looked for."""
+    from focus_eval.keyframes.api import open_source
+
+    if query is not None:
+        checked_query(query)
+    if len(videos) == 1 and not videos[0].exists():
+        open_source(videos[0])
+
+
+def check_outputs(videos: Sequence[Path], out: Path | None, sheet: Path | None, frames: Path | None, *, k: int) -> None:
+    """Refuse outputs that cannot be written, or that would replace a video, before any frame is scored."""
+    from focus_eval.keyframes.api import check_shown, checked_sheet
+
+    for path in filter(None, (out, sheet)):
+        if any(path.resolve() == video.resolve() and not path.is_dir() for video in videos):
+            raise InvalidInput(f"{path}: this is the video, which would be lost; name another file")
+        if path.is_dir() or not os.access(path.resolve().parent, os.W_OK):
+            raise InvalidInput(f"{path}: cannot be written; name a file in an existing folder")
+    if sheet is not None:
+        checked_sheet(sheet)
+        check_shown(k)
+        if len(videos) > 1:
+            raise InvalidInput(f"{sheet}: a sheet shows one video, not {len(videos)}; --frames writes all keyframes")
+    if frames is not None:
+        existing = next(folder for folder in (frames, *frames.absolute().parents) if folder.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK):
+            raise InvalidInput(f"{frames}: cannot be written; name a folder")
+        if repeated := [name for name, n in Counter(video.stem for video in videos).items() if n > 1]:
+            raise InvalidInput(f"{frames}: several videos are called {repeated[0]!r}; write them to different folders")
+
+
+def alike_keyframes(pictures: Mapping[int, NDArray[np.uint8]]) -> dict[int, int]:
+    """Return for each keyframe that resembles an earlier one the earlier one.
+
+    Two pictures are alike if their pixels, averaged over 16 x 16 fields, differ by less than `ALIKE_LEVELS` of 255 in
+    the mean.
+    """
+    from PIL import Image
+
+    fields = {
+        frame: np.asarray(Image.fromarray(pixels).resize((16, 16), Image.Resampling.BOX), dtype=np.float64)
+        for frame, pixels in pictures.items()
+    }
+    alike: dict[int, int] = {}
+    for frame, field in fields.items():
+        earlier_frames = [
+            earlier for earlier in fields if earlier < frame and np.abs(fields[earlier] - field).mean() < ALIKE_LEVELS
+        ]
+        if earlier_frames:
+            alike[frame] = earlier_frames[0]
+    return alike
+
+
+def _print_together(selections: Sequence[VideoSelection]) -> None:
+    """Print the keyframes of several videos as one table, then each warning once."""
+    table_console().print(keyframe_table(selections))
+    for warning in dict.fromkeys(selection.warning for selection in selections if selection.warning):
+        print_folded(warning)
+
+
+def keyframe_table(selections: Sequence[VideoSelection]) -> RichTable:
+    """Return the keyframes of several videos as one table."""
+    from rich.table import Table
+
+    table = Table()
+    for name in ("video", "keyframe", "time", "relevance"):
+        table.add_column(name, justify="left" if name == "video" else "right", overflow="fold")
+    for selection in selections:
+        for frame, seconds, relevance in selection:
+            table.add_row(selection.path.name, str(frame), clock_text(seconds), relevance_text(relevance))
+    return table
+
+
+def relevance_text(relevance: float) -> str:
+    """Return relevance with four decimals; "-" for NaN."""
+    return "-" if np.isnan(relevance) else f"{relevance:.4f}"
+
+
+def _print(selection: VideoSelection) -> None:
+    """Print the keyframes with relevance, similar earlier ones, and cost."""
+    from rich.table import Table
+
+    from focus_eval.keyframes.api import MOST_SHOWN
+
+    row = selection.row
+    if len(selection.keyframes) > MOST_SHOWN:
+        print_folded(f"{row.sampler}: {len(selection.keyframes)} keyframes; --out FILE writes them")
+        return
+    alike = alike_keyframes(selection.thumbnails)
+    table = Table(
+        title=f"{row.sampler}: {counted(len(selection), 'keyframe')} of {counted(selection.video.n_frames, 'frame')}",
+        title_justify="left",
+    )
+    for name in ("keyframe", "time", "seconds", "relevance", *(["looks like"] if alike else [])):
+        table.add_column(name, justify="right", overflow="fold")
+    for frame, time, relevance, is_scored in zip(
+        selection.keyframes, selection.times, selection.relevance, selection.is_scored, strict=True
+    ):
+        value = f"{'' if is_scored or np.isnan(relevance) else '~'}{relevance_text(relevance)}"
+        alike_cell = [str(alike.get(frame, ""))] if alike else []
+        table.add_row(str(frame), clock_text(time), f"{time:.2f}", value, *alike_cell)
+    table_console().print(table)
+    if len(selection.keyframes) < min(row.k, selection.video.n_frames):
+        print_folded(f"fewer than k = {row.k}: sampler {row.sampler} may leave keyframes out (docs/samplers.md)")
+    if not selection.is_scored.all() and selection.n_pulls:
+        print_folded("~: not scored; between the nearest scored frames")
+    if alike:
+        print_folded(
+            f"keyframes that look like an earlier one: {len(alike)} (mean pixel difference below {ALIKE_LEVELS:g}/255)"
+        )
+    stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in row.seconds.items())
+    if row.text_pulls:
+        print_folded(f"{len(row.encoded_frames)} frames scored for {1 + len(row.text_pulls)} texts")
+    else:
+        print_folded(f"{selection.n_pulls} frames scored, {selection.share_scored:.2%} of the video")
+    if row.asked.get("calls"):
+        print_folded(_model_usage_line(row))
+    elif row.asked.get("dollars"):
+        print_folded(f"The encoder {row.encoder} was paid {row.asked['dollars']:.4f} dollars")
+    if row.scan_encoder:
+        print_folded(_scan_line(row))
+    if row.encoder:
+        print_folded(f"encoder: {row.encoder} ({row.encoder_revision})")
+    print_folded(f"seconds: {stages}")
+    if selection.warning:
+        print_folded(selection.warning)
+
+
+def _model_usage_line(row: SelectionRow) -> str:
+    """Return a line on the sampler's model: calls, pictures, tokens, dollars and stored answers."""
+    usage = row.asked
+    is_known = {"input", "output"} <= usage.keys()
+    tokens = f"{usage['input'] + usage['output']:,.0f} tokens" if is_known else "tokens unknown"
+    dollars = f", {usage['dollars']:.4f} dollars" if "dollars" in usage else ""
+    return (
+        f"{row.llm} asked {usage['calls']:.0f} times about {usage['images']:.0f} pictures, {tokens}{dollars}; "
+        f"{usage['replayed']:.0f} answered by the store"
+    )
+
+
+def _scan_line(row: SelectionRow) -> str:
+    """Return a line on the scanned frames and the whole work in forwards of the main encoder."""
+    from focus_eval.bench.report.cost import forward_equivalents, unit_costs
+
+    units = unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost"))
+    pulls = row.n_scored
+    total = float(forward_equivalents(units, encoded=pulls, scanned=row.frames_scanned, pulls=pulls))
+    scan_encoder = row.options.get("scan_encoder") or row.scan_encoder
+    identity_note = ", the main encoder itself" if row.facts.get("scan_encoder_is_encoder") else ""
+    share_note = "" if pulls or "share" not in row.options else "; share leaves the main encoder none: -o share=0.05"
+    return (
+        f"{row.frames_scanned} frames scanned with {scan_encoder}{identity_note}, each {units[1]:.3g} of a forward: "
+        f"as much work as {total:.1f} forwards in all{share_note}"
+    )

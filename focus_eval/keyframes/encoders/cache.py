@@ -1,0 +1,217 @@
+"""Stores features of frames in memory, and recognises pictures that were embedded before.
+
+A still shot or a slide repeats the same bytes frame after frame, and a model often sees frames that a sampler has
+pulled already. Their features are looked up by a hash of their pixels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.types import IntArray, Pixels
+from focus_eval.keyframes.rows.records import replace_file
+
+
+class FeatureCache:
+    """Keep features of frames in memory and drop the least recently used; tensors stay on their device.
+
+    Safe for threads. A frame of BLIP-large takes 577 x 1024 numbers: 2.25 MiB in fp32, 1.13 MiB in half precision.
+
+    Args:
+        max_bytes: most memory to hold, in bytes.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        if max_bytes < 0:
+            raise InvalidInput(f"max_bytes must not be negative, got {max_bytes}")
+        self.max_bytes = max_bytes
+        self.n_bytes = 0
+        self._rows: OrderedDict[tuple[str, int], Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def get(self, video: str, frames: IntArray) -> tuple[NDArray[np.bool_], Any]:
+        """Return which of `frames` are stored, a mask `(n,)`, and the features of those, in order; None if none is."""
+        with self._lock:
+            is_stored = np.array([(video, int(frame)) in self._rows for frame in frames], dtype=bool)
+            keys = [(video, int(frame)) for frame in frames[is_stored]]
+            for key in keys:
+                self._rows.move_to_end(key)
+            rows = [self._rows[key] for key in keys]
+        return is_stored, _stacked(rows) if rows else None
+
+    def put(self, video: str, frames: IntArray, features: Any) -> None:
+        """Store a copy of each row of `features`, one a frame; the least recently used go beyond `max_bytes`."""
+        if len(frames) != len(features):
+            raise InvalidInput(f"{len(frames)} frames, {len(features)} rows of features")
+        # copies: a view of one row would hold the memory of its whole batch
+        copies = [row.clone() if hasattr(row, "clone") else row.copy() for row in features]
+        with self._lock:
+            for frame, row in zip(frames.tolist(), copies, strict=True):
+                replaced = self._rows.pop((video, frame), None)
+                self.n_bytes += row.nbytes - (replaced.nbytes if replaced is not None else 0)
+                self._rows[(video, frame)] = row
+                while self.n_bytes > self.max_bytes:
+                    self.n_bytes -= self._rows.popitem(last=False)[1].nbytes
+
+    def clear(self) -> None:
+        """Drop all features."""
+        with self._lock:
+            self._rows.clear()
+            self.n_bytes = 0
+
+
+def _stacked(rows: list[Any]) -> Any:
+    """Return `rows`, all arrays or all tensors, joined along a new first axis."""
+    if isinstance(rows[0], np.ndarray):
+        return np.stack(rows)
+    import torch
+
+    return torch.stack(rows)
+
+
+MAX_PICTURES = 32768  # about 60 MB of embeddings of 384 numbers
+Features = NDArray[np.float32]
+
+
+class DuplicateCache:
+    """Keep features of pictures by a hash of their pixels and drop the least recently used; safe for threads.
+
+    Only for an encoder whose features of a picture do not depend on the rest of the batch: a stored feature must equal
+    the one that would be computed.
+
+    Args:
+        max_pictures: most pictures to remember.
+    """
+
+    def __init__(self, max_pictures: int = MAX_PICTURES) -> None:
+        self._max_pictures = max_pictures
+        self._features: OrderedDict[bytes, Features] = OrderedDict()
+        self._earlier: dict[bytes, Features] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._features)
+
+    def load(self, path: Path) -> None:
+        """Read the features that `save` wrote; do nothing if the file is missing or damaged.
+
+        They spare the encoder's work only. Their pictures count as computed when they are first seen, so that rows do
+        not depend on what the machine has seen before.
+        """
+        with suppress(OSError, EOFError, ValueError, KeyError, BadZipFile), np.load(path, allow_pickle=False) as file:
+            self._earlier.update(zip(map(bytes, file["hashes"]), file["features"], strict=True))
+
+    def save(self, path: Path) -> None:
+        """Write the features that were not loaded to `path`; do nothing if there are none, or enough were loaded."""
+        with self._lock:
+            features = {digest: row for digest, row in self._features.items() if digest not in self._earlier}
+        if not features or len(self._earlier) >= self._max_pictures:
+            return
+        hashes = np.frombuffer(b"".join(features), np.uint8).reshape(len(features), -1)
+        # A cache: where nothing can be written, the next process computes the features again.
+        with suppress(OSError, InvalidInput):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replace_file(path) as part, open(part, "wb") as file:
+                np.savez(file, hashes=hashes, features=np.stack(list(features.values())))
+
+    def embed(self, pictures: Pixels, compute: Callable[[Pixels], Features]) -> tuple[Features, NDArray[np.bool_]]:
+        """Return the features of `pictures`, computing only new ones, and a mask `(n,)`, True for the computed.
+
+        Args:
+            pictures: uint8, n along the first axis, at least one.
+            compute: the encoder's `embed`; called at most once, with each new picture once.
+        """
+        hashes = [_hash(picture) for picture in pictures]
+        with self._lock:
+            features_by_hash = {digest: self._features[digest] for digest in hashes if digest in self._features}
+        new = {digest: at for at, digest in reversed(list(enumerate(hashes))) if digest not in features_by_hash}
+        first = np.array(sorted(new.values()), dtype=np.intp)
+        computed = np.zeros(len(hashes), dtype=bool)
+        computed[first] = True
+        earlier = {hashes[at]: self._earlier[hashes[at]] for at in first.tolist() if hashes[at] in self._earlier}
+        features_by_hash |= earlier
+        unseen = np.array([at for at in first.tolist() if hashes[at] not in earlier], dtype=np.intp)
+        if unseen.size:
+            fresh = compute(pictures if unseen.size == len(hashes) else pictures[unseen])
+            features_by_hash.update((hashes[at], row.copy()) for at, row in zip(unseen.tolist(), fresh, strict=True))
+        with self._lock:
+            for digest in hashes:
+                self._features[digest] = features_by_hash[digest]
+                self._features.move_to_end(digest)
+            while len(self._features) > self._max_pictures:
+                self._features.popitem(last=False)
+        return np.stack([features_by_hash[digest] for digest in hashes]), computed
+
+
+@lru_cache(maxsize=4)
+def duplicate_cache(scorer_key: str) -> DuplicateCache:
+    """Return the process-wide cache of the encoder whose name and revision are `scorer_key`."""
+    cache = DuplicateCache()
+    if _feature_folder is not None:
+        for path in sorted(_feature_folder.path.glob(f"{_file_stem(scorer_key)}*.npz")):
+            cache.load(path)
+        _feature_folder.caches[scorer_key] = cache
+    return cache
+
+
+@dataclass(frozen=True)
+class _FeatureFolder:
+    """A folder that keeps features, and the caches that were made since it is in use, by encoder."""
+
+    path: Path
+    caches: dict[str, DuplicateCache] = field(default_factory=dict)
+
+
+_feature_folder: _FeatureFolder | None = None
+
+
+@contextmanager
+def using_feature_folder(folder: Path | None) -> Iterator[None]:
+    """Begin caches made in the block with the features in `folder`, and write what they add there at its end.
+
+    Several processes may keep features in one folder: each writes a file of its own. None keeps nothing.
+    """
+    global _feature_folder
+    if folder is None:
+        yield
+        return
+    outer_folder, feature_folder = _feature_folder, _FeatureFolder(folder)
+    _feature_folder = feature_folder
+    # Made before, a cache would neither be filled nor be written.
+    duplicate_cache.cache_clear()
+    try:
+        yield
+    finally:
+        _feature_folder = outer_folder
+        for scorer_key, cache in feature_folder.caches.items():
+            cache.save(folder / f"{_file_stem(scorer_key)}-{uuid.uuid4().hex[:8]}.npz")
+
+
+def _file_stem(scorer_key: str) -> str:
+    """Return how the names of an encoder's files of features begin."""
+    return f"features-{hashlib.sha256(scorer_key.encode()).hexdigest()[:16]}"
+
+
+def _hash(picture: Pixels) -> bytes:
+    """Return a hash of a picture's shape and pixels, 32 bytes."""
+    # SHA-256 is faster than others here, for processors have it built in; the shape keeps a reshaped picture apart
+    digest = hashlib.sha256(repr(picture.shape).encode())
+    digest.update(np.ascontiguousarray(picture).data)
+    return digest.digest()

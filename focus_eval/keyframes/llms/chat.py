@@ -1,0 +1,417 @@
+"""Asks a model behind an OpenAI-compatible service: retries, spending, images in a request, errors without the key."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import random
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, exp
+from typing import Any, ClassVar
+
+import openai
+from PIL import Image
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
+
+from focus_eval.core.errors import AnswerError, InvalidInput, RunError
+from focus_eval.core.types import PIXELS_A_TOKEN, Pixels, whole_number
+from focus_eval.keyframes.llms.registry import Reply, check_limits, yes_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFormat:
+    """How frames are encoded in a request.
+
+    Args:
+        jpeg_quality: 1 to 95; None for PNG, which is lossless.
+        max_side: longest side in pixels; larger frames are shrunk (Lanczos). None for the frame's own size.
+        max_megabytes: most megabytes of one image; a larger one is refused.
+    """
+
+    jpeg_quality: int | None = None
+    max_side: int | None = None
+    max_megabytes: float = 20.0
+
+    def data_url(self, image: Image.Image) -> str:
+        """Return `image`, shrunk to `max_side` and encoded, as a data URL.
+
+        Raises:
+            AnswerError: more than `max_megabytes`.
+        """
+        if self.max_side is not None and max(image.size) > self.max_side:
+            factor = self.max_side / max(image.size)
+            size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
+            image = image.resize(size, Image.Resampling.LANCZOS)
+        data = io.BytesIO()
+        if self.jpeg_quality is None:
+            image.save(data, format="PNG")
+        else:
+            image.convert("RGB").save(data, format="JPEG", quality=int(self.jpeg_quality))
+        if data.tell() > self.max_megabytes * 2**20:
+            raise AnswerError(
+                f"a frame of {image.width} x {image.height} takes {data.tell() / 2**20:.1f} MB, "
+                f"{self.max_megabytes:g} are allowed: set jpeg_quality or max_side"
+            )
+        kind = "png" if self.jpeg_quality is None else "jpeg"
+        return f"data:image/{kind};base64,{base64.b64encode(data.getvalue()).decode()}"
+
+
+# A server that asks for a longer pause than this is not waited for.
+LONGEST_PAUSE_SECONDS = 120.0
+_LIKE_A_KEY = re.compile(r"\b(?:sk|rk|pk|key)-[A-Za-z0-9_*\-]{8,}")
+
+
+class Spending:
+    """Spending of a run on an API, over all its threads.
+
+    Args:
+        limit_dollars: dollars after which no further question is sent; None for no limit. Questions already under way
+            are still paid for.
+        dollars_per_million_input, dollars_per_million_output: the service's prices per million tokens.
+
+    Raises:
+        InvalidInput: a limit without prices, or a negative number.
+    """
+
+    def __init__(
+        self,
+        limit_dollars: float | None = None,
+        dollars_per_million_input: float | None = None,
+        dollars_per_million_output: float | None = None,
+    ) -> None:
+        prices = (dollars_per_million_input, dollars_per_million_output)
+        if limit_dollars is not None and None in prices:
+            raise InvalidInput("max_cost needs price_input and price_output, in dollars per million tokens")
+        if any(value is not None and not value >= 0 for value in (limit_dollars, *prices)):
+            raise InvalidInput(f"max_cost and prices must be 0 or above, got {limit_dollars}, {prices[0]}, {prices[1]}")
+        self._limit = limit_dollars
+        self._prices = [price or 0.0 for price in prices]
+        self._lock = threading.Lock()
+        self._dollars = 0.0
+
+    def check(self) -> None:
+        """Raise RunError if the limit is reached; the run ends, and a later run with a higher limit continues."""
+        if self._limit is not None and self._dollars >= self._limit:
+            raise RunError(
+                f"max_cost={self._limit:g} dollars are spent ({self._dollars:.4f}); answers are kept, "
+                "run again with a higher max_cost to continue"
+            )
+
+    def dollars(self, input_tokens: float, output_tokens: float) -> float:
+        """Return the price of these numbers of tokens in dollars; 0.0 without prices."""
+        return (input_tokens * self._prices[0] + output_tokens * self._prices[1]) / 1e6
+
+    def add(self, input_tokens: int, output_tokens: int) -> None:
+        """Add the price of these numbers of tokens to the dollars spent; safe for threads."""
+        with self._lock:
+            self._dollars += self.dollars(input_tokens, output_tokens)
+
+
+class ChatClient:
+    """Sends payloads one by one, retries those that may succeed later, and counts requests and tokens.
+
+    Args:
+        client: an openai client that does not retry by itself.
+        spending: adds up the price of the answers.
+        attempts: most requests for one payload.
+        backoff_seconds: first pause; it doubles, with jitter, and is at least the server's `Retry-After`.
+        secrets: strings to remove from error messages.
+    """
+
+    def __init__(
+        self,
+        client: openai.OpenAI,
+        *,
+        spending: Spending,
+        attempts: int,
+        backoff_seconds: float,
+        secrets: Sequence[str],
+    ) -> None:
+        self._client = client
+        self._spending = spending
+        self._attempts = attempts
+        self._backoff_seconds = backoff_seconds
+        # Its own: with that of the process, another thread's task of lmms-eval may be guessing an answer just then.
+        self._jitter = random.Random()
+        self._secrets = [secret for secret in secrets if secret]
+
+    def create(self, payload: dict[str, Any], cost: dict[str, Any]) -> Any:
+        """Send `payload` and return the service's answer; add its usage to `cost`.
+
+        Args:
+            payload: keywords of `chat.completions.create`.
+            cost: mapping to fill with "requests" and, if the service states them, "input", "output" and "reasoning"
+                tokens.
+
+        Raises:
+            AnswerError: a refusal, or no usable answer after all attempts; one line without the key.
+        """
+        cost.setdefault("requests", 0)
+        try:
+            completion = self._retrying()(self._send, payload, cost)
+            self._note_usage(completion, cost)
+            _check_answer(completion)
+            return completion
+        except Exception as error:  # noqa: BLE001 (raised on without the key)
+            raise with_usage(AnswerError(self.one_line(error, cost["requests"])), cost) from None
+
+    def _send(self, payload: dict[str, Any], cost: dict[str, Any]) -> Any:
+        """Send one request, count it, and return the answer; one without choices raises _UnreadableReply."""
+        cost["requests"] += 1
+        completion = self._client.chat.completions.create(**payload)
+        if not getattr(completion, "choices", None):
+            raise _UnreadableReply("a reply without choices")
+        return completion
+
+    def _retrying(self) -> Retrying:
+        """Return the loop that repeats a call while `may_succeed_later`, up to the attempts allowed."""
+        return Retrying(
+            retry=retry_if_exception(may_succeed_later),
+            stop=stop_after_attempt(self._attempts),
+            wait=self._pause,
+            reraise=True,
+        )
+
+    def _pause(self, state: RetryCallState) -> float:
+        """Return seconds to wait before the next attempt: growing, with jitter, at least what the service asks for."""
+        requested_seconds = retry_after_seconds(state.outcome.exception() if state.outcome else None)
+        first = self._backoff_seconds
+        backoff_seconds = min(60.0, first * 2.0 ** (state.attempt_number - 1) + self._jitter.uniform(0, first))
+        return max(backoff_seconds, requested_seconds or 0.0)
+
+    def _note_usage(self, completion: Any, cost: dict[str, Any]) -> None:
+        """Add the answer's token counts to `cost`, and their price to the run's spending."""
+        usage = getattr(completion, "usage", None)
+        if usage is None:
+            return
+        cost["input"] = int(getattr(usage, "prompt_tokens", 0) or 0)
+        cost["output"] = int(getattr(usage, "completion_tokens", 0) or 0)
+        self._spending.add(cost["input"], cost["output"])
+        details = getattr(usage, "completion_tokens_details", None)
+        reasoning = getattr(details, "reasoning_tokens", None)
+        if reasoning:
+            cost["reasoning"] = int(reasoning)
+
+    def one_line(self, error: BaseException, n_requests: int = 1) -> str:
+        """Return an error's message on one line of at most 400 characters, with each key replaced by "[key]"."""
+        text = " ".join(str(error).split())
+        for secret in self._secrets:
+            text = text.replace(secret, "[key]")
+        text = _LIKE_A_KEY.sub("[key]", text)
+        kind = "" if isinstance(error, AnswerError) else f"{type(error).__name__}: "
+        tried = f" (after {n_requests} requests)" if n_requests > 1 else ""
+        return f"{kind}{text[:400]}{tried}"
+
+
+def with_usage(error: AnswerError, usage: Mapping[str, Any]) -> AnswerError:
+    """Set `error.usage` to a copy of `usage` and return `error`."""
+    error.usage = dict(usage)
+    return error
+
+
+class _UnreadableReply(Exception):
+    """A reply that is not an answer of this API; a retry may succeed."""
+
+
+def may_succeed_later(error: BaseException) -> bool:
+    """Return True if a retry may help: no connection, time-out, 408, 409, 429, 5xx or an unreadable reply.
+
+    A used-up quota or a requested pause above `LONGEST_PAUSE_SECONDS` gives False.
+    """
+    if isinstance(error, openai.APIStatusError):
+        if error.code == "insufficient_quota" or (retry_after_seconds(error) or 0.0) > LONGEST_PAUSE_SECONDS:
+            return False
+        return error.status_code in (408, 409, 429) or error.status_code >= 500
+    unreadable = (_UnreadableReply, json.JSONDecodeError, openai.APIResponseValidationError)
+    return isinstance(error, (openai.APIConnectionError, *unreadable))
+
+
+def retry_after_seconds(error: BaseException | None) -> float | None:
+    """Return the pause in seconds of the error's `Retry-After` header; None without a readable one."""
+    response = getattr(error, "response", None)
+    try:
+        return float(response.headers["retry-after"]) if response is not None else None
+    except (KeyError, ValueError):
+        return None
+
+
+def _check_answer(completion: Any) -> None:
+    """Raise `AnswerError` if the model refused or the content filter stopped the answer."""
+    choice = completion.choices[0]
+    refusal = getattr(choice.message, "refusal", None)
+    if refusal:
+        raise AnswerError(f"refused: {refusal}")
+    if choice.finish_reason == "content_filter":
+        raise AnswerError("refused: the content filter stopped the answer")
+    if choice.message.content is None:
+        raise AnswerError(f"an answer without text (finish reason {choice.finish_reason!r})")
+
+
+_CHECK_SECONDS = 10.0
+# As many of the first word's candidates as services give.
+_CANDIDATES = 20
+
+
+class ChatModel:
+    """An OpenAI-compatible service: a provider, or vLLM and the like on your own machine.
+
+    Args:
+        model: name of the model at the service.
+        base_url: address of the service; "" for OPENAI_BASE_URL, then OPENAI_API_BASE, then OpenAI's.
+        key: environment variable that holds the key; set it to any word for a service without keys.
+        max_side: longest side of a picture in pixels; None for its own size.
+        jpeg_quality: 1 to 95; None for PNG.
+        detail: the service's `detail` of each picture; "" sends none.
+        temperature, seed: sampling settings sent with each request.
+        parameters: size of the model in 10^9; its tokens then count in forward equivalents. None: not known.
+        num_concurrent: pictures asked about at once.
+        timeout: seconds of one request.
+        max_retries: most requests for one question, the first one included.
+        retry_backoff_s: seconds of the first pause between two requests.
+        max_cost: dollars after which no question is sent; needs both prices. None for no limit.
+        price_input, price_output: dollars per million tokens.
+        offline: True to answer from the store alone, without a key.
+    """
+
+    model_id: ClassVar[str] = "chat"
+    extra: ClassVar[str] = "llm"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str = "",
+        key: str = "OPENAI_API_KEY",
+        max_side: int | None = 512,
+        jpeg_quality: int | None = 90,
+        detail: str = "",
+        temperature: float = 0.0,
+        seed: int = 0,
+        parameters: float | None = None,
+        num_concurrent: int = 8,
+        timeout: float = 120.0,
+        max_retries: int = 5,
+        retry_backoff_s: float = 1.0,
+        max_cost: float | None = None,
+        price_input: float | None = None,
+        price_output: float | None = None,
+        offline: bool = False,
+    ) -> None:
+        """Check the options and state the revision; no request is sent."""
+        if not model:
+            raise InvalidInput("llm chat: which model? e.g. chat:model=gpt-4o-mini")
+        check_limits("chat", above=0, max_side=max_side, timeout=timeout, parameters=parameters)
+        check_limits("chat", above=0, at_most=95, jpeg_quality=jpeg_quality)
+        check_limits("chat", at_least=0, temperature=temperature, retry_backoff_s=retry_backoff_s)
+        self._model, self._key, self._offline = model, key, offline
+        self._url = base_url or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE") or None
+        self._images = ImageFormat(jpeg_quality=jpeg_quality, max_side=max_side)
+        self._detail = {"detail": detail} if detail else {}
+        self._fixed = {"model": model, "temperature": temperature, "seed": seed}
+        self._parameters = parameters
+        # Of a square picture, the most there can be.
+        self.tokens_per_image = ceil(max_side**2 / PIXELS_A_TOKEN**2) if max_side else None
+        self.at_once = whole_number(num_concurrent, "num_concurrent")
+        self._timeout, self._attempts, self._backoff = (
+            timeout,
+            whole_number(max_retries, "max_retries"),
+            retry_backoff_s,
+        )
+        self._has_prices = price_input is not None and price_output is not None
+        self._spending = Spending(max_cost, price_input, price_output)
+        place = f" at {base_url}" if base_url else ""
+        pictures = (
+            f"{max_side or 'full'} px, {f'JPEG {jpeg_quality}' if jpeg_quality else 'PNG'}{detail and ' ' + detail}"
+        )
+        self.revision = f"{model}{place}, {pictures}, temperature {temperature:g}, seed {seed}"
+
+    @property
+    def gmacs_per_token(self) -> float | None:
+        """10^9 multiply-adds of one token, the stated `parameters`."""
+        return self._parameters
+
+    def ask(self, text: str, images: Sequence[Pixels], *, max_tokens: int) -> Reply:
+        """Send one request and return its reply; raises as `Model.ask`."""
+        completion, usage = self._send(text, images, max_tokens=max_tokens)
+        return Reply(text=completion.choices[0].message.content, usage=usage)
+
+    def yes(self, text: str, image: Pixels) -> Reply:
+        """Send one request for a single token and return its reply, with P(yes) from the log-probabilities."""
+        completion, usage = self._send(text, [image], max_tokens=1, logprobs=True, top_logprobs=_CANDIDATES)
+        choice = completion.choices[0]
+        tokens = getattr(choice.logprobs, "content", None)
+        try:
+            if not tokens:
+                raise AnswerError(f"{self._model} gives no log-probabilities; a probability of yes needs them")
+            candidates = [(item.token, exp(item.logprob)) for item in tokens[0].top_logprobs or tokens[:1]]
+            return Reply(text=choice.message.content, yes=yes_of(candidates, choice.message.content), usage=usage)
+        except AnswerError as error:
+            raise with_usage(error, usage) from None
+
+    def _send(self, text: str, images: Sequence[Pixels], **settings: Any) -> tuple[Any, dict[str, float]]:
+        """Send text and pictures with retries; return the service's answer, and its usage with dollars if priced.
+
+        Raises AnswerError if offline, RunError if the spending limit is reached.
+        """
+        if self._offline:
+            raise AnswerError(f"offline=true, and the store has no answer of {self._model} to {text[:80]!r}")
+        self._spending.check()
+        urls = [self._images.data_url(Image.fromarray(image)) for image in images]
+        parts: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": url, **self._detail}} for url in urls]
+        content = [*parts, {"type": "text", "text": text}]
+        usage: dict[str, Any] = {}
+        client = ChatClient(
+            self._client,
+            spending=self._spending,
+            attempts=self._attempts,
+            backoff_seconds=self._backoff,
+            secrets=[os.environ.get(self._key, "")],
+        )
+        completion = client.create(
+            {**self._fixed, "messages": [{"role": "user", "content": content}], **settings}, usage
+        )
+        if "input" in usage and (dollars := self.price(usage["input"], usage["output"])) is not None:
+            usage["dollars"] = dollars
+        return completion, usage
+
+    def price(self, input_tokens: float, output_tokens: float) -> float | None:
+        """Return the price of the tokens in dollars; None if no prices were given."""
+        return self._spending.dollars(input_tokens, output_tokens) if self._has_prices else None
+
+    @cached_property
+    def _client(self) -> openai.OpenAI:
+        """The connection, opened at first use; raises InvalidInput if the environment has no key."""
+        # One for all requests and threads: each client reads the machine's certificates anew.
+        key = os.environ.get(self._key)
+        if not key:
+            raise InvalidInput(f"llm chat:model={self._model} needs {self._key} in the environment (any word for a "
+                               "service without keys), or offline=true to answer from the store")  # fmt: skip
+        return openai.OpenAI(api_key=key, base_url=self._url, timeout=self._timeout, max_retries=0)
+
+    def check(self) -> None:
+        """Raise InvalidInput for a missing or refused key, or a service that is down."""
+        if self._offline:
+            return
+        client = self._client.with_options(timeout=_CHECK_SECONDS)
+        try:
+            client.models.list()
+        except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
+            raise InvalidInput(f"llm chat:model={self._model}: {client.base_url} refuses {self._key} "
+                               f"({error.status_code}); set a key of that service") from None  # fmt: skip
+        except openai.APIConnectionError:
+            raise InvalidInput(
+                f"llm chat:model={self._model}: {client.base_url} cannot be reached; check the network and base_url"
+            ) from None
+        except openai.APIStatusError:
+            return  # a service need not list its models
+
+    def close(self) -> None:
+        """Close the connection, if one is open."""
+        if client := vars(self).pop("_client", None):
+            client.close()

@@ -1,0 +1,379 @@
+"""Computes the relevance of frames, or reads it from the store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.core.types import FloatArray, IntArray, Pixels
+from focus_eval.keyframes.encoders.base import Encoder
+from focus_eval.keyframes.encoders.cache import FeatureCache, duplicate_cache
+from focus_eval.keyframes.pipeline.batch_packer import BatchPacker
+from focus_eval.keyframes.pipeline.timing import Meter
+from focus_eval.keyframes.samplers.ledger import RelevanceFn, log_odds
+
+if TYPE_CHECKING:
+    from focus_eval.keyframes.encoders.store import RelevanceStore
+    from focus_eval.keyframes.video.reader import VideoReader
+
+
+@runtime_checkable
+class Progress(Protocol):
+    """Progress callbacks: the number of frames to score, then each scored batch."""
+
+    def expect(self, n_pulls: int) -> None:
+        """Called once, before the first pull."""
+        ...
+
+    def advance(self, n_pulls: int) -> None:
+        """Called after each batch."""
+        ...
+
+
+Visit = Callable[[IntArray, Any], None]
+Prepare = Callable[[Pixels], Pixels]
+
+
+class FrameServer(Protocol):
+    """Embeds frames of an open video for several questions at once."""
+
+    def serve(self, session: VideoSession, frames: IntArray, visit: Visit) -> int:
+        """Call `visit(part, features)` until all `frames` were visited; return the forwards made for this question."""
+        ...
+
+    def fingerprint(self, store: RelevanceStore) -> str:
+        """Return the video's fingerprint, looked up in `store` once."""
+        ...
+
+
+@dataclass(kw_only=True)
+class VideoSession:
+    """One open video with its encoder and the stored features of its frames.
+
+    Args:
+        key: fingerprint of the video's content; "" if there is no store.
+        feature_cache: features of an encoder that stores none, for the next question of the video.
+        batch_size: frames encoded at once; bounds the pixels held in memory.
+        server: embeds frames together with other questions; None: each question alone.
+        shares: True reuses the features of an identical picture that was embedded before.
+        batches: fills the encoder's batches with frames of other videos, if it `fills_batches`.
+        stage: stage that the encoder's seconds are booked on, "scan" for a scan encoder.
+        decodes: decoding mode under which decoded frames are counted: "all", "reference" or "sync".
+    """
+
+    reader: VideoReader
+    encoder: Encoder
+    store: RelevanceStore | None = None
+    key: str = ""
+    feature_cache: FeatureCache | None = None
+    batch_size: int = 32
+    meter: Meter = field(default_factory=Meter)
+    server: FrameServer | None = None
+    shares: bool = True
+    batches: BatchPacker | None = None
+    stage: str = "encode"
+    decodes: str = "all"
+
+    @property
+    def scorer_key(self) -> str:
+        """Identity of the relevance of this encoder, a key of the store."""
+        return f"{self.encoder.name} {self.encoder.revision}"
+
+    @property
+    def prepare(self) -> Prepare | None:
+        """The encoder's function that shrinks a frame right after decoding; None if it has none."""
+        return self.encoder.prepare if self.encoder.overrides("prepare") else None
+
+    def known(self, frames: IntArray) -> tuple[NDArray[np.bool_], Any]:
+        """Return a mask `(n,)` of `frames` with stored features, and these features; None if none."""
+        # The store survives the process, `feature_cache` only the video: an encoder has one or the other.
+        if self.store is not None and self.encoder.stores_embeddings:
+            return self.store.embeddings(self.scorer_key, self.key, frames)
+        if self.feature_cache is not None:
+            return self.feature_cache.get(str(self.reader.path), frames)
+        return np.zeros(frames.shape, dtype=bool), None
+
+    @property
+    def packer(self) -> BatchPacker | None:
+        """`batches`, if the encoder needs full ones; None if it takes batches of any size."""
+        return self.batches if self.encoder.fills_batches else None
+
+    def embed(self, frames: IntArray, pixels: Pixels, *, meter: Meter) -> tuple[Any, NDArray[np.bool_]]:
+        """Return the features of decoded frames and a mask of those that the encoder ran on; store the features.
+
+        `meter` is in the session's stage; waiting for frames of other videos is moved to "idle".
+        """
+        if self.packer is not None:
+            started = time.perf_counter()
+            features, seconds = self.packer.embed(self.encoder, pixels)
+            meter.move(self.stage, "idle", max(0.0, time.perf_counter() - started - seconds))
+            # Equal pictures are not looked for here: every frame handed in is a forward.
+            computed = np.ones(frames.shape, dtype=bool)
+        elif self.shares and self.encoder.embeds_independently:
+            # Slides and still shots repeat to the pixel. Compared as prepared, whichever encoders share the pass.
+            pictures = self.encoder.prepare(pixels)
+            features, computed = duplicate_cache(self.scorer_key).embed(pictures, self.encoder.embed)
+        else:
+            features, computed = self.encoder.embed(pixels), np.ones(frames.shape, dtype=bool)
+        if self.store is not None and self.encoder.stores_embeddings:
+            # Another process may have been first: all go on with what the store holds.
+            features = self.store.put_embeddings(self.scorer_key, self.key, frames, features)
+        elif self.feature_cache is not None:
+            self.feature_cache.put(str(self.reader.path), frames, features)
+        return features, computed
+
+
+class VideoRelevance:
+    """Relevance of one video's frames to one query, as the ledger pulls it.
+
+    Has `logits` and `embeddings` only if the encoder has them. `forwards` counts the encoder forwards actually made,
+    without frames that came from the store, that another question needed first, or whose pixels equal those of a frame
+    embedded before (`embeds_independently`).
+    """
+
+    def __init__(self, session: VideoSession, query: str, *, progress: Progress | None = None) -> None:
+        self.name = session.encoder.name
+        self.forwards = 0
+        self._session = session
+        self._query = query
+        self._progress = progress
+        self._advance = progress.advance if progress else _ignore
+        # Set only where the encoder has them: a ledger asks with `hasattr` what it may pull.
+        if session.encoder.overrides("logits"):
+            self.logits = self._logits
+            self.relevance_and_logits = self._relevance_and_logits
+        if session.encoder.overrides("embeddings"):
+            self.embeddings = self._embeddings
+            self.relevance_and_embeddings = self._relevance_and_embeddings
+
+    def __call__(self, frames: IntArray) -> FloatArray:
+        """Return relevance in [0, 1], shape `(n,)`. Stored relevance needs no weights."""
+        session = self._session
+        if session.store is None:
+            return self._from_features(frames, self._relevance)
+        values = session.store.relevance(session.scorer_key, session.key, self._query, frames)
+        missing = np.isnan(values)
+        # Frames from the store count as progress too, though nothing runs for them.
+        self._advance(int((~missing).sum()))
+        if missing.any():
+            fresh = self._from_features(frames[missing], self._relevance)
+            # What the store returns, not what was computed here: two processes then go on with the same numbers.
+            values[missing] = session.store.put_relevance(
+                session.scorer_key, session.key, self._query, frames[missing], fresh
+            )
+        return values
+
+    def _relevance(self, features: Any) -> FloatArray:
+        """Return relevance of embedded frames to the query, and book the requests and dollars of models."""
+        encoder = self._session.encoder
+        try:
+            return encoder.relevance(features, self._query)
+        finally:
+            for usage in encoder.last_usage():
+                self._session.meter.spend(usage)
+
+    def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
+        """Return relevance to another text in [0, 1], shape `(n,)`; stored features are reused."""
+        source = VideoRelevance(self._session, text, progress=self._progress)
+        try:
+            return source(frames)
+        finally:
+            self.forwards += source.forwards
+
+    def _logits(self, frames: IntArray) -> FloatArray:
+        """Return the encoder's logits of `frames` to the query, `(n,)`."""
+        encoder: Any = self._session.encoder
+        return self._from_features(frames, lambda features: encoder.logits(features, self._query))
+
+    def _relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return relevance and logits of `frames`, each `(n,)`, from one embedding."""
+        encoder: Any = self._session.encoder
+        relevance, columns = self._relevance_and(frames, lambda features: encoder.logits(features, self._query))
+        return relevance, columns[:, 0]
+
+    def _embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
+        """Return the embeddings of `frames`, `(n, d)`, and of the query, `(d,)`."""
+        encoder: Any = self._session.encoder
+        queries: list[FloatArray] = []
+
+        def read(features: Any) -> FloatArray:
+            """Return the frame embeddings and note the query's."""
+            images: FloatArray
+            images, query = encoder.embeddings(features, self._query)
+            queries.append(query)
+            return images
+
+        return self._from_features(frames, read), queries[-1]
+
+    def _relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64]]:
+        """Return relevance `(n,)` and embeddings `(n, d)` of `frames`, from one pass."""
+        encoder: Any = self._session.encoder
+        return self._relevance_and(frames, lambda features: encoder.embeddings(features, self._query)[0])
+
+    def _relevance_and(self, frames: IntArray, read: Callable[[Any], FloatArray]) -> tuple[FloatArray, FloatArray]:
+        """Return relevance `(n,)` and the columns `(n, m)` of `read(features)`, from one pass over the frames."""
+        relevance, query = self._session.encoder.relevance, self._query
+        columns = self._from_features(
+            frames, lambda features: np.column_stack([relevance(features, query), read(features)])
+        )
+        return columns[:, 0], columns[:, 1:]
+
+    def _from_features(self, frames: IntArray, read: Callable[[Any], FloatArray]) -> FloatArray:
+        """Return `read(features)` for all frames in their order, one row or number a frame."""
+        # By frame: known ones come before fresh ones, not in the order asked for.
+        rows_by_frame: dict[int, FloatArray] = {}
+
+        def visit(part: IntArray, features: Any) -> None:
+            """Note `read(features)` of each frame of `part`."""
+            rows_by_frame.update(zip(part.tolist(), read(features), strict=True))
+
+        self._visit(frames, visit)
+        return np.asarray([rows_by_frame[frame] for frame in frames.tolist()], dtype=np.float64)
+
+    def _visit(self, frames: IntArray, visit: Visit) -> None:
+        """Call `visit(part, features)` with stored features first, then with newly embedded ones, ascending."""
+        session = self._session
+        is_known, features = session.known(frames)
+        if is_known.any():
+            with session.meter.stage(session.stage):
+                visit(frames[is_known], features)
+            self._advance(int(is_known.sum()))
+        # Ascending, so that the decoder goes over the video once; `_from_features` puts them back in order.
+        missing = np.sort(frames[~is_known])
+        if missing.size == 0:
+            return
+        session.encoder.load_ahead()
+        if session.server is not None:
+            self.forwards += session.server.serve(session, missing, visit)
+            self._advance(missing.size)
+            return
+        for part, pixels in decoded_batches(
+            session.reader,
+            missing,
+            session.batch_size,
+            session.meter,
+            prepare=session.prepare,
+            decodes=session.decodes,
+        ):
+            with session.meter.stage(session.stage):
+                features, computed = session.embed(part, pixels, meter=session.meter)
+                visit(part, features)
+            self.forwards += int(computed.sum())
+            self._advance(part.size)
+
+
+class PictureEncoder(Encoder):
+    """An encoder whose features are the pictures themselves, for samplers that look at frames.
+
+    Args:
+        size: longest side in pixels; larger pictures are shrunk (Lanczos). None for their own size.
+    """
+
+    name: ClassVar[str] = "pictures"
+
+    def __init__(self, size: int | None) -> None:
+        self._size = size
+
+    def prepare(self, frames: Pixels) -> Pixels:
+        """Return the frames at most `size` pixels wide and high, RGB uint8 `(n, height, width, 3)`."""
+        height, width = frames.shape[1:3]
+        if self._size is None or max(height, width) <= self._size:
+            return frames
+        from PIL import Image
+
+        factor = self._size / max(height, width)
+        shape = (max(1, round(width * factor)), max(1, round(height * factor)))
+        return np.stack([np.asarray(Image.fromarray(f).resize(shape, Image.Resampling.LANCZOS)) for f in frames])
+
+    def embed(self, frames: Pixels) -> Pixels:
+        """Return the pictures, shrunk as by `prepare`."""
+        return self.prepare(frames)
+
+
+def pictures_of(start_session: Callable[..., VideoSession], frames: IntArray, size: int | None) -> list[Pixels]:
+    """Return the pictures of distinct `frames` in their order, each `(height, width, 3)`, at most `size` pixels long.
+
+    They are decoded together with the frames that other questions of the video wait for.
+    """
+    session = start_session(encoder=PictureEncoder(size), stage="select")
+    pixels_by_frame: dict[int, Pixels] = {}
+
+    def visit(part: IntArray, pictures: Any) -> None:
+        """Note the picture of each frame of `part`."""
+        pixels_by_frame.update(zip(part.tolist(), pictures, strict=True))
+
+    ascending, prepare = np.sort(frames), session.encoder.prepare
+    if session.server is not None:
+        session.server.serve(session, ascending, visit)
+    else:
+        for part in decoded_batches(session.reader, ascending, session.batch_size, session.meter, prepare=prepare):
+            visit(*part)
+    return [pixels_by_frame[frame] for frame in frames.tolist()]
+
+
+def scan_logits(relevance: RelevanceFn) -> RelevanceFn:
+    """Return a source of the scan encoder's logits; without logits, the log-odds of its relevance."""
+    logits: RelevanceFn | None = getattr(relevance, "logits", None)
+    return logits or (lambda frames: log_odds(relevance(frames)))
+
+
+def decoded_batches(
+    reader: VideoReader,
+    frames: IntArray,
+    batch_size: int,
+    meter: Meter,
+    *,
+    prepare: Prepare | None = None,
+    decodes: str = "all",
+) -> Iterator[tuple[IntArray, Pixels]]:
+    """Yield batches of decoded frames, ascending; a thread decodes the next one while the caller encodes.
+
+    Args:
+        frames: ascending, each once.
+        meter: gets the thread's seconds as "decode" and "preprocess", the wait for them as "idle"; and, if the reader
+            counts them, the frames that the decoder gave out, including those decoded on the way, and the processor
+            seconds of its threads as "decode_cpu".
+        prepare: shrinks each frame at once, so that no more than one is held at full size.
+    """
+    parts = [frames[at : at + batch_size] for at in range(0, frames.size, batch_size)]
+    stream = reader.stream(frames)
+
+    def decode(part: IntArray) -> tuple[Pixels, float, float]:
+        """Return pixels of the next frames, seconds of decoding and seconds of preparing; runs in the thread."""
+        started, preparing, prepared = time.perf_counter(), 0.0, []
+        for _ in range(part.size):
+            # One frame at a time: a batch of 4K frames at full size would be hundreds of megabytes.
+            pixels = next(stream)[1][np.newaxis]
+            preparing_since = time.perf_counter()
+            prepared.append(prepare(pixels) if prepare else pixels)
+            preparing += time.perf_counter() - preparing_since
+        return np.concatenate(prepared), time.perf_counter() - started - preparing, preparing
+
+    n_before, cpu_before = getattr(reader, "n_decoded", None), getattr(reader, "decode_cpu_seconds", None)
+    try:
+        # One thread: the reader is not for several, and one batch ahead is enough to keep the encoder busy.
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            next_batch = pool.submit(decode, parts[0])
+            for part, following in zip(parts, [*parts[1:], None], strict=True):
+                with meter.stage("idle"):
+                    pixels, decoding, preparing = next_batch.result()
+                meter.add("decode", decoding)
+                meter.add("preprocess", preparing)
+                if following is not None:
+                    next_batch = pool.submit(decode, following)
+                yield part, pixels
+    finally:
+        if n_before is not None:
+            meter.count_decoded(decodes, getattr(reader, "n_decoded", n_before) - n_before)
+        if cpu_before is not None:
+            meter.add("decode_cpu", getattr(reader, "decode_cpu_seconds", cpu_before) - cpu_before)
+
+
+def _ignore(n_pulls: int) -> None:
+    """Progress callback that does nothing."""

@@ -1,0 +1,286 @@
+"""Serves the questions of one video together: each frame is decoded and embedded once.
+
+Samplers pull in few large batches (coarse, then fine). Every question runs in a thread of its own until it waits for
+frames; when all of them wait, one forward pass over the video serves them all. A question's result does not depend on
+the other questions: it equals that of the question run alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.core.errors import RunError
+from focus_eval.core.types import IntArray, Pixels
+from focus_eval.keyframes.pipeline.relevance import VideoSession, Visit, decoded_batches
+from focus_eval.keyframes.pipeline.timing import Meter
+
+if TYPE_CHECKING:
+    from focus_eval.keyframes.encoders.store import RelevanceStore
+    from focus_eval.keyframes.video.reader import VideoReader
+
+
+T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class _Request:
+    """Frames that one question waits for; `forwards` counts the encoder forwards charged to it."""
+
+    number: int
+    session: VideoSession
+    frames: IntArray
+    visit: Visit
+    forwards: int = 0
+    error: BaseException | None = None
+    finished: threading.Event = field(default_factory=threading.Event)
+
+
+class RendezvousBatcher:
+    """Serves the questions of one video in rounds: a round begins once every running question waits for frames.
+
+    Args:
+        reader: the open video, read by one thread at a time.
+        batch_size: frames decoded and embedded at once.
+    """
+
+    def __init__(self, reader: VideoReader, *, batch_size: int = 32) -> None:
+        self.reader = reader
+        self._batch_size = batch_size
+        self._changed = threading.Condition()
+        self._running = 0
+        self._waiting: list[_Request] = []
+        self._stopped_by: BaseException | None = None
+        self._fingerprinting = threading.Lock()
+        self._fingerprint: str | None = None
+        # Which question a thread runs: a sampler calls its pull and knows nothing of threads.
+        self._number = threading.local()
+
+    def run(self, questions: Sequence[Callable[[], T]]) -> list[T]:
+        """Run all `questions`, each in a thread, and return their results, in order.
+
+        Raises:
+            BaseException: a question's error, once all have ended.
+        """
+        if not questions:
+            return []
+        self._running = len(questions)
+        requests: list[_Request] = []
+        # A thread per question, though they never run at once for long: a sampler is plain Python that calls its pull
+        # and waits, so it needs a stack of its own to wait on. All heavy work is done by this thread, in
+        # `_serve_round`.
+        with ThreadPoolExecutor(max_workers=len(questions), thread_name_prefix="question") as pool:
+            try:
+                futures = [pool.submit(self._question, number, question) for number, question in enumerate(questions)]
+                while requests := self._next_round():
+                    self._serve_round(requests)
+            except BaseException as error:  # an interrupt must not leave threads waiting for ever
+                self.stop(error)
+                _fail_requests(requests, error)
+                raise
+        return [future.result() for future in futures]
+
+    def serve(self, session: VideoSession, frames: IntArray, visit: Visit) -> int:
+        """Wait until a round has visited all `frames`; return the forwards made for this question.
+
+        Raises:
+            VideoError, EncoderError: a failure of these frames; the other questions continue.
+        """
+        # The order of the questions, not of the threads, decides who is first: rows must not depend on timing.
+        request = _Request(self._number.value, session, frames, visit)
+        with session.meter.stage("waiting"):
+            with self._changed:
+                if self._stopped_by is not None:
+                    raise self._stopped_by
+                self._waiting.append(request)
+                self._changed.notify()
+            request.finished.wait()
+        session.meter.seconds.pop("waiting")  # the round's own work is booked instead, shared out
+        if request.error is not None:
+            raise request.error
+        return request.forwards
+
+    def fingerprint(self, store: RelevanceStore) -> str:
+        """Return the fingerprint of the open video, looked up in `store` once."""
+        with self._fingerprinting:
+            if self._fingerprint is None:
+                self._fingerprint = store.video_fingerprint(self.reader.path)
+            return self._fingerprint
+
+    def _question(self, number: int, question: Callable[[], T]) -> T:
+        """Run question `number` in this thread, and count it as ended afterwards."""
+        self._number.value = number
+        try:
+            return question()
+        finally:
+            with self._changed:
+                # A question that has ended, well or not, asks no more: the round may begin with those that are left.
+                self._running -= 1
+                self._changed.notify()
+
+    def _next_round(self) -> list[_Request]:
+        """Wait until every running question waits for frames; return the requests, [] if no question is left."""
+        with self._changed:
+            # Not as soon as one waits: the more questions a pass serves, the fewer frames are decoded twice.
+            self._changed.wait_for(lambda: len(self._waiting) == self._running)
+            requests, self._waiting = sorted(self._waiting, key=lambda entry: entry.number), []
+            return requests
+
+    def _serve_round(self, requests: list[_Request]) -> None:
+        """Serve one round; if it fails with several questions, serve each alone so that only some fail."""
+        try:
+            self._serve_pass(requests)
+        except RunError:  # nothing more can be served
+            raise
+        except Exception as error:  # noqa: BLE001 (raised again in the question it belongs to)
+            if len(requests) == 1:
+                requests[0].error = error
+            else:  # a damaged stretch that one question needs does not concern the others
+                for request in requests:
+                    self._serve_alone(request)
+                return
+        for request in requests:
+            request.finished.set()
+
+    def _serve_alone(self, request: _Request) -> None:
+        """Serve a request of a failed round: reuse features that the failed pass embedded, embed the others."""
+        is_known, features = request.session.known(request.frames)
+        if is_known.any():
+            _deliver_features(request, request.frames[is_known], features)
+            request.frames = request.frames[~is_known]
+        # Only what is still missing is decoded again: a frame before the damage is not embedded twice.
+        if request.error is not None or request.frames.size == 0:
+            request.finished.set()
+        else:
+            self._serve_round([request])
+
+    def stop(self, error: BaseException) -> None:
+        """Make every waiting question fail with `error`, which `run` then raises. Any thread may call it."""
+        with self._changed:
+            self._stopped_by = error
+            waiting, self._waiting = self._waiting, []
+        _fail_requests(waiting, error)
+
+    def _serve_pass(self, requests: list[_Request]) -> None:
+        """Decode the requested frames once, in order; embed them once per encoder; give each question its own."""
+        shared = Meter()
+        # A request may come here again after a failed round, with forwards it was charged for already.
+        forwards_before = {id(request): request.forwards for request in requests}
+        # One pass over the ascending union: the decoder never has to seek back.
+        union = np.unique(np.concatenate([request.frames for request in requests]))
+        # By identity: two encoders of one name may have other options.
+        encoders = list({id(request.session.encoder): request.session for request in requests}.values())
+        request_groups = [
+            [request for request in requests if request.session.encoder is session.encoder] for session in encoders
+        ]
+        is_requested = [_request_masks(union, group) for group in request_groups]
+        encoding = [Meter() for _ in encoders]
+        # Frames can be shrunk while they are decoded only if all encoders want the same size.
+        prepare = encoders[0].prepare if len(encoders) == 1 else None
+        decode_modes = {request.session.decodes for request in requests}
+        decodes = decode_modes.pop() if len(decode_modes) == 1 else "all"
+        at = 0
+        with ExitStack() as passes:
+            # Open for the whole pass: a shared batch that is not full waits for the frames still to be decoded here.
+            packers = [session.packer for session in encoders if session.packer is not None]
+            for packer in {id(packer): packer for packer in packers}.values():
+                passes.enter_context(packer.open_pass())
+            for part, pixels in decoded_batches(
+                self.reader, union, self._batch_size, shared, prepare=prepare, decodes=decodes
+            ):
+                # Looked at between batches, so that an interrupt does not wait for the end of the video.
+                if self._stopped_by is not None:
+                    raise self._stopped_by
+                for session, group, is_requested_by, meter in zip(
+                    encoders, request_groups, is_requested, encoding, strict=True
+                ):
+                    with meter.stage(session.stage):
+                        _embed_requests(session, group, is_requested_by[:, at : at + part.size], part, pixels, meter)
+                at += part.size
+        new_forwards = {id(request): request.forwards - forwards_before[id(request)] for request in requests}
+        _charge_requests(shared, requests, new_forwards)
+        for meter, group in zip(encoding, request_groups, strict=True):
+            _charge_requests(meter, group, new_forwards)
+
+
+def _charge_requests(meter: Meter, requests: list[_Request], new_forwards: dict[int, int]) -> None:
+    """Divide the times of `meter` among `requests` in proportion to new forwards (by id()); evenly if all are 0."""
+    forwards = [new_forwards[id(request)] for request in requests]
+    if not any(forwards):  # every picture was seen before
+        forwards = [1] * len(requests)
+    for request, share in zip(requests, forwards, strict=True):
+        for stage, seconds in meter.seconds.items():
+            request.session.meter.add(stage, seconds * share / sum(forwards))
+    shares = np.cumsum([0, *forwards]) / sum(forwards)
+    for mode, n_frames in meter.decoded.items():
+        # Rounded as they add up, so that whole frames add up to those decoded.
+        for request, share in zip(requests, np.diff(np.rint(n_frames * shares)), strict=True):
+            request.session.meter.count_decoded(mode, int(share))
+
+
+def _fail_requests(requests: list[_Request], error: BaseException) -> None:
+    """End every unfinished request with `error`, and wake its question."""
+    for request in requests:
+        # One that was served has its frames already and may go on.
+        if not request.finished.is_set():
+            request.error = error
+            request.finished.set()
+
+
+def _deliver_features(request: _Request, frames: IntArray, features: Any) -> None:
+    """Call the question's `visit` with its features; record an error in the request instead of raising it."""
+    if request.error is not None:
+        return
+    try:
+        request.visit(frames, features)
+    except RunError:
+        raise
+    except Exception as error:  # noqa: BLE001 (raised again in the question it belongs to)
+        request.error = error
+
+
+def _request_masks(union: IntArray, requests: list[_Request]) -> NDArray[np.bool_]:
+    """Return a mask of the frames of the ascending `union` per request, shape `(n_requests, n)`."""
+    is_requested = np.zeros((len(requests), union.size), dtype=bool)
+    for mask, request in zip(is_requested, requests, strict=True):
+        # Every asked frame is in the union, so that this is its exact place.
+        mask[np.searchsorted(union, request.frames)] = True
+    return is_requested
+
+
+def _embed_requests(
+    session: VideoSession,
+    requests: list[_Request],
+    is_requested: NDArray[np.bool_],
+    part: IntArray,
+    pixels: Pixels,
+    meter: Meter,
+) -> None:
+    """Embed the requested frames of `part` once and give each request its own; count a forward for the first.
+
+    `is_requested` is a mask `(n_requests, n)` of `part`, whose pixels are `pixels`.
+    """
+    is_requested_by_any = is_requested.any(axis=0)
+    if not is_requested_by_any.any():
+        return
+    features, computed = session.embed(
+        part[is_requested_by_any], pixels if is_requested_by_any.all() else pixels[is_requested_by_any], meter=meter
+    )
+    # Who pays for a frame that several ask for: the first of them, so that the forwards of all add up to those made.
+    first = is_requested.argmax(axis=0)
+    for at, (request, mask) in enumerate(zip(requests, is_requested[:, is_requested_by_any], strict=True)):
+        request.forwards += int((computed & (first[is_requested_by_any] == at)).sum())
+        if mask.any():
+            _deliver_features(request, part[is_requested_by_any][mask], _rows(features, mask))
+
+
+def _rows(features: Any, mask: Any) -> Any:
+    """Return the rows of `features` at the True places of `mask`; the same object if all are."""
+    return features if mask.all() else features[np.flatnonzero(mask)]

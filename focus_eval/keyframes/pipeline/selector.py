@@ -1,0 +1,553 @@
+"""Chooses the keyframes of a question: opens the video, runs the sampler and returns the row."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from copy import copy
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.types import (
+    CoarseSeed,
+    FloatArray,
+    IntArray,
+    Question,
+    Selection,
+    VideoInfo,
+    check_query_form,
+    query_text,
+    whole_number,
+)
+from focus_eval.keyframes.encoders.base import Encoder
+from focus_eval.keyframes.encoders.cache import FeatureCache
+from focus_eval.keyframes.encoders.cost import relative_cost, selection_gmacs
+from focus_eval.keyframes.llms.registry import AnswersFromEvidence, Model, llm_text, token_gmacs
+from focus_eval.keyframes.pipeline.asking import ModelSession
+from focus_eval.keyframes.pipeline.batch_packer import BatchPacker
+from focus_eval.keyframes.pipeline.relevance import (
+    Progress,
+    VideoRelevance,
+    VideoSession,
+    pictures_of,
+    scan_logits,
+)
+from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
+from focus_eval.keyframes.pipeline.timing import Meter, device_name
+from focus_eval.keyframes.rows.identity import identity_hash, selection_identity
+from focus_eval.keyframes.rows.records import (
+    BucketOf,
+    Origin,
+    SelectionCost,
+    SelectionRow,
+    failed_selection_row,
+    selection_fields,
+    selection_row,
+)
+from focus_eval.keyframes.samplers.base import FrameSampler, QuestionTexts, derived_rng
+from focus_eval.keyframes.samplers.ledger import LookFn, RelevanceFn
+from focus_eval.keyframes.samplers.scanning import ScanningSampler, cheap_frames
+from focus_eval.keyframes.video import gives_exact_pixels, open_video
+from focus_eval.keyframes.video.subtitles import read_subtitles
+
+if TYPE_CHECKING:
+    from focus_eval.keyframes.encoders.store import RelevanceStore
+    from focus_eval.keyframes.video.reader import VideoReader
+
+
+# Features held for the several texts of one question, where nothing else holds them.
+QUESTION_BYTES = 1 << 30
+
+
+class Selector:
+    """Chooses keyframes of questions; results do not depend on the order of the questions.
+
+    Args:
+        sampler: the algorithm.
+        encoder: gives relevance; None only for samplers that never pull.
+        scan_encoder: the second, cheap one; None only for samplers that do not scan.
+        llm: the model to ask; None only for samplers that ask none.
+        k: keyframes per question.
+        seed: first part of every question's generator.
+        store: keeps embeddings or relevance between runs; None keeps nothing.
+        backend: video reader.
+        coarse_seed: "video" lets the questions of one video share their coarse pulls.
+        query: form of the question for the encoder (see `core.types.query_text`).
+        batch_size: frames encoded at once.
+        feature_cache: keeps features of an encoder that stores no embeddings for other questions of a video; selectors
+            with the same encoder may share it. None keeps none.
+        scan_feature_cache: `feature_cache` of the scan encoder.
+        keep_pulls: False writes only the number of scored frames, not the list: simulations make too many.
+        batches: fills batches of the encoder with frames of other videos that are processed at the same time.
+        share_frames: False embeds every frame again, even if other selectors of this process embedded it.
+
+    Raises:
+        InvalidInput: a sampler that pulls without an encoder, or scans without a second one or with one of unknown
+            cost, or k below 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        sampler: FrameSampler,
+        encoder: Encoder | None,
+        scan_encoder: Encoder | None = None,
+        llm: Model | None = None,
+        k: int,
+        seed: int = 0,
+        store: RelevanceStore | None = None,
+        backend: str = "pyav",
+        coarse_seed: CoarseSeed = "question",
+        query: str = "question",
+        batch_size: int = 32,
+        feature_cache: FeatureCache | None = None,
+        scan_feature_cache: FeatureCache | None = None,
+        share_frames: bool = True,
+        keep_pulls: bool = True,
+        batches: BatchPacker | None = None,
+    ) -> None:
+        """Keep what the sampler needs; raise InvalidInput if an encoder or model that it needs is None."""
+        if sampler.needs_encoder and encoder is None:
+            raise InvalidInput(f"sampler {sampler.name!r} needs an encoder")
+        if sampler.needs_scan and scan_encoder is None:
+            raise InvalidInput(f"sampler {sampler.name!r} needs a scan encoder")
+        if sampler.needs_llm and llm is None:
+            raise InvalidInput(f"sampler {sampler.name!r} asks a model: name it with llm=NAME")
+        self.sampler = sampler
+        # A sampler that never pulls has the same rows with any encoder: none is part of its identity.
+        self.encoder = encoder if sampler.needs_encoder else None
+        self._given = encoder
+        self.scan_encoder = scan_encoder if sampler.needs_scan else None
+        self.llm = llm if sampler.needs_llm else None
+        if isinstance(sampler, ScanningSampler):
+            sampler.cost_of_scan(self.scan_cost)  # said before the first video is opened
+        self.k = whole_number(k, "k")
+        self.seed = whole_number(seed, "seed", at_least=0)
+        self.store = store
+        self._backend = backend
+        self._coarse_seed = coarse_seed
+        check_query_form(query)
+        # Without an encoder or a model nothing reads it: all forms are one selection.
+        self._query = query if self.encoder or self.llm else "question"
+        self._batch_size = batch_size
+        self._feature_cache = feature_cache
+        self._scan_feature_cache = scan_feature_cache
+        self._share_frames = share_frames
+        self._keep_pulls = keep_pulls
+        self._batches = batches
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that can change a selection, as JSON values."""
+        return selection_identity(
+            self.sampler,
+            k=self.k,
+            seed=self.seed,
+            coarse_seed=self._coarse_seed,
+            encoder=self.encoder.name if self.encoder else "",
+            encoder_revision=self.encoder.revision if self.encoder else "",
+            scan_encoder=self.scan_encoder.name if self.scan_encoder else "",
+            scan_encoder_revision=self.scan_encoder.revision if self.scan_encoder else "",
+            llm=self.llm.model_id if self.llm else "",
+            llm_revision=self.llm.revision if self.llm else "",
+            query=self._query,
+            inexact_backend=self._inexact_backend.get("video_backend", ""),
+        )
+
+    @property
+    def selection_id(self) -> str:
+        """Hash of `identity`, 16 hexadecimal digits."""
+        return self.origin.selection_id
+
+    def with_sampler(self, sampler: FrameSampler) -> Selector:
+        """Return a copy of this selector with another sampler, which must need the same encoders."""
+        changed = copy(self)
+        changed.sampler = sampler
+        changed.__dict__.pop("origin", None)
+        return changed
+
+    def select(
+        self,
+        question: Question,
+        video_path: Path,
+        *,
+        info: VideoInfo | None = None,
+        reader: VideoReader | None = None,
+        batcher: RendezvousBatcher | None = None,
+        bucket_of: BucketOf | None = None,
+        progress: Progress | None = None,
+    ) -> SelectionRow:
+        """Return the row of `question` on the video at `video_path`.
+
+        Args:
+            info: length and rate, if no frame need be read (a sampler that never pulls, recorded relevance); the file
+                is then never opened.
+            reader: the open video, which stays open; None opens it.
+            batcher: serves this question together with others of the same video, and has the open video.
+            bucket_of: length bucket of a duration in seconds, for questions that do not state their own.
+            progress: called with the expected number of pulls, then as they are made.
+
+        Raises:
+            FocusEvalError: the video, a frame or the encoder's output is invalid.
+        """
+        meter = Meter()
+        session = self._session(question, meter)
+        look: LookFn | None
+        if info is not None:
+            pull, scan = (
+                self._source_without_frames(encoder, question, video_path)
+                for encoder in (self.encoder, self.scan_encoder)
+            )
+            look = self._given.pictures_of if self._given and self._given.overrides("pictures_of") else None
+            if session and look:
+                look = session.with_picture_times(look, np.arange(info.n_frames) / info.fps)
+            selection = self._run(question, info, (pull, scan, look, session), meter, video_path)
+            clock = None
+        else:
+            with meter.stage("open"):
+                source = batcher.reader if batcher is not None else reader
+                opened = open_video(video_path, backend=self._backend, kept=self.store) if source is None else source
+            # Only what is opened here is closed here.
+            with opened if source is None else nullcontext(opened) as reader:
+                if hasattr(reader, "n_decoded"):
+                    meter.count_decoded("all", 0)  # said, also where the store knows every frame
+                if progress is not None:
+                    progress.expect(self._n_frames_to_see(reader.info))
+                start_session = partial(
+                    VideoSession, reader=reader, batch_size=self._batch_size, meter=meter, server=batcher
+                )
+                pull = self._source(question, reader.path, start_session, progress)
+                scan = self._source(question, reader.path, start_session, progress, is_scan=True)
+                with meter.stage("open"):
+                    info = self._info(reader)
+                clock = reader.frame_times(np.arange(info.n_frames))
+                look = partial(pictures_of, start_session)
+                look = session.with_picture_times(look, clock) if session else look
+                selection = self._run(question, info, (pull, scan, look, session), meter, video_path)
+        return self._row(question, selection, clock, self._cost(meter, session, pull, scan), bucket_of)
+
+    def _session(self, question: Question, meter: Meter) -> ModelSession | None:
+        """Return a session with the model for one question; None if the sampler asks none."""
+        if self.llm is None:
+            return None
+        model = self.llm
+        if isinstance(model, AnswersFromEvidence):
+            model = model.for_question(question.query, question.evidence_seconds, reply=self.sampler.example_reply)
+        return ModelSession(model, store=self.store, meter=meter)
+
+    def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
+        """Return the row of a question whose selection failed, with the cost so far, and log the error."""
+        log.warning("%s %s: no selection by %s: %s", question.benchmark, question.id, self.sampler.name, error)
+        cost = getattr(error, _COST, None)
+        query = self._query_of(question)
+        return failed_selection_row(question, self.origin, error, bucket_of=bucket_of, query=query, cost=cost)
+
+    @property
+    def changed_options(self) -> dict[str, Any]:
+        """Options of the sampler that are not at their defaults, without the scan encoder, which has no default."""
+        default = {**type(self.sampler)().options, "scan_encoder": self.sampler.options.get("scan_encoder")}
+        return {name: value for name, value in self._options.items() if value != default.get(name)}
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """Options of the sampler as rows state them: of the model's options only those that can change a reply."""
+        options = self.sampler.options
+        return {**options, "llm": llm_text(options["llm"])} if self.llm else options
+
+    @property
+    def scan_cost(self) -> float | None:
+        """Cost of a scan forward in forwards of the main encoder; None without a scan encoder or if unknown."""
+        return relative_cost(self.scan_encoder, self.encoder) if self.scan_encoder else None
+
+    @property
+    def device(self) -> str:
+        """Readable name of the device that the encoder runs on."""
+        return device_name(self.encoder.device if self.encoder else "cpu")
+
+    def _run(
+        self,
+        question: Question,
+        info: VideoInfo,
+        sources: tuple[RelevanceFn, RelevanceFn, LookFn | None, ModelSession | None],
+        meter: Meter,
+        video_path: Path,
+    ) -> Selection:
+        """Run the sampler on one question and return the selection; on an error, attach its cost to the error.
+
+        `sources` are relevance, scan relevance, pictures and the model session.
+        """
+        pull, scan, look, session = sources
+        # From the question, not from one running generator: the order of questions changes nothing.
+        rng = derived_rng(self.seed, question.benchmark, question.id, self.sampler.name)
+        coarse_rng = None
+        if self._coarse_seed == "video":
+            # Not from the sampler either: all samplers of a video draw the same coarse frames, which are then embedded
+            # once.
+            coarse_rng = derived_rng(self.seed, question.benchmark, question.video, "coarse")
+        try:
+            with meter.stage("select"):
+                selection = self.sampler.select(
+                    info,
+                    k=self.k,
+                    pull=pull,
+                    rng=rng,
+                    coarse_rng=coarse_rng,
+                    evidence_seconds=question.evidence_seconds,
+                    scan=scan_logits(scan) if self.scan_encoder else scan,
+                    scan_cost=self.scan_cost,
+                    texts=self._texts(question, video_path),
+                    look=look,
+                    llm=session,
+                )
+        except Exception as error:
+            if session is not None or meter.asked:  # what was spent is spent: the row of the error says it
+                setattr(error, _COST, self._cost(meter, session, pull, scan))
+            raise
+        meter.add("select", selection.seconds_apart)
+        return selection
+
+    def _texts(self, question: Question, video_path: Path) -> QuestionTexts:
+        """Return the texts of a question for the sampler, with subtitles if it needs them and there are any."""
+        texts = texts_of(question, self._query)
+        if not (self.sampler.needs_subtitles and question.subtitles):
+            return texts
+        videos = video_path.parents[len(PurePath(question.video).parts) - 1]
+        offset = question.subtitles_offset_seconds
+        return replace(texts, subtitles=read_subtitles(videos.parent / question.subtitles, offset_seconds=offset))
+
+    @property
+    def _scan_decode(self) -> str:
+        """How frames to scan are decoded; "all" without a scan encoder."""
+        return str(self.sampler.options.get("scan_decode", "all")) if self.scan_encoder else "all"
+
+    def _info(self, reader: VideoReader) -> VideoInfo:
+        """Return length and rate of the video for the sampler, with reference frames if only these are scanned."""
+        if self._scan_decode != "reference":
+            return reader.info
+        return replace(reader.info, reference_frames=getattr(reader, "reference_frames", None))
+
+    def _n_frames_to_see(self, info: VideoInfo) -> int:
+        """Return the approximate number of frames pulled and scanned for a question, for a progress bar."""
+        planned = self.sampler.at_cost(self.scan_cost)
+        return planned.count_pulls(info, k=self.k) + planned.count_scans(info, k=self.k)
+
+    def _source(
+        self,
+        question: Question,
+        video_path: Path,
+        start_session: Callable[..., VideoSession],
+        progress: Progress | None,
+        *,
+        is_scan: bool = False,
+    ) -> RelevanceFn:
+        """Return the source of relevance to `question` of the frames of the open video; see `VideoSession`."""
+        encoder, cache = self.encoder, self._feature_cache
+        if is_scan:
+            encoder, cache = self.scan_encoder, self._scan_feature_cache
+        if encoder is None or not encoder.reads_frames:
+            return self._source_without_frames(encoder, question, video_path)
+        session = start_session(
+            encoder=encoder,
+            store=self.store,
+            feature_cache=self._cache_for(encoder, cache),
+            shares=self._share_frames,
+            stage="scan" if is_scan else "encode",
+            decodes=self._scan_decode if is_scan else "all",
+        )
+        session.key = self._video_key(self.store, session) if self.store else ""
+        # Only a server counts itself as a pass, and shared batches wait for passes.
+        session.batches = self._batches if session.server else None
+        return VideoRelevance(session, self._query_of(question), progress=progress)
+
+    def _cache_for(self, encoder: Encoder, cache: FeatureCache | None) -> FeatureCache | None:
+        """Return the feature cache of `encoder`; None if the store keeps its embeddings.
+
+        A sampler that asks for several texts gets a small cache of its own.
+        """
+        # Only for an encoder whose features never go into the store.
+        cache = None if encoder.stores_embeddings else cache
+        # Several texts are compared with a frame: its features are kept for the question where nothing else keeps them.
+        return FeatureCache(QUESTION_BYTES) if cache is None and self.sampler.needs_texts else cache
+
+    def _video_key(self, store: RelevanceStore, session: VideoSession) -> str:
+        """Return the store's key of the open video: its fingerprint, and the backend if its pixels are not exact."""
+        # Once for all questions of an open video: even a file that is known takes a look at the disk and the store.
+        server, path = session.server, session.reader.path
+        fingerprint = server.fingerprint(store) if server else store.video_fingerprint(path)
+        return " ".join([fingerprint, *self._inexact_backend.values()])
+
+    def _source_without_frames(self, encoder: Encoder | None, question: Question, video_path: Path) -> RelevanceFn:
+        """Return a source of relevance that reads no frames."""
+        if encoder is None:
+            return _refuse_pulls
+        if encoder.reads_frames:
+            raise InvalidInput(f"encoder {encoder.name!r} needs the frames of {video_path}, not only its length")
+        query = self._query_of(question)
+        needs_features = self.sampler.needs_logits or self.sampler.needs_embeddings
+        features: RelevanceFn | None = encoder.features_of(video_path, query) if needs_features else None
+        return features or _ByIndex(encoder, video_path, query)
+
+    def _query_of(self, question: Question) -> str:
+        """Return the text of a question that encoders compare frames with."""
+        return query_text(question, self._query)
+
+    @property
+    def _inexact_backend(self) -> dict[str, str]:
+        """The video backend if its pixels are not exact, for the row and for keys of the store."""
+        return {} if gives_exact_pixels(self._backend) else {"video_backend": self._backend}
+
+    def _facts(self, query: str, selection: Selection) -> dict[str, Any]:
+        """Return what a table may have to note of the encoders and the reader: cut queries, inexact pixels, and so on.
+
+        "pulls_off_grid" and "scans_off_grid" count frames that got the relevance of another recorded frame.
+        """
+        encoder, scan_encoder = self.encoder, self.scan_encoder
+        facts: dict[str, Any] = {
+            **self._inexact_backend,
+            "query_cut": _is_cut(encoder, query),
+            "scan_query_cut": _is_cut(scan_encoder, query),
+            "llm_is_scripted": isinstance(self.llm, AnswersFromEvidence),
+            "texts_cut": [pulls.text for pulls in selection.text_pulls if _is_cut(encoder, pulls.text)],
+        }
+        if encoder is not None and scan_encoder is not None:
+            is_same = (encoder.name, encoder.revision) == (scan_encoder.name, scan_encoder.revision)
+            facts["scan_encoder_is_encoder"] = is_same
+        if self._scan_decode != "all":
+            facts["scan_decoded_all"] = cheap_frames(selection.video, self._scan_decode) is None
+        if encoder is not None:
+            facts["pulls_off_grid"] = encoder.n_unknown(selection.pulled_frames)
+        if scan_encoder is not None:
+            facts["scans_off_grid"] = scan_encoder.n_unknown(selection.scanned_frames)
+        return {name: fact for name, fact in facts.items() if fact}
+
+    def _row(
+        self,
+        question: Question,
+        selection: Selection,
+        clock: FloatArray | None,
+        cost: SelectionCost,
+        bucket_of: BucketOf | None,
+    ) -> SelectionRow:
+        """Return the row of a question from its selection and the cost.
+
+        `clock` has the time of every frame of the file in seconds, `(n_frames,)`; None if the file was not opened.
+        """
+        frames = np.asarray(selection.keyframes, dtype=np.int64)
+        # Without the file there are no presentation times; at a constant rate they are these.
+        times = frames / selection.video.fps if clock is None else clock[frames]
+        query = self._query_of(question)
+        flat = selection_fields(selection, keep_pulls=self._keep_pulls)
+        flat["facts"] |= self._facts(query, selection)
+        return selection_row(
+            question,
+            self.origin,
+            **flat,
+            times_seconds=[round(time, 6) for time in times.tolist()],
+            frame_seconds=None if clock is None else _frame_seconds(clock, selection.video.fps, flat, question),
+            bucket_of=bucket_of,
+            query=query,
+            cost=cost,
+            device=self.device,
+        )
+
+    def _cost(self, meter: Meter, session: ModelSession | None, pull: RelevanceFn, scan: RelevanceFn) -> SelectionCost:
+        """Return the cost of one question: forwards, seconds, decoded frames and the model's usage."""
+        usage = {} if session is None else dict(session.usage)
+        for name, value in meter.asked.items():
+            usage[name] = usage.get(name, 0) + value
+        return SelectionCost(
+            forwards=_forwards(pull),
+            scan_forwards=_forwards(scan),
+            seconds=meter.rounded(),
+            decoded=meter.decoded,
+            asked=usage,
+            gmacs=self._gmacs,
+        )
+
+    @property
+    def _gmacs(self) -> dict[str, float]:
+        """10^9 multiply-adds by part of encoders and model, for the row; {} if unknown or unused."""
+        if self.llm is None:
+            return selection_gmacs(self.encoder, self.scan_encoder) if self.encoder or self.scan_encoder else {}
+        gmacs = selection_gmacs(self._given, self.scan_encoder)
+        return {**gmacs, **token_gmacs(self.llm, gmacs)}
+
+    @cached_property
+    def origin(self) -> Origin:
+        """Sampler, encoders, options and identity, the same for every question."""
+        identity = self.identity
+        query = {"query": identity["query"]} if "query" in identity else {}
+        names = ("encoder", "encoder_revision", "scan_encoder", "scan_encoder_revision", "llm", "llm_revision")
+        return Origin(
+            selection_id=identity_hash(identity),
+            sampler=self.sampler.name,
+            k=self.k,
+            seed=self.seed,
+            options={**{name: self._options[name] for name in identity["options"]}, **query},
+            changed_options={**self.changed_options, **query},
+            **{name: identity.get(name, "") for name in names},
+            role=self.sampler.role,
+        )
+
+
+def _frame_seconds(clock: FloatArray, fps: float, fields: Mapping[str, Any], question: Question) -> list[list[float]]:
+    """Return `frame_seconds` of a row with these fields; see `SelectionRow`."""
+    frames = np.arange(clock.size)
+    if (np.abs(clock - frames / fps) <= 0.5 / fps).all():
+        return []
+    at_evidence = [int(np.abs(clock - seconds).argmin()) for seconds in question.evidence_seconds]
+    ends = [end for start, stop, *_ in fields["clips"] for end in (start, stop)]
+    used = np.intersect1d(frames, [*fields["pulled_frames"], *ends, *at_evidence])
+    return [[frame, round(clock[frame], 6)] for frame in used.tolist()]
+
+
+def texts_of(question: Question, query: str) -> QuestionTexts:
+    """Return the texts of `question` for a sampler, with its query in the form `query`."""
+    return QuestionTexts(
+        query=query_text(question, query),
+        question=question.query,
+        options=question.options,
+    )
+
+
+log = logging.getLogger(__name__)
+
+# Attribute of an error of a question with the `SelectionCost` until then.
+_COST = "focus_eval_cost"
+
+
+def _forwards(source: RelevanceFn) -> int:
+    """Return the encoder forwards made by `source`; 0 for one that embeds nothing."""
+    return source.forwards if isinstance(source, VideoRelevance) else 0
+
+
+def _is_cut(encoder: Encoder | None, query: str) -> bool:
+    """Return True if there is an encoder and it reads only the start of `query`."""
+    return encoder is not None and encoder.is_cut(query)
+
+
+class _ByIndex:
+    """Relevance of frames by their index, from an encoder that reads no frames."""
+
+    def __init__(self, encoder: Encoder, video: Path, query: str) -> None:
+        self.name = encoder.name
+        self._encoder, self._video, self._query = encoder, video, query
+
+    def __call__(self, frames: IntArray) -> FloatArray:
+        """Return the relevance of `frames` to the query, `(n,)`."""
+        return self._encoder.relevance_of(self._video, frames, self._query)
+
+    def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
+        """Return the relevance of `frames` to another text, `(n,)`."""
+        return self._encoder.relevance_of(self._video, frames, text)
+
+
+def _refuse_pulls(frames: IntArray) -> FloatArray:
+    """Raise InvalidInput; the relevance source of a sampler without an encoder."""
+    raise InvalidInput(f"{frames.size} frames pulled, but there is no encoder")

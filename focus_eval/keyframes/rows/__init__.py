@@ -1,0 +1,1 @@
+"""What is written of a selection and an answer: fields, identity, files."""

@@ -1,0 +1,76 @@
+"""Replaces keyframes that show the same picture as a better one: the option `distinct` of every sampler.
+
+Two frames are near twins if the cosine of their embeddings is at least `TWIN_COSINE`. Without embeddings their pictures
+are compared: 16 x 16 fields whose grey levels differ by less than `TWIN_LEVELS` in the mean.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.core.types import IntArray, VideoInfo
+from focus_eval.keyframes.samplers.ledger import Ledger
+
+TWIN_COSINE = 0.95
+TWIN_LEVELS = 4.0  # of 255
+# A frame replaces a twin only if its relevance is at least this share of the largest; otherwise the twin stays.
+LEAST_RELEVANCE_SHARE = 0.5
+# Most frames that may replace a twin; pictures must be decoded for it, embeddings are at hand.
+MAX_EMBEDDED_CANDIDATES, PICTURES_PER_KEYFRAME = 512, 4
+_FIELDS = 16
+
+
+def distinct_frames(keyframes: IntArray, ledger: Ledger, video: VideoInfo) -> tuple[IntArray, int]:
+    """Return `keyframes` with near twins replaced by distinct relevant frames, ascending, and the number replaced.
+
+    A twin without a replacement stays.
+
+    Args:
+        keyframes: each frame once, `(n,)`.
+    """
+    if keyframes.size < 2:
+        return keyframes, 0
+    frames = np.concatenate([_best_first(keyframes, ledger), _candidates(keyframes, ledger, video)])
+    are_twins = _twins(frames, ledger)
+    kept: list[int] = []
+    for at in range(frames.size):
+        if len(kept) < keyframes.size and not are_twins[at, kept].any():
+            kept.append(at)
+    twins = [at for at in range(keyframes.size) if at not in kept]
+    chosen = frames[[*kept, *twins[: keyframes.size - len(kept)]]]
+    return np.sort(chosen), sum(at >= keyframes.size for at in kept)
+
+
+def _best_first(frames: IntArray, ledger: Ledger) -> IntArray:
+    """Return `frames` by falling relevance, those of unknown relevance last and in time."""
+    relevance_by_frame = dict(zip(ledger.frames.tolist(), ledger.relevances.tolist(), strict=True))
+    relevance = np.array([relevance_by_frame.get(frame, np.nan) for frame in frames.tolist()])
+    return frames[np.argsort(-np.nan_to_num(relevance, nan=-1.0), kind="stable")]
+
+
+def _candidates(keyframes: IntArray, ledger: Ledger, video: VideoInfo) -> IntArray:
+    """Return frames that may replace a twin, best first: relevant pulled ones, or even ones if nothing was pulled."""
+    frames, relevance = ledger.pulls_in_time()
+    if np.isfinite(relevance).any():
+        frames = frames[relevance >= LEAST_RELEVANCE_SHARE * np.nanmax(relevance)]
+    else:
+        frames = np.arange(video.n_frames)
+    frames = np.setdiff1d(frames, keyframes)
+    has_embeddings = ledger.known_embeddings(np.append(keyframes, frames)) is not None
+    n = MAX_EMBEDDED_CANDIDATES if has_embeddings else PICTURES_PER_KEYFRAME * keyframes.size
+    # Spread over the video: the neighbours of the best frame would be its twins.
+    return _best_first(frames[:: -(-frames.size // n) or 1], ledger)
+
+
+def _twins(frames: IntArray, ledger: Ledger) -> NDArray[np.bool_]:
+    """Return which of `frames` are near twins, `(n, n)`."""
+    images = ledger.known_embeddings(frames)
+    if images is not None:
+        images = images / np.maximum(np.linalg.norm(images, axis=1, keepdims=True), 1e-12)
+        return np.asarray(images @ images.T >= TWIN_COSINE)
+    from PIL import Image
+
+    pictures = [Image.fromarray(picture) for picture in ledger.look(frames, 2 * _FIELDS)]
+    fields = np.array([picture.resize((_FIELDS, _FIELDS), Image.Resampling.BOX) for picture in pictures], dtype=float)
+    return np.array([np.abs(fields - field).mean(axis=(1, 2, 3)) < TWIN_LEVELS for field in fields])

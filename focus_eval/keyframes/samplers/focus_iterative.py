@@ -1,0 +1,95 @@
+"""Which frames does FOCUS choose if it pulls until the best arms are certain? (Algorithm 1)"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.core.options import option
+from focus_eval.core.types import FloatArray, VideoInfo
+from focus_eval.keyframes.samplers.bandit import Arms, best_first, top_set
+from focus_eval.keyframes.samplers.base import Choice, SelectionRequest
+from focus_eval.keyframes.samplers.expected_pulls import Draw, ExpectedPulls
+from focus_eval.keyframes.samplers.focus import Focus, choice_of_best_arms, pull_into_arms
+
+
+@dataclass(frozen=True, kw_only=True)
+class FocusIterative(Focus):
+    """Pull the most uncertain disputed arm until the top set is the same with its means lowered and all others raised.
+
+    Means are lowered and raised by their radius; that of an arm pulled whole is 0. The facts state why pulling stopped:
+    "stable" or "max_pulls". If it is stable and every true mean lies within its radius, the final arms are the true top
+    set.
+
+    Args:
+        max_pulls: limit on pulls; "auto": as many as `focus` makes with the same options; None: all frames. The
+            `pulls_per_arm` first pulls of every arm are made in any case.
+    """
+
+    name: ClassVar[str] = "focus_iterative"
+    source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), Algorithm 1"
+
+    max_pulls: int | Literal["auto"] | None = option("auto", at_least=1)
+
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Pull until the best arms are certain or the pulls are spent; draw keyframes in them."""
+        limit = self.planned_pulls(request.video)
+        arms = self.coarse(request)
+        n_final = self.n_final_arms(len(arms.clips))
+        n_rounds = 0
+        while (arm := _most_uncertain(arms, n_final)) is not None and request.ledger.n_pulls < limit:
+            arms = self._pull_arm(arms, arm, min(self.pulls_per_arm, limit - request.ledger.n_pulls), request)
+            n_rounds += 1
+        choice, radius = choice_of_best_arms(arms, n_final, request, temperature=self.temperature), _radius(arms)
+        facts = {"stopped": "stable" if arm is None else "max_pulls", "rounds": n_rounds, **choice.facts}
+        return replace(choice, clips=arms.reports(radius, final=best_first(arms.mean)[:n_final]), facts=facts)
+
+    def planned_pulls(self, video: VideoInfo) -> int:
+        """Return the most pulls allowed; a stable top set needs fewer."""
+        if self.max_pulls == "auto":
+            return super().planned_pulls(video)
+        first = self.planned_coarse_pulls(self.clips(video))
+        return video.n_frames if self.max_pulls is None else min(video.n_frames, max(first, self.max_pulls))
+
+    def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
+        """Return the coarse pulls and those of the arms that are pulled on constant relevance."""
+        clips = self.clips(video)
+        n_coarse = np.minimum(self.pulls_per_arm, clips.sizes)
+        arms = replace(Arms.unpulled(clips), n_pulls=n_coarse, mean=np.full(len(clips), 0.5))
+        n_final, n_left = self.n_final_arms(len(clips)), self.planned_pulls(video) - int(n_coarse.sum())
+        while n_left > 0 and (arm := _most_uncertain(arms, n_final)) is not None:
+            n_pulls = arms.n_pulls.copy()
+            n_pulls[arm] += (n := min(self.pulls_per_arm, n_left, int(clips.sizes[arm] - n_pulls[arm])))
+            arms, n_left = replace(arms, n_pulls=n_pulls), n_left - n
+        edges = np.append(clips.starts, clips.stops[-1])
+        fine_rates = (arms.n_pulls - n_coarse) / np.maximum(1, clips.sizes - n_coarse)
+        return ExpectedPulls(coarse=Draw(edges, n_coarse / clips.sizes), later_draws=(Draw(edges, fine_rates),))
+
+    def _pull_arm(self, arms: Arms, arm: int, n: int, request: SelectionRequest) -> Arms:
+        """Return the arms after up to `n` pulls of random frames of one arm that were not pulled before."""
+        frames = np.arange(arms.clips.starts[arm], arms.clips.stops[arm])
+        free = frames[~request.ledger.is_pulled(frames)]
+        return pull_into_arms(arms, request.rng.choice(free, min(n, free.size), replace=False), request.ledger)
+
+
+def _most_uncertain(arms: Arms, n_final: int) -> int | None:
+    """Return the disputed arm of the largest radius; None if no arm is disputed."""
+    radius = _radius(arms)
+    disputed = _disputed(arms, n_final, radius)
+    return int(np.argmax(np.where(disputed, radius, -1.0))) if disputed.any() else None
+
+
+def _disputed(arms: Arms, n: int, radius: FloatArray) -> NDArray[np.bool_]:
+    """Return a mask of arms that leave or enter the top set if its means fall and others rise by `radius`."""
+    top = top_set(arms.mean, n)
+    return np.not_equal(top, top_set(arms.mean + np.where(top, -radius, radius), n))
+
+
+def _radius(arms: Arms) -> FloatArray:
+    """Return the Bernstein radius, 0 for an arm whose frames were all pulled, `(n_arms,)`."""
+    radius = arms.radius
+    is_whole = arms.n_pulls == arms.clips.sizes
+    return np.where(is_whole, 0.0, radius) if is_whole.any() else radius

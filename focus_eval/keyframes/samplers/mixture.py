@@ -1,0 +1,108 @@
+"""Do two samplers that err on different questions find more together?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.options import option
+from focus_eval.core.types import FloatArray, IntArray, Selection, VideoInfo
+from focus_eval.keyframes.samplers.base import Choice, FrameSampler, SelectionRequest
+from focus_eval.keyframes.samplers.coverage import fill_gaps
+from focus_eval.keyframes.samplers.ledger import Ledger
+from focus_eval.keyframes.samplers.registry import make_sampler
+
+UNMIXED_NEEDS = (
+    "needs_scan", "needs_logits", "needs_embeddings", "needs_texts", "needs_subtitles", "needs_llm", "needs_evidence",
+    "may_return_more",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixture(FrameSampler):
+    """Every second keyframe of one sampler, then those of another that are no near twins.
+
+    Places that are left go to other keyframes of the first, then to the widest gaps. Both samplers choose `k` keyframes
+    and get relevance alone. A frame that both pull is pulled once; the facts count the pulls of the first, and those
+    that the second adds.
+
+    Args:
+        first, second: samplers with their options, e.g. `aks:max_depth=3`.
+        twin_seconds: a keyframe of the second this near to a chosen one, or nearer, is a twin.
+    """
+
+    name: ClassVar[str] = "mixture"
+    source: ClassVar[str] = "focus-eval; halves of two samplers"
+
+    first: str = option("aks")
+    second: str = option("event_cover")
+    twin_seconds: float = option(1.0, at_least=0)
+
+    def __post_init__(self) -> None:
+        """Check the options; raise InvalidInput for a part that needs more than relevance, or is a mixture."""
+        super().__post_init__()
+        for sampler in self.parts:
+            needs = [name for name in UNMIXED_NEEDS if getattr(sampler, name)]
+            if needs or isinstance(sampler, Mixture):
+                raise InvalidInput(f"sampler 'mixture' takes no {sampler.name} ({needs[0] if needs else 'a mixture'})")
+
+    @property
+    def parts(self) -> list[FrameSampler]:
+        """The two samplers."""
+        return [make_sampler(self.first), make_sampler(self.second)]
+
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Return every second keyframe of the first sampler, then those of the second that are no near twins."""
+        n_first = (request.n_wanted + 1) // 2
+        first, second = (_selection(part, request) for part in self.parts)
+        first_frames = np.unique(np.array(first.keyframes, dtype=np.int64))
+        first_half = _thinned(first_frames, n_first)
+        candidates = np.unique(np.array(second.keyframes, dtype=np.int64))
+        is_twin = np.abs(np.subtract.outer(candidates, first_half)) <= self.twin_seconds * request.video.fps
+        untwinned = candidates[~is_twin.any(axis=1)]
+        second_half = _thinned(untwinned, request.n_wanted - first_half.size)
+        more_of_first = _thinned(
+            np.setdiff1d(first_frames, [*first_half, *second_half]),
+            request.n_wanted - first_half.size - second_half.size,
+        )
+        choice = fill_gaps(np.concatenate([first_half, second_half, more_of_first]), request)
+        n_first_pulls = first.n_pulls
+        facts = {
+            "from_first": int(first_half.size),
+            "from_second": int(second_half.size),
+            "pulls_of_first": n_first_pulls,
+        }
+        facts["pulls_of_second_alone"] = request.ledger.n_pulls - n_first_pulls
+        return Choice(keyframes=choice.keyframes, facts={**choice.facts, **facts})
+
+    def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
+        """Return None: gaps are filled where the parts choose too few."""
+        return None
+
+
+class _SharedPulls:
+    """Relevance through a ledger that pulls a frame once, however often it is asked for."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def __call__(self, frames: IntArray) -> FloatArray:
+        """Return the relevance of `frames`, `(n,)`; only frames not pulled before are pulled."""
+        self._ledger.relevance(frames[~self._ledger.is_pulled(frames)])
+        pulled_frames, relevance = self._ledger.pulls_in_time()
+        return np.asarray(relevance[np.searchsorted(pulled_frames, frames)])
+
+
+def _selection(sampler: FrameSampler, request: SelectionRequest) -> Selection:
+    """Return the selection of one part, which shares the pulls of the request."""
+    pull = _SharedPulls(request.ledger)
+    return sampler.select(request.video, k=request.k, pull=pull, rng=request.rng, coarse_rng=request.coarse_rng)
+
+
+def _thinned(frames: IntArray, n: int) -> IntArray:
+    """Return at most `n` of `frames` at equal steps, shape `(min(n, len(frames)),)`."""
+    places = (np.arange(n) * frames.size) // max(n, 1)
+    return frames[places] if n < frames.size else frames

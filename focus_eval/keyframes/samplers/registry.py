@@ -1,0 +1,120 @@
+"""Lists the samplers and makes one by name.
+
+The built-in samplers are the classes in the files of this package. Other packages add theirs through the entry-point
+group `focus_eval.samplers`. `path/to/file.py:Class` names a class in any file, which runs in a process of its own (see
+`subprocess_sampler`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from focus_eval.core.errors import PluginError
+from focus_eval.core.options import make, named_options, parse_named
+from focus_eval.core.plugins import Registry, check_derived, classes_in
+from focus_eval.keyframes.samplers.base import FrameSampler, check_class
+
+
+def _check(loaded: Any, label: str) -> type[FrameSampler]:
+    """Return the loaded class if it is a sampler with a name, a source and defaults for all options.
+
+    Raises PluginError or BrokenContract otherwise.
+    """
+    kind: type[FrameSampler] = check_derived(loaded, label, base=FrameSampler)
+    check_class(kind, label)
+    if "name" not in vars(kind) or not hasattr(kind, "source"):
+        raise PluginError(f"{label} needs class attributes `name` (its own) and `source`")
+    needs_value = [item.name for item in fields(kind) if item.default is item.default_factory is MISSING]
+    if "__dataclass_fields__" not in vars(kind) or needs_value:
+        raise PluginError(f"{label} must be a frozen dataclass whose options all have defaults")
+    return kind
+
+
+SAMPLERS = Registry(
+    "sampler",
+    group="focus_eval.samplers",
+    built_in=classes_in("focus_eval.keyframes.samplers", base="FrameSampler"),
+    check=_check,
+    takes_files=True,
+)
+
+
+def sampler_classes() -> dict[str, type[FrameSampler]]:
+    """Return every registered sampler class by name, ascending; imports all of them.
+
+    Raises:
+        PluginError: a plugin that cannot be imported, is not a sampler, or uses a name twice.
+    """
+    return {name: SAMPLERS.load(name) for name in SAMPLERS.names()}
+
+
+def sampler_class(name: str) -> type[FrameSampler]:
+    """Return the class of the sampler `name`, written as for `make_sampler`; options in it are ignored.
+
+    Raises:
+        UnknownName: no such sampler; the message has the nearest name.
+        PluginError: a plugin or file that cannot be used, with the reason.
+    """
+    return _kind(parse_named(name)[0])
+
+
+def _kind(name: str) -> type[FrameSampler]:
+    """Return the class of a name without options; a file's class runs in a process of its own."""
+    return _subprocess_class(name) if ".py:" in name else SAMPLERS.load(name)
+
+
+def _subprocess_class(name: str, *, has_other_hash_seed: bool = False) -> type[FrameSampler]:
+    """Return a class that runs the sampler in a process of its own; the path of a file is made absolute."""
+    from focus_eval.lab.subprocess_sampler import subprocess_class
+
+    # The other process stays in the folder that it was started in.
+    return subprocess_class(os.path.abspath(name) if ".py:" in name else name, has_other_hash_seed=has_other_hash_seed)
+
+
+def sampler_name(name: str) -> str:
+    """Return a sampler's name in rows and tables, without options; for `FILE.py:Class` the class attribute `name`.
+
+    Raises:
+        PluginError: a file that cannot be used, with the reason.
+    """
+    return sampler_class(name).name if ".py:" in name else parse_named(name)[0]
+
+
+def make_sampler(name: str, **options: Any) -> FrameSampler:
+    """Return the sampler `name` with `options`, the rest at their defaults.
+
+    >>> make_sampler("focus:clip_seconds=8", alpha=0.1).options["alpha"]
+    0.1
+
+    Args:
+        name: a registered name, or `path/to/file.py:Class`; options may follow: `focus:alpha=0.1,clip_seconds=8`.
+        options: text is converted to the declared type.
+
+    Raises:
+        UnknownName: no such sampler or option; the message has the nearest name.
+        InvalidInput: an option of the wrong type or outside its range.
+        PluginError: a plugin or file that cannot be used.
+        MissingDependency: a package it needs is not installed; the message names the install command.
+    """
+    name, values = named_options(name, options)
+    return _make(_kind(name), name, values)
+
+
+def make_in_subprocess(name: str, *, has_other_hash_seed: bool = False, **options: Any) -> FrameSampler:
+    """Return the sampler `name` with `options`, run in a process of its own, or in a second, newly started one."""
+    return _make(_subprocess_class(name, has_other_hash_seed=has_other_hash_seed), name, options)
+
+
+def make_in_this_process(name: str, **options: Any) -> FrameSampler:
+    """Return the sampler `name` with `options` as `make_sampler` does, but run a file's class in this process too."""
+    name, values = named_options(name, options)
+    return _make(SAMPLERS.load(name), name, values)
+
+
+def _make(kind: type[FrameSampler], name: str, values: Mapping[str, Any]) -> FrameSampler:
+    """Return the sampler of class `kind` with the option `values`; a missing package raises MissingDependency."""
+    with SAMPLERS.name_missing_extra(name):
+        return make(f"sampler {kind.name!r}", kind, values)

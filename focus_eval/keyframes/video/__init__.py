@@ -1,0 +1,83 @@
+"""Exact video readers, one file per backend, loaded at first use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from focus_eval.core.errors import InvalidInput, PluginError
+from focus_eval.core.options import declared_types, named_options, read_options
+from focus_eval.core.plugins import Registry, classes_in
+from focus_eval.core.types import usable_path
+
+if TYPE_CHECKING:
+    from focus_eval.keyframes.video.reader import VideoReader
+    from focus_eval.keyframes.video.scan import KeptScans
+
+_PROTOCOL = ("frame_times", "stream", "read", "close", "__enter__", "__exit__")
+
+
+def _check(loaded: Any, label: str) -> Any:
+    """Return the loaded class if it has the methods of a reader; raise PluginError otherwise."""
+    missing = [method for method in _PROTOCOL if not hasattr(loaded, method)]
+    if not isinstance(loaded, type) or missing:
+        raise PluginError(f"{label} is not a reader: it has no {missing[0] if missing else 'class'}")
+    return loaded
+
+
+READERS: Registry[Any] = Registry(
+    "video reader",
+    group="focus_eval.video_readers",
+    built_in=classes_in("focus_eval.keyframes.video", base="ScannedReader"),
+    check=_check,
+)
+
+
+def open_video(
+    path: str | Path, *, backend: str = "pyav", n_threads: int | None = None, kept: KeptScans | None = None
+) -> VideoReader:
+    """Open a video file for exact reading by frame index.
+
+    >>> with open_video("talk.mp4") as video:
+    ...     len(video.read([0, 5]))
+    2
+
+    Args:
+        backend: "pyav" (the default, always installed), "torchcodec" or "decord" (extras); "torchcodec_cuda" decodes on
+            a GPU and refuses a file for which that gives other frames, "torchcodec_cuda_near" accepts other rounding;
+            or a plugin's name. With its options: "pyav:n_threads=2".
+        n_threads: threads to decode with; None: the backend chooses by the number of cores. Set 1 to decode several
+            videos at a time.
+        kept: store of file scans shared between processes (a `RelevanceStore`); None: keep none.
+
+    Raises:
+        VideoError: the file is not there, is not a video, or is damaged; the message starts with its path.
+        UnknownName: no such reader.
+        PluginError: a plugin that cannot be loaded.
+        InvalidInput: not a path, or fewer than 1 thread.
+        MissingDependency: the backend's package is not installed.
+    """
+    file = usable_path(path, "video")
+    name, options = named_options(backend, {} if n_threads is None else {"n_threads": n_threads})
+    kind = READERS.load(name)
+    if kept is not None:
+        from focus_eval.keyframes.video.reader import ScannedReader
+        from focus_eval.keyframes.video.scan import scan_video
+
+        if issubclass(kind, ScannedReader):
+            scan_video(file, store=kept)
+    hints = {option: hint for option, hint in declared_types(kind).items() if option not in ("path", "scan")}
+    reader_options = read_options(f"video reader {name!r}", hints, options)
+    threads = reader_options.get("n_threads")
+    if threads is not None and threads < 1:
+        raise InvalidInput(f"n_threads must be at least 1, got {threads}")
+    reader: VideoReader = kind(file, **reader_options)
+    return reader
+
+
+def gives_exact_pixels(backend: str) -> bool:
+    """Return True if `backend` declares that it gives the same pixels as the default backend for every file it opens.
+
+    Results computed from other pixels must not be reused as results of the exact ones.
+    """
+    return bool(READERS.fact(named_options(backend, {})[0], "gives_exact_pixels", False))

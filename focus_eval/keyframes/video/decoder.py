@@ -1,0 +1,523 @@
+"""Opens the best video stream of a file and decodes its packets, from any sync frame on, noting signs of damage."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import mmap
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import av
+import av.logging
+import numpy as np
+from av.stream import Disposition
+from av.video.frame import PictureType
+from numpy.typing import NDArray
+
+from focus_eval.core.errors import VideoError
+from focus_eval.keyframes.video.manifest import FileState, file_state
+from focus_eval.keyframes.video.packets import AV1, FrameIndex, blank_test, form_test, packets_of, reference_test
+
+# Demuxers of files that hold their pictures themselves. Left out are playlists and scripts (hls, dash, concat, imf,
+# sdp), which open what they name, numbered pictures (image2), which open their neighbours, and text as pictures (tty).
+_FORMATS = (
+    "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,m4v,flv,live_flv,kux,asf,asf_o,ogg,nut,mxf,gxf,lxf,"
+    "ivf,obu,av1,h264,hevc,vvc,h261,h263,vc1,vc1test,mjpeg,mpjpeg,mjpeg_2000,dirac,cavsvideo,avs2,avs3,rm,ivr,dv,wtv,nsv,"
+    "pva,ty,pmp,gif,apng,jpegxl_anim,yuv4mpegpipe,amv,swf,dhav,mvi,mv,roq,bink,smk,flic,film_cpk,nuv,rl2,vmd,xwma"
+)
+_PLAYLISTS = (b"#EXTM3U", b"ffconcat", b"<MPD", b"<?xml", b"v=0", b"[playlist]", b"[Reference]", b"<asx", b"file '")
+
+
+# PyAV 19 reads tags of any bytes; before it, those that are not UTF-8 are errors unless it is told otherwise.
+TAG_ERRORS: dict[str, Any] = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "replace"}
+
+
+def open_container(path: Path, options: dict[str, str]) -> Any:
+    """Open `path` as an FFmpeg container, whether or not its tags are UTF-8.
+
+    Args:
+        options: further options of the demuxer, as FFmpeg names them.
+
+    Raises:
+        VideoError: a playlist or script that names other files.
+        av.FFmpegError, OSError: no demuxer of a plain video file opens it.
+    """
+    if is_playlist(path):
+        raise VideoError(f"{path}: a playlist or script, not a video; name the video itself")
+    allowed = {"format_whitelist": _FORMATS, "protocol_whitelist": "file"}
+    # With the prefix, a name such as `concat:a|b` or `http:x` is a file's name and nothing else.
+    # Not `options`: PyAV frees one set of those per stream, also for streams that are found only while it opens.
+    return av.open(f"file:{path}", container_options={**allowed, **options}, **TAG_ERRORS)
+
+
+def is_playlist(path: Path) -> bool:
+    """Return True if a file begins like a playlist or a concat script."""
+    with path.open("rb") as file:
+        head = file.read(512).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    return any(head.startswith(mark.lower()) for mark in _PLAYLISTS)
+
+
+def unreadable(path: Path, cause: BaseException) -> VideoError:
+    """Return the error for a file that no demuxer can open, with the likely reason read from its first bytes."""
+    if lacks_index(path):
+        return without_index(path)
+    if _is_mp4(path):
+        return VideoError(f"{path}: a damaged MP4 ({_plain(cause)}); download it again")
+    return VideoError(f"{path}: not a video this FFmpeg can open ({_plain(cause)}); check the file")
+
+
+def lacks_index(path: Path) -> bool:
+    """Return True for an MP4 that ends before or within its index."""
+    return _is_mp4(path) and not _has_box(path, b"moov")
+
+
+def without_index(path: Path) -> VideoError:
+    """Return the error for an MP4 that `lacks_index`."""
+    return VideoError(f"{path}: an MP4 without its index (moov box), so cut off before the end; download it again")
+
+
+def _is_mp4(path: Path) -> bool:
+    """Return True if the file begins like an MP4."""
+    with path.open("rb") as file:
+        return file.read(12)[4:8] == b"ftyp"
+
+
+def _has_box(path: Path, name: bytes) -> bool:
+    """Return True if an MP4 has a complete box `name` at its top level."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return any(box == name and start + length <= len(data) for box, start, length in mp4_boxes(data))
+
+
+def mp4_boxes(data: mmap.mmap) -> Iterator[tuple[bytes, int, int]]:
+    """Yield (name, offset, length) of the boxes at the top level of an MP4, the last perhaps longer than the file."""
+    start = 0
+    while start + 8 <= len(data):
+        length = int.from_bytes(data[start : start + 4], "big")
+        if length == 1:
+            length = int.from_bytes(data[start + 8 : start + 16], "big")
+        length = length or len(data) - start
+        yield data[start + 4 : start + 8], start, length
+        start += max(length, 8)
+
+
+def _plain(cause: BaseException) -> str:
+    """Return a decoder's message on one line."""
+    return " ".join(str(getattr(cause, "strerror", None) or cause).split())
+
+
+_QUIET = -8
+_log_lock = threading.Lock()
+_n_log_listeners = 0
+_sets_level = False
+_other_capture: av.logging.Capture | None = None
+
+
+@contextmanager
+def errors_logged() -> Iterator[list[str]]:
+    """Collect each error that FFmpeg logs in this thread, as `source: message`; the list is filled when the block ends.
+
+    Errors of FFmpeg's own threads are not collected. FFmpeg has one log per process: inside the block it logs errors,
+    and those of other threads are dropped. If the program set a level itself (`av.logging`), that level is kept and
+    other threads' lines go to its handler.
+    """
+    _begin_listening()
+    errors: list[str] = []
+    try:
+        with av.logging.Capture(local=True) as lines:
+            try:
+                yield errors
+            finally:
+                errors += [f"{name}: {text.strip()}" for level, name, text in lines if level <= av.logging.ERROR]
+    finally:
+        _end_listening()
+
+
+def _begin_listening() -> None:
+    """Begin to collect FFmpeg's errors; the first listener of the process raises its log level."""
+    global _n_log_listeners, _sets_level, _other_capture
+    with _log_lock:
+        _n_log_listeners += 1
+        if _n_log_listeners > 1:
+            return
+        level = av.logging.get_level()
+        _sets_level = level is None or (_sets_level and level == av.logging.ERROR)
+        if _sets_level:
+            _other_capture = av.logging.Capture(local=False)
+            _other_capture.__enter__()
+        if _sets_level or level is None or level < av.logging.ERROR:
+            av.logging.set_level(av.logging.ERROR)
+        av.logging.set_skip_repeated(False)
+
+
+def _end_listening() -> None:
+    """End collecting; the last listener of the process restores the log level."""
+    global _n_log_listeners, _other_capture
+    with _log_lock:
+        _n_log_listeners -= 1
+        if _n_log_listeners or not _sets_level:
+            return
+        # Not `set_level(None)`: a thread that is just logging would meet None where PyAV compares levels. FFmpeg's
+        # own function, told to print nothing, needs no Python lock either.
+        av.logging.set_libav_level(_QUIET)
+        av.logging.restore_default_callback()
+        if _other_capture is not None:
+            _other_capture.__exit__(None, None, None)
+            _other_capture = None
+
+
+_SECOND_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
+
+
+class SecondDecoder:
+    """Tells from packets, in the order of decoding, whether libvpx decodes them as FFmpeg does.
+
+    Of VP9 libvpx refuses a picture whose data end too early. Of VP8 it decodes zeros from there on, while FFmpeg leaves
+    the rest of the picture as its memory was, so that the two differ. An encoder's pictures are the same with both.
+
+    Args:
+        path: of the file, for messages.
+        context: of the stream's own decoder.
+
+    Raises:
+        VideoError: this PyAV is built without libvpx.
+    """
+
+    def __init__(self, path: Path, context: Any) -> None:
+        name = _SECOND_DECODERS[context.name]
+        try:
+            self._context: Any = av.CodecContext.create(name, "r")
+        except ValueError as error:
+            raise VideoError(
+                f"{path}: {name}, which finds damage in {context.name}, is not in this FFmpeg; install the wheel of av"
+            ) from error
+        self._context.thread_count = 1
+        self._context.extradata = context.extradata
+        self._compares = context.name == "vp8"
+
+    @staticmethod
+    def exists_for(context: Any) -> bool:
+        """Return True if a stream is VP8 or VP9 of 8 bits; the libvpx of PyAV's wheel decodes no more."""
+        return context.name in _SECOND_DECODERS and (context.format is None or context.format.components[0].bits == 8)
+
+    def agrees(self, packet: Any, frames: Sequence[Any]) -> bool:
+        """Return True if libvpx decodes a packet too and, of VP8, to the same `frames`."""
+        try:
+            second_frames = self._context.decode(packet)
+        except av.FFmpegError:
+            return False
+        if not self._compares:
+            return True
+        return len(frames) == len(second_frames) and all(map(_are_equal, frames, second_frames))
+
+
+def _are_equal(frame: Any, second_frame: Any) -> bool:
+    planes = zip(frame.planes[:3], second_frame.planes[:3], strict=True)  # a fourth would be transparency
+    return all(np.array_equal(_plane_pixels(plane), _plane_pixels(second_plane)) for plane, second_plane in planes)
+
+
+def _plane_pixels(plane: Any) -> NDArray[np.uint8]:
+    rows = np.frombuffer(plane, dtype=np.uint8).reshape(plane.height, plane.line_size)
+    return rows[:, : plane.width]
+
+
+# What makes decoders refuse damage that they would hide. `explode` finds units that HEVC's decoder skips; on others it
+# finds nothing that the log does not say.
+_STRICT = "crccheck+bitstream+buffer"
+_STRICTER = {"hevc": f"{_STRICT}+explode"}
+# Errors that FFmpeg logs of whole files: a picture to be forgotten that was never decoded (behind an open group of
+# pictures, where decoding starts), and messages to players.
+_HARMLESS = ("mmco: unref short failure", "SEI type")
+# Decoders of one video at most: each holds its pictures.
+MAX_DECODERS_PER_VIDEO = 8
+# Formats of recordings that may begin anywhere.
+_BROADCAST = ("mpegts", "mpegvideo", "h264", "hevc")
+# Packets after a seek that may be rests of one that began before it.
+_MAX_FRAGMENTS_AFTER_SEEK = 16
+
+
+@dataclass(frozen=True)
+class Step:
+    """The result of decoding one packet.
+
+    Args:
+        position: the packet's position in the file; None for the last step, which drains the decoder.
+        is_needed: True if the packet's frame must come out, now or in a later step.
+        frames: decoded frames, in presentation order, mostly of earlier packets.
+        is_refused: True if the decoder raised or logged an error.
+        is_blanked: True if the packet's picture holds zeros that no encoder writes.
+        is_formed: True if the packet's parts have the form that its codec prescribes.
+    """
+
+    position: int | None
+    is_needed: bool
+    frames: Sequence[Any]
+    is_refused: bool
+    is_blanked: bool = False
+    is_formed: bool = True
+
+
+class SeekError(Exception):
+    """Raised when packets after a seek differ from the index; the next request decodes from the start of the file."""
+
+
+class Decoder:
+    """One open container and the decoder of its best video stream.
+
+    The best stream is FFmpeg's choice: the one marked as default, then the one of the highest bit rate. Decoding runs
+    in the calling thread. Several threads in one decoder would hide damage, depending on their number: their log is not
+    collected here, and a frame may come out before the thread that finds it damaged has marked it.
+
+    Args:
+        path: file to open.
+        container_options: options of the demuxer, as FFmpeg names them.
+        state: expected state of the file; None: its present state.
+        is_verified: True for a file whose damaged frames are known: VP8 and VP9 are then not decoded twice.
+
+    Attributes:
+        n_decoded: number of frames decoded so far.
+        cpu_seconds: processor seconds of decoding and converting so far, added by the reader.
+        has_seen_damage: True if the decoder raised or logged an error, or marked a frame as corrupt, since the last
+            restart.
+
+    Raises:
+        VideoError: no FFmpeg demuxer opens the file, it has no video stream, its codec is not built in, or its state is
+            not `state`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        container_options: dict[str, str] | None = None,
+        state: FileState | None = None,
+        is_verified: bool = False,
+    ) -> None:
+        self.path = path
+        self._is_verified = is_verified
+        self._second: SecondDecoder | None = None
+        self._state = state or file_state(path)
+        self._options = container_options or {}
+        self.container: Any = None
+        self.stream: Any = None
+        self.n_decoded, self.cpu_seconds = 0, 0.0
+        self._seeks = True
+        self.has_seen_damage = False
+        self.restart()
+
+    def restart(self) -> None:
+        """Reopen the file at its first packet, which works for containers without seeking too."""
+        self.close()
+        if file_state(self.path) != self._state:
+            raise VideoError(f"{self.path}: replaced or changed after it was opened; open it again when it is complete")
+        try:
+            self.container = open_container(self.path, self._options)
+        except (av.FFmpegError, OSError) as error:
+            raise unreadable(self.path, error) from error
+        self.stream = _best_stream(self.path, self.container)
+        context = self.stream.codec_context
+        context.thread_type, context.thread_count = "NONE", 1
+        context.options = {"err_detect": _STRICTER.get(context.name, _STRICT)}
+        self._is_transport = self.container.format.name == "mpegts"
+        self.may_begin_anywhere = self.container.format.name in _BROADCAST
+        self._is_reference = reference_test(context.name, context.extradata)
+        self._is_blanked = blank_test(context.name, context.extradata)
+        self._is_formed = form_test(context.name, context.extradata)
+        self._shows_damage_late = context.name in AV1
+        self._second = None
+        if SecondDecoder.exists_for(context) and not self._is_verified:
+            self._second = SecondDecoder(self.path, context)
+        self.has_seen_damage = False
+
+    def close(self) -> None:
+        """Release the file."""
+        if self.container is not None:
+            self.container.close()
+            self.container = None
+
+    def is_key(self, frame: Any) -> bool:
+        """Return True if a decoded frame refers to no other frame; always True for H.264, whose packets decide."""
+        name = self.stream.codec_context.name
+        # A recovery point of H.264 is no key frame: there the packet says whether decoding can start. FFV1 calls every
+        # frame an I picture, and decoders without predicted pictures mark neither.
+        if name == "h264" or frame.key_frame:
+            return True
+        return name != "ffv1" and frame.pict_type not in (PictureType.P, PictureType.B)
+
+    def frames_from_start(self, *, is_strict: bool = True) -> Iterator[Any]:
+        """Yield every frame of a full sequential decode.
+
+        Args:
+            is_strict: raise at damage, after which frames can no longer be counted.
+
+        Raises:
+            VideoError: a sign of damage, with `is_strict`. Signs before the first frame of a broadcast recording are
+                ignored: its packets may need what was cut away.
+        """
+        self.restart()
+        n_good = 0
+        for packet in itertools.chain(self._packets(), [None]):
+            frames, is_refused = self._decode(packet)
+            is_damaged = is_refused or (packet is not None and packet.is_corrupt and not self._is_transport)
+            is_damaged = is_damaged or any(frame.is_corrupt for frame in frames)
+            if is_strict and is_damaged and (n_good or not self.may_begin_anywhere):
+                place = f"after frame {n_good - 1}" if n_good else "at its first frame"
+                raise VideoError(f"{self.path}: damaged {place}: later frames have no order; download it again")
+            n_good += len(frames)
+            yield from frames
+
+    def holds_blanks(self, padding: int) -> bool:
+        """Return True if a packet holds zeros that no encoder writes; reads packets from the start of the file.
+
+        Args:
+            padding: number of zeros that may follow a picture, see `usual_padding`.
+        """
+        self.restart()
+        is_blanked = self._is_blanked
+        return is_blanked is not None and any(is_blanked(packet, padding) for packet in self._packets())
+
+    def checksums(self, first_packets: Set[int]) -> list[int]:
+        """Return the CRC-32 of each group of packets, in file order; reads the whole file.
+
+        Args:
+            first_packets: position of each group's first packet; must include 0.
+        """
+        self.restart()
+        checksums: list[int] = []
+        for position, packet in enumerate(self._packets()):
+            if position in first_packets:
+                checksums.append(0)
+            checksums[-1] = zlib.crc32(memoryview(packet), checksums[-1])
+        return checksums
+
+    def are_references(self) -> NDArray[np.bool_]:
+        """Return one Boolean per packet in file order, True if other pictures may refer to it; reads the whole file."""
+        self.restart()
+        is_reference = self._is_reference or (lambda packet: True)
+        return np.array([is_reference(packet) for packet in self._packets()], dtype=bool)
+
+    def frames(
+        self, index: FrameIndex, *, first_packet: int, last_packet: int, wanted_packets: Set[int]
+    ) -> Iterator[Step]:
+        """Decode packets `first_packet` to `last_packet` (inclusive) and yield one `Step` each.
+
+        A step without frames follows for the next packet, only to tell `is_formed`, then one that drains. Of AV1 the
+        next packet of the group is decoded, too: a damaged header may show only there, as a packet that is refused.
+
+        Args:
+            wanted_packets: positions of packets whose frames must come out; unreferenced other pictures may be dropped.
+
+        Raises:
+            SeekError: a seek led to wrong packets; call again.
+        """
+        context, is_reference = self.stream.codec_context, self._is_reference
+        for position, packet in self._packets_from(index, first_packet):
+            is_formed = self._is_formed(packet)
+            shows_damage_late = self._shows_damage_late and not index.packets.is_sync[position]
+            if position > last_packet:
+                _, is_refused = self._decode(packet) if is_formed and shows_damage_late else ((), False)
+                yield Step(position, False, (), is_refused=False, is_formed=is_formed and not is_refused)
+                break
+            is_needed = True
+            if is_reference is not None:
+                is_needed = position in wanted_packets or is_reference(packet)
+                context.skip_frame = "DEFAULT" if position in wanted_packets else "NONREF"
+            is_blanked = is_needed and self._is_blanked is not None and self._is_blanked(packet, index.packets.padding)
+            frames, is_refused = self._decode(packet)
+            is_formed = is_formed and not (shows_damage_late and is_refused)
+            yield Step(position, is_needed, frames, is_refused, is_blanked, is_formed)
+        yield Step(None, False, *self._decode(None))
+
+    def _packets_from(self, index: FrameIndex, first: int) -> Iterator[tuple[int, Any]]:
+        """Yield (position in the file, packet) from position `first` on, wherever the demuxer's seek ends."""
+        if self.has_seen_damage:
+            # After an error FFmpeg's H.264 decoder may conceal parts of the next picture too, across seek and flush.
+            self.restart()
+        for go in self._ways_to(index, first):
+            go()
+            packets = self._packets()
+            for packet in itertools.islice(packets, _MAX_FRAGMENTS_AFTER_SEEK):
+                landed = index.packet_at(packet.pts)
+                # A seek may land within a packet: its rest then comes with a time of its own.
+                if landed is None or packet.size != index.packets.sizes[landed]:
+                    continue
+                if landed <= first:
+                    yield from self._checked(index, itertools.chain([packet], packets), landed=landed, first=first)
+                    return
+                break
+        raise VideoError(f"{self.path}: packet {first} disappeared after the file was opened; was the file replaced?")
+
+    def _checked(
+        self, index: FrameIndex, packets: Iterator[Any], *, landed: int, first: int
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield (position, packet) from `first` on; raise if a packet differs from the index.
+
+        Args:
+            packets: from position `landed` on.
+        """
+        ticks, sizes = index.packets.ticks, index.packets.sizes
+        for position, packet in enumerate(packets, landed):
+            if position >= ticks.size or packet.pts != ticks[position] or packet.size != sizes[position]:
+                if self._seeks:
+                    self._seeks = False
+                    raise SeekError
+                raise VideoError(f"{self.path}: packet {position} has changed since opening; was the file replaced?")
+            if position >= first:
+                yield position, packet
+
+    def _ways_to(self, index: FrameIndex, packet: int) -> Iterator[Callable[[], None]]:
+        """Yield functions that move to or before a packet: seek by presentation time, by decoding time, restart."""
+        if self._seeks:
+            yield lambda: self._seek(int(index.packets.ticks[packet]))
+            yield lambda: self._seek(int(index.packets.decode_ticks[packet]))
+        yield self.restart
+
+    def _seek(self, ticks: int) -> None:
+        """Seek to the last packet at or before `ticks`; do nothing if the container cannot seek."""
+        with contextlib.suppress(av.FFmpegError):
+            self.container.seek(ticks, stream=self.stream)
+        # A seek that fails leaves the decoder as it is: drained, it would refuse every packet.
+        self.stream.codec_context.flush_buffers()
+
+    def _packets(self) -> Iterator[Any]:
+        """Yield the packets of the stream from the demuxer's position on."""
+        try:
+            yield from packets_of(self.container, self.stream)
+        except av.FFmpegError as error:
+            raise VideoError(
+                f"{self.path}: the file cannot be read further ({error.strerror}); download it again"
+            ) from error
+
+    def _decode(self, packet: Any) -> tuple[Sequence[Any], bool]:
+        """Return the frames that one packet gives, and True if the decoder refuses it; None drains the decoder."""
+        context = self.stream.codec_context
+        with errors_logged() as logged:
+            try:
+                frames: Sequence[Any] = context.decode(packet)
+            except av.FFmpegError:
+                self.has_seen_damage = True
+                return (), True
+            is_confirmed = self._second is None or packet is None or self._second.agrees(packet, frames)
+        has_complained = not is_confirmed or any(not line.partition(": ")[2].startswith(_HARMLESS) for line in logged)
+        self.has_seen_damage |= has_complained or any(frame.is_corrupt for frame in frames)
+        self.n_decoded += len(frames)
+        return frames, has_complained
+
+
+def _best_stream(path: Path, container: Any) -> Any:
+    """Return FFmpeg's best video stream; raise VideoError if there is none but a cover picture, or no codec."""
+    stream = container.streams.best("video")
+    if stream is None or stream.disposition & Disposition.attached_pic:
+        # FFmpeg opens a file that ends within its index, with as many streams as it could read of it.
+        if lacks_index(path):
+            raise without_index(path)
+        kinds = ", ".join(sorted({each_stream.type for each_stream in container.streams})) or "nothing"
+        raise VideoError(f"{path}: no video stream, the file holds {kinds}; name a file with pictures")
+    if stream.codec_context is None:
+        raise VideoError(f"{path}: its video codec is unknown to this FFmpeg; re-encode it as H.264")
+    return stream

@@ -1,0 +1,428 @@
+"""Reads exact frames with PyAV (FFmpeg's libraries, part of its wheel), several stretches at a time."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from queue import Queue, SimpleQueue
+from threading import Event
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from focus_eval.core.errors import VideoError
+from focus_eval.core.processes import n_cores
+from focus_eval.core.types import IntArray, Pixels
+from focus_eval.keyframes.video.decoder import Decoder, SeekError, Step
+from focus_eval.keyframes.video.packets import FrameIndex, FrameRun
+from focus_eval.keyframes.video.reader import ScannedReader
+from focus_eval.keyframes.video.scan import Scan, writer_version
+
+_NEVER = 1 << 62
+
+
+class Taint:
+    """Tracks which frames of one decoded run are surely right and which may be damaged.
+
+    A frame may refer to any frame decoded before it, so it is sure only if all of those came out whole. It is lost if
+    some packet up to its own was refused, gave no frame, or gave one that the decoder marks as damaged. Pictures shown
+    before the sync packet's own (leading pictures) may need earlier packets; no later picture refers to them, so they
+    are ignored.
+
+    An overwritten stretch may reach from the end of one packet into the next, and show only there: so a frame is sure
+    only once the packet after its own was seen too. This makes it independent of the other requested frames.
+
+    Args:
+        first_packet: the sync packet's position in the file.
+        is_key: tells whether a frame refers to no other, which must hold for the sync packet's. A container with a
+            damaged index may mark others as sync packets, from which some decoders continue with earlier pictures. None
+            at the file's start, where any frame is legal.
+    """
+
+    def __init__(self, index: FrameIndex, first_packet: int, *, is_key: Callable[[Any], bool] | None) -> None:
+        self._index = index
+        self._first_packet, self._is_key = first_packet, is_key
+        self._first_ticks = max(int(index.packets.ticks[first_packet]), int(index.frame_ticks[0]))
+        # Packets that must give a frame and have not yet, in the file's order.
+        self._outstanding: dict[int, None] = {}
+        self._lost_from = _NEVER
+        self._latest_seen = first_packet
+
+    def follow(self, step: Step) -> None:
+        """Update the lost and outstanding packets by one step of the decoder."""
+        packets = self._index.packets
+        if step.position is not None:
+            is_leading = packets.ticks[step.position] < self._first_ticks
+            self._latest_seen = step.position
+            if not step.is_formed:
+                self._lose(max(step.position - 1, self._first_packet))
+            if step.is_needed and not is_leading and not packets.is_hidden[step.position]:
+                self._outstanding[step.position] = None
+            if (step.is_blanked or packets.is_corrupt[step.position]) and not is_leading:
+                self._lose(step.position)
+            if step.is_refused and not is_leading:
+                # A decoder with several threads complains late, of any packet that has not come out.
+                self._lose(next(iter(self._outstanding), step.position))
+        for frame in step.frames:
+            self._note_frame(frame)
+        if step.position is None:
+            self._latest_seen = packets.ticks.size
+            if self._outstanding:
+                self._lose(next(iter(self._outstanding)))
+
+    def _note_frame(self, frame: Any) -> None:
+        """Strike a decoded frame off the outstanding ones; it is lost if corrupt, or not the clean start of the run."""
+        if frame.pts is None or frame.pts < self._first_ticks:
+            return
+        position = self._index.packet_at(frame.pts)
+        if position is None:
+            return
+        self._outstanding.pop(position, None)
+        is_first = position == self._first_packet
+        if frame.is_corrupt or (is_first and self._is_key is not None and not self._is_key(frame)):
+            self._lose(position)
+
+    def _lose(self, position: int) -> None:
+        """Count the frames from packet `position` on as possibly wrong."""
+        self._lost_from = min(self._lost_from, position)
+
+    def is_lost(self, packet: int) -> bool:
+        """Return True if the frame of `packet` may be wrong."""
+        return packet >= self._lost_from
+
+    def is_sure(self, packet: int) -> bool:
+        """Return True if the frame of `packet` is surely right; may become true with a later step."""
+        return packet < min(self._lost_from, self._latest_seen) and next(iter(self._outstanding), _NEVER) > packet
+
+
+T = TypeVar("T")
+
+
+def in_order_ahead(tasks: Iterable[Callable[[], Iterable[T]]], *, n_workers: int, n_held: int = 4) -> Iterator[T]:
+    """Yield the results of each task in order, while the tasks that follow already run in threads.
+
+    The order and the values do not depend on the number of workers. Decoding releases Python's lock, so that tasks
+    which decode (runs of one video, or one video each) really run side by side. Closing the iterator stops the
+    workers. An error of a task is raised when its turn comes.
+
+    Args:
+        tasks: functions that give an iterable; each is called and iterated within one thread.
+        n_workers: number of threads, each running one task at a time.
+        n_held: results a task may have ready before it waits; at most `n_workers * (n_held + 2)` are held at all.
+    """
+    stop, waiting_tasks = Event(), iter(tasks)
+    lanes: deque[tuple[Queue[Any], Future[None]]] = deque()
+
+    def work(task: Callable[[], Iterable[T]], queue: Queue[Any]) -> None:
+        """Put the task's results into the queue, then `_END`; runs in the thread."""
+        try:
+            for result in () if stop.is_set() else task():
+                queue.put(result)
+                if stop.is_set():
+                    break
+        finally:
+            queue.put(_END)
+
+    with ThreadPoolExecutor(max_workers=n_workers, thread_name_prefix="decode") as pool:
+        try:
+            while True:
+                for task in islice(waiting_tasks, n_workers + 1 - len(lanes)):
+                    queue: Queue[Any] = Queue(maxsize=n_held)
+                    lanes.append((queue, pool.submit(work, task, queue)))
+                if not lanes:
+                    return
+                queue, future = lanes[0]
+                while (result := queue.get()) is not _END:
+                    yield result
+                lanes.popleft()
+                future.result()
+        finally:
+            stop.set()
+            for queue, future in lanes:
+                # A thread that waits for room in its queue would never end.
+                while not future.cancel() and queue.get() is not _END:
+                    pass
+
+
+# Marks the end of a task's results.
+_END = object()
+
+
+class _Stream(Iterator[tuple[int, Pixels]]):
+    """Frames of one request. Several threads may share it; a generator lets in only one at a time."""
+
+    def __init__(self, next_frame: Callable[[], tuple[int, Pixels]]) -> None:
+        self._next_frame = next_frame
+
+    def __next__(self) -> tuple[int, Pixels]:
+        """Return the next frame and its pixels."""
+        return self._next_frame()
+
+
+def _clocked(decoder: Decoder, frames: Iterator[T]) -> Iterator[T]:
+    """Yield `frames`, adding the processor seconds that each takes in the calling thread to the decoder's clock."""
+    while True:
+        since = time.thread_time()
+        try:
+            frame = next(frames)
+        except StopIteration:
+            return
+        finally:
+            decoder.cpu_seconds += time.thread_time() - since
+        yield frame
+
+
+# Runs of one video that are decoded side by side; each holds a decoder's pictures.
+_DEFAULT_WORKERS = 4
+_FULL_RANGE = 2
+
+
+class PyAVReader(ScannedReader):
+    """Reads a video by frame index; see `VideoReader` for the contract.
+
+    Opening demuxes the file once (and decodes only its first frame) and caches the index of the last few files. If the
+    packets do not show the order of the frames (AVI with B-frames, raw streams), opening decodes the file once to count
+    them, `info.sync_frames` is None and reading decodes from the start.
+
+    The rate is the container's average rate if it agrees with the timestamps to 1 %, else frames over seconds. A frame
+    of another size than the first is scaled to it. Pixels are converted by the file's own colour matrix and range. A
+    reader serves one request at a time: a new `stream` ends the one before, and concurrent calls of `read` run one
+    after the other.
+
+    Frames after different sync frames are decoded side by side, by one decoder and one thread for each group of
+    pictures. No decoder has threads of its own: they would hide damage.
+
+    Args:
+        n_threads: groups of pictures that are decoded side by side; None: one per core, at most 4. Set few if several
+            videos are decoded at a time.
+        scan: of the file, which is then compared with no manifest and no verdict.
+    """
+
+    name: ClassVar[str] = "pyav"
+    package: ClassVar[str] = "av"
+    gives_exact_pixels: ClassVar[bool] = True
+
+    def __init__(self, path: str | Path, *, n_threads: int | None = None, scan: Scan | None = None) -> None:
+        """Scan the file; decoders are opened when frames are requested."""
+        super().__init__(path, scan=scan)
+        self._n_threads = n_threads
+        self._is_closed = False
+        self._decoders: list[Decoder] = []
+        self._underway: Iterator[tuple[int, Pixels]] = iter(())
+        self._turn = 0
+        self._unclean_syncs: set[int] = set()
+
+    @property
+    def n_decoded(self) -> int:
+        """Number of frames decoded since opening, requested or not."""
+        return sum(decoder.n_decoded for decoder in self._decoders)
+
+    @property
+    def decode_cpu_seconds(self) -> float:
+        """Processor seconds of all threads for decoding and converting frames since opening."""
+        return sum(decoder.cpu_seconds for decoder in self._decoders)
+
+    def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
+        """Yield `(frame, pixels (height, width, 3) RGB)` once per distinct frame, ascending, decoding forward once.
+
+        Raises:
+            VideoError: a frame outside the video, or one that does not come out of the decoder.
+        """
+        distinct = self._readable(frames)
+        with self._lock:
+            self._check_open()
+            self._end_request()
+            self._underway = self._decode(distinct)
+            return _Stream(partial(self._next, self._turn))
+
+    def _next(self, turn: int) -> tuple[int, Pixels]:
+        """Return the next frame of request number `turn`; raise VideoError once a later request has begun."""
+        with self._lock:
+            if turn == self._turn:
+                return next(self._underway)
+        raise VideoError(f"{self.path}: the reader was closed, or another stream was started, before this one ended")
+
+    def _end_request(self) -> None:
+        """Stop the threads of the previous request and invalidate its stream."""
+        self._turn += 1
+        if isinstance(self._underway, Generator):
+            self._underway.close()
+
+    def _decode(self, frames: IntArray) -> Iterator[tuple[int, Pixels]]:
+        """Yield (frame, pixels) of ascending `frames`, several runs ahead in threads."""
+        index = self._scan.index
+        if index is None:
+            decoder = self._open_decoders(1)[0]
+            yield from _clocked(decoder, self._counted(decoder, frames))
+            return
+        runs = list(index.runs(frames))
+        n_workers = min(self._n_threads or min(n_cores(), _DEFAULT_WORKERS), len(runs))
+        decoders = self._open_decoders(n_workers)
+        if n_workers < 2:
+            for run in runs:
+                yield from _clocked(decoders[0], self._run(decoders[0], index, run))
+            return
+        idle: SimpleQueue[Decoder] = SimpleQueue()
+        for decoder in decoders:
+            idle.put(decoder)
+        yield from in_order_ahead([partial(self._run_ahead, idle, index, run) for run in runs], n_workers=n_workers)
+
+    def damaged_ranges(self) -> list[tuple[int, int]]:
+        """Decode every frame in this thread and return half-open frame ranges `(start, stop)` that fail.
+
+        [] for files whose frames can only be counted: opening decoded all of them.
+        """
+        index, damaged = self._scan.index, list[tuple[int, int]]()
+        if index is None:
+            return []
+        with self._lock:
+            self._end_request()
+            for run in index.runs(np.arange(self.info.n_frames)):
+                n_whole = 0
+                try:
+                    for _ in self._run(self._open_decoders(1)[0], index, run, convert=False):
+                        n_whole += 1
+                except VideoError:
+                    damaged.append((int(run.frames[n_whole]), int(run.frames[-1]) + 1))
+        return damaged
+
+    def groups(self) -> list[tuple[int, int, int]]:
+        """Return `(start, stop, CRC-32 of its packets)` per group of pictures, which frames `[start, stop)` need.
+
+        [] for files whose frames can only be counted.
+        """
+        index = self._scan.index
+        if index is None:
+            return []
+        with self._lock:
+            self._end_request()
+            checksums = self._open_decoders(1)[0].checksums(set(index.sync_packet.tolist()))
+        group_of_frame = np.searchsorted(index.sync_packet, index.frame_packet, side="right") - 1
+        stops = [*index.sync_frame[1:].tolist(), self.info.n_frames]
+        # Pictures that lead a group in time stand behind its first packet.
+        starts = index.sync_frame.copy()
+        np.minimum.at(starts, group_of_frame, np.arange(self.info.n_frames))
+        return list(zip(starts.tolist(), stops, checksums, strict=True))
+
+    def _run_ahead(self, idle: SimpleQueue[Decoder], index: FrameIndex, run: FrameRun) -> Iterator[tuple[int, Pixels]]:
+        """Yield the frames of a run, decoded in a worker thread with a decoder taken from `idle`."""
+        decoder = idle.get()
+        try:
+            yield from _clocked(decoder, self._run(decoder, index, run))
+        finally:
+            idle.put(decoder)
+
+    def close(self) -> None:
+        """Release the file and its threads."""
+        with self._lock:
+            self._end_request()
+            for decoder in self._decoders:
+                decoder.close()
+            self._is_closed = True
+
+    def _check_open(self) -> None:
+        """Raise VideoError if the reader is closed."""
+        if self._is_closed:
+            raise VideoError(f"{self.path}: this reader is closed; open the file again")
+
+    def _open_decoders(self, n_decoders: int) -> list[Decoder]:
+        """Return the first `n_decoders` decoders, opening those that are missing."""
+        self._check_open()
+        is_verified = self._verdict is not None and self._verdict.writer == writer_version()
+        while len(self._decoders) < n_decoders:
+            self._decoders.append(Decoder(self.path, state=self._state, is_verified=is_verified))
+        return self._decoders[:n_decoders]
+
+    def _run(
+        self, decoder: Decoder, index: FrameIndex, run: FrameRun, *, convert: bool = True
+    ) -> Iterator[tuple[int, Pixels]]:
+        """Yield the frames of a run; if its sync point does not give its own frame, start at the one before."""
+        sync, n_done = run.sync, 0
+        while True:
+            while sync in self._unclean_syncs:
+                sync -= 1
+            try:
+                for frame in self._attempt(decoder, index, run, sync=sync, n_done=n_done):
+                    yield int(run.frames[n_done]), self._pixels(frame) if convert else np.zeros(0, dtype=np.uint8)
+                    n_done += 1
+            except SeekError:
+                continue
+            if n_done == run.frames.size:
+                return
+            if sync not in self._unclean_syncs:
+                break
+        ticks, number = index.frame_ticks, int(run.frames[n_done])
+        raise VideoError(
+            f"{self.path}: frame {number} asked, but it cannot be decoded: the file is damaged near "
+            f"{(ticks[number] - ticks[0]) * self._scan.time_base:.1f} s; download it again"
+        )
+
+    def _attempt(self, decoder: Decoder, index: FrameIndex, run: FrameRun, *, sync: int, n_done: int) -> Iterator[Any]:
+        """Yield the decoded frames of a run, from its frame `n_done` on, as far as they are sure to be right.
+
+        If the first frame that comes out is not the sync point's own, or is not whole, decoding cannot start there (a
+        gradual refresh, a container that marks every packet): that is remembered.
+        """
+        first_packet, packet_of = int(index.sync_packet[sync]), index.frame_packet[run.frames]
+        first_ticks, asked_ticks = index.frame_ticks[index.sync_frame[sync]], index.frame_ticks[run.frames]
+        asked_packets = set(packet_of[n_done:].tolist())
+        taint = Taint(index, first_packet, is_key=decoder.is_key if sync > 0 else None)
+        latest, held_frames = None, deque[Any]()
+        steps = decoder.frames(
+            index, first_packet=first_packet, last_packet=run.last_packet, wanted_packets=asked_packets
+        )
+        for step in steps:
+            taint.follow(step)
+            for frame in step.frames:
+                if frame.pts is None or frame.pts < first_ticks:
+                    continue
+                if latest is None and frame.pts != first_ticks and sync > 0:
+                    self._unclean_syncs.add(sync)
+                    return
+                if latest is not None and frame.pts <= latest:
+                    return
+                latest = frame.pts
+                if n_done + len(held_frames) < run.frames.size and frame.pts == asked_ticks[n_done + len(held_frames)]:
+                    held_frames.append(frame)
+            while held_frames and taint.is_sure(int(packet_of[n_done])):
+                yield held_frames.popleft()
+                n_done += 1
+            if sync > 0 and taint.is_lost(first_packet):
+                self._unclean_syncs.add(sync)
+                return
+            if n_done == run.frames.size or taint.is_lost(int(packet_of[n_done])):
+                return
+
+    def _counted(self, decoder: Decoder, frames: IntArray) -> Iterator[tuple[int, Pixels]]:
+        """Yield wanted frames of a sequential decode, for files whose packets do not show the order."""
+        remaining = iter(frames.tolist())
+        expected = next(remaining, None)
+        if expected is None:
+            return
+        for number, frame in enumerate(decoder.frames_from_start()):
+            if number == expected:
+                yield number, self._pixels(frame)
+                expected = next(remaining, None)
+                if expected is None:
+                    return
+        raise VideoError(f"{self.path}: frame {expected} asked, the decoder now gives fewer; was the file replaced?")
+
+    def _pixels(self, frame: Any) -> Pixels:
+        """Return a decoded frame as upright RGB pixels of the video's size."""
+        width, height = self._scan.stored_size
+        is_full = frame.color_range == _FULL_RANGE or frame.format.name.startswith("yuvj")
+        # PyAV reads the matrix of the source only where a target matrix is named; RGB itself has none.
+        pixels = frame.to_ndarray(
+            format="rgb24",
+            width=width,
+            height=height,
+            dst_colorspace="ITU601",
+            src_color_range="JPEG" if is_full else "MPEG",
+        )
+        return self._scan.orientation.apply(pixels)

@@ -1,0 +1,387 @@
+"""Scans a video file: number, times and storage of its frames; remembers scans, with a store for other processes."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import logging
+import threading
+import zipfile
+import zlib
+from collections import OrderedDict
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import av
+import numpy as np
+from av.sidedata.sidedata import Type as SideDataType
+
+from focus_eval.core.errors import VideoError
+from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo
+from focus_eval.keyframes.video.decoder import Decoder, errors_logged
+from focus_eval.keyframes.video.integrity import check_whole, mark_doubtful_end
+from focus_eval.keyframes.video.manifest import FileState, check_file, check_length, checked_file, file_state
+from focus_eval.keyframes.video.packets import FrameIndex, Packets, average_rate, demux_packets, lost_start
+
+_FIXED_POINT_ONE = 1 << 16  # the display matrix holds 16.16 fixed-point numbers
+_TOLERANCE = 0.01
+
+
+def _unnamed_side_data(kinds: type[Any], value: object) -> Any:
+    """Return a member of PyAV's enumeration of side data for a kind that it lacks."""
+    member = object.__new__(kinds)
+    member._name_, member._value_ = f"UNNAMED_{value}", value
+    return member
+
+
+# PyAV refuses a frame with side data of a kind that it has no name for (views of MV-HEVC, enhancement by LCEVC).
+SideDataType._missing_ = classmethod(_unnamed_side_data)  # type: ignore[method-assign, assignment]
+
+
+@dataclass(frozen=True)
+class Orientation:
+    """A quarter turn or a flip: rows and columns are swapped first, then each axis may be reversed."""
+
+    swaps_axes: bool = False
+    reverses_rows: bool = False
+    reverses_columns: bool = False
+
+    @classmethod
+    def of_matrix(cls, matrix: bytes) -> Orientation | None:
+        """Return the orientation of a display matrix (ISO 14496-12, 8.3.2), None for any other than quarter turns.
+
+        The matrix takes the point (x, y) of the stored picture to `(a x + c y, b x + d y)`, y pointing down.
+        """
+        a, b, _, c, d = np.frombuffer(matrix, dtype=np.int32)[:5] / _FIXED_POINT_ONE
+        if max(abs(value - round(value)) for value in (a, b, c, d)) > _TOLERANCE:
+            return None
+        a, b, c, d = round(a), round(b), round(c), round(d)
+        if abs(a) == abs(d) == 1 and b == c == 0:
+            return cls(False, reverses_rows=d < 0, reverses_columns=a < 0)
+        if abs(b) == abs(c) == 1 and a == d == 0:
+            return cls(True, reverses_rows=b < 0, reverses_columns=c < 0)
+        return None
+
+    @classmethod
+    def of_frame(cls, path: Path, frame: Any) -> Orientation:
+        """Return the orientation that a decoded frame of `path` states.
+
+        Raises:
+            VideoError: the file states a turn that is not a multiple of 90 degrees.
+        """
+        matrix = frame.side_data.get("DISPLAYMATRIX")
+        if matrix is None:
+            return cls()
+        orientation = cls.of_matrix(bytes(matrix))
+        if orientation is None:
+            raise VideoError(f"{path}: turned by an angle that is not a multiple of 90 degrees; re-encode it upright")
+        return orientation
+
+    def size(self, width: int, height: int) -> tuple[int, int]:
+        """Return (width, height) as shown of a picture stored as `width` x `height`."""
+        return (height, width) if self.swaps_axes else (width, height)
+
+    def apply(self, pixels: Pixels) -> Pixels:
+        """Return `pixels` `(height, width, 3)` as shown; contiguous."""
+        if self.swaps_axes:
+            pixels = pixels.transpose(1, 0, 2)
+        pixels = pixels[:: -1 if self.reverses_rows else 1, :: -1 if self.reverses_columns else 1]
+        return np.ascontiguousarray(pixels)
+
+
+# Containers whose structure shows missing packets. Of others, every frame is decoded when the file is opened.
+_TRUSTED_FORMATS = frozenset({"mov", "matroska", "avi", "mpegts"})
+_UNTRUSTED = (
+    "its container ({}) says little of missing pictures, so all were decoded once to verify it; "
+    "ffmpeg -i '{}' -c copy '{}.mkv' puts them into one that opens at once"
+)
+# Frames decoded to see whether the timestamps say the order, where the packets leave that open.
+_N_HEAD = 32
+# An MPEG-4 picture that says only that it is not coded.
+_MAX_BYTES_WITHOUT_PICTURE = 8
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Length, rate, frame index and orientation of a video file.
+
+    Args:
+        index: None if frames can only be counted; `info.sync_frames` is then None.
+        frame_ticks: `(n_frames,)` presentation time of each frame, ascending; None if the file states none.
+        time_base: seconds per tick.
+        stored_size: (width, height) as coded, before the orientation.
+        notes: harmless peculiarities of the file.
+    """
+
+    info: VideoInfo
+    index: FrameIndex | None
+    frame_ticks: IntArray | None
+    time_base: float
+    stored_size: tuple[int, int]
+    orientation: Orientation
+    notes: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(width, height) as shown."""
+        return self.orientation.size(*self.stored_size)
+
+    def frame_times(self, frames: IntArray) -> FloatArray:
+        """Return times in seconds since the first frame, shape `(n,)`; `frames / fps` if the file states none."""
+        if self.frame_ticks is None:
+            return frames / self.info.fps
+        times: FloatArray = (self.frame_ticks[frames] - self.frame_ticks[0]) * self.time_base
+        return times
+
+
+def scan_file(path: Path) -> Scan:
+    """Scan a video file without cache or manifest, see `scan_video`; raise VideoError if it is damaged."""
+    checked_file(path)
+    with errors_logged() as errors_of_opening:
+        decoder = Decoder(path)
+    with closing(decoder):
+        with errors_logged() as errors_of_demuxing:
+            packets = demux_packets(path, decoder.container, decoder.stream)
+        findings = check_whole(path, decoder, packets, logged=[*errors_of_opening, *errors_of_demuxing])
+        packets = mark_doubtful_end(path, decoder, packets)
+        first = _first_frame(decoder, packets)
+        is_doubtful = decoder.has_seen_damage
+        index = _trusted_index(decoder, packets, first)
+        if index is not None and is_doubtful and not _begins_as(decoder, index):
+            raise VideoError(f"{path}: some of its first frames cannot be decoded; download it again")
+        is_trusted = bool(_TRUSTED_FORMATS.intersection(decoder.container.format.name.split(",")))
+        if not is_trusted:
+            findings.notes.append(_UNTRUSTED.format(decoder.container.format.name, path.name, path.stem))
+        if index is not None and is_trusted:
+            n_frames = index.frame_packet.size
+        else:
+            n_frames = _count_frames(decoder, packets, index)
+        ticks = index.frame_ticks if index else _counted_ticks(packets, n_frames)
+        return Scan(
+            info=VideoInfo(
+                n_frames=n_frames,
+                fps=_rate(decoder, packets, index, ticks, n_frames=n_frames),
+                sync_frames=index.sync_frame if index else None,
+            ),
+            index=index,
+            frame_ticks=ticks,
+            time_base=float(decoder.stream.time_base),
+            stored_size=(first.width, first.height),
+            orientation=Orientation.of_frame(path, first),
+            notes=tuple(findings.notes),
+        )
+
+
+def _first_frame(decoder: Decoder, packets: Packets) -> Any:
+    """Return the first frame of a plain decode; raise VideoError without one, or if earlier packets lost theirs."""
+    first = next(decoder.frames_from_start(is_strict=False), None)
+    if first is None or not (first.width and first.height):
+        raise VideoError(f"{decoder.path}: no frame of it can be decoded; download it again or re-encode it")
+    fault = lost_start(packets, first_ticks=first.pts or 0, is_broadcast=decoder.may_begin_anywhere)
+    if fault and first.pts is not None and not packets.goes_back:
+        raise VideoError(f"{decoder.path}: {fault}; download it again")
+    return first
+
+
+def _count_frames(decoder: Decoder, packets: Packets, index: FrameIndex | None) -> int:
+    """Return the number of frames of a full decode; raise VideoError if it is damaged or differs from the index."""
+    path = decoder.path
+    if packets.is_corrupt.any() or decoder.holds_blanks(packets.padding):
+        raise VideoError(f"{path}: a packet of it is incomplete: cut off or damaged; download it again")
+    n_frames = sum(1 for _ in decoder.frames_from_start())
+    if index is not None and index.frame_packet.size != n_frames:
+        raise VideoError(
+            f"{path}: a decode gives {n_frames} frames of its {index.frame_packet.size}: damaged; download it again"
+        )
+    return n_frames
+
+
+def _trusted_index(decoder: Decoder, packets: Packets, first: Any) -> FrameIndex | None:
+    """Return the index where the packets' times are presentation times, None where frames must be counted.
+
+    Raises:
+        VideoError: a plain decode gives frames of the packets in another order than their times.
+    """
+    if first.pts is None:
+        return None
+    # A palette comes with the first packet only, or with the one that changes it: lost by every seek.
+    if _may_repeat(decoder, packets) or first.format.name == "pal8":
+        return None
+    index = FrameIndex.build(packets, first_ticks=first.pts)
+    if index is not None and packets.are_reordered and not packets.times_agree:
+        if not _begins_as(decoder, index, n_frames=index.frame_ticks.size + 1):
+            raise VideoError(
+                f"{decoder.path}: the times of its frames contradict their order: damaged; download it again"
+            )
+        return index
+    if index is None or not decoder.stream.codec_context.has_b_frames:
+        return index
+    if decoder.container.format.name == "avi":
+        return None
+    if packets.are_reordered:
+        return index
+    return index if _begins_as(decoder, index, n_frames=_N_HEAD) else None
+
+
+def _begins_as(decoder: Decoder, index: FrameIndex, n_frames: int | None = None) -> bool:
+    """Return True if a plain decode gives the index's first `n_frames` times; None: up to its second sync frame."""
+    n_frames = n_frames or int([*index.sync_frame, index.frame_ticks.size][1])
+    frames = itertools.islice(decoder.frames_from_start(is_strict=False), n_frames)
+    return bool([frame.pts for frame in frames] == index.frame_ticks[:n_frames].tolist())
+
+
+def _may_repeat(decoder: Decoder, packets: Packets) -> bool:
+    """Return True if an MPEG-4 packet holds no picture: the one before held two, or stays shown."""
+    is_mpeg4 = decoder.stream.codec_context.name == "mpeg4"
+    return is_mpeg4 and bool((packets.sizes <= _MAX_BYTES_WITHOUT_PICTURE).any())
+
+
+def _counted_ticks(packets: Packets, n_frames: int) -> IntArray | None:
+    """Return the times of frames that come in another order than the packets' times show; None if unknown.
+
+    Each packet then is one frame, in a container that has no presentation times.
+    """
+    ticks = np.sort(packets.ticks[~packets.is_hidden])
+    is_told = not (packets.lacks_ticks or packets.goes_back) and ticks.size == n_frames
+    return ticks if is_told and (np.diff(ticks) > 0).all() else None
+
+
+def _rate(
+    decoder: Decoder, packets: Packets, index: FrameIndex | None, ticks: IntArray | None, *, n_frames: int
+) -> float:
+    """Return the average rate in frames per second."""
+    # Of a raw stream FFmpeg says 25 whatever the stream itself says.
+    stated_rate = decoder.stream.guessed_rate if packets.lacks_ticks else decoder.stream.average_rate
+    if ticks is None or (index is None and n_frames == 1):
+        return float(stated_rate or decoder.stream.guessed_rate or 1)
+    # Of counted frames it is not known how long the last one is shown.
+    n_ticks = packets.end_ticks - ticks[0] if index else (ticks[-1] - ticks[0]) * n_frames / (n_frames - 1)
+    seconds = float(n_ticks) * float(decoder.stream.time_base)
+    return average_rate(float(stated_rate) if stated_rate else None, n_frames=n_frames, seconds=seconds)
+
+
+FORMAT = 5  # raised whenever a scan would find something else in the same file
+_RECENT_FILES = 64  # an hour of 30 fps takes about 4 MB
+_RISING = ("ticks", "decode_ticks", "places")
+_BITS = ("is_sync", "is_hidden", "is_corrupt")
+_SINGLE = ("lacks_ticks", "goes_back", "end_ticks", "padding")
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, NotImplementedError)
+_recent: OrderedDict[tuple[Path, FileState], Scan] = OrderedDict()
+_recent_lock = threading.Lock()
+log = logging.getLogger(__name__)
+
+
+class KeptScans(Protocol):
+    """Store of serialized scans shared between processes, by path and state of the file."""
+
+    def kept_scan(self, path: Path, state: FileState) -> bytes | None:
+        """Return the scan kept for the file in this state, as `scan_bytes`; None if there is none."""
+        ...
+
+    def keep_scan(self, path: Path, state: FileState, content: bytes) -> None:
+        """Replace the file's kept scan by `content`, from `scan_bytes`."""
+        ...
+
+
+def scan_video(path: Path, *, store: KeptScans | None = None) -> Scan:
+    """Scan a video file, or return its cached scan, by path, size, time of change and inode.
+
+    Frames after the first are decoded only if the packets do not suffice. If a manifest names the file  above it,
+    its size, checksum and number of frames are compared, once in a process.
+
+    Args:
+        store: looked up for a kept scan, and given a new one; None: cache in this process only.
+
+    Raises:
+        VideoError: no file, no video, a header that promises more than the file holds, another file than the manifest
+            names, or visible damage; starts with the path.
+    """
+    state = file_state(checked_file(path))
+    with _recent_lock:
+        scan = _recent.get((path, state))
+    if scan is None:
+        check_file(path)
+        content = store.kept_scan(path, state) if store is not None else None
+        scan = scan_from_bytes(content) if content is not None else None
+        is_new = scan is None
+        scan = scan or scan_file(path)
+        log.debug(
+            "%s: %d frames, %.4g fps%s", path, scan.info.n_frames, scan.info.fps, "" if is_new else ", remembered"
+        )
+        check_length(path, scan.info)
+        if store is not None and is_new:
+            store.keep_scan(path, state, scan_bytes(scan))
+    with _recent_lock:
+        _recent[path, state] = scan
+        _recent.move_to_end((path, state))
+        while len(_recent) > _RECENT_FILES:
+            _recent.popitem(last=False)
+    return scan
+
+
+def scan_bytes(scan: Scan) -> bytes:
+    """Return a scan as arrays in NumPy's `npz` format: differences of times and places, facts as JSON."""
+    packets = scan.index.packets if scan.index else None
+    facts: dict[str, Any] = {
+        "writer": writer_version(),
+        "n_frames": scan.info.n_frames,
+        "fps": scan.info.fps,
+        "time_base": scan.time_base,
+        "stored_size": scan.stored_size,
+        "orientation": asdict(scan.orientation),
+        "notes": scan.notes,
+    }
+    arrays: dict[str, Any] = {}
+    if scan.index is not None and packets is not None:
+        facts["first_ticks"] = int(scan.index.frame_ticks[0])
+        facts["packets"] = {name: getattr(packets, name) for name in _SINGLE}
+        arrays = {name: np.diff(getattr(packets, name), prepend=0) for name in _RISING}
+        arrays["sizes"] = packets.sizes
+        arrays |= {name: np.packbits(getattr(packets, name)) for name in _BITS}
+    elif scan.frame_ticks is not None:
+        arrays["frame_ticks"] = np.diff(scan.frame_ticks, prepend=0)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8), **arrays)
+    return buffer.getvalue()
+
+
+def scan_from_bytes(content: bytes) -> Scan | None:
+    """Return the scan that `scan_bytes` wrote; None if another version wrote it, or a byte of it changed."""
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            facts = json.loads(arrays["facts"].tobytes())
+            if facts["writer"] != writer_version():
+                return None
+            index = _index(facts, arrays) if "packets" in facts else None
+            counted_ticks = np.cumsum(arrays["frame_ticks"]) if "frame_ticks" in arrays else None
+    except (ValueError, KeyError, TypeError, EOFError, OSError, MemoryError, OverflowError, *_ZIP_ERRORS):
+        return None
+    return Scan(
+        info=VideoInfo(facts["n_frames"], facts["fps"], sync_frames=index.sync_frame if index else None),
+        index=index,
+        frame_ticks=index.frame_ticks if index else counted_ticks,
+        time_base=facts["time_base"],
+        stored_size=tuple(facts["stored_size"]),
+        orientation=Orientation(**facts["orientation"]),
+        notes=tuple(facts["notes"]),
+    )
+
+
+def _index(facts: dict[str, Any], arrays: Any) -> FrameIndex:
+    """Return the frame index from stored arrays; raise ValueError if they do not order the frames."""
+    sizes = arrays["sizes"]
+    fields: dict[str, Any] = {name: np.cumsum(arrays[name]) for name in _RISING}
+    fields |= {name: np.unpackbits(arrays[name], count=sizes.size).astype(bool) for name in _BITS}
+    index = FrameIndex.build(Packets(sizes=sizes, **fields, **facts["packets"]), first_ticks=facts["first_ticks"])
+    if index is None or index.frame_packet.size != facts["n_frames"]:
+        raise ValueError("the packets do not order the frames")
+    return index
+
+
+def writer_version() -> str:
+    """Return the versions of the scan format, PyAV and FFmpeg; a scan by other versions is not reused."""
+    versions = av.library_versions
+    return f"{FORMAT} {av.__version__} {versions['libavformat']} {versions['libavcodec']}"

@@ -1,0 +1,215 @@
+"""Records the videos of a folder: indexes them in its manifest, and verifies which of their frames are whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from focus_eval.core.errors import InvalidInput, VideoError
+from focus_eval.keyframes.video.manifest import (
+    MANIFEST_NAME,
+    MANIFEST_VERSION,
+    VERDICTS_NAME,
+    VERDICTS_VERSION,
+    FileState,
+    ManifestEntry,
+    VideoVerdict,
+    content_hash,
+    entry_of,
+    file_state,
+    name_in,
+    read_manifest,
+    read_verdicts,
+)
+from focus_eval.keyframes.video.pyav import PyAVReader
+from focus_eval.keyframes.video.scan import scan_file, scan_video, writer_version
+
+SUFFIXES = frozenset(
+    {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".m2ts", ".mts", ".mpg", ".mpeg", ".vob", ".flv", ".wmv"}
+    | {".asf", ".ogv", ".ogg", ".3gp", ".mxf", ".gif", ".nut"}
+)
+
+_manifest_lock = threading.Lock()
+
+
+def index_folder(
+    folder: Path, *, only_new: bool = False, progress: Callable[[Path], None] = lambda path: None
+) -> dict[str, ManifestEntry]:
+    """Read the videos under `folder`, write the manifest there, and return their entries by path in the folder.
+
+    An existing manifest is replaced, unless `only_new`.
+
+    Args:
+        only_new: read only videos that no manifest names, and add their entries.
+        progress: called with each path before it is read.
+
+    Raises:
+        InvalidInput: no such folder, or no video in it.
+    """
+    paths = list(video_files(folder))
+    if not paths:
+        raise InvalidInput(f"{folder}: no videos in it ({', '.join(sorted(SUFFIXES))})")
+    entries = {}
+    for path in paths:
+        if not (only_new and entry_of(path)):
+            progress(path)
+            entries[path.relative_to(folder).as_posix()] = _new_entry(path)
+    if entries:
+        _write_manifest(folder, {**(read_manifest(folder) if only_new else {}), **entries})
+    return entries
+
+
+def note_first_sight(folder: Path, path: Path, *, sha256: str) -> bool:
+    """Add a video that no manifest names to `folder`'s manifest, so that a later change of it is noticed.
+
+    Of two processes that write at once, one may lose its entry: its video is then named by the next run.
+
+    Returns:
+        True if a manifest names the video now; False if `folder` does not hold it or cannot be written to.
+    """
+    if entry_of(path):
+        return True
+    folder, path = folder.resolve(), path.resolve()
+    if folder not in path.parents or not os.access(folder, os.W_OK):
+        return False
+    scan, state = scan_video(path), file_state(path)
+    info = scan.info
+    entry = ManifestEntry(
+        state.size, sha256, info.n_frames, info.fps, info.duration_seconds, notes=scan.notes, mtime_ns=state.mtime_ns
+    )
+    with _manifest_lock:
+        _write_manifest(folder, {**read_manifest(folder), path.relative_to(folder).as_posix(): entry})
+    return True
+
+
+def _write_manifest(folder: Path, entries: Mapping[str, ManifestEntry]) -> None:
+    """Write the folder's manifest."""
+    videos = {name: asdict(entry) for name, entry in entries.items()}
+    _write_json(folder / MANIFEST_NAME, {"version": MANIFEST_VERSION, "videos": videos}, indent=1)
+
+
+def _write_json(path: Path, content: dict[str, Any], *, indent: int | None = None) -> None:
+    """Write a JSON file atomically: readers find the old content or all of the new."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    # A name that is not UTF-8 is written as JSON's escapes, so that it is found again.
+    text = json.dumps(content, indent=indent, ensure_ascii=False) + "\n"
+    partial.write_text(text, encoding="utf-8", errors="backslashreplace")
+    os.replace(partial, path)
+
+
+def video_files(folder: Path) -> Iterator[Path]:
+    """Yield the files under `folder` with a suffix in `SUFFIXES`, sorted; raise InvalidInput if it is no folder."""
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder}: no such folder")
+    yield from sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+
+
+def _new_entry(path: Path) -> ManifestEntry:
+    """Return a video's entry: size, checksum, length and rate, or why the video cannot be read."""
+    size, digest = path.stat().st_size, content_hash(path)
+    try:
+        scan = scan_file(path)
+    except VideoError as error:
+        return ManifestEntry(size, digest, 0, 0.0, 0.0, str(error).removeprefix(f"{path}: "))
+    info = scan.info
+    return ManifestEntry(size, digest, info.n_frames, info.fps, info.duration_seconds, notes=scan.notes)
+
+
+def verify_folder(
+    folder: Path, *, n_jobs: int = 1, progress: Callable[[Path], None] = lambda path: None
+) -> dict[str, VideoVerdict]:
+    """Decode every video under `folder` not verified yet, write the verdicts, and return all by path in `folder`.
+
+    Videos that no manifest names are indexed first. A video whose content differs from its manifest's is compared with
+    an earlier verification, group by group of pictures.
+
+    Args:
+        n_jobs: number of videos decoded at a time, each by one thread.
+        progress: called with each path before it is decoded.
+
+    Raises:
+        InvalidInput: no such folder, or no video in it.
+    """
+    index_folder(folder, only_new=True, progress=progress)
+
+    def verify(path: Path) -> tuple[Path, FileState, str, VideoVerdict]:
+        """Return path, state, SHA-256 and verdict of one video; it is decoded only if no current verdict is kept."""
+        (manifest, entry), state = _named_entry(path), file_state(path)
+        verdicts, digest = read_verdicts(manifest.parent).videos, content_hash(path)
+        verdict = verdicts.get(digest)
+        if verdict is None or verdict.writer != writer_version():
+            progress(path)
+            verdict = verify_file(path)
+            if digest != entry.sha256:
+                verdict = _compare(verdict, verdicts.get(entry.sha256))
+        return path, state, digest, verdict
+
+    results: dict[str, VideoVerdict] = {}
+    with ThreadPoolExecutor(n_jobs, thread_name_prefix="verify") as pool:
+        # Kept after each video: a run that is stopped goes on where it was.
+        for path, state, digest, verdict in pool.map(verify, video_files(folder)):
+            results[path.relative_to(folder).as_posix()] = verdict
+            _keep_verdict(path, state, digest, verdict)
+    return results
+
+
+def _named_entry(path: Path) -> tuple[Path, ManifestEntry]:
+    """Return (manifest path, entry) of a video; raise VideoError if no manifest names it any more."""
+    entry = entry_of(path)
+    if entry is None:
+        raise VideoError(f"{path}: no manifest names it any more; was it changed while its folder was verified?")
+    return entry
+
+
+def _keep_verdict(path: Path, state: FileState, digest: str, verdict: VideoVerdict) -> None:
+    """Write a video's verdict and state into the file of verdicts beside its manifest, unless they are there."""
+    manifest, entry = _named_entry(path)
+    kept, name = read_verdicts(manifest.parent), name_in(manifest.parent, path)
+    states = dict(kept.states)
+    states.pop(name, None)
+    if digest == entry.sha256:
+        states[name] = (state.size, state.mtime_ns)
+    if kept.videos.get(digest) != verdict or states != kept.states:
+        videos = {key: asdict(value) for key, value in {**kept.videos, digest: verdict}.items()}
+        content = {"version": VERDICTS_VERSION, "videos": videos, "states": states}
+        _write_json(manifest.parent / VERDICTS_NAME, content)
+
+
+def verify_file(path: Path) -> VideoVerdict:
+    """Decode every frame of a file once, in this thread; an unreadable file gives a verdict with `error`."""
+    try:
+        with PyAVReader(path, n_threads=1, scan=scan_file(path)) as reader:
+            # Opening decoded a file without an index, and refused it where it is damaged.
+            damaged, groups = _merge(reader.damaged_ranges()), tuple(reader.groups())
+            return VideoVerdict(reader.info.n_frames, damaged, groups, writer=writer_version())
+    except VideoError as error:
+        return VideoVerdict(0, error=str(error).removeprefix(f"{path}: "), writer=writer_version())
+
+
+def _compare(verdict: VideoVerdict, earlier: VideoVerdict | None) -> VideoVerdict:
+    """Return a changed file's verdict, with groups damaged whose packets differ from those in `earlier`."""
+    if verdict.error:
+        return verdict
+    ranges = [group[:2] for group in verdict.groups]
+    if earlier is None or ranges != [group[:2] for group in earlier.groups]:
+        return VideoVerdict(0, error="its content is not what its manifest was written for", writer=verdict.writer)
+    groups_of_both = zip(verdict.groups, earlier.groups, strict=True)
+    changed = [group[:2] for group, earlier_group in groups_of_both if group != earlier_group]
+    return VideoVerdict(verdict.frames, _merge([*verdict.damaged, *changed]), verdict.groups, writer=verdict.writer)
+
+
+def _merge(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the half-open ranges, ascending, those that touch or overlap joined."""
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(ranges):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(stop, merged[-1][1])
+        else:
+            merged.append((start, stop))
+    return tuple(merged)

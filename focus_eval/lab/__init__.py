@@ -1,0 +1,1 @@
+"""Try a sampler: its contract, simulated worlds, and a verdict against controls."""

@@ -1,0 +1,355 @@
+"""`focus-eval compare-samplers`: from a sampler to a verdict, on one page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from focus_eval.core.options import parse_named
+from focus_eval.keyframes.commands.console import MinutesOption, completed, print_folded, print_table
+from focus_eval.keyframes.rows.records import write_text
+from focus_eval.lab.commands.check import (
+    RelevanceOption,
+    ScanRelevanceOption,
+    check,
+    print_infeasible,
+    replayed,
+    run_with_progress,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from focus_eval.bench.report.table import Table
+    from focus_eval.lab.simulation import SamplerEntry, SimulationConfig
+    from focus_eval.lab.verdict import Rival, RivalComparison
+
+_K = [8, 32]
+# Percent of the frames at which controls run for the frontier.
+_FRONTIER_PERCENT = [0.25, 0.5, 1.0, 2.0, 4.0]
+
+Section = tuple[str, "list[str | Table]"]
+
+
+def compare_samplers(
+    sampler: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the new sampler, or FILE.py:Class, with :OPTION=VALUE.", autocompletion=completed("sampler")
+        ),
+    ],
+    other_samplers: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="OTHERS",
+            autocompletion=completed("sampler"),
+            help="Samplers to compare with, beside the controls. [default: focus]",
+        ),
+    ] = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="Folder to write to. [default: results/runs/compare-NAME]")] = None,
+    videos: Annotated[
+        int | None,
+        typer.Option(help="Simulated videos of each world. [default: 150 to 1200, until all is decided]", min=5),
+    ] = None,
+    minutes: MinutesOption = 10.0,
+    margin: Annotated[float, typer.Option(help="Points of recall within which samplers are equivalent.")] = 3.0,
+    world: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME", help="Simulated world; repeatable. [default: realistic, and with 65 % blind questions]"
+        ),
+    ] = [],  # noqa: B006
+    relevance: RelevanceOption = None,
+    scan_relevance: ScanRelevanceOption = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the videos. [default: 0; for FILE.py:Class a new one]")
+    ] = None,
+) -> None:
+    """Compare a new sampler with others, on one page.
+
+    Checks the sampler contract (exits with code 1 if it is broken), then compares evidence recall with other samplers,
+    and with evenly spread pulls at the new sampler's own cost.
+    """
+    from focus_eval.bench.report.page.html import render_sections
+    from focus_eval.keyframes.samplers.registry import make_sampler
+    from focus_eval.lab.verdict import LOOKS
+
+    new, rivals = make_sampler(sampler), _named(sampler, other_samplers)
+    config = _configured(sampler, rivals, world, videos=videos or LOOKS[0], **replayed(relevance, scan_relevance))
+    file, options = parse_named(sampler)
+    check(file, option=[f"{name}={value}" for name, value in options.items()], seconds=30.0)
+    folder = out or Path("results/runs") / f"compare-{new.name.replace('/', '_').replace(':', '_')}"
+    config = config if seed is None else config.model_copy(update={"seed": seed})
+    # Recorded questions are as many as they are.
+    looks = [config.videos] if videos or config.recorded else LOOKS
+    sections = _run(config, folder, looks, minutes, margin)
+    page = folder / "compare.html"
+    title = f"{new.name} against {', '.join([*rivals, 'controls at its cost'])}"
+    write_text(page, render_sections(title, sections))
+    typer.echo(str(page))
+
+
+def _configured(sampler: str, rivals: list[str], world: list[str], **settings: Any) -> SimulationConfig:
+    """Return the simulation that compares `sampler` with `rivals`; raise an error for an unknown world."""
+    from focus_eval.lab.simulation import SimulationConfig
+    from focus_eval.lab.worlds import world_of
+
+    for entry in world:
+        world_of(entry)
+    worlds: list[str | dict[str, Any]] = [*world] or ["realistic", "realistic:blind=0.65"]
+    return SimulationConfig(name=f"compare {sampler}", worlds=worlds, samplers=[sampler, *rivals], k=_K, **settings)
+
+
+def _run(config: SimulationConfig, folder: Path, looks: Sequence[int], minutes: float, margin: float) -> list[Section]:
+    """Run the simulation until it decides; return the sections of the page."""
+    from focus_eval.lab.simulation import tried_files, with_fresh_seed
+
+    # A folder for each state of the file: its seed was drawn when nobody who wrote the file could know it.
+    state = "".join(f"-{digest[:8]}" for digest in tried_files(config))
+    simulation = folder / f"simulation{state}"
+    config = with_fresh_seed(config, simulation)
+    print_infeasible(config)
+    config, frame = _until_decided(config, simulation, looks, minutes, margin)
+    # Beside the simulation, whose rows are read again after every look.
+    frontier = _frontier_frame(config, folder / f"frontier{state}")
+    sections = simulation_sections(config, frame, frontier, share=config.videos / sum(looks), margin=margin)
+    repeat = f"Videos of seed {config.seed}; --seed {config.seed} repeats this verdict."
+    print_folded(repeat)
+    sections[0][1].append(repeat)
+    return sections + _details(config, simulation, frame)
+
+
+def _named(sampler: str, other_samplers: list[str]) -> list[str]:
+    """Return the rivals at their own cost: the named ones or focus, and even ones if `sampler` never pulls."""
+    from focus_eval.keyframes.samplers.registry import make_sampler
+
+    new = make_sampler(sampler)
+    rivals_kept = [
+        rival for rival in other_samplers or (["focus"] if new.needs_encoder else []) if make_sampler(rival) != new
+    ]
+    blind = (
+        [] if new.needs_encoder else [name for name in ("uniform", "random") if name not in (*rivals_kept, new.name)]
+    )
+    return [*rivals_kept, *blind]
+
+
+def _until_decided(
+    config: SimulationConfig, out: Path, looks: Sequence[int], minutes: float, margin: float
+) -> tuple[SimulationConfig, pd.DataFrame]:
+    """Run videos until every comparison is decided or the looks or minutes are spent; return what ran, and its rows.
+
+    The controls' options are set once, at the new sampler's mean cost over the videos of the first look.
+    """
+    started = time.monotonic()
+    run_with_progress(config, out, limit=None)
+    config = config.model_copy(update={"samplers": [*config.samplers, *_controls(config, _frame(config, out))]})
+    if len(config.samplers) < 2:
+        raise typer.BadParameter("name a sampler to compare it with", param_hint="OTHERS")
+    for n_videos, next_videos in zip(looks, [*looks[1:], None], strict=True):
+        config = config.model_copy(update={"videos": n_videos})
+        run_with_progress(config, out, limit=None)
+        frame = _frame(config, out)
+        if next_videos is None:
+            break
+        share = n_videos / sum(looks)
+        decided = [item.is_decided for world in _worlds(config, frame) for item in world.compared(margin, share)]
+        if all(decided):
+            break
+        seconds = time.monotonic() - started
+        expected_seconds = seconds * (next_videos - n_videos) / n_videos
+        progress = f"{n_videos} videos: {sum(decided)} of {len(decided)} comparisons decided."
+        if seconds + expected_seconds > 60 * minutes:
+            print_folded(f"{progress} {next_videos} videos would take longer than --minutes {minutes:g}.")
+            break
+        print_folded(f"{progress} {next_videos} videos next, about {expected_seconds / 60:.1f} minutes.")
+    return config, frame
+
+
+def _controls(config: SimulationConfig, frame: pd.DataFrame) -> list[SamplerEntry]:
+    """Return the controls at the new sampler's cost at each K; [] if it encodes no frame."""
+    from focus_eval.core.types import VideoInfo
+    from focus_eval.lab.equal_cost import CONTROLS, controls_at
+
+    new = config.series()[0][0]
+    entries: list[SamplerEntry] = []
+    for k in config.k:
+        rows = frame[(frame["k"] == k) & (frame["label"] == _label(config, 0, k, frame)) & frame["error"].isna()]
+        if rows["forward_equivalents"].sum() > 0:
+            lengths = zip(rows["n_frames"], rows["duration_seconds"], strict=True)
+            videos = [VideoInfo(int(n), fps=float(n / seconds)) for n, seconds in lengths]
+            names = [name for name in CONTROLS if name != new.name]
+            entries += controls_at(float(rows["forward_equivalents"].mean()), videos, k=k, names=names)
+    return entries
+
+
+def _frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
+    """Return the rows of `config` in `out`, without those of earlier states of a file or of a longer run."""
+    from focus_eval.bench.report.run import load_run
+    from focus_eval.lab.overview import lab_frame
+    from focus_eval.lab.simulation import selection_ids
+    from focus_eval.lab.verdict import with_failures_as_0
+
+    frame = with_failures_as_0(lab_frame(load_run(out), only=selection_ids(config)))
+    if config.recorded:
+        return frame
+    return frame[frame["question_id"].str.rpartition("-")[2].astype(int) < config.videos]
+
+
+def _label(config: SimulationConfig, place: int, k: int, frame: pd.DataFrame) -> str:
+    """Return the label in `frame` of the sampler at `place` of the configuration."""
+    from focus_eval.lab.simulation import selection_ids
+
+    ids = selection_ids(config.model_copy(update={"samplers": [config.samplers[place]], "k": [k]}))
+    return str(frame.loc[frame["selection_id"].isin(ids), "label"].iloc[0])
+
+
+def _rivals(config: SimulationConfig, frame: pd.DataFrame) -> list[Rival]:
+    """Return each rival at each of its K, with the label of its rows in `frame`."""
+    from focus_eval.lab.verdict import Rival
+
+    rivals = []
+    for place, entry in enumerate(config.samplers[1:], start=1):
+        is_control = not isinstance(entry, str)
+        for k in config.k if isinstance(entry, str) else entry.k:
+            label = _label(config, place, k, frame)
+            rivals.append(Rival(k, f"{label.split()[0]} at equal cost" if is_control else label, label))
+    return sorted(rivals, key=lambda rival: rival.k)
+
+
+@dataclass(frozen=True)
+class _WorldRivals:
+    """The rows of one world, the new sampler's label in them and its rivals."""
+
+    name: str
+    frame: pd.DataFrame
+    new: str
+    rivals: list[Rival]
+
+    def compared(self, margin: float, share: float) -> list[RivalComparison]:
+        """Return the comparison with each rival; `share` is this look's part of the 5 %, `margin` in points."""
+        from focus_eval.lab.verdict import compare_with_rivals
+
+        return compare_with_rivals(self.frame, self.new, self.rivals, margin=margin, share=share)
+
+
+def _worlds(config: SimulationConfig, frame: pd.DataFrame) -> list[_WorldRivals]:
+    """Return the rows and rivals of each world."""
+    from focus_eval.lab.simulation import sources
+
+    parts = {source.name: frame[frame["benchmark"] == source.name] for source in sources(config)}
+    return [
+        _WorldRivals(name, part, _label(config, 0, config.k[0], part), _rivals(config, part))
+        for name, part in parts.items()
+    ]
+
+
+def simulation_sections(
+    config: SimulationConfig, frame: pd.DataFrame, frontier: pd.DataFrame, *, share: float, margin: float
+) -> list[Section]:
+    """Return the verdict of every world, the frontier, and timelines of questions won and lost against the first.
+
+    Args:
+        frame: the rows of `config`, those of `frontier` at several budgets.
+        share: of the 5 % that this look may spend.
+    """
+    from focus_eval.bench.report.figures import page_svg
+    from focus_eval.lab.overview import draw_frontier, recall_overview
+    from focus_eval.lab.simulation import scripted_llm
+    from focus_eval.lab.verdict import by_length, differing_worlds, verdict_sentence, verdict_table
+
+    new = config.series()[0][0]
+    scripted = scripted_llm(new)
+    notes = [_scripted_note(new.name, scripted.revision)] if scripted is not None else []
+    for note in notes:
+        print_folded(note)
+    sections: list[Section] = []
+    compared_by_world: dict[str, list[RivalComparison]] = {}
+    for world in _worlds(config, frame):
+        compared = compared_by_world[world.name] = world.compared(margin, share)
+        lengths = by_length(compared, world.frame, world.new, share=share)
+        table = verdict_table(compared, world.frame, world.new, lengths, margin=margin, share=share)
+        place = f"on {world.name}" if config.recorded else f"in the world {world.name!r}"
+        unit = "questions" if config.recorded else "videos"
+        title = f"Verdict {place}, {world.frame['question_id'].nunique()} {unit}"
+        print_folded(f"{title}:")
+        # The page has the differences by length too.
+        rows = tuple(replace(row, figures=row.figures[:3]) for row in table.rows)
+        print_table(replace(table, columns=table.columns[:3], rows=rows))
+        sentences = [
+            verdict_sentence(item, world.frame, world.new, by_length_rows, margin=margin)
+            for item, by_length_rows in zip(compared, lengths, strict=True)
+        ]
+        for sentence in sentences:
+            print_folded(sentence)
+        sections.append((title, [*notes, *sentences, table]))
+    if differing := differing_worlds(compared_by_world, config.series()[0][0].name):
+        for sentence in differing:
+            print_folded(sentence)
+        sections.append(("Not in every world", [*differing]))
+    picture = page_svg(draw_frontier(frontier), "Evidence recall against forward equivalents")
+    # The page begins with the verdict, the picture and one table.
+    heading, items = sections[0]
+    sections[0] = (heading, [*items[:-1], picture, items[-1]])
+    sections.append(("Recall and cost of every sampler", [recall_overview(frame)]))
+    return sections
+
+
+def _scripted_note(sampler: str, revision: str) -> str:
+    """Return a note that a sampler's language model was a scripted one, so that the verdict depends on its accuracy."""
+    return (
+        f"{sampler} asked a scripted model that reads the annotation ({revision}), not a language model: "
+        "the verdict holds for a model that is right so often."
+    )
+
+
+def _details(config: SimulationConfig, out: Path, frame: pd.DataFrame) -> list[Section]:
+    """Return the sections on pulls off a recorded grid and on timelines, as far as they apply."""
+    from focus_eval.bench.report.run import load_run
+    from focus_eval.lab.overview import off_grid_lines
+
+    sections: list[Section] = []
+    off_grid = off_grid_lines(load_run(out))
+    for line in off_grid:
+        print_folded(line)
+    if off_grid:
+        sections.append(("Pulls off the recorded grid", list(off_grid)))
+    return sections + _timelines(frame, config)
+
+
+def _frontier_frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
+    """Return rows of the samplers on the videos of the first look, and of the controls at several budgets."""
+    from focus_eval.lab.simulation import SamplerEntry
+    from focus_eval.lab.verdict import LOOKS
+
+    names = dict.fromkeys(entry.sampler for entry in config.samplers if not isinstance(entry, str))
+    budgets = [SamplerEntry(sampler=name, budgets=True) for name in names]
+    changed = {"samplers": [*config.samplers, *budgets], "budgets": _FRONTIER_PERCENT}
+    frontier_config = config.model_copy(update={**changed, "videos": min(config.videos, LOOKS[0])})
+    run_with_progress(frontier_config, out, limit=None)
+    return _frame(frontier_config, out).assign(error=None)
+
+
+def _timelines(frame: pd.DataFrame, config: SimulationConfig) -> list[Section]:
+    """Return a section of timelines for questions that the new sampler wins, and one for those it loses."""
+    from focus_eval.bench.report.figures import draw_timelines, page_svg
+    from focus_eval.lab.simulation import select_on, sources
+    from focus_eval.lab.verdict import telling_questions
+
+    source, k = sources(config)[0], config.k[0]
+    frame = frame[frame["benchmark"] == source.name]
+    series = [sampler for sampler, at in config.series() if at == k]
+    new, first = _label(config, 0, k, frame), _rivals(config, frame)[0]
+    sections: list[Section] = []
+    for word, questions in zip(("wins", "loses"), telling_questions(frame, new, first.label, k), strict=True):
+        pictures: list[str | Table] = []
+        for question in questions:
+            rows = [select_on(source, config, drawn, k, source.number(question)) for drawn in series]
+            successful = [row for row in rows if row.error is None]
+            pictures.append(page_svg(draw_timelines(successful), f"What each sampler chose for {question}"))
+        sections.append((f"Where {new} {word} against {first.name}, K = {k}", pictures or ["No question."]))
+    return sections

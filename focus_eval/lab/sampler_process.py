@@ -1,0 +1,212 @@
+"""The process of a sampler's file: gets the request of one question and pulls over a pipe.
+
+The sampler's file is imported once, in a fork of a process that has loaded the shared modules. A fork answers each
+question and ends with it, so nothing is kept from one question to the next. This guards against mistakes, not against
+attacks: the code may read and write what its user may. `subprocess_sampler` is the other end of the pipe.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pickle
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import astuple, fields, replace
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from focus_eval.core.errors import FocusEvalError, SamplerError
+from focus_eval.core.types import ClipReport, FloatArray, IntArray, VideoInfo
+from focus_eval.keyframes.samplers.base import Choice, FrameSampler, SelectionRequest, checked_keyframes
+from focus_eval.keyframes.samplers.ledger import Ledger, broken
+from focus_eval.keyframes.samplers.registry import SAMPLERS, make_in_this_process
+from focus_eval.lab.subprocess_sampler import error_line, portable_error
+
+
+def main(arguments: list[str]) -> None:
+    """Answer questions about installed samplers, and start a process for each file, until the socket closes."""
+    os.dup2(2, 1)  # what a sampler prints is not what a command prints
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
+    # Imported and listed once here instead of in every fork.
+    for lazy_module in ("numpy.ma", "numpy.random"):
+        importlib.import_module(lazy_module)
+    with suppress(FocusEvalError):  # which the fork of a question reports
+        SAMPLERS.names()
+    _serve(socket.socket(fileno=int(arguments[0])), "")
+
+
+def _serve(requests: socket.socket, spec: str) -> None:
+    """Fork for every request: to answer a question about `spec`, or to become the process of another file.
+
+    Args:
+        spec: `FILE.py:Class`; "" for the process that serves all installed samplers, which imports no file.
+    """
+    import_error: FocusEvalError | None = None
+    try:
+        if spec:
+            make_in_this_process(spec)  # what it sets up when it is made once, every fork has
+    except FocusEvalError as error:
+        import_error = error
+    with requests:
+        while True:
+            _, fds, *_ = socket.recv_fds(requests, 1, 1)
+            if not fds:
+                return
+            if os.fork() == 0:
+                requests.close()
+                with suppress(EOFError, BrokenPipeError):  # the process that asked is gone
+                    question = _receive(os.dup(fds[0]))
+                    if question["ask"] == "serve":
+                        sys.path[:] = question["path"]
+                        _serve(socket.socket(fileno=fds[0]), question["spec"])
+                    else:
+                        _answer(Connection(fds[0]), question, import_error)
+                sys.stdout.flush()
+                os._exit(0)
+            os.close(fds[0])
+
+
+def _receive(fd: int) -> Any:
+    """Return one message received on file descriptor `fd`, which is closed."""
+    with Connection(fd) as line:
+        return line.recv()
+
+
+def _answer(line: Connection, question: dict[str, Any], import_error: FocusEvalError | None) -> None:
+    """Send the answer to a question, or its error, over `line`."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    answer, answer_error = None, import_error
+    try:
+        if import_error is None:
+            answer = _ANSWERS[question.pop("ask")](line, **question)
+    except (EOFError, BrokenPipeError):
+        raise
+    except FocusEvalError as error:
+        answer_error = portable_error(error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 (whatever a sampler raises is reported)
+        answer_error = SamplerError(error_line(error))
+    try:
+        line.send(("answer", answer, answer_error))
+    except (AttributeError, TypeError, pickle.PicklingError) as error:
+        line.send(("answer", None, SamplerError(f"a value cannot be sent to another process: {error_line(error)}")))
+
+
+def _describe(line: Connection, *, spec: str) -> dict[str, Any]:
+    """Return the description from which `subprocess_class` makes a class with the same options and declarations."""
+    kind = SAMPLERS.load(spec)
+    declarations = [name for name, hint in FrameSampler.__annotations__.items() if "ClassVar" in str(hint)]
+    overridden = [name for name in ("count_pulls", "count_scans", "count_model_usage", "infeasible_reason")
+                  if getattr(kind, name) is not getattr(FrameSampler, name)]  # fmt: skip
+    return {
+        "class": kind.__name__,
+        "doc": kind.__doc__,
+        "attributes": {name: getattr(kind, name) for name in declarations},
+        "metadata": {option.name: dict(option.metadata) for option in fields(kind)},
+        "options": make_in_this_process(spec).options,
+        "overridden": overridden,
+    }
+
+
+def _check_options(line: Connection, *, spec: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options as the sampler's class reads them."""
+    return make_in_this_process(spec, **options).options
+
+
+def _call(
+    line: Connection,
+    *,
+    spec: str,
+    options: Mapping[str, Any],
+    method: str,
+    video: VideoInfo,
+    keywords: Mapping[str, Any],
+) -> Any:
+    """Return the result of a method of the sampler, such as `count_pulls`, for a video."""
+    return getattr(make_in_this_process(spec, **options), method)(video, **keywords)
+
+
+def _run_suite(line: Connection, *, spec: str, options: Mapping[str, Any], seconds_allowed: float) -> Any:
+    """Run the contract suite in this process, so that state kept between cases can be noticed."""
+    from focus_eval.lab.contract import suite  # nothing else here needs it
+
+    return suite(make_in_this_process(spec, **options), seconds_allowed=seconds_allowed)
+
+
+def _choose(line: Connection, *, spec: str, options: Mapping[str, Any], request: SelectionRequest) -> Choice:
+    """Run the sampler on one question and return its choice in plain types.
+
+    Pulls and model calls go over `line` to the asking process.
+    """
+    sampler = make_in_this_process(spec, **options)
+    source = RemoteSource(line, "ledger")
+    request = replace(
+        request,
+        ledger=Ledger(source, request.video, scan=source.scan, look=source.look, query=request.query),
+        llm=sampler.counted_model(RemoteSource(line, "llm")),
+    )
+    start = time.process_time()
+    choice = sampler.choose(request)
+    seconds = time.process_time() - start
+    keyframes, _ = checked_keyframes(sampler, choice, video=request.video, n_requested=request.n_wanted)
+    try:
+        details = json.dumps([[astuple(clip) for clip in choice.clips], dict(choice.facts)], allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise broken("facts", f"a fact is not JSON: {error}; use int(), float() or .tolist()") from error
+    clips, facts = json.loads(details)
+    return Choice(
+        keyframes=keyframes,
+        scales=None if choice.scales is None else np.asarray(choice.scales, dtype=np.float64),
+        clips=tuple(ClipReport(*clip) for clip in clips),
+        facts=facts,
+        seconds_apart=seconds,
+    )
+
+
+_ANSWERS: Mapping[str, Callable[..., Any]] = {
+    "describe": _describe, "options": _check_options, "call": _call, "suite": _run_suite, "choose": _choose,
+}  # fmt: skip
+
+
+class RemoteSource:
+    """Source or model whose every method is called in the process that asked, which checks and counts it.
+
+    Args:
+        line: the pipe to that process.
+        receiver: whose methods these are: the request's "ledger" or "llm".
+    """
+
+    def __init__(self, line: Connection, receiver: str) -> None:
+        self._line, self._receiver = line, receiver
+
+    def __call__(self, frames: IntArray) -> FloatArray:
+        """Return the relevance of `frames` to the question, `(n,)`."""
+        relevance: FloatArray = self._send("relevance", frames)
+        return relevance
+
+    def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
+        """Return the relevance of `frames` to another text, `(n,)`."""
+        relevance: FloatArray = self._send("relevance", frames, text)
+        return relevance
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        """Return a function that calls `method` of the receiver, such as `logits` or `ask`."""
+        return partial(self._send, method)
+
+    def _send(self, method: str, *arguments: Any, **keywords: Any) -> Any:
+        """Return the result of the receiver's method; raise the error that it raised."""
+        self._line.send((self._receiver, method, arguments, keywords))
+        answer, error = self._line.recv()
+        if error is not None:
+            raise error
+        return answer

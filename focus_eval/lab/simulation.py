@@ -1,0 +1,638 @@
+"""Runs samplers on traces and writes the rows of a run; questions with a row are skipped."""
+
+from __future__ import annotations
+
+import gc
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from focus_eval.bench.benchmarks.question import LengthEdges
+from focus_eval.bench.report.cost import frame_shares
+from focus_eval.bench.rows.store import FinishedQuestions, compact
+from focus_eval.core.errors import InvalidInput, RunError
+from focus_eval.core.types import CoarseSeed, FloatArray, IntArray, Pixels, Question, VideoInfo
+from focus_eval.keyframes.encoders.base import Encoder
+from focus_eval.keyframes.llms.registry import Model, make_llm
+from focus_eval.keyframes.pipeline.selector import Selector
+from focus_eval.keyframes.rows.files import read_sealed_json, write_sealed_json
+from focus_eval.keyframes.rows.identity import git_revision, identity_hash, selection_identity, versions
+from focus_eval.keyframes.rows.records import RowWriter, SelectionRow, replace_file
+from focus_eval.keyframes.samplers.base import FrameSampler
+from focus_eval.keyframes.samplers.registry import make_sampler, sampler_class
+from focus_eval.lab.features import TraceFeatures
+from focus_eval.lab.recorded import RecordedTrace, recorded_traces, scanned_traces
+from focus_eval.lab.traces import SimulatedTrace, make_trace, trace_video
+from focus_eval.lab.worlds import Channel, World, channel_name, channel_of, world_of
+
+# Frames a second that a percentage of frames stands for, whatever the file's rate, as in `even_cover`.
+NOMINAL_FPS = 25.0
+# Pulls a second of `focus` at its defaults: 3 in 16 seconds, and one a second in a quarter of the arms.
+_FOCUS_RATE = 3 / 16 + 0.25
+
+
+class SamplerEntry(BaseModel):
+    """One sampler with options; with `budgets`, once more at each of the simulation's budgets.
+
+    Args:
+        k: only at these K; if empty, at those of the simulation.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sampler: str
+    options: dict[str, Any] = {}
+    budgets: bool = False
+    k: list[int] = []
+
+
+class SimulationConfig(BaseModel):
+    """Worlds, videos, samplers, K and budgets.
+
+    Args:
+        minutes: shortest and longest video.
+        budgets: percent of the frames scored, of 25 frames a second.
+        recorded: folder of a run whose relevance is used instead of simulated worlds; "" for none.
+        scan_recorded: folder of a run with relevance of the same questions for the scan encoder.
+        budget_k: the K at which budgets are compared; every K if empty.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = "simulation"
+    videos: int = Field(default=500, gt=0)
+    seed: int = 0
+    seeds: list[int] = Field(default=[0], min_length=1)
+    minutes: tuple[float, float] = (1.0, 180.0)
+    worlds: list[str | dict[str, Any]] = ["calibrated"]
+    recorded: str = ""
+    scan_recorded: str = ""
+    samplers: list[str | SamplerEntry] = Field(min_length=1)
+    k: list[int] = Field(min_length=1)
+    budgets: list[float] = []
+    budget_k: list[int] = []
+    baseline: str = "focus"
+
+    @property
+    def parsed_worlds(self) -> list[World]:
+        """The worlds; their names are unique."""
+        worlds = [world_of(entry) for entry in self.worlds]
+        if len({world.name for world in worlds}) < len(worlds):
+            raise InvalidInput(f"{self.name}: two worlds have one name; give the changed one a `name` of its own")
+        if not 0 < self.minutes[0] <= self.minutes[1]:
+            raise InvalidInput(f"{self.name}: minutes must ascend from above 0, got {list(self.minutes)}")
+        return worlds
+
+    def check_baseline(self) -> None:
+        """Raise InvalidInput, with the samplers, if the baseline is not among them at its default options."""
+        samplers = [sampler for sampler, _ in self.series()]
+        if not any(sampler.name == self.baseline and sampler == type(sampler)() for sampler in samplers):
+            names = ", ".join(sorted({sampler.name for sampler in samplers}))
+            raise InvalidInput(
+                f"{self.name}: the baseline {self.baseline!r} is not among the samplers at its default options "
+                f"({names}); add it, or write `baseline: NAME`"
+            )
+
+    def series(self) -> list[tuple[FrameSampler, int]]:
+        """Return every sampler with each K, budgets included, no pair twice."""
+        pairs: dict[tuple[FrameSampler, int], None] = {}
+        for entry in self.samplers:
+            item = SamplerEntry(sampler=entry) if isinstance(entry, str) else entry
+            sampler = make_sampler(item.sampler, **item.options)
+            pairs.update({(sampler, k): None for k in item.k or self.k})
+            for percent in self.budgets if item.budgets else []:
+                instance = make_sampler(item.sampler, **{**item.options, **options_at(item.sampler, percent)})
+                pairs.update({(instance, k): None for k in self.budget_k or self.k})
+        return list(pairs)
+
+    def seeded_series(self) -> list[tuple[FrameSampler, int, int]]:
+        """Return every sampler with each K and seed."""
+        return [(sampler, k, seed) for sampler, k in self.series() for seed in self.seeds]
+
+
+def options_at(name: str, percent: float) -> dict[str, Any]:
+    """Return the options with which a sampler scores `percent` of the frames of a long video at 25 frames a second.
+
+    The FOCUS family gets longer arms and fewer pulls in one proportion, so that the share of coarse pulls stays.
+
+    Raises:
+        InvalidInput: a sampler without an option that sets its number of pulls.
+    """
+    rate = NOMINAL_FPS * percent / 100
+    option_names = sampler_class(name).__dataclass_fields__
+    if "share" in option_names:
+        return {"share": percent / 100}
+    if "every_seconds" in option_names:
+        return {"every_seconds": 1 / rate}
+    if "seconds_per_fine_pull" in option_names:
+        factor = _FOCUS_RATE / rate
+        return {"clip_seconds": 16 * factor, "seconds_per_fine_pull": factor}
+    raise InvalidInput(f"sampler {name!r} has no option for its number of pulls; leave `budgets` out")
+
+
+# Raised whenever the code may give other relevance.
+VERSION = 1
+# Longer simulated videos have a length bucket of their own; the others have LongVideoBench's.
+HOURS_FROM_SECONDS = 3600
+VIDEOS_AT_ONCE = 25
+
+AnyTrace = SimulatedTrace | RecordedTrace
+
+
+# The query of simulated questions.
+QUERY = "the planted evidence"
+
+
+class TraceEncoder(Encoder):
+    """An encoder that returns the relevance of its current `trace`; its cost is 1 per frame."""
+
+    name: ClassVar[str] = "simulated"
+    reads_frames: ClassVar[bool] = False
+
+    def __init__(self, revision: str) -> None:
+        self.revision = revision
+        self.gmacs = {"image": 1.0}
+        self.trace: AnyTrace | None = None
+        self._drawn: TraceFeatures | None = None
+
+    def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
+        """Return the relevance of `frames` in the current trace; raise RunError without one."""
+        if self.trace is None:
+            raise RunError(f"{video}: no trace")
+        return self.trace.relevance(frames) if query == QUERY else self._features.relevance_to(frames, query)
+
+    def features_of(self, video: Path, query: str) -> TraceFeatures:
+        """Return the features of the current trace."""
+        return self._features
+
+    def pictures_of(self, frames: IntArray, size: int | None) -> list[Pixels]:
+        """Return a picture of each frame of the trace; `size` is ignored."""
+        return self._features.pictures(frames)
+
+    @property
+    def _features(self) -> TraceFeatures:
+        """Features of the current trace, made once for it; raises RunError without one."""
+        if self.trace is None:
+            raise RunError("no trace")
+        if self._drawn is None or self._drawn.trace is not self.trace:
+            self._drawn = TraceFeatures(self.trace)
+        return self._drawn
+
+    def n_unknown(self, frames: IntArray) -> int:
+        """Return how many of `frames` a recorded trace lacks; 0 for a simulated one."""
+        return _n_unknown(self.trace, frames)
+
+
+class ChannelEncoder(Encoder):
+    """The scan encoder of a simulation: another channel of video `number`."""
+
+    reads_frames: ClassVar[bool] = False
+
+    def __init__(self, text: str, source: TraceSource, config: SimulationConfig) -> None:
+        self.name = channel_name(text)  # type: ignore[misc]
+        channel = channel_of(self.name)
+        self.revision = identity_hash({"channel": asdict(channel), "source": source.revision})
+        self.gmacs = {"image": channel.cost}
+        self._made = lru_cache(maxsize=1)(lambda number: source.scan(number, config, channel))
+        self.number = 0
+
+    def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
+        """Return the relevance of `frames` in this channel, shape `(n,)`."""
+        values: FloatArray = self._made(self.number).relevance(frames)
+        return values
+
+    def n_unknown(self, frames: IntArray) -> int:
+        """Return how many of `frames` a recorded scan lacks; 0 for a simulated one."""
+        return _n_unknown(self._made(self.number), frames)
+
+
+def _n_unknown(trace: AnyTrace | None, frames: IntArray) -> int:
+    """Return how many of `frames` a recorded trace lacks; 0 for any other trace."""
+    return int(np.isin(frames, trace.frames, invert=True).sum()) if isinstance(trace, RecordedTrace) else 0
+
+
+@dataclass(frozen=True)
+class TraceSource:
+    """Traces of one benchmark: a world's, or those of a recorded run.
+
+    Args:
+        world: None for recorded ones.
+        traces: the recorded ones; simulated ones are made when they are needed.
+    """
+
+    name: str
+    revision: str
+    world: World | None = None
+    traces: tuple[RecordedTrace, ...] = ()
+
+    @property
+    def coarse_seed(self) -> CoarseSeed:
+        """ "video" for recorded traces, whose questions share coarse draws as they share frames."""
+        return "question" if self.world else "video"
+
+    def number(self, question_id: str) -> int:
+        """Return the number of the trace of question `question_id`."""
+        if self.world is None:
+            return [trace.question_id for trace in self.traces].index(question_id)
+        return int(question_id.rpartition("-")[2])
+
+    def numbers(self, config: SimulationConfig, limit: int | None) -> Sequence[int]:
+        """Return the numbers of the traces of the first `limit` videos, with all their questions.
+
+        Questions of a video share its frames: if some were left out, the others would pay for more.
+        """
+        if self.world is not None:
+            return range(config.videos)[:limit]
+        videos = {*list(dict.fromkeys(trace.video for trace in self.traces))[:limit]}
+        return [number for number, trace in enumerate(self.traces) if trace.video in videos]
+
+    def video(self, number: int, config: SimulationConfig) -> VideoInfo:
+        """Return length and rate of a trace's video, without making the trace."""
+        if self.world is None:
+            return self.traces[number].info
+        return trace_video(self.world, number, seed=config.seed, minutes=config.minutes)
+
+    def trace(self, number: int, config: SimulationConfig) -> AnyTrace:
+        """Return trace `number`, recorded or made."""
+        if self.world is None:
+            return self.traces[number]
+        return make_trace(self.world, number, seed=config.seed, minutes=config.minutes)
+
+    def scan(self, number: int, config: SimulationConfig, channel: Channel) -> AnyTrace:
+        """Return the trace of a video in `channel`; for a recorded video, its recorded scan."""
+        if self.world is None:
+            scan = self.traces[number].scan
+            if scan is None:
+                raise InvalidInput(
+                    f"{self.name}: no scan was recorded; name one (--scan-relevance, scan_recorded), or leave samplers "
+                    "with a scan encoder out"
+                )
+            return scan
+        return make_trace(self.world, number, seed=config.seed, minutes=config.minutes, channel=channel)
+
+    def scan_encoder(self, sampler: FrameSampler, config: SimulationConfig) -> ChannelEncoder | None:
+        """Return the scan encoder of a sampler: the channel that its option `scan_encoder` names."""
+        if not sampler.needs_scan:
+            return None
+        return ChannelEncoder(str(sampler.options["scan_encoder"]), self, config)
+
+
+def scripted_llm(sampler: FrameSampler) -> Model | None:
+    """Return the scripted model that a sampler asks: that of its option `llm`, or the default one."""
+    if not sampler.needs_llm:
+        return None
+    name = str(sampler.options["llm"])
+    return make_llm(name if name.partition(":")[0] == "scripted" else "scripted")
+
+
+def run_simulation(
+    config: SimulationConfig,
+    out: Path,
+    *,
+    limit: int | None = None,
+    n_workers: int = 2,
+    progress: Callable[[int, int], None] = lambda n_done, n_rows: None,
+) -> None:
+    """Write the rows of every sampler, K and trace below `out`.
+
+    Args:
+        limit: only the first videos of each world.
+        progress: called with rows written and rows to write.
+
+    Raises:
+        InvalidInput: `out` holds another simulation.
+        RunError: another run writes there.
+    """
+    from filelock import Timeout
+
+    from focus_eval.keyframes.rows.files import FolderLock
+
+    out.mkdir(parents=True, exist_ok=True)
+    lock = FolderLock(out / ".lock", timeout=0)
+    try:
+        with lock:
+            _describe(config, out)
+            for source in sources(config):
+                _run_source(source, config, out, limit=limit, n_workers=n_workers, progress=progress)
+    except Timeout as error:
+        raise RunError(f"{out}: another run writes here; wait for it, or name another folder") from error
+
+
+def infeasible_lines(config: SimulationConfig, limit: int | None = None) -> list[str]:
+    """Return a line with the reason for each sampler and K that cannot choose frames of some videos.
+
+    Args:
+        limit: only the first videos of each world.
+    """
+    lines = []
+    for source in sources(config):
+        videos = [source.video(number, config) for number in source.numbers(config, limit)]
+        for sampler, k in config.series():
+            reasons = [reason for video in videos if (reason := sampler.infeasible_reason(video, k=k)) is not None]
+            if reasons:
+                count = f"{len(reasons)} of {len(videos)} questions may end without frames, which counts as recall 0"
+                lines.append(f"{sampler.name}, K = {k}, {source.name}: {count}: {reasons[0]}")
+    return lines
+
+
+# Few enough digits to type, too many to try: the seed of a trial is found by making videos and comparing.
+SEED_BITS = 48
+
+
+def with_fresh_seed(config: SimulationConfig, out: Path) -> SimulationConfig:
+    """Return `config` with a new random seed if it sets none and runs samplers from files.
+
+    The author of such a file may have seen the videos of a known seed. A later run in `out` has the same seed.
+
+    Raises:
+        InvalidInput: `out` has the seed of another state of the files.
+    """
+    tried, file = tried_files(config), out / "run.json"
+    if not tried or config.recorded or "seed" in config.model_fields_set:
+        return config
+    if not file.exists():
+        return config.model_copy(update={"seed": secrets.randbits(SEED_BITS)})
+    document = read_sealed_json(file)
+    if document.get("tried") != tried:
+        raise InvalidInput(
+            f"{out}: its seed was drawn before the sampler's file was changed; name another folder (--out)"
+        )
+    return config.model_copy(update={"seed": document["simulation"]["seed"]})
+
+
+def tried_files(config: SimulationConfig) -> list[str]:
+    """Return the hashes of the sampler files that `config` names by path, sorted; empty if there are none."""
+    return sorted({sampler.file_digest for sampler, _ in config.series()} - {""})
+
+
+def sources(config: SimulationConfig) -> list[TraceSource]:
+    """Return the worlds of `config`, or its recorded run."""
+    if not config.recorded:
+        return [TraceSource(world.name, _revision(world.values, config), world) for world in config.parsed_worlds]
+    traces = recorded_traces(Path(config.recorded))
+    recorded = {trace.question_id: [trace.frames.tolist(), trace.values.tolist()] for trace in traces}
+    if config.scan_recorded:
+        traces = scanned_traces(traces, Path(config.scan_recorded))
+        recorded |= {f"{trace.question_id} scan": trace.scan.values.tolist() for trace in traces if trace.scan}
+    digest = identity_hash(recorded)
+    name = traces[0].benchmark if traces[0].is_published else f"recorded {traces[0].benchmark}"
+    return [TraceSource(name, digest, traces=tuple(traces))]
+
+
+def selection_ids(config: SimulationConfig) -> set[str]:
+    """Return the selection ids of `config` with the current code of its samplers."""
+    series = config.seeded_series()
+    return {
+        _selector(source, entry, TraceEncoder(source.revision), source.scan_encoder(entry[0], config)).selection_id
+        for source in sources(config)
+        for entry in series
+    }
+
+
+def _selector(
+    source: TraceSource,
+    series: tuple[FrameSampler, int, int],
+    encoder: TraceEncoder,
+    scan: ChannelEncoder | None,
+    *,
+    keep_pulls: bool = True,
+) -> Selector:
+    """Return the selector of a sampler, K and seed for traces of `encoder` and `scan`."""
+    sampler, k, seed = series
+    return Selector(
+        sampler=sampler,
+        encoder=encoder,
+        scan_encoder=scan,
+        llm=scripted_llm(sampler),
+        k=k,
+        seed=seed,
+        coarse_seed=source.coarse_seed,
+        keep_pulls=keep_pulls,
+    )
+
+
+def select_on(
+    source: TraceSource, config: SimulationConfig, sampler: FrameSampler, k: int, number: int
+) -> SelectionRow:
+    """Return the row of a sampler at `k` on trace `number`, with all its pulls, for a timeline."""
+    encoder = TraceEncoder(source.revision)
+    trace = encoder.trace = source.trace(number, config)
+    scan = source.scan_encoder(sampler, config)
+    if scan is not None:
+        scan.number = number
+    selector = _selector(source, (sampler, k, config.seeds[0]), encoder, scan)
+    return _row(selector, _question(source, trace), Path(_video(trace)), trace)
+
+
+def _run_source(
+    source: TraceSource, config: SimulationConfig, out: Path, *, limit: int | None, n_workers: int, progress: Any
+) -> None:
+    """Write the rows of all series on the traces of one source, in processes; questions with a row are skipped."""
+    numbers = source.numbers(config, limit)
+    series = config.seeded_series()
+    folders = [_part(out, source, config, sampler, k, seed) for sampler, k, seed in series]
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    # Read once, before any worker writes: reading at every chunk would take the square of the videos.
+    finished = {folder: FinishedQuestions(folder, SelectionRow).ids() for folder in folders}
+    chunks = list(_chunks(source, numbers))
+    n_done, question_ids = 0, set[str]().union(*finished.values())
+    # Processes, because samplers are Python; forked, so that a sampler of a file needs no second import. Garbage must
+    # end here: in a fork OpenVINO's destructor would wait for ever for threads that only this process has.
+    gc.collect()
+    with ProcessPoolExecutor(max(1, n_workers), mp_context=get_context("fork"), initializer=gc.freeze) as pool:
+        jobs = [pool.submit(_run_chunk, source, config, finished, list(chunk)) for chunk in chunks]
+        try:
+            for chunk, job in zip(chunks, jobs, strict=True):
+                question_ids |= job.result()
+                n_done += len(chunk) * len(series)
+                progress(n_done, len(numbers) * len(series))
+        finally:
+            # After Ctrl-C the pool would do all chunks that wait, and only then end.
+            pool.shutdown(cancel_futures=True)
+    for folder in folders:
+        compact(folder, SelectionRow, sorted(question_ids, key=source.number))
+
+
+def _chunks(source: TraceSource, numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the traces of each job of a process; questions of a video stay together, since they share frames."""
+    videos: dict[Any, list[int]] = {}
+    for number in numbers:
+        videos.setdefault(number if source.world else source.traces[number].video, []).append(number)
+    chunk: list[int] = []
+    for video_numbers in videos.values():
+        chunk += video_numbers
+        if len(chunk) >= VIDEOS_AT_ONCE:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _with_shares(rows: Sequence[SelectionRow]) -> list[SelectionRow]:
+    """Return the rows of one selection with counts in place of pulls, and their share of each video's frames."""
+    videos = [row.video for row in rows]
+    main, scan = (
+        frame_shares(videos, [np.array(frames, dtype=np.int64) for frames in lists])
+        for lists in ([sorted(row.encoded_frames) for row in rows], [row.scanned_frames for row in rows])
+    )
+    return [
+        replace(row.without_pulls(), encoded={"main": round(a, 6), "scan": round(b, 6)})
+        for row, a, b in zip(rows, main.tolist(), scan.tolist(), strict=True)
+    ]
+
+
+def _shared_by(sampler: FrameSampler, rows: Sequence[SelectionRow]) -> list[SelectionRow]:
+    """Return simulated rows with their share of the frames that a sampler with `shared_by` would share.
+
+    A simulated video has one question; `shared_by` assumes further ones that need the same frames: the scanned ones, or
+    the pulls of a sampler without a scan.
+    """
+    questions, shared = sampler.options.get("shared_by", 1.0), "scan" if sampler.needs_scan else "main"
+    if questions == 1:
+        return list(rows)
+    parts = [{"main": row.encoded.get("main", float(row.n_scored)), "scan": float(row.frames_scanned)} for row in rows]
+    return [
+        replace(row, encoded={**part, shared: round(part[shared] / questions, 6)})
+        for row, part in zip(rows, parts, strict=True)
+    ]
+
+
+def _run_chunk(
+    source: TraceSource, config: SimulationConfig, finished: Mapping[Path, Set[str]], numbers: Sequence[int]
+) -> set[str]:
+    """Write the rows of some traces to separate files, and return the ids of their questions.
+
+    Args:
+        finished: ids of the questions that have a row, by the folder of each series, in the order of the series.
+    """
+    encoder = TraceEncoder(source.revision)
+    series = config.seeded_series()
+    # One for each channel: what a scan encoder sees of a video is made once.
+    scans = {sampler.options["scan_encoder"]: source.scan_encoder(sampler, config)
+             for sampler, _, _ in series if sampler.needs_scan}  # fmt: skip
+    parts = []
+    for entry, (folder, finished_ids) in zip(series, finished.items(), strict=True):
+        scan = scans.get(entry[0].options.get("scan_encoder"))
+        parts.append((_selector(source, entry, encoder, scan, keep_pulls=not source.world), finished_ids, folder))
+    videos: dict[str, set[str]] = {}
+    for number in () if source.world else numbers:
+        videos.setdefault(source.traces[number].video, set()).add(source.traces[number].question_id)
+    question_ids = set()
+    rows: list[list[SelectionRow]] = [[] for _ in parts]
+    for number in numbers:
+        trace = encoder.trace = source.trace(number, config)
+        for scan in scans.values():
+            if scan is not None:
+                scan.number = number
+        question_ids.add(trace.question_id)
+        question, path = _question(source, trace), Path(_video(trace))
+        for (selector, finished_ids, _), selector_rows in zip(parts, rows, strict=True):
+            # A video's questions together, or their shares of its frames would not add up.
+            if not videos.get(question.video, {question.id}) <= finished_ids:
+                selector_rows.append(_row(selector, question, path, trace))
+    for (selector, finished_ids, folder), selector_rows in zip(parts, rows, strict=True):
+        written_rows = _shared_by(selector.sampler, selector_rows) if source.world else _with_shares(selector_rows)
+        _append(
+            folder / f"rows-{numbers[0]:06d}.jsonl",
+            [row for row in written_rows if row.question_id not in finished_ids],
+        )
+    return question_ids
+
+
+def _row(selector: Selector, question: Question, path: Path, trace: AnyTrace) -> SelectionRow:
+    """Return the row of a question, or its error row; only RunError is raised."""
+    try:
+        return selector.select(question, path, info=trace.info)
+    except RunError:
+        raise
+    except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
+        return selector.error_row(question, error)
+
+
+def _append(path: Path, rows: Sequence[SelectionRow]) -> None:
+    """Append rows to a file of JSON lines; without rows make no file."""
+    if not rows:
+        return  # an empty file would make a finished part look unfinished
+    with closing(RowWriter(path)) as writer:
+        for row in rows:
+            writer.write(row)
+
+
+def _question(source: TraceSource, trace: AnyTrace) -> Question:
+    """Return the question of a trace."""
+    seconds = trace.info.duration_seconds
+    return Question(
+        benchmark=source.name,
+        id=trace.question_id,
+        query=QUERY,
+        options=(),
+        video=_video(trace),
+        answer=None,
+        duration_seconds=seconds,
+        bucket=trace.bucket if isinstance(trace, RecordedTrace) else bucket_of(seconds),
+        evidence_seconds=trace.evidence_seconds,
+    )
+
+
+def bucket_of(seconds: float) -> str:
+    """Return "short" (under 3 minutes), "medium" (20), "long" (an hour) or "hours"."""
+    return "hours" if seconds >= HOURS_FROM_SECONDS else LengthEdges().bucket(seconds)
+
+
+def _video(trace: AnyTrace) -> str:
+    """Return the name of a trace's video."""
+    return trace.video if isinstance(trace, RecordedTrace) else f"{trace.question_id}.mp4"
+
+
+def _revision(values: dict[str, Any], config: SimulationConfig) -> str:
+    """Return a hash of a world's parameters, the seed and the lengths, as revision of its encoder."""
+    return identity_hash({"version": VERSION, "world": values, "seed": config.seed, "minutes": list(config.minutes)})
+
+
+def _part(out: Path, source: TraceSource, config: SimulationConfig, sampler: FrameSampler, k: int, seed: int) -> Path:
+    """Return the folder of the rows of a sampler, K and seed; it is named by a hash of all that can change them."""
+    default = type(sampler)().options
+    changed = [f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+               for name, value in sampler.options.items() if value != default[name]]  # fmt: skip
+    # A sampler that never pulls sees no relevance, but its questions are those of the source as well.
+    scan, llm = source.scan_encoder(sampler, config), scripted_llm(sampler)
+    identity = selection_identity(
+        sampler,
+        k=k,
+        seed=seed,
+        encoder=TraceEncoder.name,
+        encoder_revision=source.revision,
+        scan_encoder=scan.name if scan else "",
+        scan_encoder_revision=scan.revision if scan else "",
+        llm=llm.model_id if llm else "",
+        llm_revision=llm.revision if llm else "",
+    )
+    readable = re.sub(r"[^\w.,=+-]+", "_", f"{source.name}-{','.join([sampler.name, *changed])}-k{k}-seed{seed}")
+    return out / "selections" / f"{readable}-{identity_hash(identity)[:8]}"
+
+
+def _describe(config: SimulationConfig, out: Path) -> None:
+    """Write `run.json`; raise InvalidInput if the folder holds a simulation with other videos."""
+    file = out / "run.json"
+    document: dict[str, Any] = {"name": config.name, "simulation": config.model_dump(mode="json")}
+    document |= {"git": git_revision(), "versions": versions(), "tried": tried_files(config)}
+    if file.exists():
+        stored = read_sealed_json(file).get("simulation", {})
+        for key in ("seed", "minutes", "worlds", "recorded", "scan_recorded"):
+            if document["simulation"][key] != stored.get(key, ""):  # a key of later versions was not set
+                raise InvalidInput(
+                    f"{out}: holds a simulation with another value of {key!r}; name another folder with --out"
+                )
+    with replace_file(file) as part:
+        write_sealed_json(part, document)

@@ -1,0 +1,238 @@
+"""Runs a sampler's file in a process of its own, which holds neither evidence nor other questions.
+
+The class that `subprocess_class` returns replaces the file's class: it has the same name, options and declarations, and
+its `choose` asks the other process (`sampler_process`). That process pulls over a pipe, so the ledger here counts every
+pull.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, make_dataclass, replace
+from functools import cache
+from multiprocessing.connection import Connection
+from typing import Any, ClassVar, cast
+
+from focus_eval.core import errors
+from focus_eval.core.errors import FocusEvalError, SamplerError
+from focus_eval.keyframes.samplers.base import Choice, FrameSampler, SelectionRequest
+
+_BOOTSTRAP = (
+    "import sys; sys.path[:] = sys.argv[2].split(sys.argv[1]); "
+    "from focus_eval.lab.sampler_process import main; main(sys.argv[3:])"
+)
+# hash() of a text differs between two starts only where their seeds are set apart.
+_SECOND_HASH_SEED = "20240229"
+# The socket to each process by `_key`, and the process where it is a child of this one.
+_processes: dict[tuple[str, bool], tuple[socket.socket, subprocess.Popen[bytes] | None]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubprocessSampler(FrameSampler):
+    """Sampler that runs in a process of its own; `subprocess_class` derives one from it for each file."""
+
+    spec: ClassVar[str] = ""
+    has_other_hash_seed: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Replace the options by their values as read and checked by the file's class."""
+        options = json.dumps(self.options, default=str)
+        for name, value in _checked_options(self.spec, self.has_other_hash_seed, options).items():
+            object.__setattr__(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the spec and the options, since the class lies in no module and is made again on loading."""
+        return _remade_sampler, (self.spec, self.has_other_hash_seed, self.options)
+
+    def choose(self, request: SelectionRequest) -> Choice:
+        """Have the sampler's process answer the question, and serve its pulls; return its choice."""
+        # Ledger and model stay here; the process has sources that ask for them.
+        nothing: Any = None
+        plain_request = replace(request, ledger=nothing, llm=nothing)
+        choice: Choice = self._ask("choose", answering=request, request=plain_request)
+        return choice
+
+    def suite(self, seconds_allowed: float) -> tuple[Any, list[str]]:
+        """Run `contract.suite` in the sampler's process and return its result."""
+        result: tuple[Any, list[str]] = self._ask("suite", seconds_allowed=seconds_allowed)
+        return result
+
+    def _ask(self, ask: str, *, answering: SelectionRequest | None = None, **question: Any) -> Any:
+        """Send a question about this sampler to its process and return the answer."""
+        question = {"ask": ask, "spec": self.spec, "options": self.options, **question}
+        return _ask(self.spec, self.has_other_hash_seed, question, answering=answering)
+
+
+def _forwarded(method: str) -> Callable[..., Any]:
+    """Return a method that calls `method` of the file's class in the sampler's own process."""
+    return lambda self, video, **keywords: self._ask("call", method=method, video=video, keywords=keywords)
+
+
+@cache
+def subprocess_class(spec: str, *, has_other_hash_seed: bool = False) -> type[FrameSampler]:
+    """Return a class that runs the sampler `spec` (registered, or `FILE.py:Class`) in a process of its own.
+
+    Args:
+        has_other_hash_seed: use a second process, started with another seed of `hash()`.
+
+    Raises:
+        FocusEvalError: as loading the class in this process would.
+    """
+    try:
+        description = _ask(spec, has_other_hash_seed, {"ask": "describe", "spec": spec})
+    except FocusEvalError:
+        end_processes(_key(spec, has_other_hash_seed))  # the file may be corrected and tried again
+        raise
+    metadata = description["metadata"]
+    options = [
+        (name, Any, field(default=value, metadata=metadata[name])) for name, value in description["options"].items()
+    ]
+    attributes = {**description["attributes"], "spec": spec, "has_other_hash_seed": has_other_hash_seed}
+    attributes |= {"__doc__": description["doc"]}
+    attributes |= {method: _forwarded(method) for method in description["overridden"]}
+    made_class = make_dataclass(
+        description["class"], options, bases=(SubprocessSampler,), namespace=attributes, frozen=True, kw_only=True
+    )
+    return cast("type[FrameSampler]", made_class)
+
+
+def _remade_sampler(spec: str, has_other_hash_seed: bool, options: Mapping[str, Any]) -> FrameSampler:
+    """Return the sampler after unpickling; its class is made again from the spec."""
+    return subprocess_class(spec, has_other_hash_seed=has_other_hash_seed)(**options)
+
+
+@cache
+def _checked_options(spec: str, has_other_hash_seed: bool, options: str) -> dict[str, Any]:
+    """Return the options as the sampler's process reads them; cached by their JSON."""
+    question = {"ask": "options", "spec": spec, "options": json.loads(options)}
+    return cast("dict[str, Any]", _ask(spec, has_other_hash_seed, question))
+
+
+def _ask(
+    spec: str, has_other_hash_seed: bool, question: Mapping[str, Any], *, answering: SelectionRequest | None = None
+) -> Any:
+    """Send `question` to the sampler's process and return its answer; its pulls are served from `answering`."""
+    our_end, process_end = socket.socketpair()
+    pull_error: FocusEvalError | None = None
+    with process_end, Connection(our_end.detach()) as line:
+        try:
+            socket.send_fds(_process(spec, has_other_hash_seed), [b"?"], [process_end.fileno()])
+            process_end.close()
+            line.send(question)
+            while (message := line.recv())[0] != "answer":
+                if answering is None:
+                    raise SamplerError(f"{spec}: frames pulled outside a question; pull through request.ledger alone")
+                pull_error = _serve(line, answering, *message) or pull_error
+        except (EOFError, OSError) as problem:
+            raise SamplerError(f"{spec}: the process of the sampler ended before it answered") from problem
+        except (AttributeError, ImportError) as problem:
+            # The file is imported in its own process alone.
+            raise SamplerError(
+                f"{spec}: a value is of a class of this file; let options and facts be plain"
+            ) from problem
+    _, answer, error = message
+    if error is None:
+        return answer
+    if pull_error is not None and (type(error), str(error)) == (type(pull_error), str(pull_error)):
+        raise pull_error  # with its own traceback
+    raise error
+
+
+def _serve(
+    line: Connection,
+    request: SelectionRequest,
+    receiver: str,
+    method: str,
+    arguments: Sequence[Any],
+    keywords: Mapping[str, Any],
+) -> FocusEvalError | None:
+    """Answer one pull or model call of the sampler; return the error that was sent back to it, None if none."""
+    try:
+        answer = getattr(getattr(request, receiver), method)(*arguments, **keywords)
+    except FocusEvalError as error:
+        line.send((None, portable_error(error)))
+        return error
+    line.send((answer, None))
+    return None
+
+
+def portable_error(error: FocusEvalError) -> FocusEvalError:
+    """Return `error` as another process can read it: a class of the sampler's own file becomes `SamplerError`."""
+    return error if type(error).__module__ == errors.__name__ else SamplerError(str(error))
+
+
+def error_line(error: BaseException) -> str:
+    """Return `error` as one line: this package's errors by their message, others with their type and place."""
+    text = " ".join(str(error).split())
+    if isinstance(error, FocusEvalError):
+        return text
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {text} ({place.filename.rpartition('/')[2]}:{place.lineno})"
+
+
+def _key(spec: str, has_other_hash_seed: bool) -> tuple[str, bool]:
+    """Return the key of a sampler's process: each file has its own, installed samplers share ""."""
+    # Installed samplers share one process.
+    return spec if ".py:" in spec else "", has_other_hash_seed
+
+
+def _process(spec: str, has_other_hash_seed: bool) -> socket.socket:
+    """Return the socket to the process of `spec`, starting it if necessary; forks of this process share it."""
+    key = _key(spec, has_other_hash_seed)
+    if key not in _processes:
+        our_end, process_end = socket.socketpair()
+        with process_end:
+            if key[0]:
+                # A fork of the process without a file: Python and numpy are loaded there already.
+                socket.send_fds(_process("", has_other_hash_seed), [b"?"], [process_end.fileno()])
+                with Connection(os.dup(our_end.fileno())) as line:
+                    line.send({"ask": "serve", "spec": key[0], "path": sys.path})
+                _processes[key] = our_end, None
+            else:
+                _processes[key] = our_end, _start(process_end, has_other_hash_seed)
+    return _processes[key][0]
+
+
+def _start(end: socket.socket, has_other_hash_seed: bool) -> subprocess.Popen[bytes]:
+    """Start a Python process that serves samplers over the socket `end`.
+
+    A second start gets another seed of `hash()`.
+    """
+    # scikit-learn counts cores with lscpu if not told.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "LOKY_MAX_CPU_COUNT": "1"}
+    if has_other_hash_seed:
+        environment["PYTHONHASHSEED"] = _SECOND_HASH_SEED
+    return subprocess.Popen(
+        [sys.executable, "-c", _BOOTSTRAP, os.pathsep, os.pathsep.join(sys.path), str(end.fileno())],
+        env=environment,
+        pass_fds=[end.fileno()],
+        stdin=subprocess.DEVNULL,
+    )
+
+
+_SECONDS_TO_END = 5.0
+
+
+def end_processes(*keys: tuple[str, bool]) -> None:
+    """End the processes of `keys`, all by default; the next question starts them again and reads their files anew."""
+    subprocess_class.cache_clear()
+    _checked_options.cache_clear()
+    for key in keys or [*_processes]:
+        line, process = _processes.pop(key)
+        line.close()
+        if process is not None:
+            try:
+                process.wait(timeout=_SECONDS_TO_END)
+            except subprocess.TimeoutExpired:  # a thread of the file lives on, or the machine is busy
+                process.kill()
+                process.wait()
+
+
+atexit.register(end_processes)

@@ -1,1 +1,0 @@
-"""The rows of a run: their fields, their files, and the versions they were made with."""

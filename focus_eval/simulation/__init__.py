@@ -1,1 +1,0 @@
-"""Relevance traces with planted evidence, and samplers run on them."""

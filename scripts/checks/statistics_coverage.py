@@ -1,0 +1,353 @@
+"""Check the report's intervals and tests by simulation: `statistics_coverage.py [--repeats N] [--part NAME]`.
+
+Parts: `groups` (coverage of a difference between two groups of questions, few videos on one side), `means` (coverage of
+an accuracy's interval), `differences` (coverage of a paired difference's), `equal` (how often equal samplers are told
+apart by the sign-flip test), `unequal` (the same, and coverage, where videos
+have very different numbers of questions and differences are skewed), `types` (means over task types with few
+questions), `looks` (errors of a verdict that looks up to four times), `power` (of the minimum detectable difference),
+`cost` (seconds per test). Prints Markdown tables; `--csv results/published` also writes those that docs/statistics.md
+sums up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import io
+import time
+from pathlib import Path
+
+import numpy as np
+import statsmodels.api as sm
+from scipy.special import stdtr
+
+from focus_eval.bench.report.sign_flips import sign_flip_p
+from focus_eval.bench.report.statistics import (
+    detectable_difference,
+    difference_estimate,
+    holm,
+    mean_estimate,
+    standard_error,
+    video_sums,
+)
+from focus_eval.external.clustered import ClusteredDesign
+from focus_eval.lab.verdict import LOOKS
+
+DIRECTIONS = ("direction/easy", "direction/medium", "direction/hard")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=1000, help="simulated runs per line")
+    parser.add_argument("--part", choices=PARTS, action="append", help="one part only; repeatable")
+    parser.add_argument("--csv", type=Path, help="folder for statistics_PART.csv")
+    arguments = parser.parse_args()
+    for name in arguments.part or PARTS:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            PARTS[name](arguments.repeats)
+        print(f"\n### {name}\n\n{printed.getvalue()}", flush=True)
+        if arguments.csv:
+            write_csv(arguments.csv / f"statistics_{name}.csv", printed.getvalue())
+
+
+def write_csv(path, table):
+    """Write the cells of a Markdown table to a CSV file."""
+    lines = [line for line in table.splitlines() if line.startswith("|") and not line.startswith("|--")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(cells)
+
+
+def scores(rng, difficulty, videos, kind):
+    """Draw scores of one sampler, shape `(n,)`: right or wrong, means over four seeds, or partial credit in tenths."""
+    chance = difficulty[videos]
+    if kind == "partial":
+        return np.round(rng.beta(np.maximum(chance, 1e-3), np.maximum(1 - chance, 1e-3)), 1)
+    seeds = 4 if kind == "4 seeds" else 1
+    return (rng.random((seeds, videos.size)) < chance).mean(axis=0)
+
+
+def difficulties(rng, n_videos, mean, correlation):
+    """Draw the chance of a right answer for each video, beta-distributed with that mean and correlation."""
+    concentration = (1 - correlation) / correlation
+    return rng.beta(mean * concentration, (1 - mean) * concentration, n_videos)
+
+
+def means(repeats):
+    """Print how often intervals of a mean cover it, by kind of score, number of videos and mean."""
+    print("| scores | videos | p = .5 | p = .8 | p = .95 |\n|---|---:|---:|---:|---:|")
+    for kind in ("right or wrong", "4 seeds", "partial", "task types"):
+        for n_videos in (5, 9, 12, 20, 30, 60, 300):
+            shares = [100 * mean_coverage(kind, n_videos, mean, repeats) for mean in (0.5, 0.8, 0.95)]
+            print(f"| {kind} | {n_videos} | " + " | ".join(f"{share:.1f}" for share in shares) + " |", flush=True)
+
+
+def mean_coverage(kind, n_videos, mean, repeats, *, per_video=3, correlation=0.2):
+    """Return the share of simulated runs whose interval covers the true mean."""
+    rng, covered = np.random.default_rng([1, n_videos, int(100 * mean)]), 0
+    videos = np.repeat(np.arange(n_videos), per_video)
+    strata = None
+    if kind == "task types":
+        per_video, videos = 6, np.repeat(np.arange(n_videos), 6)
+        strata = [("count", "count", "route", *DIRECTIONS)[i % 6] for i in range(videos.size)]
+    truth = mean
+    if kind == "partial":  # rounding to tenths moves the mean a little
+        videos_of_all = np.arange(200_000)
+        truth = scores(rng, difficulties(rng, videos_of_all.size, mean, correlation), videos_of_all, kind).mean()
+    for _ in range(repeats):
+        sample = scores(rng, difficulties(rng, n_videos, mean, correlation), videos, kind)
+        estimate = mean_estimate(sample, videos, strata=strata)
+        covered += estimate.low <= truth <= estimate.high
+    return covered / repeats
+
+
+CASES = {
+    "no difference": (0.6, 0.6, 0.0),
+    "6 points lost, uneven over videos": (0.6, 0.8, 0.1),
+    "18 points lost, uneven": (0.6, 0.6, 0.3),
+    "p = .95, 5 points lost, uneven": (0.95, 0.9, 0.05),
+}
+
+
+def differences(repeats):
+    """Print how often intervals of a difference cover it, by kind of score, number of videos and case."""
+    print("Coverage in % where an interval is printed; in brackets the share of runs with enough videos for one.\n")
+    print(f"| scores | videos | {' | '.join(CASES)} |\n|---|---:|{'---:|' * len(CASES)}")
+    for kind in ("right or wrong", "4 seeds", "partial"):
+        for n_videos in (12, 20, 30, 60, 300):
+            cells = [difference_coverage(kind, n_videos, case, repeats) for case in CASES.values()]
+            print(f"| {kind} | {n_videos} | {' | '.join(cells)} |", flush=True)
+
+
+def difference_coverage(kind, n_videos, case, repeats):
+    """Return the percentage of covering intervals, with that of runs that have one in brackets."""
+    rng, covered, printed = np.random.default_rng([2, n_videos, int(1000 * sum(case))]), 0, 0
+    truth = paired(rng, 200_000, 1, kind, *case)[0].mean()
+    for _ in range(repeats):
+        sample, videos = paired(rng, n_videos, 3, kind, *case)
+        estimate = difference_estimate(sample, videos)
+        if estimate.low is not None:
+            printed += 1
+            covered += estimate.low <= truth <= estimate.high
+    return f"{100 * covered / printed:.1f} ({100 * printed / repeats:.0f})" if printed else "– (0)"
+
+
+def paired(rng, n_videos, per_video, kind, mean, alike, lost):
+    """Draw score differences of two samplers, and the video of each question.
+
+    A share `alike` of the scores is the same. In some videos the second sampler loses a share with mean `lost`.
+    """
+    videos = np.repeat(np.arange(n_videos), per_video)
+    easy = difficulties(rng, n_videos, mean, 0.2)
+    a, b = scores(rng, easy, videos, kind), scores(rng, easy, videos, kind)
+    b = np.where(rng.random(videos.size) < alike, a, b)
+    if lost:
+        losing = rng.beta(0.5, 0.5 / lost - 0.5, n_videos)
+        b = np.where(rng.random(videos.size) < losing[videos], 0.0, b)
+    return b - a, videos
+
+
+def equal(repeats):
+    """Print how often the sign-flip test tells equal samplers apart, by shape of the run and seeds."""
+    print("| shape | seeds | sign-flip rejects (%) |\n|---|---:|---:|")
+    for name, n_videos, per_video, correlation in (
+        ("12 videos of 3 questions (the demo)", 12, 3, 0.2),
+        ("753 videos of 2 (LongVideoBench)", 753, 2, 0.3),
+        ("288 videos of 18, correlation .3 (VSI-Bench)", 288, 18, 0.3),
+    ):
+        for seeds in (1, 2, 4, 5):
+            rng, rejected = np.random.default_rng([3, n_videos, seeds]), 0
+            videos = np.repeat(np.arange(n_videos), per_video)
+            for _ in range(repeats):
+                a, b = equal_samplers(rng, n_videos, videos, seeds, correlation)
+                rejected += sign_flip_p(video_sums(b - a, videos), draws=4000)[0] <= 0.05
+            print(f"| {name} | {seeds} | {100 * rejected / repeats:.1f} |", flush=True)
+
+
+def equal_samplers(rng, n_videos, videos, seeds, correlation):
+    """Draw scores of two equally accurate samplers, each better on some videos.
+
+    The first is deterministic; the scores of the second are means over `seeds`.
+    """
+    easy = difficulties(rng, n_videos, 0.5, correlation)
+    tilt = rng.normal(0, np.sqrt(correlation) / 4, n_videos)
+    chances = [np.clip(easy + sign * tilt, 0, 1)[videos] for sign in (1, -1)]
+    return tuple(
+        (rng.random((n, videos.size)) < item).mean(axis=0) for n, item in zip((1, seeds), chances, strict=True)
+    )
+
+
+SIZES = {
+    "1 to 6 questions": lambda rng, n: rng.integers(1, 7, n),
+    "log-normal, s 1.2": lambda rng, n: np.ceil(np.exp(rng.normal(0.5, 1.2, n))).astype(int),
+    "Pareto, 1.5, up to 200": lambda rng, n: np.minimum(200, np.ceil(rng.pareto(1.5, n) + 1e-9)).astype(int),
+}
+
+
+def mean_zero(rng, sizes, shape):
+    """Draw each video's mean difference, `(n_videos,)`; its expectation is 0 whatever the video's size."""
+    if shape == "symmetric":
+        return np.clip(rng.normal(0, 0.4, sizes.size), -1, 1)
+    if shape == "exponential":
+        return np.minimum(rng.exponential(0.2, sizes.size), 1) - 0.2 + 0.2 * np.exp(-5)
+    if shape == "one in ten gains .9":
+        return np.where(rng.random(sizes.size) < 0.1, 0.9, -0.1)
+    return rng.binomial(sizes, rng.beta(0.2, 1.8, sizes.size)) / sizes - 0.1  # right in few videos
+
+
+def unequal(repeats):
+    """Print how tests and intervals fare with videos of unequal numbers of questions."""
+    print("| questions per video | differences | videos | told apart (%) | unstudentised (%) | interval covers (%) |")
+    print("|---|---|---:|---:|---:|---:|")
+    for name, draw in SIZES.items():
+        for shape in ("symmetric", "exponential", "one in ten gains .9", "right in few videos"):
+            for n_videos in (40, 100, 400):
+                shares = unequal_shares(draw, shape, n_videos, repeats if n_videos < 400 else repeats // 2)
+                print(f"| {name} | {shape} | {n_videos} | " + " | ".join(f"{x:.1f}" for x in shares) + " |", flush=True)
+
+
+def unequal_shares(draw, shape, n_videos, repeats):
+    """=Return three percentages of runs: two tests reject samplers that are equal, and the interval covers 0."""
+    rng, rejections = np.random.default_rng([5, n_videos, len(shape)]), np.zeros(3)
+    for _ in range(repeats):
+        sizes = np.maximum(1, draw(rng, n_videos))
+        differences = np.repeat(mean_zero(rng, sizes, shape), sizes)
+        videos = np.repeat(np.arange(n_videos), sizes)
+        sums, weights = video_sums(differences, videos), video_sums(np.ones(videos.size), videos)
+        plain = np.abs((1.0 - 2.0 * rng.integers(0, 2, (1000, n_videos))) @ sums)
+        estimate = difference_estimate(differences, videos)
+        rejections += [
+            sign_flip_p(sums, weights=weights, draws=1000)[0] <= 0.05,
+            ((plain >= abs(sums.sum()) - 1e-12).sum() + 1) / 1001 <= 0.05,
+            estimate.low <= 0 <= estimate.high,
+        ]
+    return 100 * rejections / repeats
+
+
+TYPES = {
+    "9 types of 2 questions": [2] * 9,
+    "9 types of 3": [3] * 9,
+    "6 types, one of 1 question, others of 4": [1, 4, 4, 4, 4, 4],
+    "12 types of 1": [1] * 12,
+    "7 types of 1 to 60": [60, 30, 12, 6, 3, 2, 1],
+}
+
+
+def types(repeats):
+    """Print how often the intervals of means over task types cover, where each question has its own video."""
+    print("| task types, a video each question | p = .5 | p = .8 | a difference, p = .6 |\n|---|---:|---:|---:|")
+    for name, counts in TYPES.items():
+        cells = [types_coverage(counts, mean, repeats) for mean in (0.5, 0.8, None)]
+        print(f"| {name} | " + " | ".join(f"{100 * share:.1f}" for share in cells) + " |", flush=True)
+
+
+def types_coverage(counts, mean, repeats):
+    """Return how often the interval of the mean over differing task types covers the truth.
+
+    The interval is of an accuracy around `mean`, or of a paired difference if `mean` is None.
+    """
+    rng, covered = np.random.default_rng([6, len(counts), sum(counts)]), 0
+    kind = np.repeat(np.arange(len(counts)), counts)
+    tilt = np.linspace(-0.15, 0.15, len(counts))
+    for _ in range(repeats):
+        if mean is None:
+            sample = (rng.random(kind.size) < 0.6) - (rng.random(kind.size) < 0.6 - tilt[kind]).astype(float)
+            estimate, truth = difference_estimate(sample, range(kind.size), strata=kind.astype(str)), 0.0
+        else:
+            sample = (rng.random(kind.size) < mean + tilt[kind]).astype(float)
+            estimate, truth = mean_estimate(sample, range(kind.size), strata=kind.astype(str)), mean
+        covered += estimate.low <= truth <= estimate.high
+    return covered / repeats
+
+
+def looks(repeats):
+    """Print how often a verdict on six rivals states a difference or an equivalence that does not exist.
+
+    Uses t tests: over so many equal videos, sign-flip tests agree with them.
+    """
+    print("| the truth | something wrong stated (%) | all decided (%) | videos, mean |\n|---|---:|---:|---:|")
+    cases = {"six equal": [0.0] * 6, "six 3 points apart": [0.03] * 6, "one of six 10 points better": [0.1, *[0.0] * 5]}
+    for name, gains in cases.items():
+        rng = np.random.default_rng([7, len(name)])
+        ends = np.array([verdict_by_looks(rng, np.array(gains)) for _ in range(repeats)])
+        wrong, decided, videos = ends.mean(axis=0) * (100, 100, 1)
+        print(f"| {name} | {wrong:.1f} | {decided:.1f} | {videos:,.0f} |", flush=True)
+
+
+def verdict_by_looks(rng, gains):
+    """Simulate a verdict; return whether it states something wrong, whether it decides all, and on how many videos."""
+    video_gains = np.clip(rng.normal(0, 0.3, (gains.size, LOOKS[-1])), -1, 1) + gains[:, np.newaxis]
+    for n in LOOKS:
+        mean, error = video_gains[:, :n].mean(axis=1), video_gains[:, :n].std(axis=1, ddof=1) / np.sqrt(n)
+        differs = holm(2 * stdtr(n - 1, -np.abs(mean) / error)) * sum(LOOKS) / n < 0.05
+        alike = holm(stdtr(n - 1, (np.abs(mean) - 0.03) / error)) * sum(LOOKS) / n < 0.05
+        if (differs | alike).all():
+            break
+    wrong = (differs & (gains == 0)) | (alike & (np.abs(gains) >= 0.03))
+    return wrong.any(), (differs | alike).all(), n
+
+
+def power(repeats):
+    """Print how often a difference of the size stated as detectable is found."""
+    print("| videos | simulated difference (points) | stated as detectable, mean over runs | found (%) |")
+    print("|---:|---:|---:|---:|")
+    for n_videos in (12, 60, 300):
+        rng, n_detected, detectable = np.random.default_rng([4, n_videos]), 0, []
+        videos = np.repeat(np.arange(n_videos), 3)
+        videos_of_all = np.repeat(np.arange(20_000), 3)
+        noise = rng.choice([-1.0, 0.0, 1.0], videos_of_all.size, p=[0.15, 0.7, 0.15])
+        error = standard_error(noise, videos_of_all) * np.sqrt(20_000 / n_videos)
+        true = 2.802 * error if n_videos > 20 else 3.1 * error
+        for _ in range(repeats):
+            lost, won = 0.15 - true / 2, 0.15 + true / 2
+            sample = rng.choice([-1.0, 0.0, 1.0], videos.size, p=[max(0, lost), 1 - max(0, lost) - won, won])
+            detectable_one = detectable_difference(sample, videos)
+            detectable += [detectable_one] if detectable_one else []
+            n_detected += sign_flip_p(video_sums(sample, videos), draws=4000)[0] <= 0.05
+        print(f"| {n_videos} | {100 * true:.1f} | {100 * np.mean(detectable):.1f} | {100 * n_detected / repeats:.1f} |")
+
+
+def cost(_repeats):
+    """Print how many seconds a sign-flip test takes."""
+    print("| videos with a difference | seconds per test |\n|---:|---:|")
+    for n_videos in (12, 20, 21, 300, 900):
+        sums = np.random.default_rng(n_videos).normal(size=n_videos)
+        started = time.perf_counter()
+        for _ in range(5):
+            sign_flip_p(sums)
+        print(f"| {n_videos} | {(time.perf_counter() - started) / 5:.3f} |")
+
+
+def groups(repeats):
+    """Print how often intervals of a difference between groups of videos cover it, by two methods."""
+    print("| videos on one side | CR2, Satterthwaite | cluster-robust, videos less one |\n|---:|---:|---:|")
+    for first in (5, 8, 15, 50):
+        rng, covered = np.random.default_rng([4, first]), np.zeros(2)
+        for _ in range(repeats):
+            videos = np.repeat(np.arange(300), rng.integers(1, 6, 300))
+            sample = scores(rng, difficulties(rng, 300, 0.6, 0.2), videos, "right or wrong")
+            side = (videos < first)[:, np.newaxis].astype(float)
+            estimate = ClusteredDesign(videos).fit(sample, side)[0].estimate()
+            plain = sm.OLS(sample, sm.add_constant(side)).fit(
+                cov_type="cluster", cov_kwds={"groups": videos}, use_t=True
+            )
+            covered += [estimate.low <= 0 <= estimate.high, plain.conf_int()[1][0] <= 0 <= plain.conf_int()[1][1]]
+        print(f"| {first} | " + " | ".join(f"{100 * share:.1f}" for share in covered / repeats) + " |", flush=True)
+
+
+PARTS = {
+    "groups": groups,
+    "means": means,
+    "differences": differences,
+    "equal": equal,
+    "unequal": unequal,
+    "types": types,
+    "looks": looks,
+    "power": power,
+    "cost": cost,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Count the files and functions of the package that a call crosses, from question to row.
+
+    python scripts/checks/trace_paths.py [--list] [uniform] [focus] [import] [answer]
+
+Traced with `sys.setprofile`, threads included, each path in a process of its own: a selection with `uniform` and with
+`focus` on a small made clip (made once before, so that imports and caches do not count), the import of a log of two
+lines, and one answer of a tiny Qwen2-VL in lmms-eval (needs the extra `lmms`). `--list` names the functions by file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = str(ROOT / "focus_eval") + os.sep
+sys.path.insert(0, str(ROOT))
+
+Functions = dict[str, set[str]]
+
+
+def trace(call: Callable[[], object]) -> Functions:
+    """Run `call` and return the names of the package's functions that it entered, by file."""
+    functions_by_file: Functions = defaultdict(set)
+
+    def note_call(frame: FrameType, event: str, _: object) -> None:
+        """Note the function if it is one of the package's and is being called."""
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(PACKAGE) and code.co_name != "<module>":
+            name = getattr(code, "co_qualname", f"{code.co_name}:{code.co_firstlineno}")
+            functions_by_file[code.co_filename.removeprefix(PACKAGE)].add(name)
+
+    threading.setprofile(note_call)
+    sys.setprofile(note_call)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return functions_by_file
+
+
+def prepare_selection(folder: Path, sampler: str) -> Callable[[], object]:
+    """Return a call that selects 8 keyframes of a made clip."""
+    from focus_eval import select_keyframes
+    from support.keyframes.clips import write_clip
+
+    clip = write_clip(folder / "clip.mp4", n_frames=90, width=64, height=48)
+    return lambda: select_keyframes(clip, query="a red ball", k=8, sampler=sampler)
+
+
+def prepare_import(folder: Path) -> Callable[[], object]:
+    """Return a call that imports a log of two lines as a run."""
+    from typer.testing import CliRunner
+
+    from focus_eval.cli import app
+
+    log = folder / "log"
+    log.mkdir()
+    verdict = {"answer": "B", "parsed_pred": "B"}
+    lines = [
+        {
+            "doc_id": number,
+            "doc": {"video_name": f"{number}.mp4", "question": f"why {number}?", "indices": [1, 2]},
+            "target": "B",
+            "filtered_resps": ["B"],
+            "acc": verdict,
+        }
+        for number in range(2)
+    ]
+    (log / "20260101_120000_samples_my_task.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    results = {
+        "results": {"my_task": {"acc,none": 1.0}},
+        "configs": {"my_task": {"test_split": "validation", "metric_list": [{"metric": "acc"}]}},
+        "n-samples": {"my_task": {"effective": 2}},
+        "config": {"model": "some_vl", "model_args": "pretrained=org/Model-7B,max_num_frames=2"},
+    }
+    (log / "20260101_120000_results.json").write_text(json.dumps(results))
+    rates = folder / "rates.csv"
+    rates.write_text("id,duration_s,fps\n0,100,25\n1,300,25\n")
+    words = ["import", "lmms", str(log), "--frames-field", "indices", "--rates", str(rates)]
+    run_numbers = itertools.count()
+
+    def run_import() -> None:
+        """Import once more, each time into a new run."""
+        out = folder / f"run-{next(run_numbers)}"
+        result = CliRunner().invoke(app, [*words, "--out", str(out)], catch_exceptions=False)
+        if result.exit_code:
+            raise SystemExit(result.output)
+
+    return run_import
+
+
+def prepare_answer(folder: Path) -> Callable[[], object]:
+    """Return a call in which lmms-eval asks a tiny Qwen2-VL one question, with frames that `uniform` chooses."""
+    os.environ.setdefault("FORCE_QWENVL_VIDEO_READER", "decord")
+    from support.bench.lmms_data import write_home
+    from support.keyframes.tiny_transformers import save_qwen2_vl
+
+    home = write_home(folder / "home")
+    os.environ |= home.environment()
+    os.chdir(home.root)
+    from lmms_eval.evaluator import simple_evaluate
+    from lmms_eval.tasks import TaskManager
+
+    from focus_eval.bench.lmms.models.qwen_vl import FocusQwen2VL
+    from focus_eval.core.resources import resource_path
+
+    checkpoint = save_qwen2_vl(folder / "qwen2_vl")
+
+    def answer() -> None:
+        """Answer one question of LongVideoBench with a tiny model, as lmms-eval does."""
+        model = FocusQwen2VL(
+            pretrained=str(checkpoint), device="cpu", sampler="uniform", frames=4, record=str(folder / "record")
+        )
+        tasks = TaskManager(
+            "ERROR", include_path=str(resource_path("tasks")), include_defaults=False, model_name=model.model_id
+        )
+        simple_evaluate(
+            model=model,
+            tasks=["focus_longvideobench"],
+            task_manager=tasks,
+            limit=1,
+            gen_kwargs="max_new_tokens=2",
+            bootstrap_iters=0,
+            datetime_str="now",
+        )
+
+    return answer
+
+
+TRACED_WARM = {"uniform", "focus"}
+PATHS: dict[str, Callable[[Path], Callable[[], object]]] = {
+    "uniform": lambda folder: prepare_selection(folder, "uniform"),
+    "focus": lambda folder: prepare_selection(folder, "focus"),
+    "import": prepare_import,
+    "answer": prepare_answer,
+}
+
+
+def main() -> None:
+    """Print the number of files and functions of each path."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("paths", nargs="*", metavar="PATH", help=", ".join(PATHS))
+    parser.add_argument("--list", action="store_true", help="name the functions by file")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.paths) - PATHS.keys():
+        parser.error(f"no path {min(unknown)!r}; there are: {', '.join(PATHS)}")
+    names = arguments.paths or list(PATHS)
+    if len(names) > 1:
+        options = ["--list"] if arguments.list else []
+        for name in names:
+            subprocess.run([sys.executable, __file__, *options, name], check=True)
+        return
+    (name,) = names
+    with tempfile.TemporaryDirectory() as folder:
+        call = PATHS[name](Path(folder))
+        with contextlib.redirect_stdout(io.StringIO()):
+            if name in TRACED_WARM:
+                call()
+            functions_by_file = trace(call)
+    n_functions = sum(map(len, functions_by_file.values()))
+    print(f"{name}: {len(functions_by_file)} files, {n_functions} functions", flush=True)
+    for file, functions in sorted(functions_by_file.items()) if arguments.list else ():
+        print(f"  {file}: {', '.join(sorted(functions))}")
+
+
+if __name__ == "__main__":
+    main()

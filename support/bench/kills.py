@@ -1,0 +1,190 @@
+"""Kills runs at random moments and looks at what is left: nothing lost, nothing twice, the same bytes at the end."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from focus_eval.bench.rows.store import COST_COLUMNS, parquet_records
+from focus_eval.keyframes.rows.records import read_lines
+
+KINDS = ("SIGKILL", "SIGTERM", "SIGINT", "cut")
+LONGEST_SECONDS = 300.0
+
+
+@dataclass
+class Survived:
+    """What came of the kills of one road.
+
+    Args:
+        kills: by kind; "cut" is a write that ends at some byte, and the process with it.
+        rounds: runs that were brought to their end, each compared with an undisturbed one.
+        lost, repeated: rows that were there before a kill and not after it; rows that a question has more than one of.
+        wrong: what was wrong, one line each.
+    """
+
+    kills: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    rounds: int = 0
+    lost: int = 0
+    repeated: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+def started(command: Callable[[], Any], *, log: Path, most_bytes: int | None = None) -> int:
+    """Run `command` in a fork of this process, whose imports are done, and return the fork's process id.
+
+    Args:
+        most_bytes: no file may grow beyond this: the write that would is cut there, and the next one kills.
+    """
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        with open(log, "a") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if most_bytes is not None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+        command()
+        code = 0
+    except BaseException as error:  # noqa: BLE001 (this process ends here, whatever happened)
+        print(repr(error), file=sys.stderr, flush=True)
+    os._exit(code)
+
+
+def kill_again_and_again(
+    command: Callable[[Path], Any],
+    folder: Path,
+    *,
+    n_kills: int,
+    seed: int,
+    kinds: Sequence[str] = KINDS,
+    prepare: Callable[[Path], Any] = lambda run: None,
+    digests: Callable[[Path], dict[str, str]] | None = None,
+) -> Survived:
+    """Run `command(run folder)` in forks until `n_kills` of them were killed; compare every finished run.
+
+    The command runs a matrix to its end, or what is left of it. The first run is undisturbed; its bytes are expected.
+
+    Args:
+        prepare: makes the folder of a new run, before its first start.
+        digests: of what must be the same at the end; those of the finished rows by default.
+    """
+    digests = digests or row_digests
+    rng, survived = random.Random(seed), Survived()
+    log = folder / "log.txt"
+    folder.mkdir(parents=True, exist_ok=True)
+    prepare(folder / "whole" / "run")
+    start = time.perf_counter()
+    _, status = os.waitpid(started(lambda: command(folder / "whole" / "run"), log=log), 0)
+    if status:
+        raise RuntimeError(f"the undisturbed run failed: {log.read_text()[-2000:]}")
+    seconds = time.perf_counter() - start
+    expected = digests(folder / "whole" / "run")
+    if not expected:
+        raise RuntimeError(f"the undisturbed run left nothing to compare: {log.read_text()[-2000:]}")
+    largest = max(path.stat().st_size for path in (folder / "whole").rglob("*") if path.is_file())
+    while sum(survived.kills.values()) < n_kills:
+        run = folder / f"round{survived.rounds}" / "run"
+        prepare(run)
+        _one_round(partial(command, run), run, survived, rng, n_kills, kinds, seconds, largest, log)
+        if digests(run) != expected:
+            survived.wrong.append(f"round {survived.rounds}: other bytes at the end")
+        survived.rounds += 1
+    return survived
+
+
+def _one_round(
+    command: Callable[[], Any], run: Path, survived: Survived, rng: random.Random, n_kills: int,
+    kinds: Sequence[str], seconds: float, largest: int, log: Path,
+) -> None:  # fmt: skip
+    """Kill until the run has come to its end."""
+    rows = _rows(run)
+    while True:
+        kind = rng.choice(kinds) if sum(survived.kills.values()) < n_kills else ""
+        limit = rng.randrange(200, largest) if kind == "cut" else None
+        pid = started(command, log=log, most_bytes=limit)
+        status = _end_of(pid, None if kind in ("", "cut") else rng.uniform(0.0, 0.6 * seconds), kind)
+        if os.WIFSIGNALED(status) or (kind and status):
+            survived.kills[kind] += 1
+        now, survived.repeated = _rows(run), survived.repeated + _n_repeated(run)
+        survived.lost += sum(now.get(key) != row for key, row in rows.items())
+        rows = now
+        if status == 0:
+            return
+        if not kind:
+            survived.wrong.append(f"an undisturbed start failed: {log.read_text()[-300:]}")
+            return
+
+
+def _end_of(pid: int, after_seconds: float | None, kind: str) -> int:
+    """Wait for the end of a process, killed by signal `kind` after some seconds where it still runs; its status."""
+    started_at, is_killed = time.perf_counter(), after_seconds is None
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        passed = time.perf_counter() - started_at
+        if ended:
+            return status
+        if not is_killed and after_seconds is not None and passed > after_seconds:
+            os.kill(pid, signal.Signals[kind])
+            is_killed = True
+        if passed > LONGEST_SECONDS:
+            os.kill(pid, signal.SIGKILL)
+            raise RuntimeError(f"process {pid} did not end within {LONGEST_SECONDS:.0f} s of {kind or 'its start'}")
+        time.sleep(0.005)
+
+
+def row_digests(run: Path) -> dict[str, str]:
+    """Return a digest of every `rows.parquet` of a run by its part."""
+    files = sorted(run.glob("*/*/rows.parquet"))
+    return {str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def _rows(run: Path) -> dict[tuple[str, str], str]:
+    """Return the finished rows of a run as text by (part, question), without what they cost."""
+    return {key: sorted(texts)[0] for key, texts in row_texts(run).items()}
+
+
+def _n_repeated(run: Path) -> int:
+    """Return how many rows there are too many: lines of one question, or a line that differs from its Parquet row.
+
+    A row may lie in both kinds of file while it is moved.
+    """
+    lines: Counter[tuple[str, str]] = Counter()
+    for path in run.glob("*/*/*.jsonl"):
+        lines.update((path.parent.name, values["question_id"]) for _, values in read_lines(path))
+    return sum(n - 1 for n in lines.values()) + sum(len(texts) > 1 for texts in row_texts(run).values())
+
+
+def row_texts(run: Path) -> dict[tuple[str, str], set[str]]:
+    """Return the rows of a run as text by (part, question), each as often as it differs, without what they cost."""
+    answers: dict[tuple[str, str], set[str]] = {}
+    for part in sorted(run.glob("*/*")):
+        for path in sorted(part.glob("*.jsonl")):
+            for _, values in read_lines(path):
+                answers.setdefault((part.name, values["question_id"]), set()).add(_text(values))
+        if (part / "rows.parquet").exists():
+            for values in parquet_records(part / "rows.parquet"):
+                answers.setdefault((part.name, values["question_id"]), set()).add(_text(values))
+    return answers
+
+
+def _text(values: dict[str, Any]) -> str:
+    """Return the row as text to compare, without costs and without empty intervals of evidence."""
+    # A line leaves out empty intervals, which Parquet holds.
+    stated_values = {name: value for name, value in values.items() if value or name != "evidence_intervals"}
+    return repr(sorted((name, value) for name, value in stated_values.items() if name not in COST_COLUMNS))

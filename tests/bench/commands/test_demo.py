@@ -1,0 +1,151 @@
+"""The demo's picture: what the run measured, and its stored relevance replayed at other budgets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from focus_eval.bench.commands.demo import RECALL_K, _show
+from focus_eval.bench.demo import photo_events
+from focus_eval.bench.matrix.config import load_matrix
+from focus_eval.bench.report.measures import FRAMES_SCORED
+from focus_eval.bench.report.page.charts import headline, panels_of
+from focus_eval.bench.report.run import load_run
+from focus_eval.cli import app
+from focus_eval.keyframes.encoders.cache import duplicate_cache, using_feature_folder
+from focus_eval.keyframes.encoders.offline import OfflineScorer
+from focus_eval.lab.overview import draw_frontier
+from scripts.pages.draw_demo_frontier import BUDGETS, replay_budgets
+from support.bench.matrix_rows import run_matrix
+from tests.bench.matrix.conftest import write_simulation
+from tests.bench.report.simulated import Simulation, simulate_run
+
+MEASURED = ["benchmark", "question_id", "label", "k", "n_pulls", "recall@2"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run on two videos whose samplers scored one frame a second and more."""
+    folder = tmp_path_factory.mktemp("replayed")
+    matrix = write_simulation(folder, n_questions=4, n_videos=2, samplers=("topk", "focus"))
+    run_matrix(load_matrix(matrix), out=folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def replayed(run):
+    return replay_budgets(run)
+
+
+def test_every_sampler_is_replayed_at_every_budget_and_k(replayed):
+    assert replayed["error"].isna().all()
+    assert set(replayed["k"]) == set(RECALL_K)
+    n_budgets = replayed.groupby(["sampler", "k"])["label"].nunique()
+    # Besides the budgets, as many frames as focus scores.
+    assert set(n_budgets) == {len(BUDGETS) + 1}
+    assert set(n_budgets.index.get_level_values("sampler")) == {"focus", "even_topk", "even_diverse", "even_cover"}
+
+
+def test_the_even_samplers_score_the_share_of_frames_that_the_budget_says(replayed):
+    longest = replayed[(replayed["n_frames"] == replayed["n_frames"].max()) & (replayed["k"] == 8)]
+    for label, percent in (("every_seconds=1 ", 4.0), ("every_seconds=4 ", 1.0), ("share=0.04", 4.0)):
+        rows = longest[longest["label"].str.contains(label)]
+        # Percent of 25 frames a second; these videos have 30.
+        assert np.allclose(100 * rows["n_pulls"] / rows["n_frames"], percent * 25 / 30, rtol=0.05), label
+
+
+def test_a_replay_is_the_same_again_and_changes_nothing_of_the_run(run, replayed):
+    files = sorted((path.name, path.stat().st_mtime_ns) for path in (run / "selections").rglob("*"))
+    repeated = replay_budgets(run)
+    pd.testing.assert_frame_equal(repeated[MEASURED], replayed[MEASURED])
+    assert files == sorted((path.name, path.stat().st_mtime_ns) for path in (run / "selections").rglob("*"))
+
+
+def a_frame(points):
+    """Return rows of one question for each (sampler, label, percent of 1000 frames, recall)."""
+    columns = ["sampler", "label", "n_pulls", "recall@2"]
+    return pd.DataFrame(points, columns=columns).assign(k=8, n_frames=1000, error=None, has_cost=True)
+
+
+def test_lines_are_the_replayed_budgets_and_filled_marks_the_run():
+    measured = a_frame([("focus", "focus", 20, 0.5), ("topk", "topk", 40, 0.7)])
+    replayed = a_frame([("focus", "focus a", 40, 0.6), ("focus", "focus b", 10, 0.3)])
+    (axes,) = draw_frontier(measured, replayed=replayed, cost=FRAMES_SCORED).axes
+    lines = [line for line in axes.lines if len(line.get_xdata())]
+    hollow = [line for line in lines if line.get_markerfacecolor() == "none"]
+    filled = {line.get_label(): line for line in lines if line not in hollow}
+    (line,) = hollow
+    assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == ([1.0, 4.0], [30.0, 60.0])
+    assert line.get_linewidth() > 0
+    assert set(filled) == {"focus", "topk"}
+    assert (filled["focus"].get_xdata().tolist(), filled["focus"].get_ydata().tolist()) == ([2.0], [50.0])
+    assert {line.get_linewidth() for line in filled.values()} == {0}
+    assert line.get_color() == filled["focus"].get_color()
+
+
+@pytest.mark.usefixtures("unsaved_figures")
+def test_the_demo_ends_with_a_short_table_the_answer_and_the_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    # The demo's own longest name has 31 characters.
+    names = ("focus_c", "focus_f", "focus_of_thirty_one_characters_", "uniform", "random", "topk", "aks", "focus")
+    folder = simulate_run(tmp_path / "run", Simulation(n_questions=24, samplers=names))
+    (tmp_path / "videos").mkdir()
+    _show(folder, tmp_path / "videos")
+    *table, answer, link = capsys.readouterr().out.rstrip().splitlines()
+    assert len(table) <= 16
+    assert sum("[" in line for line in table) == len(names)
+    assert max(map(len, table)) <= 80
+    assert all(any(line.lstrip().startswith(f"{name} ") for line in table) for name in names)
+    assert answer == headline(load_run(folder), panels_of(load_run(folder)))
+    assert link.endswith((folder / "report.html").as_uri())
+    assert (folder / "demo.md").read_text().startswith("#")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--sampler", "focuss"], "did you mean 'focus'?"),
+        (["-k", "0"], "'-k'"),
+        (["--seeds", "0"], "'--seeds'"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_told_before_videos_are_made(tmp_path, monkeypatch, options, message):
+    monkeypatch.setenv("FOCUS_EVAL_DEMO", "")  # the command sets it
+    result = CliRunner().invoke(
+        app, ["demo", "--quick", "--data", str(tmp_path), "--out", str(tmp_path / "run"), *options]
+    )
+    assert result.exit_code != 0
+    assert message in f"{result.output}{result.exception}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_while_videos_are_made_says_that_finished_videos_are_kept(tmp_path, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("FOCUS_EVAL_DEMO", "")
+    monkeypatch.setattr(photo_events, "build_photo_events", interrupted)
+    stopped = CliRunner().invoke(app, ["demo", "--quick", "--data", str(tmp_path), "--out", str(tmp_path / "run")])
+    assert stopped.exit_code == 130
+    assert "finished videos are kept. Run the same command again to continue" in stopped.output
+
+
+def test_embeddings_are_shared_with_later_demos_and_not_with_other_encoders(tmp_path):
+    encoders = [OfflineScorer(size=size) for size in (224, 64)]
+    pictures, embedded = np.zeros((1, 8, 8, 3), np.uint8), []
+
+    def embed(pictures):
+        embedded.append(len(pictures))
+        return np.ones((len(pictures), 4), np.float32)
+
+    for _ in range(2):
+        with using_feature_folder(tmp_path / "features"):
+            for encoder in encoders:
+                _, computed = duplicate_cache(f"{encoder.name} {encoder.revision}").embed(pictures, embed)
+                assert computed.all()
+    assert embedded == [1, 1]
+    with using_feature_folder(None):
+        _, computed = duplicate_cache(f"{encoders[0].name} {encoders[0].revision}").embed(pictures, embed)
+    assert not computed.any()

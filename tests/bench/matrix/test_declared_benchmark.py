@@ -1,0 +1,61 @@
+"""A matrix over a declared benchmark, and over several forms of the query, selects and keeps them apart."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import yaml
+
+from focus_eval.bench.matrix.cells import selection_specs
+from focus_eval.bench.matrix.config import load_matrix
+from focus_eval.bench.matrix.folder import RunFolder
+from support.bench.matrix_rows import run_matrix
+
+
+def write_matrix(folder):
+    rows = [
+        {"uid": f"u{at}", "q": "Which?", "o": ["x", "y"], "answer": "B", "film": f"v{at % 2}", "s": 60.0 + at}
+        for at in range(4)
+    ]
+    (folder / "questions.json").write_text(json.dumps(rows))
+    (folder / "rates.csv").write_text("id,duration_s,fps\n" + "".join(f"u{at},{60 + at},10\n" for at in range(4)))
+    np.save(folder / "trace.npy", np.linspace(0, 1, 900))
+    benchmark = {
+        "name": "mine",
+        "benchmark": "mine",
+        "annotations": str(folder / "questions.json"),
+        "rates": str(folder / "rates.csv"),
+        "fields": {"id": "uid", "question": "q", "options": "o", "video": "{film}.mp4", "duration": "s"},
+    }
+    matrix = {
+        "name": "declared",
+        "benchmarks": [benchmark],
+        "encoders": [{"name": "trace", "encoder": "recorded", "options": {"path": str(folder / "trace.npy")}}],
+        "samplers": ["uniform", "topk"],
+        "k": [4],
+        "queries": ["question", "question_and_options"],
+    }
+    (folder / "matrix.yaml").write_text(yaml.safe_dump(matrix))
+    return load_matrix(folder / "matrix.yaml")
+
+
+def test_each_form_of_the_query_is_a_selection_of_its_own_and_shows_in_its_rows(tmp_path):
+    matrix = write_matrix(tmp_path)
+    specs = selection_specs(matrix)
+    assert [spec.label for spec in specs] == ["uniform", "topk", "topk,query=question_and_options"]
+    run_matrix(matrix, out=tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    rows = {spec.label: list(folder.selections(spec)) for spec in specs}
+    assert {row.query for row in rows["topk"]} == {"Which?"}
+    assert {row.query for row in rows["topk,query=question_and_options"]} == {"Which?\nA. x\nB. y"}
+    assert len({row.selection_id for part_rows in rows.values() for row in part_rows}) == 3
+    options_by_query = {
+        row.query: row.changed_options for part_rows in rows.values() for row in part_rows if row.encoder
+    }
+    assert options_by_query == {"Which?": {}, "Which?\nA. x\nB. y": {"query": "question_and_options"}}
+    assert [row.error for part_rows in rows.values() for row in part_rows] == [None] * 12
+    assert {(row.benchmark, row.video, row.bucket) for row in rows["uniform"]} == {
+        ("mine", "v0.mp4", "short"),
+        ("mine", "v1.mp4", "short"),
+    }

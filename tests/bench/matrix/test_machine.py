@@ -1,0 +1,83 @@
+"""How wide a worker works: cores, videos in work, bytes of frames."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from focus_eval.bench.matrix import machine as worker_share
+from focus_eval.bench.matrix.config import Resources
+from focus_eval.bench.matrix.machine import FrameReservations, WorkerResources, cluster_resources, local_resources
+
+
+@pytest.mark.parametrize(("cores", "videos", "threads"), [(1, 3, 1), (2, 4, 1), (4, 5, 1), (16, 11, 2), (64, 35, 3)])
+def test_more_cores_take_more_videos_and_no_core_has_more_than_two_threads(cores, videos, threads):
+    share = WorkerResources(cores, 10**9)
+    assert (share.videos_at_once, share.threads_per_video()) == (videos, threads)
+    assert cores <= videos * threads <= max(videos, 2 * cores)
+
+
+@pytest.mark.parametrize(("cores", "n_videos", "threads"), [(2, 1, 2), (2, 2, 2), (2, 3, 1), (16, 1, 8), (16, 8, 4)])
+def test_few_videos_are_decoded_by_more_threads_each(cores, n_videos, threads):
+    share = WorkerResources(cores, 10**9)
+    assert share.threads_per_video(n_videos) == threads
+    assert share.threads_per_video(1000) == share.threads_per_video()
+
+
+def test_the_bytes_of_a_4k_video_hold_what_was_measured():
+    """Measured 2026-11-22: the process grew by 3.39 GB with two decoding threads."""
+    assert 3.39e9 <= WorkerResources(2, 0).bytes_of_video(3840, 2160, n_threads=2) <= 1.1 * 3.39e9
+
+
+def test_a_worker_gets_the_cores_of_one_gpu_unless_told(monkeypatch):
+    monkeypatch.setattr(worker_share, "n_cores", lambda: 64)
+    monkeypatch.setattr(worker_share, "gpu_gigabytes", lambda: [80.0] * 8)
+    assert local_resources(Resources()).cores == 8
+    assert local_resources(Resources(decode_cores=20)).cores == 20
+    assert cluster_resources(Resources(cpus=14)).cores == 14
+    assert cluster_resources(Resources(cpus=14, gpus=0.5, decode_cores=3)).cores == 3
+
+
+@pytest.mark.parametrize(
+    ("n_gpus", "memory", "gpus", "gigabytes"),
+    [
+        (0, 1000.0, 1, 4),
+        (8, 1000.0, 1, 1000 / 64),
+        (1, 128.0, 0.5, 8),
+        (1, 24.0, 1, 4),
+        (1, 2000.0, 1, 16),
+        (2, None, 1, 4),
+    ],
+)
+def test_a_worker_holds_more_frames_where_its_gpus_share_of_the_memory_is_large(
+    monkeypatch, n_gpus, memory, gpus, gigabytes
+):
+    monkeypatch.setattr(worker_share, "gpu_gigabytes", lambda: [80.0] * n_gpus)
+    monkeypatch.setattr(worker_share, "host_gigabytes", lambda: memory)
+    assert worker_share.frame_bytes(Resources(gpus=gpus)) == gigabytes * 1e9
+    assert worker_share.frame_bytes(Resources(gpus=gpus, frame_gigabytes=5)) == 5e9
+
+
+def test_videos_in_work_never_hold_more_than_the_budget_and_a_larger_one_runs_alone():
+    memory, largest, concurrent = FrameReservations(100), [], []
+    lock, inside, met = threading.Lock(), [], threading.Event()
+
+    def hold(n_bytes):
+        with memory.reserved(n_bytes):
+            with lock:
+                inside.append(n_bytes)
+                largest.append(sum(inside))
+                concurrent.append(len(inside))
+                if len(inside) > 1:
+                    met.set()
+            met.wait(600 if n_bytes == 40 else 0.002)  # there is room for others beside the first of 40
+            with lock:
+                inside.remove(n_bytes)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(hold, [40, 30, 60, 300, 20, 50, 10, 90, 40, 40] * 4))
+    assert {total for total in largest if total > 100} == {300}
+    assert max(concurrent) > 1
+    assert memory.n_bytes == 0

@@ -1,0 +1,261 @@
+"""Statistics against cases computed by hand, against scipy, and by simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from focus_eval.bench.benchmarks.registry import facts_of
+from focus_eval.bench.report.sign_flips import sign_flip_p
+from focus_eval.bench.report.statistics import (
+    Estimate,
+    compare_paired,
+    difference_estimate,
+    equivalence_p,
+    mean_estimate,
+    standard_error,
+    stratum_weights,
+    video_sums,
+)
+from focus_eval.core.errors import InvalidInput
+
+
+def clustered_scores(rng, *, n_videos, per_video, mean, correlation, seeds=1):
+    """Right or wrong answers, the mean over seeds, of videos that differ in difficulty (beta-binomial)."""
+    concentration = (1 - correlation) / correlation
+    difficulty = rng.beta(mean * concentration, (1 - mean) * concentration, n_videos)
+    videos = np.repeat(np.arange(n_videos), per_video)
+    return (rng.random((seeds, videos.size)) < difficulty[videos]).mean(axis=0), videos
+
+
+def test_the_interval_is_a_t_interval_on_the_logit_scale_where_videos_are_many():
+    from scipy.stats import t
+
+    rng = np.random.default_rng(5)
+    scores, videos = clustered_scores(rng, n_videos=400, per_video=3, mean=0.6, correlation=0.3)
+    video_means = np.bincount(videos, weights=scores) / 3
+    p, error = video_means.mean(), video_means.std(ddof=1) / 20
+    reach = t.ppf(0.975, 399) * error / (p * (1 - p))
+    ends = [1 / (1 + np.exp(-(np.log(p / (1 - p)) + sign * reach))) for sign in (-1, 1)]
+    estimate = mean_estimate(scores, videos)
+    # The imagined half video can only move an end outwards, and of 400 hardly.
+    assert ends[0] - 0.001 < estimate.low <= ends[0] + 1e-12
+    assert ends[1] - 1e-12 <= estimate.high < ends[1] + 0.001
+
+
+def test_a_differences_interval_is_the_clustered_t_interval_where_videos_are_many():
+    from scipy.stats import t
+
+    rng = np.random.default_rng(6)
+    differences, videos = rng.choice([-1.0, 0.0, 1.0], 1200, p=[0.1, 0.6, 0.3]), np.repeat(np.arange(400), 3)
+    video_means = differences.reshape(400, 3).mean(axis=1)
+    reach = t.ppf(0.975, 399) * video_means.std(ddof=1) / 20
+    estimate = difference_estimate(differences, videos)
+    assert estimate.value == pytest.approx(video_means.mean())
+    assert (estimate.low, estimate.high) == pytest.approx(
+        (video_means.mean() - reach, video_means.mean() + reach), abs=0.001
+    )
+    assert standard_error(differences, videos) == pytest.approx(video_means.std(ddof=1) / 20)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1, 1, 1), (8, 1, 2, 5, 1, 1)])
+def test_the_ends_of_a_mean_are_the_outer_ones_with_and_without_the_imagined_half_video(sizes):
+    from scipy.stats import t
+
+    scores, sizes = np.array([0.9, 0.95, 0.9, 1.0, 0.85, 0.95]), np.array(sizes)
+    mean, share = np.average(scores, weights=sizes), sizes / sizes.sum()
+    # The mean without one video, for each: the jackknife's pseudo-deviations.
+    jackknife_means = np.array([np.average(np.delete(scores, at), weights=np.delete(sizes, at)) for at in range(6)])
+    parts = np.sqrt(5 / 6) * (mean - jackknife_means)
+    freedom = 1 / (share**2).sum() - 1
+
+    def ends(centre, error):
+        reach = t.ppf(0.975, freedom) * error / (centre * (1 - centre))
+        return [1 / (1 + np.exp(-(np.log(centre / (1 - centre)) + sign * reach))) for sign in (-1, 1)]
+
+    plain = ends(mean, np.sqrt((parts**2).sum()))
+    half = 0.5 / 6  # half a video of average size
+    centre = (mean + 0.5 * half) / (1 + half)
+    moved = np.append(parts + (mean - centre) * share, (0.5 - centre) * half * np.sqrt(6 / 5))
+    imagined = ends(centre, np.sqrt((moved**2).sum()) / (1 + half))
+    assert imagined[0] < plain[0] - 0.05, "here it decides"
+    estimate = mean_estimate(np.repeat(scores, sizes), np.repeat(range(6), sizes).tolist())
+    assert (estimate.low, estimate.high) == pytest.approx((min(plain[0], imagined[0]), max(plain[1], imagined[1])))
+
+
+def test_the_ends_of_a_differences_interval_are_the_means_the_test_rejects_at_five_percent():
+    rng = np.random.default_rng(8)
+    sizes = rng.integers(1, 9, 60)
+    differences = np.repeat(np.clip(rng.exponential(0.3, 60) - 0.2, -1, 1), sizes)
+    estimate = difference_estimate(differences, np.repeat(np.arange(60), sizes))
+    # Moved by an end, 0 is just not rejected; the two imagined half videos matter little among 60.
+    for end in (estimate.low, estimate.high):
+        sums = np.bincount(np.repeat(np.arange(60), sizes), weights=(differences - end) / sizes.sum())
+        assert sign_flip_p(sums, weights=sizes / sizes.sum())[0] == pytest.approx(0.05, abs=0.012)
+
+
+def test_questions_of_one_video_do_not_count_as_independent():
+    scores = np.repeat(np.random.default_rng(0).random(60) < 0.5, 10)
+    # Ten copies of one answer carry the information of one: sqrt(10) times the error.
+    naive_error = standard_error(scores - 0.5, range(600))
+    assert standard_error(scores - 0.5, np.repeat(np.arange(60), 10)) / naive_error == pytest.approx(10**0.5, rel=0.02)
+
+
+def test_all_right_is_not_certainty():
+    # Wilson for 12 of 12: 12 / (12 + 1.96^2) = 0.7575.
+    estimate = mean_estimate([1.0] * 36, np.repeat(np.arange(12), 3))
+    assert estimate.low == pytest.approx(12 / (12 + 1.959964**2), abs=1e-4)
+    assert estimate.high == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("n_videos", [1, 2, 4])
+def test_fewer_than_five_videos_allow_no_interval(n_videos):
+    scores, videos = [1, 0, 1] * n_videos, np.repeat(np.arange(n_videos), 3)
+    assert mean_estimate(scores, videos).low is None
+    assert difference_estimate(scores, videos).high is None
+    assert compare_paired([0, 0, 0] * n_videos, scores, videos).detectable is None
+
+
+def test_where_fewer_than_five_videos_differ_the_interval_is_that_of_how_many_do():
+    from scipy.stats import binomtest
+
+    estimate = difference_estimate([1.0] * 4 + [0.0] * 36, range(40))
+    ends = [binomtest(count, 40).proportion_ci().high for count in (0, 4)]
+    assert (estimate.low, estimate.high) == pytest.approx((-ends[0], ends[1]))
+    alike = difference_estimate([0.0] * 150, range(150))
+    assert (alike.low, alike.high) == pytest.approx((-0.0243, 0.0243), abs=1e-4)
+
+
+def test_no_interval_has_width_zero():
+    # The same difference in every video, which the demo once printed as +33.3 [33.3, 33.3].
+    difference = difference_estimate([1, 0, 0] * 6, np.repeat(np.arange(6), 3))
+    assert difference.value == pytest.approx(1 / 3)
+    assert difference.low < difference.value < difference.high
+    mean = mean_estimate([1, 0, 0] * 6, np.repeat(np.arange(6), 3))
+    assert mean.low < 0.15
+    assert mean.high > 0.6
+    with pytest.raises(InvalidInput, match="width 0"):
+        Estimate(0.5, 0.5, 0.5, 3, 6)
+
+
+@pytest.mark.parametrize("scores", [[], [float("nan")], [1.5], [-0.1]])
+def test_scores_that_are_none_are_refused(scores):
+    with pytest.raises(InvalidInput):
+        mean_estimate(scores, ["a"] * len(scores))
+    with pytest.raises(InvalidInput):
+        compare_paired([0.5] * len(scores), scores, ["a"] * len(scores))
+
+
+def test_a_comparison_needs_the_same_questions():
+    with pytest.raises(InvalidInput, match="the same questions, got 2 and 3"):
+        compare_paired([1, 0], [1, 0, 1], list("abc"))
+
+
+def test_the_mean_over_task_types_is_lmms_evals():
+    from lmms_eval.tasks.vsibench.utils import vsibench_aggregate_overall
+
+    rng = np.random.default_rng(7)
+    kinds = [
+        *("object_rel_direction_easy", "object_rel_direction_medium", "object_rel_direction_hard"),
+        *("object_rel_distance", "route_planning", "obj_appearance_order"),
+        *("object_abs_distance", "object_counting", "object_size_estimation", "room_size_estimation"),
+    ]
+    documents = []
+    for _ in range(200):
+        kind, score = str(rng.choice(kinds)), float(rng.integers(0, 11)) / 10
+        documents.append({"question_type": kind, "accuracy": score, "MRA:.5:.95:.05": score})
+    categories = [document["question_type"] for document in documents]
+    scores = [document["accuracy"] for document in documents]
+    estimate = mean_estimate(scores, range(200), strata=facts_of("vsibench").strata(categories))
+    assert estimate.value == pytest.approx(vsibench_aggregate_overall(documents), abs=1e-6)
+    assert abs(estimate.value - np.mean(scores)) > 0.005
+
+
+def test_task_types_weigh_the_same_however_many_questions_they_have():
+    weights = stratum_weights(["count", "count", "count", "d/easy", "d/hard"])
+    assert weights == pytest.approx([1 / 6, 1 / 6, 1 / 6, 1 / 4, 1 / 4])
+    sums = video_sums([1, 0, 0, -1, 1], list("aabbc"), strata=["count", "count", "count", "d/easy", "d/hard"])
+    assert sums == pytest.approx([1 / 6, -1 / 4, 1 / 4])
+
+
+def test_only_mlvu_and_vsibench_are_means_over_task_types():
+    assert facts_of("longvideobench").strata(["a", "b"]) is None
+    assert facts_of("mlvu").strata(["order", "ego"]) == ["order", "ego"]
+    assert facts_of("mlvu").strata(["order", ""]) is None, "rows that do not say their category"
+    assert facts_of("vsibench").strata(["object_rel_direction_hard", "object_rel_distance"]) == [
+        "object_rel_direction/hard",
+        "object_rel_distance",
+    ]
+
+
+def test_a_task_types_mean_has_an_interval_that_is_wider_where_its_questions_are_few():
+    scores = [*([1, 0] * 50), 1, 0]
+    strata = ["many"] * 100 + ["few"] * 2
+    over_types = mean_estimate(scores, range(102), strata=strata)
+    assert over_types.high - over_types.low > 1.5 * (mean_estimate(scores, range(102)).high - 0.5)
+
+
+@pytest.mark.parametrize(("n_videos", "mean", "seeds"), [(9, 0.95, 1), (12, 0.8, 3), (60, 0.5, 1)])
+def test_the_interval_covers_the_true_accuracy(n_videos, mean, seeds):
+    rng, covered, repeats = np.random.default_rng(n_videos), 0, 400
+    for _ in range(repeats):
+        scores, videos = clustered_scores(rng, n_videos=n_videos, per_video=3, mean=mean, correlation=0.2, seeds=seeds)
+        estimate = mean_estimate(scores, videos)
+        covered += estimate.low <= mean <= estimate.high
+    # About 95 % (docs/statistics.md has more cases); three standard errors of 400 repeats are 3.3 points.
+    assert covered / repeats > 0.915
+
+
+@pytest.mark.parametrize("counts", [[2] * 9, [1] * 12, [1, 4, 4, 4, 4, 4]])
+def test_the_interval_covers_a_mean_over_task_types_of_few_questions(counts):
+    # 71 to 75 % before each type's n / (n - 1), and with types of one question that had no spread.
+    rng, kind, repeats = np.random.default_rng(sum(counts)), np.repeat(np.arange(len(counts)), counts), 300
+    chance = 0.7 + np.linspace(-0.15, 0.15, len(counts))
+    covered = 0
+    for _ in range(repeats):
+        scores = (rng.random(kind.size) < chance[kind]).astype(float)
+        estimate = mean_estimate(scores, range(kind.size), strata=kind.astype(str))
+        covered += estimate.low <= 0.7 <= estimate.high
+    assert covered / repeats > 0.91
+
+
+def test_a_type_of_one_question_adds_to_the_spread():
+    scores, strata = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0], ["a"] * 3 + ["b"] * 3 + ["alone"]
+    # The other two types weigh a third each; 1/3 is the variance of 1, 0, 1.
+    of_others = np.sqrt(2 * (1 / 3) ** 2 * (1 / 3) / 3)
+    for score in (1.0, 0.0):
+        assert standard_error([*scores, score], range(7), strata=strata) > 1.1 * of_others
+
+
+@pytest.mark.parametrize("shape", ["skewed", "rare"])
+def test_skewed_differences_of_very_unequal_videos_are_told_from_0_in_about_five_of_a_hundred_runs(shape):
+    rng, repeats, rejected, unstudentised = np.random.default_rng(11), 250, 0, 0
+    for _ in range(repeats):
+        sizes = np.ceil(np.exp(rng.normal(0.5, 1.2, 60))).astype(int)
+        exponential = rng.exponential(0.2, 60) - 0.2
+        mean = np.where(rng.random(60) < 0.1, 0.9, -0.1) if shape == "rare" else exponential
+        sums, weights = sizes * mean / sizes.sum(), sizes / sizes.sum()
+        rejected += sign_flip_p(sums, weights=weights, draws=500)[0] <= 0.05
+        plain = np.abs((1.0 - 2.0 * rng.integers(0, 2, (500, 60))) @ sums)
+        unstudentised += (plain >= abs(sums.sum())).mean() <= 0.05
+    assert rejected / repeats < 0.095
+    assert shape == "skewed" or unstudentised / repeats > 0.11
+
+
+def test_two_one_sided_tests_agree_with_the_ninety_percent_interval():
+    rng = np.random.default_rng(9)
+    videos = np.repeat(np.arange(80), 2)
+    differences = np.clip(rng.normal(0.01, 0.15, 160), -1, 1)
+    narrow = difference_estimate(differences, videos, level=0.9)
+    reach = max(abs(narrow.low), abs(narrow.high))
+    assert equivalence_p(differences, videos, margin=1.1 * reach) < 0.05
+    assert equivalence_p(differences, videos, margin=0.9 * reach) > 0.05
+    with pytest.raises(InvalidInput, match="margin must be above 0"):
+        equivalence_p(differences, videos, margin=0)
+
+
+def test_samplers_that_choose_the_same_are_equivalent_once_the_videos_are_enough():
+    # If 3 % of videos differed, none of 98 would with a chance of .97 ** 98, just above .05.
+    assert equivalence_p([0.0] * 98, range(98), margin=0.03) == pytest.approx(0.97**98)
+    assert equivalence_p([0.0] * 99, range(99), margin=0.03) < 0.05
+    assert equivalence_p([0.0] * 4, range(4), margin=0.5) == 1.0

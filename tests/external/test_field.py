@@ -1,0 +1,50 @@
+"""docs/field.md: every table is what `scripts/pages/field.py` derives from the public files."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/field.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def field():
+    """The script, loaded from its file."""
+    spec = importlib.util.spec_from_file_location("field", ROOT / "scripts/pages/field.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_every_table_of_the_page_is_what_the_files_give(field, shared):
+    folder = shared("data")
+    shared("data/field/lmms_logs")
+    for name, derived in field.SECTIONS.items():
+        assert f"<!-- field: {name} -->\n{derived(folder)}\n<!-- end -->" in PAGE, name
+
+
+def test_every_mark_of_the_page_has_its_section(field):
+    assert re.findall(r"<!-- field: (\w+) -->", PAGE) == [*field.SECTIONS]
+
+
+def test_the_readme_repeats_the_page(field, shared):
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    shares, lengths = field.within(shared("data")), field.lengths(shared("data"))
+    assert "| recall@1 | +17.1 [11.9, 22.3] |" in shares
+    assert "17.1 [11.9, 22.3] points more often" in readme
+    assert "-7.5 [-11.6, -3.5]" in lengths
+    assert "loses 7.5 [3.5, 11.6] points" in readme
+
+
+def test_a_page_without_the_marks_is_refused(field):
+    assert field.put_between("a\n<!-- field: x -->\nold\n<!-- end -->\nb", "x", "new") == (
+        "a\n<!-- field: x -->\nnew\n<!-- end -->\nb"
+    )
+    with pytest.raises(SystemExit, match="no marks for y"):
+        field.put_between("a", "y", "new")

@@ -1,0 +1,102 @@
+"""`focus-eval ask` with the client of a service and with a local checkpoint: the answer, what it rests on, its cost."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from focus_eval import open_video, select_keyframes
+from focus_eval.cli import app
+from focus_eval.core.errors import AnswerError, InvalidInput
+from focus_eval.keyframes.llms.registry import make_llm
+from focus_eval.keyframes.video.clip_writer import ClipWriter
+from support.keyframes.chat_server import ChatServer
+
+QUESTION = "How many bars are there?"
+EVEN = ("--sampler", "uniform", "-k", "3")
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    path = tmp_path_factory.mktemp("clip") / "bars.mp4"
+    with ClipWriter(path, width=64, height=48, fps=10) as writer:
+        for number in range(60):
+            pixels = np.full((48, 64, 3), 40, np.uint8)
+            pixels[:, number] = 200
+            writer.write(pixels)
+    return path
+
+
+@pytest.fixture
+def server(monkeypatch):
+    pytest.importorskip("openai", reason="the extra llm is not installed")
+    with ChatServer(reply_to=lambda body: ("Two\x1b[2J bars.", {}), keeps_images=True) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "any")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        yield server
+
+
+def ask(*arguments):
+    result = CliRunner().invoke(app, ["ask", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.stdout
+
+
+def test_a_service_sees_the_keyframes_with_their_times_and_the_answer_says_what_it_rests_on(clip, server):
+    output = ask(clip, QUESTION, "--llm", "chat:model=m;price_input=10;price_output=1000", *EVEN)
+    [(text, images)] = server.images
+    assert (text, len(images)) == (
+        f"The pictures are frames of one video, in this order: 0.0 s, 2.9 s, 5.9 s.\n{QUESTION}",
+        3,
+    )
+    assert output.startswith("Two\ufffd[2J bars.\n")
+    assert [int(line.split()[3]) for line in output.splitlines() if line.startswith("│ bars")] == [0, 29, 59]
+    assert "model: chat (m, 512 px, JPEG 90, temperature 0, seed 0), 100 + 1 tokens, 0.0020 dollars" in output
+    assert "answer 0." in output
+
+
+def test_json_holds_answer_usage_and_selection_and_frames_are_written_after_the_answer(clip, server, tmp_path):
+    record = json.loads(ask(clip, QUESTION, "--llm", "chat:model=m", *EVEN, "--json", "--frames", tmp_path / "frames"))
+    assert (record["question"], record["llm"]) == (QUESTION, "chat")
+    assert record["usage"] == {"requests": 1, "input": 100, "output": 1}  # no prices, so no dollars
+    assert (record["selection"]["keyframes"], record["selection"]["query"]) == ([0, 29, 59], QUESTION)
+    assert len([*(tmp_path / "frames").iterdir()]) == 3
+
+
+def test_a_local_checkpoint_says_what_it_says_to_the_same_frames(clip, tmp_path):
+    pytest.importorskip("transformers")
+    from support.keyframes.tiny_transformers import save_qwen2_vl
+
+    llm = f"local:checkpoint={save_qwen2_vl(tmp_path / 'model')};device=cpu"
+    record = json.loads(ask(clip, QUESTION, "--llm", llm, *EVEN, "--max-tokens", "4", "--json"))
+    with open_video(clip) as reader:
+        pictures = reader.read(np.array([0, 29, 59]))
+    prompt = f"The pictures are frames of one video, in this order: 0.0 s, 2.9 s, 5.9 s.\n{QUESTION}"
+    reply = make_llm(llm).ask(prompt, [*pictures], max_tokens=4)
+    assert (record["answer"], record["usage"]) == (reply.text, {**reply.usage, "dollars": 0.0})
+
+
+def test_a_model_that_cannot_answer_is_named_before_a_frame_is_decoded(clip, server, monkeypatch, tmp_path):
+    frames = tmp_path / "frames"
+    with pytest.raises(InvalidInput, match="which model"):
+        ask(clip, QUESTION)
+    with pytest.raises(InvalidInput, match="must name a model that sees pictures"):
+        ask(clip, QUESTION, "--llm", "scripted", *EVEN)
+    with pytest.raises(InvalidInput, match="the query is empty"):
+        ask(clip, " ", "--llm", "chat:model=m", "--query", "a bar")
+    server.refuses_keys = True
+    with pytest.raises(InvalidInput, match=r"refuses OPENAI_API_KEY \(401\)"):
+        ask(clip, QUESTION, "--llm", "chat:model=m", "--frames", frames)
+    assert not frames.exists()
+    with pytest.raises(AnswerError, match="401"):
+        select_keyframes(clip, query="a bar", k=1, sampler="uniform").ask(make_llm("chat:model=m"))
+
+
+def test_an_answer_without_words_is_an_error(clip, server):
+    server.reply_to = lambda body: ("  ", {})
+    with pytest.raises(AnswerError, match="allow more than 512 tokens"):
+        ask(clip, QUESTION, "--llm", "chat:model=m", *EVEN)

@@ -1,0 +1,100 @@
+"""Progress in a log file, and what `select` and `run` say when they are done."""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+from contextlib import redirect_stderr
+
+import numpy as np
+from rich.progress import Progress
+
+from focus_eval.keyframes.api import selection_of
+from focus_eval.keyframes.commands.console import ProgressLines, PullProgress, print_if_slow, progress_line
+from focus_eval.keyframes.commands.select import _print, alike_keyframes
+from focus_eval.keyframes.rows.records import SelectionRow
+
+
+def test_a_line_says_rate_and_time_left():
+    now = [0.0]
+    bar = Progress(disable=True, get_time=lambda: now[0])
+    task = bar.add_task("select", total=400)
+    now[0] = 20.0
+    assert progress_line(bar.tasks[0], "rows") == "select: 0 of 400 rows (0.0 %), none yet after 0:00:20"
+    bar.update(task, completed=100)
+    now[0] = 50.0
+    line = "select: 100 of 400 rows (25.0 %), 2.0 rows/s, about 0:02:30 left"
+    assert progress_line(bar.tasks[0], "rows") == line
+
+
+class Heard(io.StringIO):
+    """Standard error that tells a waiting test of each line."""
+
+    def __init__(self):
+        super().__init__()
+        self.n_lines = threading.Semaphore(0)
+
+    def flush(self):
+        self.n_lines.release()
+
+
+def test_without_a_terminal_lines_come_at_intervals():
+    with redirect_stderr(Heard()) as heard, ProgressLines("rows", every_seconds=0.001) as bar:
+        bar.add_task("select", total=400)
+        assert heard.n_lines.acquire(timeout=600)
+        assert heard.n_lines.acquire(timeout=600)
+    assert heard.getvalue().startswith("select: 0 of 400 rows")
+
+
+def test_a_short_run_writes_no_progress_lines(capsys):
+    with ProgressLines("rows", every_seconds=600) as bar:
+        bar.update(bar.add_task("select", total=4), completed=4)
+    assert capsys.readouterr().err == ""
+
+
+def test_slow_loading_is_said_and_fast_loading_is_not():
+    with redirect_stderr(Heard()) as heard:
+        with print_if_slow("loading encoder blip", after_seconds=0.001):
+            assert heard.n_lines.acquire(timeout=600)
+        with print_if_slow("loading encoder offline", after_seconds=600):
+            pass
+    assert heard.getvalue() == "loading encoder blip\n"
+
+
+def test_loading_is_said_until_the_first_frames_are_scored():
+    bar = Progress(disable=True)
+    progress = PullProgress(bar, "focus on a.mp4", waiting="loading encoder offline")
+    progress.advance(0)
+    assert bar.tasks[0].description == "loading encoder offline"
+    progress.advance(3)
+    assert bar.tasks[0].description == "focus on a.mp4"
+
+
+def test_keyframes_that_look_like_an_earlier_one_are_named():
+    rng = np.random.default_rng(0)
+    first, noise = rng.integers(0, 255, (2, 32, 48, 3), dtype=np.uint8).astype(np.uint8)
+    noise = (noise // 4).astype(np.uint8)
+    brighter = np.clip(first.astype(int) + 3, 0, 255).astype(np.uint8)
+    assert alike_keyframes({0: first, 10: noise, 20: brighter, 30: noise}) == {20: 0, 30: 10}
+
+
+def test_select_marks_what_was_not_scored_and_prints_times_at_80_columns(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    row = SelectionRow(
+        benchmark="", question_id="1", video="v.mp4", query="a cat", selection_id="1", sampler="focus", options={},
+        encoder="offline", encoder_revision="1", k=3, seed=0, bucket="", duration_seconds=7300, n_frames=73000, fps=10,
+        keyframes=[10, 650, 72500], times_seconds=[1.0, 65.0, 7250.0], pulled_frames=[650], pulled_relevance=[0.51239],
+    )  # fmt: skip
+    selection = selection_of(row, sampler_version=1, reopen=lambda: None)
+    noise = np.random.default_rng(0).integers(0, 255, (2, 32, 48, 3)).astype(np.uint8)
+    selection.__dict__["thumbnails"] = {10: noise[0], 650: noise[1], 72500: noise[0]}
+    _print(selection)
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    lines = [re.findall(r"[\w.:~]+", line) for line in printed.splitlines() if "│" in line]
+    assert lines[-3:] == [
+        ["10", "0:00:01", "1.00", "~0.5124"],
+        ["650", "0:01:05", "65.00", "0.5124"],
+        ["72500", "2:00:50", "7250.00", "~0.5124", "10"],
+    ]

