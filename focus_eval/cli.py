@@ -12,7 +12,6 @@ from typer.core import TyperGroup
 
 from focus_eval.bench.commands.demo import demo
 from focus_eval.bench.commands.doctor import doctor
-from focus_eval.bench.commands.registry import registry, submit
 from focus_eval.bench.commands.reports import audit, compare, report
 from focus_eval.bench.commands.runs import pack, plan, run, status
 from focus_eval.bench.commands.videos import videos
@@ -35,8 +34,10 @@ RETIRED_COMMANDS = {
     "configs": "focus-eval list configs",
     "export": "focus-eval import auto FILE --to FORMAT",
     "plugins": "focus-eval list",
+    "registry": "focus-eval compare-samplers SAMPLER; docs/leaderboard.md has published selections",
     "samplers": "focus-eval list samplers",
     "slurm-script": "sbatch slurm.sbatch MATRIX, the file in docs/examples/ of the repository",
+    "submit": "focus-eval compare-samplers SAMPLER, whose page goes into a pull request with the sampler's file",
     "tasks": "focus-eval list tasks",
     "unpack": "focus-eval pack --undo FILE",
 }
@@ -106,8 +107,6 @@ app.command()(audit)
 app.command()(recall)
 app.command()(evidence)
 app.command()(predict)
-app.command()(submit)
-app.command()(registry)
 app.command()(simulate)
 app.command("compare-samplers")(compare_samplers)
 app.command("import")(import_)

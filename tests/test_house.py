@@ -25,7 +25,6 @@ ROOMS = {
     "external": {"core", "keyframes", "bench"},
     "cli": {"core", "keyframes", "bench", "lab", "external"},
     "__main__": {"cli"},
-    "registry": {"core", "keyframes", "bench", "lab", "external"},
 }
 # Packages within a room; an import goes to the same rank or down.
 RANKS = {
@@ -34,7 +33,7 @@ RANKS = {
     "bench.benchmarks": 0, "bench.rows": 0, "bench.demo": 0, "bench.report": 1, "bench.lmms": 2, "bench.matrix": 3,
     "bench.commands": 4, "bench": 5,
     "lab": 0, "lab.commands": 1,
-    "registry": 0, "external.imports": 0, "external": 1, "external.commands": 2,
+    "external.imports": 0, "external": 1, "external.commands": 2,
 }  # fmt: skip
 HEAVY = {
     "torch", "torchvision", "transformers", "timm", "av", "decord", "torchcodec", "ray", "lmms_eval", "pandas",

@@ -89,7 +89,6 @@ COMMANDS = [
     ("pack", "--undo", "file.txt"), ("pack", "file.txt", "--out", "x.zip"),
     ("select", "file.txt", "--query", "x"), ("select", "nowhere.mp4", "--query", ""),
     ("list", "samplers", "--minutes", "nan"), ("list", "samplers", "-k", "0"),
-    ("registry", "show", "--registry", "nowhere"),
     ("evidence", "file.txt"), ("check", "nowhere.py:Mine"), ("check", "file.txt:Mine"),
     ("list", "configs", "--copy", "file.txt"), ("videos", "index", "file.txt"),
 ]  # fmt: skip

@@ -28,7 +28,6 @@ _IN_REPOSITORY = {
     "configs": "configs",
     "paper": "results/paper",
     "published": "results/published",
-    "registry": "registry",
 }
 
 

@@ -3,8 +3,8 @@
 A discrete-event simulation of what `focus_eval.bench.matrix.selecting` does. Each worker has one GPU and its share of
 the cores. A video is opened and then read in passes (FOCUS: coarse, fine). The frames of a pass lie in runs, one for
 each group of pictures that it touches; a few runs are decoded side by side, their frames come out in order, and chunks
-of them go to the encoder. Decoding holds Python's lock for a part of its time: all threads of a worker take turns there,
-however many cores it has.
+of them go to the encoder. Decoding holds Python's lock for a part of its time: all threads of a worker take turns
+there, however many cores it has.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ from focus_eval.bench.report.table import Table, TableRow, Value, to_markdown
 from focus_eval.core.errors import InvalidInput
 from focus_eval.external.selection_tables import SHORT, SHORT_SECONDS, TOLERANCES_SECONDS, ShownByQuestion, ShownFrames
 from focus_eval.keyframes.rows.records import write_text
-from focus_eval.registry.cards import PublishedFile
-from focus_eval.registry.figures import Record, RecordFile
-from focus_eval.registry.replayed import LONG_SECONDS, MEANS, Ground, Group, question_figures
+from support.external.published import PublishedFile
+from support.external.records import Record, RecordFile
+from support.external.replayed import LONG_SECONDS, MEANS, Ground, Group, question_figures
 
 BASELINES = ("random", "uniform")
 # Selections of one K are compared with this one, or with uniform where it was not published at that K.
@@ -167,7 +167,7 @@ def difference_records(ground: Ground, k: int, figures: Mapping[str, pd.DataFram
     return records
 
 
-def update_page(page: Path, folder: Path, files: Sequence[tuple[str, PublishedFile]]) -> None:
+def update_page(page: Path, folder: Path, files: Sequence[PublishedFile]) -> None:
     """Replace the text between the leaderboard's marks in `page` by the tables of the CSV files in `folder`.
 
     Raises:
@@ -181,11 +181,9 @@ def update_page(page: Path, folder: Path, files: Sequence[tuple[str, PublishedFi
     write_text(page, f"{head}{start}\n{text.strip()}\n{end}{foot}")
 
 
-def page_text(
-    recalls: Sequence[Record], differences: Sequence[Record], files: Sequence[tuple[str, PublishedFile]]
-) -> str:
+def page_text(recalls: Sequence[Record], differences: Sequence[Record], files: Sequence[PublishedFile]) -> str:
     """Return the tables as Markdown, without short videos, random frames and the variants among `files`."""
-    variants = {(item.benchmark, str(item.k), name) for name, item in files if item.variant}
+    variants = {(item.benchmark, str(item.k), item.name) for item in files if item.variant}
     recalls = [
         row
         for row in recalls
@@ -195,7 +193,7 @@ def page_text(
     ]
     differences = [row for row in differences if (row["benchmark"], row["k"], row["name"]) not in variants]
     settings = {
-        (item.benchmark, str(item.k), name): f"{name}, {item.settings}" for name, item in files if item.settings
+        (item.benchmark, str(item.k), item.name): f"{item.name}, {item.settings}" for item in files if item.settings
     }
     recalls, differences = ([_with_settings(row, settings) for row in rows] for rows in (recalls, differences))
     tables = [recall_table(rows) for rows in _by_benchmark(recalls)]

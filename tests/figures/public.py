@@ -23,7 +23,7 @@ def ascs(measure):
     """Return by how many points ASCS and AKS differ in `measure` on LongVideoBench at K = 64, as text without sign."""
     (row,) = [
         row
-        for row in rows_of(ROOT / "registry/differences.csv")
+        for row in rows_of(ROOT / "results/published/leaderboard/differences.csv")
         if (row["benchmark"], row["k"], row["name"]) == ("longvideobench", "64", "ASCS")
         and (row["less"], row["measure"]) == ("AKS", measure)
     ]

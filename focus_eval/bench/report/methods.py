@@ -16,7 +16,7 @@ from typing import Any
 from focus_eval.bench.report.run import Run
 from focus_eval.core.resources import read_yaml, resource_path
 from focus_eval.keyframes.rows.records import SelectionRow, write_text
-from focus_eval.registry.cards import read_registry
+from focus_eval.keyframes.samplers.registry import SAMPLERS
 
 OUR_KEY = "focus_eval"
 
@@ -32,7 +32,7 @@ def write_methods(run: Run, folder: Path) -> list[Path]:
 
 def methods_texts(run: Run) -> tuple[str, str]:
     """Return the text of `methods.md` and of `references.bib`."""
-    writer = _MethodsWriter(run, read_references(), papers_of_samplers())
+    writer = _MethodsWriter(run, read_references())
     purposes = writer.purpose_by_key()
     known_keys = [key for key in purposes if key in writer.references]
     methods = ["# Methods", "", *writer.sentences()]
@@ -48,19 +48,8 @@ def methods_texts(run: Run) -> tuple[str, str]:
 
 def read_references() -> dict[str, dict[str, Any]]:
     """Return author, title, year and venue of each paper, by key."""
-    references: dict[str, dict[str, Any]] = read_yaml(resource_path("registry") / "references.yaml")
+    references: dict[str, dict[str, Any]] = read_yaml(resource_path("configs") / "references.yaml")
     return references
-
-
-def papers_of_samplers() -> dict[str, str]:
-    """Return the key or address of the paper of each sampler that a card names; "" for this project's own."""
-    return {card.sampler: card.paper for card in read_registry().values() if card.sampler}
-
-
-def reference_text(reference: Mapping[str, Any]) -> str:
-    """Return a paper in one line, e.g. "TITLE, CVPR 2025, arXiv:2502.21271"."""
-    arxiv = [f"arXiv:{reference['arxiv']}"] if "arxiv" in reference else []
-    return ", ".join([reference["title"], f"{reference.get('venue', '')} {reference['year']}".strip(), *arxiv])
 
 
 @dataclass(frozen=True)
@@ -69,7 +58,6 @@ class _MethodsWriter:
 
     run: Run
     references: Mapping[str, Mapping[str, Any]]
-    papers: Mapping[str, str]
 
     def purpose_by_key(self) -> dict[str, str]:
         """Return the purpose of each reference, e.g. "sampler focus"; a key may have no reference on file."""
@@ -109,8 +97,8 @@ class _MethodsWriter:
         return sentences
 
     def _paper(self, sampler: str) -> str:
-        """Return the key of a sampler's paper; its own name if no card has it."""
-        return self.papers.get(sampler, sampler)
+        """Return the key of a sampler's paper, "" for this project's own; the name of a sampler that is not known."""
+        return str(SAMPLERS.fact(sampler, "paper", "")) if sampler in SAMPLERS else sampler
 
     def _samplers(self) -> list[str]:
         """Return a phrase for each sampler of the run: name, citation, version and changed options."""

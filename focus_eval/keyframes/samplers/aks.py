@@ -99,6 +99,7 @@ class Aks(SplitAndJudge):
     """
 
     name: ClassVar[str] = "aks"
+    paper: ClassVar[str] = "aks"
     source: ClassVar[str] = "AKS (Tang et al., CVPR 2025), public code"
     draws: ClassVar[bool] = False
 
@@ -114,6 +115,7 @@ class AksDense(SplitAndJudge):
     """`aks` on every frame instead of one a second: the 255-hour row of FOCUS, table 3."""
 
     name: ClassVar[str] = "aks_dense"
+    paper: ClassVar[str] = "aks"
     source: ClassVar[str] = "AKS without pre-filter, FOCUS table 3"
     draws: ClassVar[bool] = False
 

@@ -269,6 +269,7 @@ class FrameSampler(ABC):
     Class attributes:
         name: the registered name.
         source: reference of the algorithm.
+        paper: key of its paper in `configs/references.yaml`, or an address; "" if there is none.
         role: its mark in tables: a "sampler" that can be used, a "control" that it has to beat, a "ceiling"
             that knows the annotated evidence, or a "floor" without frames.
         version: raised whenever the code may choose other frames; part of a cell's identity.
@@ -290,6 +291,7 @@ class FrameSampler(ABC):
 
     name: ClassVar[str]
     source: ClassVar[str]
+    paper: ClassVar[str] = ""
     role: ClassVar[Role] = "sampler"
     version: ClassVar[int] = 1
     file_digest: ClassVar[str] = ""

@@ -26,6 +26,7 @@ class Bolt(FrameSampler):
     """
 
     name: ClassVar[str] = "bolt"
+    paper: ClassVar[str] = "bolt"
     source: ClassVar[str] = "BOLT (Liu et al., CVPR 2025)"
     draws: ClassVar[bool] = False
     version: ClassVar[int] = 2

@@ -180,6 +180,7 @@ class Focus(TwoStageSampler):
     """
 
     name: ClassVar[str] = "focus"
+    paper: ClassVar[str] = "focus"
     source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), Algorithm 2"
 
     temperature: float = option(0.06, above=0)

@@ -34,6 +34,7 @@ class FocusC(ArmSampler):
     """
 
     name: ClassVar[str] = "focus_c"
+    paper: ClassVar[str] = "focus"
     source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), ablation with the coarse stage alone"
 
     def choose(self, request: SelectionRequest) -> Choice:
@@ -63,6 +64,7 @@ class FocusF(Focus):
     """
 
     name: ClassVar[str] = "focus_f"
+    paper: ClassVar[str] = "focus"
     source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), ablation with the fine stage alone"
 
     def choose(self, request: SelectionRequest) -> Choice:
@@ -85,6 +87,7 @@ class FocusM(Focus):
     """`focus` whose promising arms are those of the highest mean: a radius of 0 in step 3."""
 
     name: ClassVar[str] = "focus_m"
+    paper: ClassVar[str] = "focus"
     source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), ablation without Bernstein radius"
 
     def exploration(self, arms: Arms) -> FloatArray:

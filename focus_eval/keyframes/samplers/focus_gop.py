@@ -29,6 +29,7 @@ class FocusGop(Focus):
     """
 
     name: ClassVar[str] = "focus_gop"
+    paper: ClassVar[str] = ""
     source: ClassVar[str] = "focus-eval; FOCUS with pulls at sync frames"
     version: ClassVar[int] = 2
 

@@ -30,6 +30,7 @@ class FocusIterative(Focus):
     """
 
     name: ClassVar[str] = "focus_iterative"
+    paper: ClassVar[str] = "focus"
     source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), Algorithm 1"
 
     max_pulls: int | Literal["auto"] | None = option("auto", at_least=1)

@@ -87,6 +87,7 @@ class FocusReleased(FrameSampler):
     """
 
     name: ClassVar[str] = "focus_released"
+    paper: ClassVar[str] = "focus"
     version: ClassVar[int] = 2
     source: ClassVar[str] = "FOCUS (Zhu et al., ICLR 2026), public code"
     may_return_fewer: ClassVar[bool] = True

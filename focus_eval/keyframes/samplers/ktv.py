@@ -32,6 +32,7 @@ class Ktv(FrameSampler):
     """
 
     name: ClassVar[str] = "ktv"
+    paper: ClassVar[str] = "ktv"
     source: ClassVar[str] = "KTV (Song et al., AAAI 2026), first stage"
     draws: ClassVar[bool] = False
     reads_query: ClassVar[bool] = False

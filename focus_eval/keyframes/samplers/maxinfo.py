@@ -30,6 +30,7 @@ class MaxInfo(FrameSampler):
     """
 
     name: ClassVar[str] = "maxinfo"
+    paper: ClassVar[str] = "maxinfo"
     source: ClassVar[str] = "MaxInfo (Li et al., 2025)"
     draws: ClassVar[bool] = False
     reads_query: ClassVar[bool] = False

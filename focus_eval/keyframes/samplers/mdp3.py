@@ -35,6 +35,7 @@ class Mdp3(FrameSampler):
     """
 
     name: ClassVar[str] = "mdp3"
+    paper: ClassVar[str] = "mdp3"
     source: ClassVar[str] = "MDP3 (Sun et al., ICCV 2025)"
     draws: ClassVar[bool] = False
     needs_embeddings: ClassVar[bool] = True

@@ -36,6 +36,7 @@ class Qca(FrameSampler):
     """
 
     name: ClassVar[str] = "qca"
+    paper: ClassVar[str] = "https://github.com/hktk07/QCA"
     source: ClassVar[str] = "QCA (ECCV 2026), public code"
     draws: ClassVar[bool] = False
     needs_embeddings: ClassVar[bool] = True

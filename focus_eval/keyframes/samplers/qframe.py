@@ -30,6 +30,7 @@ class QFrame(FrameSampler):
     """
 
     name: ClassVar[str] = "qframe"
+    paper: ClassVar[str] = "qframe"
     source: ClassVar[str] = "Q-Frame (Zhang et al., ICCV 2025)"
     needs_logits: ClassVar[bool] = True
     may_return_fewer: ClassVar[bool] = True

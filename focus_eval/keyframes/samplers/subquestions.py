@@ -41,6 +41,7 @@ class SubQuestions(AskingSampler):
     """
 
     name: ClassVar[str] = "subquestions"
+    paper: ClassVar[str] = "tstar"
     source: ClassVar[str] = "after T* (Ye et al., CVPR 2025), without its detector and its iterations"
     version: ClassVar[int] = 2
     draws: ClassVar[bool] = False

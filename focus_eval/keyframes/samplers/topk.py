@@ -22,6 +22,7 @@ class TopK(FrameSampler):
     """
 
     name: ClassVar[str] = "topk"
+    paper: ClassVar[str] = "focus"
     source: ClassVar[str] = "Top-K baseline of FOCUS, table 2"
     draws: ClassVar[bool] = False
     may_return_fewer: ClassVar[bool] = True

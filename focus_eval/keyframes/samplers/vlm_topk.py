@@ -31,6 +31,7 @@ class VlmTopK(AskingSampler):
     """
 
     name: ClassVar[str] = "vlm_topk"
+    paper: ClassVar[str] = "frag"
     source: ClassVar[str] = "after FRAG (Huang et al., 2025); its prompt and resolution differ"
     draws: ClassVar[bool] = False
     needs_encoder: ClassVar[bool] = False

@@ -40,6 +40,7 @@ class WfsSb(FrameSampler):
     """
 
     name: ClassVar[str] = "wfs_sb"
+    paper: ClassVar[str] = "wfs_sb"
     source: ClassVar[str] = "WFS-SB (Chen et al., CVPR 2026), public code"
     draws: ClassVar[bool] = False
     version: ClassVar[int] = 2

@@ -101,4 +101,4 @@ def test_a_shell_completes_commands(shell):
         [sys.executable, "-m", "focus_eval"], env={**os.environ, **request}, capture_output=True, text=True, check=False
     )
     assert "compare-samplers" in result.stdout
-    assert "registry" not in result.stdout
+    assert "status" not in result.stdout

@@ -41,17 +41,15 @@ for table in demo_tables(run, "uniform"):
     print("##", table.name, table.title, table.columns)
 
 from pathlib import Path
-from focus_eval.bench.commands.registry import material_of
-from focus_eval.registry.cards import read_registry
-from focus_eval.registry.replayed import measured_groups
 from support.external.leaderboard import update_records
+from support.external.published import read_published
+from support.external.replayed import Material, measured_groups, missing_files
 prepared = Path(sys.argv[4])
-registry = prepared / "registry"
-cards, missing = read_registry(registry), []
-material = material_of(prepared, [str(prepared / "annotation.json")], [str(prepared / "rates.csv")], [])
-for group in measured_groups(cards.values(), material, missing=missing):
-    update_records(registry, group)
-assert not missing, missing
+listed = read_published(prepared / "list.yaml")
+material = Material.of(prepared, [str(prepared / "annotation.json")], [str(prepared / "rates.csv")], [])
+for group in measured_groups(listed, material):
+    update_records(prepared / "records", group)
+assert not missing_files(listed, material)
 """
 
 
@@ -76,17 +74,16 @@ def prepared(tmp_path_factory):
     (folder / "rates.csv").write_text("id,duration_s,fps\n" + rates)
     (folder / "chosen.json").write_text(json.dumps({row["id"]: [270, 300] for row in documents}))
     digest = hashlib.sha256((folder / "chosen.json").read_bytes()).hexdigest()
-    card = folder / "registry" / "samplers" / "mine" / "card.yaml"
-    card.parent.mkdir(parents=True)
     entry = f"{{benchmark: longvideobench, k: 2, format: qca, file: chosen.json, sha256: '{digest}'}}"
-    card.write_text(f"title: Mine\nauthors: We\nlicence: MIT\nselections: [{entry}]\n")
+    (folder / "list.yaml").write_text(f"Mine: [{entry}]\n")
     return folder
 
 
 @pytest.mark.parametrize("distances", [(1.0, 5.0), (0.5, 3.0, 10.0)])
 def test_changed_distances_are_those_of_every_command(prepared, tmp_path, distances):
     annotated = ["--annotations", prepared / "annotation.json", "--rates", prepared / "rates.csv"]
-    place, results = prepared / "registry", prepared / "registry" / "by_length.csv"
+    place, results = prepared / "records", prepared / "records" / "by_length.csv"
+    place.mkdir(exist_ok=True)
     for file in (*place.glob("*.csv"), *(prepared / "run").glob(".report.json")):
         file.unlink()  # a constant that is changed while the code runs is not among what a report depends on
     commands = [
@@ -94,18 +91,6 @@ def test_changed_distances_are_those_of_every_command(prepared, tmp_path, distan
         ["evidence", prepared / "run", "--min-seconds", "0"],
         ["compare", prepared / "run", prepared / "other"],
         ["recall", *annotated, "--selections", f"mine={prepared / 'chosen.json'}", "--format", "qca"],
-        [
-            "registry",
-            "build",
-            "--registry",
-            place,
-            "--files",
-            prepared,
-            *annotated,
-            "--no-simulate",
-            "--out",
-            tmp_path / "site",
-        ],
         ["simulate", prepared / "simulation.yaml", "--out", tmp_path / "simulation", "--workers", "1"],
     ]
     texts = json.dumps([[str(item) for item in arguments] for arguments in commands])

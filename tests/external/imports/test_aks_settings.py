@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,10 +17,8 @@ from focus_eval.keyframes.samplers.base import derived_rng
 from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.lab.traces import make_trace
 from focus_eval.lab.worlds import WORLDS
-from focus_eval.registry.cards import read_card
 from support.external.field_data import longvideobench, videomme
-
-CARD = Path(__file__).parents[3] / "registry/samplers/aks/card.yaml"
+from support.external.published import read_published
 
 
 def test_the_second_half_of_an_odd_part_reaches_to_its_end():
@@ -54,10 +51,10 @@ def test_frames_off_the_grid_are_counted_and_a_file_of_none_on_it_is_said_to_be_
     assert infer_settings([(range(0, 200, 25), 8000, 25.0)]) is None, "of eight frames halves are equal by chance"
 
 
-def test_the_settings_on_the_card_are_those_that_the_published_files_show(shared):
+def test_the_listed_settings_are_those_that_the_published_files_show(shared):
     by_id, lvb_rates = longvideobench(shared("data"))
     by_benchmark = {"longvideobench": ([*by_id.values()], lvb_rates), "videomme": videomme(shared("data"))}
-    for item in read_card(CARD).selections:
+    for item in (item for item in read_published() if item.settings.startswith("t1 ")):
         questions, rates = by_benchmark[item.benchmark]
         path = next(path for path in shared("data").rglob(f"{item.file}*"))
         selections = load_selections(path, format="aks", questions=questions)

@@ -74,7 +74,6 @@ SHELLS = {
         ("focus-eval select --sampler foc", "focus_released", "even_cover"),
         ("focus-eval select --encoder off", "offline", "clip"),
         ("focus-eval plan alpha", "alpha_by_clip_length", "bernstein"),
-        ("focus-eval registry b", "build", "verify"),
     ],
 )
 def test_a_shell_completes_commands_and_names(shell, words, offered, withheld):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,7 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
 from focus_eval.external.imports.loading import load_selections, selection_rows
 from focus_eval.external.selection_tables import TOLERANCES_SECONDS, ShownByQuestion, ShownFrames, shown_frames
-from focus_eval.registry.cards import Card, PublishedFile, check_file, find_file
+from support.external.published import PublishedFile, check_file, find_file
 
 # The evidence of shorter videos is mostly in view: they are not judged.
 LONG_SECONDS = 180.0
@@ -99,20 +99,24 @@ class Material:
     scenes: Mapping[str, Path] = field(default_factory=dict)
     _grounds: dict[str, tuple[Sequence[Question], Mapping[str, VideoRate], Ground]] = field(default_factory=dict)
 
-    def find(self, card: Card, item: PublishedFile) -> Path | None:
-        """Return the path of a card's file, checked against its hash; None if it is not at hand."""
-        path = find_file(item, card.folder, self.files)
+    @classmethod
+    def of(cls, files: Path, annotations: Sequence[str], rates: Sequence[str], scenes: Sequence[str]) -> Material:
+        """Return the folder of published files with the files that options name, each [BENCHMARK=]FILE.
+
+        LongVideoBench where an option names no benchmark.
+        """
+        by_benchmark = []
+        for texts in (annotations, rates, scenes):
+            pairs = (text.rpartition("=") for text in texts)
+            by_benchmark.append({benchmark or "longvideobench": Path(file) for benchmark, _, file in pairs})
+        return cls(files, annotations=by_benchmark[0], rates=by_benchmark[1], scenes=by_benchmark[2])
+
+    def find(self, item: PublishedFile) -> Path | None:
+        """Return the path of a listed file, checked against its hash; None if it is not at hand."""
+        path = find_file(item, self.files)
         if path is not None:
             check_file(item, path)
         return path
-
-    def questions(self, benchmark: str) -> Sequence[Question]:
-        """Return the questions of a benchmark of `annotations`. Raises as `ground`."""
-        return self.ground(benchmark)[0]
-
-    def videos(self, benchmark: str) -> dict[str, str]:
-        """Return the video of each question of a benchmark. Raises as `questions`."""
-        return {question.id: question.video for question in self.questions(benchmark)}
 
     def ground(self, benchmark: str) -> tuple[Sequence[Question], Mapping[str, VideoRate], Ground]:
         """Return the questions of a benchmark, their rates, and the evidence that selections are measured on.
@@ -148,17 +152,13 @@ class Group:
 
     Args:
         frames: shown frames by name of the selection and question id.
-        owners: registry folder of each selection.
         notes: sentences about frames and rows that were left out.
-        is_whole: True if no listed selection is missing, so that tiers among them are those of the registry.
     """
 
     ground: Ground
     k: int
     frames: Mapping[str, ShownByQuestion]
-    owners: Mapping[str, str]
     notes: tuple[str, ...]
-    is_whole: bool
 
     @cached_property
     def figures(self) -> dict[str, pd.DataFrame]:
@@ -166,40 +166,20 @@ class Group:
         return {name: question_figures(self.ground, self.frames[name]) for name in sorted(self.frames)}
 
 
-def measured_groups(
-    cards: Iterable[Card], material: Material, *, only: str = "", missing: list[str] | None = None
-) -> Iterator[Group]:
+def measured_groups(listed: Sequence[PublishedFile], material: Material) -> Iterator[Group]:
     """Yield the selections of each benchmark and K, from the files that are at hand.
-
-    Args:
-        only: folder of a sampler: groups without it are left out.
-        missing: list to which a sentence is added for each file, or annotation of a benchmark, that is not at hand.
 
     Raises:
         InvalidInput: a file with another hash, or one that does not fit the benchmark's questions.
     """
-    listed = [(card, item) for card in cards for item in card.selections]
-    wanted_groups = {(item.benchmark, item.k) for card, item in listed if only in ("", card.name)}
-    groups = sorted((benchmark, k) for benchmark, k in wanted_groups if benchmark in material.annotations)
-    if missing is not None:
-        unknown = sorted({benchmark for benchmark, _ in wanted_groups} - set(material.annotations))
-        missing += [
-            f"{benchmark}: not measured, no annotation (--annotations {benchmark}=FILE)" for benchmark in unknown
-        ]
-    for benchmark, _ in groups:  # rates that were not given are said before minutes of work
+    groups = sorted({(item.benchmark, item.k) for item in listed if item.benchmark in material.annotations})
+    for benchmark, _ in groups:  # rates that were not given are named before minutes of work
         material.ground(benchmark)
     for benchmark, k in groups:
         frames: dict[str, ShownByQuestion] = {}
-        owners, notes, is_whole = {}, list[str](), True
-        for card, item in listed:
-            if (item.benchmark, item.k) != (benchmark, k):
-                continue
-            label, path = card.label(item), material.find(card, item)
-            if path is None:
-                is_whole = False
-                if missing is not None:
-                    place = f"published at {item.source or 'a place not recorded'}"
-                    missing.append(f"{label}, {benchmark}, K = {k}: not at hand, {item.file} ({place})")
+        notes: list[str] = []
+        for item in listed:
+            if (item.benchmark, item.k) != (benchmark, k) or (path := material.find(item)) is None:
                 continue
             questions, rate_of, ground = material.ground(benchmark)
             left_out: list[str] = []
@@ -211,16 +191,25 @@ def measured_groups(
                 allow_missing=True,
                 left_out=left_out,
             )
-            rows = selection_rows(loaded, questions, rate_of, name=label)
             if missing_ids := [case.question_id for case in ground.cases if case.question_id not in loaded]:
                 count = f"{len(missing_ids)} of {len(ground.cases)} questions"
                 left_out.append(f"no selection for {count}, counted as nothing in view, the first: {missing_ids[0]}")
-            frames[label] = shown_frames(rows)
-            owners[label] = card.name
-            notes += [f"{label}, K = {k}: {line}" for line in left_out]
+            frames[item.name] = shown_frames(selection_rows(loaded, questions, rate_of, name=item.name))
+            notes += [f"{item.name}, K = {k}: {line}" for line in left_out]
         if frames:
             frames["uniform"] = uniform_frames(ground, k)
-            yield Group(ground=ground, k=k, frames=frames, owners=owners, notes=tuple(notes), is_whole=is_whole)
+            yield Group(ground=ground, k=k, frames=frames, notes=tuple(notes))
+
+
+def missing_files(listed: Sequence[PublishedFile], material: Material) -> list[str]:
+    """Return a sentence for each benchmark without an annotation, and for each file that is not at hand."""
+    unknown = sorted({item.benchmark for item in listed} - set(material.annotations))
+    missing = [f"{name}: not measured, no annotation (--annotations {name}=FILE)" for name in unknown]
+    for item in listed:
+        if item.benchmark in material.annotations and find_file(item, material.files) is None:
+            place = f"published at {item.source or 'a place not recorded'}"
+            missing.append(f"{item.name}, {item.benchmark}, K = {item.k}: not at hand, {item.file} ({place})")
+    return missing
 
 
 def uniform_frames(ground: Ground, k: int) -> dict[str, ShownFrames]:

@@ -13,7 +13,7 @@ from focus_eval.bench.report.methods import methods_texts, read_references, writ
 from focus_eval.bench.report.run import load_run
 from focus_eval.bench.rows.packed import pack_run
 from focus_eval.keyframes.encoders.registry import ENCODERS
-from focus_eval.registry.cards import read_registry
+from focus_eval.keyframes.samplers.registry import SAMPLERS
 from tests.bench.report.simulated import Simulation, simulate_run
 
 
@@ -55,8 +55,8 @@ def test_methods_of_a_packed_run_are_written_alike(folder, tmp_path):
     assert tuple(path.read_text() for path in written) == methods_texts(load_run(folder))
 
 
-def test_every_reference_is_that_of_a_card_or_of_a_plugin():
-    papers = {card.paper for card in read_registry().values()}
+def test_every_reference_is_that_of_a_plugin():
+    papers = {SAMPLERS.fact(name, "paper", "") for name in SAMPLERS.names()}
     names = {*papers, *ENCODERS.names(), *BENCHMARKS.names(), *known_models(), "lmms-eval"}
     references = read_references()
     assert set(references) <= names

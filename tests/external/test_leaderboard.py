@@ -13,8 +13,6 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
 from focus_eval.external.imports.loading import load_selections, selection_rows
 from focus_eval.external.selection_tables import ShownFrames, shown_frames
-from focus_eval.registry.cards import check_file, find_file, read_registry
-from focus_eval.registry.replayed import Ground, Group, question_figures, uniform_frames
 from support.external.field_data import videomme
 from support.external.leaderboard import (
     DIFFERENCES,
@@ -29,12 +27,13 @@ from support.external.leaderboard import (
     shown_figures,
     update_page,
 )
+from support.external.published import check_file, find_file, read_published
+from support.external.replayed import Ground, Group, question_figures, uniform_frames
 
 ROOT = Path(__file__).resolve().parents[2]
-REGISTRY = ROOT / "registry"
-RECORDED, RECORDED_DIFFERENCES = RECALLS.read(REGISTRY), DIFFERENCES.read(REGISTRY)
-CARDS = read_registry(ROOT / "registry")
-FILES = [(card.label(item), item) for card in CARDS.values() for item in card.selections]
+RECORDS = ROOT / "results" / "published" / "leaderboard"
+RECORDED, RECORDED_DIFFERENCES = RECALLS.read(RECORDS), DIFFERENCES.read(RECORDS)
+FILES = read_published()
 
 
 @pytest.fixture(scope="module")
@@ -63,15 +62,15 @@ def figures_of(entry, file, grounds):
 
 def group(ground, k, frames):
     frames = {**frames, "uniform": uniform_frames(ground, k)}
-    return Group(ground=ground, k=k, frames=frames, owners={}, notes=(), is_whole=True)
+    return Group(ground=ground, k=k, frames=frames, notes=())
 
 
-@pytest.mark.parametrize(("name", "item"), FILES, ids=lambda value: getattr(value, "file", value))
-def test_a_row_is_what_its_file_gives(shared, grounds, name, item):
+@pytest.mark.parametrize("item", FILES, ids=lambda item: f"{item.name}, {item.file}")
+def test_a_row_is_what_its_file_gives(shared, grounds, item):
     file = find_file(item, shared("data"))
     check_file(item, file)
     ground, loaded, figures = figures_of(item, file, grounds)
-    assert all(record in RECORDED for record in recall_records(ground, name, item.k, figures))
+    assert all(record in RECORDED for record in recall_records(ground, item.name, item.k, figures))
     assert max(len(entry.shown) for entry in loaded.values()) == item.k
 
 
@@ -87,8 +86,8 @@ def test_videos_of_three_minutes_and_more_are_judged(seconds, is_long):
 
 def test_there_are_fourteen_selections_and_more_of_two_benchmarks_and_a_third_benchmark():
     for benchmark in ("longvideobench", "videomme"):
-        assert len([item for _, item in FILES if item.benchmark == benchmark]) >= 14
-    assert {item.k for _, item in FILES} == {8, 16, 32, 64}
+        assert len([item for item in FILES if item.benchmark == benchmark]) >= 14
+    assert {item.k for item in FILES} == {8, 16, 32, 64}
     assert {row["benchmark"] for row in RECORDED} == {"longvideobench", "lvbench", "videomme"}
 
 
@@ -100,7 +99,7 @@ def test_the_baselines_are_what_they_were(grounds):
 
 
 def test_the_differences_of_a_k_are_what_the_files_give(shared, grounds):
-    files = {name: item for name, item in FILES if (item.benchmark, item.k) == ("longvideobench", 64)}
+    files = {item.name: item for item in FILES if (item.benchmark, item.k) == ("longvideobench", 64)}
     figures = {name: figures_of(item, find_file(item, shared("data")), grounds)[2] for name, item in files.items()}
     ground = grounds["longvideobench"][2]
     figures["uniform"] = question_figures(ground, uniform_frames(ground, 64))
@@ -164,7 +163,7 @@ def test_no_selection_is_called_first_where_the_order_depends_on_the_tolerance()
 def test_the_page_shows_the_figures_of_the_csv_files(tmp_path):
     page = tmp_path / "page.md"
     page.write_text((ROOT / "docs/leaderboard.md").read_text(encoding="utf-8"))
-    update_page(page, REGISTRY, FILES)
+    update_page(page, RECORDS, FILES)
     assert page.read_text() == (ROOT / "docs/leaderboard.md").read_text(encoding="utf-8")
 
 
@@ -224,3 +223,23 @@ def test_rows_lie_by_benchmark_and_number_of_frames_baselines_first_then_by_name
 def test_first_is_who_finds_most_baselines_aside():
     rows = [record(name=name, figure=figure) for name, figure in (("uniform", "0.9"), ("Less", "0.2"), ("More", "0.4"))]
     assert recall_table(rows).notes == ("K = 8, all: More is first at every tolerance and in nearness.",)
+
+
+def test_records_are_written_as_they_are_read(tmp_path):
+    for file in (RECALLS, DIFFERENCES):
+        records = file.read(RECORDS)
+        file.update(tmp_path, records)
+        assert (tmp_path / file.name).read_bytes() == (RECORDS / file.name).read_bytes()
+        assert file.update(tmp_path, records[3:5]) == records
+
+
+def test_another_file_under_a_listed_name_and_a_name_listed_twice_are_refused(tmp_path):
+    (tmp_path / "near.json").write_text("{}")
+    entry = "{benchmark: longvideobench, k: 3, format: qca, file: near.json, sha256: ab}"
+    (tmp_path / "list.yaml").write_text(f"Near: [{entry}]\n")
+    (item,) = read_published(tmp_path / "list.yaml")
+    with pytest.raises(InvalidInput, match=r"near.json: sha256 is [0-9a-f]{64}, listed for Near \(K = 3\) is 'ab'"):
+        check_file(item, find_file(item, tmp_path))
+    (tmp_path / "list.yaml").write_text(f"Near: [{entry}, {entry}]\n")
+    with pytest.raises(InvalidInput, match="two files of Near, longvideobench, K = 3"):
+        read_published(tmp_path / "list.yaml")

@@ -1,1 +1,0 @@
-"""The registry: a card, files and figures for each sampler, with the source of every figure."""
