@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from focus_eval.bench.benchmarks.registry import read_annotations
-from focus_eval.bench.lmms.tasks import read_option
+from focus_eval.bench.lmms.parsing import read_option
 from focus_eval.bench.report.table import Table, TableRow, spreadsheet_cell, to_csv, to_latex, to_markdown
 from focus_eval.core.errors import FocusEvalError, InvalidInput, printable
 from focus_eval.core.resources import read_json, read_yaml

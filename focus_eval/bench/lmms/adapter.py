@@ -160,6 +160,10 @@ class FrameAdapter:
             return [{"type": "video", "url": PathWithFrames(frame_batch)}]
         return [{"type": "image", "url": image} for image in frame_batch.images()]
 
+    def strip_reply(self, text: str) -> str:
+        """Return the part of what the model wrote that the wrapper returns: by default all of it."""
+        return text
+
     def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
         """Return the number of frames per question, read from the inputs of `generate`; None if they do not show it."""
         return None
@@ -232,6 +236,7 @@ class FrameAdapter:
         """Return the answers to `requests` in order; a question that fails gives `NO_ANSWER` and an error row."""
         with patches.command_line_errors():
             patches.refuse_response_cache()
+            self.context.recorder.stated_reasoning_tags = patches.stated_reasoning_tags()
             # Only the first rank shows progress bars.
             return RequestRunner(self, self.context, counts=self._counts, quiet=self._rank_and_world[0] != 0).run(
                 requests

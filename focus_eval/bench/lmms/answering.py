@@ -13,12 +13,14 @@ from pathlib import Path
 from traceback import clear_frames
 from typing import Any
 
+from lmms_eval.api.instance import unwrap_generation_output
 from loguru import logger
 from tqdm import tqdm
 
 from focus_eval.bench.benchmarks.question import Benchmark
 from focus_eval.bench.lmms.arguments import AdapterOptions, FrameSource, ReplayedSelections
 from focus_eval.bench.lmms.lookahead import FrameGroup, LookAhead, Part, Turn, batches_that_fit, own_cores
+from focus_eval.bench.lmms.parsing import REASONING_TAGS
 from focus_eval.bench.lmms.recording import Recorder, RunCounts
 from focus_eval.bench.lmms.requests import (
     FrameBatch,
@@ -32,7 +34,7 @@ from focus_eval.bench.lmms.requests import (
     rewrite_request,
 )
 from focus_eval.bench.lmms.tasks import NO_ANSWER
-from focus_eval.bench.lmms.tracing import GenerateTrace, prompt_record
+from focus_eval.bench.lmms.tracing import GenerateTrace, end_of_prompt, prompt_record
 from focus_eval.core.errors import AnswerError, FocusEvalError, InvalidInput, RunError, is_device_failure
 from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.keyframes.pipeline.selector import Selector
@@ -288,9 +290,10 @@ class BatchAnswerer:
             raise AnswerError("the wrapper answered without calling its model")
         if len(outputs) != len(batch):
             raise AnswerError(f"the wrapper returned {len(outputs)} answers to {len(batch)} questions")
+        prompt_end = end_of_prompt(view, trace)
         for pending, output in zip(batch, outputs, strict=True):
             self._check_frames_reached(pending)
-            pending.output = output
+            pending.output, pending.prompt_end = output, prompt_end
         if trace.sent:
             first = batch[0]
             recorder.write_prompt(first.parts, prompt_record(view, first.question.id, trace.sent, first.tokens))
@@ -513,15 +516,31 @@ class RequestRunner:
         # lmms-eval repeats a rank's last request so that all ranks make as many calls; it counts once.
         if pending.is_padding:
             return
-        self._counts.add(self.context.recorder.answer(pending, self.context.frames))
+        row = self.context.recorder.answer(pending, self.context.frames)
+        pending.is_cut = row.is_cut
+        self._counts.add(row)
 
     def reply(self, pending: PendingRequest) -> Any:
         """Return the reply to lmms-eval: an earlier start's answer, the wrapper's output, or `NO_ANSWER` on error."""
         earlier = self._earlier_answer(pending)
         if earlier is not None:
-            return earlier.answer
+            # A row holds what the model wrote, of which some wrappers return a part.
+            text = self._model.strip_reply(earlier.answer)
+            return mark_as_cut(text) if earlier.is_cut else text
         # lmms-eval wants a text for every request, also where there is no answer.
-        return NO_ANSWER if pending.error is not None else pending.output
+        if pending.error is not None:
+            return NO_ANSWER
+        return mark_as_cut(pending.output) if pending.is_cut else pending.output
+
+
+def mark_as_cut(output: Any) -> Any:
+    """Return a wrapper's output that is cut while thinking, behind an opening tag where the prompt held that tag.
+
+    A task that gets it then reads no answer in the thoughts.
+    """
+    text = str(unwrap_generation_output(output)[0])
+    has_tag = not text.strip() or any(start in text for start, _ in REASONING_TAGS)
+    return output if has_tag else REASONING_TAGS[0][0] + text
 
 
 def run_together(runners: Sequence[RequestRunner], requests: Sequence[Sequence[Any]]) -> list[list[Any]]:

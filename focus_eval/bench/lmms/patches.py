@@ -284,14 +284,29 @@ def uses_response_cache() -> bool:
 
     Why: lmms-eval does not tell a model about the cache, and does not call it if the cache has every answer.
     """
-    variables = {"simple_evaluate": "use_cache", "evaluate": "response_cache"}
+    return _variable_of_evaluator(simple_evaluate="use_cache", evaluate="response_cache") is not None
+
+
+def stated_reasoning_tags() -> str | None:
+    """Return `--reasoning_tags` of the lmms-eval run that is calling; None for a run that was started from Python.
+
+    Relies on: the local variable `cli_args` of `lmms_eval.evaluator.evaluate`, the parsed command line.
+
+    Why: lmms-eval removes the reasoning from replies later, and does not tell the model between which tags.
+    """
+    stated = getattr(_variable_of_evaluator(evaluate="cli_args"), "reasoning_tags", None)
+    return None if stated is None else str(stated)
+
+
+def _variable_of_evaluator(**variables: str) -> Any:
+    """Return the local variable, by function, of the `lmms_eval.evaluator` functions that are calling; None without."""
     frame = sys._getframe(1)
     while frame is not None:
         name = variables.get(frame.f_code.co_name)
         if name and frame.f_globals.get("__name__") == "lmms_eval.evaluator" and frame.f_locals.get(name) is not None:
-            return True
+            return frame.f_locals[name]
         frame = frame.f_back  # type: ignore[assignment]
-    return False
+    return None
 
 
 # What these allow.

@@ -12,15 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from focus_eval.bench.lmms.arguments import AdapterOptions
+from focus_eval.bench.lmms.parsing import REASONING_TAGS, ParsedAnswer, StrippedReply, TagPairs, read_answer
 from focus_eval.bench.lmms.requests import PendingRequest, RequestParts
-from focus_eval.bench.lmms.tasks import (
-    DEFAULT,
-    ParsedAnswer,
-    prompts_of_request,
-    read_answer,
-    task_of,
-    task_score,
-)
+from focus_eval.bench.lmms.tasks import DEFAULT, prompts_of_request, task_of, task_score
 from focus_eval.bench.rows.store import PROMPT_FILE, StoredRows
 from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.keyframes.encoders.weights import damaged_blobs, weights_folder, weights_identity
@@ -55,6 +49,8 @@ class Recorder(ABC):
     """
 
     folder: Path
+    # Of lmms-eval's command line; None if it states none.
+    stated_reasoning_tags: str | None = None
 
     def __init__(self, *, model: str, options: AdapterOptions, selection_id: str, device: str = "") -> None:
         self._model = model
@@ -138,6 +134,7 @@ class Recorder(ABC):
             parsed=reading.parsed,
             score=reading.score,
             metric=reading.metric,
+            is_cut=reading.is_cut,
             seconds={stage: round(seconds, 6) for stage, seconds in pending.seconds.items()},
             tokens=pending.tokens,
             device=self._device,
@@ -149,20 +146,37 @@ class Recorder(ABC):
         if text is None:
             return ParsedAnswer(None, 0.0)
         question, parsing = pending.question, self._options.answer_parsing
+        tags = self.reasoning_tags(pending.parts.look)
+        # A template may open the tag in the prompt: a reply that is cut then holds no tag at all.
+        text = next((start for start, _ in tags if pending.prompt_end.endswith(start)), "") + text
         # Where lmms-eval's rule is not known here, only options can be read, and strictly; the task scores the rest.
         rule = pending.benchmark.facts.lmms_eval_parsing if pending.benchmark is not None else ""
         if rule or (question.options and parsing == "strict"):
-            return read_answer(question, text, answer_parsing=parsing, rule=rule, seed=self._options.seed)
+            return read_answer(
+                question, text, answer_parsing=parsing, rule=rule, seed=self._options.seed, reasoning_tags=tags
+            )
         task = task_of(pending.request)
-        return task_score(task, question, pending.document, text, seed=self._options.seed)
+        return task_score(task, question, pending.document, text, seed=self._options.seed, reasoning_tags=tags)
+
+    def reasoning_tags(self, look: Any) -> TagPairs:
+        """Return the pairs of tags that lmms-eval removes, with what is between them, from replies; else the default.
+
+        Args:
+            look: the request's `doc_to_visual` or `doc_to_messages`, a bound method of the task.
+        """
+        from lmms_eval.api.reasoning import parse_reasoning_tags_config
+
+        stated = getattr(getattr(getattr(look, "__self__", None), "config", None), "reasoning_tags", None)
+        stated = self.stated_reasoning_tags if stated is None else stated
+        return parse_reasoning_tags_config(task_value=REASONING_TAGS if stated is None else stated) or ()
 
 
 def answer_text(output: Any) -> str:
-    """Return the text of a wrapper's output, which is a string or lmms-eval's `GenerationResult`."""
+    """Return the whole text of a wrapper's output, which is a string or lmms-eval's `GenerationResult`."""
     from lmms_eval.api.instance import unwrap_generation_output
 
     text, _ = unwrap_generation_output(output)
-    return str(text)
+    return text.whole if isinstance(text, StrippedReply) else str(text)
 
 
 #     RECORD/CELL/cell.json                  what the rows are
@@ -288,9 +302,13 @@ class FolderRecorder(Recorder):
         # Through JSON, so that a tuple and a list give one hash.
         generation = json.loads(json.dumps(stated_values, default=str))
         identity = {**self._identity, "task": parts.task, "split": parts.split, "generation": generation}
-        # Left out where it is as usual, so that ids made before there was a choice stay the same.
+        # Left out where they are as usual, so that ids made before there was a choice stay the same.
         prompts = prompts_of_request(parts.look, self._model, self._stock_name)
-        return answer_identity(**(identity if prompts == DEFAULT else {**identity, "prompts": prompts}))
+        unusual_fields: dict[str, Any] = {} if prompts == DEFAULT else {"prompts": prompts}
+        tags = [list(pair) for pair in self.reasoning_tags(parts.look)]
+        if tags != [list(pair) for pair in REASONING_TAGS]:
+            unusual_fields["reasoning_tags"] = tags
+        return answer_identity(**identity, **unusual_fields)
 
     def _writer(self, parts: RequestParts, kind: str) -> RowWriter:
         """Return the writer of the cell's file of `kind`; at first use lock the cell and describe it."""
@@ -344,6 +362,7 @@ class RunCounts:
 
     Args:
         unparsed: answers from which no option could be read.
+        cut: those of them that end while the model is still thinking.
         readable: answers that could be read and are not blank.
         fallbacks: questions for which the model was fed other frames than the chosen ones.
         first_error, first_unread: question id and error, or answer, of the first that failed or could not be read.
@@ -353,6 +372,7 @@ class RunCounts:
     earlier: int = 0
     errors: int = 0
     unparsed: int = 0
+    cut: int = 0
     readable: int = 0
     fallbacks: int = 0
     first_error: str = ""
@@ -362,6 +382,7 @@ class RunCounts:
         """Count a row."""
         self.questions += 1
         self.unparsed += row.is_unparsed
+        self.cut += row.is_cut
         self.readable += row.is_readable
         self.fallbacks += row.fallback is not None
         if row.error is not None:
@@ -374,7 +395,8 @@ class RunCounts:
         """Return the counts as a phrase for the log."""
         return (
             f"{self.questions} questions ({self.earlier} answered earlier), {self.errors} errors, "
-            f"{self.unparsed} unparsed answers, {self.fallbacks} fed other frames than the chosen ones"
+            f"{self.unparsed} unparsed answers ({self.cut} cut off while thinking), "
+            f"{self.fallbacks} fed other frames than the chosen ones"
         )
 
 

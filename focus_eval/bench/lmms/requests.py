@@ -287,6 +287,8 @@ class PendingRequest:
         fallback: reason why other frames than the chosen ones were fed; None if the chosen ones were.
         output: the wrapper's answer.
         error: why there is no answer, in one line; None without an error.
+        prompt_end: the last few tokens of the prompt as text, without blanks at its end; "" if unknown.
+        is_cut: True if the answer ends while the model is still thinking.
         n_reached: number of frames that reached the model; None if its inputs do not tell.
         seconds: time by stage, such as "decode" and "generate".
         tokens: token counts, see `GenerateTrace.tokens`.
@@ -305,6 +307,8 @@ class PendingRequest:
     fallback: str | None = None
     output: Any = None
     error: str | None = None
+    prompt_end: str = ""
+    is_cut: bool = False
     n_reached: int | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)

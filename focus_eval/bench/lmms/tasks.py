@@ -1,4 +1,4 @@
-"""Tasks of lmms-eval: the functions of our task files, strict parsing, scores, and the names of a task's prompts.
+"""Tasks of lmms-eval: the functions of our task files, scores, and the names of a task's prompts.
 
 A score is 1 or 0, or VSI-Bench's partial credit. A question without an answer (`NO_ANSWER`) or with one that cannot
 be read scores 0 and is counted, as `no_answer` and `unparsed`.
@@ -10,11 +10,8 @@ task's file has a name of ours, so the name of the stock wrapper is looked up as
 from __future__ import annotations
 
 import os
-import random
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,167 +20,26 @@ from typing import Any
 
 import yaml
 
-from focus_eval.bench.benchmarks.question import BUCKETS, Benchmark, letters
+from focus_eval.bench.benchmarks.question import BUCKETS, Benchmark
 from focus_eval.bench.benchmarks.registry import make_benchmark
+from focus_eval.bench.lmms.parsing import (
+    REASONING_TAGS,
+    ParsedAnswer,
+    TagPairs,
+    guessing,
+    read_answer,
+    read_option,
+    strip_reasoning,
+)
 from focus_eval.core.errors import FocusEvalError, InvalidInput
 from focus_eval.core.resources import read_yaml, resource_path
-from focus_eval.core.types import AnswerParsing, Question
+from focus_eval.core.types import Question
 from focus_eval.keyframes.rows.records import error_line
-from focus_eval.keyframes.samplers.base import derived_rng
-
-# Strict: an option must be named without doubt; what cannot be read is wrong and counted as unparsed. lmms-eval's own
-# rule for LongVideoBench (the first capital letter A to E anywhere, else a random option) is there as "lmms_eval": the
-# random option gives the score, and counts as unparsed too.
 
 # What lmms-eval gets for a question without an answer. None of its parsers for our benchmarks reads an option or a
 # number in it (no capital letter, no digit, no number word). LongVideoBench's own then guesses at random, as it
 # does for every answer it cannot read; our tasks count it as unparsed.
 NO_ANSWER = "[focus-eval: no result; see the error in the row]"
-
-
-@dataclass(frozen=True)
-class _Patterns:
-    """Patterns of an option letter in an answer: at its start, announced, and several letters (no answer)."""
-
-    leading: re.Pattern[str]
-    announced: re.Pattern[str]
-    several: re.Pattern[str]
-
-
-@cache
-def _patterns(last: str) -> _Patterns:
-    """Return the patterns for option letters A to `last`; cached."""
-    letter = f"[A-{last}]"
-    return _Patterns(
-        # "C", "(C)", "C.", "C) text", "C: text"; a letter followed by a blank and more words is a word ("A man runs").
-        leading=re.compile(rf"^\(?({letter})(?:\)|[.:,)](?=\s|$)|$)"),
-        # "the answer is C", "Answer: (C)", "Best option: C", "I choose option C".
-        announced=re.compile(
-            r"(?:\b(?:answer|option|choice)\b(?:\s+(?:is|would be))?\s*[:=]?\s*(?:option\s+)?)"
-            rf"[\"'*(\[]{{0,3}}({letter})(?=[\"'*)\].,:;]|\s*$|\s+(?:because|since|as|or|and)\b)",
-            re.IGNORECASE,
-        ),
-        # "A or B", "(A) and (C)": two options are no answer.
-        several=re.compile(rf"(?<!\w)\(?{letter}\)?,?\s+(?:or|and)\s+(?:the answer is |option )?\(?{letter}\)?(?!\w)"),
-    )
-
-
-@dataclass(frozen=True)
-class ParsedAnswer:
-    """An answer as parsed, and its score.
-
-    Args:
-        parsed: an option letter, a number as text, or an open answer; None if none can be read or it was guessed.
-        score: in [0, 1]; None if the answer cannot be scored.
-        metric: name of the task's own metric that gave the score; "" if focus-eval scored the answer.
-    """
-
-    parsed: str | None
-    score: float | None
-    metric: str = ""
-
-
-def read_answer(
-    question: Question, text: str, *, answer_parsing: AnswerParsing = "strict", rule: str = "letters", seed: int = 0
-) -> ParsedAnswer:
-    """Parse the answer `text` to `question` and score it.
-
-    Args:
-        answer_parsing: "lmms_eval" parses LongVideoBench as lmms-eval does, with its random guess drawn from (seed,
-            question). Its rules for the other benchmarks never guess: there the two differ only in the accepted forms.
-        rule: name of lmms-eval's rule for "lmms_eval" (see `BenchmarkFacts.lmms_eval_parsing`).
-        seed: seed of the guess.
-    """
-    if not question.options:
-        return _read_number(question, text)
-    if answer_parsing == "lmms_eval":
-        letter, is_guess = _read_as_lmms_eval(question, text, rule, seed)
-    else:
-        letter, is_guess = read_option(text, question.options), False
-    is_right = letter is not None and letter == question.answer
-    return ParsedAnswer(None if is_guess else letter, float(is_right))
-
-
-def read_option(text: str, options: tuple[str, ...]) -> str | None:
-    """Return the letter that `text` names among `options`, or None.
-
-    Tried in this order: a leading letter ("C", "(C) text", "C. text"), one announced letter ("the answer is
-    C"), and the exact text of one option. Several different letters announced are no answer.
-    """
-    option_letters = letters(len(options))
-    # Up to H are letters of options to anyone; later ones only where there are so many options ("I" is a word).
-    patterns = _patterns(option_letters[-1] if len(option_letters) > 8 else "H")
-    # Models put their answer in quotes or in markdown.
-    stripped_text = text.strip().strip("*`\"'").strip()
-    leading_match = patterns.leading.match(stripped_text)
-    if leading_match and not patterns.several.match(stripped_text):
-        return leading_match[1] if leading_match[1] in option_letters else None
-    if patterns.several.search(stripped_text):
-        return None
-    announced = {letter.upper() for letter in patterns.announced.findall(stripped_text)}
-    if announced:
-        return announced.pop() if len(announced) == 1 and announced <= set(option_letters) else None
-    # Options may repeat: a text that fits two names neither.
-    matching_letters = [
-        letter
-        for letter, option in zip(option_letters, options, strict=True)
-        if _folded(option) == _folded(stripped_text)
-    ]
-    return matching_letters[0] if len(matching_letters) == 1 else None
-
-
-def _folded(text: str) -> str:
-    """Return `text` in lower case with single blanks, without a final period or exclamation mark."""
-    return " ".join(text.strip().rstrip(".!").casefold().split())
-
-
-def _read_number(question: Question, text: str) -> ParsedAnswer:
-    """Read VSI-Bench's open questions with lmms-eval's own functions: mean relative accuracy from .5 to .95."""
-    from lmms_eval.tasks.vsibench import utils
-
-    value = utils.extract_number(text)
-    target = utils.to_float(question.answer)
-    if value is None or target is None:
-        return ParsedAnswer(None, 0.0)
-    score = utils.mean_relative_accuracy(value, target, start=0.5, end=0.95, interval=0.05)
-    return ParsedAnswer(f"{value:g}", float(score))
-
-
-def _read_as_lmms_eval(question: Question, text: str, rule: str, seed: int) -> tuple[str | None, bool]:
-    """Return the letter that lmms-eval reads (None if none), and True if lmms-eval guessed it."""
-    option_letters = list(letters(len(question.options)))
-    if rule == "longvideobench":
-        from lmms_eval.tasks.longvideobench.utils import parse_multi_choice_response
-
-        with _guessing(question, seed) as seeded:
-            letter = parse_multi_choice_response(
-                text, option_letters, dict(zip(option_letters, question.options, strict=True))
-            )
-            # It does not say that it guessed, but only a guess draws a number.
-            return str(letter), random.getstate() != seeded
-    if rule == "vsibench":
-        from lmms_eval.tasks.vsibench.utils import fuzzy_matching
-
-        # It returns a word of the answer, which need not be an option.
-        letter = str(fuzzy_matching(text)).upper()
-        return (letter if letter in option_letters else None), False
-    from lmms_eval.tasks._task_utils.mcq_extract import extract_mcq_answer
-
-    return extract_mcq_answer(text, choices=["A", "B", "C", "D"]) or None, False
-
-
-@contextmanager
-def _guessing(question: Question, seed: int) -> Iterator[Any]:
-    """Seed Python's `random`, with which lmms-eval's tasks guess, from `seed` and `question`; restore it afterwards.
-
-    A guess then does not depend on earlier answers. Yields the seeded state.
-    """
-    state = random.getstate()
-    random.seed(int(derived_rng(seed, question.benchmark, question.id, "guess").integers(2**32)))
-    try:
-        yield random.getstate()
-    finally:
-        random.setstate(state)
 
 
 # What a task's dictionary for one question calls its score, the most explicit name first.
@@ -206,18 +62,26 @@ def task_of(request: Any) -> Any | None:
 
 
 def task_score(
-    task: Any | None, question: Question, document: Mapping[str, Any], text: str, *, seed: int
+    task: Any | None,
+    question: Question,
+    document: Mapping[str, Any],
+    reply: str,
+    *,
+    seed: int,
+    reasoning_tags: TagPairs = REASONING_TAGS,
 ) -> ParsedAnswer:
-    """Score the answer `text` to `question`, made from `document`, by `process_results` of the lmms-eval task.
+    """Score the `reply` to `question`, made from `document`, by `process_results` of the lmms-eval task.
 
     The first metric in the task's own order that gives a number in [0, 1], higher being better, counts. Without one,
     without a task, or if `process_results` fails, there is no score. A task that guesses does so from `seed`.
     """
-    unscored = ParsedAnswer(read_option(text, question.options) if question.options else text, None)
+    text, is_cut = strip_reasoning(reply, reasoning_tags)
+    parsed = read_option(text, question.options) if question.options else text
+    unscored = ParsedAnswer(None if is_cut else parsed, None, is_cut=is_cut)
     if task is None:
         return unscored
     try:
-        with _guessing(question, seed):
+        with guessing(question, seed):
             # Not the task's own method: it tries again for ten seconds where a document is damaged.
             process_results = task.config.process_results
             results = (

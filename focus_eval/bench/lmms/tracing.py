@@ -19,6 +19,8 @@ from focus_eval.keyframes.rows.identity import versions
 
 # A token that stands for visual features comes hundreds of times in a row.
 _REPEATED = re.compile(r"(<[^<>]+>)\1{2,}")
+# Enough for an opening tag and blanks behind it.
+PROMPT_END_TOKENS = 8
 # Where lmms-eval's wrappers keep what turns text into tokens.
 _TOKENIZERS = ("tokenizer", "_tokenizer", "processor", "_processor", "_image_processor")
 
@@ -33,6 +35,7 @@ class GenerateTrace:
         generate_seconds: time spent in the model's `generate`.
         frames: number of frames per question that reached the model; None if its inputs do not tell.
         tokens: token counts per question, under "input", "output" and "vision" if known.
+        prompt_end: last token ids of the first question's prompt, which ends like the others; empty if unknown.
         turn: the batch's place in the order of batches; None for a service.
         wants_prompt_record: True if `sent` is to be filled.
         sent: the first question of the batch as the model got it; empty if not requested.
@@ -43,6 +46,7 @@ class GenerateTrace:
     generate_seconds: float = 0.0
     frames: list[int] | None = None
     tokens: list[dict[str, int]] = field(default_factory=list)
+    prompt_end: list[int] = field(default_factory=list)
     turn: Turn | None = None
     wants_prompt_record: bool = False
     sent: dict[str, Any] = field(default_factory=dict)
@@ -104,8 +108,10 @@ class TracedModel:
         trace.frames = self._frames_reaching(inputs)
         # Wrappers pass the prompt by position or under either name.
         prompt_ids = args[0] if args else inputs.get("input_ids", inputs.get("inputs"))
-        if trace.wants_prompt_record and getattr(prompt_ids, "ndim", 0) == 2:
-            trace.sent = describe_tensors(self._model, prompt_ids, inputs)
+        if prompt_ids is not None and getattr(prompt_ids, "ndim", 0) == 2:
+            trace.prompt_end = prompt_ids[0, -PROMPT_END_TOKENS:].tolist()
+            if trace.wants_prompt_record:
+                trace.sent = describe_tensors(self._model, prompt_ids, inputs)
         with trace.generating():
             output = self._model.generate(*args, **inputs)
         trace.tokens = token_counts(prompt_ids, output, inputs, getattr(self._model, "config", None))
@@ -208,6 +214,16 @@ def prompt_record(view: Any, question_id: str, sent: Mapping[str, Any], tokens: 
         "versions": versions(),
     }
     return {name: value for name, value in fields.items() if value not in (None, "", {}, [])}
+
+
+def end_of_prompt(view: Any, trace: GenerateTrace) -> str:
+    """Return the last tokens of the prompt as text, without blanks at its end; "" if they are unknown.
+
+    Args:
+        view: the model's wrapper, which holds the tokenizer.
+    """
+    tokenizer = _tokenizer(view) if trace.prompt_end else None
+    return str(tokenizer.decode(trace.prompt_end, skip_special_tokens=False)).rstrip() if tokenizer else ""
 
 
 def fold_repeats(text: str) -> str:

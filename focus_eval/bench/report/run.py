@@ -336,6 +336,7 @@ def _answer_line(row: AnswerRow) -> dict[str, Any]:
         "metric": row.metric,
         "is_answered": row.error is None,
         "is_unparsed": row.is_unparsed,
+        "is_cut": row.is_cut,
         "error": row.error,
         "fallback": row.fallback,
         "frames_asked": row.frames_asked,

@@ -551,9 +551,10 @@ def _hours_notes(run: Run) -> list[str]:
 def _unparsed_note(run: Run) -> str:
     """Return a note on the scores of answers that could not be parsed: a rule of lmms-eval may guess right."""
     frame = run.answer_frame
-    n_scored = int((frame["is_unparsed"] & (frame["score"] > 0)).sum())
+    n_scored, n_cut = int((frame["is_unparsed"] & (frame["score"] > 0)).sum()), int(frame["is_cut"].sum())
     guessed = f", but {n_scored} of this run got points from a rule of lmms-eval's, which may guess" if n_scored else ""
-    return f"An answer that could not be parsed is wrong{guessed}."
+    cut = f" {n_cut} ended while the model was still thinking: max_new_tokens is too low." if n_cut else ""
+    return f"An answer that could not be parsed is wrong{guessed}.{cut}"
 
 
 def _pivoted_options(run: Run, shape: Layout) -> list[str]:

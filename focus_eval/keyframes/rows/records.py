@@ -223,6 +223,7 @@ class AnswerRow:
         score: 0-1, or the benchmark's partial credit (VSI-Bench); None if the task is not scored here.
         category: the benchmark's question type, "" if it has none.
         metric: the task's own metric that gave the score; "" if the answer was read here.
+        is_cut: True if the answer ends while the model is still thinking; nothing is read from it.
         tokens: input, output and image tokens if the model reports them.
         error: one line, None on success; a row with an error has no answer.
     """
@@ -246,6 +247,7 @@ class AnswerRow:
     score: float | None = 0.0
     category: str = ""
     metric: str = ""
+    is_cut: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
     device: str = ""
@@ -267,6 +269,10 @@ class AnswerRow:
         return self.error is None and self.parsed is not None and bool(self.answer and self.answer.strip())
 
 
+# Fields that few rows have.
+_LEFT_OUT_IF_EMPTY = ("evidence_intervals", "is_cut")
+
+
 class RowWriter:
     """Appends rows to one JSON-lines file, one writer per file.
 
@@ -282,7 +288,7 @@ class RowWriter:
 
     def write(self, row: SelectionRow | AnswerRow) -> None:
         """Append `row` as one line and flush it to the operating system; raise RunError if that fails."""
-        values = {name: value for name, value in vars(row).items() if value or name != "evidence_intervals"}
+        values = {name: value for name, value in vars(row).items() if value or name not in _LEFT_OUT_IF_EMPTY}
         line = json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         with name_file_in_errors(self.path):
             self._file.write(whole_text(line).encode() + b"\n")

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from focus_eval.bench.lmms.tasks import NO_ANSWER, read_answer, read_option, score_in, task_of, task_score
+from focus_eval.bench.lmms.parsing import read_answer, read_option
+from focus_eval.bench.lmms.tasks import NO_ANSWER, score_in, task_of, task_score
 from focus_eval.core.resources import resource_path
 from focus_eval.core.types import Question
 

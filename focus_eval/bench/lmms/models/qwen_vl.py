@@ -22,6 +22,7 @@ from lmms_eval.models.simple.qwen3_vl import Qwen3_VL
 from PIL import Image
 
 from focus_eval.bench.lmms.adapter import FrameAdapter
+from focus_eval.bench.lmms.parsing import StrippedReply
 from focus_eval.bench.lmms.patches import open_no_video_twice, wrap_video_readers
 from focus_eval.bench.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
 from focus_eval.bench.lmms.tracing import GenerateTrace
@@ -60,6 +61,18 @@ class QwenAdapter(FrameAdapter):
         return [self.frames_merged * int(pairs) for pairs in grid[:, 0]]
 
 
+class ThinkingQwenAdapter(QwenAdapter):
+    """The adapter of wrappers that remove the thinking from replies (`enable_thinking`): rows keep the whole reply."""
+
+    def _strip_thinking(self, answer: str) -> str:
+        """Return what the stock method leaves of a reply, with the whole of it."""
+        return StrippedReply(self.strip_reply(answer), whole=answer)
+
+    def strip_reply(self, text: str) -> str:
+        """Return what the stock method leaves of a reply."""
+        return str(super()._strip_thinking(text))  # type: ignore[misc]
+
+
 class FocusQwen2VL(QwenAdapter, Qwen2_VL):  # type: ignore[misc]
     """Qwen2-VL, which has simple requests only."""
 
@@ -96,7 +109,7 @@ class FocusQwen2_5VLChat(QwenAdapter, Qwen2_5VLChat):  # type: ignore[misc]
     is_simple: ClassVar[bool] = False
 
 
-class FocusQwen3VL(QwenAdapter, Qwen3_VL):  # type: ignore[misc]
+class FocusQwen3VL(ThinkingQwenAdapter, Qwen3_VL):  # type: ignore[misc]
     """Qwen3-VL, simple requests."""
 
     model_id = "focus_qwen3_vl"
@@ -104,7 +117,7 @@ class FocusQwen3VL(QwenAdapter, Qwen3_VL):  # type: ignore[misc]
     checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen3_vl", "qwen3_vl_moe")
 
 
-class FocusQwen3VLChat(QwenAdapter, Qwen3VLChat):  # type: ignore[misc]
+class FocusQwen3VLChat(ThinkingQwenAdapter, Qwen3VLChat):  # type: ignore[misc]
     """Qwen3-VL, chat requests: lmms-eval's default."""
 
     model_id = "focus_qwen3_vl"
@@ -112,14 +125,14 @@ class FocusQwen3VLChat(QwenAdapter, Qwen3VLChat):  # type: ignore[misc]
     is_simple: ClassVar[bool] = False
 
 
-class FocusQwen3_5(QwenAdapter, Qwen3_5):  # type: ignore[misc]
+class FocusQwen3_5(ThinkingQwenAdapter, Qwen3_5):  # type: ignore[misc]
     """Qwen3.5, simple requests. Its wrapper samples answers at temperature 0.7 if a task sets none."""
 
     model_id = "focus_qwen3_5"
     stock_name: ClassVar[str] = "qwen3_5"
 
 
-class FocusQwen3_5Chat(QwenAdapter, Qwen3_5Chat):  # type: ignore[misc]
+class FocusQwen3_5Chat(ThinkingQwenAdapter, Qwen3_5Chat):  # type: ignore[misc]
     """Qwen3.5, chat requests: lmms-eval's default."""
 
     model_id = "focus_qwen3_5"
