@@ -20,7 +20,7 @@ from focus_eval.keyframes.rows.identity import versions
 # A token that stands for visual features comes hundreds of times in a row.
 _REPEATED = re.compile(r"(<[^<>]+>)\1{2,}")
 # Enough for an opening tag and blanks behind it.
-PROMPT_END_TOKENS = 8
+PROMPT_END_TOKENS = 16
 # Where lmms-eval's wrappers keep what turns text into tokens.
 _TOKENIZERS = ("tokenizer", "_tokenizer", "processor", "_processor", "_image_processor")
 

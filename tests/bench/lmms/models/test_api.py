@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from .conftest import prompt_of
+from .conftest import completion, prompt_of
 
 
 def images_of(body):
@@ -104,3 +104,19 @@ def test_frames_of_mixed_sizes_are_sent_as_images_of_these_sizes(gpt, server, ev
     evaluate(model, ["focus_videomme"], limit=1)
     (body,) = server.bodies
     assert [image.size for image in images_of(body)] == [(112, 84), (56, 42), (28, 21)]
+
+
+@pytest.mark.parametrize("simple", [True, False])
+def test_a_service_that_thinks_aloud_is_scored_by_its_answer_in_rows_and_results(
+    gpt, server, evaluate, tools, tmp_path, simple
+):
+    whole, cut = "<think>It may be A or C.</think>\nC", "<think>It may be A. Or is the answer B"
+    server.replies = [(200, completion(whole))] * 2 + [(200, completion(cut))] * 2
+    model = gpt(simple=simple, num_concurrent=1)
+    results = evaluate(model, ["focus_videomme"])["results"]["focus_videomme"]
+    answers = tools.read_record(tmp_path, "answers")
+    assert [(row["answer"], row["parsed"], row.get("is_cut", False)) for row in answers] == [
+        (whole, "C", False), (whole, "C", False), (cut, None, True), (cut, None, True)
+    ]  # fmt: skip
+    assert results["unparsed,none"] == 2
+    assert results["accuracy,none"] == sum(row["score"] for row in answers) / 4 == 0.5
