@@ -1,6 +1,8 @@
 """Patches lmms-eval and its dependencies, and places this process among those of a run.
 
 The docstring of each patch states the internals it relies on, and its reason. All other code uses public interfaces.
+A patch looks before it touches: where a release lacks what it relies on, a patch that only saves time is left out, and
+one without which frames, prompts or ranks would be wrong raises an error (`_require`).
 `tests/bench/lmms/test_patches.py` fails if a package changes what a patch relies on.
 """
 
@@ -20,8 +22,34 @@ from typing import Any
 import numpy as np
 
 from focus_eval.bench.lmms.requests import FrameBatch
-from focus_eval.core.errors import FocusEvalError, InvalidInput
+from focus_eval.core.errors import FocusEvalError, InvalidInput, MissingDependency
+from focus_eval.keyframes.rows.identity import installed_version
 from focus_eval.keyframes.rows.records import error_line
+
+# The releases that these patches were tried with.
+TRIED_RELEASES = {"lmms-eval": "0.7.3", "qwen-vl-utils": "0.0.14", "accelerate": "1.15.0"}
+
+
+def _require(owner: Any, name: str) -> Any:
+    """Return the attribute `name` of a module or class, which a patch cannot do without.
+
+    Raises:
+        MissingDependency: the installed release has no such attribute; the message names one that has.
+    """
+    if not hasattr(owner, name):
+        module: str = getattr(owner, "__module__", owner.__name__)
+        raise _unknown_release(module, f"{owner.__name__} has no {name}")
+    return getattr(owner, name)
+
+
+def _unknown_release(module: str, fact: str) -> MissingDependency:
+    """Return the error for a release of a module's package that lacks what a patch relies on."""
+    package = module.partition(".")[0].replace("_", "-")
+    tried = f"{package}=={TRIED_RELEASES[package]}"
+    return MissingDependency(
+        f"{package} {installed_version(package)}: {fact}, which focus-eval relies on; it was tried with {tried}: "
+        f"pip install {tried}"
+    )
 
 
 def wrap_video_readers(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -38,7 +66,7 @@ def wrap_video_readers(wrap: Callable[[Callable[..., Any]], Callable[..., Any]])
     """
     from qwen_vl_utils import vision_process
 
-    readers = vision_process.VIDEO_READER_BACKENDS
+    readers = _require(vision_process, "VIDEO_READER_BACKENDS")
     readers.update({name: wrap(read) for name, read in readers.items()})
 
 
@@ -76,9 +104,14 @@ def open_no_video_twice() -> None:
     Why: for every question they would open the file with decord, which reads all of it, though the frames are decoded.
     """
     for name in ("simple.qwen2_vl", "simple.qwen2_5_vl", "simple.qwen3_vl", "chat.qwen2_5_vl"):
-        module: Any = importlib.import_module(f"lmms_eval.models.{name}")
-        if module.decord is not None and not isinstance(module.decord, _FrameAwareDecord):
-            module.decord = _FrameAwareDecord(module.decord)
+        try:
+            module: Any = importlib.import_module(f"lmms_eval.models.{name}")
+        except ImportError:
+            continue  # whoever needs this wrapper imports it, and says why that fails
+        # Without decord in it a wrapper reads length and size by other means, which cost time at most.
+        stock = getattr(module, "decord", None)
+        if stock is not None and not isinstance(stock, _FrameAwareDecord):
+            module.decord = _FrameAwareDecord(stock)
 
 
 class _FrameAwareDecord:
@@ -127,7 +160,8 @@ def resize_to_patches() -> None:
     """
     from lmms_eval.models.chat import vllm_generate
 
-    stock = getattr(vllm_generate.fetch_video, "stock", vllm_generate.fetch_video)
+    current = _require(vllm_generate, "fetch_video")
+    stock = getattr(current, "stock", current)
 
     def fetch_video(element: dict[str, Any], **options: Any) -> Any:
         """Call the stock function; frames with a patch size are resized to multiples of it."""
@@ -151,7 +185,8 @@ def load_generating_classes() -> None:
     from loguru import logger
     from transformers import AutoModelForImageTextToText
 
-    if stock.AutoModel is not AutoModelForImageTextToText:
+    # A wrapper without the name has another way to choose a class.
+    if getattr(stock, "AutoModel", AutoModelForImageTextToText) is not AutoModelForImageTextToText:
         logger.info("lmms-eval's huggingface wrapper would load a model that cannot generate; loading one that can")
         stock.AutoModel = AutoModelForImageTextToText
 
@@ -168,7 +203,7 @@ def single_process_in_accelerate() -> Iterator[None]:
     from accelerate.state import AcceleratorState, PartialState
 
     PartialState()  # joins the other processes, once, while the environment still says which one this is
-    shared = [kind._shared_state for kind in (PartialState, AcceleratorState)]
+    shared = [_require(kind, "_shared_state") for kind in (PartialState, AcceleratorState)]
     saved_states = [dict(state) for state in shared]
     launched = {name: os.environ.pop(name, None) for name in ("LOCAL_RANK", "RANK", "WORLD_SIZE")}
     try:
@@ -196,7 +231,7 @@ def look_prompts_up_by_wrapper(model: str, stock_name: str) -> None:
 
     from focus_eval.bench.lmms.tasks import DEFAULT, prompts_for
 
-    prepare = ConfigurableTask._prepare_model_specific_config
+    prepare = _require(ConfigurableTask, "_prepare_model_specific_config")
     # Called for each model made: a second one must not wrap the first one's function.
     stock = getattr(prepare, "stock", prepare)
     wrappers = {**getattr(prepare, "wrappers", {}), model: stock_name}
@@ -228,6 +263,9 @@ def keep_videos_on_one_rank() -> None:
     """
     from lmms_eval import evaluator, utils
 
+    # Without it each rank decodes more videos; the answers are the same.
+    if not (hasattr(utils, "create_iterator") and hasattr(evaluator, "create_iterator")):
+        return
     # Called for each model made: a second one must not wrap the first one's function.
     stock = getattr(utils.create_iterator, "stock", utils.create_iterator)
 
@@ -284,7 +322,8 @@ def uses_response_cache() -> bool:
 
     Why: lmms-eval does not tell a model about the cache, and does not call it if the cache has every answer.
     """
-    return _variable_of_evaluator(simple_evaluate="use_cache", evaluate="response_cache") is not None
+    variables = {"simple_evaluate": "use_cache", "evaluate": "response_cache"}
+    return _variable_of_evaluator(variables, is_required=True) is not None
 
 
 def stated_reasoning_tags() -> str | None:
@@ -294,17 +333,26 @@ def stated_reasoning_tags() -> str | None:
 
     Why: lmms-eval removes the reasoning from replies later, and does not tell the model between which tags.
     """
-    stated = getattr(_variable_of_evaluator(evaluate="cli_args"), "reasoning_tags", None)
+    stated = getattr(_variable_of_evaluator({"evaluate": "cli_args"}), "reasoning_tags", None)
     return None if stated is None else str(stated)
 
 
-def _variable_of_evaluator(**variables: str) -> Any:
-    """Return the local variable, by function, of the `lmms_eval.evaluator` functions that are calling; None without."""
+def _variable_of_evaluator(variables: Mapping[str, str], *, is_required: bool = False) -> Any:
+    """Return the first set local variable of the calling `lmms_eval.evaluator` functions; None without one.
+
+    Args:
+        variables: name of the variable by name of the function.
+        is_required: raise MissingDependency if a calling function has no such variable.
+    """
     frame = sys._getframe(1)
     while frame is not None:
-        name = variables.get(frame.f_code.co_name)
-        if name and frame.f_globals.get("__name__") == "lmms_eval.evaluator" and frame.f_locals.get(name) is not None:
-            return frame.f_locals[name]
+        code = frame.f_code
+        name = variables.get(code.co_name)
+        if name and frame.f_globals.get("__name__") == "lmms_eval.evaluator":
+            if is_required and name not in code.co_varnames + code.co_cellvars:
+                raise _unknown_release("lmms_eval", f"{code.co_name} has no variable {name}")
+            if frame.f_locals.get(name) is not None:
+                return frame.f_locals[name]
         frame = frame.f_back  # type: ignore[assignment]
     return None
 

@@ -78,6 +78,21 @@ def frame_bytes(path: Path) -> int:
         decoder.close()
 
 
+@dataclass(frozen=True, kw_only=True)
+class FrameClock:
+    """The frames' times as most processors take them, which know one rate for a video: `tick / rate` seconds.
+
+    Args:
+        rate: ticks per second.
+        ticks: of each frame.
+        n_ticks: length of the video.
+    """
+
+    rate: float
+    ticks: list[int]
+    n_ticks: int
+
+
 @dataclass(kw_only=True)
 class FrameBatch:
     """The decoded frames of one question, as a wrapper receives them.
@@ -120,6 +135,18 @@ class FrameBatch:
     def held_bytes(self) -> int:
         """Memory of the pixels and of `encoded`, in bytes."""
         return self.pixels.nbytes + self.encoded_bytes
+
+    def clock(self) -> FrameClock:
+        """Return the clock by which processors compute the frames' times.
+
+        It is the video's own where its mean rate puts each frame within half a frame of its time. Else, in a file of
+        variable rate, it counts milliseconds.
+        """
+        times = np.asarray(self.times_seconds)
+        if bool(np.all(np.abs(times - np.asarray(self.frames) / self.fps) <= 0.5 / self.fps)):
+            return FrameClock(rate=self.fps, ticks=list(self.frames), n_ticks=self.n_frames)
+        ticks = [round(milliseconds) for milliseconds in (1000 * times).tolist()]
+        return FrameClock(rate=1000.0, ticks=ticks, n_ticks=max(round(1000 * self.n_frames / self.fps), ticks[-1] + 1))
 
     def take(self) -> Pixels:
         """Return the pixels and set `is_taken`."""

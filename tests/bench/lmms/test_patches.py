@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from focus_eval.bench.lmms import patches as patches
+from focus_eval.core.errors import MissingDependency
 
 
 def test_qwen_vl_utils_looks_its_readers_up_in_the_table_at_each_call(monkeypatch):
@@ -80,6 +81,42 @@ def test_a_video_with_chosen_frames_is_not_opened_again_and_others_are(name, tmp
     assert len(module.decord.VideoReader(str(clip))) == 8
 
 
+def test_a_release_without_what_only_saves_time_is_used_as_it_is(monkeypatch):
+    # A wrapper that does not import decord, and one that is gone: no Qwen model may be lost over either.
+    from focus_eval.bench.lmms.models.qwen_vl import FocusQwen2VL
+
+    module = importlib.import_module("lmms_eval.models.simple.qwen2_vl")
+    monkeypatch.delattr(module, "decord")
+    monkeypatch.setitem(sys.modules, "lmms_eval.models.chat.qwen2_5_vl", None)
+    FocusQwen2VL.check_installed()
+    assert not hasattr(module, "decord")
+    from lmms_eval import evaluator, utils
+
+    monkeypatch.delattr(evaluator, "create_iterator")
+    stock = utils.create_iterator
+    patches.keep_videos_on_one_rank()
+    assert utils.create_iterator is stock
+
+
+def test_a_release_without_what_frames_or_prompts_need_is_refused_by_name(monkeypatch):
+    from lmms_eval.api.task import ConfigurableTask
+
+    from focus_eval.bench.lmms.models.qwen_vl import FocusQwen2VL
+
+    monkeypatch.delattr("qwen_vl_utils.vision_process.VIDEO_READER_BACKENDS")
+    with pytest.raises(
+        MissingDependency, match=r"^qwen-vl-utils [\d.]+: .* has no VIDEO_READER_BACKENDS.*qwen-vl-utils==0.0.14$"
+    ):
+        FocusQwen2VL.check_installed()
+    monkeypatch.delattr(ConfigurableTask, "_prepare_model_specific_config")
+    with pytest.raises(MissingDependency, match=r"^lmms-eval 0\.7\.\d+: ConfigurableTask has no .*lmms-eval==0\.7\.3$"):
+        patches.look_prompts_up_by_wrapper("focus_x", "x")
+    module = {"__name__": "lmms_eval.evaluator", "uses_response_cache": patches.uses_response_cache}
+    exec("def evaluate(cache):\n    return uses_response_cache()\n", module)
+    with pytest.raises(MissingDependency, match="evaluate has no variable response_cache"):
+        module["evaluate"](None)
+
+
 def test_accelerate_shares_its_state_in_dicts_and_describes_one_process_anew():
     state = pytest.importorskip("accelerate.state")
     state_of_one = dict(state.PartialState(cpu=True)._shared_state)
@@ -96,7 +133,8 @@ def test_accelerate_shares_its_state_in_dicts_and_describes_one_process_anew():
 
 def test_lmms_eval_names_its_cache_as_the_stack_is_read():
     evaluator = pytest.importorskip("lmms_eval.evaluator")
-    for name, variable in (("simple_evaluate", "use_cache"), ("evaluate", "response_cache")):
+    read_variables = (("simple_evaluate", "use_cache"), ("evaluate", "response_cache"), ("evaluate", "cli_args"))
+    for name, variable in read_variables:
         function = inspect.unwrap(getattr(evaluator, name))
         assert function.__code__.co_name == name
         assert function.__globals__["__name__"] == "lmms_eval.evaluator"

@@ -94,14 +94,15 @@ class FramesProcessor:
 
 
 def metadata_of(frame_batch: FrameBatch) -> VideoMetadata:
-    """Return a video's metadata for transformers: its length, its rate, and the indices of these frames."""
+    """Return a video's metadata for transformers: its length, and the frames' times as indices at a rate."""
     height, width = frame_batch.pixels.shape[1:3]
+    clock = frame_batch.clock()
     return VideoMetadata(
-        total_num_frames=frame_batch.n_frames,
-        fps=frame_batch.fps,
+        total_num_frames=clock.n_ticks,
+        fps=clock.rate,
         duration=frame_batch.n_frames / frame_batch.fps,
         width=int(width),
         height=int(height),
-        frames_indices=list(frame_batch.frames),
+        frames_indices=clock.ticks,
         video_backend="focus_eval",
     )

@@ -34,12 +34,21 @@ class QuestionClient:
         client: sends requests, and repeats those that may succeed later.
         trace: receives the record.
         urls: data URLs of the question's frames; None keeps the payload's own images (the wrapper's sampling).
+        times_seconds: of the frames, each written before its frame; None writes none.
     """
 
-    def __init__(self, client: ChatClient, trace: GenerateTrace, *, urls: Sequence[str] | None) -> None:
+    def __init__(
+        self,
+        client: ChatClient,
+        trace: GenerateTrace,
+        *,
+        urls: Sequence[str] | None,
+        times_seconds: Sequence[float] | None = None,
+    ) -> None:
         self._client = client
         self._trace = trace
         self._urls = urls
+        self._times_seconds = times_seconds
         self._cost = {"requests": 0}
         trace.tokens = [self._cost]
         self.chat = SimpleNamespace(completions=self)
@@ -55,6 +64,8 @@ class QuestionClient:
             n_images = len(list(image_parts(payload["messages"])))
             if self._urls is not None:
                 replace_images(payload, self._urls)
+            if self._times_seconds is not None:
+                write_times(payload, self._times_seconds)
             if self._trace.wants_prompt_record:
                 self._trace.sent = describe_messages(payload)
             self._cost["images"] = n_images
@@ -77,6 +88,19 @@ def replace_images(payload: dict[str, Any], urls: Sequence[str]) -> None:
         part["image_url"]["url"] = url
 
 
+def write_times(payload: dict[str, Any], times_seconds: Sequence[float]) -> None:
+    """Put, in place, the time of each frame before its image, in the form of Qwen3-VL's prompts: <13.7 seconds>."""
+    times = iter(times_seconds)
+    for message in payload["messages"]:
+        if isinstance(message["content"], list):
+            parts: list[dict[str, Any]] = []
+            for part in message["content"]:
+                if part.get("type") == "image_url":
+                    parts.append({"type": "text", "text": f"<{next(times):.1f} seconds>"})
+                parts.append(part)
+            message["content"] = parts
+
+
 @dataclass(frozen=True, kw_only=True)
 class ApiOptions:
     """The adapter's own arguments.
@@ -84,11 +108,13 @@ class ApiOptions:
     Args:
         jpeg_quality: quality of JPEG images; None for PNG.
         max_side: longest side of a frame in pixels; None for its own size.
+        times: True to write each frame's time before it; of the paper's models none is told.
         max_cost: spending limit in dollars; needs `price_input` and `price_output`, in dollars per million tokens.
     """
 
     jpeg_quality: int | None = option(None, at_least=1, at_most=95)
     max_side: int | None = option(None, at_least=16, at_most=1 << 16)
+    times: bool = False
     max_cost: float | None = option(None, at_least=0)
     price_input: float | None = option(None, at_least=0)
     price_output: float | None = option(None, at_least=0)
@@ -103,10 +129,11 @@ class RequestFormat:
     """Form of the frames in a request."""
 
     images: ImageFormat
+    times: bool = False
 
     # Part of a cell's identity: it keeps the id that it had when a request had further settings.
     def __str__(self) -> str:
-        return f"RequestFormat(images={self.images!r}, timestamps=False, as_video=False, detail='')"
+        return f"RequestFormat(images={self.images!r}, timestamps={self.times}, as_video=False, detail='')"
 
 
 class OpenAIAdapter(FrameAdapter):
@@ -145,7 +172,7 @@ class OpenAIAdapter(FrameAdapter):
                 self.model_id, "max_size_in_mb", float, wrapper_arguments.get("max_size_in_mb", 20)
             ),
         )
-        return RequestFormat(images)
+        return RequestFormat(images, times=api_options.times)
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
         """Set the paper's model, and a time-out long enough for many images."""
@@ -167,6 +194,10 @@ class OpenAIAdapter(FrameAdapter):
         """Give `view` its own client, which sends the frames of one question and records the cost."""
         self._spending.check()
         frame_batch = batch[0].frame_batch
+        if self.prepared.times and frame_batch is None:
+            raise InvalidInput(
+                "times=true: the wrapper's own sampling (sampler=native) does not state the frames' times"
+            )
         client = ChatClient(
             self.client.with_options(max_retries=0, timeout=float(self.timeout)),
             spending=self._spending,
@@ -174,7 +205,12 @@ class OpenAIAdapter(FrameAdapter):
             backoff_seconds=self.retry_backoff_s,
             secrets=[str(self.client.api_key or "")],
         )
-        view.client = QuestionClient(client, trace, urls=frame_batch.encoded if frame_batch else None)
+        view.client = QuestionClient(
+            client,
+            trace,
+            urls=frame_batch.encoded if frame_batch else None,
+            times_seconds=frame_batch.times_seconds if frame_batch and self.prepared.times else None,
+        )
         view.max_retries = 1  # the client tries again by itself, and knows what is worth it
 
     def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:

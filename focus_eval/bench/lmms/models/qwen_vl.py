@@ -8,6 +8,7 @@ other goes to the stock reader. Resizing to `max_pixels`, and all later steps, a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import torch
@@ -43,11 +44,10 @@ class QwenAdapter(FrameAdapter):
     @classmethod
     def check_installed(cls) -> None:
         """Raise `MissingDependency` without qwen-vl-utils; wrap its readers, and those of the wrappers."""
-        try:
-            wrap_video_readers(wrap_reader)
-            open_no_video_twice()
-        except ImportError as error:
-            raise MissingDependency(f"{cls.model_id} needs qwen-vl-utils: pip install qwen-vl-utils") from error
+        if find_spec("qwen_vl_utils") is None:
+            raise MissingDependency(f"{cls.model_id} needs qwen-vl-utils: pip install qwen-vl-utils")
+        wrap_video_readers(wrap_reader)
+        open_no_video_twice()
 
     def visuals(self, frame_batch: FrameBatch) -> Any:
         """Return the video, or one image per frame if frames differ in size."""
@@ -160,10 +160,11 @@ class TimedProcessor:
 
 def metadata_of(frame_batch: FrameBatch) -> dict[str, Any]:
     """Return the metadata that qwen-vl-utils's readers return with the frames of a video."""
+    clock = frame_batch.clock()
     return {
-        "fps": frame_batch.fps,
-        "frames_indices": list(frame_batch.frames),
-        "total_num_frames": frame_batch.n_frames,
+        "fps": clock.rate,
+        "frames_indices": clock.ticks,
+        "total_num_frames": clock.n_ticks,
         "video_backend": "focus_eval",
     }
 

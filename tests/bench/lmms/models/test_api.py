@@ -120,3 +120,24 @@ def test_a_service_that_thinks_aloud_is_scored_by_its_answer_in_rows_and_results
     ]  # fmt: skip
     assert results["unparsed,none"] == 2
     assert results["accuracy,none"] == sum(row["score"] for row in answers) / 4 == 0.5
+
+
+@pytest.mark.parametrize("simple", [True, False])
+def test_the_time_of_each_frame_is_written_before_it_if_asked(gpt, server, evaluate, tools, tmp_path, simple):
+    evaluate(gpt(simple=simple, times=True), ["focus_videomme"])
+    rows = rows_by_question(tools, tmp_path)
+    for body in server.bodies:
+        row = next(row for query, (row, _) in rows.items() if query in prompt_of(body))
+        parts = body["messages"][0]["content"]
+        before = [parts[at - 1] for at, part in enumerate(parts) if part["type"] == "image_url"]
+        assert [part["text"] for part in before] == [f"<{seconds:.1f} seconds>" for seconds in row["times_seconds"]]
+    (prompt,) = tmp_path.rglob("prompt.json")
+    assert "seconds>" in prompt.read_text()
+
+
+def test_times_are_another_cell_and_need_chosen_frames(gpt, evaluate, tools, tmp_path):
+    for times in (False, True):
+        evaluate(gpt(times=times), ["focus_videomme"], limit=1)
+    assert len(list(tmp_path.glob("*/cell.json"))) == 2
+    evaluate(gpt(sampler="native", times=True, record=str(tmp_path / "own"), max_error_share=1), ["focus_videomme"])
+    assert {"times=true" in row["error"] for row in tools.read_record(tmp_path / "own", "answers")} == {True}
