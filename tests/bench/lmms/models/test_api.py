@@ -124,8 +124,9 @@ def test_a_service_that_thinks_aloud_is_scored_by_its_answer_in_rows_and_results
 
 @pytest.mark.parametrize("simple", [True, False])
 def test_the_time_of_each_frame_is_written_before_it_if_asked(gpt, server, evaluate, tools, tmp_path, simple):
-    evaluate(gpt(simple=simple, times=True), ["focus_videomme"])
+    evaluate(gpt(simple=simple, times=True), ["focus_longvideobench"])
     rows = rows_by_question(tools, tmp_path)
+    assert len(server.bodies) == len(rows) == 8
     for body in server.bodies:
         row = next(row for query, (row, _) in rows.items() if query in prompt_of(body))
         parts = body["messages"][0]["content"]
