@@ -12,15 +12,16 @@ from typer.core import TyperGroup
 
 from focus_eval.bench.commands.demo import demo
 from focus_eval.bench.commands.doctor import doctor
-from focus_eval.bench.commands.reports import audit, compare, report
+from focus_eval.bench.commands.lists import list_
+from focus_eval.bench.commands.reports import compare, report
 from focus_eval.bench.commands.runs import pack, plan, run, status
 from focus_eval.bench.commands.videos import videos
 from focus_eval.core.errors import FocusEvalError, InvalidInput, printable, unknown_name
 from focus_eval.core.extras import install_command
+from focus_eval.external.commands.audit import audit
 from focus_eval.external.commands.exchange import evidence, predict, recall
 from focus_eval.external.commands.importing import import_
 from focus_eval.keyframes.commands.ask import ask
-from focus_eval.keyframes.commands.lists import list_
 from focus_eval.keyframes.commands.select import select
 from focus_eval.lab.commands.check import check, simulate
 from focus_eval.lab.commands.compare_samplers import compare_samplers

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from focus_eval.bench.benchmarks.registry import VideoRate
-from focus_eval.bench.report.run import Run, joined_run, load_run
+from focus_eval.bench.report.run import Run, is_run_path, joined_run, load_run
 from focus_eval.bench.rows.packed import run_folder
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.types import Question
@@ -64,14 +64,12 @@ def run_of_logs(path: Path, options: LogOptions) -> Run:
 
 def is_log_path(path: Path) -> bool:
     """Return True for a samples file of lmms-eval, or a folder with such files that is not a run of focus-eval."""
-    if path.suffix == ".zip" or any((path / kind).is_dir() for kind in ("selections", "answers")):
-        return False
-    return is_samples_file(path) or has_samples(path)
+    return not is_run_path(path) and (is_samples_file(path) or has_samples(path))
 
 
 def _read_path(path: Path, options: ReadingOptions, notes: list[str]) -> Iterator[Run]:
     """Yield each run, log and file of selections at `path` or below; append reasons for unread items to `notes`."""
-    if path.is_dir() and ((path / "selections").is_dir() or (path / "answers").is_dir()):
+    if path.is_dir() and is_run_path(path):
         yield load_run(path)
     elif path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file())

@@ -269,7 +269,7 @@ class VideoSelection(Selection):
             InvalidInput: more than `MOST_SHOWN` keyframes.
         """
         check_shown(len(self.keyframes))
-        from focus_eval.bench.report.figures import draw_sheet
+        from focus_eval.keyframes.figures import draw_sheet
 
         return draw_sheet(self.row, list(self.thumbnails.values()), warning=self.warning)
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from focus_eval.bench.rows.store import StoredRows
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray, IntArray, VideoInfo, frozen_floats, frozen_ints
-from focus_eval.external.imports.relevance import SCORED
-from focus_eval.keyframes.rows.records import SelectionRow
+from focus_eval.keyframes.rows.records import SCORED, SelectionRow
 from focus_eval.keyframes.samplers.bandit import nearest_pulled
 
 # A trace with wider gaps than this says nothing of events of a second.

@@ -28,7 +28,7 @@ from focus_eval.core.errors import FocusEvalError, SamplerError
 from focus_eval.core.types import ClipReport, FloatArray, IntArray, VideoInfo
 from focus_eval.keyframes.samplers.base import Choice, FrameSampler, SelectionRequest, checked_keyframes
 from focus_eval.keyframes.samplers.ledger import Ledger, broken
-from focus_eval.keyframes.samplers.registry import SAMPLERS, make_in_this_process
+from focus_eval.keyframes.samplers.registry import SAMPLERS, make_sampler
 from focus_eval.lab.subprocess_sampler import error_line, portable_error
 
 
@@ -54,7 +54,7 @@ def _serve(requests: socket.socket, spec: str) -> None:
     import_error: FocusEvalError | None = None
     try:
         if spec:
-            make_in_this_process(spec)  # what it sets up when it is made once, every fork has
+            make_sampler(spec)  # what it sets up when it is made once, every fork has
     except FocusEvalError as error:
         import_error = error
     with requests:
@@ -113,14 +113,14 @@ def _describe(line: Connection, *, spec: str) -> dict[str, Any]:
         "doc": kind.__doc__,
         "attributes": {name: getattr(kind, name) for name in declarations},
         "metadata": {option.name: dict(option.metadata) for option in fields(kind)},
-        "options": make_in_this_process(spec).options,
+        "options": make_sampler(spec).options,
         "overridden": overridden,
     }
 
 
 def _check_options(line: Connection, *, spec: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options as the sampler's class reads them."""
-    return make_in_this_process(spec, **options).options
+    return make_sampler(spec, **options).options
 
 
 def _call(
@@ -133,14 +133,14 @@ def _call(
     keywords: Mapping[str, Any],
 ) -> Any:
     """Return the result of a method of the sampler, such as `count_pulls`, for a video."""
-    return getattr(make_in_this_process(spec, **options), method)(video, **keywords)
+    return getattr(make_sampler(spec, **options), method)(video, **keywords)
 
 
 def _run_suite(line: Connection, *, spec: str, options: Mapping[str, Any], seconds_allowed: float) -> Any:
     """Run the contract suite in this process, so that state kept between cases can be noticed."""
     from focus_eval.lab.contract import suite  # nothing else here needs it
 
-    return suite(make_in_this_process(spec, **options), seconds_allowed=seconds_allowed)
+    return suite(make_sampler(spec, **options), seconds_allowed=seconds_allowed)
 
 
 def _choose(line: Connection, *, spec: str, options: Mapping[str, Any], request: SelectionRequest) -> Choice:
@@ -148,7 +148,7 @@ def _choose(line: Connection, *, spec: str, options: Mapping[str, Any], request:
 
     Pulls and model calls go over `line` to the asking process.
     """
-    sampler = make_in_this_process(spec, **options)
+    sampler = make_sampler(spec, **options)
     source = RemoteSource(line, "ledger")
     request = replace(
         request,

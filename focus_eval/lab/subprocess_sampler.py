@@ -22,6 +22,7 @@ from typing import Any, ClassVar, cast
 
 from focus_eval.core import errors
 from focus_eval.core.errors import FocusEvalError, SamplerError
+from focus_eval.core.options import make
 from focus_eval.keyframes.samplers.base import Choice, FrameSampler, SelectionRequest
 
 _BOOTSTRAP = (
@@ -101,6 +102,14 @@ def subprocess_class(spec: str, *, has_other_hash_seed: bool = False) -> type[Fr
         description["class"], options, bases=(SubprocessSampler,), namespace=attributes, frozen=True, kw_only=True
     )
     return cast("type[FrameSampler]", made_class)
+
+
+def make_in_subprocess(name: str, *, has_other_hash_seed: bool = False, **options: Any) -> FrameSampler:
+    """Return the sampler `name` with `options`, run in a process of its own, or in a second, newly started one."""
+    # The other process stays in the folder that it was started in.
+    spec = os.path.abspath(name) if ".py:" in name else name
+    kind = subprocess_class(spec, has_other_hash_seed=has_other_hash_seed)
+    return make(f"sampler {kind.name!r}", kind, options)
 
 
 def _remade_sampler(spec: str, has_other_hash_seed: bool, options: Mapping[str, Any]) -> FrameSampler:

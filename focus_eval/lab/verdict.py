@@ -9,6 +9,7 @@ import pandas as pd
 
 from focus_eval.bench.benchmarks.question import in_order
 from focus_eval.bench.report.measures import forwards_percent
+from focus_eval.bench.report.recall_tables import WITHIN_NEAR, paired_by_question
 from focus_eval.bench.report.statistics import (
     PairedComparison,
     compare_paired,
@@ -17,7 +18,6 @@ from focus_eval.bench.report.statistics import (
     holm,
 )
 from focus_eval.bench.report.table import SIGNIFICANT, Table, Value, number, p_text
-from focus_eval.lab.overview import WITHIN_NEAR, paired_by_question
 
 # Videos of each world at each look; a look may spend a share of the 5 % in proportion to its videos.
 LOOKS = (150, 300, 600, 1200)

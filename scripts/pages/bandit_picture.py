@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import matplotlib as mpl
 import numpy as np
 
-from focus_eval.bench.report.figures import EVIDENCE, FAINT, INK, STYLES
 from focus_eval.core.types import Selection
+from focus_eval.keyframes.figures import EVIDENCE, FAINT, INK, STYLES
 from focus_eval.keyframes.samplers.base import derived_rng
 from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.lab.traces import SimulatedTrace, make_trace

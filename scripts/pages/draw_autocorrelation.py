@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from focus_eval.bench.report.figures import COLUMN_INCHES, FAINT, STYLES, figure_style, new_figure, save_figure
+from focus_eval.bench.report.figures import COLUMN_INCHES, figure_style, save_figure
 from focus_eval.bench.report.run import load_run
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.types import FloatArray
+from focus_eval.keyframes.figures import FAINT, STYLES, new_figure
 from focus_eval.keyframes.rows.records import SelectionRow
 from focus_eval.keyframes.samplers.registry import sampler_name
 

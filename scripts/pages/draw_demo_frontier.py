@@ -12,8 +12,9 @@ from pathlib import Path
 import pandas as pd
 
 from focus_eval.bench.commands.demo import RECALL_K
+from focus_eval.bench.report.recall_tables import lab_frame
 from focus_eval.bench.report.run import load_run
-from focus_eval.lab.overview import lab_frame, save_frontiers
+from focus_eval.lab.overview import save_frontiers
 from focus_eval.lab.simulation import SamplerEntry, SimulationConfig, run_simulation
 
 # Percent of the frames that the picture's samplers score, besides the 2 % that focus scores by default.

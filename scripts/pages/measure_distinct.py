@@ -20,11 +20,11 @@ from PIL import Image
 
 from focus_eval import make_encoder, make_sampler, select_keyframes
 from focus_eval.bench.report.recall import recall_within
+from focus_eval.bench.report.recall_tables import lab_frame
 from focus_eval.bench.report.run import load_run
 from focus_eval.bench.report.statistics import difference_estimate
 from focus_eval.keyframes.samplers.base import derived_rng
 from focus_eval.lab.features import TraceFeatures
-from focus_eval.lab.overview import lab_frame
 from focus_eval.lab.traces import make_trace
 from focus_eval.lab.worlds import world_of
 

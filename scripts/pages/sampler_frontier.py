@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from focus_eval.bench.report.recall import distances, nearness_of, recall_within
+from focus_eval.bench.report.recall_tables import lab_frame
 from focus_eval.bench.report.run import load_run
 from focus_eval.bench.report.statistics import difference_estimate
 from focus_eval.core.types import FloatArray
@@ -31,7 +32,6 @@ from focus_eval.keyframes.samplers.base import derived_rng
 from focus_eval.keyframes.samplers.ledger import log_odds
 from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.lab.features import TraceFeatures
-from focus_eval.lab.overview import lab_frame
 from focus_eval.lab.simulation import NOMINAL_FPS
 from focus_eval.lab.traces import SimulatedTrace, make_trace, trace_video
 from focus_eval.lab.worlds import CHANNELS, CLIP_B32_OVER_BLIP_L, world_of

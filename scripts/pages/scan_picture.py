@@ -11,8 +11,8 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 
-from focus_eval.bench.report.figures import EVIDENCE, FAINT, STYLES
 from focus_eval.core.types import FloatArray
+from focus_eval.keyframes.figures import EVIDENCE, FAINT, STYLES
 from focus_eval.keyframes.samplers.base import derived_rng
 from focus_eval.keyframes.samplers.coverage import grid_frames
 from focus_eval.keyframes.samplers.fusion import Prior, density_of

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 
+from focus_eval.bench.commands.lists import matrix_size
 from focus_eval.bench.matrix.config import load_matrix, load_yaml, shipped_matrices, table_of
 from focus_eval.bench.matrix.hours import answer_lines, load_machine, selection_costs, time_text, total_cost
 from focus_eval.bench.matrix.plan import make_plan
 from focus_eval.bench.matrix.questions import stated_sets
-from focus_eval.keyframes.commands.lists import matrix_size
 
 from ..pages import ROOT
 from .background import PULLS

@@ -10,11 +10,12 @@ import pytest
 
 from focus_eval.bench.report import measures
 from focus_eval.bench.report.measures import scan_notes
+from focus_eval.bench.report.recall_tables import lab_frame
 from focus_eval.bench.report.run import load_run
 from focus_eval.bench.rows.store import StoredRows
 from focus_eval.core.errors import InvalidInput, UnknownName
 from focus_eval.keyframes.rows.records import SelectionRow
-from focus_eval.lab.overview import lab_frame, recall_overview
+from focus_eval.lab.overview import recall_overview
 from focus_eval.lab.simulation import SimulationConfig, run_simulation, select_on, selection_ids, sources
 from focus_eval.lab.traces import GRID_HZ, make_trace
 from focus_eval.lab.worlds import CHANNELS, WORLDS, Channel, channel_of

@@ -13,10 +13,11 @@ from focus_eval.bench.report.run import load_run
 from focus_eval.core.errors import InvalidInput, SamplerError
 from focus_eval.core.types import VideoInfo
 from focus_eval.keyframes.samplers.ledger import Ledger
-from focus_eval.keyframes.samplers.registry import make_in_this_process, make_sampler
+from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.lab import subprocess_sampler
 from focus_eval.lab.contract import Case, check_sampler, fingerprint, select
 from focus_eval.lab.simulation import SimulationConfig, run_simulation, with_fresh_seed
+from focus_eval.lab.subprocess_sampler import make_in_subprocess
 
 FILE = Path(__file__).with_name("cheats.py")
 # Drawn once: with other videos a sampler that sees much of a video may find everything in all of twelve questions.
@@ -96,7 +97,7 @@ def test_the_check_says_what_it_can_see(kind, broken):
 
 def test_another_process_chooses_what_this_one_does():
     for kind in ("Even", "Best"):
-        in_subprocess, in_process = make_sampler(of(kind)), make_in_this_process(of(kind))
+        in_subprocess, in_process = make_in_subprocess(of(kind)), make_sampler(of(kind))
         assert (type(in_subprocess).__name__, in_subprocess.options) == (kind, in_process.options)
         for case in (Case(1, 1), Case(40, 8), Case(7201, 64, 29.97)):
             assert fingerprint(select(in_subprocess, case)) == fingerprint(select(in_process, case))
@@ -141,7 +142,7 @@ def test_every_way_to_pull_gives_the_same_in_a_process_of_its_own(tmp_path):
     # These read what was pulled.
     assert set(values["PULLS"]) == takes_frames - {"is_pulled", "known_embeddings"}
     spec = f"{file}:Everything"
-    here, there = (select(make(spec, scan_encoder="x"), Case(40, 8)) for make in (make_in_this_process, make_sampler))
+    here, there = (select(make(spec, scan_encoder="x"), Case(40, 8)) for make in (make_sampler, make_in_subprocess))
     assert fingerprint(here) == fingerprint(there)
     assert dict(here.facts) == dict(there.facts)
 

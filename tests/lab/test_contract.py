@@ -19,7 +19,7 @@ from focus_eval import VideoInfo, make_sampler
 from focus_eval.cli import app
 from focus_eval.core.errors import EncoderError, FocusEvalError, PluginError, SamplerError, UnknownName
 from focus_eval.keyframes.samplers.base import FlatSource, derived_rng
-from focus_eval.keyframes.samplers.registry import make_in_subprocess, sampler_classes
+from focus_eval.keyframes.samplers.registry import sampler_classes
 from focus_eval.lab import contract
 from focus_eval.lab.contract import (
     PROMISES,
@@ -31,6 +31,7 @@ from focus_eval.lab.contract import (
     first_difference,
     select,
 )
+from focus_eval.lab.subprocess_sampler import make_in_subprocess
 
 NAMES = list(sampler_classes())
 PULLING = [name for name, kind in sampler_classes().items() if kind.needs_encoder and name != "scan_only"]

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from focus_eval.bench.report.run import load_run
-from focus_eval.keyframes.samplers.registry import make_in_subprocess, make_in_this_process
+from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.lab.contract import Case, broken_promises, fingerprints, first_difference
 from focus_eval.lab.simulation import SimulationConfig, run_simulation
+from focus_eval.lab.subprocess_sampler import make_in_subprocess
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "new_sampler.md").read_text(encoding="utf-8")
@@ -84,7 +85,7 @@ def test_the_installed_package_is_listed_and_found_by_name(project, tmp_path):
 def test_each_of_the_three_keeps_the_contract_and_is_simulated(tmp_path, kind):
     spec = f"{THREE}:{kind}"
     for case in (Case(1, 8), Case(7, 8, 25.0), Case(900, 16, 0.2), Case(3000, 16, pattern="flat 0.5"), Case(7201, 8)):
-        assert broken_promises(make_in_this_process(spec), case) == {}
+        assert broken_promises(make_sampler(spec), case) == {}
     assert check_once(spec) is None
     config = SimulationConfig(videos=3, minutes=(1, 3), worlds=["realistic"], k=[4], samplers=[spec])
     run_simulation(config, tmp_path / "out", n_workers=1)
@@ -97,6 +98,4 @@ def test_each_of_the_three_keeps_the_contract_and_is_simulated(tmp_path, kind):
 
 def check_once(spec: str) -> object:
     """Return the first difference between what a sampler does in this process and in a new one; None if none."""
-    return first_difference(
-        make_in_subprocess(spec, has_other_hash_seed=True), fingerprints(make_in_this_process(spec))
-    )
+    return first_difference(make_in_subprocess(spec, has_other_hash_seed=True), fingerprints(make_sampler(spec)))

@@ -7,11 +7,12 @@ from statistics import fmean
 
 import pytest
 
+from focus_eval.bench.report.recall_tables import demo_tables, lab_frame
 from focus_eval.bench.report.run import load_run
 from focus_eval.bench.report.table import Value
 from focus_eval.bench.report.tables import results_table
 from focus_eval.external.evidence import evidence_answers, view_of
-from focus_eval.lab.overview import demo_tables, lab_frame, recall_overview
+from focus_eval.lab.overview import recall_overview
 from tests.bench.report.simulated import Simulation, simulate_run
 
 SAMPLERS = ("uniform", "topk", "focus", "oracle")

@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.bench.report.recall import recall_within
+from focus_eval.bench.report.recall_tables import differences_by_length, lab_frame
 from focus_eval.bench.report.run import load_run
 from focus_eval.bench.rows.store import StoredRows
 from focus_eval.cli import app
@@ -24,12 +25,7 @@ from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.keyframes.samplers.topk import TopK
 from focus_eval.lab import simulation as running
 from focus_eval.lab.commands.compare_samplers import simulation_sections
-from focus_eval.lab.overview import (
-    differences_by_length,
-    lab_frame,
-    off_grid_lines,
-    recall_overview,
-)
+from focus_eval.lab.overview import off_grid_lines, recall_overview
 from focus_eval.lab.recorded import recorded_traces
 from focus_eval.lab.simulation import SimulationConfig, run_simulation, select_on, selection_ids, sources
 

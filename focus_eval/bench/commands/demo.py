@@ -11,16 +11,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from focus_eval.bench.commands.tables import print_table, write_table
 from focus_eval.core.errors import MissingDependency
 from focus_eval.core.resources import cache_folder, resource_path
-from focus_eval.keyframes.commands.console import (
-    print_if_slow,
-    print_link,
-    print_table,
-    progress_bar,
-    say_how_to_continue,
-    write_table,
-)
+from focus_eval.keyframes.commands.console import print_if_slow, print_link, progress_bar, say_how_to_continue
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -193,8 +187,8 @@ def _print_first(folder: Path) -> None:
     """Print recall and cost of the samplers on the first videos."""
     from focus_eval.bench.demo.storyboard import VIDEO_IDS
     from focus_eval.bench.report.measures import FORWARDS
+    from focus_eval.bench.report.recall_tables import lab_frame, recall_by_k
     from focus_eval.bench.report.run import load_run
-    from focus_eval.lab.overview import lab_frame, recall_by_k
 
     table = recall_by_k(lab_frame(load_run(folder)))
     columns = {"K = 8": "recall", FORWARDS: "cost"}
@@ -222,8 +216,8 @@ def _show(folder: Path, videos: Path) -> None:
     from focus_eval.bench.commands.reports import write_report
     from focus_eval.bench.report.measures import FORWARDS
     from focus_eval.bench.report.page.charts import headline, panels_of
+    from focus_eval.bench.report.recall_tables import WITHIN_NEAR, demo_tables
     from focus_eval.bench.report.run import load_run
-    from focus_eval.lab.overview import WITHIN_NEAR, demo_tables
 
     with print_if_slow("writing the report"):
         run = load_run(folder)

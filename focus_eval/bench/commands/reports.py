@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from focus_eval.bench.commands.tables import print_table, write_table
 from focus_eval.bench.rows.store import run_folders
-from focus_eval.core.errors import InvalidInput, RowsChanged, RunError, printable
+from focus_eval.core.errors import RowsChanged, RunError
+from focus_eval.core.offers import offered
 from focus_eval.core.processes import follow_parent, n_cores
-from focus_eval.keyframes.commands.console import AnnotationsFile, print_folded, print_table, write_table
+from focus_eval.keyframes.commands.console import print_folded
 from focus_eval.keyframes.video import open_video
 
 if TYPE_CHECKING:
@@ -238,11 +240,15 @@ def compare(
 ) -> None:
     """Compare two runs on the questions that both answered."""
     from focus_eval.bench.report.comparisons import run_comparison
-    from focus_eval.bench.report.run import load_run
-    from focus_eval.external.imports.log_import import LogOptions
-    from focus_eval.external.reading import is_log_path, run_of_logs
+    from focus_eval.bench.report.run import is_run_path, load_run
 
-    runs = [run_of_logs(path, LogOptions()) if is_log_path(path) else load_run(path) for path in (a, b)]
+    def read(path: Path) -> Run:
+        if is_run_path(path):
+            return load_run(path)
+        results = offered("results")
+        return results.run_of_logs(path, results.LogOptions()) if results.is_log_path(path) else load_run(path)
+
+    runs = [read(path) for path in (a, b)]
     table = run_comparison(*runs)
     print_table(table)
     if out is not None and out.suffix == ".html":
@@ -262,51 +268,3 @@ def _write_comparison(path: Path, runs: Sequence[Run], table: Table) -> None:
         facts = "; ".join(f"{title}: {text}" for title, text in run_facts(run))
         sections.append((f"{name}: {run.name}", [f"{facts}.", results_table(run, "overview")]))
     typer.echo(str(write_text(path, render_sections(table.title, sections))))
-
-
-def audit(
-    paths: Annotated[list[Path], typer.Argument(help="Logs of lmms-eval, selection files, folders of them, or runs.")],
-    frames_field: Annotated[
-        str, typer.Option(help="Field of the logs that holds the frames that were fed; frames are not read without it.")
-    ] = "",
-    benchmark: Annotated[str, typer.Option(help="Name of the benchmark of --annotations.")] = "longvideobench",
-    annotations: AnnotationsFile = None,
-    rates: Annotated[
-        Path | None, typer.Option(help="CSV with the columns id, duration_s and fps. [default: as stated]")
-    ] = None,
-) -> None:
-    """Check logs, selections and runs for faults.
-
-    Prints a line for each finding with its count and the worst case, faults before notes. Exits with code 1 if there is
-    a fault.
-    """
-    from focus_eval.bench.benchmarks.registry import read_annotations, read_rates, stated_rates
-    from focus_eval.external.audit import FAULT, series_of
-    from focus_eval.external.audit import audit as check_series
-    from focus_eval.external.reading import ReadingOptions, read_runs
-
-    if rates is not None and annotations is None:
-        raise InvalidInput("--rates need --annotations: they are by question id")
-    questions = read_annotations(benchmark, annotations) if annotations is not None else None
-    options = ReadingOptions(
-        frames_field=frames_field,
-        questions=questions,
-        rates=read_rates(rates) if rates is not None else stated_rates(questions or ()),
-    )
-    runs, notes = read_runs(paths, options)
-    series = series_of(runs, questions or ())
-    findings = check_series(series)
-    for line in [*map(str, findings), *(f"not read: {note}" for note in notes)]:
-        print_folded(printable(line))
-    n_answered = sum(bool(item.answers) for item in series)
-    n_faults = sum(finding.severity == FAULT for finding in findings)
-    checked = f"{_counted(n_answered, 'run')} with answers and {_counted(len(series) - n_answered, 'selection')}"
-    counts = f"{_counted(n_faults, 'fault')} and {_counted(len(findings) - n_faults, 'note')}"
-    print_folded(f"{counts if findings else 'no findings'} in {checked}")
-    if n_faults:
-        raise typer.Exit(1)
-
-
-def _counted(number: int, name: str) -> str:
-    """Return e.g. "1 fault", "3 notes" or "no faults"."""
-    return f"{number or 'no'} {name}{'' if number == 1 else 's'}"

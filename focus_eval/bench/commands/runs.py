@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from focus_eval.bench.commands.tables import print_table
 from focus_eval.core.errors import FocusEvalError, InvalidInput
 from focus_eval.core.options import parse_assignments
 from focus_eval.core.resources import resource_path
 from focus_eval.keyframes.commands.console import (
     clock_text,
-    completed,
     count_progress,
     print_folded,
-    print_table,
     progress_bar,
     say_how_to_continue,
     table_console,
@@ -323,11 +322,17 @@ def _print_pool(plans: list[Plan]) -> None:
         print_folded(f"all {len(plans)} matrices: {n_requested:,} {kind}, {n_distinct:,} of them distinct")
 
 
+def _matrix_names() -> list[str]:
+    from focus_eval.bench.matrix.config import shipped_matrices
+
+    return list(shipped_matrices())
+
+
 MatrixArgument = Annotated[
     list[Path],
     typer.Argument(
         metavar="MATRIX",
-        autocompletion=completed("matrix"),
+        autocompletion=_matrix_names,
         help="Matrix files, or names of shipped ones (focus-eval list configs).",
     ),
 ]

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from focus_eval.core.errors import InvalidInput, SelectionMismatch, unknown_name
+from focus_eval.core.offers import offered
 from focus_eval.core.options import checked_values, declared_types, make, option, read_options, read_value
 from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy, Question
-from focus_eval.external.imports.formats import FileEntry
-from focus_eval.external.imports.loading import load_selections
-from focus_eval.external.imports.rows import is_rows_path
 from focus_eval.keyframes.encoders import registry as encoders
 from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.llms.registry import check_llm, ready_llm
@@ -321,7 +319,7 @@ def _on_own_device(name: str, options: dict[str, Any]) -> Encoder:
 
 
 class ReplayedSelections:
-    """Selections from a file: our rows, or a published index file (see `focus_eval.external.imports`).
+    """Selections from a file: our rows, or a published index file (the room `external` reads both).
 
     Args:
         path: the file, or the folder of a run.
@@ -347,10 +345,10 @@ class ReplayedSelections:
         self._options = read_options("selections", option_types, texts(reader_options))
         # Of the format itself, which reads them.
         self._format_options = texts({name: value for name, value in all_options.items() if name not in option_types})
-        self._by_benchmark: dict[str, Mapping[str, FileEntry]] = {}
+        self._by_benchmark: dict[str, Mapping[str, Any]] = {}
         # By content: a file that was changed in place is another selection.
         self._content = _content_hash(path)
-        if is_rows_path(path):  # refused before any weight loads
+        if offered("is_rows_path")(path):  # refused before any weight loads
             self._read(None)
 
     @property
@@ -421,11 +419,14 @@ class ReplayedSelections:
         """Return the origin of the rows, with `sampler` as the sampler's name."""
         return Origin(selection_id=self.selection_id, sampler=sampler, k=self.k)
 
-    def _read(self, questions: Sequence[Question] | None) -> Mapping[str, FileEntry]:
+    def _read(self, questions: Sequence[Question] | None) -> Mapping[str, Any]:
         """Return the file's selections by question id; raise SelectionMismatch for more frames than are shown."""
         # What is missing is checked by `prepare`: a file made under --limit holds only some of the questions.
         reader_options = {**self._options, "allow_missing": True}
-        entries = load_selections(self._path, questions=questions, **reader_options, options=self._format_options)
+        load_selections = offered("load_selections")
+        entries: Mapping[str, Any] = load_selections(
+            self._path, questions=questions, **reader_options, options=self._format_options
+        )
         for entry in entries.values():
             # A selection with scales has more and smaller frames by design.
             if len(entry.shown) > self.k and entry.selection.scales is None:

@@ -18,11 +18,11 @@ from focus_eval.bench.matrix.cells import AnswerSpec, SelectionSpec, cells, sele
 from focus_eval.bench.matrix.config import MatrixConfig
 from focus_eval.bench.matrix.folder import RunFolder, kind_of
 from focus_eval.bench.matrix.questions import QuestionSet, load_questions
-from focus_eval.bench.report.cost import common_forward, forward_equivalents, llm_equivalents, unit_costs
 from focus_eval.bench.rows.packed import check_links
 from focus_eval.core.errors import FocusEvalError, InvalidInput
 from focus_eval.core.types import FloatArray, IntArray, Question, Selection, VideoInfo
 from focus_eval.keyframes.pipeline.selector import texts_of
+from focus_eval.keyframes.rows.cost import common_forward, forward_equivalents, llm_equivalents, unit_costs
 from focus_eval.keyframes.rows.files import read_sealed_json
 from focus_eval.keyframes.samplers.base import FlatSource, derived_rng
 from focus_eval.keyframes.samplers.expected_pulls import NO_FRAMES, Draw, expected_union

@@ -540,6 +540,11 @@ class Run:
         return _columns_of(self.answers, _answer_line)
 
 
+def is_run_path(path: Path) -> bool:
+    """Return True for a packed run, or a folder with `selections/` or `answers/`."""
+    return path.suffix == ".zip" or any((path / kind).is_dir() for kind in ("selections", "answers"))
+
+
 def load_run(folder: str | Path) -> Run:
     """Return the run in a folder with `selections/` and `answers/`, or in a packed run (`focus-eval pack`).
 

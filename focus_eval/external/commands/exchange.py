@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from focus_eval.bench.benchmarks.question import IN_VIEW_SECONDS, distances_text
+from focus_eval.bench.commands.tables import print_tables
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import parse_assignments
 from focus_eval.keyframes.commands.console import (
@@ -19,7 +20,6 @@ from focus_eval.keyframes.commands.console import (
     FormatsOption,
     MinSecondsOption,
     print_folded,
-    print_tables,
 )
 
 if TYPE_CHECKING:

@@ -14,11 +14,10 @@ from focus_eval.bench.benchmarks.registry import VideoRate, make_benchmark
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import read_json
 from focus_eval.core.types import FloatArray, Question, VideoInfo
-from focus_eval.keyframes.rows.records import Origin, SelectionRow, selection_row
+from focus_eval.keyframes.rows.records import SCORED, Origin, SelectionRow, selection_row
 
 Kind = Literal["probability", "cosine"]
 # The sampler of these rows: all candidates are scored, and none is chosen.
-SCORED = "scored"
 # CLIP's cosines lie at about .1 to .4; probabilities over a whole benchmark go down to 0 and above this.
 HIGHEST_COSINE, LOWEST_COSINE = 0.6, 0.02
 # A list may have so many candidates more or fewer than the stated length gives: lengths are rounded.

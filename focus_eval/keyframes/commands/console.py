@@ -18,11 +18,8 @@ from rich import progress as columns
 from rich.console import Console
 from rich.progress import Progress, Task
 
-from focus_eval.core.errors import InvalidInput
-from focus_eval.keyframes.rows.records import write_text
-
 if TYPE_CHECKING:
-    from focus_eval.bench.report.table import Table
+    pass
 
 
 # Where output goes into a file or a pipe and COLUMNS is not set.
@@ -40,20 +37,6 @@ def table_console() -> Console:
     has_known_width = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
     # Without markup: an interval such as [0.1, 0.2] is text, not a style.
     return Console(markup=False, highlight=False, width=None if has_known_width else PIPED_WIDTH)
-
-
-def print_table(table: Table) -> None:
-    """Print a table, in several parts if it is wider than the console."""
-    from focus_eval.bench.report.table import narrowed, to_terminal
-
-    console, screen_table = table_console(), narrowed(table)
-    console.print(screen_table.title, style="italic")  # as a table's title it would be folded to the table's width
-    for part in to_terminal(screen_table, console.width):
-        caption, part.caption = part.caption, None
-        console.print(part)
-        console.print()
-        if caption:
-            console.print(caption, style="dim")
 
 
 def print_link(text: str, path: Path) -> None:
@@ -101,44 +84,17 @@ def print_entries(entries: Sequence[tuple[str, Sequence[str]]]) -> None:
             console.print(Text(textwrap.indent(textwrap.fill(line, console.width - 4, break_on_hyphens=False), "    ")))
 
 
-def print_tables(tables: Sequence[Table], out: Path | None = None) -> None:
-    """Print tables, each note once, and write them to `out` if it is given (see `write_table`)."""
-    from focus_eval.bench.report.table import notes_once
-
-    for table in notes_once(tables):
-        print_table(table)
-    if out is not None:
-        write_table(tables, out)
-
-
-def write_table(tables: Sequence[Table], path: Path) -> None:
-    """Write `tables` one after the other in the format of the suffix: .md, .csv or .tex.
-
-    Raises:
-        InvalidInput: another suffix.
-    """
-    from focus_eval.bench.report.table import notes_once, to_csv, to_latex, to_markdown
-
-    writers: dict[str, Callable[[Table], str]] = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}
-    if path.suffix not in writers:
-        raise InvalidInput(f"{path}: tables are written as {', '.join(writers)}")
-    # A page has each note once; a LaTeX table is placed alone.
-    tables = notes_once(tables) if path.suffix == ".md" else tables
-    write_text(path, "\n".join(writers[path.suffix](table) for table in tables))
-
-
 def completed(kind: str) -> Callable[[], list[str]]:
-    """Return a function that lists the names of a kind ("sampler", "encoder", "video reader", "matrix") for a shell."""
+    """Return a function that lists the names of a kind ("sampler", "encoder", "video reader") for a shell."""
 
     def names() -> list[str]:
         """Return the names of the kind, read at the time of completion."""
-        from focus_eval.bench.matrix.config import shipped_matrices
         from focus_eval.keyframes.encoders.registry import ENCODERS
         from focus_eval.keyframes.samplers.registry import SAMPLERS
         from focus_eval.keyframes.video import READERS
 
         of_kind = {"sampler": SAMPLERS.names, "encoder": ENCODERS.names, "video reader": READERS.names}
-        return list(shipped_matrices()) if kind == "matrix" else of_kind[kind]()
+        return of_kind[kind]()
 
     return names
 

@@ -360,7 +360,7 @@ def _model_usage_line(row: SelectionRow) -> str:
 
 def _scan_line(row: SelectionRow) -> str:
     """Return a line on the scanned frames and the whole work in forwards of the main encoder."""
-    from focus_eval.bench.report.cost import forward_equivalents, unit_costs
+    from focus_eval.keyframes.rows.cost import forward_equivalents, unit_costs
 
     units = unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost"))
     pulls = row.n_scored

@@ -1,14 +1,11 @@
 """Lists the samplers and makes one by name.
 
 The built-in samplers are the classes in the files of this package. Other packages add theirs through the entry-point
-group `focus_eval.samplers`. `path/to/file.py:Class` names a class in any file, which runs in a process of its own (see
-`subprocess_sampler`).
+group `focus_eval.samplers`. `path/to/file.py:Class` names a class in any file.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -58,20 +55,7 @@ def sampler_class(name: str) -> type[FrameSampler]:
         UnknownName: no such sampler; the message has the nearest name.
         PluginError: a plugin or file that cannot be used, with the reason.
     """
-    return _kind(parse_named(name)[0])
-
-
-def _kind(name: str) -> type[FrameSampler]:
-    """Return the class of a name without options; a file's class runs in a process of its own."""
-    return _subprocess_class(name) if ".py:" in name else SAMPLERS.load(name)
-
-
-def _subprocess_class(name: str, *, has_other_hash_seed: bool = False) -> type[FrameSampler]:
-    """Return a class that runs the sampler in a process of its own; the path of a file is made absolute."""
-    from focus_eval.lab.subprocess_sampler import subprocess_class
-
-    # The other process stays in the folder that it was started in.
-    return subprocess_class(os.path.abspath(name) if ".py:" in name else name, has_other_hash_seed=has_other_hash_seed)
+    return SAMPLERS.load(parse_named(name)[0])
 
 
 def sampler_name(name: str) -> str:
@@ -100,21 +84,6 @@ def make_sampler(name: str, **options: Any) -> FrameSampler:
         MissingDependency: a package it needs is not installed; the message names the install command.
     """
     name, values = named_options(name, options)
-    return _make(_kind(name), name, values)
-
-
-def make_in_subprocess(name: str, *, has_other_hash_seed: bool = False, **options: Any) -> FrameSampler:
-    """Return the sampler `name` with `options`, run in a process of its own, or in a second, newly started one."""
-    return _make(_subprocess_class(name, has_other_hash_seed=has_other_hash_seed), name, options)
-
-
-def make_in_this_process(name: str, **options: Any) -> FrameSampler:
-    """Return the sampler `name` with `options` as `make_sampler` does, but run a file's class in this process too."""
-    name, values = named_options(name, options)
-    return _make(SAMPLERS.load(name), name, values)
-
-
-def _make(kind: type[FrameSampler], name: str, values: Mapping[str, Any]) -> FrameSampler:
-    """Return the sampler of class `kind` with the option `values`; a missing package raises MissingDependency."""
+    kind = SAMPLERS.load(name)
     with SAMPLERS.name_missing_extra(name):
         return make(f"sampler {kind.name!r}", kind, values)

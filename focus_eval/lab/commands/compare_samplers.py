@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from focus_eval.bench.commands.tables import print_table
 from focus_eval.core.options import parse_named
-from focus_eval.keyframes.commands.console import MinutesOption, completed, print_folded, print_table
+from focus_eval.keyframes.commands.console import MinutesOption, completed, print_folded
 from focus_eval.keyframes.rows.records import write_text
 from focus_eval.lab.commands.check import (
     RelevanceOption,
@@ -189,8 +190,8 @@ def _controls(config: SimulationConfig, frame: pd.DataFrame) -> list[SamplerEntr
 
 def _frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
     """Return the rows of `config` in `out`, without those of earlier states of a file or of a longer run."""
+    from focus_eval.bench.report.recall_tables import lab_frame
     from focus_eval.bench.report.run import load_run
-    from focus_eval.lab.overview import lab_frame
     from focus_eval.lab.simulation import selection_ids
     from focus_eval.lab.verdict import with_failures_as_0
 

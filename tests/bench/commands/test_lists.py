@@ -10,9 +10,9 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from focus_eval.bench.commands.lists import KINDS
 from focus_eval.cli import RETIRED_COMMANDS, app, main
 from focus_eval.core.errors import InvalidInput, UnknownName
-from focus_eval.keyframes.commands.lists import KINDS
 from focus_eval.keyframes.samplers.registry import make_sampler, sampler_classes
 
 

@@ -7,12 +7,12 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from focus_eval.bench.commands.lists import matrix_size
 from focus_eval.bench.matrix.cells import cells, selection_specs
 from focus_eval.bench.matrix.config import NO_MATRICES, find_matrix, load_matrix, shipped_matrices, title_of
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput, UnknownName
 from focus_eval.core.resources import resource_path
-from focus_eval.keyframes.commands.lists import matrix_size
 from focus_eval.keyframes.encoders.cost import blip_gmacs, dual_encoder_gmacs
 
 

@@ -10,20 +10,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from focus_eval.bench.report.figures import (
-    BASELINE,
-    MARK,
-    STYLES,
-    THEME,
-    _caption,
-    css_variables,
-    draw_timelines,
-    page_svg,
-    save_figure,
-    styles_of,
-)
+from focus_eval.bench.report.figures import MARK, draw_timelines, page_svg, save_figure
 from focus_eval.bench.report.page.charts import draw_panels, panels_of, styles_of_run
 from focus_eval.core.errors import InvalidInput
+from focus_eval.keyframes.figures import BASELINE, STYLES, THEME, _caption, css_variables, styles_of
 
 
 def test_a_caption_never_says_sixty_seconds(demo_run):

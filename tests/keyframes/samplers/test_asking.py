@@ -11,7 +11,6 @@ from focus_eval import VideoInfo, make_sampler
 from focus_eval.core.errors import AnswerError, BrokenContract, EncoderError, InvalidInput
 from focus_eval.keyframes.llms.scripted import ScriptedModel
 from focus_eval.keyframes.samplers.ledger import Ledger
-from focus_eval.keyframes.samplers.registry import make_in_this_process
 from focus_eval.lab.contract import (
     TEXTS,
     ArraySource,
@@ -22,6 +21,7 @@ from focus_eval.lab.contract import (
     fingerprint,
     select,
 )
+from focus_eval.lab.subprocess_sampler import make_in_subprocess
 
 FILE = Path(__file__).with_name("asking_samplers.py")
 ASKS = f"{FILE}:AsksForAll"
@@ -73,7 +73,7 @@ def test_looks_are_counted_apart_from_pulls_and_may_come_again(ledger):
 
 
 def test_a_sampler_in_a_process_of_its_own_asks_and_is_told_the_same():
-    in_process, in_subprocess = select(make_in_this_process(ASKS), CASE), select(make_sampler(ASKS), CASE)
+    in_process, in_subprocess = select(make_sampler(ASKS), CASE), select(make_in_subprocess(ASKS), CASE)
     assert fingerprint(in_process) == fingerprint(in_subprocess)
     assert in_process.facts == in_subprocess.facts == {
         "query": TEXTS.query, "options": list(TEXTS.options), "said": 2, "pixels": in_process.facts["pixels"],
@@ -92,13 +92,13 @@ def test_a_sampler_in_a_process_of_its_own_asks_and_is_told_the_same():
 
 def test_the_suite_takes_a_sampler_that_asks_and_sees_what_it_breaks():
     assert check_sampler(ASKS).broken == ()
-    assert broken_promises(make_in_this_process(f"{FILE}:SeesAFloat"), CASE).keys() == {"asks"}
+    assert broken_promises(make_sampler(f"{FILE}:SeesAFloat"), CASE).keys() == {"asks"}
 
 
 def test_each_kind_of_prompt_has_an_example_reply_of_its_own():
     name = f"{FILE}:AsksInTwoKinds"
     assert check_sampler(name).broken == ()
-    for sampler in (make_in_this_process(name), make_sampler(name)):
+    for sampler in (make_sampler(name), make_in_subprocess(name)):
         assert select(sampler, CASE).facts == {"cue": "a red car", "seconds": 12.5}
     model = ScriptedModel().for_question("Which engine roars?", (), reply=sampler.example_reply)
     assert model.ask("Name a cue of it", [], max_tokens=8).text == "a red car"
@@ -115,15 +115,15 @@ def test_a_scripted_model_sees_evidence_within_its_reach_alone(seconds, reply):
 
 
 def test_the_error_of_a_model_ends_the_question_in_both_processes():
-    for sampler in (make_in_this_process(ASKS), make_sampler(ASKS)):
+    for sampler in (make_sampler(ASKS), make_in_subprocess(ASKS)):
         with pytest.raises(AnswerError, match="does not answer"):
             select(sampler, Case(500, 8, pattern="not a number"))
 
 
 def test_a_sampler_without_a_model_is_refused_and_one_that_asks_unasked_too():
     with pytest.raises(InvalidInput, match="asks a model: name one"):
-        make_in_this_process(ASKS).select(VIDEO, k=2, pull=ArraySource(bumpy(100)), rng=np.random.default_rng(0))
-    sampler = make_in_this_process(ASKS)
+        make_sampler(ASKS).select(VIDEO, k=2, pull=ArraySource(bumpy(100)), rng=np.random.default_rng(0))
+    sampler = make_sampler(ASKS)
     object.__setattr__(sampler, "needs_llm", False)
     with pytest.raises(BrokenContract, match="derive it from AskingSampler"):
         select(sampler, CASE)

@@ -12,12 +12,13 @@ from markupsafe import Markup
 
 from focus_eval.bench.benchmarks.question import NEAR_SECONDS
 from focus_eval.bench.report import figures, measures
-from focus_eval.bench.report.figures import Style, figure_style, styles_of
+from focus_eval.bench.report.figures import figure_style
 from focus_eval.bench.report.measures import COSTS, FORWARDS, FRAMES_SCORED
 from focus_eval.bench.report.recall import recall_column
 from focus_eval.bench.report.run import CEILING_MARK, Run, rows_in_order, sampler_order
 from focus_eval.bench.report.table import Value
 from focus_eval.bench.report.tables import published_value, read_anchors
+from focus_eval.keyframes.figures import THEME, Style, new_figure, styles_of
 from focus_eval.keyframes.rows.records import SelectionRow
 
 if TYPE_CHECKING:
@@ -216,9 +217,9 @@ def _panel_chart(
     Points get their names if they are few.
     """
     with figure_style():
-        figure = figures.new_figure(*size)
+        figure = new_figure(*size)
         axes = figure.subplots()
-        axes.grid(axis="y", color=figures.THEME["line"][0], lw=0.6)
+        axes.grid(axis="y", color=THEME["line"][0], lw=0.6)
         _draw_panel(axes, panel, styles, ends)
         our_points = [point for point in panel.points if not point.is_published]
         if len(our_points) <= figures.MOST_NAMES:
@@ -291,7 +292,7 @@ def draw_panels(panels: Sequence[Panel], styles: Mapping[str, Style]) -> Figure:
     drawn, ends = {point.label for panel in panels for point in panel.points}, value_ends(panels)
     with figure_style():
         height = 2.0 * len(kinds) + 0.16 * ((len(drawn) + 4) // 4) + 0.2
-        figure = figures.new_figure(figures.PAGE_INCHES, height)
+        figure = new_figure(figures.PAGE_INCHES, height)
         grid = figure.subplots(len(kinds), len(ks), squeeze=False)
         for axes in grid.flat:
             axes.set_axis_off()

@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 from focus_eval.bench.benchmarks.question import NEAR_SECONDS
 from focus_eval.bench.report.comparisons import baseline_labels, baseline_table, not_compared, recall_table
-from focus_eval.bench.report.figures import css_variables
 from focus_eval.bench.report.measures import FORWARDS, cost_tables
 from focus_eval.bench.report.page.browser import Browser, json_for_script, pack_browser
 from focus_eval.bench.report.page.charts import (
@@ -40,6 +39,7 @@ from focus_eval.bench.report.table import (
     to_csv,
 )
 from focus_eval.bench.report.tables import ASKED_OTHERWISE, results_table
+from focus_eval.keyframes.figures import css_variables
 from focus_eval.keyframes.rows.records import write_text
 
 _SCRIPTS = ("elements", "sorting", "points", "timeline", "answers", "question", "browser", "address", "start")

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from focus_eval.bench.report.figures import name_marks, new_figure
+from focus_eval.bench.report.figures import name_marks
 from focus_eval.bench.report.page.browser import pack_browser
 from focus_eval.bench.report.page.charts import (
     MOST_LEADING,
@@ -24,6 +24,7 @@ from focus_eval.bench.report.page.charts import (
 from focus_eval.bench.report.page.html import _recoveries, render_sections, report_tables, write_html
 from focus_eval.bench.report.run import Run, load_run, sampler_order
 from focus_eval.bench.report.table import Table, TableRow, Value, narrowed, notes_once, to_csv
+from focus_eval.keyframes.figures import new_figure
 from tests.bench.report.simulated import Simulation, simulate_run
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.offers import offered
 from focus_eval.core.resources import read_yaml, resource_path
 from focus_eval.core.types import VideoInfo
 from focus_eval.keyframes.commands.console import print_entries, print_folded
@@ -129,7 +130,6 @@ def _registries() -> dict[str, Registry[Any]]:
     """Return the registry of plugins of each kind."""
     from focus_eval.bench.benchmarks.registry import BENCHMARKS
     from focus_eval.bench.lmms.manifests import MODELS
-    from focus_eval.external.imports.formats import FORMATS
     from focus_eval.keyframes.encoders.registry import ENCODERS
     from focus_eval.keyframes.llms.registry import LLMS
     from focus_eval.keyframes.samplers.registry import SAMPLERS
@@ -140,7 +140,7 @@ def _registries() -> dict[str, Registry[Any]]:
         "encoders": ENCODERS,
         "models": MODELS,
         "benchmarks": BENCHMARKS,
-        "formats": FORMATS,
+        "formats": offered("selection_formats"),
         "readers": READERS,
         "llms": LLMS,
     }

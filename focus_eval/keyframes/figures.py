@@ -1,0 +1,245 @@
+"""Draws figures with matplotlib: the palette, timelines, contact sheets, accuracy against cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from focus_eval.keyframes.rows.records import SelectionRow
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+# Okabe and Ito's hues, told apart by readers with any kind of colour vision; some are darker here, so that lines and
+# text show on white. Marks differ as well, for print. The page has a second set for its dark theme.
+
+
+@dataclass(frozen=True)
+class Style:
+    """Colours and mark of a sampler.
+
+    Args:
+        light, dark: colour on a light and on a dark ground; plots on paper take the light one.
+        marker: matplotlib's name of its mark.
+        colour: CSS class of the colour on the page.
+    """
+
+    light: str
+    dark: str
+    marker: str
+    colour: str
+
+    @property
+    def css(self) -> str:
+        """CSS classes of the colour and of the mark, as text."""
+        return f"{self.colour} m{list(_OUTLINES).index(self.marker)}"
+
+    @property
+    def filled(self) -> dict[str, Any]:
+        """Matplotlib's arguments for the filled mark of a measured point."""
+        return {"color": self.light, "marker": self.marker}
+
+    @property
+    def hollow(self) -> dict[str, Any]:
+        """Matplotlib's arguments for the outlined mark of a published point."""
+        return {"color": self.light, "marker": self.marker, "mec": self.light, "mfc": "none"}
+
+
+# In the order samplers are given one; the tenth sampler has the first one's colour and the second one's mark, and so
+# on, so that no two of eighty share both. Yellow is left out: it fades on white.
+STYLES = (
+    Style("#0072b2", "#56a8e0", "o", "s0"),
+    Style("#d55e00", "#ff8c42", "s", "s1"),
+    Style("#009e73", "#34c99d", "^", "s2"),
+    Style("#b8578f", "#e08fbe", "D", "s3"),
+    Style("#c98500", "#f0b53c", "v", "s4"),
+    Style("#3a9bd8", "#8fd0ff", "P", "s5"),
+    Style("#8a6d3b", "#c8a972", "X", "s6"),
+    Style("#5b4b8a", "#a897dd", "*", "s7"),
+    Style("#3f4a54", "#d5dbe2", "p", "s8"),
+)
+BASELINE = Style("#7d848c", "#a3acb8", "o", "sb")
+# The marks as CSS draws them in a square of 100 x 100.
+_OUTLINES = {
+    "o": "circle(50%)",
+    "s": "inset(8%)",
+    "^": "polygon(50% 4%, 100% 96%, 0 96%)",
+    "D": "polygon(50% 0, 100% 50%, 50% 100%, 0 50%)",
+    "v": "polygon(0 4%, 100% 4%, 50% 96%)",
+    "P": "polygon(33% 0, 67% 0, 67% 33%, 100% 33%, 100% 67%, 67% 67%, 67% 100%, 33% 100%, 33% 67%, 0 67%, 0 33%, "
+    "33% 33%)",
+    "X": "polygon(25% 0, 50% 25%, 75% 0, 100% 25%, 75% 50%, 100% 75%, 75% 100%, 50% 75%, 25% 100%, 0 75%, 25% 50%, "
+    "0 25%)",
+    "*": "polygon(50% 0, 63% 35%, 100% 38%, 71% 61%, 81% 98%, 50% 77%, 19% 98%, 29% 61%, 0 38%, 37% 35%)",
+    "p": "polygon(50% 0, 100% 38%, 81% 100%, 19% 100%, 0 38%)",
+}
+# Colours of the page other than samplers', by name: light, dark.
+THEME = {
+    "page": ("#fbfbf9", "#14171b"),
+    "card": ("#ffffff", "#1b1f25"),
+    "ink": ("#1d2126", "#e8eaed"),
+    "soft": ("#5b6470", "#a3acb8"),
+    "line": ("#dfe2e6", "#323943"),
+    "wash": ("#f1f3f5", "#232830"),
+    "accent": ("#0b5cad", "#7ab8ff"),
+    "right": ("#17733c", "#6fd092"),
+    "wrong": ("#b3261e", "#ff8a80"),
+    "odd": ("#8a5a00", "#f0c060"),
+    "evidence": ("#9a6b00", "#f0c060"),
+}
+EVIDENCE, INK, FAINT = THEME["evidence"][0], THEME["ink"][0], BASELINE.light
+_STYLE_INDEX = {"focus": 0, "topk": 1, "aks": 2, "focus_released": 3, "random": 4, "uniform_1fps": 8}
+
+
+def styles_of(labels: Sequence[str]) -> dict[str, Style]:
+    """Return the style of each label: well-known samplers have a fixed one, uniform frames are grey."""
+    taken_indices = {_STYLE_INDEX[label] for label in labels if label in _STYLE_INDEX}
+    free = (style for i, style in enumerate(_every_style()) if i not in taken_indices)
+    return {
+        label: BASELINE if label == "uniform" else STYLES[_STYLE_INDEX[label]] if label in _STYLE_INDEX else next(free)
+        for label in labels
+    }
+
+
+def _every_style() -> Iterator[Style]:
+    """Yield `STYLES`, then endlessly the same colours with marks shifted by one more each round."""
+    for turn in count():
+        for at, style in enumerate(STYLES):
+            yield replace(style, marker=STYLES[(at + turn) % len(STYLES)].marker)
+
+
+def css_variables() -> str:
+    """Return the colours as CSS: a variable each, in the light and the dark theme, and a class per style.
+
+    The theme follows the reader's system until the page's button sets `data-theme`.
+    """
+    light, dark = (
+        " ".join(
+            [
+                *(f"--{name}: {light_and_dark[is_dark]};" for name, light_and_dark in THEME.items()),
+                *(f"--{style.colour}: {style.dark if is_dark else style.light};" for style in (*STYLES, BASELINE)),
+            ]
+        )
+        for is_dark in (False, True)
+    )
+    classes = "\n".join(f".{style.colour} {{ --c: var(--{style.colour}); }}" for style in (*STYLES, BASELINE))
+    classes += "".join(f"\n.m{at} {{ --mark: {outline}; }}" for at, outline in enumerate(_OUTLINES.values()))
+    return (
+        f":root {{ color-scheme: light dark; {light} }}\n"
+        f'@media (prefers-color-scheme: dark) {{ :root:not([data-theme="light"]) {{ {dark} }} }}\n'
+        ':root[data-theme="light"] { color-scheme: light; }\n'
+        f':root[data-theme="dark"] {{ color-scheme: dark; {dark} }}\n'
+        f"{classes}\n"
+    )
+
+
+def draw_timeline(axes: Axes, row: SelectionRow, *, colour: str) -> None:
+    """Draw `row` over seconds.
+
+    Pulled relevance is drawn as thin bars, final clips as bands, evidence as dashed lines, keyframes as triangles below
+    the axis.
+
+    Args:
+        colour: of bands and triangles.
+    """
+    for start, stop, *_, is_final in row.clips:
+        if is_final:
+            axes.axvspan(*row.seconds_of([start, stop]), color=colour, alpha=0.13, lw=0)
+    seconds = row.seconds_of(row.pulled_frames)
+    pulled = [(at, value) for at, value in zip(seconds, row.pulled_relevance, strict=True) if value is not None]
+    if pulled:
+        times, relevance = np.array(sorted(pulled)).T
+        axes.vlines(times, 0, relevance, color=FAINT, lw=0.5)
+    for time in row.evidence_seconds:
+        axes.axvline(time, color=EVIDENCE, lw=1.0, ls=(0, (2, 1.5)))
+    if row.times_seconds:  # marks that nothing clips: without any, the layout would make room for nowhere
+        axes.plot(row.times_seconds, [-0.16] * len(row.times_seconds), "^", color=colour, ms=3.2, mew=0, clip_on=False)
+    axes.set(ylim=(-0.3, 1.05), xlim=(0, row.duration_seconds), yticks=[0, 1])
+    axes.tick_params(axis="y", length=0, labelsize=5)
+
+
+def draw_clip_means(axes: Axes, row: SelectionRow, *, colour: str) -> None:
+    """Draw mean relevance and radius of every clip, the final ones in `colour`."""
+    for start, stop, _, mean, radius, is_final in row.clips:
+        if mean is None:
+            continue
+        shade, ends = colour if is_final else FAINT, row.seconds_of([start, stop])
+        if radius is not None:
+            low, high = max(0.0, mean - radius), min(1.0, mean + radius)
+            axes.fill_between(ends, low, high, color=shade, alpha=0.12, lw=0)
+        axes.plot(ends, [mean, mean], color=shade, lw=1.6)
+
+
+def add_legend(axes: Axes, row: SelectionRow, *, colour: str) -> None:
+    """Add a legend above the axis for the elements of `draw_timeline` and `draw_clip_means`."""
+    from matplotlib.lines import Line2D
+
+    entries = [Line2D([], [], marker="^", color=colour, ls="", label=f"keyframes ({len(row.keyframes or ())})")]
+    if row.pulled_frames:
+        entries.append(Line2D([], [], marker="|", color=FAINT, ls="", label=f"pulled ({len(row.pulled_frames)})"))
+    if row.clips:
+        entries.append(Line2D([], [], color=colour, label="final clip: mean and radius"))
+        entries.append(Line2D([], [], color=FAINT, label="other clip"))
+    if row.evidence_seconds:
+        entries.append(Line2D([], [], color=EVIDENCE, ls="--", label="evidence"))
+    axes.legend(handles=entries, fontsize=7, ncols=len(entries), loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
+
+
+def new_figure(width_inches: float, height_inches: float) -> Figure:
+    """Return an empty figure with a constrained layout."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width_inches, height_inches), layout="constrained")
+
+
+def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], *, warning: str = "") -> Figure:
+    """Return a contact sheet: one thumbnail per keyframe (RGB uint8, any size) over `draw_timeline`.
+
+    Args:
+        warning: stands below the headline.
+    """
+    columns = min(8, max(1, len(thumbnails)))
+    lines = math.ceil(len(thumbnails) / columns)
+    aspect = max((image.shape[0] / image.shape[1] for image in thumbnails), default=0.0)
+    width = 12.0
+    cell = width / columns * min(aspect, 1.4) + 0.22
+    figure = new_figure(width, cell * lines + 3.2)
+    grid = figure.add_gridspec(lines + 1, columns, height_ratios=[cell] * lines + [2.4])
+    for number, image in enumerate(thumbnails):
+        axes = figure.add_subplot(grid[number // columns, number % columns])
+        axes.imshow(image)
+        axes.set_axis_off()
+        axes.set_title(_caption(row, number), fontsize=7, pad=2)
+    axes = figure.add_subplot(grid[lines, :])
+    colour = styles_of([row.sampler])[row.sampler].light
+    draw_timeline(axes, row, colour=colour)
+    draw_clip_means(axes, row, colour=colour)
+    add_legend(axes, row, colour=colour)
+    axes.set(xlabel="seconds", ylabel="relevance")
+    figure.suptitle(_headline(row) + f"\n{warning}".rstrip(), fontsize=10, wrap=True)
+    return figure
+
+
+def _caption(row: SelectionRow, number: int) -> str:
+    """Return the caption of thumbnail `number`: time in the video and frame index."""
+    frames, times = row.keyframes or [], row.times_seconds or []
+    minutes, seconds = divmod(round(times[number], 2), 60)
+    return f"{int(minutes)}:{seconds:05.2f}  #{frames[number]}"
+
+
+def _headline(row: SelectionRow) -> str:
+    """Return the first line of a contact sheet: query, sampler, K, encoder and share of frames scored."""
+    assert row.n_frames is not None  # its pictures were read
+    scored_text = f"{row.n_scored} of {row.n_frames} frames scored ({row.n_scored / row.n_frames:.2%})"
+    query = row.query if len(row.query) <= 90 else row.query[:87] + "..."
+    sampler = " ".join([row.sampler, *(f"{name}={value}" for name, value in row.changed_options.items())])
+    # A dollar sign would start mathematics.
+    return f"{query!r}   {sampler}, k = {row.k}, {row.encoder or 'no encoder'}, {scored_text}".replace("$", r"\$")
