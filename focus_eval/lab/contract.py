@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -23,103 +22,16 @@ import numpy as np
 from focus_eval.core.errors import AnswerError, BrokenContract, EncoderError, FocusEvalError, SamplerError
 from focus_eval.core.options import field_types, read_options
 from focus_eval.core.types import (
-    ExampleReplies,
-    FloatArray,
-    IntArray,
-    Pixels,
     Selection,
     TimedText,
     VideoInfo,
-    example_reply_to,
 )
-from focus_eval.keyframes.samplers.base import EXAMPLE_REPLY, FlatSource, FrameSampler, QuestionTexts
+from focus_eval.keyframes.samplers.base import FlatSource, FrameSampler, QuestionTexts
 from focus_eval.keyframes.samplers.registry import make_sampler
+from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
 from focus_eval.lab.subprocess_sampler import error_line, make_in_subprocess
 
-_DIMENSIONS = 8
 Pattern = Literal["events", "ties", "flat 0", "flat 0.5", "flat 1", "not a number"]
-
-
-class ArraySource:
-    """Source of relevance, embeddings and pictures from arrays that records its calls.
-
-    Args:
-        relevance: of every frame, `(n_frames,)`.
-        seed: seeds the random embeddings and noise.
-    """
-
-    name = "world"
-
-    def __init__(self, relevance: FloatArray, *, seed: int = 0) -> None:
-        """Keep the relevance of every frame; nothing has been asked yet."""
-        self.values = np.asarray(relevance, dtype=float)
-        self.calls: list[IntArray] = []
-        self.scans: list[IntArray] = []
-        self.other_pulls = 0
-        self.reply: ExampleReplies = ""
-        self.kinds: set[str] = set()  # of pulls that an encoder may not have
-        self._seed = seed
-        self.query: FloatArray = np.random.default_rng([seed, 1]).normal(size=_DIMENSIONS)
-
-    @cached_property
-    def vectors(self) -> FloatArray:
-        """Embedding of every frame, `(n_frames, 8)`."""
-        return np.random.default_rng(self._seed).normal(size=(self.values.size, _DIMENSIONS))
-
-    def __call__(self, frames: IntArray) -> FloatArray:
-        """Return the relevance of `frames`, and record the call."""
-        self.calls.append(frames)
-        return self.values[frames]
-
-    def logits(self, frames: IntArray) -> FloatArray:
-        """Return relevance times 20 as logits, and record the call."""
-        self.calls.append(frames)
-        self.kinds.add("logits")
-        return 20.0 * self.values[frames]
-
-    def embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return random embeddings of `frames`, `(n, 8)`, and of the query; record the call."""
-        self.calls.append(frames)
-        self.kinds.add("embeddings")
-        return self.vectors[frames], self.query
-
-    def relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return relevance and logits of `frames`, and record one call."""
-        self.calls.append(frames)
-        return self.values[frames], 20.0 * self.values[frames]
-
-    def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
-        """Return relevance to another text: that of the question mixed with noise seeded by the text, `(n,)`."""
-        self.other_pulls += frames.size
-        self.kinds.add("texts")
-        noise = np.random.default_rng([self._seed, *text.encode()]).random(self.values.size)
-        return 0.8 * self.values[frames] + 0.2 * noise[frames]
-
-    def look(self, frames: IntArray, size: int | None) -> list[Pixels]:
-        """Return pictures of 16 x 9 pixels whose colours follow the embeddings."""
-        colours = np.nan_to_num(np.clip(128 + 40 * self.vectors[frames, :3], 0, 255)).astype(np.uint8)
-        return [np.broadcast_to(colour, (9, 16, 3)) for colour in colours]
-
-    def ask(self, text: str, images: Sequence[Pixels] = (), *, max_tokens: int = 1) -> str:
-        """Return the example reply; raise AnswerError if relevance is NaN, like a model that does not answer."""
-        if not np.isfinite(self.values).all():
-            raise AnswerError("a model that does not answer")
-        return example_reply_to(text, self.reply) or EXAMPLE_REPLY
-
-    def yes(self, text: str, images: Sequence[Pixels]) -> FloatArray:
-        """Return probabilities that follow from the pictures' colours, `(n,)`."""
-        self.ask(text)
-        return np.array([image.mean() / 255 for image in images])
-
-    def scan(self, frames: IntArray) -> FloatArray:
-        """Return logits of a cheap encoder, which follow relevance through noise, `(n,)`."""
-        self.scans.append(frames)
-        return 4.0 * self.values[frames] + np.random.default_rng(self._seed).normal(size=self.values.size)[frames]
-
-    def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return relevance and embeddings of `frames`, and record one call."""
-        self.calls.append(frames)
-        return self.values[frames], self.vectors[frames]
 
 
 @dataclass(frozen=True, order=True)
@@ -174,16 +86,6 @@ class Case:
         if self.pattern == "not a number":
             source.vectors[:] = np.nan
         return source
-
-
-def bumpy(n_frames: int, *, seed: int = 0) -> FloatArray:
-    """Return relevance in [0, 1] with a few events and some noise, shape `(n_frames,)`."""
-    generator = np.random.default_rng(seed)
-    t = np.arange(n_frames) / n_frames
-    trace: FloatArray = 0.2 + 0.05 * generator.random(n_frames)
-    for _ in range(4):
-        trace += generator.random() * np.exp(-(((t - generator.random()) / 0.03) ** 2))
-    return np.clip(trace, 0.0, 1.0)
 
 
 LENGTHS_AND_RATES = [

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from focus_eval.bench.benchmarks.registry import read_annotations, read_rates
 from focus_eval.bench.report.comparisons import run_comparison
 from focus_eval.bench.report.run import joined_run, load_run
+from focus_eval.bench.rows.packed import pack_run
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
@@ -527,3 +528,10 @@ def test_a_damaged_log_is_a_finding_and_another_path_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidInput, match="neither a run"):
         read_runs([tmp_path / "empty"], ReadingOptions())
+
+
+def test_audit_reads_a_packed_run(tmp_path):
+    folder = simulate_run(tmp_path / "r", Simulation(n_questions=12, samplers=("uniform", "topk")))
+    pack_run(folder, tmp_path / "r.zip")
+    outputs = [CliRunner().invoke(app, ["audit", str(path)]).output for path in (folder, tmp_path / "r.zip")]
+    assert outputs[0] == outputs[1] != ""

@@ -10,13 +10,11 @@ from typer.testing import CliRunner
 from focus_eval.bench.commands.demo import RECALL_K, _show
 from focus_eval.bench.demo import photo_events
 from focus_eval.bench.matrix.config import load_matrix
-from focus_eval.bench.report.measures import FRAMES_SCORED
 from focus_eval.bench.report.page.charts import headline, panels_of
 from focus_eval.bench.report.run import load_run
 from focus_eval.cli import app
 from focus_eval.keyframes.encoders.cache import duplicate_cache, using_feature_folder
 from focus_eval.keyframes.encoders.offline import OfflineScorer
-from focus_eval.lab.overview import draw_frontier
 from scripts.pages.draw_demo_frontier import BUDGETS, replay_budgets
 from support.bench.matrix_rows import run_matrix
 from tests.bench.matrix.conftest import write_simulation
@@ -56,33 +54,10 @@ def test_the_even_samplers_score_the_share_of_frames_that_the_budget_says(replay
         assert np.allclose(100 * rows["n_pulls"] / rows["n_frames"], percent * 25 / 30, rtol=0.05), label
 
 
-def test_a_replay_is_the_same_again_and_changes_nothing_of_the_run(run, replayed):
-    files = sorted((path.name, path.stat().st_mtime_ns) for path in (run / "selections").rglob("*"))
-    repeated = replay_budgets(run)
-    pd.testing.assert_frame_equal(repeated[MEASURED], replayed[MEASURED])
-    assert files == sorted((path.name, path.stat().st_mtime_ns) for path in (run / "selections").rglob("*"))
-
-
 def a_frame(points):
     """Return rows of one question for each (sampler, label, percent of 1000 frames, recall)."""
     columns = ["sampler", "label", "n_pulls", "recall@2"]
     return pd.DataFrame(points, columns=columns).assign(k=8, n_frames=1000, error=None, has_cost=True)
-
-
-def test_lines_are_the_replayed_budgets_and_filled_marks_the_run():
-    measured = a_frame([("focus", "focus", 20, 0.5), ("topk", "topk", 40, 0.7)])
-    replayed = a_frame([("focus", "focus a", 40, 0.6), ("focus", "focus b", 10, 0.3)])
-    (axes,) = draw_frontier(measured, replayed=replayed, cost=FRAMES_SCORED).axes
-    lines = [line for line in axes.lines if len(line.get_xdata())]
-    hollow = [line for line in lines if line.get_markerfacecolor() == "none"]
-    filled = {line.get_label(): line for line in lines if line not in hollow}
-    (line,) = hollow
-    assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == ([1.0, 4.0], [30.0, 60.0])
-    assert line.get_linewidth() > 0
-    assert set(filled) == {"focus", "topk"}
-    assert (filled["focus"].get_xdata().tolist(), filled["focus"].get_ydata().tolist()) == ([2.0], [50.0])
-    assert {line.get_linewidth() for line in filled.values()} == {0}
-    assert line.get_color() == filled["focus"].get_color()
 
 
 @pytest.mark.usefixtures("unsaved_figures")

@@ -22,12 +22,10 @@ from focus_eval.bench.report import run as run_module
 from focus_eval.bench.report.page.thumbnails import evidence_frames, thumbnail_maker
 from focus_eval.bench.report.run import load_run
 from focus_eval.cli import app
-from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError, VideoError
-from focus_eval.external.commands.exchange import selection_files
+from focus_eval.core.errors import InvalidInput, RunError, VideoError
 from focus_eval.keyframes.rows.records import RowWriter
 from support.keyframes.clips import write_clip
 from tests.bench.report.simulated import Simulation, simulate_run
-from tests.external.imports.test_lmms_logs import line, write_log
 
 # report, recall, import and compare as they are called.
 
@@ -181,61 +179,6 @@ def test_a_report_reads_rows_again_that_another_run_replaced_meanwhile(run_folde
         called("report", run_folder, "--out", tmp_path / "other", "--no-html")
 
 
-def test_recall_prints_the_protocols_figures(shared, tmp_path):
-    output = called(
-        "recall",
-        *("--benchmark", "longvideobench", "--annotations", shared("data/lvb_val.json")),
-        *("--rates", shared("data/lvb_val_fps.csv"), "--format", "aks", "--out", tmp_path / "recall.md"),
-        *("--selections", shared("data/aks_longvideobench_blip_64.json")),
-    )
-    for figure in ("26.2", "9.4", "16.8", "41.4", "98.7", "64.2", "52.2", "60.0", "66.4"):
-        assert figure in output
-    assert "short 361, medium 700, long 276" in (tmp_path / "recall.md").read_text()
-
-
-def test_a_selection_file_without_a_name_is_called_after_itself(tmp_path):
-    (tmp_path / "run.v2").mkdir()
-    texts = [tmp_path / "a.json.gz", tmp_path / "run.v2", "mine=b.json"]
-    assert [name for name, _, _ in selection_files(texts, ["aks"])] == ["a", "run.v2", "mine"]
-
-
-def test_recall_takes_scenes(shared, tmp_path):
-    (tmp_path / "scenes.json").write_text('{"86CxyhFV9MI_0": [[0, 5], [20, 22]], "9PD3ciudpIE_0": [[0, 460]]}')
-    output = called(
-        "recall",
-        *("--annotations", shared("data/lvb_val.json"), "--rates", shared("data/lvb_val_fps.csv")),
-        *("--selections", shared("data/qca_longvideobench_64.json"), "--scenes", tmp_path / "scenes.json"),
-    )
-    assert "share of the scenes with a frame inside" in " ".join(output.split())  # lines fold at the screen's width
-    (tmp_path / "scenes.json").write_text('{"nobody": [[0, 5]]}')
-    with pytest.raises(InvalidInput, match="'nobody', which is not a question"):
-        called(
-            "recall",
-            *("--annotations", shared("data/lvb_val.json"), "--rates", shared("data/lvb_val_fps.csv")),
-            *("--selections", shared("data/qca_longvideobench_64.json"), "--scenes", tmp_path / "scenes.json"),
-        )
-
-
-def test_a_selection_imported_and_written_again_is_the_same(shared, tmp_path):
-    annotations = ("--annotations", shared("data/lvb_val.json"))
-    source = shared("data/aks_longvideobench_blip_64.json")
-    output = called("import", "aks", source, "--out", tmp_path / "s.parquet", *annotations)
-    assert "1337 selections of at most 64 frames" in output
-    called("import", "rows", tmp_path / "s.parquet", "--to", "aks", "--out", tmp_path / "again.json", *annotations)
-    assert json.loads((tmp_path / "again.json").read_text()) == json.loads(source.read_text())
-
-
-def test_a_bad_import_writes_nothing(shared, tmp_path):
-    with pytest.raises(FocusEvalError, match="2700 rows for 1337 questions"):
-        called(
-            *("import", "aks", shared("data/aks_videomme_blip_64.json"), "--out", tmp_path / "s.parquet"),
-            *("--annotations", shared("data/lvb_val.json")),
-        )
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(InvalidInput, match="give --annotations"):
-        called("import", "auto", tmp_path, "--to", "aks", "--out", tmp_path / "x.json")
-
-
 # Evidence of other data sets, on made-up files of their shapes: intervals and moments, in the units they use.
 
 
@@ -247,50 +190,6 @@ SHAPES = {
     "lvhaystack": ({"keyframes": [10.5, 90.0]}, "keyframes", "seconds", ("50.0", "50.0")),
     "frames": ({"position": [252, 2160]}, "position", "frames@24", ("50.0", "50.0")),
 }
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_recall_of_a_declared_benchmark(tmp_path, name):
-    evidence, field, unit, expected = SHAPES[name]
-    row = {"id": "q1", "question": "what is it?", "video": "v.mp4", "answer": "A", "options": ["a", "b"]}
-    (tmp_path / "annotation.json").write_text(json.dumps([{**row, "seconds": 100.0, **evidence}]))
-    declared = f"benchmark: {name}\nfields:\n  options: options\n  duration: seconds\n  evidence: {field}\n"
-    (tmp_path / f"{name}.yaml").write_text(f"{declared}  evidence_unit: {unit}\n")
-    (tmp_path / "rates.csv").write_text("id,duration_s,fps\nq1,100,10\n")
-    (tmp_path / "chosen.json").write_text(json.dumps({"q1": [100, 500]}))
-    arguments = ["recall", "--benchmark", tmp_path / f"{name}.yaml", "--annotations", tmp_path / "annotation.json"]
-    arguments += ["--rates", tmp_path / "rates.csv", "--selections", f"mine={tmp_path / 'chosen.json'}"]
-    result = CliRunner().invoke(
-        app, [str(item) for item in [*arguments, "--format", "qca", "--out", tmp_path / "t.csv"]]
-    )
-    assert result.exit_code == 0, (result.output, result.exception)
-    own_line = next(line for line in (tmp_path / "t.csv").read_text().splitlines() if line.startswith("mine"))
-    for figure in expected:
-        assert figure in own_line
-
-
-def test_logs_of_others_and_packed_runs_are_compared_on_a_page_that_needs_no_other_file(tmp_path, run_folder):
-    for name, right in (("theirs", 3), ("others", 9)):
-        lines = [
-            line(
-                n,
-                doc={"video_name": f"{n}.mp4", "question": f"what at {n}?"},
-                acc={"answer": "B", "parsed_pred": "B" if n < right else "C"},
-            )
-            for n in range(12)
-        ]
-        write_log(tmp_path / name, lines, results={"my_task": {"acc,none": right / 12}})
-    page = tmp_path / "out" / "page.html"
-    output = called("compare", tmp_path / "theirs", tmp_path / "others", "--out", page)
-    assert "Accuracy difference of others to theirs" in output
-    assert "+50.0" in output
-    text = page.read_text()
-    assert not re.search(r'(src|href)="(?!data:)', text)
-    assert "B: others" in text
-    assert "Model: Model-7B" in text
-    called("pack", run_folder, "--out", tmp_path / "run.zip")
-    called("compare", run_folder, tmp_path / "run.zip", "--out", tmp_path / "same.html")
-    assert "A: by_length" in (tmp_path / "same.html").read_text()
 
 
 @pytest.mark.usefixtures("unsaved_figures")
@@ -344,28 +243,6 @@ def test_outputs_count_as_current_only_with_their_rows_code_and_a_finished_comma
     write()
     monkeypatch.setattr(outputs, "_DRAWN_WITH", ("numpy",))  # as if a library were another one
     assert kept().printed() is None
-
-
-def test_allow_missing_compares_on_the_questions_that_every_file_has(tmp_path):
-    row = {"question": "what is it?", "video": "v.mp4", "answer": "A", "options": ["a", "b"], "seconds": 100.0}
-    rows = [{**row, "id": f"q{at}", "moments": [10.0]} for at in range(3)]
-    (tmp_path / "annotation.json").write_text(json.dumps(rows))
-    fields = "  options: options\n  duration: seconds\n  evidence: moments\n  evidence_unit: seconds\n"
-    (tmp_path / "own.yaml").write_text(f"benchmark: own\nfields:\n{fields}")
-    (tmp_path / "rates.csv").write_text("id,duration_s,fps\n" + "".join(f"q{at},100,10\n" for at in range(3)))
-    near, far = [100], [900]
-    (tmp_path / "whole.json").write_text(json.dumps({"q0": near, "q1": near, "q2": far}))
-    (tmp_path / "part.json").write_text(json.dumps({"q0": far, "q1": near}))
-    arguments = ["recall", "--benchmark", tmp_path / "own.yaml", "--annotations", tmp_path / "annotation.json"]
-    arguments += ["--rates", tmp_path / "rates.csv", "--format", "qca", "--out", tmp_path / "t.csv"]
-    arguments += [item for name in ("whole", "part") for item in ("--selections", tmp_path / f"{name}.json")]
-    with pytest.raises(FocusEvalError, match="q2"):
-        called(*arguments)
-    assert "1 questions lack a selection and do not count, the first: q2" in called(*arguments, "--allow-missing")
-    lines = (tmp_path / "t.csv").read_text().splitlines()
-    # On q0 and q1: the whole file would have 66.7 over its three.
-    assert "100.0" in next(line for line in lines if line.startswith("whole"))
-    assert "50.0" in next(line for line in lines if line.startswith("part"))
 
 
 def test_the_report_of_a_folder_of_runs_is_an_index_that_links_to_their_pages(run_folder, tmp_path):

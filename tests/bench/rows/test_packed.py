@@ -59,8 +59,7 @@ def test_a_report_is_the_same_after_pack_move_and_unpack_and_from_the_packed_run
     assert tables_of(packed) == tables_of(tmp_path / "moved" / "made") == tables_of(run)
 
 
-def test_audit_and_compare_read_a_packed_run(run, packed):
-    assert called("audit", packed).output == called("audit", run).output
+def test_compare_reads_a_packed_run(run, packed):
     assert called("compare", packed, run).output == called("compare", run, run).output
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from focus_eval.lab.contract import ArraySource
+from focus_eval.keyframes.samplers.sources import ArraySource
 
 FOLDER = Path(__file__).resolve().parents[2] / "recorded"
 

@@ -10,8 +10,8 @@ import pytest
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.keyframes.samplers.maxinfo import largest_volume_rows
 from focus_eval.keyframes.samplers.mdp3 import best_list, greedy, multi_gaussian
+from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
 from focus_eval.keyframes.samplers.uniform import one_fps
-from focus_eval.lab.contract import ArraySource, bumpy
 from tests.keyframes.samplers.recorded import recorded_cases, recorded_world
 
 NTSC = 30000 / 1001

@@ -11,7 +11,7 @@ from focus_eval.core.gaps import halve_widest_gaps
 from focus_eval.keyframes.samplers.base import FlatSource, FrameSampler
 from focus_eval.keyframes.samplers.coverage import diverse_best, one_in_each_stratum
 from focus_eval.keyframes.samplers.registry import sampler_classes
-from focus_eval.lab.contract import ArraySource, bumpy
+from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
 
 HOUR = VideoInfo(108_000, 30.0)
 

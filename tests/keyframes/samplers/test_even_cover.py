@@ -9,7 +9,7 @@ from focus_eval import VideoInfo, make_sampler
 from focus_eval.keyframes.samplers.bandit import Clips
 from focus_eval.keyframes.samplers.coverage import best_cover, bridge_mean, evidence_weights, grid_frames, shot_weights
 from focus_eval.keyframes.samplers.even_cover import evidence_density
-from focus_eval.lab.contract import ArraySource, bumpy
+from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
 
 HOUR = VideoInfo(108_000, 30.0)
 

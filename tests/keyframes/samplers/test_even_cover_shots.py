@@ -9,7 +9,7 @@ from focus_eval import VideoInfo, make_sampler
 from focus_eval.core.errors import InvalidInput
 from focus_eval.keyframes.samplers.bandit import Clips
 from focus_eval.keyframes.samplers.coverage import share_between_shots, shares_by_length, shot_weights, shots_of
-from focus_eval.lab.contract import ArraySource, bumpy
+from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
 
 from .test_even_cover import run
 

@@ -8,7 +8,7 @@ import pytest
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.keyframes.samplers.event_cover import cover_points, event_density, grid_mass, interval_weights
 from focus_eval.keyframes.samplers.ledger import log_odds
-from focus_eval.lab.contract import ArraySource, bumpy
+from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
 
 from .recorded import recorded_cases
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo, make_sampler
-from focus_eval.lab.contract import ArraySource, bumpy
+from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
 
 HOUR = VideoInfo(108_000, 30.0)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo, make_sampler
-from focus_eval.lab.contract import ArraySource, bumpy
+from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
 
 N_ARMS, ARM = 8, 2500
 VIDEO = VideoInfo(N_ARMS * ARM, 2500.0)

@@ -11,7 +11,7 @@ from scipy.interpolate import Rbf
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.keyframes.samplers.bandit import Arms
 from focus_eval.keyframes.samplers.focus_released import evenly_inside, interpolated, softmax_probabilities
-from focus_eval.lab.contract import ArraySource, bumpy
+from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
 from tests.keyframes.samplers.recorded import recorded_cases, recorded_world
 
 NTSC = {23: 24000 / 1001, 29: 30000 / 1001, 59: 60000 / 1001}

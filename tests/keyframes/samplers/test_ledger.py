@@ -12,7 +12,7 @@ from focus_eval import VideoInfo
 from focus_eval.core.errors import BrokenContract, EncoderError, InvalidInput, SamplerError
 from focus_eval.keyframes.samplers.base import Choice, FlatSource, FrameSampler, SelectionRequest
 from focus_eval.keyframes.samplers.ledger import Ledger
-from focus_eval.lab.contract import ArraySource, bumpy
+from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
 
 VIDEO = VideoInfo(100, 10.0)
 

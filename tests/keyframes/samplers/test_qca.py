@@ -13,7 +13,7 @@ from focus_eval.keyframes.samplers.qca import (
     segment_budgets,
     segment_edges,
 )
-from focus_eval.lab.contract import ArraySource, bumpy
+from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
 from tests.keyframes.samplers.recorded import recorded_cases, recorded_relevance
 
 

@@ -25,7 +25,7 @@ from focus_eval.keyframes.samplers.fusion import (
 )
 from focus_eval.keyframes.samplers.ledger import log_odds
 from focus_eval.keyframes.samplers.scan_cover import ScanView
-from focus_eval.lab.contract import ArraySource, bumpy
+from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
 from tests.conftest import SHARED
 
 HOUR = VideoInfo(90_000, 25.0)

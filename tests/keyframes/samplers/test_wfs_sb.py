@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo, make_sampler
+from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
 from focus_eval.keyframes.samplers.wfs_sb import (
     boundaries,
     coarsest_detail,
@@ -18,7 +19,6 @@ from focus_eval.keyframes.samplers.wfs_sb import (
     segment_importance,
     similarity,
 )
-from focus_eval.lab.contract import ArraySource, bumpy
 from tests.keyframes.samplers.recorded import recorded_cases, recorded_relevance
 
 

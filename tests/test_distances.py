@@ -15,7 +15,7 @@ from focus_eval.bench.report.recall import recall_column
 from focus_eval.external.evidence import evidence_tables
 from tests.bench.report.simulated import Simulation, simulate_run
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[1]
 # Changes the constant as an edit of its file would, before anything has read it; then runs commands, one a line.
 CHANGED = """
 import json, sys, importlib.util

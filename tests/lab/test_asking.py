@@ -11,16 +11,8 @@ from focus_eval import VideoInfo, make_sampler
 from focus_eval.core.errors import AnswerError, BrokenContract, EncoderError, InvalidInput
 from focus_eval.keyframes.llms.scripted import ScriptedModel
 from focus_eval.keyframes.samplers.ledger import Ledger
-from focus_eval.lab.contract import (
-    TEXTS,
-    ArraySource,
-    Case,
-    broken_promises,
-    bumpy,
-    check_sampler,
-    fingerprint,
-    select,
-)
+from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
+from focus_eval.lab.contract import TEXTS, Case, broken_promises, check_sampler, fingerprint, select
 from focus_eval.lab.subprocess_sampler import make_in_subprocess
 
 FILE = Path(__file__).with_name("asking_samplers.py")

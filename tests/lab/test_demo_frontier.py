@@ -1,0 +1,58 @@
+"""The frontier of the demo: budgets replayed from a run, and how they are drawn."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from focus_eval.bench.matrix.config import load_matrix
+from focus_eval.bench.report.measures import FRAMES_SCORED
+from focus_eval.lab.overview import draw_frontier
+from scripts.pages.draw_demo_frontier import replay_budgets
+from support.bench.matrix_rows import run_matrix
+from tests.bench.matrix.conftest import write_simulation
+
+MEASURED = ["benchmark", "question_id", "label", "k", "n_pulls", "recall@2"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run on two videos whose samplers scored one frame a second and more."""
+    folder = tmp_path_factory.mktemp("replayed")
+    matrix = write_simulation(folder, n_questions=4, n_videos=2, samplers=("topk", "focus"))
+    run_matrix(load_matrix(matrix), out=folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def replayed(run):
+    return replay_budgets(run)
+
+
+def test_a_replay_is_the_same_again_and_changes_nothing_of_the_run(run, replayed):
+    files = sorted((path.name, path.stat().st_mtime_ns) for path in (run / "selections").rglob("*"))
+    repeated = replay_budgets(run)
+    pd.testing.assert_frame_equal(repeated[MEASURED], replayed[MEASURED])
+    assert files == sorted((path.name, path.stat().st_mtime_ns) for path in (run / "selections").rglob("*"))
+
+
+def a_frame(points):
+    """Return rows of one question for each (sampler, label, percent of 1000 frames, recall)."""
+    columns = ["sampler", "label", "n_pulls", "recall@2"]
+    return pd.DataFrame(points, columns=columns).assign(k=8, n_frames=1000, error=None, has_cost=True)
+
+
+def test_lines_are_the_replayed_budgets_and_filled_marks_the_run():
+    measured = a_frame([("focus", "focus", 20, 0.5), ("topk", "topk", 40, 0.7)])
+    replayed = a_frame([("focus", "focus a", 40, 0.6), ("focus", "focus b", 10, 0.3)])
+    (axes,) = draw_frontier(measured, replayed=replayed, cost=FRAMES_SCORED).axes
+    lines = [line for line in axes.lines if len(line.get_xdata())]
+    hollow = [line for line in lines if line.get_markerfacecolor() == "none"]
+    filled = {line.get_label(): line for line in lines if line not in hollow}
+    (line,) = hollow
+    assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == ([1.0, 4.0], [30.0, 60.0])
+    assert line.get_linewidth() > 0
+    assert set(filled) == {"focus", "topk"}
+    assert (filled["focus"].get_xdata().tolist(), filled["focus"].get_ydata().tolist()) == ([2.0], [50.0])
+    assert {line.get_linewidth() for line in filled.values()} == {0}
+    assert line.get_color() == filled["focus"].get_color()
