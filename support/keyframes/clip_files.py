@@ -226,3 +226,34 @@ def _kind(picture: bytes) -> int:
     """Return the coding type of an MPEG-4 picture: 0 I, 1 P, 2 B."""
     at = picture.find(_MPEG4_PICTURE)
     return picture[at + 4] >> 6
+
+
+_QUARTER_TURN = 1 << 14  # of the 16 bits in which a display orientation states a whole turn
+_ORIENTATION_MESSAGE = 47
+
+
+def add_orientation(picture: bytes, *, codec: str, n_turns: int, mirrors: bool, flips: bool) -> bytes:
+    """Put a display orientation before a picture (ITU-T H.264, D.1.27, and H.265, D.2.17).
+
+    Args:
+        codec: "h264" or "hevc".
+        n_turns: quarter turns anticlockwise, after the mirroring.
+        mirrors, flips: left and right, or top and bottom, are exchanged.
+    """
+    # Not cancelled, the two flips, the turn, then: repeated until further notice ("ue(1)", no extension, or one flag).
+    bits = f"0{int(mirrors)}{int(flips)}{n_turns * _QUARTER_TURN:016b}" + ("0100" if codec == "h264" else "1")
+    bits = (bits + "1").ljust(24, "0") if len(bits) < 24 else bits + "1"
+    payload = int(bits.ljust(-(-len(bits) // 8) * 8, "0"), 2).to_bytes(-(-len(bits) // 8), "big")
+    header = b"\x06" if codec == "h264" else b"\x4e\x01"
+    message = bytes((_ORIENTATION_MESSAGE, len(payload))) + payload + b"\x80"
+    return _sized(header + _escaped(message)) + picture
+
+
+def _escaped(message: bytes) -> bytes:
+    """Return the bytes of a unit with 3 put between two zeros and a byte up to 3 (ITU-T H.264, 7.4.1)."""
+    escaped = bytearray()
+    for byte in message:
+        if byte <= 3 and escaped[-2:] == b"\0\0":
+            escaped.append(3)
+        escaped.append(byte)
+    return bytes(escaped)

@@ -56,3 +56,47 @@ def claim_avi_frames(source: str | Path, target: str | Path, *, n_frames: int) -
         data[first : first + 4] = n_frames.to_bytes(4, "little")
     Path(target).write_bytes(data)
     return Path(target)
+
+
+_TRANSPORT_PACKET, _SYNC_BYTE = 188, 0x47
+_PROGRAMME_MAP, _CRC_BYTES, _CRC_POLYNOMIAL = 2, 4, 0x04C11DB7
+
+
+def edit_programme_map(
+    source: str | Path, target: str | Path, *, types: dict[int, int], absent_types: tuple[int, ...] = ()
+) -> Path:
+    """Copy a transport stream whose programme map states other types of its elementary streams.
+
+    Args:
+        types: new stream type by the old one (ISO 13818-1, table 2-34); descriptors of such a stream are blanked.
+        absent_types: types of further streams that the map names and that never come.
+    """
+    data = bytearray(Path(source).read_bytes())
+    for start in range(0, len(data), _TRANSPORT_PACKET):
+        header = start + 5  # four bytes, then the pointer to the section, which FFmpeg writes as 0
+        if data[start] == _SYNC_BYTE and data[start + 1] & 0x40 and data[header] == _PROGRAMME_MAP:
+            section = _edited_map(bytes(data[header : start + _TRANSPORT_PACKET]), types, absent_types)
+            data[header : header + len(section)] = section
+    Path(target).write_bytes(data)
+    return Path(target)
+
+
+def _edited_map(section: bytes, types: dict[int, int], absent_types: tuple[int, ...]) -> bytes:
+    end = 3 + (int.from_bytes(section[1:3], "big") & 0xFFF) - _CRC_BYTES
+    at = 12 + (int.from_bytes(section[10:12], "big") & 0xFFF)
+    edited = bytearray(section[:at])
+    while at < end:
+        n_bytes = int.from_bytes(section[at + 3 : at + 5], "big") & 0xFFF
+        kind = types.get(section[at], section[at])
+        descriptors = section[at + 5 : at + 5 + n_bytes] if kind == section[at] else bytes((0x80, 0)) * (n_bytes // 2)
+        edited += bytes((kind,)) + section[at + 1 : at + 5] + descriptors.ljust(n_bytes, b"\0")
+        at += 5 + n_bytes
+    for number, kind in enumerate(absent_types):
+        edited += bytes((kind,)) + (0xE000 | 0x1F00 + number).to_bytes(2, "big") + b"\xf0\0"
+    edited[1:3] = (0xB000 | len(edited) - 3 + _CRC_BYTES).to_bytes(2, "big")
+    crc = 0xFFFFFFFF
+    for byte in edited:
+        crc ^= byte << 24
+        for _ in range(8):
+            crc = (crc << 1 ^ (_CRC_POLYNOMIAL if crc >> 31 else 0)) & 0xFFFFFFFF
+    return bytes(edited) + crc.to_bytes(4, "big")

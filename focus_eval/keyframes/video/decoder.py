@@ -511,13 +511,19 @@ class Decoder:
 
 def _best_stream(path: Path, container: Any) -> Any:
     """Return FFmpeg's best video stream; raise VideoError if there is none but a cover picture, or no codec."""
-    stream = container.streams.best("video")
+    streams = container.streams
+    stream = streams.best("video")
     if stream is None or stream.disposition & Disposition.attached_pic:
         # FFmpeg opens a file that ends within its index, with as many streams as it could read of it.
         if lacks_index(path):
             raise without_index(path)
-        kinds = ", ".join(sorted({each_stream.type for each_stream in container.streams})) or "nothing"
-        raise VideoError(f"{path}: no video stream, the file holds {kinds}; name a file with pictures")
+        # Not by `stream.type`: before PyAV 18 it ends the process for a stream that FFmpeg cannot name.
+        kinds = [kind for kind in ("audio", "subtitles", "data") if getattr(streams, kind)] or ["nothing it can name"]
+        if stream is not None:
+            raise VideoError(
+                f"{path}: its only picture is a cover, beside {' and '.join(kinds)}; name a file with moving pictures"
+            )
+        raise VideoError(f"{path}: no video stream, the file holds {', '.join(kinds)}; name a file with pictures")
     if stream.codec_context is None:
         raise VideoError(f"{path}: its video codec is unknown to this FFmpeg; re-encode it as H.264")
     return stream

@@ -165,7 +165,7 @@ class ScannedReader(VideoReader):
 class ByIndexReader(ScannedReader):
     """Reads a video by frame index through another library; see `VideoReader` for the contract.
 
-    A file is refused if the library counts another number of frames than the scan.
+    A file is refused if the library counts another number of frames than the scan, or if it is mirrored.
 
     Raises:
         VideoError: as `open_video`; also if the library cannot open the file or counts other frames.
@@ -178,6 +178,9 @@ class ByIndexReader(ScannedReader):
     def __init__(self, path: str | Path, *, n_threads: int | None = None) -> None:
         """Open the file with the library; raise VideoError if that fails or the numbers of frames differ."""
         super().__init__(path)
+        if self._scan.orientation.is_mirrored:
+            # torchcodec and decord turn it by the angle of its matrix alone.
+            raise VideoError(f"{self.path}: mirrored, which {self.library} takes for a turn; use backend pyav")
         try:
             self._video: Any = self._open(n_threads)
             n_counted = len(self._video)

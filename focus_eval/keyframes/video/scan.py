@@ -72,13 +72,20 @@ class Orientation:
         Raises:
             VideoError: the file states a turn that is not a multiple of 90 degrees.
         """
-        matrix = frame.side_data.get("DISPLAYMATRIX")
+        # A phone's file may state it twice, for the track and within the pictures: FFmpeg and players follow the track,
+        # whose matrix comes first. By name PyAV gives the last.
+        matrix = next((data for data in frame.side_data if data.type.name == "DISPLAYMATRIX"), None)
         if matrix is None:
             return cls()
         orientation = cls.of_matrix(bytes(matrix))
         if orientation is None:
             raise VideoError(f"{path}: turned by an angle that is not a multiple of 90 degrees; re-encode it upright")
         return orientation
+
+    @property
+    def is_mirrored(self) -> bool:
+        """True if no turn alone shows the picture upright, as with some front cameras."""
+        return self.swaps_axes ^ self.reverses_rows ^ self.reverses_columns
 
     def size(self, width: int, height: int) -> tuple[int, int]:
         """Return (width, height) as shown of a picture stored as `width` x `height`."""
@@ -263,7 +270,7 @@ def _rate(
     return average_rate(float(stated_rate) if stated_rate else None, n_frames=n_frames, seconds=seconds)
 
 
-FORMAT = 5  # raised whenever a scan would find something else in the same file
+FORMAT = 6  # raised whenever a scan would find something else in the same file
 _RECENT_FILES = 64  # an hour of 30 fps takes about 4 MB
 _RISING = ("ticks", "decode_ticks", "places")
 _BITS = ("is_sync", "is_hidden", "is_corrupt")

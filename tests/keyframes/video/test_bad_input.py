@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 import tempfile
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
+from PIL import Image
 
 from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.reader import VideoReader
-from support.keyframes.damage import blank_out, claim_avi_frames, cut_off, set_display_matrix
+from support.keyframes.clip_files import with_sound
+from support.keyframes.clips import write_clip
+from support.keyframes.damage import blank_out, claim_avi_frames, cut_off, edit_programme_map, set_display_matrix
 from support.keyframes.synthetic import frame_number, write_numbered_clip
 
 
@@ -189,3 +194,50 @@ def test_a_picture_turned_askew_is_refused(tmp_path):
     whole = write_numbered_clip(tmp_path / "whole.mp4", 5)
     askew = set_display_matrix(whole, tmp_path / "askew.mp4", matrix=(0.7071, 0.7071, -0.7071, 0.7071))
     assert _refusal(askew).startswith("turned by an angle that is not a multiple of 90 degrees")
+
+
+@pytest.mark.parametrize("kind", [0x05, 0x06, 0x15, 0x2D, 0x86, 0xEA])
+def test_a_stream_that_no_decoder_knows_ends_no_process(kind, tmp_path):
+    """PyAV 15 crashes where the type of such a stream is read: SCTE-35, teletext, MPEG-H, private data."""
+    both = with_sound(tmp_path / "both.ts", make=partial(write_clip, n_frames=30), sound="mp2")
+    with open_video(edit_programme_map(both, tmp_path / "more.ts", types={3: kind}, absent_types=(kind,))) as video:
+        assert video.info.n_frames == 30
+    # Without a video there is a line to write of what the file holds.
+    sound = tmp_path / "sound.ts"
+    with av.open(str(sound), "w") as output:
+        _write_tone(output, "mp2")
+    hidden = edit_programme_map(sound, tmp_path / "hidden.ts", types={}, absent_types=(kind, kind))
+    code = f"from tests.keyframes.video.test_bad_input import _refusal; print(_refusal({str(hidden)!r}))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_file_whose_only_picture_is_its_cover_says_so(tmp_path):
+    song = tmp_path / "song.mp4"
+    with av.open(str(song), "w") as output:
+        _write_tone(output, "aac")
+    song.write_bytes(_with_cover(song.read_bytes()))
+    assert _refusal(song) == "its only picture is a cover, beside audio; name a file with moving pictures"
+
+
+def _write_tone(output: av.container.OutputContainer, codec: str) -> None:
+    stream = output.add_stream(codec, rate=16000, layout="mono")
+    frame = av.AudioFrame.from_ndarray(np.zeros((1, 8192), dtype=np.int16), format="s16", layout="mono")
+    frame.rate, frame.pts, frame.time_base = 16000, 0, Fraction(1, 16000)
+    output.mux([*stream.encode(frame), *stream.encode(None)])
+
+
+def _with_cover(song: bytes) -> bytes:
+    """Return an MP4 that ends in its index, with a picture among its tags."""
+    picture = io.BytesIO()
+    Image.new("RGB", (32, 32), "red").save(picture, "png")
+    handler = _box(b"hdlr", bytes(8) + b"mdirappl" + bytes(9))
+    cover = _box(b"covr", _box(b"data", bytes((0, 0, 0, 14)) + bytes(4) + picture.getvalue()))
+    tags = _box(b"udta", _box(b"meta", bytes(4) + handler + _box(b"ilst", cover)))
+    start = song.index(b"moov") - 4
+    assert start + int.from_bytes(song[start : start + 4], "big") == len(song)
+    return song[:start] + _box(b"moov", song[start + 8 :] + tags)
+
+
+def _box(name: bytes, content: bytes) -> bytes:
+    return (8 + len(content)).to_bytes(4, "big") + name + content
