@@ -58,8 +58,9 @@ def read_runs(paths: Sequence[Path], options: ReadingOptions) -> tuple[list[Run]
 
 
 def run_of_logs(path: Path, options: LogOptions) -> Run:
-    """Return all logs in a file or below a folder, joined to one run as `focus-eval import lmms` makes it."""
-    return joined_run([_run_of_import(log) for log in read_log_imports(path, options)], run_name_of(path))
+    """Return all logs in a file or below a folder, joined to one run; the K of a log that does not state it is 0."""
+    logs = read_log_imports(path, options, needs_k=False)
+    return joined_run([_run_of_import(log) for log in logs], run_name_of(path))
 
 
 def is_log_path(path: Path) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.cli import app
-from focus_eval.core.errors import FocusEvalError, InvalidInput
+from focus_eval.core.errors import FocusEvalError, InvalidInput, UnknownName
 from focus_eval.external.commands.exchange import selection_files
 from focus_eval.keyframes.rows.records import RowWriter
 from tests.bench.report.simulated import Simulation, simulate_run
@@ -149,6 +149,20 @@ def test_logs_of_others_and_packed_runs_are_compared_on_a_page_that_needs_no_oth
     called("pack", run_folder, "--out", tmp_path / "run.zip")
     called("compare", run_folder, tmp_path / "run.zip", "--out", tmp_path / "same.html")
     assert "A: by_length" in (tmp_path / "same.html").read_text()
+
+
+def test_logs_that_do_not_state_k_are_compared_and_k_may_be_named(tmp_path, run_folder):
+    arguments = {"a": "max_num_frames=8", "b": "fps=2"}
+    for name, text in arguments.items():
+        lines = [line(n, doc={"video_name": f"{n}.mp4", "question": f"what at {n}?"}) for n in range(12)]
+        write_log(tmp_path / name, lines, config={"model": "some_vl", "model_args": f"pretrained=org/M-7B,{text}"})
+    folders = (tmp_path / "a", tmp_path / "b")
+    assert "K 8 / unknown: 12 questions paired" in called("compare", *folders)
+    assert "K 8: 12 questions paired" in called("compare", *folders, "-o", "k=8")
+    with pytest.raises(UnknownName, match="metrics"):
+        called("compare", *folders, "-o", "metrics=acc")
+    with pytest.raises(InvalidInput, match="-o is for logs of lmms-eval"):
+        called("compare", run_folder, run_folder, "-o", "k=8")
 
 
 def test_allow_missing_compares_on_the_questions_that_every_file_has(tmp_path):

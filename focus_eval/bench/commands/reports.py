@@ -16,8 +16,9 @@ import typer
 
 from focus_eval.bench.commands.tables import print_table, write_table
 from focus_eval.bench.rows.store import run_folders
-from focus_eval.core.errors import RowsChanged, RunError
+from focus_eval.core.errors import InvalidInput, RowsChanged, RunError
 from focus_eval.core.offers import offered
+from focus_eval.core.options import make, parse_assignments
 from focus_eval.core.processes import follow_parent, n_cores
 from focus_eval.keyframes.commands.console import print_folded
 from focus_eval.keyframes.video import open_video
@@ -237,18 +238,35 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(help="Also write the table to this file (.md, .csv, .tex), or a page (.html).")
     ] = None,
+    option: Annotated[
+        list[str],
+        typer.Option(
+            "--option",
+            "-o",
+            metavar="NAME=VALUE",
+            help="Of logs, as in import lmms: k=32, metric=NAME, id_field=NAME, video_field=NAME; repeatable.",
+        ),
+    ] = [],  # noqa: B006
 ) -> None:
     """Compare two runs on the questions that both answered."""
     from focus_eval.bench.report.comparisons import run_comparison
     from focus_eval.bench.report.run import is_run_path, load_run
 
+    values, n_logs = parse_assignments(option), 0
+
     def read(path: Path) -> Run:
+        nonlocal n_logs
         if is_run_path(path):
             return load_run(path)
         results = offered("results")
-        return results.run_of_logs(path, results.LogOptions()) if results.is_log_path(path) else load_run(path)
+        if not results.is_log_path(path):
+            return load_run(path)
+        n_logs += 1
+        return results.run_of_logs(path, make("import lmms", results.LogOptions, values))
 
     runs = [read(path) for path in (a, b)]
+    if values and not n_logs:
+        raise InvalidInput("-o is for logs of lmms-eval; both of these are runs")
     table = run_comparison(*runs)
     print_table(table)
     if out is not None and out.suffix == ".html":

@@ -131,7 +131,8 @@ def run_comparison(a: Run, b: Run) -> Table:
         summaries.append(matches.summary(a.name, b.name))
         name_a, name_b = _names(part_a, part_b)
         paired_part = _with_ids_of(part_a, part_b, matches)
-        pair = _pair(question_means(part_a, "score"), question_means(paired_part, "score"), name_a, name_b, key_a[:3])
+        group = (*key_a[:2], _k_text(key_a[2], key_b[2]))
+        pair = _pair(question_means(part_a, "score"), question_means(paired_part, "score"), name_a, name_b, group)
         if pair is not None:
             pairs.append(pair)
             notes += [*_pairing_notes(key_a, key_b, a.name, b.name, matches), *_prompt_notes(part_a, paired_part)]
@@ -186,7 +187,12 @@ def _pairing_notes(
     """Yield sentences on how the questions of two cells were paired, and on benchmark names that differ."""
     if key_a[0] != key_b[0]:
         yield f"{name_a} calls these questions {key_a[0]}, {name_b} {key_b[0]}: paired by content."
-    yield f"{key_a[0]}, {key_a[1]}, K {key_a[2]}: {matches.summary(name_a, name_b)}."
+    yield f"{key_a[0]}, {key_a[1]}, K {_k_text(key_a[2], key_b[2])}: {matches.summary(name_a, name_b)}."
+
+
+def _k_text(*values: str) -> str:
+    """Return the K of two cells for a table: one number if they are equal, else both; 0 is an unknown K."""
+    return " / ".join("unknown" if value == "0" else value for value in dict.fromkeys(values))
 
 
 def _prompt_notes(part_a: pd.DataFrame, part_b: pd.DataFrame) -> Iterator[str]:
@@ -223,7 +229,7 @@ def _uncompared_reason(a: Run, cells_a: Sequence[tuple[str, ...]], b: Run, cells
 
 def _cells_text(cells: Collection[tuple[str, ...]]) -> str:
     """Return the cells, as (benchmark, model, K, label), as text for a message."""
-    return "; ".join(f"{label} ({benchmark}, {model}, K {k})" for benchmark, model, k, label in sorted(cells))
+    return "; ".join(f"{label} ({benchmark}, {model}, K {_k_text(k)})" for benchmark, model, k, label in sorted(cells))
 
 
 def _baseline_text(pairs: Sequence[Pair]) -> str:

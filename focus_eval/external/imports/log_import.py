@@ -171,6 +171,7 @@ class LogImport:
         options: the caller's options.
         rates: length and rate by question or video; None if not known.
         is_tolerant: list unreadable lines in `problems`; by default the first raises.
+        needs_k: raise an error if K is unknown; False gives it as 0.
 
     Raises:
         InvalidInput: a log that is damaged, without a score for each answer, or whose K, rates or model are not known.
@@ -185,10 +186,11 @@ class LogImport:
         *,
         rates: Mapping[str, VideoRate] | None = None,
         is_tolerant: bool = False,
+        needs_k: bool = True,
     ) -> None:
         """Read the log once to check and count it; raise InvalidInput for problems unless tolerant."""
         self.log, self.source, self.options, self.rates = log, source, options, rates
-        self.is_tolerant = is_tolerant
+        self.is_tolerant, self.needs_k = is_tolerant, needs_k and not is_tolerant
         self.problems: list[str] = []
         self.name = whole_text(options.name or log.run)
         self.model = whole_text(options.model or log.model)
@@ -351,14 +353,11 @@ class LogImport:
         return ScoredRecord(record=record, question=question, verdict=verdict, parsed=parsed, fed_frames=fed_frames)
 
     def _frames_asked(self) -> int:
-        """Return K from the options, else from the log; a tolerant import gets 0 for an unknown K.
-
-        0 if unknown to a tolerant import, else InvalidInput is raised.
-        """
+        """Return K from the options, else from the log; 0 for an unknown K, or InvalidInput where K is needed."""
         if self.options.k:
             return self.options.k
         k = self.log.frames_asked(self.counts.most_frames)
-        if not k and not self.is_tolerant:
+        if not k and self.needs_k:
             location = self.log.results or self.log.samples
             raise InvalidInput(f"{location}: K unknown, model_args names no number of frames; say it (-o k=32)")
         return k
@@ -438,6 +437,7 @@ def read_log_imports(
     annotations: Path | Sequence[Question] | None = None,
     rates: Mapping[str, VideoRate] | None = None,
     is_tolerant: bool = False,
+    needs_k: bool = True,
 ) -> list[LogImport]:
     """Return the logs in a file of samples or below a folder, checked and ready to become rows.
 
@@ -446,6 +446,7 @@ def read_log_imports(
         annotations: the benchmark's questions in order, or their file.
         rates: length and rate by question or video.
         is_tolerant: as in `LogImport`; logs of another benchmark than the annotation's are read without it.
+        needs_k: as in `LogImport`.
 
     Raises:
         InvalidInput, SelectionMismatch: logs that cannot be read, share a name or do not fit the annotation.
@@ -472,7 +473,7 @@ def read_log_imports(
             video_field=options.video_field,
             is_tolerant=is_tolerant,
         )
-        imports.append(LogImport(log, source, options, rates=rates, is_tolerant=is_tolerant))
+        imports.append(LogImport(log, source, options, rates=rates, is_tolerant=is_tolerant, needs_k=needs_k))
     if not is_tolerant:
         _refuse_same_names(imports)
         _refuse_unknown_field(path, imports, options)
