@@ -10,12 +10,12 @@ are not checked.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import log as logarithm
 
 from focus_eval.bench.benchmarks.question import END_SLACK_SECONDS, annotation_fps
 from focus_eval.bench.benchmarks.registry import BENCHMARKS, make_benchmark
@@ -33,6 +33,9 @@ SAME_ANSWERS = 0.99
 SAME_FRAMES = 0.99
 # Fewer questions in common cannot tell agreement by chance.
 MIN_SHARED = 30
+# The most that runs with different selections agreed on; agreement is a fault if chance rarely gives as much at this.
+HONEST_AGREEMENT = 0.98
+CHANCE_OF_HONEST_AGREEMENT = 1e-3
 # Largest probability that a part of honest pairs agrees as much by chance.
 CHANCE_OF_AGREEMENT = 1e-6
 # All of a question's annotated numbers stand among the frames by chance only rarely.
@@ -240,6 +243,11 @@ class SeriesPair:
         """Return True if both answers to the question `ids` (id in `a`, id in `b`) have the same text."""
         return self.a.answers[ids[0]].answer == self.b.answers[ids[1]].answer
 
+    def is_nested(self, ids: tuple[str, str]) -> bool:
+        """Return True if one series was fed all frames of the other, or both the same: equal answers are no surprise."""
+        first, second = set(self.a.frames.get(ids[0], ())), set(self.b.frames.get(ids[1], ()))
+        return bool(first and second) and (first <= second or second <= first)
+
     def accuracies(self, ids: Sequence[tuple[str, str]]) -> str:
         """Return both accuracies (%) over `ids` and their difference as text; "" if no question has both scores."""
         scores = [(self.a.answers[id_a].score, self.b.answers[id_b].score) for id_a, id_b in ids]
@@ -371,17 +379,22 @@ def frames_in_order(series: CheckedSeries) -> Iterator[Finding]:
 
 
 def fewer_than_k(series: CheckedSeries) -> Iterator[Finding]:
-    """Find questions with fewer distinct frames than K (or than the video has, if that is less)."""
-    if series.k is None:
-        return
+    """Find questions with fewer distinct frames than K (or than the video has, if that is less).
+
+    Where a log does not state K it is the most frames that one of its questions was fed.
+    """
     n_distinct = {key: len(set(frames)) for key, frames in series.frames.items()}
-    max_frames = {key: series.selections[key].n_frames or series.k for key in n_distinct}
-    short_ids = [key for key, count in n_distinct.items() if count < min(series.k, max_frames[key])]
+    k = series.k or max(n_distinct.values(), default=0)
+    if series.k is None and not series.is_imported:  # an oracle or a floor shows as many as it wants
+        return
+    max_frames = {key: series.selections[key].n_frames or k for key in n_distinct}
+    short_ids = [key for key, count in n_distinct.items() if count < min(k, max_frames[key])]
     if short_ids:
         worst = min(short_ids, key=lambda key: n_distinct[key])
         mean = sum(n_distinct[key] for key in short_ids) / len(short_ids)
-        text = f"{mean:.1f} on average, fewest {n_distinct[worst]} in {worst}"
-        check = f"fewer distinct frames than K = {series.k}"
+        n_worst = sum(count == n_distinct[worst] for count in n_distinct.values())
+        text = f"{mean:.1f} on average, fewest {n_distinct[worst]} in {n_worst:,} questions, the first is {worst}"
+        check = f"fewer distinct frames than K = {k}" + ("" if series.k else ", the most of a question")
         yield _finding(check, series, short_ids, len(n_distinct), text, severity=NOTE)
 
 
@@ -484,37 +497,91 @@ def fed_other_frames(series: CheckedSeries) -> Iterator[Finding]:
 def same_answers(group: ComparableSeries) -> Iterator[Finding]:
     """Find pairs of series with nearly all answers equal despite different frames (or with unknown frames)."""
     pairs = list(group.pairs())
-    for severity in (FAULT, NOTE):
-        alike = []
-        for pair in pairs:
-            shared, are_known = _with_other_frames(pair)
-            is_repeat = not are_known and _is_repeat(pair)
-            n_alike = sum(pair.is_alike(ids) for ids in shared)
-            if len(shared) >= MIN_SHARED and n_alike > SAME_ANSWERS * len(shared) and is_repeat == (severity == NOTE):
-                alike.append((n_alike / len(shared), n_alike, len(shared), pair.a.name, pair.b.name, are_known))
-        if alike:
-            share, n_alike, n, first, second, are_known = max(alike)
-            frames = "from other frames" if are_known else "the frames are not in the logs"
-            check = "pairs of runs with the same answers"
-            check += " (did the selection reach the model?)" if severity == FAULT else " (the same run twice?)"
-            worst = f"{first} and {second}: {n_alike:,} of {n:,} ({100 * share:.2f} %), {frames}"
-            yield Finding(check, group.name, len(alike), len(pairs), worst, severity)
+    alike_by_reason: dict[str, list[tuple[float, int, int, str, str, bool]]] = {}
+    for pair in pairs:
+        shared, are_known = _with_other_frames(pair)
+        n, n_alike = len(shared), sum(pair.is_alike(ids) for ids in shared)
+        if n < MIN_SHARED or n_alike <= SAME_ANSWERS * n:
+            continue
+        if not are_known and _is_repeat(pair):
+            reason = "the same run twice?"
+        elif _chance_of_agreement(n_alike, n) > CHANCE_OF_HONEST_AGREEMENT:
+            reason = "too few questions to say whether the selection reached the model"
+        else:
+            reason = _UNREACHED
+        alike = (n_alike / n, n_alike, n, pair.a.name, pair.b.name, are_known)
+        alike_by_reason.setdefault(reason, []).append(alike)
+    for reason, entries in alike_by_reason.items():
+        share, n_alike, n, first, second, are_known = max(entries)
+        frames = "from other frames" if are_known else "the frames are not in the logs"
+        worst = f"{first} and {second}: {n_alike:,} of {n:,} ({100 * share:.2f} %), {frames}"
+        check = f"pairs of runs with the same answers ({reason})"
+        severity = FAULT if reason == _UNREACHED else NOTE
+        yield Finding(check, group.name, len(entries), len(pairs), worst, severity)
+
+
+_UNREACHED = "did the selection reach the model?"
+
+
+def _chance_of_agreement(n_alike: int, n: int) -> float:
+    """Return the chance that honest runs give at least `n_alike` of `n` equal answers, a binomial tail."""
+    p = HONEST_AGREEMENT
+    return math.fsum(math.comb(n, at) * p**at * (1 - p) ** (n - at) for at in range(n_alike, n + 1))
 
 
 def _with_other_frames(pair: SeriesPair) -> tuple[list[tuple[str, str]], bool]:
-    """Return (ids of questions whose frames differ, True), or (all ids, False) if no frames are known."""
+    """Return (ids of questions whose frames differ, True), or (all ids, False) if no frames are known.
+
+    Left out are questions for which one series was fed the frames of the other and more, as with K = 4 beside K = 8.
+    """
     with_frames = [ids for ids in pair.ids if ids[0] in pair.a.frames and ids[1] in pair.b.frames]
-    if with_frames:  # only questions with other frames can tell
-        return [ids for ids in with_frames if set(pair.a.frames[ids[0]]) != set(pair.b.frames[ids[1]])], True
+    if with_frames:
+        return [ids for ids in with_frames if not pair.is_nested(ids)], True
     return list(pair.ids), False
 
 
+# Words that tell a repeat, or stock sampling, and no selection.
+_REPEAT_WORDS = frozenset(
+    (*("again", "rerun", "repeat", "repeated", "retry", "run", "copy", "seed", "trial", "try", "first", "second"),)
+    + (*("uniform", "stock", "baseline", "nframes", "frames", "new", "old", "v"),)
+)
+
+
 def _is_repeat(pair: SeriesPair) -> bool:
-    """Return True for two series of one K that may be repeats: both uniform, or equal names apart from digits."""
-    names = [item.name.casefold() for item in (pair.a, pair.b)]
-    bare = [re.sub(r"[\W\d_]+", "", name) for name in names]
-    is_same_name = bare[0] == bare[1] or all("uniform" in name for name in names)
-    return is_same_name and pair.a.k == pair.b.k
+    """Return True for two series of one K whose names differ in numbers and in words for a repeat alone."""
+    words = [set(re.findall(r"[^\W\d_]+", item.name.casefold())) - _REPEAT_WORDS for item in (pair.a, pair.b)]
+    return words[0] == words[1] and pair.a.k == pair.b.k
+
+
+def same_run_under_two_names(group: ComparableSeries) -> Iterator[Finding]:
+    """Find imported series that were fed the same frames and gave the same answers: one run, published twice.
+
+    A question counts if its frames are K different ones: where a video has fewer, selections are alike anyway.
+    """
+    pairs = list(group.pairs())
+    copies = []
+    for pair in pairs:
+        if not (pair.a.is_imported or pair.b.is_imported):
+            continue
+        k = max((len(frames) for item in (pair.a, pair.b) for frames in item.frames.values()), default=0)
+        full_ids = [ids for ids in pair.ids if len(set(pair.a.frames.get(ids[0], ()))) == k > 1]
+        full_ids = [ids for ids in full_ids if len(set(pair.b.frames.get(ids[1], ()))) == k]
+        n_frames = sum(set(pair.a.frames[id_a]) == set(pair.b.frames[id_b]) for id_a, id_b in full_ids)
+        n_alike = sum(map(pair.is_alike, full_ids))
+        n = len(full_ids)
+        if n >= MIN_SHARED and n_frames >= SAME_FRAMES * n and n_alike > SAME_ANSWERS * n:
+            copies.append((n_frames, n_alike, n, pair))
+    for severity in (FAULT, NOTE):
+        entries = [entry for entry in copies if _is_repeat(entry[3]) == (severity == NOTE)]
+        if entries:
+            n_frames, n_alike, n, pair = max(entries, key=lambda entry: entry[:3])
+            worst = (
+                f"{pair.a.name} and {pair.b.name}: frames equal in {n_frames:,} of {n:,} questions with K different "
+                f"ones, answers in {n_alike:,}"
+            )
+            check = "pairs of runs with the same frames and answers"
+            check += " (one run under two names)" if severity == FAULT else " (the same run twice?)"
+            yield Finding(check, group.name, len(entries), len(pairs), worst, severity)
 
 
 def arrival_by_part(group: ComparableSeries) -> Iterator[Finding]:
@@ -555,20 +622,16 @@ def _parts(pair: SeriesPair) -> Iterator[tuple[str, list[tuple[str, str]]]]:
 def _unreached(pair: SeriesPair, name: str, part: Sequence[tuple[str, str]]) -> Finding | None:
     """Return a finding if the answers of `part` nearly all agree and those of the rest do not, else None."""
     inside = set(part)
-    same_frames = {
-        ids
-        for ids in pair.ids
-        if ids[0] in pair.a.frames and set(pair.a.frames[ids[0]]) == set(pair.b.frames.get(ids[1], ()))
-    }
-    part = [ids for ids in part if ids not in same_frames]
-    remainder = [ids for ids in pair.ids if ids not in inside and ids not in same_frames]
+    nested_ids = {ids for ids in pair.ids if pair.is_nested(ids)}
+    part = [ids for ids in part if ids not in nested_ids]
+    remainder = [ids for ids in pair.ids if ids not in inside and ids not in nested_ids]
     if min(len(part), len(remainder)) < MIN_SHARED:
         return None
     n_part, n_rest = (sum(pair.is_alike(ids) for ids in of) for of in (part, remainder))
     if n_part <= SAME_ANSWERS * len(part) or n_rest > SAME_ANSWERS * len(remainder):
         return None
     # Honest pairs may agree on a small part by chance: as often as on the rest, and never as often as this.
-    if n_part * logarithm(max(n_rest, 1) / len(remainder)) > logarithm(CHANCE_OF_AGREEMENT):
+    if n_part * math.log(max(n_rest, 1) / len(remainder)) > math.log(CHANCE_OF_AGREEMENT):
         return None
     worst = (
         f"the same answers in {n_part:,} of {len(part):,}, elsewhere in {n_rest:,} of {len(remainder):,}; "
@@ -657,6 +720,7 @@ def aks_settings(series: CheckedSeries) -> Iterator[Finding]:
 
 CHECKS_OF_SEVERAL: tuple[Callable[[ComparableSeries], Iterable[Finding]], ...] = (
     same_answers,
+    same_run_under_two_names,
     arrival_by_part,
     same_frames_in_every_run,
     other_prompts,

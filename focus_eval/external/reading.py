@@ -103,9 +103,11 @@ def _read_file(path: Path, options: ReadingOptions, notes: list[str], *, is_name
 
 def _read_logs(path: Path, options: ReadingOptions, notes: list[str]) -> Iterator[Run]:
     """Yield a run for each log at `path`, read as far as possible; add sentences on unread frames to `notes`."""
+    # A table has one column of frames, so nobody needs to name it.
+    frames_field = "frames" if path.suffix == ".parquet" else options.frames_field
     for log in read_log_imports(
         path,
-        LogOptions(frames_field=options.frames_field),
+        LogOptions(frames_field=frames_field),
         annotations=options.questions,
         rates=options.rates or None,
         is_tolerant=True,
@@ -126,7 +128,9 @@ def _frame_notes(log: LogImport) -> Iterator[str]:
     """Yield a sentence if frames of the log were not read, with the fields that may hold them."""
     counts, name, origin = log.counts, log.options.frames_field, log.origin
     if origin.candidate_fields or (name and not log.problems and counts.without_frames):
-        reason = f"no field {name!r} in some lines" if name else "no --frames-field"
+        n_lines = f"{counts.without_frames:,} of {counts.answers:,} lines"
+        n_lines = "any line" if counts.without_frames == counts.answers else n_lines
+        reason = f"no field {name!r} in {n_lines}" if name else "no --frames-field"
         candidates = ", ".join(origin.candidate_fields)
         yield (
             f"{log.log.samples}: frames not read ({reason})"

@@ -24,10 +24,20 @@ from tests.bench.report.simulated import Simulation, simulate_run
 from tests.external.imports.test_lmms_logs import line, write_log
 
 IDS = [f"q{i}" for i in range(40)]
-QUESTIONS = [
-    Question(benchmark="longvideobench", id=key, query=f"what is {key}?", options=(), video=f"{key}.mp4", answer="A")
-    for key in IDS
-]
+
+
+def questions_of(ids):
+    return [
+        Question(
+            benchmark="longvideobench", id=key, query=f"what is {key}?", options=(), video=f"{key}.mp4", answer="A"
+        )
+        for key in ids
+    ]
+
+
+QUESTIONS = questions_of(IDS)
+# So many that agreement on all of them is no chance.
+MANY_QUESTIONS = questions_of(f"q{i}" for i in range(400))
 
 
 def selection(question, frames, **changes):
@@ -76,20 +86,20 @@ def answer(question, letter, **changes):
     return replace(row, **changes)
 
 
-def honest(name="a", *, model="m", shift=0, is_answered=True):
-    """Return a series without a flaw: 8 frames of 1000 for each question, different ones for every question."""
+def honest(name="a", *, model="m", shift=0, is_answered=True, questions=QUESTIONS):
+    """Return a series without a flaw: 8 frames for each question, different ones for every question."""
     return CheckedSeries(
         name=name,
         model=model if is_answered else "",
         selections={
             question.id: selection(question, [100 * i + at + shift for i in range(8)])
-            for at, question in enumerate(QUESTIONS)
+            for at, question in enumerate(questions)
         },
-        answers={question.id: answer(question, "ABCD"[(at + shift) % 4]) for at, question in enumerate(QUESTIONS)}
+        answers={question.id: answer(question, "ABCD"[(at + shift) % 4]) for at, question in enumerate(questions)}
         if is_answered
         else {},
-        origin=LogOrigin(metric="acc", scores={"acc": 0.25} if is_answered else {}, n_questions=len(IDS)),
-        expected=QUESTIONS,
+        origin=LogOrigin(metric="acc", scores={"acc": 0.25} if is_answered else {}, n_questions=len(questions)),
+        expected=questions,
     )
 
 
@@ -167,34 +177,102 @@ def test_a_frame_that_stands_twice_is_a_repeat_and_too_few():
 
 
 def test_faults_come_before_notes_and_the_worst_first():
-    run = with_answers(honest(), ["q0"], parsed=None)
+    run = with_answers(honest(questions=MANY_QUESTIONS), ["q0"], parsed=None)
     run = with_selections(run, ["q1"], keyframes=[*range(7), 1025])
     a = with_origin(run, scores={"acc": 0.5})
-    findings = audit([a, replace(honest("b", shift=1), answers=a.answers)])
+    findings = audit([a, replace(honest("b", shift=1, questions=MANY_QUESTIONS), answers=a.answers)])
     assert "did the selection reach" in findings[0].check
     assert [item.severity for item in findings] == sorted((item.severity for item in findings), key=[FAULT, NOTE].index)
 
 
 def test_a_selection_that_never_reached_the_model_is_found_with_and_without_frames():
-    a, b = honest("aks"), honest("other", shift=1)
+    a, b = (inside_video(honest(name, shift=at, questions=MANY_QUESTIONS)) for at, name in enumerate(("aks", "other")))
     b = replace(b, answers=a.answers)
     (findings,) = audit([a, b])
     assert "did the selection reach the model?" in findings.check
-    assert findings.worst == "aks and other: 40 of 40 (100.00 %), from other frames"
+    assert findings.worst == "aks and other: 400 of 400 (100.00 %), from other frames"
     unknown = {"keyframes": None, "times_seconds": None}
     (findings,) = audit([with_selections(a, **unknown), with_selections(b, **unknown)])
     assert (findings.severity, findings.worst.endswith("the frames are not in the logs")) == (FAULT, True)
-    same_frames = replace(b, selections=a.selections)
-    assert audit([a, same_frames]) == []  # the same frames may give the same answers
     assert audit([a, replace(b, model="another model")]) == []
 
 
-def test_an_honest_repeat_of_uniform_is_a_note():
-    a = with_selections(honest("uniform"), keyframes=None, times_seconds=None)
-    (findings,) = audit([a, replace(a, name="uniform again")])
-    assert (findings.severity, findings.check) == (NOTE, "pairs of runs with the same answers (the same run twice?)")
-    (findings,) = audit([a, replace(a, name="my selection")])
-    assert findings.severity == FAULT
+def inside_video(series):
+    """Return the series with videos that are long enough for its frames."""
+    return with_selections(series, n_frames=2000)
+
+
+def test_a_copy_of_a_run_under_another_name_is_found_and_a_repeat_is_a_note():
+    aks = honest("mlvu_32_AKS")
+    (finding,) = audit([aks, replace(aks, name="mlvu_32_Ours")])
+    assert (finding.severity, finding.count, finding.of) == (FAULT, 1, 1)
+    assert finding.check == "pairs of runs with the same frames and answers (one run under two names)"
+    assert finding.worst == (
+        "mlvu_32_AKS and mlvu_32_Ours: frames equal in 40 of 40 questions with K different ones, answers in 40"
+    )
+    (repeat,) = audit([aks, replace(aks, name="mlvu_32_AKS_run2")])
+    assert (repeat.severity, repeat.check.endswith("(the same run twice?)")) == (NOTE, True)
+    other_answers = with_answers(replace(aks, name="mlvu_32_Ours"), IDS[:3], answer="none of these")
+    assert not any("one run under two names" in item.check for item in audit([aks, other_answers]))
+
+
+def test_two_selections_of_all_candidates_of_short_videos_are_no_copy():
+    # Each has 3 candidates in 30 of 40 videos, where K is 8: every sampler chooses these.
+    series = with_selections(honest("aks"), IDS[:30], keyframes=[0, 25, 50], n_frames=75)
+    assert not any("one run" in item.check for item in audit([series, replace(series, name="topk")]))
+
+
+def test_runs_of_ours_with_the_same_frames_and_answers_are_no_copy():
+    ours = with_selections(honest("uniform"), facts={})
+    assert audit([ours, replace(ours, name="even")]) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "severity"),
+    [
+        ("uniform", "uniform again", NOTE),
+        ("llava_nframes_32", "llava_nframes_32_rerun", NOTE),
+        ("llava_nframes_32", "llava_nframes_32_v2", NOTE),
+        ("uniform", "my selection", FAULT),
+        ("aks_nframes_32", "nframes_32", FAULT),
+    ],
+)
+def test_an_honest_repeat_is_a_note_and_a_selection_with_the_answers_of_another_a_fault(first, second, severity):
+    a = with_selections(honest(first, questions=MANY_QUESTIONS), keyframes=None, times_seconds=None)
+    (finding,) = audit([a, replace(a, name=second)])
+    assert finding.severity == severity
+    is_repeat = finding.check == "pairs of runs with the same answers (the same run twice?)"
+    assert is_repeat == (severity == NOTE)
+
+
+def test_nested_selections_may_have_the_same_answers():
+    eight = inside_video(honest("topk 8", questions=MANY_QUESTIONS))
+    rows = {key: replace(row, k=4, keyframes=row.keyframes[::2]) for key, row in eight.selections.items()}
+    four = replace(eight, name="topk 4", selections=rows)
+    assert audit([four, eight]) == []
+    # With one other frame in each question, the answers should differ somewhere.
+    rows = {key: replace(row, keyframes=[*row.keyframes[:3], 1999]) for key, row in rows.items()}
+    (finding,) = audit([replace(four, selections=rows), eight])
+    assert (finding.severity, "did the selection reach" in finding.check) == (FAULT, True)
+
+
+def test_few_questions_with_the_same_answers_are_a_note():
+    a = honest("aks")
+    (finding,) = audit([a, replace(honest("other", shift=1), answers=a.answers)])
+    assert (finding.severity, finding.worst) == (NOTE, "aks and other: 40 of 40 (100.00 %), from other frames")
+    assert "too few questions to say whether the selection reached the model" in finding.check
+
+
+def test_k_that_a_log_does_not_state_is_the_most_frames_of_a_question():
+    table = with_origin(honest("run"), is_k_stated=False)
+    table = with_selections(table, IDS[:2], keyframes=[5])
+    table = with_selections(table, [IDS[2]], keyframes=[5, 6])
+    (finding,) = audit([table])
+    assert (finding.severity, finding.count, finding.of) == (NOTE, 3, 40)
+    assert finding.check == "fewer distinct frames than K = 8, the most of a question"
+    assert finding.worst == "1.3 on average, fewest 1 in 2 questions, the first is q0"
+    oracle = with_selections(replace(honest("oracle"), origin=None), role="ceiling", facts={})
+    assert audit([with_selections(oracle, IDS[:2], keyframes=[5])]) == []
 
 
 def half_arrived(name="aks"):
@@ -513,7 +591,7 @@ def test_our_own_run_without_flaws_has_exit_code_0(tmp_path):
 def test_a_field_that_no_line_has_is_noted(tmp_path):
     write_log(tmp_path, [line(0, doc=None)])
     result = CliRunner().invoke(app, ["audit", str(tmp_path), "--frames-field", "indices"])
-    assert "frames not read (no field 'indices' in some lines)" in " ".join(result.output.split())
+    assert "frames not read (no field 'indices' in any line)" in " ".join(result.output.split())
 
 
 def test_a_damaged_log_is_a_finding_and_another_path_is_refused(tmp_path):
