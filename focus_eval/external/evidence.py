@@ -6,7 +6,7 @@ Questions about one video are not independent: every interval and test is cluste
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -284,6 +284,7 @@ def evidence_tables(run: Run, *, distance: float = IN_VIEW_SECONDS, min_seconds:
             keys=(*_KEYS, "d (s)"),
             name="evidence",
             title=f"Accuracy by evidence in view, {lengths}",
+            notes=tuple(_fed_notes(parts)),
         ),
         _view_table(
             [
@@ -310,6 +311,25 @@ def evidence_tables(run: Run, *, distance: float = IN_VIEW_SECONDS, min_seconds:
     return [*tables, within_table] if within_table is not None else tables
 
 
+def _fed_notes(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]]) -> Iterator[str]:
+    """Yield what was fed where it is less than K: recall and accuracy of such a selection are not those of K frames."""
+    short_parts: dict[tuple[str, ...], list[tuple[int, int, float, str]]] = {}
+    for (benchmark, model, label, k), part in parts:
+        fed = part["frames_fed"].dropna()
+        n_short = int((fed < int(k)).sum())
+        if n_short:
+            mean, fewest = float(fed[fed < int(k)].mean()), int(fed.min())
+            text = f"{label}, K = {k}: {n_short:,} of {len(fed):,} answers, {mean:.1f} frames on average"
+            text += f", {fewest} in {int((fed == fewest).sum()):,}"
+            short_parts.setdefault((benchmark, model), []).append((n_short, len(fed), mean, text))
+    for (benchmark, model), entries in short_parts.items():
+        n_series = sum(key[:2] == (benchmark, model) for key, _ in parts)
+        yield (
+            f"{benchmark}, {model}: fewer than K frames were fed in {len(entries)} of {n_series} selections; "
+            f"the most often in {max(entries)[3]}."
+        )
+
+
 def _series(answers: pd.DataFrame) -> list[tuple[tuple[str, ...], pd.DataFrame]]:
     """Return (key, lines) per benchmark, model, selection and K; sorted by K, then by `sampler_order`."""
     parts = sampler_groups(answers, ["benchmark", "model", "k", "label"])
@@ -317,7 +337,12 @@ def _series(answers: pd.DataFrame) -> list[tuple[tuple[str, ...], pd.DataFrame]]
 
 
 def _view_table(
-    lines: Sequence[tuple[tuple[str, ...], ViewAccuracy]], *, keys: tuple[str, ...], name: str, title: str
+    lines: Sequence[tuple[tuple[str, ...], ViewAccuracy]],
+    *,
+    keys: tuple[str, ...],
+    name: str,
+    title: str,
+    notes: tuple[str, ...] = (),
 ) -> Table:
     """Return a table of accuracy by evidence in view, one row per (key, accuracy)."""
     return difference_table(
@@ -326,7 +351,7 @@ def _view_table(
         title=title,
         key_titles=keys,
         columns=_VIEW_COLUMNS,
-        notes=(_IN_VIEW, _SAME_KIND, _CLUSTERED),
+        notes=(_IN_VIEW, _SAME_KIND, _CLUSTERED, *notes),
     )
 
 
