@@ -244,7 +244,7 @@ class SeriesPair:
         return self.a.answers[ids[0]].answer == self.b.answers[ids[1]].answer
 
     def is_nested(self, ids: tuple[str, str]) -> bool:
-        """Return True if one series was fed all frames of the other, or both the same: equal answers are no surprise."""
+        """Return True if one series was fed all frames of the other, or both the same: answers may well be equal."""
         first, second = set(self.a.frames.get(ids[0], ())), set(self.b.frames.get(ids[1], ()))
         return bool(first and second) and (first <= second or second <= first)
 
@@ -381,11 +381,12 @@ def frames_in_order(series: CheckedSeries) -> Iterator[Finding]:
 def fewer_than_k(series: CheckedSeries) -> Iterator[Finding]:
     """Find questions with fewer distinct frames than K (or than the video has, if that is less).
 
-    Where a log does not state K it is the most frames that one of its questions was fed.
+    Where a log does not state K it is the most frames that one of its questions was fed, if half of them were.
     """
     n_distinct = {key: len(set(frames)) for key, frames in series.frames.items()}
     k = series.k or max(n_distinct.values(), default=0)
-    if series.k is None and not series.is_imported:  # an oracle or a floor shows as many as it wants
+    n_full = sum(count == k for count in n_distinct.values())
+    if series.k is None and (not series.is_imported or 2 * n_full < len(n_distinct)):  # an oracle has no K
         return
     max_frames = {key: series.selections[key].n_frames or k for key in n_distinct}
     short_ids = [key for key, count in n_distinct.items() if count < min(k, max_frames[key])]
@@ -393,7 +394,7 @@ def fewer_than_k(series: CheckedSeries) -> Iterator[Finding]:
         worst = min(short_ids, key=lambda key: n_distinct[key])
         mean = sum(n_distinct[key] for key in short_ids) / len(short_ids)
         n_worst = sum(count == n_distinct[worst] for count in n_distinct.values())
-        text = f"{mean:.1f} on average, fewest {n_distinct[worst]} in {n_worst:,} questions, the first is {worst}"
+        text = f"{mean:.1f} on average, fewest {n_distinct[worst]} ({n_worst:,} times), first in {worst}"
         check = f"fewer distinct frames than K = {k}" + ("" if series.k else ", the most of a question")
         yield _finding(check, series, short_ids, len(n_distinct), text, severity=NOTE)
 
@@ -542,8 +543,10 @@ def _with_other_frames(pair: SeriesPair) -> tuple[list[tuple[str, str]], bool]:
 
 # Words that tell a repeat, or stock sampling, and no selection.
 _REPEAT_WORDS = frozenset(
-    (*("again", "rerun", "repeat", "repeated", "retry", "run", "copy", "seed", "trial", "try", "first", "second"),)
-    + (*("uniform", "stock", "baseline", "nframes", "frames", "new", "old", "v"),)
+    (
+        *("again", "rerun", "repeat", "repeated", "retry", "run", "copy", "seed", "trial", "try", "first", "second"),
+        *("uniform", "stock", "baseline", "nframes", "frames", "new", "old", "v"),
+    )
 )
 
 
@@ -556,28 +559,27 @@ def _is_repeat(pair: SeriesPair) -> bool:
 def same_run_under_two_names(group: ComparableSeries) -> Iterator[Finding]:
     """Find imported series that were fed the same frames and gave the same answers: one run, published twice.
 
-    A question counts if its frames are K different ones: where a video has fewer, selections are alike anyway.
+    At least `MIN_SHARED` questions need K different frames: where a video has fewer, selections are alike anyway.
     """
     pairs = list(group.pairs())
     copies = []
     for pair in pairs:
         if not (pair.a.is_imported or pair.b.is_imported):
             continue
-        k = max((len(frames) for item in (pair.a, pair.b) for frames in item.frames.values()), default=0)
-        full_ids = [ids for ids in pair.ids if len(set(pair.a.frames.get(ids[0], ()))) == k > 1]
-        full_ids = [ids for ids in full_ids if len(set(pair.b.frames.get(ids[1], ()))) == k]
-        n_frames = sum(set(pair.a.frames[id_a]) == set(pair.b.frames[id_b]) for id_a, id_b in full_ids)
-        n_alike = sum(map(pair.is_alike, full_ids))
-        n = len(full_ids)
-        if n >= MIN_SHARED and n_frames >= SAME_FRAMES * n and n_alike > SAME_ANSWERS * n:
+        ids_with_frames = [ids for ids in pair.ids if ids[0] in pair.a.frames and ids[1] in pair.b.frames]
+        frames = [(set(pair.a.frames[id_a]), set(pair.b.frames[id_b])) for id_a, id_b in ids_with_frames]
+        k = max((len(frames_a) for frames_a, _ in frames), default=0)
+        n, n_full = len(frames), sum(len(frames_a) == k for frames_a, _ in frames)
+        n_frames, n_alike = sum(a == b for a, b in frames), sum(map(pair.is_alike, ids_with_frames))
+        if n_full >= MIN_SHARED and k > 1 and n_frames >= SAME_FRAMES * n and n_alike > SAME_ANSWERS * n:
             copies.append((n_frames, n_alike, n, pair))
     for severity in (FAULT, NOTE):
         entries = [entry for entry in copies if _is_repeat(entry[3]) == (severity == NOTE)]
         if entries:
             n_frames, n_alike, n, pair = max(entries, key=lambda entry: entry[:3])
             worst = (
-                f"{pair.a.name} and {pair.b.name}: frames equal in {n_frames:,} of {n:,} questions with K different "
-                f"ones, answers in {n_alike:,}"
+                f"{pair.a.name} and {pair.b.name}: frames equal in {n_frames:,} of {n:,} questions, "
+                f"answers in {n_alike:,}"
             )
             check = "pairs of runs with the same frames and answers"
             check += " (one run under two names)" if severity == FAULT else " (the same run twice?)"

@@ -207,9 +207,7 @@ def test_a_copy_of_a_run_under_another_name_is_found_and_a_repeat_is_a_note():
     (finding,) = audit([aks, replace(aks, name="mlvu_32_Ours")])
     assert (finding.severity, finding.count, finding.of) == (FAULT, 1, 1)
     assert finding.check == "pairs of runs with the same frames and answers (one run under two names)"
-    assert finding.worst == (
-        "mlvu_32_AKS and mlvu_32_Ours: frames equal in 40 of 40 questions with K different ones, answers in 40"
-    )
+    assert finding.worst == ("mlvu_32_AKS and mlvu_32_Ours: frames equal in 40 of 40 questions, answers in 40")
     (repeat,) = audit([aks, replace(aks, name="mlvu_32_AKS_run2")])
     assert (repeat.severity, repeat.check.endswith("(the same run twice?)")) == (NOTE, True)
     other_answers = with_answers(replace(aks, name="mlvu_32_Ours"), IDS[:3], answer="none of these")
@@ -270,7 +268,9 @@ def test_k_that_a_log_does_not_state_is_the_most_frames_of_a_question():
     (finding,) = audit([table])
     assert (finding.severity, finding.count, finding.of) == (NOTE, 3, 40)
     assert finding.check == "fewer distinct frames than K = 8, the most of a question"
-    assert finding.worst == "1.3 on average, fewest 1 in 2 questions, the first is q0"
+    assert finding.worst == "1.3 on average, fewest 1 (2 times), first in q0"
+    of_one_frame = with_selections(table, IDS[:30], keyframes=[5])
+    assert [item.check for item in audit([of_one_frame]) if "fewer" in item.check] == []
     oracle = with_selections(replace(honest("oracle"), origin=None), role="ceiling", facts={})
     assert audit([with_selections(oracle, IDS[:2], keyframes=[5])]) == []
 
