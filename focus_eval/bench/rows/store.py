@@ -204,7 +204,7 @@ def _schema(kind: type[Any], names: Sequence[str]) -> pa.Schema:
     """Return the Arrow schema of the columns `names`, typed as the annotations of `kind`; JSON columns are text."""
     import pyarrow as pa
 
-    scalars = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
+    scalars = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
     # Any column may hold None; a list's items too.
     declared = {item.name: str(item.type).replace(" | None", "") for item in fields(kind)}
     declared |= dict.fromkeys(JSON_COLUMNS, "str")
