@@ -16,6 +16,7 @@ from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
 from focus_eval.external.clustered import ClusteredDesign
 from focus_eval.external.evidence import (
+    _fed_notes,
     accuracy_by_view,
     evidence_answers,
     evidence_tables,
@@ -166,6 +167,32 @@ def test_a_question_is_paired_within_its_seed():
         item.change: item.compared.difference.questions for item in within_question(answers, answers, distance=5.0)
     }
     assert n_by_change == {"all both times": 6, "none both times": 6, "all questions": 12}
+
+
+def test_equal_ids_of_two_benchmarks_are_two_questions():
+    # In the benchmark "b" the evidence stays in view, in "c" out of view: across them it would be gained and lost.
+    views = {"b": 1.0, "c": 0.0}
+    answers = pd.concat(
+        answered([(f"q{i}", f"v{i}", view, 1.0) for i in range(6)]).assign(benchmark=name)
+        for name, view in views.items()
+    )
+    n_by_change = {
+        item.change: item.compared.difference.questions for item in within_question(answers, answers, distance=5.0)
+    }
+    assert n_by_change == {"all both times": 6, "none both times": 6, "all questions": 12}
+
+
+def test_fewer_frames_than_k_are_said_with_how_many_and_how_often():
+    key = ("b", "m")
+    parts = [
+        ((*key, "scenes", "8"), pd.DataFrame({"frames_fed": [1, 1, 6, 8, 8]})),
+        ((*key, "uniform", "8"), pd.DataFrame({"frames_fed": [8, 8, 8, 8, None]})),
+    ]
+    assert list(_fed_notes(parts)) == [
+        "b, m: fewer than K frames were fed in 1 of 2 selections; the most often in scenes, K = 8: 3 of 5 answers, "
+        "2.7 frames on average, 1 in 2."
+    ]
+    assert list(_fed_notes(parts[1:])) == []
 
 
 def test_fewer_than_five_videos_in_a_group_give_no_interval_and_no_p():

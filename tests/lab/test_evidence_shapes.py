@@ -61,6 +61,22 @@ def test_every_moment_lies_in_its_event_and_every_event_in_the_video(seconds, na
     assert placed.lengths.max() <= 0.5 * seconds
 
 
+@pytest.mark.parametrize("name", EVIDENCE_SHAPES)
+def test_evidence_lies_anywhere_in_the_video_and_anywhere_in_its_event(name):
+    rng = np.random.default_rng(0)
+    placed = [place_evidence(EVIDENCE_SHAPES[name], HOURS, rng) for _ in range(1500)]
+    # The whole span moves freely: its first moment lies anywhere in what it leaves of the video.
+    free = [item.moments[0] / (HOURS - np.ptp(item.moments)) for item in placed]
+    assert np.quantile(free, [0.1, 0.5, 0.9]) == pytest.approx([0.1, 0.5, 0.9], abs=0.04)
+    inside = [
+        (moment - start) / length
+        for item in placed
+        for moment, start, length in zip(item.moments, item.starts, item.lengths, strict=True)
+        if 0 < length < moment < HOURS - length  # not moved by an end of the video
+    ]
+    assert np.quantile(inside, [0.1, 0.5, 0.9]) == pytest.approx([0.1, 0.5, 0.9], abs=0.04)
+
+
 @given(seed=st.integers(0, 2**32))
 def test_no_draw_lies_outside_the_quantiles(seed):
     drawn = drawn_seconds((0, 1, 6, 82, 90), 50, np.random.default_rng(seed))

@@ -48,3 +48,16 @@ def test_figures_of_a_question_by_hand():
     assert met["hit"] == 0.5
     assert met["coverage"] == pytest.approx((4 + 4 + 1) / 14)
     assert interval_measures([(1.0, 2.0)], []) == dict.fromkeys(INTERVAL_MEASURES, 0.0)
+
+
+def test_time_near_two_keyframes_is_covered_once():
+    # Within 2 s of 10 and 11 lie the five seconds from 8 to 13.
+    assert covered_share([(0.0, 30.0)], [10.0, 11.0], 2.0) == pytest.approx(5 / 30)
+    assert covered_share([(0.0, 30.0)], [10.0, 11.0, 12.0, 20.0], 2.0) == pytest.approx(10 / 30)
+
+
+def test_a_long_scene_needs_no_more_than_its_part_of_equal_scenes():
+    # Nine tenths of the scenes' time are in the first: by length it would need nine of the ten frames, of two equal
+    # scenes five are enough.
+    times = [*range(10, 60, 10), *(100.0 + at / 10 for at in range(5))]
+    assert interval_measures([(0.0, 90.0), (100.0, 110.0)], times)["UKSS"] == pytest.approx(1.0)

@@ -84,6 +84,8 @@ def test_evenly_spaced_frames_are_assumed_only_when_asked_for(tmp_path, rates):
     assert "taken as evenly spaced (assume_uniform)" in output
     _, selections, _ = rows_of(tmp_path / "run")
     assert selections["0"].keyframes == [0, 1249, 2499]
+    # Not rounded to frames, as the wrappers do: recall of uniform is that of the exact times.
+    assert selections["0"].times_seconds == pytest.approx([0.0, 49.98, 99.96], abs=1e-9)
     assert selections["0"].facts["frames"] == "assumed evenly spaced"
 
 
