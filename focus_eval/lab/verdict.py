@@ -22,6 +22,12 @@ from focus_eval.bench.report.table import SIGNIFICANT, Table, Value, number, p_t
 # Videos of each world at each look; a look may spend a share of the 5 % in proportion to its videos.
 LOOKS = (150, 300, 600, 1200)
 MARGIN_POINTS = 3.0
+# World -> kind of pair -> (pairs of published selections of LongVideoBench that it orders alike, all such pairs), from
+# results/published/world_orders.csv.
+PAIRS_ORDERED_ALIKE = {
+    "realistic": {"two forms of AKS": (4, 4), "AKS and WFS-SB": (3, 3), "with uniform": (18, 18)},
+    "realistic:blind=0.65": {"two forms of AKS": (1, 4), "AKS and WFS-SB": (1, 3), "with uniform": (14, 18)},
+}
 
 
 @dataclass(frozen=True)
@@ -188,6 +194,19 @@ def verdict_sentence(
         n_short = int((rows["error"].isna() & (rows["n_keyframes"] < rows[["k", "n_frames"]].min(axis=1))).sum())
         sentence += f"; {name} chose fewer frames than asked on {n_short} of {len(rows)} questions" if n_short else ""
     return f"{sentence}."
+
+
+def world_record(world: str) -> str:
+    """Return a sentence on how often `world` orders pairs of real methods as published selections do; "" if unknown."""
+    counts = PAIRS_ORDERED_ALIKE.get(world)
+    if counts is None:
+        return ""
+    n_alike, n_pairs = (sum(values) for values in zip(*counts.values(), strict=True))
+    kinds = "; ".join(f"{kind}: {alike} of {of}" for kind, (alike, of) in counts.items())
+    return (
+        f"This world orders {n_alike} of {n_pairs} pairs of methods on LongVideoBench as their published selections do "
+        f"({kinds})."
+    )
 
 
 def differing_worlds(compared_by_world: Mapping[str, Sequence[RivalComparison]], new: str) -> list[str]:

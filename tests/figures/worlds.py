@@ -268,6 +268,12 @@ def evidence(name):
     return table(*(tuple(row.values()) for row in rows_of(PUBLISHED / f"evidence_{name}.csv")))
 
 
+def world_orders():
+    """Return docs/simulation.md's table that scripts/pages/world_orders.py computes."""
+    rows = rows_of(PUBLISHED / "world_orders.csv")
+    return table(*((row["world"], row["kind"], f"{row['agree']} of {row['pairs']}") for row in rows))
+
+
 def validity():
     """Return docs/simulation.md's table that scripts/pages/world_validity.py computes."""
     return table(*(tuple(row.values()) for row in rows_of(PUBLISHED / "worlds.csv")))
@@ -356,6 +362,7 @@ FIGURES = {
     "frontier_demo": frontier_demo,
     "frontier_select": frontier_select,
     "validity": validity,
+    "world_orders": world_orders,
     "evidence_view": partial(evidence, "view"),
     "evidence_within": partial(evidence, "within"),
     "encoder_costs": encoder_costs,

@@ -10,6 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from focus_eval.lab.verdict import PAIRS_ORDERED_ALIKE, world_record
+from tests.figures.rows import PUBLISHED, rows_of
+
 SCRIPT = Path(__file__).parents[2] / "scripts/pages/world_validity.py"
 # Published files of the reference table by the names of the script; even frames and mixtures are made otherwise there.
 NAMES = {"AKS": "AKS", "AKSy-blip": "AKS others BLIP", "AKSy-clip": "AKS others CLIP", "WFS": "WFS"}
@@ -103,3 +106,15 @@ def test_intervals_are_basic_ones_over_videos(script):
     drawn, _ = script.drawn_means(values, values, ["the same"] * 40, 0)
     assert np.ptp(drawn, axis=0).max() < 1e-12
     assert script.with_interval(2.0, np.linspace(1, 5, 401)) == pytest.approx((2.0, 0.0, 2.9))
+
+
+def test_the_verdicts_note_on_a_world_is_what_the_script_recorded():
+    recorded = {}
+    for row in rows_of(PUBLISHED / "world_orders.csv"):
+        recorded.setdefault(row["world"], {})[row["kind"]] = (int(row["agree"]), int(row["pairs"]))
+    assert recorded == PAIRS_ORDERED_ALIKE
+    assert world_record("realistic:blind=0.65") == (
+        "This world orders 16 of 25 pairs of methods on LongVideoBench as their published selections do "
+        "(two forms of AKS: 1 of 4; AKS and WFS-SB: 1 of 3; with uniform: 14 of 18)."
+    )
+    assert world_record("smooth") == ""

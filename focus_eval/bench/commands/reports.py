@@ -262,7 +262,8 @@ def compare(
         if not results.is_log_path(path):
             return load_run(path)
         n_logs += 1
-        return results.run_of_logs(path, make("import lmms", results.LogOptions, values))
+        run: Run = results.run_of_logs(path, make("import lmms", results.LogOptions, values))
+        return run
 
     runs = [read(path) for path in (a, b)]
     if values and not n_logs:

@@ -261,7 +261,7 @@ def simulation_sections(
     from focus_eval.bench.report.figures import page_svg
     from focus_eval.lab.overview import draw_frontier, recall_overview
     from focus_eval.lab.simulation import scripted_llm
-    from focus_eval.lab.verdict import by_length, differing_worlds, verdict_sentence, verdict_table
+    from focus_eval.lab.verdict import by_length, differing_worlds, verdict_sentence, verdict_table, world_record
 
     new = config.series()[0][0]
     scripted = scripted_llm(new)
@@ -285,6 +285,7 @@ def simulation_sections(
             verdict_sentence(item, world.frame, world.new, by_length_rows, margin=margin)
             for item, by_length_rows in zip(compared, lengths, strict=True)
         ]
+        sentences += [] if config.recorded else filter(None, [world_record(world.name)])
         for sentence in sentences:
             print_folded(sentence)
         sections.append((title, [*notes, *sentences, table]))
