@@ -258,22 +258,22 @@ def benchmarks(folder: Path) -> str:
     """Return AKS less uniform on each benchmark, paired by content, with the least detectable difference."""
     a, b = paired(long_answers(folder), "qwen2_5_vl", "qwen2_5_vl_AKS")
     rows = [_difference_row("LongVideoBench, 180 s and more (authors' AKS-32)", "32", a, b)]
-    others: dict[int, list[tuple[pd.DataFrame, pd.DataFrame]]] = {}
+    pairs_by_k: dict[int, list[tuple[pd.DataFrame, pd.DataFrame]]] = {}
     for name, (stem, counts) in PUBLIC_LOGS.items():
         for k in counts:
             pair = public_pair(folder, f"{stem}_nframes_{k}", f"{stem}_aks_nframes_{k}")
             rows.append(_difference_row(name, str(k), *pair))
             if not pair[1]["is_recorded"].all():
                 rows.append(_difference_row(f"{name}, where AKS arrived", str(k), *_arrived(pair)))
-            others.setdefault(k, []).append(_arrived(pair))
+            pairs_by_k.setdefault(k, []).append(_arrived(pair))
     pair = public_pair(folder, "mlvu_test_llava_ov_nframes_32", "mlvu_test_llava_ov_nframes_32_AKS")
     rows.append(_difference_row("MLVU test (LLaVA-OneVision-7B), over questions", "32", *pair))
-    for k, pairs in others.items():
-        rows.append(_difference_row(OTHERS, str(k), *_pooled(pairs)))
+    for k, pairs in pairs_by_k.items():
+        rows.append(_difference_row(POOLED_LOGS, str(k), *_pooled(pairs)))
     return table(("benchmark", "K", "questions", "AKS less uniform", "least difference, 80 % power"), rows)
 
 
-OTHERS = "the Qwen2.5-VL-7B logs but LongVideoBench, where AKS arrived"
+POOLED_LOGS = "the Qwen2.5-VL-7B logs but LongVideoBench, where AKS arrived"
 
 
 def _arrived(pair: tuple[pd.DataFrame, pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -284,31 +284,31 @@ def _arrived(pair: tuple[pd.DataFrame, pd.DataFrame]) -> tuple[pd.DataFrame, pd.
 
 def first(folder: Path) -> str:
     """Return sentences on samplers in general: eight frames and 32, gains by K, and the best of several variants."""
-    both = {name: stem for name, (stem, counts) in PUBLIC_LOGS.items() if 8 in counts}
+    stems = {name: stem for name, (stem, counts) in PUBLIC_LOGS.items() if 8 in counts}
     gains = []
     for k in (8, 16, 32):
         pairs = [
-            _arrived(public_pair(folder, f"{stem}_nframes_{k}", f"{stem}_aks_nframes_{k}")) for stem in both.values()
+            _arrived(public_pair(folder, f"{stem}_nframes_{k}", f"{stem}_aks_nframes_{k}")) for stem in stems.values()
         ]
         gains.append(f"{_difference_row('', '', *_pooled(pairs))[3]} at {k}")
     eight = _pooled(
-        [_arrived(public_pair(folder, f"{stem}_nframes_32", f"{stem}_aks_nframes_8")) for stem in both.values()]
+        [_arrived(public_pair(folder, f"{stem}_nframes_32", f"{stem}_aks_nframes_8")) for stem in stems.values()]
     )
     texts = _difference_row("", "", *eight)
-    where = f"{' and '.join(both)}, where AKS arrived, {texts[2]} questions, {eight[0]['video'].nunique():,} videos"
+    where = f"{' and '.join(stems)}, where AKS arrived, {texts[2]} questions, {eight[0]['video'].nunique():,} videos"
     variants = answers(folder).query("family == 'scenes'")
-    means = variants.groupby("run")["score"].mean()
+    accuracy_by_run = variants.groupby("run")["score"].mean()
     of_question = variants.groupby("question_id")["score"].mean()
     best = best_of_other_videos(variants)
-    kept = compare_paired(
+    kept_lead = compare_paired(
         of_question.loc[best.index].to_numpy(), best["score"].to_numpy(), best["video"].tolist()
     ).difference
     return (
         f"- **Eight chosen frames do about as well as 32 even ones**: {texts[3]} points ({where}).\n"
         f"- **Selection pays most with eight frames**: AKS less uniform is {', '.join(gains)} (the same questions).\n"
-        f"- **The best of several variants does not keep its lead**: the best of {len(means)} variants of LVU's scenes "
-        f"is {100 * (means.max() - means.mean()):.1f} points above their mean on LongVideoBench; "
-        f"chosen on four fifths of the videos, {interval(kept)} on the others.\n"
+        f"- **The best of several variants does not keep its lead**: the best of {len(accuracy_by_run)} variants of LVU's "
+        f"scenes is {100 * (accuracy_by_run.max() - accuracy_by_run.mean()):.1f} points above their mean on LongVideoBench; "
+        f"chosen on four fifths of the videos, {interval(kept_lead)} on the others.\n"
     )
 
 
@@ -428,11 +428,11 @@ def candidates(folder: Path) -> str:
     is_short = (a["seconds"] < SHORT_SECONDS).to_numpy()
     has_all = is_short & (b["recall@1"] == 1).to_numpy()
     cells = _difference_row("below 65 s, all evidence within 1 s of AKS's frames", "32", a[has_all], b[has_all])
-    few = b[is_short & (b["distinct"] < 32)]
+    short_lines = b[is_short & (b["distinct"] < 32)]
     return (
         table(("AKS's distinct frames", "questions", "authors' AKS-32 less uniform"), [*rows, (cells[0], *cells[2:4])])
         + f"\nBelow 32 frames their number and the seconds of the video have a correlation of "
-        f"{few['distinct'].corr(few['seconds']):.3f}.\n"
+        f"{short_lines['distinct'].corr(short_lines['seconds']):.3f}.\n"
     )
 
 

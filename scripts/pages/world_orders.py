@@ -54,8 +54,8 @@ def main() -> None:
     kinds = np.array([kind_of(methods[a][0], methods[b][0]) for a, b in pairs])
     print("world,kind,agree,pairs")
     for world in WORLDS:
-        made = simulated_recall(world)
-        is_alike = np.sign(made[first] - made[second]) == real_order
+        simulated = simulated_recall(world)
+        is_alike = np.sign(simulated[first] - simulated[second]) == real_order
         for kind in dict.fromkeys(kinds.tolist()):
             of_kind = is_clear & (kinds == kind)[:, np.newaxis]
             print(f"{world},{kind},{int((is_alike & of_kind).sum())},{int(of_kind.sum())}")
@@ -67,11 +67,11 @@ def simulated_recall(world: str) -> FloatArray:
     for number in range(LOOKS[0]):
         trace = make_trace(world_of(world), number, seed=0)
         evidence, fps = np.array(trace.evidence_seconds), trace.info.fps
-        chosen = [
+        keyframes_by_sampler = [
             sampler.select(trace.info, k=k, pull=trace.relevance, rng=derived_rng(0)).keyframes
             for (_, k), sampler in SAMPLERS.items()
         ]
-        recalls.append([recall_within(evidence, np.array(frames) / fps, TOLERANCES) for frames in chosen])
+        recalls.append([recall_within(evidence, np.array(frames) / fps, TOLERANCES) for frames in keyframes_by_sampler])
     mean: FloatArray = np.array(recalls).mean(axis=0)
     return mean
 
