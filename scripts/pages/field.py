@@ -306,9 +306,9 @@ def first(folder: Path) -> str:
     return (
         f"- **Eight chosen frames do about as well as 32 even ones**: {texts[3]} points ({where}).\n"
         f"- **Selection pays most with eight frames**: AKS less uniform is {', '.join(gains)} (the same questions).\n"
-        f"- **The best of several variants does not keep its lead**: the best of {len(accuracy_by_run)} variants of LVU's "
-        f"scenes is {100 * (accuracy_by_run.max() - accuracy_by_run.mean()):.1f} points above their mean on LongVideoBench; "
-        f"chosen on four fifths of the videos, {interval(kept_lead)} on the others.\n"
+        f"- **The best of several variants does not keep its lead**: the best of {len(accuracy_by_run)} variants of "
+        f"LVU's scenes is {100 * (accuracy_by_run.max() - accuracy_by_run.mean()):.1f} points above their mean on "
+        f"LongVideoBench; chosen on four fifths of the videos, {interval(kept_lead)} on the others.\n"
     )
 
 
