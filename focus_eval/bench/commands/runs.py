@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from focus_eval.core.errors import FocusEvalError, InvalidInput
 from focus_eval.core.options import parse_assignments
 from focus_eval.core.resources import resource_path
 from focus_eval.keyframes.commands.console import (
+    PERCENT,
     clock_text,
     count_progress,
     print_folded,
@@ -442,20 +444,26 @@ def run_progress() -> Iterator[RunProgress]:
     from focus_eval.bench.matrix.running import RunProgress
 
     os.environ.setdefault("TQDM_DISABLE", "1")  # lmms-eval and its tasks draw bars of their own
-    with say_how_to_continue("finished questions"), progress_bar("rows") as bar:
+    with say_how_to_continue("finished questions"), progress_bar(PERCENT) as bar:
         tasks: dict[str, Any] = {}
-        errors: dict[str, int] = {}
+        n_rows_of, n_done, errors = dict[str, int](), Counter[str](), Counter[str]()
 
         class Bars(RunProgress):
-            def start(self, phase: str, n_rows: int) -> None:
+            def start(self, phase: str, n_rows: int, work: float) -> None:
                 """Add the bar of a phase."""
-                tasks[phase], errors[phase] = bar.add_task(phase, total=n_rows), 0
+                n_rows_of[phase], n_done[phase], errors[phase] = n_rows, 0, 0
+                tasks[phase] = bar.add_task(self.label(phase), total=work)
 
-            def advance(self, phase: str, n_rows: int, n_errors: int) -> None:
-                """Move the bar of a phase, with the errors so far."""
+            def advance(self, phase: str, n_rows: int, n_errors: int, work: float) -> None:
+                """Move the bar of a phase, with the rows and errors so far."""
+                n_done[phase] += n_rows
                 errors[phase] += n_errors
+                bar.update(tasks[phase], advance=work, description=self.label(phase))
+
+            def label(self, phase: str) -> str:
+                """Return e.g. "select, 120 of 500 rows (2 errors)"."""
                 failed = f" ({errors[phase]} errors)" if errors[phase] else ""
-                bar.update(tasks[phase], advance=n_rows, description=phase + failed)
+                return f"{phase}, {n_done[phase]:,} of {n_rows_of[phase]:,} rows{failed}"
 
         yield Bars()
 

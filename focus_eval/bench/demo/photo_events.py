@@ -63,8 +63,7 @@ def build_photo_events(
         RunError: no space left, or the folder cannot be written.
     """
     root = Path(folder) / FOLDER
-    aspects = {name: _aspect(name) for name in PHOTOGRAPHS}
-    boards = storyboards(aspects, video_ids=video_ids)
+    boards = storyboards(aspects(), video_ids=video_ids)
     try:
         (root / "videos").mkdir(parents=True, exist_ok=True)
         done_videos = _DoneVideos(root / DONE_FILE)
@@ -278,10 +277,9 @@ def _working_copy(name: str) -> Image.Image:
 
 
 @cache
-def _aspect(name: str) -> float:
-    """Return width over height of a photograph."""
-    picture = PHOTOGRAPHS[name].open()
-    return picture.width / picture.height
+def aspects() -> dict[str, float]:
+    """Return width over height of each photograph."""
+    return {name: (picture := photograph.open()).width / picture.height for name, photograph in PHOTOGRAPHS.items()}
 
 
 def _video_path(root: Path, board: Storyboard) -> Path:

@@ -148,34 +148,34 @@ EVENT_SECONDS = (3.0, 8.0)
 STILL_SHARE = 0.4
 
 # id, seconds, frame rate, seconds of an ordinary shot. Rates differ because evidence is noted at 24 fps whatever
-# the rate of the file.
+# the rate of the file; most are low, for samplers pull by seconds and every frame is drawn, encoded and decoded.
 _NTSC_24, _NTSC_30 = Fraction(24000, 1001), Fraction(30000, 1001)
 # Many short and medium videos: what tells samplers apart is the number of videos, and minutes are what costs.
 _VIDEOS: tuple[tuple[str, int, Fraction, tuple[float, float]], ...] = (
-    ("short_a", 84, Fraction(25), (4, 10)),
-    ("short_b", 88, Fraction(30), (4, 10)),
+    ("short_a", 84, Fraction(12), (4, 10)),
+    ("short_b", 88, Fraction(15), (4, 10)),
     ("short_c", 93, _NTSC_24, (4, 12)),
-    ("short_d", 97, Fraction(24), (4, 12)),
+    ("short_d", 97, Fraction(12), (4, 12)),
     ("short_e", 102, _NTSC_30, (4, 10)),
-    ("short_f", 108, Fraction(25), (4, 12)),
+    ("short_f", 108, Fraction(12), (4, 12)),
     ("short_g", 113, Fraction(24), (4, 12)),
-    ("short_h", 119, _NTSC_24, (4, 14)),
-    ("short_i", 126, Fraction(30), (4, 14)),
+    ("short_h", 119, Fraction(12), (4, 14)),
+    ("short_i", 126, Fraction(15), (4, 14)),
     ("short_j", 134, Fraction(25), (4, 14)),
-    ("short_k", 143, Fraction(24), (4, 16)),
-    ("short_l", 155, _NTSC_24, (4, 16)),
-    ("medium_a", 302, Fraction(24), (6, 25)),
-    ("medium_b", 311, _NTSC_30, (6, 25)),
-    ("medium_c", 323, Fraction(25), (6, 30)),
-    ("medium_d", 334, _NTSC_24, (6, 30)),
-    ("medium_e", 347, Fraction(24), (6, 25)),
-    ("medium_f", 361, Fraction(25), (6, 25)),
-    ("medium_g", 376, _NTSC_24, (6, 30)),
-    ("medium_h", 392, Fraction(24), (6, 30)),
-    ("medium_i", 410, Fraction(25), (6, 30)),
-    ("long_a", 1265, Fraction(25), (8, 50)),
-    ("long_b", 1310, Fraction(24), (8, 50)),
-    ("long_c", 1365, _NTSC_24, (8, 60)),
+    ("short_k", 143, Fraction(12), (4, 16)),
+    ("short_l", 155, Fraction(15), (4, 16)),
+    ("medium_a", 188, _NTSC_24, (6, 25)),
+    ("medium_b", 199, Fraction(12), (6, 25)),
+    ("medium_c", 208, Fraction(15), (6, 30)),
+    ("medium_d", 219, Fraction(12), (6, 30)),
+    ("medium_e", 231, Fraction(12), (6, 25)),
+    ("medium_f", 243, Fraction(12), (6, 25)),
+    ("medium_g", 256, Fraction(12), (6, 30)),
+    ("medium_h", 268, Fraction(15), (6, 30)),
+    ("medium_i", 281, Fraction(12), (6, 30)),
+    ("medium_j", 297, Fraction(12), (6, 30)),
+    ("long_a", 1215, Fraction(12), (8, 50)),
+    ("long_b", 1290, Fraction(12), (8, 60)),
 )
 N_FRAMES_BY_VIDEO = {video_id: int(seconds * fps) for video_id, seconds, fps, _ in _VIDEOS}
 VIDEO_IDS: tuple[str, ...] = tuple(N_FRAMES_BY_VIDEO)

@@ -101,8 +101,14 @@ class AnswerWorker:
         self._rows: dict[str, dict[str, SelectionRow]] = {}
         self._paths: dict[str, dict[str, Path]] = {}
 
-    def run_all(self, jobs: Sequence[AnswerJob], *, on_row: Callable[[AnswerRow], None] | None = None) -> None:
-        """Run `jobs` model by model, and call `on_row` with each row written.
+    def run_all(
+        self,
+        jobs: Sequence[AnswerJob],
+        *,
+        on_row: Callable[[AnswerRow], None] | None = None,
+        on_work: Callable[[AnswerJob, float], None] | None = None,
+    ) -> None:
+        """Run `jobs` model by model, and call `on_row` with each row written, `on_work` with its share of its job.
 
         Cells that can share the frames of a video are answered together.
         """
@@ -113,14 +119,20 @@ class AnswerWorker:
                 for jobs_of_videos in (
                     _jobs_by_video(job_group, path_of) if shares_frames(model) else ([job] for job in job_group)
                 ):
-                    self._answer(jobs_of_videos, on_row=on_row)
+                    self._answer(jobs_of_videos, on_row=on_row, on_work=on_work)
                 self._close_cells()
 
-    def run(self, job: AnswerJob, *, on_row: Callable[[AnswerRow], None] | None = None) -> None:
+    def run(
+        self,
+        job: AnswerJob,
+        *,
+        on_row: Callable[[AnswerRow], None] | None = None,
+        on_work: Callable[[float], None] | None = None,
+    ) -> None:
         """Write the missing rows of one job; a question that fails gets a row with the error."""
         if job.cell not in self._recorders:
             self._close_cells()
-        self._answer([job], on_row=on_row)
+        self._answer([job], on_row=on_row, on_work=(lambda _, share: on_work(share)) if on_work else None)
 
     def _group_jobs(self, model: Any, jobs: list[AnswerJob]) -> Iterator[list[AnswerJob]]:
         """Yield groups of jobs to answer together: one task, one set of prompts, limited rows."""
@@ -144,7 +156,13 @@ class AnswerWorker:
             self._paths[name] = {item.id: questions.video_path(item.video) for item in questions.questions}
         return self._paths[name]
 
-    def _answer(self, jobs: list[AnswerJob], *, on_row: Callable[[AnswerRow], None] | None) -> None:
+    def _answer(
+        self,
+        jobs: list[AnswerJob],
+        *,
+        on_row: Callable[[AnswerRow], None] | None,
+        on_work: Callable[[AnswerJob, float], None] | None,
+    ) -> None:
         """Answer the open questions of `jobs`, all of one model and one task, in one pipeline."""
         open_questions = []
         for job in jobs:
@@ -153,15 +171,15 @@ class AnswerWorker:
             finished = self._finished.setdefault(cell.name, self._folder.finished(cell))
             open_job = job.without(finished.ids())  # another run may have answered some of them since
             if open_job.question_ids:
-                open_questions.append((cell, open_job.question_ids))
+                open_questions.append((cell, open_job.question_ids, _row_counter(job, on_row, on_work)))
         if not open_questions:
             return
         model = self._model(open_questions[0][0].model)
-        contexts = [self._context(model, cell, question_ids, on_row) for cell, question_ids in open_questions]
+        contexts = [self._context(model, *open_question) for open_question in open_questions]
         with self._requests(model, open_questions[0][0]).served(model) as requests:
             # The wrapper's own call, on requests that the task built, so that prompts and preprocessing are the stock
             # ones.
-            model.answer_together(contexts, [requests.of(question_ids) for _, question_ids in open_questions])
+            model.answer_together(contexts, [requests.of(question_ids) for _, question_ids, _ in open_questions])
 
     def close(self) -> None:
         """Close the files and release the model."""
@@ -186,7 +204,7 @@ class AnswerWorker:
         model: Any,
         cell: AnswerSpec,
         question_ids: Sequence[str],
-        on_row: Callable[[AnswerRow], None] | None,
+        on_row: Callable[[AnswerRow], None],
     ) -> RunContext:
         """Return the settings to answer `question_ids` of `cell`: its rows as frame source, options and recorder.
 
@@ -278,6 +296,22 @@ def _jobs_by_video(jobs: Iterable[AnswerJob], path_of: Mapping[str, Path]) -> It
         if number == len(ids_by_cell_and_video) or sum(map(len, ids_by_cell.values())) >= ROWS_PER_PIPELINE:
             yield [AnswerJob(cell, tuple(question_ids)) for cell, question_ids in ids_by_cell.items()]
             ids_by_cell = {}
+
+
+def _row_counter(
+    job: AnswerJob,
+    on_row: Callable[[AnswerRow], None] | None,
+    on_work: Callable[[AnswerJob, float], None] | None,
+) -> Callable[[AnswerRow], None]:
+    """Return a function that passes a row of `job` to `on_row`, and its share of the job to `on_work`."""
+
+    def count(row: AnswerRow) -> None:
+        if on_row is not None:
+            on_row(row)
+        if on_work is not None:
+            on_work(job, 1 / job.n_rows)
+
+    return count
 
 
 class CellRecorder(Recorder):

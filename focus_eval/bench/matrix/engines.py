@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from focus_eval.bench.matrix.answering import AnswerJob, AnswerWorker
 
 PartT = TypeVar("PartT", SelectionSpec, AnswerSpec)
+# What a row costs besides its video, in seconds of video scored: a thread, texts, writing.
+ROW_SECONDS = 0.1
+# (newly written rows, errors among them, work done since the last call)
+OnDone = Callable[[int, int, float], None]
 # A matrix without models runs where lmms-eval is not installed: answering is imported by the answer phase alone.
 JobT = TypeVar("JobT", SelectJob, "AnswerJob")
 
@@ -44,11 +48,19 @@ JobT = TypeVar("JobT", SelectJob, "AnswerJob")
 class Worker(Protocol):
     """Runs the jobs of one phase; holds encoders or a model."""
 
-    def run(self, job: Any, *, on_row: Callable[[Any], None] | None = None) -> None:
-        """Do one job; call `on_row` with each row that is written."""
+    def run(
+        self, job: Any, *, on_row: Callable[[Any], None] | None = None, on_work: Callable[[float], None] | None = None
+    ) -> None:
+        """Do one job; call `on_row` with each row that is written, and `on_work` with shares of the job, 1 in all."""
 
-    def run_all(self, jobs: list[Any], *, on_row: Callable[[Any], None] | None = None) -> None:
-        """Do all jobs, several at once if that is faster."""
+    def run_all(
+        self,
+        jobs: list[Any],
+        *,
+        on_row: Callable[[Any], None] | None = None,
+        on_work: Callable[[Any, float], None] | None = None,
+    ) -> None:
+        """Do all jobs, several at once if that is faster; `on_work` gets the job too."""
 
     def close(self) -> None:
         """Close the files; release encoders or model."""
@@ -89,6 +101,10 @@ class Phase(ABC, Generic[PartT, JobT]):
         """Return how many jobs one worker does at a time."""
         return 1
 
+    @abstractmethod
+    def work(self, job: JobT) -> float:
+        """Return what a job costs, in units that are about equal within the phase."""
+
 
 class SelectPhase(Phase[SelectionSpec, SelectJob]):
     """Selects frames, video by video."""
@@ -109,9 +125,15 @@ class SelectPhase(Phase[SelectionSpec, SelectJob]):
         """Return a worker that selects frames; its encoders load when needed."""
         return SelectWorker(self.parts, self.sets, self.run, name=name, store=store, share=share)
 
-    def seconds_of_video(self, job: SelectJob) -> float:
-        """Return the stated length of the job's video, in seconds; 0 if none is stated."""
-        return self.sets[job.benchmark].by_video[job.video][0].duration_seconds or 0.0
+    def work(self, job: SelectJob) -> float:
+        """Return the seconds of video that are decoded and encoded, and a little for each row.
+
+        Samplers pull by seconds. Of a video without a stated length the rows alone count.
+        """
+        questions = self.sets[job.benchmark]
+        scores_frames = any(spec.encoders for spec in self.parts if spec.name in job.missing)
+        seconds = questions.by_video[job.video][0].duration_seconds if scores_frames and questions.config.videos else 0
+        return (seconds or 0.0) + ROW_SECONDS * job.n_rows
 
     def jobs_at_once(self, share: WorkerResources) -> int:
         """Return how many videos one worker has in work at a time."""
@@ -130,6 +152,11 @@ class AnswerPhase(Phase[AnswerSpec, "AnswerJob"]):
         from focus_eval.bench.matrix.answering import answer_jobs
 
         return answer_jobs(self.parts, self.sets, self.run)
+
+    def work(self, job: AnswerJob) -> float:
+        """Return the number of frames that the model is shown."""
+        (cell,) = [cell for cell in self.parts if cell.name == job.cell]
+        return float(cell.selection.k * job.n_rows)
 
     def left(self, job: AnswerJob) -> AnswerJob:
         """Return `job` with only the questions that still have no answer row."""
@@ -160,8 +187,8 @@ class Engine(Protocol):
     def device(self) -> str:
         """Readable name of the device."""
 
-    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
-        """Run all `jobs` of `phase`; call `on_done(n_rows, n_errors)` with the counts of newly written rows.
+    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: OnDone) -> None:
+        """Run all `jobs` of `phase`; call `on_done` with what was written and done since the last call.
 
         Rows are not passed back: they are in the run's folder.
         """
@@ -188,12 +215,16 @@ class LocalEngine:
         """The first GPU if there is one, else the processor."""
         return device_name(best_device())
 
-    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
+    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: OnDone) -> None:
         """Run the jobs with one worker."""
         with using_feature_folder(self._features):
             worker = phase.worker(name="local", store=self._store, share=local_resources(self._resources))
             try:
-                worker.run_all(jobs, on_row=lambda row: on_done(1, int(row.error is not None)))
+                worker.run_all(
+                    jobs,
+                    on_row=lambda row: on_done(1, int(row.error is not None), 0.0),
+                    on_work=lambda job, share: on_done(0, 0, share * phase.work(job)),
+                )
             finally:
                 # Also after an error: rows written so far go to the disk, and encoders free the device for models.
                 worker.close()
@@ -212,13 +243,13 @@ class ProcessEngine(LocalEngine):
 
     name = "processes"
 
-    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
+    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: OnDone) -> None:
         """Run the jobs of selecting in processes, longest videos first, all others with one worker here."""
         n_processes = min(local_resources(self._resources).cores, len(jobs))
         if not isinstance(phase, SelectPhase) or n_processes < 2 or best_device() != "cpu":
             super().run(phase, jobs, on_done)
             return
-        waiting = deque(sorted(jobs, key=phase.seconds_of_video, reverse=True))
+        waiting = deque(sorted(jobs, key=phase.work, reverse=True))
         processes, lines, texts = list[BaseProcess](), list[Connection](), set[str]()
         try:
             for _ in range(n_processes):
@@ -239,7 +270,9 @@ class ProcessEngine(LocalEngine):
                     if kind == "failure":
                         raise RunError(value)
                     if kind == "row":
-                        on_done(1, int(value))
+                        on_done(1, int(value), 0.0)
+                    if kind == "work":
+                        on_done(0, 0, value)
                     if kind == "text" and value not in texts:  # every process loads the same encoders
                         texts.add(value)
                         print(value, file=sys.stderr, flush=True)
@@ -297,7 +330,12 @@ def _select_in_process(
             try:
                 messages.send("next")
                 while (job := line.recv()) is not None:
-                    worker.run(job, on_row=lambda row: messages.send("row", row.error is not None))
+                    work = phase.work(job)
+                    worker.run(
+                        job,
+                        on_row=lambda row: messages.send("row", row.error is not None),
+                        on_work=lambda share, work=work: messages.send("work", share * work),
+                    )
                     messages.send("next")
             finally:
                 worker.close()
@@ -388,7 +426,7 @@ class RayEngine:
         resources, nodes = _resources(), ray.nodes()  # type: ignore[no-untyped-call]
         return f"ray: {len(nodes)} nodes, {resources.get('GPU', 0):g} GPUs, {resources.get('CPU', 0):g} CPUs"
 
-    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
+    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: OnDone) -> None:
         """Run the jobs on as many workers as the cluster has room for."""
         phase = replace(phase, run=RunFolder(phase.run.path.resolve()))
         for demand, group in phase.groups(jobs, self._takes[phase.name]):
@@ -426,7 +464,7 @@ class _WorkerPool:
             num_cpus=resources.cpus, num_gpus=resources.gpus, max_concurrency=self._jobs_at_once
         )
 
-    def run(self, jobs: list[Any], on_done: Callable[[int, int], None]) -> None:
+    def run(self, jobs: list[Any], on_done: OnDone) -> None:
         """Run all jobs; lost workers are replaced.
 
         A worker gets its first job once it runs, since a cluster that lost a node may have no room for it.
@@ -462,7 +500,7 @@ class _WorkerPool:
                 else:
                     worker, unfinished = busy.pop(ready[0])
                     # Counts only; the rows are on the shared folder by now.
-                    on_done(*ray.get(ready[0]))
+                    on_done(*ray.get(ready[0]), self._phase.work(unfinished))
                 free.append(worker)
             except ray.exceptions.RayTaskError as error:
                 # Our own code failed, or a model cannot be loaded: it would fail on the next worker too.

@@ -21,13 +21,16 @@ log = logging.getLogger(__name__)
 
 
 class RunProgress:
-    """Progress callbacks that do nothing; subclasses show them."""
+    """Progress callbacks that do nothing; subclasses show them.
 
-    def start(self, phase: str, n_rows: int) -> None:
-        """Called once per phase ("select", "answer") with the rows it still has to write."""
+    Rows come in bursts, video by video, so time is told from `work`: units of about equal cost (see `Phase.work`).
+    """
 
-    def advance(self, phase: str, n_rows: int, n_errors: int) -> None:
-        """Called as rows are written, with the numbers of new rows and of errors among them."""
+    def start(self, phase: str, n_rows: int, work: float) -> None:
+        """Called once per phase ("select", "answer") with the rows it still has to write and the work that takes."""
+
+    def advance(self, phase: str, n_rows: int, n_errors: int, work: float) -> None:
+        """Called as work is done, with the numbers of new rows and of errors among them, and the work done since."""
 
 
 def complete_run(
@@ -108,7 +111,7 @@ def _run_phase(phase: Phase[Any, Any], engine: Engine, progress: RunProgress) ->
     if jobs:
         n_rows = sum(job.n_rows for job in jobs)
         log.info("%s: %d rows to make, into %s", phase.name, n_rows, phase.run.path)
-        progress.start(phase.name, n_rows)
+        progress.start(phase.name, n_rows, sum(phase.work(job) for job in jobs))
         engine.run(phase, jobs, partial(progress.advance, phase.name))
     # Also where nothing was left to do: an earlier start may have been killed before this.
     for part in phase.parts:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +27,7 @@ from focus_eval.keyframes.encoders.registry import make_encoder
 from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.llms.registry import Model, llm_of
 from focus_eval.keyframes.pipeline.batch_packer import BatchPacker
+from focus_eval.keyframes.pipeline.pass_progress import PassLengths, PassProgress
 from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.keyframes.pipeline.selector import Selector
 from focus_eval.keyframes.pipeline.timing import SharedClock, charged_rows
@@ -141,6 +142,7 @@ class SelectWorker:
         self._writers: dict[str, RowWriter] = {}
         self._clock = SharedClock()
         self._load_seconds = 0.0
+        self._pass_lengths = PassLengths()
         self._noted: dict[str, Counter[str]] = {}
         self._booked: dict[str, float] = {}
         # Two locks: writing a row must not wait for an encoder that loads.
@@ -148,7 +150,13 @@ class SelectWorker:
         self._underway: set[RendezvousBatcher] = set()
         self._stopped_by: BaseException | None = None
 
-    def run_all(self, jobs: list[SelectJob], *, on_row: Callable[[SelectionRow], None] | None = None) -> None:
+    def run_all(
+        self,
+        jobs: list[SelectJob],
+        *,
+        on_row: Callable[[SelectionRow], None] | None = None,
+        on_work: Callable[[SelectJob, float], None] | None = None,
+    ) -> None:
         """Run all `jobs`, a few videos at once to keep cores and encoder busy. The first failure ends all."""
         for spec in dict.fromkeys(name for job in jobs for name in job.missing):
             self._selector(spec)  # loads the encoders here, where an interrupt is heard
@@ -158,21 +166,31 @@ class SelectWorker:
         self._n_threads = self._share.threads_per_video(len(jobs))
         with ThreadPoolExecutor(n_at_once, thread_name_prefix="video") as pool:
             waiting = iter(jobs)
+
+            def submit(job: SelectJob) -> Future[None]:
+                return pool.submit(self.run, job, on_row=on_row, on_work=partial(on_work, job) if on_work else None)
+
             # A few are submitted at a time: of a hundred thousand, the futures alone would take a lot of memory.
-            futures = {pool.submit(self.run, job, on_row=on_row) for job in islice(waiting, 4 * n_at_once)}
+            futures = {submit(job) for job in islice(waiting, 4 * n_at_once)}
             try:
                 while futures:
                     ended, futures = wait(futures, return_when=FIRST_COMPLETED)
                     for future in ended:
                         # Raises what ended a video, here where all others can be stopped.
                         future.result()
-                    futures |= {pool.submit(self.run, job, on_row=on_row) for job in islice(waiting, len(ended))}
+                    futures |= {submit(job) for job in islice(waiting, len(ended))}
             except BaseException as error:  # an interrupt reaches this thread alone
                 self._stop(error)
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def run(self, job: SelectJob, *, on_row: Callable[[SelectionRow], None] | None = None) -> None:
+    def run(
+        self,
+        job: SelectJob,
+        *,
+        on_row: Callable[[SelectionRow], None] | None = None,
+        on_work: Callable[[float], None] | None = None,
+    ) -> None:
         """Write the rows of one job; a question that fails gets a row with the error.
 
         All questions and samplers are served together: a frame is decoded and embedded once for all of them, and its
@@ -192,9 +210,12 @@ class SelectWorker:
             # Without a folder of videos, lengths and rates from a file stand in for them: no frame can be read.
             for question_request in question_requests:
                 self._write(question_request, _row(question_request), on_row)
+                if on_work is not None:
+                    on_work(1 / len(question_requests))
             return
+        progress = PassProgress(self._pass_lengths, on_work or (lambda share: None))
         with self._clock.job() as device_seconds:
-            rows = self._rows_of_video(questions.video_path(job.video), question_requests)
+            rows = self._rows_of_video(questions.video_path(job.video), question_requests, progress)
             # The threads' seconds overlap; the rows of a video must add up to the time the device was held for it.
             rows = charged_rows(rows, device_seconds(), loading=loading, gpus=self._share.gpus)
             rows = self._with_device_seconds(
@@ -203,6 +224,7 @@ class SelectWorker:
         self._note_first_sight(Path(questions.config.videos), questions.video_path(job.video))
         for question_request, row in zip(question_requests, rows, strict=True):
             self._write(question_request, row, on_row)
+        progress.end()
         self._note_recoveries()
 
     def _with_device_seconds(self, rows: list[SelectionRow], specs: list[SelectionSpec]) -> list[SelectionRow]:
@@ -232,7 +254,9 @@ class SelectWorker:
         if self._store is not None and path.exists() and (sha256 := self._store.known_fingerprint(path)):
             note_first_sight(folder, path, sha256=sha256)
 
-    def _rows_of_video(self, path: Path, question_requests: list[_QuestionRequest]) -> list[SelectionRow]:
+    def _rows_of_video(
+        self, path: Path, question_requests: list[_QuestionRequest], progress: PassProgress
+    ) -> list[SelectionRow]:
         """Return the row of each request about one video, decoded once.
 
         A video that cannot be opened gives error rows.
@@ -243,7 +267,7 @@ class SelectWorker:
             return [_row(question_request) for question_request in question_requests]
         n_bytes = self._share.bytes_of_video(reader.width, reader.height, n_threads=self._n_threads)
         # Room first, then the batcher: no frame is decoded before there is room for it.
-        with reader, self._memory.reserved(n_bytes), self._batcher(reader) as batcher:
+        with reader, self._memory.reserved(n_bytes), self._batcher(reader, progress) as batcher:
             return batcher.run([partial(_row, question_request, batcher) for question_request in question_requests])
 
     def _write(
@@ -283,9 +307,9 @@ class SelectWorker:
                     self._noted[encoder] = so_far
 
     @contextmanager
-    def _batcher(self, reader: VideoReader) -> Iterator[RendezvousBatcher]:
+    def _batcher(self, reader: VideoReader, progress: PassProgress) -> Iterator[RendezvousBatcher]:
         """Open a batcher that `_stop` can stop."""
-        batcher = RendezvousBatcher(reader, batch_size=BATCH_FRAMES)
+        batcher = RendezvousBatcher(reader, batch_size=BATCH_FRAMES, progress=progress)
         with self._starting:
             # A video that began just before the stop must not go on alone.
             if self._stopped_by is not None:

@@ -17,6 +17,7 @@ import typer
 from rich import progress as columns
 from rich.console import Console
 from rich.progress import Progress, Task
+from rich.text import Text
 
 if TYPE_CHECKING:
     pass
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # Where output goes into a file or a pipe and COLUMNS is not set.
 PIPED_WIDTH = 120
+# The unit of bars that count work, in whatever units cost the same.
+PERCENT = "%"
 # A command in a message: between backticks, or from its start or a colon to a remark or the rest of a sentence.
 _COMMAND = re.compile(
     r"`(?P<quoted>(?:hf|pip|python|focus-eval|lmms-eval) [^`]*)`|"
@@ -42,7 +45,6 @@ def table_console() -> Console:
 def print_link(text: str, path: Path) -> None:
     """Print `text` and the address of a file: a link in a terminal that shows links, else the address alone."""
     from rich.style import Style
-    from rich.text import Text
 
     address = path.as_uri()
     line = Text(f"{text}: ").append(address, Style(link=address))
@@ -75,7 +77,6 @@ def folded(text: str, width: int, indent: int = 2) -> str:
 
 def print_entries(entries: Sequence[tuple[str, Sequence[str]]]) -> None:
     """Print (name, lines) entries: the name on its own line, the lines indented and folded."""
-    from rich.text import Text
 
     console = table_console()
     for name, lines in entries:
@@ -160,17 +161,28 @@ class ProgressLines(Progress):
                     print(progress_line(task, self._unit), file=sys.stderr, flush=True)
 
 
+def seconds_left(task: Task) -> float | None:
+    """Return the seconds that a task will still take at its rate since the start; None before that is known."""
+    if not task.completed or not task.elapsed or task.total is None:
+        return None
+    return (task.total - task.completed) * task.elapsed / task.completed
+
+
 def progress_line(task: Task, unit: str) -> str:
-    """Return e.g. "select: 120 of 500 rows (24.0 %), 2.0 rows/s, about 0:03:10 left", by the rate since the start."""
-    elapsed, n_done = task.elapsed or 0.0, task.completed
+    """Return e.g. "select: 120 of 500 rows (24.0 %), 2.0 rows/s, about 0:03:10 left", by the rate since the start.
+
+    With `PERCENT`, whose counts mean nothing to a reader: "select, 120 of 500 rows: 24.0 %, about 0:03:10 left".
+    """
+    elapsed, n_done, left = task.elapsed or 0.0, task.completed, seconds_left(task)
+    left_text = f", about {timedelta(seconds=round(left))} left" if left is not None else ""
+    if unit == PERCENT:
+        unknown = "" if left_text else f", unknown time left after {timedelta(seconds=round(elapsed))}"
+        return f"{task.description}: {task.percentage:.1f} %{left_text}{unknown}"
     total_text = f" of {task.total:,.0f} {unit} ({100 * n_done / task.total:.1f} %)" if task.total else f" {unit}"
     line = f"{task.description}: {n_done:,.0f}{total_text}"
     if not n_done or not elapsed:
         return f"{line}, none yet after {timedelta(seconds=round(elapsed))}"
-    line += f", {n_done / elapsed:,.1f} {unit}/s"
-    if task.total:
-        line += f", about {timedelta(seconds=round((task.total - n_done) * elapsed / n_done))} left"
-    return line
+    return f"{line}, {n_done / elapsed:,.1f} {unit}/s{left_text}"
 
 
 def progress_bar(unit: str = "frames") -> Progress:
@@ -178,9 +190,20 @@ def progress_bar(unit: str = "frames") -> Progress:
     console = Console(stderr=True)
     if not console.is_terminal:
         return ProgressLines(unit)
-    bar_columns = (columns.TextColumn("{task.description}"), columns.BarColumn(), columns.MofNCompleteColumn())
-    time_columns = (columns.TextColumn(unit), columns.TimeElapsedColumn(), columns.TimeRemainingColumn())
-    return Progress(*bar_columns, *time_columns, console=console, transient=True)
+    bar_columns = (columns.TextColumn("{task.description}"), columns.BarColumn())
+    counts = (columns.MofNCompleteColumn(), columns.TextColumn(unit))
+    if unit == PERCENT:
+        counts = (columns.TaskProgressColumn(),)
+    return Progress(*bar_columns, *counts, columns.TimeElapsedColumn(), TimeLeft(), console=console, transient=True)
+
+
+class TimeLeft(columns.ProgressColumn):
+    """Time left by the rate since the start: rich's own goes by the last seconds, and work is done in bursts."""
+
+    def render(self, task: Task) -> Text:
+        """Return e.g. "0:03:10 left"; blank before the first work is done."""
+        left = seconds_left(task)
+        return Text(f"{timedelta(seconds=round(left))} left" if left is not None else "")
 
 
 @contextmanager

@@ -28,7 +28,7 @@ class Progress(Protocol):
     """Progress callbacks: the number of frames to score, then each scored batch."""
 
     def expect(self, n_pulls: int) -> None:
-        """Called once, before the first pull."""
+        """Called before the first pull; by a batcher before each pass over its video."""
         ...
 
     def advance(self, n_pulls: int) -> None:

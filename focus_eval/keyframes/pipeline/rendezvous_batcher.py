@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from focus_eval.core.errors import RunError
 from focus_eval.core.types import IntArray, Pixels
-from focus_eval.keyframes.pipeline.relevance import VideoSession, Visit, decoded_batches
+from focus_eval.keyframes.pipeline.relevance import Progress, VideoSession, Visit, decoded_batches
 from focus_eval.keyframes.pipeline.timing import Meter
 
 if TYPE_CHECKING:
@@ -49,10 +49,12 @@ class RendezvousBatcher:
     Args:
         reader: the open video, read by one thread at a time.
         batch_size: frames decoded and embedded at once.
+        progress: told of the frames of each pass, and of each batch.
     """
 
-    def __init__(self, reader: VideoReader, *, batch_size: int = 32) -> None:
+    def __init__(self, reader: VideoReader, *, batch_size: int = 32, progress: Progress | None = None) -> None:
         self.reader = reader
+        self._progress = progress
         self._batch_size = batch_size
         self._changed = threading.Condition()
         self._running = 0
@@ -187,6 +189,8 @@ class RendezvousBatcher:
         decode_modes = {request.session.decodes for request in requests}
         decodes = decode_modes.pop() if len(decode_modes) == 1 else "all"
         at = 0
+        if self._progress is not None:
+            self._progress.expect(union.size)
         with ExitStack() as passes:
             # Open for the whole pass: a shared batch that is not full waits for the frames still to be decoded here.
             packers = [session.packer for session in encoders if session.packer is not None]
@@ -204,6 +208,8 @@ class RendezvousBatcher:
                     with meter.stage(session.stage):
                         _embed_requests(session, group, is_requested_by[:, at : at + part.size], part, pixels, meter)
                 at += part.size
+                if self._progress is not None:
+                    self._progress.advance(part.size)
         new_forwards = {id(request): request.forwards - forwards_before[id(request)] for request in requests}
         _charge_requests(shared, requests, new_forwards)
         for meter, group in zip(encoding, request_groups, strict=True):

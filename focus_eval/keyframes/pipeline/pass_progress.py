@@ -1,0 +1,61 @@
+"""How much of a video's selections is made, told from the frames that its passes have visited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+# Frames of all passes over a video by those of the first, until a video has ended: samplers pull finer once or twice.
+FIRST_GUESS = 1.5
+
+
+class PassLengths:
+    """Frames that the first pass over a video visits, and all passes, summed over finished videos."""
+
+    def __init__(self) -> None:
+        self._first, self._all = 0, 0
+
+    @property
+    def ratio(self) -> float:
+        """Frames of all passes by frames of the first."""
+        return self._all / self._first if self._first else FIRST_GUESS
+
+    def add(self, n_first: int, n_all: int) -> None:
+        """Add a finished video."""
+        self._first, self._all = self._first + n_first, self._all + n_all
+
+
+class PassProgress:
+    """Reports shares of one video's work while its passes go on, 1 in all; a `relevance.Progress`.
+
+    How many passes follow is known only at the end, since samplers decide by what they have seen: the first pass is
+    taken for as large a part of the whole as with earlier videos.
+
+    Args:
+        lengths: of earlier videos; gets those of this one.
+        report: called with each further share.
+    """
+
+    def __init__(self, lengths: PassLengths, report: Callable[[float], None]) -> None:
+        self._lengths, self._report = lengths, report
+        self._n_first = self._n_expected = self._n_done = 0
+        self._reported = 0.0
+
+    def expect(self, n_pulls: int) -> None:
+        """Begin a pass of `n_pulls` frames."""
+        if not self._n_first:
+            self._n_first = n_pulls
+            self._n_expected = round(n_pulls * self._lengths.ratio)
+        self._n_expected = max(self._n_expected, self._n_done + n_pulls)
+
+    def advance(self, n_pulls: int) -> None:
+        """Report the share of `n_pulls` more frames; a longer pass than expected never takes back."""
+        self._n_done += n_pulls
+        share = self._n_done / self._n_expected
+        if share > self._reported:
+            self._report(share - self._reported)
+            self._reported = share
+
+    def end(self) -> None:
+        """Report what is left, and note how long the passes were."""
+        self._report(1.0 - self._reported)
+        self._lengths.add(self._n_first, self._n_done)
