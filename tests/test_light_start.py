@@ -83,7 +83,7 @@ def test_without_the_extras_a_plan_names_what_to_install(start):
 
 def test_without_the_extras_lists_work_and_the_demo_names_what_to_install(start):
     assert "alpha (table 4)" in start("list", "configs", hidden=EXTRAS)[0].stdout
-    result, _ = start("demo", "--quick", hidden=EXTRAS)
+    result, _ = start("demo", hidden=EXTRAS)
     assert result.returncode == 2
     assert result.stderr.startswith("focus-eval: the demo needs the package lmms-eval: pip install")
     result, _ = start("run", "alpha", "--no-preflight", hidden=EXTRAS)

@@ -80,15 +80,16 @@ class ClipWriter:
         self._stream = stream
 
     def write(self, pixels: Pixels, *, ticks: int | None = None, n_times: int = 1) -> None:
-        """Append `pixels`, RGB uint8 `(height, width, 3)`.
+        """Append `pixels`: RGB uint8 `(height, width, 3)`, or the planes of yuv420p, `(height * 3 / 2, width)`.
 
         Args:
             ticks: presentation time in the time base (default: one after the last).
             n_times: number of frames to write with these pixels, one tick apart.
         """
-        if pixels.shape != (self.height, self.width, 3):
+        forms = {(self.height, self.width, 3): "rgb24", (self.height * 3 // 2, self.width): "yuv420p"}
+        if pixels.shape not in forms:
             raise InvalidInput(f"{self.path}: a frame of {self.height} x {self.width} x 3 expected, got {pixels.shape}")
-        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
+        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format=forms[pixels.shape])
         frame = frame.reformat(format=self._stream.pix_fmt)
         frame.time_base = self._stream.codec_context.time_base
         first = self.n_frames if ticks is None else ticks

@@ -88,9 +88,7 @@ def test_the_demo_ends_with_a_short_table_the_answer_and_the_page(tmp_path, monk
 )
 def test_a_mistake_on_the_command_line_is_told_before_videos_are_made(tmp_path, monkeypatch, options, message):
     monkeypatch.setenv("FOCUS_EVAL_DEMO", "")  # the command sets it
-    result = CliRunner().invoke(
-        app, ["demo", "--quick", "--data", str(tmp_path), "--out", str(tmp_path / "run"), *options]
-    )
+    result = CliRunner().invoke(app, ["demo", "--data", str(tmp_path), "--out", str(tmp_path / "run"), *options])
     assert result.exit_code != 0
     assert message in f"{result.output}{result.exception}"
     assert list(tmp_path.iterdir()) == []
@@ -102,7 +100,7 @@ def test_ctrl_c_while_videos_are_made_says_that_finished_videos_are_kept(tmp_pat
 
     monkeypatch.setenv("FOCUS_EVAL_DEMO", "")
     monkeypatch.setattr(photo_events, "build_photo_events", interrupted)
-    stopped = CliRunner().invoke(app, ["demo", "--quick", "--data", str(tmp_path), "--out", str(tmp_path / "run")])
+    stopped = CliRunner().invoke(app, ["demo", "--data", str(tmp_path), "--out", str(tmp_path / "run")])
     assert stopped.exit_code == 130
     assert "finished videos are kept. Run the same command again to continue" in stopped.output
 

@@ -40,10 +40,10 @@ class Counted:
     def __init__(self):
         self.rows = 0
 
-    def start(self, phase, n_rows):
+    def start(self, phase, n_rows, work):
         pass
 
-    def advance(self, phase, n_rows, n_errors):
+    def advance(self, phase, n_rows, n_errors, work):
         self.rows += n_rows
 
 

@@ -147,10 +147,10 @@ def test_two_nodes_write_the_same_bytes_as_this_process_even_when_one_is_lost(cl
 
         is_lost = False
 
-        def start(self, phase, n_rows):
+        def start(self, phase, n_rows, work):
             """Nothing is shown."""
 
-        def advance(self, phase, n_rows, n_errors):
+        def advance(self, phase, n_rows, n_errors, work):
             files = {path.name for path in lossy.glob("*/*/rows-*-ray-*.jsonl") if path.stat().st_size}
             if len(files) == 2 and not self.is_lost:
                 self.is_lost = True

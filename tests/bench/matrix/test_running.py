@@ -60,10 +60,10 @@ def test_a_second_run_does_nothing_and_gives_the_same(simulation, tmp_path):
     started: list[str] = []
 
     class RunProgress:
-        def start(self, phase, n_rows):
+        def start(self, phase, n_rows, work):
             started.append(phase)
 
-        def advance(self, phase, n_rows, n_errors):
+        def advance(self, phase, n_rows, n_errors, work):
             raise AssertionError("nothing was left to do")
 
     second_run = run_matrix(matrix, out=tmp_path / "run", progress=RunProgress())
@@ -78,10 +78,10 @@ def test_a_longer_limit_adds_only_what_is_missing(simulation, tmp_path):
     counts = {"rows": 0}
 
     class RunProgress:
-        def start(self, phase, n_rows):
+        def start(self, phase, n_rows, work):
             counts["planned"] = n_rows
 
-        def advance(self, phase, n_rows, n_errors):
+        def advance(self, phase, n_rows, n_errors, work):
             counts["rows"] += n_rows
 
     run_matrix(matrix, out=tmp_path / "run", progress=RunProgress())

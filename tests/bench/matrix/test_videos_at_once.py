@@ -121,10 +121,10 @@ def test_an_interrupt_stops_every_video_and_the_next_run_ends_the_same(
     class Impatient:
         rows = 0
 
-        def start(self, phase, n_rows):
+        def start(self, phase, n_rows, work):
             """Nothing is shown."""
 
-        def advance(self, phase, n_rows, n_errors):
+        def advance(self, phase, n_rows, n_errors, work):
             self.rows += n_rows
             if self.rows == n_rows_before_interrupt:
                 raise KeyboardInterrupt
@@ -155,10 +155,10 @@ def test_what_an_encoder_mends_is_written_down_before_it_is_closed(matrix, tmp_p
     class Mishap:
         n_rows = 0
 
-        def start(self, phase, n_rows):
+        def start(self, phase, n_rows, work):
             """Nothing is shown."""
 
-        def advance(self, phase, n_rows, n_errors):
+        def advance(self, phase, n_rows, n_errors, work):
             self.n_rows += n_rows
             encoder_classes[0].recoveries = {"fp32_batches": self.n_rows}
 
@@ -347,10 +347,10 @@ class Killer:
     def __init__(self, n_rows, error=None):
         self.n_rows, self.error = n_rows, error
 
-    def start(self, phase, n_rows):
+    def start(self, phase, n_rows, work):
         """Nothing is shown."""
 
-    def advance(self, phase, n_rows, n_errors):
+    def advance(self, phase, n_rows, n_errors, work):
         self.n_rows -= n_rows
         if self.n_rows == 0 and self.error is not None:
             raise self.error

@@ -17,14 +17,14 @@ import numpy as np
 from scipy.stats import mannwhitneyu
 
 from focus_eval.core.resources import resource_path
-from focus_eval.demo.photo_events import aspects, build_photo_events
-from focus_eval.demo.storyboard import storyboards
-from focus_eval.encoders.cost import efficientnet_lite0_gmacs
-from focus_eval.encoders.offline import FULL_SIZE
-from focus_eval.matrix.config import load_matrix
-from focus_eval.matrix.engines import ProcessEngine
-from focus_eval.matrix.running import complete_run
-from focus_eval.report.run import Run, load_run
+from focus_eval.bench.demo.photo_events import aspects, build_photo_events
+from focus_eval.bench.demo.storyboard import storyboards
+from focus_eval.keyframes.encoders.cost import efficientnet_lite0_gmacs
+from focus_eval.keyframes.encoders.offline import FULL_SIZE
+from focus_eval.bench.matrix.config import load_matrix
+from focus_eval.bench.matrix.engines import ProcessEngine
+from focus_eval.bench.matrix.running import complete_run
+from focus_eval.bench.report.run import Run, load_run
 
 SIZES = (224, 160, 128, 112, 96)
 
