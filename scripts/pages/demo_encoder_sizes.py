@@ -1,9 +1,9 @@
 """How small may the demo's encoder see its pictures? Measures sizes of the input on the demo's questions.
 
-    focus-eval demo && python scripts/demo_encoder_sizes.py --out FOLDER --csv results/published/demo_encoder_sizes.csv
+    focus-eval demo && python scripts/pages/demo_encoder_sizes.py --out FOLDER --csv results/published/demo_encoder_sizes.csv
 
-For each size: the area under the ROC curve of relevance (frames in a scene of the evidence against all others, one frame
-a second, mean over questions), recall of `topk` at K = 8, and accuracy of the answerer on the frames at the evidence.
+For each size: the area under the ROC curve of relevance (frames in a scene of the evidence against all others, one
+frame a second, mean over questions), recall of `topk` at K = 8, and accuracy of the answerer on the frames at the evidence.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import mannwhitneyu
 
-from focus_eval.core.resources import resource_path
 from focus_eval.bench.demo.photo_events import aspects, build_photo_events
 from focus_eval.bench.demo.storyboard import storyboards
-from focus_eval.keyframes.encoders.cost import efficientnet_lite0_gmacs
-from focus_eval.keyframes.encoders.offline import FULL_SIZE
 from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.matrix.engines import ProcessEngine
 from focus_eval.bench.matrix.running import complete_run
 from focus_eval.bench.report.run import Run, load_run
+from focus_eval.core.resources import resource_path
+from focus_eval.keyframes.encoders.cost import efficientnet_lite0_gmacs
+from focus_eval.keyframes.encoders.offline import FULL_SIZE
 
 SIZES = (224, 160, 128, 112, 96)
 
