@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from focus_eval.core.errors import InvalidInput, VideoError
-from focus_eval.keyframes.commands.console import print_folded
+from focus_eval.keyframes.commands.console import count_progress, print_folded
 
 
 class Action(str, Enum):
@@ -70,9 +70,13 @@ def _verify(folder: Path, *, n_jobs: int) -> None:
     from focus_eval.keyframes.video.manifest import VERDICTS_NAME, is_as_verified
     from focus_eval.keyframes.video.verification import verify_folder
 
-    verdicts = verify_folder(
-        folder, n_jobs=n_jobs, progress=lambda path: typer.echo(f"reading {path.relative_to(folder)}", err=True)
-    )
+    with count_progress("verify", "frames") as on_frames:
+        verdicts = verify_folder(
+            folder,
+            n_jobs=n_jobs,
+            progress=lambda path: typer.echo(f"reading {path.relative_to(folder)}", err=True),
+            on_frames=on_frames,
+        )
     damaged = {name: verdict for name, verdict in verdicts.items() if not verdict.is_whole}
     typer.echo(f"{folder / VERDICTS_NAME}: {len(verdicts)} videos, {len(damaged)} of them damaged")
     for name, verdict in damaged.items():

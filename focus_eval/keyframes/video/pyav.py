@@ -273,10 +273,13 @@ class PyAVReader(ScannedReader):
             idle.put(decoder)
         yield from in_order_ahead([partial(self._run_ahead, idle, index, run) for run in runs], n_workers=n_workers)
 
-    def damaged_ranges(self) -> list[tuple[int, int]]:
+    def damaged_ranges(self, *, progress: Callable[[int], None] = lambda n_frames: None) -> list[tuple[int, int]]:
         """Decode every frame in this thread and return half-open frame ranges `(start, stop)` that fail.
 
         [] for files whose frames can only be counted: opening decoded all of them.
+
+        Args:
+            progress: called with the number of frames of each group of pictures that was decoded.
         """
         index, damaged = self._scan.index, list[tuple[int, int]]()
         if index is None:
@@ -290,6 +293,7 @@ class PyAVReader(ScannedReader):
                         n_whole += 1
                 except VideoError:
                     damaged.append((int(run.frames[n_whole]), int(run.frames[-1]) + 1))
+                progress(run.frames.size)
         return damaged
 
     def groups(self) -> list[tuple[int, int, int]]:

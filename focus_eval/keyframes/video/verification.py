@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,11 @@ def _new_entry(path: Path) -> ManifestEntry:
 
 
 def verify_folder(
-    folder: Path, *, n_jobs: int = 1, progress: Callable[[Path], None] = lambda path: None
+    folder: Path,
+    *,
+    n_jobs: int = 1,
+    progress: Callable[[Path], None] = lambda path: None,
+    on_frames: Callable[[int, int], None] = lambda n_done, n_total: None,
 ) -> dict[str, VideoVerdict]:
     """Decode every video under `folder` not verified yet, write the verdicts, and return all by path in `folder`.
 
@@ -132,11 +137,14 @@ def verify_folder(
     Args:
         n_jobs: number of videos decoded at a time, each by one thread.
         progress: called with each path before it is decoded.
+        on_frames: called with the frames decoded so far, and all that are to be decoded.
 
     Raises:
         InvalidInput: no such folder, or no video in it.
     """
     index_folder(folder, only_new=True, progress=progress)
+    paths = list(video_files(folder))
+    count = _FrameCount(sum(_named_entry(path)[1].frames for path in paths), on_frames)
 
     def verify(path: Path) -> tuple[Path, FileState, str, VideoVerdict]:
         """Return path, state, SHA-256 and verdict of one video; it is decoded only if no current verdict is kept."""
@@ -145,18 +153,51 @@ def verify_folder(
         verdict = verdicts.get(digest)
         if verdict is None or verdict.writer != writer_version():
             progress(path)
-            verdict = verify_file(path)
+            with count.video(entry.frames) as decoded:
+                verdict = verify_file(path, progress=decoded)
             if digest != entry.sha256:
                 verdict = _compare(verdict, verdicts.get(entry.sha256))
+        else:
+            count.leave_out(entry.frames)
         return path, state, digest, verdict
 
     results: dict[str, VideoVerdict] = {}
     with ThreadPoolExecutor(n_jobs, thread_name_prefix="verify") as pool:
         # Kept after each video: a run that is stopped goes on where it was.
-        for path, state, digest, verdict in pool.map(verify, video_files(folder)):
+        for path, state, digest, verdict in pool.map(verify, paths):
             results[path.relative_to(folder).as_posix()] = verdict
             _keep_verdict(path, state, digest, verdict)
     return results
+
+
+class _FrameCount:
+    """Counts the frames that are decoded of `n_total`; safe for threads."""
+
+    def __init__(self, n_total: int, report: Callable[[int, int], None]) -> None:
+        self._n_done, self._n_total, self._report = 0, n_total, report
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def video(self, n_frames: int) -> Iterator[Callable[[int], None]]:
+        """Give a function that counts further frames of a video; count what is left of it at the end."""
+        n_left = n_frames
+
+        def decoded(n: int) -> None:
+            nonlocal n_left
+            n_left -= n
+            self._add(n, 0)
+
+        yield decoded
+        self._add(n_left, 0)  # a damaged file, or one that is decoded when it is opened
+
+    def leave_out(self, n_frames: int) -> None:
+        """Take a video that need not be decoded off the total: it takes no time."""
+        self._add(0, -n_frames)
+
+    def _add(self, n_done: int, n_total: int) -> None:
+        with self._lock:
+            self._n_done, self._n_total = self._n_done + n_done, self._n_total + n_total
+            self._report(self._n_done, self._n_total)
 
 
 def _named_entry(path: Path) -> tuple[Path, ManifestEntry]:
@@ -181,12 +222,15 @@ def _keep_verdict(path: Path, state: FileState, digest: str, verdict: VideoVerdi
         _write_json(manifest.parent / VERDICTS_NAME, content)
 
 
-def verify_file(path: Path) -> VideoVerdict:
-    """Decode every frame of a file once, in this thread; an unreadable file gives a verdict with `error`."""
+def verify_file(path: Path, *, progress: Callable[[int], None] = lambda n_frames: None) -> VideoVerdict:
+    """Decode every frame of a file once, in this thread; an unreadable file gives a verdict with `error`.
+
+    `progress` is called with numbers of further frames decoded.
+    """
     try:
         with PyAVReader(path, n_threads=1, scan=scan_file(path)) as reader:
             # Opening decoded a file without an index, and refused it where it is damaged.
-            damaged, groups = _merge(reader.damaged_ranges()), tuple(reader.groups())
+            damaged, groups = _merge(reader.damaged_ranges(progress=progress)), tuple(reader.groups())
             return VideoVerdict(reader.info.n_frames, damaged, groups, writer=writer_version())
     except VideoError as error:
         return VideoVerdict(0, error=str(error).removeprefix(f"{path}: "), writer=writer_version())
