@@ -56,7 +56,6 @@ LACKING = {
 
 # In another install these run too.
 SHORTENED = {
-    "demo": ("--quick",),
     "simulate": ("--limit", "1", "--out", "simulated"),
     "compare-samplers focus topk even_diverse even_cover": ("--videos", "5", "--out", "compared"),
 }

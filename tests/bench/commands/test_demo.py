@@ -5,9 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from rich.progress import Progress
 from typer.testing import CliRunner
 
-from focus_eval.bench.commands.demo import RECALL_K, _show
+from focus_eval.bench.commands.demo import (
+    RECALL_K,
+    SECONDS_OF_ANSWERS,
+    SECONDS_OF_REPORT,
+    SECONDS_OF_SELECTING,
+    SECONDS_PER_FRAME_DRAWN,
+    DemoProgress,
+    _print_report,
+    _write_report,
+)
 from focus_eval.bench.demo import photo_events
 from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.report.page.charts import headline, panels_of
@@ -67,7 +77,7 @@ def test_the_demo_ends_with_a_short_table_the_answer_and_the_page(tmp_path, monk
     names = ("focus_c", "focus_f", "focus_of_thirty_one_characters_", "uniform", "random", "topk", "aks", "focus")
     folder = simulate_run(tmp_path / "run", Simulation(n_questions=24, samplers=names))
     (tmp_path / "videos").mkdir()
-    _show(folder, tmp_path / "videos")
+    _print_report(*_write_report(folder, tmp_path / "videos"))
     *table, answer, link = capsys.readouterr().out.rstrip().splitlines()
     assert len(table) <= 16
     assert sum("[" in line for line in table) == len(names)
@@ -76,6 +86,37 @@ def test_the_demo_ends_with_a_short_table_the_answer_and_the_page(tmp_path, monk
     assert answer == headline(load_run(folder), panels_of(load_run(folder)))
     assert link.endswith((folder / "report.html").as_uri())
     assert (folder / "demo.md").read_text().startswith("#")
+
+
+def test_the_bar_counts_what_each_stage_has_left():
+    bar = Progress(disable=True)
+    progress = DemoProgress(bar, n_frames=1000, video_seconds=100, n_answered=1)
+    (task,) = bar.tasks
+    whole = task.total
+    progress.draw(1000)
+    drawn = task.completed
+    assert drawn == pytest.approx(1000 * SECONDS_PER_FRAME_DRAWN)
+    progress.start("select", n_rows=8, work=100.0)
+    assert task.total == pytest.approx(whole)
+    for _ in range(4):
+        progress.advance("select", 2, 0, 25.0)
+    assert task.completed == pytest.approx(drawn + 100 * SECONDS_OF_SELECTING)
+    progress.start("answer", n_rows=4, work=32.0)
+    progress.advance("answer", 4, 0, 32.0)
+    progress.begin("report")
+    assert whole - task.completed == pytest.approx(SECONDS_OF_REPORT)
+    assert task.description == "report"
+
+
+def test_a_demo_that_goes_on_expects_only_what_is_left():
+    bar = Progress(disable=True)
+    progress = DemoProgress(bar, n_frames=0, video_seconds=100, n_answered=1)
+    (task,) = bar.tasks
+    whole = task.total
+    progress.start("select", n_rows=1, work=10.0)
+    assert whole - task.total == pytest.approx(90 * SECONDS_OF_SELECTING)
+    progress.start("answer", n_rows=1, work=8.0)
+    assert task.total == pytest.approx(SECONDS_OF_ANSWERS + SECONDS_OF_REPORT)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,14 @@ import numpy as np
 from rich.progress import Progress
 
 from focus_eval.keyframes.api import selection_of
-from focus_eval.keyframes.commands.console import ProgressLines, PullProgress, print_if_slow, progress_line
+from focus_eval.keyframes.commands.console import (
+    PERCENT,
+    ProgressLines,
+    PullProgress,
+    TimeLeft,
+    print_if_slow,
+    progress_line,
+)
 from focus_eval.keyframes.commands.select import _print, alike_keyframes
 from focus_eval.keyframes.rows.records import SelectionRow
 
@@ -26,6 +33,22 @@ def test_a_line_says_rate_and_time_left():
     now[0] = 50.0
     line = "select: 100 of 400 rows (25.0 %), 2.0 rows/s, about 0:02:30 left"
     assert progress_line(bar.tasks[0], "rows") == line
+
+
+def test_work_of_no_unit_is_told_in_percent_by_the_rate_since_the_start():
+    now = [0.0]
+    bar = Progress(disable=True, get_time=lambda: now[0])
+    task = bar.add_task("select, 0 of 40 rows", total=1234.5)
+    now[0] = 20.0
+    assert progress_line(bar.tasks[0], PERCENT) == "select, 0 of 40 rows: 0.0 %, unknown time left after 0:00:20"
+    assert TimeLeft().render(bar.tasks[0]).plain == ""
+    bar.update(task, completed=1234.5 / 4, description="select, 5 of 40 rows")
+    now[0] = 50.0
+    assert progress_line(bar.tasks[0], PERCENT) == "select, 5 of 40 rows: 25.0 %, about 0:02:30 left"
+    # By the time since the start: a burst in the last second changes little.
+    now[0] = 99.0
+    bar.update(task, completed=1234.5 / 2)
+    assert TimeLeft().render(bar.tasks[0]).plain == "0:01:39 left"
 
 
 class Heard(io.StringIO):
