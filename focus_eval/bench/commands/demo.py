@@ -149,7 +149,7 @@ class DemoProgress:
         """Begin the stage `phase`."""
         if phase == "select":  # less is left in a demo that goes on
             self._left[phase] = work * SECONDS_OF_SELECTING
-        self._left |= dict.fromkeys(list(self._left)[:list(self._left).index(phase)], 0.0)
+        self._left |= dict.fromkeys(list(self._left)[: list(self._left).index(phase)], 0.0)
         self._per_unit = self._left[phase] / work
         self._bar.update(self._task, total=self._done + sum(self._left.values()), description=phase)
 
