@@ -213,7 +213,6 @@ def _print_first(folder: Path) -> None:
     from focus_eval.bench.report.measures import FORWARDS
     from focus_eval.bench.report.recall_tables import lab_frame, recall_by_k
     from focus_eval.bench.report.run import load_run
-    from focus_eval.lab.overview import lab_frame, recall_by_k
 
     table = recall_by_k(lab_frame(load_run(folder)))
     columns = {"K = 8": "recall", FORWARDS: "cost"}
@@ -242,7 +241,6 @@ def _write_report(folder: Path, videos: Path) -> tuple[Table, str, Path]:
     from focus_eval.bench.report.page.charts import headline, panels_of
     from focus_eval.bench.report.recall_tables import demo_tables
     from focus_eval.bench.report.run import load_run
-    from focus_eval.lab.overview import demo_tables
 
     run = load_run(folder)
     panels = panels_of(run)
