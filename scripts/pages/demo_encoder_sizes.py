@@ -28,7 +28,7 @@ from focus_eval.core.resources import resource_path
 from focus_eval.keyframes.encoders.cost import efficientnet_lite0_gmacs
 from focus_eval.keyframes.encoders.offline import FULL_SIZE
 
-SIZES = (224, 160, 128, 112, 96)
+SIZES = (224, 160, 128, 96)
 
 
 def main() -> None:

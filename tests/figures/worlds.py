@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 
 import pytest
 from scipy.stats import spearmanr
 
+from focus_eval.bench.matrix.config import load_matrix
+from focus_eval.core.resources import resource_path
 from focus_eval.keyframes.encoders.cost import blip_gmacs, dual_encoder_gmacs, efficientnet_lite0_gmacs
+from focus_eval.keyframes.encoders.offline import FULL_SIZE
+from focus_eval.keyframes.encoders.registry import read_encoder
 from focus_eval.lab.worlds import EVIDENCE_SHAPES
 
 from .rows import PUBLISHED, percent, rounded, rows_of, signed, table, with_interval
@@ -172,6 +177,39 @@ def demo_samplers():
     return table(*lines)
 
 
+# Most that a smaller input of the demo's encoder may lose, in points.
+MOST_LOST = 2
+
+
+def demo_encoder_sizes():
+    """Return docs/demo.md's table of the encoder at several sizes of its input.
+
+    Fails unless the demo selects at the smallest size that keeps recall, and answers at that which keeps accuracy.
+    """
+    rows = rows_of(PUBLISHED / "demo_encoder_sizes.csv")
+    lines = [
+        (
+            row["size"],
+            f"{float(row['work']):.2f}",
+            f"{float(row['auc']):.3f}",
+            rounded(row["topk_recall"]),
+            rounded(row["oracle_accuracy"]),
+        )
+        for row in rows
+    ]
+    whole = next(row for row in rows if row["size"] == "224")
+    smallest = {
+        column: min(int(row["size"]) for row in rows if float(row[column]) >= float(whole[column]) - MOST_LOST)
+        for column in ("topk_recall", "oracle_accuracy")
+    }
+    matrix = load_matrix(resource_path("configs") / "demo.yaml")
+    (encoder,), (model,) = matrix.encoders, matrix.models
+    _, answerer_options = read_encoder(str(model.args["answer_encoder"]), {})
+    assert int(encoder.options.get("size", FULL_SIZE)) == smallest["topk_recall"]
+    assert int(answerer_options.get("size", FULL_SIZE)) == smallest["oracle_accuracy"]
+    return table(*lines)
+
+
 def uneven_lead():
     """Return docs/samplers.md's sentences on where samplers are ahead of focus, by length of the video.
 
@@ -308,12 +346,9 @@ def frontier_demo():
     """Recall on the demo at equal total cost, and what density=events gains."""
     rows = [row for row in rows_of(PUBLISHED / "frontier_demo.csv") if row["K"] == "all"]
     names = {row["sampler"]: row["sampler"].split(" [")[0].replace(" (offline)", "") for row in rows}
-    dropped = (" share=0.0197", " every_seconds=2.03", " max_depth=3")
     lines = []
     for row in rows:
-        name = names[row["sampler"]]
-        for text in dropped:
-            name = name.replace(text, "")
+        name = re.sub(r" (share|every_seconds|max_depth)=[\d.]+", "", names[row["sampler"]])
         recalls = [f"{float(row[f'recall@{seconds}']):.1f}" for seconds in (1, 2, 5)]
         gains = [row[f"{new} less it, recall@2"] for new in ("event_cover", "density=events")]
         lines.append((f"`{name}`", *recalls, *gains))
@@ -353,6 +388,7 @@ FIGURES = {
     "blip_cost": blip_cost,
     "cost_example": cost_example,
     "demo": demo,
+    "demo_encoder_sizes": demo_encoder_sizes,
     "demo_gain": demo_gain,
     "demo_samplers": demo_samplers,
     "frontier": partial(frontier, "frontier"),

@@ -151,22 +151,36 @@ def _answered_by_ceiling(answers: pd.DataFrame) -> set[str]:
 
 
 def _effect_note(part: pd.DataFrame, answers: pd.DataFrame) -> list[str]:
-    """Return a note on how accuracy changes with evidence in view within the same questions; [] if none vary."""
+    """Return a note on `evidence_effect`, as a list of one; [] if there is none."""
+    effect = evidence_effect(part, answers)
+    if effect is None:
+        return []
+    n_questions, points = effect
+    return [
+        f"On the {n_questions} questions where some samplers found the evidence and others did not, finding it changed "
+        f"accuracy by {points.ours_text} points."
+    ]
+
+
+def evidence_effect(part: pd.DataFrame, answers: pd.DataFrame) -> tuple[int, Value] | None:
+    """Return how accuracy changes with evidence in view within the same questions, and the number of these.
+
+    None if evidence is in view of all samplers or of none, in every question.
+
+    Args:
+        part: selections of one K, as in `Run.selection_frame`.
+        answers: answers without errors from these, as in `Run.answer_frame`.
+    """
     fair = part[~part["sampler"].isin(["oracle", "blind"])]
     keys = ["benchmark", "question_id", "selection_id"]
     joined = answers[[*keys, "video", "score"]].merge(fair[[*keys, RECALL]], on=keys)
     joined["in_view"] = joined[RECALL] > 0
     scores = joined.groupby(["question_id", "in_view"])["score"].mean().unstack().dropna()
     if scores.empty:
-        return []
+        return None
     videos = joined.drop_duplicates("question_id").set_index("question_id")["video"].loc[scores.index].tolist()
-    effect = Value.of(
-        statistics.difference_estimate(scores[True] - scores[False], videos), is_difference=True
-    ).ours_text
-    return [
-        f"On the {len(scores)} questions where some samplers found the evidence and others did not, finding it changed "
-        f"accuracy by {effect} points."
-    ]
+    estimate = statistics.difference_estimate(scores[True] - scores[False], videos)
+    return len(scores), Value.of(estimate, is_difference=True)
 
 
 def paired_by_question(part: pd.DataFrame, a: str, b: str) -> tuple[QuestionMeans, QuestionMeans]:

@@ -191,9 +191,9 @@ def progress_bar(unit: str = "frames") -> Progress:
     if not console.is_terminal:
         return ProgressLines(unit)
     bar_columns = (columns.TextColumn("{task.description}"), columns.BarColumn())
-    counts = (columns.MofNCompleteColumn(), columns.TextColumn(unit))
-    if unit == PERCENT:
-        counts = (columns.TaskProgressColumn(),)
+    counts: tuple[columns.ProgressColumn, ...] = (columns.TaskProgressColumn(),)
+    if unit != PERCENT:
+        counts = (columns.MofNCompleteColumn(), columns.TextColumn(unit))
     return Progress(*bar_columns, *counts, columns.TimeElapsedColumn(), TimeLeft(), console=console, transient=True)
 
 

@@ -190,20 +190,12 @@ def pack_browser(
     ids_of = {key: [series.ids.get(key[0], ("", "")) for series in all_series] for key in questions}
     pictures = Pictures(thumbnails, budget_bytes=thumbnail_bytes, n_questions=len(questions))
     is_shown_by_series = _shown(all_series)
-    # Where a model answered, the frames that it saw: most of a page's pictures would be of other K, for recall alone.
-    is_pictured = [not run.answers or any(cell for _, cell in series.ids.values()) for series in all_series]
-
-    def pictured_rows(rows: Sequence[SelectionRow | None]) -> list[SelectionRow]:
-        return _pictured_rows(
-            [row if pictured else None for row, pictured in zip(rows, is_pictured, strict=True)], is_shown_by_series
-        )
-
-    pictures.make_ahead(pictured_rows(rows) for _, rows, _ in rows_by_question(run, ids_of))
+    pictures.make_ahead(_pictured_rows(rows, is_shown_by_series) for _, rows, _ in rows_by_question(run, ids_of))
     lines: list[list[Any]] = []
     chunks: list[str] = []
     details: list[dict[str, Any]] = []
     for number, (_, rows, answers) in enumerate(rows_by_question(run, ids_of)):
-        pictures.add(number, pictured_rows(rows))
+        pictures.add(number, _pictured_rows(rows, is_shown_by_series))
         lines.append(_line(rows, answers))
         details.append(question_detail(rows, answers, pictures.taken.get(number, {})))
         if len(details) == CHUNK_QUESTIONS or number == len(questions) - 1:
