@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection, wait
@@ -328,13 +329,16 @@ def _select_in_process(
         with redirect_stderr(messages), using_feature_folder(features):
             worker = phase.worker(name=name, store=store, share=share)
             try:
+
+                def send_work(whole: float, share: float) -> None:
+                    messages.send("work", share * whole)
+
                 messages.send("next")
                 while (job := line.recv()) is not None:
-                    work = phase.work(job)
                     worker.run(
                         job,
                         on_row=lambda row: messages.send("row", row.error is not None),
-                        on_work=lambda share, work=work: messages.send("work", share * work),
+                        on_work=partial(send_work, phase.work(job)),
                     )
                     messages.send("next")
             finally:
@@ -500,7 +504,8 @@ class _WorkerPool:
                 else:
                     worker, unfinished = busy.pop(ready[0])
                     # Counts only; the rows are on the shared folder by now.
-                    on_done(*ray.get(ready[0]), self._phase.work(unfinished))
+                    n_rows, n_errors = ray.get(ready[0])
+                    on_done(n_rows, n_errors, self._phase.work(unfinished))
                 free.append(worker)
             except ray.exceptions.RayTaskError as error:
                 # Our own code failed, or a model cannot be loaded: it would fail on the next worker too.
