@@ -503,8 +503,7 @@ class _WorkerPool:
                     workers.append(worker)
                 else:
                     worker, unfinished = busy.pop(ready[0])
-                    # Counts only; the rows are on the shared folder by now.
-                    n_rows, n_errors = ray.get(ready[0])
+                    n_rows, n_errors = ray.get(ready[0])  # the rows are on the shared folder by now
                     on_done(n_rows, n_errors, self._phase.work(unfinished))
                 free.append(worker)
             except ray.exceptions.RayTaskError as error:
