@@ -38,19 +38,21 @@ def copy_without(rooms: tuple[str, ...], folder: Path) -> None:
 def choose_and_ask(folder: Path, environment: dict[str, str]) -> int:
     """Run `select` and `ask` on a made clip in `folder`, and return the first exit code that is not 0."""
     sys.path.insert(0, str(ROOT))
+    from support.keyframes.chat_server import ChatServer
     from support.keyframes.synthetic import write_numbered_clip
 
     write_numbered_clip(folder / "clip.mp4", 60, fps=10)
-    model = "scripted:reply=B"
-    for command in (
-        ["select", "clip.mp4", "--query", "a dog", "-k", "4", "--sampler", "uniform", "--sheet", "sheet.png"],
-        ["ask", "clip.mp4", "Which?", "--llm", model, "--sampler", "uniform", "-k", "4"],
-    ):
-        code = subprocess.run(
-            [sys.executable, "-m", "focus_eval", *command], cwd=folder, env=environment, check=False
-        ).returncode
-        if code:
-            return code
+    even = ["--sampler", "uniform", "-k", "4"]
+    commands = (
+        ["select", "clip.mp4", "--query", "a dog", *even, "--sheet", "sheet.png"],
+        ["ask", "clip.mp4", "Which number?", "--llm", "chat:model=m", *even],
+    )
+    with ChatServer(reply_to=lambda body: ("A number.", {})) as server:
+        served = {**environment, "OPENAI_API_KEY": "any", "OPENAI_BASE_URL": server.url}
+        for command in commands:
+            line = [sys.executable, "-m", "focus_eval", *command]
+            if code := subprocess.run(line, cwd=folder, env=served, check=False).returncode:
+                return code
     return 0 if (folder / "sheet.png").stat().st_size else 1
 
 
