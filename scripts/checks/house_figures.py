@@ -4,7 +4,8 @@
     python scripts/checks/house_figures.py [--json] [FOLDER ...]
 
 For each folder: files, lines, lines of code (without docstrings, comments, blanks and imports), of docstrings and of
-imports, functions, classes, and the share of bindings whose name is a pronoun, an adverb or a bare participle.
+imports, functions, classes, and the share of bindings whose name is a pronoun, an adverb or a bare participle; private
+helpers of at most four lines with one caller; lines that are comments.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import re
 import tokenize
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -31,6 +33,7 @@ EMPTY_NAMES = frozenset(
     its itself them they their stated named called served counted fitted added fed
     """.split()  # noqa: SIM905
 )
+MAX_FRAGMENT_LINES = 4
 
 
 @dataclass
@@ -46,6 +49,8 @@ class HouseFigures:
     classes: int = 0
     bindings: int = 0
     empty_names: int = 0
+    fragments: int = 0
+    comments: int = 0
 
 
 @cache
@@ -80,6 +85,29 @@ def class_names(folder: Path) -> Counter[str]:
     return Counter(node.name.lstrip("_") for text in texts for node in nodes_of(text) if isinstance(node, ast.ClassDef))
 
 
+def fragments(text: str) -> list[tuple[str, int]]:
+    """Return name and line of every private helper that is called once in its file and has at most four lines of body.
+
+    Helpers with decorators, and those that are passed on as functions, are left out: they cannot be written where they
+    are used.
+    """
+    nodes = nodes_of(text)
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    references: dict[str, list[bool]] = {}
+    for node in nodes:
+        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        references.setdefault(name, []).append(id(node) in called)
+    helpers = []
+    for node in nodes:
+        if not isinstance(node, ast.FunctionDef) or not re.match(r"_[^_]", node.name) or node.decorator_list:
+            continue
+        body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+        n_lines = sum((item.end_lineno or item.lineno) - item.lineno + 1 for item in body)
+        if n_lines <= MAX_FRAGMENT_LINES and references.get(node.name) == [True]:
+            helpers.append((node.name, node.lineno))
+    return helpers
+
+
 def measure(folder: Path) -> HouseFigures:
     """Return the sizes of the Python files below `folder`."""
     figures = HouseFigures()
@@ -98,6 +126,8 @@ def measure(folder: Path) -> HouseFigures:
         figures.classes += sum(isinstance(node, ast.ClassDef) for node in nodes)
         figures.bindings += len(names)
         figures.empty_names += sum(map(is_empty_name, names))
+        figures.fragments += len(fragments(text))
+        figures.comments += sum(line.lstrip().startswith("#") for line in text.splitlines())
     return figures
 
 
