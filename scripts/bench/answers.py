@@ -20,10 +20,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from node_costs import SIZES, make_clips
-
 from focus_eval.bench.matrix.machine import best_device
 from focus_eval.keyframes.pipeline.timing import device_name
+from scripts.node.clips import SIZES, make_clips
 from support.bench.lmms_data import longvideobench_rows, read_record
 from support.keyframes.tiny_transformers import save_qwen2_vl
 

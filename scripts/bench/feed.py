@@ -16,10 +16,6 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from bench_encoders import scorer_of
-from bench_node import run_worker, settings
-from node_costs import SIZES, make_clips
-from node_simulation import Outcome
 
 from focus_eval.bench.matrix.config import Resources
 from focus_eval.bench.matrix.machine import frame_bytes
@@ -27,6 +23,9 @@ from focus_eval.core.processes import n_cores
 from focus_eval.keyframes.encoders.blip import BlipScorer
 from focus_eval.keyframes.encoders.torch_scorer import PRECISIONS, torch_device
 from focus_eval.keyframes.pipeline.timing import STAGES, device_name
+from scripts.bench.encoders import scorer_of
+from scripts.node.clips import SIZES, make_clips
+from scripts.node.worker import Outcome, run_worker, settings
 from support.keyframes.random_weights import random_blip
 
 _PULLS = 446_610  # of FOCUS on LongVideoBench val

@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 
 import numpy as np
-from node_costs import SIZES
 
 from focus_eval.bench.matrix.machine import gpu_gigabytes
 from focus_eval.core.errors import FocusEvalError
 from focus_eval.keyframes.video import open_video
+from scripts.node.clips import SIZES
 from support.keyframes.synthetic import write_long_clip
 
 READERS = ("pyav", "torchcodec", "torchcodec_cuda", "torchcodec_cuda_near")

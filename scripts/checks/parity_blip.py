@@ -15,13 +15,13 @@ import argparse
 
 import numpy as np
 import torch
-from bench_encoders import scorer_of
-from node_costs import SIZES
 
 from focus_eval.keyframes.encoders.blip import BlipScorer
 from focus_eval.keyframes.encoders.preprocess import normalise, resize_frames
 from focus_eval.keyframes.encoders.torch_scorer import arithmetic, torch_device
 from focus_eval.keyframes.pipeline.timing import device_name
+from scripts.bench.encoders import scorer_of
+from scripts.node.clips import SIZES
 from support.keyframes.random_weights import random_blip
 from support.keyframes.synthetic import moving_texture
 

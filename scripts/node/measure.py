@@ -40,7 +40,7 @@ from focus_eval.core.processes import n_cores
 from focus_eval.keyframes.pipeline.timing import device_name
 
 BEGIN, END = "<!-- measured by scripts/node/measure.py: begin -->", "<!-- measured by scripts/node/measure.py: end -->"
-_FOLDER = Path(__file__).resolve().parent
+_FOLDER = Path(__file__).resolve().parents[1]
 _SHIPPED = _FOLDER.parent / "docs" / "performance.md"  # its pulls serve a page that has no table yet
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 _SECONDS = 570.0
@@ -75,14 +75,14 @@ def parts_of(args: argparse.Namespace) -> list[Part]:
         "llava": ("--repeats", "3"),
     }
     parts = (
-        ("selection", "bench_feed.py", (), 0.3),
-        ("encoders", "bench_encoders.py", (), 0.3),
-        ("decoding", "bench_readers.py", (), 0.25),
-        ("parity", "parity_blip.py", (), 0.35),
-        ("answers", "bench_answers.py", (), 0.5),
-        ("vllm", "bench_answers.py", ("--engine", "vllm"), 0.5),
-        ("public", "bench_selection.py", data, 0.6),
-        ("llava", "bench_llava_video.py", (), 1.0),
+        ("selection", "bench/feed.py", (), 0.3),
+        ("encoders", "bench/encoders.py", (), 0.3),
+        ("decoding", "bench/readers.py", (), 0.25),
+        ("parity", "checks/parity_blip.py", (), 0.35),
+        ("answers", "bench/answers.py", (), 0.5),
+        ("vllm", "bench/answers.py", ("--engine", "vllm"), 0.5),
+        ("public", "bench/selection.py", data, 0.6),
+        ("llava", "bench/llava_video.py", (), 1.0),
     )
     options = small if args.tiny else usual
     return [Part(name, (script, *words, *options.get(name, ())), share) for name, script, words, share in parts]

@@ -1,7 +1,6 @@
 """Figures of machines and files, and of the shipped matrices.
 
-Simulations and checks record their rows with `--csv`: scripts/node/answer_simulation.py, pool_simulation.py,
-scripts/checks/clips.py, devices.py and faults.py. `results/measured` holds what depends on a machine: each row names
+Simulations and checks record their rows with `--csv`: scripts/checks/clips.py, devices.py and faults.py. `results/measured` holds what depends on a machine: each row names
 it, the date and the command.
 """
 
@@ -120,14 +119,14 @@ def answering():
         f"{busy('720p', 'ahead', 'together', is_few=True)} with 8; at 1080p "
         f"{busy('1080p', 'ahead', 'together', is_few=False)} and {busy('1080p', 'ahead', 'together', is_few=True)}",
         f"the GPU would be busy {busy('720p', 'between', is_few=True)} and {busy('1080p', 'between', is_few=True)}",
-        "Qwen2-VL (`scripts/node/answer_simulation.py`; 32 or 64 frames, 0.6 s a forward with 32)",
+        "Qwen2-VL (2026-11-23; 32 or 64 frames, 0.6 s a forward with 32)",
     ]
 
 
 def stores():
     """Return docs/performance.md's sentences on how workers use their nodes' stores of scores.
 
-    As simulated by scripts/node/pool_simulation.py.
+    As simulated once, on 2026-11-23.
     """
     rows = {row["workers"]: row for row in rows_of(PUBLISHED / "pool_simulation.csv")}
 

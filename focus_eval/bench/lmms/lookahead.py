@@ -50,7 +50,7 @@ def n_lanes(cores: int) -> int:
 
 def n_groups_ahead(cores: int) -> int:
     """Return the number of groups that are decoded ahead of the one being answered."""
-    # Chosen by `scripts/node/answer_simulation.py`: more hold less of a video each, fewer leave cores without work.
+    # Chosen in a simulation of 2026-11-23: more hold less of a video each, fewer leave cores without work.
     return min(3, max(1, cores // 4))
 
 
