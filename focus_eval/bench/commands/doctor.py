@@ -72,9 +72,10 @@ def decoders() -> dict[str, str]:
         import av
 
         codecs = [codec for codec in ("h264", "hevc", "av1", "vp9", "vp8", "mpeg4") if codec in av.codecs_available]
-        version_by_package["pyav"] += (
-            f" (libavcodec {'.'.join(map(str, av.library_versions['libavcodec']))}: {', '.join(codecs)})"
-        )
+        # The full install may have an older PyAV than the light one, since lmms-eval limits it.
+        libavcodec = ".".join(map(str, av.library_versions["libavcodec"]))
+        ffmpeg = getattr(av, "ffmpeg_version_info", "of unknown version")
+        version_by_package["pyav"] += f" with FFmpeg {ffmpeg} (libavcodec {libavcodec}: {', '.join(codecs)})"
     return version_by_package
 
 

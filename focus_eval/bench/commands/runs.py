@@ -339,7 +339,10 @@ MatrixArgument = Annotated[
     ),
 ]
 OnlyOption = Annotated[
-    list[str], typer.Option("--only", metavar="LIST=NAMES", help="Run only these, e.g. sampler=focus,aks; repeatable.")
+    list[str],
+    typer.Option(
+        "--only", metavar="LIST=NAMES", help="Run only these, e.g. sampler=focus,aks or question=ID; repeatable."
+    ),
 ]
 SetOption = Annotated[
     list[str], typer.Option("--set", metavar="KEY=VALUE", help="Replace a key of the matrix, e.g. k=16; repeatable.")

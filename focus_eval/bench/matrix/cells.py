@@ -359,17 +359,21 @@ _LISTS: dict[str, tuple[str, Callable[[Any], str]]] = {
 def narrow(matrix: MatrixConfig, names_by_list: dict[str, list[str]]) -> MatrixConfig:
     """Return `matrix` with lists cut to the entries in `names_by_list`, e.g. {"sampler": ["focus", "aks"]}.
 
-    Keys are benchmark, model, encoder, sampler, k and seed. Other lists stay whole. A sampler in a file may be given by
+    Keys are benchmark, model, encoder, sampler, k and seed, and question, of the questions' ids, which are checked when
+    the questions are read. Other lists stay whole. A sampler in a file may be given by
     its name, `peaks`, or as `peaks.py:Peaks`.
 
     Raises:
         UnknownName: a list or an entry that the matrix does not have; the message has the nearest name.
         InvalidInput: a cut that leaves nothing.
     """
-    changes = {}
+    changes: dict[str, Any] = {}
     for key, names in names_by_list.items():
+        if key == "question":
+            changes["only_questions"] = names
+            continue
         if key not in _LISTS:
-            raise unknown_name("list to narrow", key, _LISTS)
+            raise unknown_name("list to narrow", key, [*_LISTS, "question"])
         attribute, name_of = _LISTS[key]
         entries = getattr(matrix, attribute)
         entry_names = [name_of(entry) for entry in entries]

@@ -418,8 +418,8 @@ class MatrixConfig(StrictModel):
     "question", "question_and_options", or a template with {question} and {options}. Without `models` a matrix only
     selects. With `share_frames` a frame is embedded once for all selections, and kept; without it every question of
     every selection pays for its own frames, so that its hours compare with published ones. With `available_only` only
-    questions whose video is on this machine are asked. `store_gigabytes` is the disk space of the store of embeddings
-    and the rows; checks before a run require it.
+    questions whose video is on this machine are asked, with `only_questions` those of these ids. `store_gigabytes` is
+    the disk space of the store of embeddings and the rows; checks before a run require it.
     """
 
     name: str
@@ -440,6 +440,7 @@ class MatrixConfig(StrictModel):
     allow_unparsed: StrictBool = False
     limit: int | None = Field(default=None, gt=0)
     available_only: StrictBool = False
+    only_questions: list[str] = []
     store_gigabytes: float = Field(default=1.0, ge=0)
     select_resources: Resources = Resources()
     answer_resources: Resources = Resources()

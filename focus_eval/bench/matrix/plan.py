@@ -219,7 +219,9 @@ def pooled(plans: Sequence[Plan]) -> dict[str, tuple[int, int]]:
 def load_sets(matrix: MatrixConfig) -> dict[str, QuestionSet]:
     """Return the questions of every benchmark of `matrix` by the benchmark's configured name."""
     return {
-        benchmark.name: load_questions(benchmark, limit=matrix.limit, available_only=matrix.available_only)
+        benchmark.name: load_questions(
+            benchmark, limit=matrix.limit, available_only=matrix.available_only, only=matrix.only_questions
+        )
         for benchmark in matrix.benchmarks
     }
 

@@ -47,11 +47,11 @@ TRY_GIGABYTES = 1.0
 
 
 def questions_or_problems(
-    config: BenchmarkConfig, limit: int | None, *, available_only: bool = False
+    config: BenchmarkConfig, limit: int | None, *, available_only: bool = False, only: Sequence[str] = ()
 ) -> tuple[QuestionSet | None, list[Missing]]:
     """Return the questions of a benchmark, or the problems of reading them or their rates."""
     try:
-        questions = load_questions(config, limit=limit, available_only=available_only)
+        questions = load_questions(config, limit=limit, available_only=available_only, only=only)
         # Read here, so that a damaged file of rates is found before the run and not in the middle of it.
         _ = questions.rates
     except MissingDocuments as error:
@@ -529,7 +529,9 @@ def check_all(
         missing += write_problems(folder, "--out")
         for benchmark in matrix.benchmarks:
             missing += place_problems(benchmark)
-            questions, problems = questions_or_problems(benchmark, matrix.limit, available_only=matrix.available_only)
+            questions, problems = questions_or_problems(
+                benchmark, matrix.limit, available_only=matrix.available_only, only=matrix.only_questions
+            )
             missing += problems
             if questions is None:
                 # Without questions it is not known which videos are needed, but the folder can be checked.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -17,7 +17,7 @@ from focus_eval.bench.benchmarks.registry import VideoRate, questions_of, read_a
 from focus_eval.bench.lmms.patches import import_evaluate_late
 from focus_eval.bench.lmms.tasks import DEFAULT, task_values
 from focus_eval.bench.matrix.config import BenchmarkConfig, MatrixConfig, load_yaml
-from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError
+from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError, unknown_name
 from focus_eval.core.resources import resource_path
 from focus_eval.core.types import Question, VideoInfo
 from focus_eval.keyframes.video import open_video
@@ -292,13 +292,17 @@ class QuestionSet:
             yield question, info
 
 
-def load_questions(config: BenchmarkConfig, *, limit: int | None = None, available_only: bool = False) -> QuestionSet:
+def load_questions(
+    config: BenchmarkConfig, *, limit: int | None = None, available_only: bool = False, only: Sequence[str] = ()
+) -> QuestionSet:
     """Return the first `limit` questions of the benchmark (all by default).
 
     Args:
         available_only: keep only questions whose video is a file on this machine that is not empty.
+        only: ids of the questions to keep; () keeps all.
 
     Raises:
+        UnknownName: the benchmark has no question of such an id.
         MissingDocuments: the task's documents are not on this machine.
         InvalidInput: annotations that are missing or damaged, or other in number than the config states.
     """
@@ -310,6 +314,11 @@ def load_questions(config: BenchmarkConfig, *, limit: int | None = None, availab
         )
     # All ids, also under a limit: finished rows are put into the order of the whole benchmark.
     ids = [question.id for question in questions]
+    if only:
+        for name in only:
+            if name not in ids:
+                raise unknown_name(f"question of {config.name}:", name, ids)
+        questions = [question for question in questions if question.id in only]
     if available_only and config.videos:
         files = {question.video: Path(config.videos) / question.video for question in questions}
         present_videos = {video for video, file in files.items() if file.is_file() and file.stat().st_size > 0}
@@ -330,6 +339,8 @@ class StatedLengths(QuestionSet):
 def stated_sets(matrix: MatrixConfig) -> dict[str, QuestionSet]:
     """Return stated questions by configured name, of those benchmarks of `matrix` whose lengths are shipped."""
     lengths, sets = public_facts("lengths"), dict[str, QuestionSet]()
+    if matrix.only_questions:  # stated lengths belong to no question of a known id
+        return sets
     for config in matrix.benchmarks:
         if config.name in lengths:
             questions = tuple(_stated_questions(config.benchmark, lengths[config.name]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 
+import av
 import huggingface_hub.constants
 import pytest
 from typer.testing import CliRunner
@@ -62,6 +63,7 @@ def test_versions_devices_and_decoders_are_named(hub):
     assert {"python", "torch", "transformers", "pillow"} <= set(sections["versions"])
     assert "cores" in sections["devices"]["cpu"]
     assert "h264" in sections["decoders"]["pyav"]
+    assert f"FFmpeg {av.ffmpeg_version_info}" in sections["decoders"]["pyav"]
 
 
 def test_the_table_shows_brackets_and_whole_commands(hub, monkeypatch):

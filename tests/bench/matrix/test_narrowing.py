@@ -46,3 +46,15 @@ def test_an_unknown_name_is_refused_with_the_nearest(matrix):
         narrow(matrix, {"sampler": ["peeks"]})
     with pytest.raises(UnknownName, match="did you mean 'sampler'"):
         narrow(matrix, {"samplre": ["uniform"]})
+
+
+def test_one_question_alone_is_asked_and_an_unknown_one_refused(matrix):
+    from focus_eval.bench.matrix.plan import load_sets
+
+    (name,) = load_sets(matrix)
+    ids = [question.id for question in load_sets(matrix)[name].questions]
+    assert len(ids) > 1
+    narrowed = load_sets(narrow(matrix, {"question": [ids[1]]}))[name]
+    assert ([question.id for question in narrowed.questions], narrowed.all_ids) == ([ids[1]], ids)
+    with pytest.raises(UnknownName, match=f"question of {name}: 'nobody'"):
+        load_sets(narrow(matrix, {"question": ["nobody"]}))
