@@ -50,6 +50,7 @@ from focus_eval.keyframes.llms.registry import AnswersFromEvidence, make_llm, re
 from focus_eval.keyframes.pipeline.relevance import Progress, decoded_batches
 from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.keyframes.pipeline.selector import Selector
+from focus_eval.keyframes.pipeline.stretch import Stretch
 from focus_eval.keyframes.pipeline.timing import Meter
 from focus_eval.keyframes.rows.identity import versions
 from focus_eval.keyframes.rows.records import SelectionRow, replace_file
@@ -318,6 +319,8 @@ def select_keyframes(
     share: float | None = None,
     seconds: float | None = None,
     fps: float | None = None,
+    start_seconds: float = 0.0,
+    end_seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Any:
     """Return the `VideoSelection` of `k` keyframes of `video` for `query`; lists give lists, by video, then by query.
@@ -339,6 +342,8 @@ def select_keyframes(
         store: file that keeps embeddings for the next call.
         share, seconds: score this share of the video's frames, or as many as take about so long here (by timing a few).
         fps: pictures per second of a folder or an array, which do not state it.
+        start_seconds, end_seconds: choose among frames of this stretch of the video, the end left out (None: to its
+            end). Frames and times stay those of the whole video.
         progress: callback that is called as frames are scored.
 
     Raises:
@@ -352,13 +357,21 @@ def select_keyframes(
     if progress is not None and not isinstance(progress, Progress):
         raise InvalidInput(f"progress must have the methods expect and advance, got {progress!r}")
     budget = Budget(share=share, seconds=seconds)
-    settings: dict[str, Any] = {"k": k, "seed": seed, "store": store, "backend": backend}
+    stretch = make_stretch(start_seconds, end_seconds)
+    settings: dict[str, Any] = {"k": k, "seed": seed, "store": store, "backend": backend, "stretch": stretch}
     selector = make_selector(sampler, sampler_options or {}, encoder, encoder_options or {}, budget, **settings)
     videos = video if isinstance(video, list) else [video]
     opening = [partial(open_source, item, fps=fps, backend=backend, store=selector.store) for item in videos]
     selections = [select_with(selector, reopen, queries, budget, progress=progress) for reopen in opening]
     results = [entries[0] if is_single else entries for entries in selections]
     return results if isinstance(video, list) else results[0]
+
+
+def make_stretch(start_seconds: float, end_seconds: float | None) -> Stretch | None:
+    """Return the stretch of a video between these times; None for all of it."""
+    if start_seconds == 0 and end_seconds is None:
+        return None
+    return Stretch(start_seconds=start_seconds, end_seconds=end_seconds)
 
 
 def make_selector(
@@ -526,7 +539,7 @@ class Budget:
         Raises:
             InvalidInput: a sampler without the option `pulls`.
         """
-        sampler, n_frames = selector.sampler, reader.info.n_frames
+        sampler = selector.sampler
         if self.is_open:
             return selector
         if "pulls" not in sampler.options:
@@ -534,6 +547,7 @@ class Budget:
                 f"sampler {sampler.name!r} has no option pulls, which share and seconds set (even_cover has): "
                 "leave them out"
             )
+        n_frames = selector.info_of(reader).n_frames
         n = round(self.share * n_frames) if self.share is not None else frames_in(self.seconds or 0, selector, reader)
         pulls: dict[str, Any] = {"pulls": min(max(1, n), n_frames)}
         return selector.with_sampler(replace(sampler, **pulls))
@@ -595,7 +609,7 @@ def select_with(
             raise InvalidInput(
                 f"{reader.path}: a store keeps what is known of video files, not of pictures; leave it out"
             )
-        if (reason := selector.sampler.infeasible_reason(reader.info, k=selector.k)) is not None:
+        if (reason := selector.sampler.infeasible_reason(selector.info_of(reader), k=selector.k)) is not None:
             raise InvalidInput(f"{reader.path}: {selector.sampler.name} would choose no frame: {reason}")
         questions = [query_question(reader.path, query) for query in queries]
         warnings = [vocabulary_warning(selector.encoder, question.query) for question in questions]

@@ -86,6 +86,8 @@ def select(
         float | None, typer.Option(help="Share of the video's frames that even_cover scores, e.g. 0.05.")
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="Seconds that even_cover may take to score frames.")] = None,
+    start: Annotated[float, typer.Option(help="Choose frames from this second on.")] = 0.0,
+    end: Annotated[float | None, typer.Option(help="Choose frames before this second.")] = None,
     encoder: EncoderOption = None,
     encoder_option: EncoderOptions = [],  # noqa: B006
     seed: SeedOption = 0,
@@ -103,7 +105,7 @@ def select(
     yes: YesOption = False,
 ) -> None:
     """Choose keyframes of videos for a query or a summary."""
-    from focus_eval.keyframes.api import NO_QUERY, Budget, make_selector, sampler_for
+    from focus_eval.keyframes.api import NO_QUERY, Budget, make_selector, make_stretch, sampler_for
 
     to_stdout = as_json or out == Path("-")
     out = None if out == Path("-") else out
@@ -115,6 +117,7 @@ def select(
     options, of_encoder = parse_assignments(option), parse_assignments(encoder_option)
     download = partial(may_download, yes=yes, is_silent=quiet or to_stdout)
     settings: dict[str, Any] = {"k": k, "seed": seed, "store": store, "backend": backend, "may_download": download}
+    settings["stretch"] = make_stretch(start, end)
     with print_if_slow("loading the encoder"):
         selector = make_selector(sampler_of_query, options, encoder, of_encoder, budget, **settings)
     outputs = _Outputs(out, sheet, frames, ".png" if png else ".jpg", to_stdout, quiet)

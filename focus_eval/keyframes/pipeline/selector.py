@@ -39,6 +39,7 @@ from focus_eval.keyframes.pipeline.relevance import (
     scan_logits,
 )
 from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
+from focus_eval.keyframes.pipeline.stretch import Stretch
 from focus_eval.keyframes.pipeline.timing import Meter, device_name
 from focus_eval.keyframes.rows.identity import identity_hash, selection_identity
 from focus_eval.keyframes.rows.records import (
@@ -86,6 +87,8 @@ class Selector:
         keep_pulls: False writes only the number of scored frames, not the list: simulations make too many.
         batches: fills batches of the encoder with frames of other videos that are processed at the same time.
         share_frames: False embeds every frame again, even if other selectors of this process embedded it.
+        stretch: the part of each video to choose from; None for all of it. For questions without evidence or subtitles,
+            whose times are those of the whole video.
 
     Raises:
         InvalidInput: a sampler that pulls without an encoder, or scans without a second one or with one of unknown
@@ -111,6 +114,7 @@ class Selector:
         share_frames: bool = True,
         keep_pulls: bool = True,
         batches: BatchPacker | None = None,
+        stretch: Stretch | None = None,
     ) -> None:
         """Keep what the sampler needs; raise InvalidInput if an encoder or model that it needs is None."""
         if sampler.needs_encoder and encoder is None:
@@ -141,11 +145,13 @@ class Selector:
         self._share_frames = share_frames
         self._keep_pulls = keep_pulls
         self._batches = batches
+        self._stretch = stretch
 
     @property
     def identity(self) -> dict[str, Any]:
         """Everything that can change a selection, as JSON values."""
-        return selection_identity(
+        stretch = {} if self._stretch is None else {"stretch": vars(self._stretch)}
+        return stretch | selection_identity(
             self.sampler,
             k=self.k,
             seed=self.seed,
@@ -207,7 +213,8 @@ class Selector:
             look = self._given.pictures_of if self._given and self._given.overrides("pictures_of") else None
             if session and look:
                 look = session.with_picture_times(look, np.arange(info.n_frames) / info.fps)
-            selection = self._run(question, info, (pull, scan, look, session), meter, video_path)
+            clock = np.arange(info.n_frames) / info.fps
+            selection = self._run(question, info, clock, (pull, scan, look, session), meter, video_path)
             clock = None
         else:
             with meter.stage("open"):
@@ -218,7 +225,7 @@ class Selector:
                 if hasattr(reader, "n_decoded"):
                     meter.count_decoded("all", 0)  # said, also where the store knows every frame
                 if progress is not None:
-                    progress.expect(self._n_frames_to_see(reader.info))
+                    progress.expect(self._n_frames_to_see(self.info_of(reader)))
                 start_session = partial(
                     VideoSession, reader=reader, batch_size=self._batch_size, meter=meter, server=batcher
                 )
@@ -229,7 +236,7 @@ class Selector:
                 clock = reader.frame_times(np.arange(info.n_frames))
                 look = partial(pictures_of, start_session)
                 look = session.with_picture_times(look, clock) if session else look
-                selection = self._run(question, info, (pull, scan, look, session), meter, video_path)
+                selection = self._run(question, info, clock, (pull, scan, look, session), meter, video_path)
         return self._row(question, selection, clock, self._cost(meter, session, pull, scan), bucket_of)
 
     def _session(self, question: Question, meter: Meter) -> ModelSession | None:
@@ -274,15 +281,23 @@ class Selector:
         self,
         question: Question,
         info: VideoInfo,
+        clock: FloatArray,
         sources: tuple[RelevanceFn, RelevanceFn, LookFn | None, ModelSession | None],
         meter: Meter,
         video_path: Path,
     ) -> Selection:
         """Run the sampler on one question and return the selection; on an error, attach its cost to the error.
 
-        `sources` are relevance, scan relevance, pictures and the model session.
+        `clock` has the time of every frame in seconds; `sources` are relevance, scan relevance, pictures and the model
+        session.
         """
         pull, scan, look, session = sources
+        sampler_scan = scan_logits(scan) if self.scan_encoder else scan
+        part = None if self._stretch is None else self._stretch.part_of(info, clock)
+        sampler_pull = pull
+        if part is not None:
+            info, look = part.info, part.source(look)
+            sampler_pull, sampler_scan = part.source(pull), part.source(sampler_scan)
         # From the question, not from one running generator: the order of questions changes nothing.
         rng = derived_rng(self.seed, question.benchmark, question.id, self.sampler.name)
         coarse_rng = None
@@ -295,11 +310,11 @@ class Selector:
                 selection = self.sampler.select(
                     info,
                     k=self.k,
-                    pull=pull,
+                    pull=sampler_pull,
                     rng=rng,
                     coarse_rng=coarse_rng,
                     evidence_seconds=question.evidence_seconds,
-                    scan=scan_logits(scan) if self.scan_encoder else scan,
+                    scan=sampler_scan,
                     scan_cost=self.scan_cost,
                     texts=self._texts(question, video_path),
                     look=look,
@@ -310,7 +325,7 @@ class Selector:
                 setattr(error, _COST, self._cost(meter, session, pull, scan))
             raise
         meter.add("select", selection.seconds_apart)
-        return selection
+        return selection if part is None else part.whole(selection)
 
     def _texts(self, question: Question, video_path: Path) -> QuestionTexts:
         """Return the texts of a question for the sampler, with subtitles if it needs them and there are any."""
@@ -331,6 +346,12 @@ class Selector:
         if self._scan_decode != "reference":
             return reader.info
         return replace(reader.info, reference_frames=getattr(reader, "reference_frames", None))
+
+    def info_of(self, reader: VideoReader) -> VideoInfo:
+        """Return length and rate of the part of the open video that frames are chosen from."""
+        if self._stretch is None:
+            return reader.info
+        return self._stretch.part_of(reader.info, reader.frame_times(np.arange(reader.info.n_frames))).info
 
     def _n_frames_to_see(self, info: VideoInfo) -> int:
         """Return the approximate number of frames pulled and scanned for a question, for a progress bar."""

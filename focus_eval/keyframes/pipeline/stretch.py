@@ -1,0 +1,106 @@
+"""Chooses from a stretch of a video: the sampler sees its frames alone; the selection names those of the file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.options import checked_values, option
+from focus_eval.core.types import FloatArray, IntArray, Selection, VideoInfo, frozen_ints
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """A part of a video by the file's own clock: frames with `start_seconds <= time < end_seconds`.
+
+    Args:
+        end_seconds: None for the end of the video.
+
+    Raises:
+        InvalidInput: a time below 0, or an end that is not after the start.
+    """
+
+    start_seconds: float = option(0.0, at_least=0)
+    end_seconds: float | None = option(None, above=0)
+
+    def __post_init__(self) -> None:
+        """Check both times."""
+        checked_values("the stretch of a video", self)
+        if self.end_seconds is not None and self.end_seconds <= self.start_seconds:
+            raise InvalidInput(f"a stretch from {self.start_seconds:g} s to {self.end_seconds:g} s has no frame")
+
+    def part_of(self, video: VideoInfo, clock: FloatArray) -> VideoPart:
+        """Return the frames of this stretch.
+
+        Args:
+            clock: time of each frame in seconds, `(n_frames,)`.
+
+        Raises:
+            InvalidInput: no frame lies in the stretch.
+        """
+        end = np.inf if self.end_seconds is None else self.end_seconds
+        frames = np.flatnonzero((clock >= self.start_seconds) & (clock < end))
+        if frames.size == 0:
+            end_text = "the end" if self.end_seconds is None else f"{self.end_seconds:g} s"
+            raise InvalidInput(
+                f"no frame from {self.start_seconds:g} s to {end_text}; the last frame is at {clock.max():.2f} s"
+            )
+        return VideoPart(video=video, first=int(frames[0]), stop=int(frames[-1]) + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoPart:
+    """The frames `[first, stop)` of a video, which a sampler counts from 0."""
+
+    video: VideoInfo
+    first: int
+    stop: int
+
+    @property
+    def info(self) -> VideoInfo:
+        """Length and rate of the part, as a sampler is given them."""
+        kinds = {"sync_frames": self.video.sync_frames, "reference_frames": self.video.reference_frames}
+        return VideoInfo(self.stop - self.first, self.video.fps, **{name: self._own(of) for name, of in kinds.items()})
+
+    def _own(self, frames: IntArray | None) -> IntArray | None:
+        return None if frames is None else frames[(frames >= self.first) & (frames < self.stop)] - self.first
+
+    def source(self, source: Any) -> Any:
+        """Return a source of relevance or pictures that takes the part's frames; None for None."""
+        return None if source is None else _PartSource(source, self.first)
+
+    def whole(self, selection: Selection) -> Selection:
+        """Return the part's selection with frames of the whole video."""
+        first = self.first
+        clips = (replace(clip, start=clip.start + first, stop=clip.stop + first) for clip in selection.clips)
+        return replace(
+            selection,
+            video=self.video,
+            keyframes=tuple(frame + first for frame in selection.keyframes),
+            pulled_frames=frozen_ints(selection.pulled_frames + first),
+            text_pulls=tuple(replace(pulls, frames=pulls.frames + first) for pulls in selection.text_pulls),
+            looked_frames=frozen_ints(selection.looked_frames + first),
+            scanned_frames=frozen_ints(selection.scanned_frames + first),
+            clips=tuple(clips),
+            facts={**selection.facts, "stretch_frames": [first, self.stop]},
+        )
+
+
+class _PartSource:
+    """Wraps a source whose functions take frames first: it gets those of the whole video."""
+
+    def __init__(self, source: Any, first: int) -> None:
+        self._source = source
+        self._first = first
+
+    def __call__(self, frames: IntArray, *args: Any) -> Any:
+        """Call the source with frames of the whole video."""
+        return self._source(np.asarray(frames) + self._first, *args)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the source; a function likewise takes frames of the part."""
+        value = getattr(self._source, name)
+        return _PartSource(value, self._first) if callable(value) else value
