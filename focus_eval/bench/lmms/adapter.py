@@ -204,6 +204,7 @@ class FrameAdapter:
             pretrained=str(self._wrapper_arguments.get("pretrained") or default_of(self.wrapper(), "pretrained") or ""),
             prepared=self.prepared,
             selection_id=source.selection_id if source else NATIVE,
+            selection=source.identity if source else {},
             frames=frames,
             rank_and_world=self._rank_and_world,
         )

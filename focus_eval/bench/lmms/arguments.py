@@ -228,6 +228,11 @@ class FrameSource(Protocol):
         """Hash over all that can change a selection."""
         ...
 
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Everything behind the hash, as JSON values; {} where somebody else describes the selection."""
+        ...
+
     def select(self, question: Question, video_path: Path, *, bucket_of: BucketOf | None = None) -> SelectionRow:
         """Return the selection row of `question`. Raises FocusEvalError if there is none."""
         ...
@@ -353,9 +358,14 @@ class ReplayedSelections:
 
     @property
     def selection_id(self) -> str:
-        """Hash of the file's content and the options of reading it."""
+        """Hash of `identity`, 16 hexadecimal digits."""
+        return identity_hash(self.identity)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The hash of the file's content, and the options of reading it."""
         options = {**self._options, **self._format_options}
-        return identity_hash({"content": self._content, "options": options, "frames": self.k})
+        return {"content": self._content, "options": options, "frames": self.k}
 
     def prepare(self, benchmark: str, questions: Sequence[Question], *, question_ids: Collection[str]) -> None:
         """Read the file against all questions of `benchmark`, in the annotation's order.
@@ -448,6 +458,7 @@ class GivenRows:
     def __init__(self, rows: Iterable[SelectionRow], *, k: int, selection_id: str) -> None:
         self.k = k
         self.selection_id = selection_id
+        self.identity: Mapping[str, Any] = {}  # the matrix describes its selections itself
         self._rows = {(row.benchmark, row.question_id): row for row in rows}
 
     def select(self, question: Question, video_path: Path, *, bucket_of: BucketOf | None = None) -> SelectionRow:

@@ -8,6 +8,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -198,6 +199,7 @@ class FolderRecorder(Recorder):
         pretrained: folder or hub name of the loaded checkpoint; "" for none.
         prepared: result of the adapter's `prepare`; its text becomes part of the cell's identity.
         selection_id: hash over all that can change a selection; "native" for the wrapper's own sampling.
+        selection: everything behind that hash, for the description; {} for the wrapper's own sampling.
         frames: frames per question.
     """
 
@@ -212,6 +214,7 @@ class FolderRecorder(Recorder):
         pretrained: str,
         prepared: Any,
         selection_id: str,
+        selection: Mapping[str, Any],
         frames: int,
         rank_and_world: tuple[int, int],
     ) -> None:
@@ -236,6 +239,7 @@ class FolderRecorder(Recorder):
             "frame_policy": options.frame_policy,
             "answer_parsing": options.answer_parsing,
         }
+        self._selection = selection
         self._stock_name = stock_name
         rank, world = rank_and_world
         self._file_name = f"rank{rank}of{world}.jsonl"
@@ -346,11 +350,20 @@ class FolderRecorder(Recorder):
 
     def _write_description(self, parts: RequestParts) -> None:
         """Write the cell's identity and versions to `cell.json`, once, by rank 0."""
-        file = self.folder / self.names(parts).cell / "cell.json"
+        name = self.names(parts).cell
+        file = self.folder / name / "cell.json"
         # Ranks share the folder; the first of them describes it.
         if file.exists() or not self._file_name.startswith("rank0"):
             return
-        document = {"identity": self._cell_identity(parts), "git": git_revision(), "versions": versions()}
+        document = {
+            "name": name,
+            "identity": self._cell_identity(parts),
+            "selection": self._selection,
+            "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "device": self._device,
+            "git": git_revision(),
+            "versions": versions(),
+        }
         # Whole or not at all, so that a kill leaves no half of it.
         with replace_file(file) as part:
             write_sealed_json(part, json.loads(json.dumps(document, default=str)))

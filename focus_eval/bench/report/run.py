@@ -33,9 +33,11 @@ from focus_eval.keyframes.rows.records import (
     DECODE_MODES,
     LLM_USAGE,
     AnswerRow,
+    Origin,
     RowT,
     SelectionRow,
     forward_gmacs,
+    stated_row,
 )
 
 _ORDER = ("blind", "uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
@@ -353,9 +355,10 @@ def _decoded(row: SelectionRow, mode: str) -> float:
 
 
 def _has_cost(row: SelectionRow) -> bool:
-    """Return True if the row states the cost of choosing; an imported file that holds only frames does not."""
+    """Return True if the row states the cost of choosing; frames alone, or unknown ones, do not."""
     came_as_a_file = row.facts.get("published") or row.facts.get("replayed_from")
-    return row.n_scored > 0 or not came_as_a_file
+    has_unknown_frames = row.keyframes is None and row.error is None
+    return row.n_scored > 0 or not (came_as_a_file or has_unknown_frames)
 
 
 def _option(row: SelectionRow, names: Iterable[str]) -> Any:
@@ -371,7 +374,8 @@ class Run:
         name: name of the matrix, else of the folder.
         selections, answers: rows; those of a folder are read again at every iteration.
         provenance: content of `run.json`; empty if there is none.
-        made_with: cell -> library versions and exact weights; only cells that recorded them.
+        made_with: cell -> library versions, exact weights and, under "selection", the settings of its selection, a
+            mapping that is empty where only their hash is known; only cells that recorded them.
         prompts: cell -> first prompt that the model was sent; only cells that recorded it.
         logs: cell -> fields of an imported log's `imports.log_import.LogOrigin`.
     """
@@ -596,10 +600,12 @@ def _checked_folder(folder: str | Path) -> Path:
 def _stored_run(path: Path) -> Run:
     """Return the run in the folder `path`, with the question ids that its rows have on disk."""
     file = path / "run.json"
-    provenance = read_sealed_json(file) if file.exists() else {}
+    provenance = read_sealed_json(file) if file.exists() else _plugin_provenance(path / "cell.json")
     question_ids = {name: set(ids) for name, ids in provenance.get("asked", {}).items()}
-    selections = RunRows(_parts(path / "selections"), SelectionRow, question_ids)
+    selections: Collection[SelectionRow] = RunRows(_parts(path / "selections"), SelectionRow, question_ids)
     answers = RunRows(_parts(path / "answers"), AnswerRow, question_ids)
+    if not selections:
+        selections = [_unknown_selection(row) for row in answers]
     if not selections and not answers:
         raise InvalidInput(f"{path}: no rows under selections/ or answers/; {_row_folders_hint(path)}")
     name = str(provenance.get("name") or path.resolve().name)
@@ -608,6 +614,20 @@ def _stored_run(path: Path) -> Run:
             read_sealed_json(description)  # nothing of it is shown, but a folder with damage is named
     identities, logs = _cell_documents(path)
     return Run(name, selections, answers, provenance, made_with=identities, prompts=_prompts(path), logs=logs)
+
+
+def _plugin_provenance(file: Path) -> dict[str, Any]:
+    """Return what the plugin's description of a cell tells of its first start, as `run.json` would; {} without one."""
+    document = read_sealed_json(file) if file.is_file() else {}
+    start = {name: document[name] for name in ("time", "git", "device", "versions") if document.get(name)}
+    return {"starts": [start]} if start else {}
+
+
+def _unknown_selection(row: AnswerRow) -> SelectionRow:
+    """Return the selection behind an answer for which a model's wrapper sampled by itself: its frames are unknown."""
+    origin = Origin(selection_id=row.selection_id, sampler=row.selection_id, k=row.frames_asked)
+    where = {"benchmark": row.benchmark, "video": row.video, "bucket": row.bucket}
+    return stated_row(row.question_id, origin, **where, keyframes=None, times_seconds=None)
 
 
 def _with_shared_ids(run: Run) -> Run:
@@ -672,7 +692,11 @@ def _cell_documents(folder: Path) -> tuple[dict[str, Mapping[str, Any]], dict[st
         if file.is_file():
             document = read_sealed_json(file)
             name = str(document.get("name") or file.parent.resolve().name)
-            identities[name] = document.get("identity", {})
+            identity = document.get("identity", {})
+            # A cell of the plugin hashes the id of its selection, and states the settings behind it elsewhere.
+            if isinstance(identity.get("selection"), str):
+                identity = {**identity, "selection": document.get("selection", {})}
+            identities[name] = identity
             if "log" in document:
                 logs[str(document.get("cell") or name)] = document["log"]
     return identities, logs
