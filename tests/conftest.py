@@ -129,8 +129,10 @@ def unsaved_figures(monkeypatch):
             file.touch()
         return files
 
-    for module in ("figures", "lab"):
-        monkeypatch.setattr(f"focus_eval.bench.report.{module}.save_figure", save_nothing)
+    for module in ("focus_eval.bench.report.figures", "focus_eval.lab.overview"):
+        # The tests of the other rooms run where the lab is removed too.
+        if find_spec(module.rpartition(".")[0]) is not None:
+            monkeypatch.setattr(f"{module}.save_figure", save_nothing)
 
 
 @pytest.fixture

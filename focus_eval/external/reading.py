@@ -13,6 +13,7 @@ from pathlib import Path
 from focus_eval.bench.benchmarks.registry import VideoRate
 from focus_eval.bench.report.run import Run, is_run_path, joined_run, load_run
 from focus_eval.bench.rows.packed import run_folder
+from focus_eval.bench.rows.store import run_folders
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.types import Question
 from focus_eval.external.imports.lmms_logs import find_logs, has_samples, is_results_file, is_samples_file, run_name_of
@@ -72,6 +73,9 @@ def _read_path(path: Path, options: ReadingOptions, notes: list[str]) -> Iterato
     """Yield each run, log and file of selections at `path` or below; append reasons for unread items to `notes`."""
     if path.is_dir() and is_run_path(path):
         yield load_run(path)
+    elif path.is_dir() and (runs := run_folders(path)):
+        for run in runs:
+            yield load_run(run)
     elif path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file())
         if any(map(is_samples_file, files)):

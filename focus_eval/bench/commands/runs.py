@@ -430,15 +430,16 @@ def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> 
     parts = run_status(folder)
     for part in parts:
         seconds = part.seconds_left
-        time_left = "done" if part.rows >= part.questions else "-" if seconds is None else clock_text(seconds)
-        table.add_row(f"{part.kind}/{part.name}", str(part.rows), str(part.questions), str(part.errors), time_left)
+        time_left = "done" if part.is_done else "-" if seconds is None else clock_text(seconds)
+        n_questions = "-" if part.questions is None else str(part.questions)
+        table.add_row(f"{part.kind}/{part.name}", str(part.rows), n_questions, str(part.errors), time_left)
     table_console().print(table)
     for kind in dict.fromkeys(part.kind for part in parts):
         of_kind = [part for part in parts if part.kind == kind]
-        rows, n_questions, errors = (
-            sum(getattr(part, name) for part in of_kind) for name in ("rows", "questions", "errors")
-        )
-        typer.echo(f"{kind}: {rows:,} of {n_questions:,} rows, {errors:,} errors")
+        rows, errors = (sum(getattr(part, name) for part in of_kind) for name in ("rows", "errors"))
+        known = [part.questions for part in of_kind if part.questions is not None]
+        asked = f" of {sum(known):,}" if len(known) == len(of_kind) else ""
+        typer.echo(f"{kind}: {rows:,}{asked} rows, {errors:,} errors")
 
 
 @contextmanager

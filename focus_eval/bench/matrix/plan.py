@@ -19,11 +19,13 @@ from focus_eval.bench.matrix.config import MatrixConfig
 from focus_eval.bench.matrix.folder import RunFolder, kind_of
 from focus_eval.bench.matrix.questions import QuestionSet, load_questions
 from focus_eval.bench.rows.packed import check_links
+from focus_eval.bench.rows.store import StoredRows, run_folders
 from focus_eval.core.errors import FocusEvalError, InvalidInput
 from focus_eval.core.types import FloatArray, IntArray, Question, Selection, VideoInfo
 from focus_eval.keyframes.pipeline.selector import texts_of
 from focus_eval.keyframes.rows.cost import common_forward, forward_equivalents, llm_equivalents, unit_costs
 from focus_eval.keyframes.rows.files import read_sealed_json
+from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
 from focus_eval.keyframes.samplers.base import FlatSource, derived_rng
 from focus_eval.keyframes.samplers.expected_pulls import NO_FRAMES, Draw, expected_union
 
@@ -423,21 +425,28 @@ def _noise(rng: np.random.Generator, frames: IntArray) -> FloatArray:
 class PartStatus:
     """Progress of one part of a run.
 
-    `kind` is "selections" or "answers". `rows_per_second` is the mean since the part was made; None before the second
-    row and once the part is done.
+    `kind` is "selections" or "answers". `questions` is None where only lmms-eval knows how many are asked: a record of
+    the plugin. `rows_per_second` is the mean since the part was made; None before the second row and once it is done.
     """
 
     name: str
     kind: str
     rows: int
-    questions: int
+    questions: int | None
     errors: int
     rows_per_second: float | None
 
     @property
+    def is_done(self) -> bool:
+        """True if every question has its row."""
+        return self.questions is not None and self.rows >= self.questions
+
+    @property
     def seconds_left(self) -> float | None:
         """Seconds to the end at the rate so far; None without a rate."""
-        return (self.questions - self.rows) / self.rows_per_second if self.rows_per_second else None
+        if self.questions is None or not self.rows_per_second:
+            return None
+        return (self.questions - self.rows) / self.rows_per_second
 
 
 def matrix_of_run(run_file: Path) -> MatrixConfig:
@@ -451,13 +460,19 @@ def matrix_of_run(run_file: Path) -> MatrixConfig:
 def run_status(folder: str | Path) -> list[PartStatus]:
     """Return one status per selection and cell of the run in `folder`, read while it goes on.
 
+    Of rows without a matrix (a record of the plugin or a folder of several, imported logs) only the rows are counted.
+
     Raises:
         InvalidInput: no run there, or parts that are links to nowhere.
     """
     path = Path(folder)
     run_file = path / "run.json"
-    if not run_file.is_file():
-        raise InvalidInput(f"{path}: no run here (no run.json); start one with focus-eval run")
+    described = run_file.is_file() and read_sealed_json(run_file)
+    counted = [] if described and described.get("matrix") else _counted_rows(path)
+    if counted or not described:
+        if not counted:
+            raise InvalidInput(f"{path}: no run here (no run.json); start one with focus-eval run")
+        return counted
     check_links(path)
     matrix = matrix_of_run(run_file)
     run, sets = RunFolder(path), load_sets(matrix)
@@ -477,6 +492,26 @@ def run_status(folder: str | Path) -> list[PartStatus]:
                 rows_per_second=_rate(run.part(part), len(errors)),
             )
         )
+    return statuses
+
+
+def _counted_rows(folder: Path) -> list[PartStatus]:
+    """Return the status of each part with rows in `folder`, or in the runs one level below."""
+    statuses = []
+    for run in run_folders(folder) or [folder]:
+        kinds: tuple[tuple[str, type[SelectionRow] | type[AnswerRow]], ...]
+        kinds = (("selections", SelectionRow), ("answers", AnswerRow))
+        for kind, row_type in kinds:
+            for part in [run / kind, *sorted((run / kind).glob("*/"))]:
+                errors = [error for _, error in StoredRows(part, row_type).states()]
+                if errors:
+                    name = run.resolve().name if part == run / kind else part.name
+                    failed = sum(error is not None for error in errors)
+                    statuses.append(
+                        PartStatus(
+                            name=name, kind=kind, rows=len(errors), questions=None, errors=failed, rows_per_second=None
+                        )
+                    )
     return statuses
 
 

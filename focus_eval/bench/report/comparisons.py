@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -240,7 +241,9 @@ def _baseline_text(pairs: Sequence[Pair]) -> str:
 
 def _prompt_differences(a: Run, part_a: pd.DataFrame, b: Run, part_b: pd.DataFrame) -> Iterator[str]:
     """Yield a sentence for each field, the question apart, in which the first prompts of two cells differ."""
-    first, second = (run.prompts.get(part["cell"].iloc[0], {}) for run, part in ((a, part_a), (b, part_b)))
+    first, second = (
+        _without_images(run.prompts.get(part["cell"].iloc[0], {})) for run, part in ((a, part_a), (b, part_b))
+    )
     if not first or not second:
         return
     # Texts of different questions differ anyway.
@@ -249,6 +252,17 @@ def _prompt_differences(a: Run, part_a: pd.DataFrame, b: Run, part_b: pd.DataFra
         if first.get(name) != second.get(name):
             difference = f"{a.name} {_short(name, first, second)}; {b.name} {_short(name, second, first)}"
             yield f"{part_a['model'].iloc[0]} got different requests, {name}: {difference}."
+
+
+def _without_images(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a prompt record whose text names the images of a request to a service by their kind alone.
+
+    Their bytes differ whenever two samplers choose other frames.
+    """
+    text = (
+        {"text": re.sub(r"<(image/\w+), [\d,]+ bytes, [0-9a-f]+", r"<\1", record["text"])} if "text" in record else {}
+    )
+    return {**record, **text}
 
 
 def _short(name: str, record: Mapping[str, Any], counterpart: Mapping[str, Any]) -> str:

@@ -690,8 +690,7 @@ def _cell_documents(folder: Path) -> tuple[dict[str, Mapping[str, Any]], dict[st
     logs: dict[str, Mapping[str, Any]] = {}
     for file in [folder / "cell.json", *sorted((folder / "answers").glob("*/cell.json"))]:
         if file.is_file():
-            document = read_sealed_json(file)
-            name = str(document.get("name") or file.parent.resolve().name)
+            document, name = read_sealed_json(file), _cell_name(file.parent)
             identity = document.get("identity", {})
             # A cell of the plugin hashes the id of its selection, and states the settings behind it elsewhere.
             if isinstance(identity.get("selection"), str):
@@ -702,10 +701,17 @@ def _cell_documents(folder: Path) -> tuple[dict[str, Mapping[str, Any]], dict[st
     return identities, logs
 
 
+def _cell_name(folder: Path) -> str:
+    """Return the name of the cell in `folder` as its description states it, else that of the folder."""
+    file = folder / "cell.json"
+    stated = read_sealed_json(file).get("name") if file.is_file() else ""
+    return str(stated or folder.resolve().name)
+
+
 def _prompts(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """Return the first prompt by cell, named after its folder; only cells that recorded it."""
-    cells = [folder.resolve(), *sorted((folder / "answers").glob("*"))]
-    return {cell.name: read_sealed_json(file) for cell in cells if (file := cell / PROMPT_FILE).is_file()}
+    """Return the first prompt by cell; only cells that recorded it."""
+    cells = [folder, *sorted((folder / "answers").glob("*"))]
+    return {_cell_name(cell): read_sealed_json(file) for cell in cells if (file := cell / PROMPT_FILE).is_file()}
 
 
 def _parts(folder: Path) -> list[Path]:

@@ -41,8 +41,17 @@ TABLE_COLUMNS = ("run", "id", "frames", "resp", "target", "score")
 PREDICTED = ("parsed_pred", "pred_answer", "parsed_answer", "pred", "prediction")
 RIGHT = ("answer", "gt_answer", "ground_truth", "target", "gt")
 WORTH = ("score", "correct", "is_correct", "accuracy")
-# Arguments of lmms-eval's wrappers that say how many frames a model is shown.
-_FRAME_ARGUMENTS = ("max_num_frames", "max_frames_num", "max_frames", "num_frames", "num_frame", "nframes", "num_frm")
+# Arguments of lmms-eval's wrappers, and the plugin's own, that say how many frames a model is shown.
+_FRAME_ARGUMENTS = (
+    "frames",
+    "max_num_frames",
+    "max_frames_num",
+    "max_frames",
+    "num_frames",
+    "num_frame",
+    "nframes",
+    "num_frm",
+)
 _LETTER = re.compile(r"^\W*([A-Z])(?:\W|$)")
 _SAMPLES = re.compile(r"(?P<stamp>.+?)_samples_(?P<task>.+)\.jsonl(?:\.gz)?")
 _DECIMAL = re.compile(r"\d+\.\d+")
