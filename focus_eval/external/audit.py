@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from focus_eval.bench.benchmarks.group_scores import score_groups
 from focus_eval.bench.benchmarks.question import END_SLACK_SECONDS, annotation_fps
-from focus_eval.bench.benchmarks.registry import BENCHMARKS, make_benchmark
+from focus_eval.bench.benchmarks.registry import BENCHMARKS, facts_of, make_benchmark
 from focus_eval.bench.report.run import Run
+from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
 from focus_eval.external.imports.aks_settings import infer_settings
 from focus_eval.external.imports.log_import import LogOrigin
@@ -480,6 +482,44 @@ def accuracy_of_rows(series: CheckedSeries) -> Iterator[Finding]:
         yield _finding(check, series, list(series.answers), len(scores), text)
 
 
+def unjudged_answers(series: CheckedSeries) -> Iterator[Finding]:
+    """Find answers without a score, and those that a log leaves unscored and the import scored."""
+    unscored = [question_id for question_id, answer in series.answers.items() if answer.score is None]
+    if unscored:
+        text = "nothing says whether they are right; give --annotations with options and answers"
+        yield _finding("answers without a score", series, unscored, len(series.answers), text, severity=NOTE)
+    by_us = [question_id for question_id, row in series.selections.items() if row.facts.get("scored")]
+    if by_us:
+        text = "the log states no scores; the options were read strictly"
+        yield _finding("answers scored from the annotation", series, by_us, len(by_us), text, severity=NOTE)
+
+
+def group_score_of_rows(series: CheckedSeries) -> Iterator[Finding]:
+    """Find a stated score of groups that does not follow from the scores of their questions."""
+    row = next(iter(series.selections.values()), None)
+    facts = facts_of(row.benchmark).group_score if row is not None else None
+    origin = series.origin
+    if facts is None or origin is None or facts.metric not in origin.scores or origin.problems:
+        return
+    questions = [
+        (answer.video, question_id, answer.score or 0.0, tuple(series.selections[question_id].facts.get("group", ())))
+        for question_id, answer in series.answers.items()
+        if question_id in series.selections
+    ]
+    try:
+        groups = score_groups(questions, size=facts.size)
+    except InvalidInput as error:
+        yield Finding("a score of groups that cannot be computed", series.name, 1, len(questions), str(error), NOTE)
+        return
+    stated = origin.scores[facts.metric]
+    scale = 100.0 if stated > 1 else 1.0
+    mean = scale * sum(groups.values()) / len(groups) if groups else 0.0
+    if abs(mean - stated) > ROUNDING * scale:
+        text = f"stated {stated:.5f}, the rows give {mean:.5f}"
+        check = "a score of groups that does not follow from the rows"
+        yield Finding(check, series.name, len(groups), len(groups), text)
+
+
 def fed_other_frames(series: CheckedSeries) -> Iterator[Finding]:
     """Find answers whose fed frames differ from the chosen ones, other than after a fallback."""
     n_checked, differing_ids = 0, []
@@ -731,6 +771,8 @@ CHECKS_OF_SEVERAL: tuple[Callable[[ComparableSeries], Iterable[Finding]], ...] =
 CHECKS_OF_ONE: tuple[Callable[[CheckedSeries], Iterable[Finding]], ...] = (
     unreadable_lines,
     accuracy_of_rows,
+    group_score_of_rows,
+    unjudged_answers,
     stated_questions,
     missing_questions,
     fed_other_frames,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from focus_eval.bench.benchmarks.group_scores import GroupScore
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.resources import lines_of, read_json_object
 from focus_eval.core.types import Question
@@ -70,6 +71,8 @@ class BenchmarkFacts:
 
     Args:
         questions: of the whole split; None if not stated.
+        questions_of_tasks: those of tasks that ask another split, by lmms-eval's name of the task.
+        group_score: the official score of groups of questions; None if single questions are scored.
         mean_over_types: True if its accuracy is reported as the mean over question types.
         types_with_parts: types whose parts are averaged first: "a" has the parts "a_easy" and "a_hard".
         evidence_file: second file that holds the evidence, if the documents do not.
@@ -78,6 +81,8 @@ class BenchmarkFacts:
     """
 
     questions: int | None = None
+    questions_of_tasks: Mapping[str, int] = field(default_factory=dict)
+    group_score: GroupScore | None = None
     mean_over_types: bool = False
     types_with_parts: tuple[str, ...] = ()
     evidence_file: str = ""
@@ -87,6 +92,11 @@ class BenchmarkFacts:
         """Raise UnknownName for an unknown `lmms_eval_parsing`."""
         if self.lmms_eval_parsing not in ("", *LMMS_EVAL_PARSINGS):
             raise unknown_name("lmms_eval_parsing", self.lmms_eval_parsing, LMMS_EVAL_PARSINGS)
+
+    def n_questions(self, tasks: Iterable[str]) -> int | None:
+        """Return the number of questions that `tasks` ask, each split once; None if not stated."""
+        sizes = {self.questions_of_tasks.get(task, self.questions) for task in tasks} or {self.questions}
+        return None if None in sizes else sum(size for size in sizes if size)
 
     def strata(self, categories: Sequence[str]) -> list[str] | None:
         """Return the question type of each category; None if accuracy is a mean over questions, not types.

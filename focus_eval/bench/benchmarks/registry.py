@@ -17,6 +17,7 @@ from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from focus_eval.bench.benchmarks.group_scores import GroupScore
 from focus_eval.bench.benchmarks.question import (
     Benchmark,
     BenchmarkFacts,
@@ -149,6 +150,8 @@ def _facts(stated_facts: Mapping[str, Any], own_facts: BenchmarkFacts) -> Benchm
     }
     if "types_with_parts" in changed_facts:
         changed_facts["types_with_parts"] = tuple(map(str, changed_facts["types_with_parts"]))
+    if isinstance(changed_facts.get("group_score"), Mapping):
+        changed_facts["group_score"] = make("group_score", GroupScore, changed_facts["group_score"])
     if stated_facts.get("mean_over_types") is False:
         changed_facts["mean_over_types"] = False
     return replace(own_facts, **changed_facts)

@@ -20,7 +20,7 @@ from focus_eval.keyframes.rows.identity import Matches, QuestionKey, match_quest
 
 BASELINES = ("uniform", "uniform_1fps")
 # The third was written by the version before.
-TABLE_NAMES = ("against_baseline", "recall_against_baseline", "recall_pairs")
+TABLE_NAMES = ("group_score", "against_baseline", "recall_against_baseline", "recall_pairs")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from focus_eval.bench.benchmarks.group_scores import score_groups
 from focus_eval.bench.report.cost import FORWARDS_NOTE
 from focus_eval.bench.report.run import Run, sampler_groups
 from focus_eval.bench.report.statistics import mean_estimate, stratum_weights
@@ -224,7 +225,10 @@ def counts_of(run: Run, part: pd.DataFrame) -> Counts:
 
     Questions are counted once for all seeds; the other counts are of (question, seed) pairs.
     """
-    expected = [run.facts_of(name).questions for name in part["benchmark"].unique()]
+    expected = [
+        run.facts_of(str(name)).n_questions(run.tasks_of(of_name.get("cell", ())))
+        for name, of_name in part.groupby("benchmark", sort=False)
+    ]
     is_error = part["error"].notna()
     answered = "is_answered" in part
     is_below_k = part["is_below_k"] if answered else (~is_error & (part["n_keyframes"] < part["k"]))
@@ -340,3 +344,25 @@ def _hours_table(frame: pd.DataFrame) -> Table:
             "were run; embeddings are shared by the questions of a video and kept between runs.",
         ),
     )
+
+
+def group_score_table(run: Run) -> Table | None:
+    """Return the official scores of groups, per benchmark, model, sampler, K and seed; None without any."""
+    frame = run.answer_frame if run.answers else pd.DataFrame()
+    if frame.empty or not frame["group"].map(bool).any():
+        return None
+    lines = []
+    for keys, part in frame[frame["group"].map(bool)].groupby(["benchmark", "model", "label", "k", "seed"], sort=False):
+        facts = run.facts_of(str(keys[0])).group_score
+        if facts is not None:
+            columns = (part[name] for name in ("video", "question_id", "score", "group"))
+            scores = score_groups(zip(*columns, strict=True), size=facts.size)
+            estimate = mean_estimate(list(scores.values()), list(scores))
+            figures = {"Group score": Value.of(estimate), "Groups": Value(ours=len(scores), digits=0)}
+            lines.append((tuple(map(str, keys)), figures))
+    notes = (
+        "The benchmark's official score: the questions about one video count together, as its authors weigh them. An "
+        "answer that is missing counts as wrong. Brackets: 95 % interval, t on the logit scale, by video.",
+    )
+    titles = ("Benchmark", "Model", "Sampler", "K", "Seed")
+    return Table.of(lines, name="group_score", title="Score of groups of questions", key_titles=titles, notes=notes)

@@ -279,6 +279,7 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
         "content": row_key(row).content,
         "has_row_id": has_row_id(row),
         "prompt": row.facts.get("prompt", ""),
+        "group": tuple(row.facts.get("group", ())),
         "video": row.video,
         "bucket": row.bucket,
         "selection_id": row.selection_id,
@@ -413,6 +414,11 @@ class Run:
     def anchors(self) -> str:
         """Name of the published table that this run is compared with; "" if its matrix names none."""
         return str(self.provenance.get("matrix", {}).get("anchors", ""))
+
+    def tasks_of(self, cells: Iterable[str]) -> set[str]:
+        """Return lmms-eval's tasks that the cells with these names answered, those that are known."""
+        documents = (document for cell in set(cells) for document in (self.made_with.get(cell), self.logs.get(cell)))
+        return {str(document["task"]) for document in documents if document and document.get("task")}
 
     def facts_of(self, benchmark: str) -> BenchmarkFacts:
         """Return the facts of a benchmark as `run.json` states them, else from the benchmark's own file."""

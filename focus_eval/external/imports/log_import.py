@@ -20,8 +20,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from focus_eval.bench.benchmarks.question import END_SLACK_SECONDS, Benchmark
-from focus_eval.bench.benchmarks.registry import VideoRate, benchmark_of_task, make_benchmark, read_annotations
+from focus_eval.bench.benchmarks.group_scores import GroupScore
+from focus_eval.bench.benchmarks.question import END_SLACK_SECONDS, Benchmark, letters
+from focus_eval.bench.benchmarks.registry import (
+    VideoRate,
+    benchmark_of_task,
+    facts_of,
+    make_benchmark,
+    read_annotations,
+)
+from focus_eval.bench.lmms.parsing import read_answer as read_strictly
 from focus_eval.bench.rows.store import part_name
 from focus_eval.core.errors import InvalidInput, SelectionMismatch, UnknownName
 from focus_eval.core.options import checked_values, option
@@ -31,6 +39,7 @@ from focus_eval.external.imports.lmms_logs import LmmsLog, LogRecord, Verdict, f
 from focus_eval.external.imports.log_questions import (
     FRAME_FIELDS,
     QuestionSource,
+    field_texts,
     first_record,
     group_fields,
     number_fields,
@@ -39,6 +48,8 @@ from focus_eval.external.imports.log_questions import (
 from focus_eval.keyframes.rows.identity import identity_hash
 from focus_eval.keyframes.rows.records import AnswerRow, CellNames, Origin, SelectionRow, answer_row, selection_row
 
+# Of a log without scores whose questions have options and right answers.
+SCORED_HERE = "from the annotation, strictly"
 # A field with more values is no grouping of questions.
 MAX_GROUPS = 100
 # Answers in doubt that are held to be named; all are counted.
@@ -299,14 +310,18 @@ class LogImport:
                     f"scores are in: {', '.join(names) or 'none'}"
                 )
             return self.options.metric
-        for name in dict.fromkeys([*self.log.metric_names, *first.metrics]):
+        group = self._group_facts
+        # The score of a group is no score of its questions, under whose names lmms-eval logs the same entry.
+        preferred = [group.question_metric] if group else []
+        for name in dict.fromkeys([*preferred, *self.log.metric_names, *first.metrics]):
             if verdict_of(first.metrics.get(name)) is not None:
                 return name
-        if self.is_tolerant:
+        if self.is_tolerant or _is_answerable(self.source.question(first)):
             return ""
         raise InvalidInput(
             f"{first.location}: no entry says whether the answer is right, "
-            f"only {', '.join(first.metrics) or 'nothing'}; a task that is scored elsewhere cannot be imported"
+            f"only {', '.join(first.metrics) or 'nothing'}; give the benchmark and its --annotations, with options and "
+            "right answers, and the answers are scored here"
         )
 
     def _scored_records(self, metric: str, *, problems: list[str] | None = None) -> Iterator[ScoredRecord]:
@@ -346,11 +361,22 @@ class LogImport:
         question = self.source.question(record)
         name, unit = self.options.frames_field, self.options.unit
         fed_frames = record.frames(name, unit=unit) if name else None
+        if verdict is None and _is_answerable(question):
+            answer = read_strictly(question, record.response)
+            verdict = Verdict(score=answer.score, predicted=answer.parsed, right=question.answer)
+            return ScoredRecord(
+                record=record, question=question, verdict=verdict, parsed=answer.parsed, fed_frames=fed_frames
+            )
         if verdict is None:
             return ScoredRecord(record=record, question=question, verdict=None, parsed="", fed_frames=fed_frames)
         _refuse_other_answer(record, question, verdict)
         parsed = read_answer(record.response, verdict, question.options)
         return ScoredRecord(record=record, question=question, verdict=verdict, parsed=parsed, fed_frames=fed_frames)
+
+    @property
+    def _group_facts(self) -> GroupScore | None:
+        """The benchmark's score of groups; None without one."""
+        return facts_of(self.source.benchmark).group_score
 
     def _frames_asked(self) -> int:
         """Return K from the options, else from the log; 0 for an unknown K, or InvalidInput where K is needed."""
@@ -391,8 +417,12 @@ class LogImport:
             facts["frames"] = "assumed evenly spaced"
         if scored.record.prompt_digest:
             facts["prompt"] = scored.record.prompt_digest
+        if not self.counts.metric and scored.verdict is not None:
+            facts["scored"] = SCORED_HERE
         if groups := group_fields(scored.record):
             facts["groups"] = groups
+        if group := self._group_facts:
+            facts["group"] = field_texts(scored.record, (group.type, group.structure))
         length = question.duration_seconds or (rate.duration_seconds if rate else None)
         return selection_row(
             question,
@@ -427,6 +457,11 @@ class LogImport:
             score=None if verdict is None else verdict.score,
             metric=self.counts.metric,
         )
+
+
+def _is_answerable(question: Question) -> bool:
+    """Return True if a reply to the question can be scored: it has options, and the letter of the right one."""
+    return bool(question.options) and question.answer in letters(len(question.options))
 
 
 def read_log_imports(

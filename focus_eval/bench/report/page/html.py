@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from focus_eval.bench.benchmarks.question import NEAR_SECONDS
 from focus_eval.bench.report.comparisons import baseline_labels, baseline_table, not_compared, recall_table
-from focus_eval.bench.report.measures import FORWARDS, cost_tables
+from focus_eval.bench.report.measures import FORWARDS, cost_tables, group_score_table
 from focus_eval.bench.report.page.browser import Browser, json_for_script, pack_browser
 from focus_eval.bench.report.page.charts import (
     PanelsByFigure,
@@ -182,6 +182,8 @@ def report_tables(run: Run, layout: str | None = None, *, baseline: str | None =
     tables = [results_table(run, layout)]
     if tables[0].name != "overview":
         tables.append(results_table(run, "overview"))
+    groups = group_score_table(run)
+    tables += [groups] if groups else []
     accuracy, recall = baseline_table(run, baseline=baseline), recall_table(run, baseline=baseline)
     tables += [accuracy] if accuracy else []
     tables[-1] = replace(tables[-1], notes=(*tables[-1].notes, *not_compared(run, baseline=baseline)))

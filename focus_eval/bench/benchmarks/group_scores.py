@@ -1,0 +1,82 @@
+"""Official scores of groups of questions: Video-MME-v2 scores the four questions about a video together."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from focus_eval.core.errors import InvalidInput
+
+RELEVANCE, LOGIC = "relevance", "logic"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupScore:
+    """Facts of a benchmark whose official score is of groups: all questions about one video.
+
+    Args:
+        metric: name of the score in lmms-eval's results.
+        question_metric: name there of the plain accuracy, which is the score of a single question.
+        type, structure: fields of a document with the kind of its group ("relevance" or "logic") and its levels.
+        size: questions of a group.
+    """
+
+    metric: str
+    question_metric: str
+    type: str
+    structure: str
+    size: int
+
+
+def group_score(kind: str, structure: str, are_right: Sequence[bool], *, size: int) -> float:
+    """Return the score of a group in [0, 1] (Video-MME-v2).
+
+    Relevance: the square of the share of right answers. Logic: questions stand on levels, e.g. "[1, [2, 3], 4]"; one on
+    level d weighs 2 d - 1, and levels count up to the first with a wrong answer, the right ones of that level included.
+
+    Args:
+        are_right: in the order of the questions; those that were not asked are missing at the end.
+
+    Raises:
+        InvalidInput: an unknown kind, or a structure that is no list of `size` questions.
+    """
+    if kind == RELEVANCE:
+        return (sum(are_right) / size) ** 2
+    if kind != LOGIC:
+        raise InvalidInput(f"group type {kind!r}: neither {RELEVANCE} nor {LOGIC}")
+    try:
+        levels = [level if isinstance(level, list) else [level] for level in json.loads(structure)]
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"group structure {structure!r}: not a list of levels") from error
+    if [number for level in levels for number in level] != list(range(1, size + 1)):
+        raise InvalidInput(f"group structure {structure!r}: does not name questions 1 to {size} in order")
+    right_numbers = {number for number, is_right in enumerate(are_right, start=1) if is_right}
+    total = sum((2 * depth - 1) * len(level) for depth, level in enumerate(levels, start=1))
+    points = 0
+    for depth, level in enumerate(levels, start=1):
+        points += (2 * depth - 1) * len(right_numbers & set(level))
+        if not right_numbers >= set(level):
+            break
+    return points / total
+
+
+def score_groups(questions: Iterable[tuple[str, str, float, tuple[str, ...]]], *, size: int) -> dict[str, float]:
+    """Return the score of each group of questions, those about one video, by the video.
+
+    Args:
+        questions: video, question id, score, and (type, structure) of the group; without these a question is left out.
+    """
+    by_video: dict[str, list[tuple[int, str, float, tuple[str, ...]]]] = {}
+    for video, question_id, score, group in questions:
+        if group:
+            number = re.search(r"(\d+)\D*$", question_id)
+            place = int(number[1]) if number else 0
+            by_video.setdefault(video, []).append((place, question_id, score, group))
+    scores = {}
+    for video, of_video in by_video.items():
+        ordered = sorted(of_video)
+        kind, structure = ordered[0][-1]
+        scores[video] = group_score(kind, structure, [score >= 1 for _, _, score, _ in ordered], size=size)
+    return scores
