@@ -1,7 +1,7 @@
 """Figures of machines and files, and of the shipped matrices.
 
-Simulations and checks record their rows with `--csv`: scripts/checks/clips.py, devices.py and faults.py. `results/measured` holds what depends on a machine: each row names
-it, the date and the command.
+Simulations and checks record their rows with `--csv`: scripts/checks/clips.py, devices.py and faults.py.
+`results/measured` holds what depends on a machine: each row names it, the date and the command.
 """
 
 from __future__ import annotations

@@ -205,6 +205,7 @@ class Selector:
         meter = Meter()
         session = self._session(question, meter)
         look: LookFn | None
+        clock: FloatArray | None
         if info is not None:
             pull, scan = (
                 self._source_without_frames(encoder, question, video_path)
