@@ -336,9 +336,8 @@ def select_keyframes(
         sampler: a name, with options or without ("focus:alpha=0.1"), or a made sampler. By default `even_cover` with
             600 scored frames. A named one shows no picture twice while others are relevant (`distinct`).
         sampler_options, encoder_options: by name, in addition to those in the text.
-        encoder: a name or a made encoder. By default the best image-text encoder whose weights are on this machine;
-            else, with `FOCUS_EVAL_DOWNLOAD=1` in the environment, one that is downloaded; else `offline`, which knows
-            everyday objects (see `VideoSelection.warning`). A sampler that never pulls loads none.
+        encoder: a name or a made encoder. By default the best image-text encoder whose weights are here; else, with
+            `FOCUS_EVAL_DOWNLOAD=1` set, a downloaded one; else `offline`. A sampler that never pulls loads none.
         store: file that keeps embeddings for the next call.
         share, seconds: score this share of the video's frames, or as many as take about so long here (by timing a few).
         fps: pictures per second of a folder or an array, which do not state it.

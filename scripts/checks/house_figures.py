@@ -92,11 +92,11 @@ def fragments(text: str) -> list[tuple[str, int]]:
     are used.
     """
     nodes = nodes_of(text)
-    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    call_targets = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     references: dict[str, list[bool]] = {}
     for node in nodes:
         name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-        references.setdefault(name, []).append(id(node) in called)
+        references.setdefault(name, []).append(id(node) in call_targets)
     helpers = []
     for node in nodes:
         if not isinstance(node, ast.FunctionDef) or not re.match(r"_[^_]", node.name) or node.decorator_list:

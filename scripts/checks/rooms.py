@@ -48,10 +48,10 @@ def choose_and_ask(folder: Path, environment: dict[str, str]) -> int:
         ["ask", "clip.mp4", "Which number?", "--llm", "chat:model=m", *even],
     )
     with ChatServer(reply_to=lambda body: ("A number.", {})) as server:
-        served = {**environment, "OPENAI_API_KEY": "any", "OPENAI_BASE_URL": server.url}
+        served_environment = {**environment, "OPENAI_API_KEY": "any", "OPENAI_BASE_URL": server.url}
         for command in commands:
             line = [sys.executable, "-m", "focus_eval", *command]
-            if code := subprocess.run(line, cwd=folder, env=served, check=False).returncode:
+            if code := subprocess.run(line, cwd=folder, env=served_environment, check=False).returncode:
                 return code
     return 0 if (folder / "sheet.png").stat().st_size else 1
 

@@ -461,7 +461,7 @@ class LogImport:
 
 def _is_answerable(question: Question) -> bool:
     """Return True if a reply to the question can be scored: it has options, and the letter of the right one."""
-    return bool(question.options) and question.answer in letters(len(question.options))
+    return bool(question.options) and (question.answer or "") in [*letters(len(question.options))]
 
 
 def read_log_imports(

@@ -212,10 +212,9 @@ class Selector:
                 for encoder in (self.encoder, self.scan_encoder)
             )
             look = self._given.pictures_of if self._given and self._given.overrides("pictures_of") else None
-            if session and look:
-                look = session.with_picture_times(look, np.arange(info.n_frames) / info.fps)
-            clock = np.arange(info.n_frames) / info.fps
-            selection = self._run(question, info, clock, (pull, scan, look, session), meter, video_path)
+            even_times = np.arange(info.n_frames) / info.fps
+            look = session.with_picture_times(look, even_times) if session and look else look
+            selection = self._run(question, info, even_times, (pull, scan, look, session), meter, video_path)
             clock = None
         else:
             with meter.stage("open"):
