@@ -31,7 +31,9 @@ class ChatServer(LocalServer):
         delay_seconds: how long every answer takes.
         expected_at_once: requests that must be under way at once before the first is answered.
         silent_seconds: how long a silent request is left without a reply.
+        refuses: settings that are refused as newer models of OpenAI do, in its words.
         refuses_keys: whether every request is answered 401.
+        bodies: the settings of each request that was not refused: all but model and messages.
         texts: the text of each request.
         keeps_images: whether the images of each request are kept, as files, with its text in `images`.
         answered: how often each request got an answer, by its hash; `failed` counts the faults by kind.
@@ -44,7 +46,9 @@ class ChatServer(LocalServer):
     delay_seconds: float = 0.0
     expected_at_once: int = 0
     keeps_images: bool = False
+    refuses: tuple[str, ...] = ()
     refuses_keys: bool = False
+    bodies: list[dict[str, Any]] = field(default_factory=list)
     n_requests: int = 0
     n_images: int = 0
     texts: list[str] = field(default_factory=list)
@@ -71,6 +75,7 @@ class ChatServer(LocalServer):
             self.n_requests += 1
             self.n_images += len(urls)
             self.texts.append(text)
+            self.bodies.append({name: value for name, value in body.items() if name not in ("model", "messages")})
             self.images += [(text, files)] if self.keeps_images else []
 
     def fault(self, digest: str) -> str:
@@ -121,6 +126,10 @@ class _Handler(Handler):
         """Send the completion after the server's delay, or what the fault due for this request prescribes."""
         time.sleep(chat.delay_seconds)
         body = json.loads(data)
+        for name in chat.refuses:
+            if name in body:
+                self.send_json({"error": refusal(name, body[name])}, status=400)
+                return
         chat.count(body)
         digest = hashlib.sha256(data)
         letter = LETTERS[digest.digest()[0] % len(LETTERS)]
@@ -140,6 +149,17 @@ class _Handler(Handler):
 
 
 ChatServer.handler = _Handler
+
+
+def refusal(name: str, value: object) -> dict[str, Any]:
+    """Return the error by which a newer model of OpenAI refuses a setting, word for word."""
+    if name == "max_tokens":
+        text = "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+        code, message = "unsupported_parameter", f"Unsupported parameter: {text}"
+    else:
+        text = f"'{name}' does not support {value} with this model. Only the default (1) value is supported."
+        code, message = "unsupported_value", f"Unsupported value: {text}"
+    return {"message": message, "type": "invalid_request_error", "param": name, "code": code}
 
 
 def _completion(text: str, model: str, probabilities: dict[str, float]) -> dict[str, Any]:

@@ -6,7 +6,9 @@ focus-eval list samplers --json
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.errors import InvalidInput, MissingDependency, unknown_name
 from focus_eval.core.offers import offered
 from focus_eval.core.resources import read_yaml, resource_path
 from focus_eval.core.types import VideoInfo
@@ -69,8 +71,8 @@ def list_(
     """List what can be named, by kind.
 
     Samplers with their options and cost on an example video, encoders with their checkpoints, models that answer,
-    benchmarks, lmms-eval tasks, shipped matrices (configs), formats of selections, video readers, and models that
-    samplers ask (llms). Plugins of installed packages are listed too.
+    benchmarks, lmms-eval tasks, shipped matrices (configs), formats of selections, video readers, and models that are
+    asked (llms) with their options. Plugins of installed packages are listed too.
     """
     if kind and kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
@@ -106,6 +108,9 @@ def _print_usage(kind: str) -> None:
     """Print the command for the names of a list, if it is not `list` itself."""
     if kind == "configs":
         print("\nfocus-eval plan NAME and focus-eval run NAME take these names.")
+    elif kind == "llms":
+        print()
+        print_folded("Options follow the name: focus-eval ask VIDEO QUESTION --llm chat:model=NAME,max_side=2048")
     elif kind == "tasks":
         folder = resource_path("tasks")
         print()
@@ -288,10 +293,34 @@ def reader_entries() -> list[Entry]:
 
 
 def llm_entries() -> list[Entry]:
-    """Return the models that samplers ask, with the extra that each needs."""
-    return _plugin_entries(
-        "llms", lambda plugin: [f"needs the extra {plugin.facts['extra']}"] if "extra" in plugin.facts else []
-    )
+    """Return the models that are asked, with the options of each; with the extra that it needs if that is not here."""
+    from focus_eval.keyframes.llms.registry import LLMS
+
+    def describe(plugin: Plugin) -> list[str]:
+        """Return the first line of the class, and a line for each option."""
+        try:
+            kind = LLMS.load(plugin.name)
+        except MissingDependency as error:
+            return [str(error)]
+        return [(inspect.getdoc(kind) or "").partition("\n")[0], *_option_lines(kind)]
+
+    return _plugin_entries("llms", describe)
+
+
+def _option_lines(kind: type) -> list[str]:
+    """Return e.g. "max_side=1024: longest side of a picture" for each entry of the Args section of a class."""
+    parameters = inspect.signature(kind).parameters
+    section = re.search(r"^Args:\n(.*?)(?:^\S|\Z)", inspect.getdoc(kind) or "", flags=re.DOTALL | re.MULTILINE)
+    lines = []
+    for entry in re.split(r"\n {4}(?! )", "\n" + (section[1].rstrip() if section else ""))[1:]:
+        names, _, text = " ".join(entry.split()).partition(": ")
+        defaults = {name: parameters[name].default for name in names.split(", ")}
+        options = [
+            f"{name}={'NAME' if default is inspect.Parameter.empty else _as_text(default)}"
+            for name, default in defaults.items()
+        ]
+        lines.append(f"{', '.join(options)}: {text}")
+    return lines
 
 
 # By what is typed after `focus-eval list`.

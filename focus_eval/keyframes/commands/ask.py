@@ -27,6 +27,7 @@ from focus_eval.keyframes.commands.select import (
     check_question,
     keyframe_table,
     may_download,
+    say_what_yes_needs,
     select_one,
 )
 
@@ -58,7 +59,12 @@ def ask(
     ] = False,
     yes: YesOption = False,
 ) -> None:
-    """Answer a question about a video with a model."""
+    """Answer a question about a video with a model.
+
+    Options of a model follow its name: chat:model=NAME,max_side=2048,max_cost=1,price_input=0.15,price_output=0.6. The
+    model sees pictures of at most 1024 pixels (about 750 tokens each); max_side=none sends them whole. All options:
+    focus-eval list llms.
+    """
     from focus_eval.keyframes.api import Budget, make_selector
     from focus_eval.keyframes.llms.registry import make_llm
 
@@ -79,6 +85,7 @@ def ask(
         selector = make_selector(
             sampler, parse_assignments(option), encoder, parse_assignments(encoder_option), Budget(), **settings
         )
+    say_what_yes_needs(selector, yes=yes)
     text = question if query is None else query
     selection = select_one(selector, video, query=text, budget=Budget(), fps=fps, backend="pyav", quiet=as_json)
     started = time.perf_counter()
@@ -108,7 +115,9 @@ def _print(selection: VideoSelection, model: Model, reply: Reply, seconds: float
     usage = _usage_with_price(model, reply)
     tokens = f"{usage['input']:,.0f} + {usage['output']:,.0f} tokens" if "output" in usage else "tokens not known"
     dollars = f"{usage['dollars']:.4f} dollars" if "dollars" in usage else "dollars not known without prices"
-    print_folded(f"model: {model.model_id} ({model.revision}), {tokens}, {dollars}")
+    left_out = [name.removeprefix("without_") for name in usage if name.startswith("without_")]
+    without = f", without {' and '.join(left_out)}, which it refuses" if left_out else ""
+    print_folded(f"model: {model.model_id} ({model.revision}){without}, {tokens}, {dollars}")
     encoder = f" with {selection.row.encoder}" if selection.row.encoder else ""
     print_folded(f"keyframes: {selection.sampler}{encoder}, {selection.n_pulls} frames scored")
     stages = ", ".join(f"{stage} {duration:.2f}" for stage, duration in selection.row.seconds.items())

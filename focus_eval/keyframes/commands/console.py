@@ -82,7 +82,8 @@ def print_entries(entries: Sequence[tuple[str, Sequence[str]]]) -> None:
     for name, lines in entries:
         console.print(Text(name, style="bold"))
         for line in lines:
-            console.print(Text(textwrap.indent(textwrap.fill(line, console.width - 4, break_on_hyphens=False), "    ")))
+            text = textwrap.fill(line, console.width - 4, subsequent_indent="  ", break_on_hyphens=False)
+            console.print(Text(textwrap.indent(text, "    ")))
 
 
 def completed(kind: str) -> Callable[[], list[str]]:

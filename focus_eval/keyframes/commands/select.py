@@ -120,6 +120,7 @@ def select(
     settings["stretch"] = make_stretch(start, end)
     with print_if_slow("loading the encoder"):
         selector = make_selector(sampler_of_query, options, encoder, of_encoder, budget, **settings)
+    say_what_yes_needs(selector, yes=yes)
     outputs = _Outputs(out, sheet, frames, ".png" if png else ".jpg", to_stdout, quiet)
     select_video = partial(
         select_one, selector, query=NO_QUERY if query is None else query, budget=budget, fps=fps, backend=backend
@@ -218,6 +219,15 @@ def may_download(checkpoint: Checkpoint, *, yes: bool, is_silent: bool) -> bool:
         return typer.confirm(f"Download {offer}?", default=False, err=True)
     typer.echo(f"--yes or {DOWNLOAD_VARIABLE}=1 downloads {offer}", err=True)
     return False
+
+
+def say_what_yes_needs(selector: Selector, *, yes: bool) -> None:
+    """Print the install command of an encoder to download if `--yes` found none that would run here."""
+    from focus_eval.keyframes.encoders.default import FALLBACK, missing_install
+
+    is_fallback = selector.encoder is not None and selector.encoder.name == FALLBACK
+    if yes and is_fallback and (command := missing_install()):
+        typer.echo(f"--yes downloaded nothing: the encoders to download need {command}", err=True)
 
 
 def check_question(videos: Sequence[Path], query: str | None) -> None:

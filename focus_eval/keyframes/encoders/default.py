@@ -62,9 +62,15 @@ def default_encoder(may_download: Callable[[Checkpoint], bool]) -> str:
 
 def better_encoder_hint() -> str:
     """Return, for a message, how to get an encoder that knows more than everyday objects: install it or allow it."""
-    if any(_is_installed(known_checkpoints()[name].encoder) for name in ORDER):
-        return f"select --yes or {DOWNLOAD_VARIABLE}=1 downloads one"
-    return f"{install_command('open-clip')}, then select --yes"
+    if command := missing_install():
+        return f"{command}, then select --yes"
+    return f"select --yes or {DOWNLOAD_VARIABLE}=1 downloads one"
+
+
+def missing_install() -> str:
+    """Return the command that installs what a downloaded encoder needs; "" if it is installed."""
+    is_installed = any(_is_installed(known_checkpoints()[name].encoder) for name in ORDER)
+    return "" if is_installed else install_command("open-clip")
 
 
 def offer_text(checkpoint: Checkpoint) -> str:

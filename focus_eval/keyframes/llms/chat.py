@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import openai
 from PIL import Image
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
 
-from focus_eval.core.errors import AnswerError, InvalidInput, RunError
+from focus_eval.core.errors import AnswerError, InvalidInput, RunError, printable
 from focus_eval.core.types import PIXELS_A_TOKEN, Pixels, whole_number
 from focus_eval.keyframes.llms.registry import Reply, check_limits, yes_of
 
@@ -64,6 +65,8 @@ class ImageFormat:
 
 # A server that asks for a longer pause than this is not waited for.
 LONGEST_PAUSE_SECONDS = 120.0
+# A shorter key is a word such as "any" for a service without keys, which other words contain.
+MIN_KEY_CHARACTERS = 8
 _LIKE_A_KEY = re.compile(r"\b(?:sk|rk|pk|key)-[A-Za-z0-9_*\-]{8,}")
 
 
@@ -113,6 +116,56 @@ class Spending:
             self._dollars += self.dollars(input_tokens, output_tokens)
 
 
+_REFUSABLE_SETTINGS = ("max_tokens", "temperature", "seed")
+_REFUSABLE = re.compile(rf"\b(?:{'|'.join(_REFUSABLE_SETTINGS)})\b")
+_UNSUPPORTED = re.compile(r"support|permitted|deprecated|unrecognized|unknown|unexpected", re.IGNORECASE)
+
+
+class RefusedSettings:
+    """Settings of requests that the service has refused, and so are left out of later ones; safe for threads.
+
+    Newer OpenAI models refuse any temperature but their own, and `max_tokens`: they take `max_completion_tokens`.
+    """
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._lock = threading.Lock()
+
+    def accepted_part(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Return `payload` without the refused settings; a refused `max_tokens` gets its newer name."""
+        accepted = {name: value for name, value in payload.items() if name not in self._names}
+        if "max_tokens" in payload and "max_tokens" in self._names:
+            accepted["max_completion_tokens"] = payload["max_tokens"]
+        return accepted
+
+    def add_from(self, error: openai.APIStatusError, accepted: Mapping[str, Any]) -> bool:
+        """Remember the setting that `error` refuses; return True if a request without it is worth sending.
+
+        Args:
+            error: the answer to the request `accepted`.
+        """
+        # A value out of range is refused too, and is the user's to mend.
+        if error.status_code not in (400, 422) or not _UNSUPPORTED.search(str(error)):
+            return False
+        # OpenAI names the parameter; others only quote it in their text.
+        names = {error.param, *_REFUSABLE.findall(str(error))} & accepted.keys()
+        refused = next((name for name in _REFUSABLE_SETTINGS if name in names), None)
+        if refused is None:
+            return False
+        with self._lock:
+            is_new = refused not in self._names
+            self._names.add(refused)
+        if is_new:
+            change = "max_completion_tokens replaces it" if refused == "max_tokens" else "it is left out from here on"
+            text = f"{accepted.get('model')} refuses {refused}={accepted[refused]}; {change}"
+            print(f"note: {printable(text)}", file=sys.stderr, flush=True)
+        return True
+
+    def usage(self, payload: Mapping[str, Any]) -> dict[str, int]:
+        """Return {"without_temperature": 1} and the like: what `payload` asks for and the answer was given without."""
+        return {f"without_{name}": 1 for name in self._names - {"max_tokens"} if name in payload}
+
+
 class ChatClient:
     """Sends payloads one by one, retries those that may succeed later, and counts requests and tokens.
 
@@ -121,7 +174,8 @@ class ChatClient:
         spending: adds up the price of the answers.
         attempts: most requests for one payload.
         backoff_seconds: first pause; it doubles, with jitter, and is at least the server's `Retry-After`.
-        secrets: strings to remove from error messages.
+        secrets: strings to remove from error messages, of at least `MIN_KEY_CHARACTERS`.
+        refused: settings that the service refused so far; shared by the clients of one model.
     """
 
     def __init__(
@@ -132,6 +186,7 @@ class ChatClient:
         attempts: int,
         backoff_seconds: float,
         secrets: Sequence[str],
+        refused: RefusedSettings | None = None,
     ) -> None:
         self._client = client
         self._spending = spending
@@ -139,7 +194,8 @@ class ChatClient:
         self._backoff_seconds = backoff_seconds
         # Its own: with that of the process, another thread's task of lmms-eval may be guessing an answer just then.
         self._jitter = random.Random()
-        self._secrets = [secret for secret in secrets if secret]
+        self._secrets = [secret for secret in secrets if len(secret) >= MIN_KEY_CHARACTERS]
+        self._refused = refused or RefusedSettings()
 
     def create(self, payload: dict[str, Any], cost: dict[str, Any]) -> Any:
         """Send `payload` and return the service's answer; add its usage to `cost`.
@@ -147,7 +203,7 @@ class ChatClient:
         Args:
             payload: keywords of `chat.completions.create`.
             cost: mapping to fill with "requests" and, if the service states them, "input", "output" and "reasoning"
-                tokens.
+                tokens; "without_temperature": 1 if the service refused that setting, likewise for a seed.
 
         Raises:
             AnswerError: a refusal, or no usable answer after all attempts; one line without the key.
@@ -156,15 +212,26 @@ class ChatClient:
         try:
             completion = self._retrying()(self._send, payload, cost)
             self._note_usage(completion, cost)
+            cost.update(self._refused.usage(payload))
             _check_answer(completion)
             return completion
         except Exception as error:  # noqa: BLE001 (raised on without the key)
             raise with_usage(AnswerError(self.one_line(error, cost["requests"])), cost) from None
 
     def _send(self, payload: dict[str, Any], cost: dict[str, Any]) -> Any:
-        """Send one request, count it, and return the answer; one without choices raises _UnreadableReply."""
-        cost["requests"] += 1
-        completion = self._client.chat.completions.create(**payload)
+        """Send one request, and again without each setting that is refused; count them and return the answer.
+
+        An answer without choices raises _UnreadableReply.
+        """
+        while True:
+            accepted = self._refused.accepted_part(payload)
+            cost["requests"] += 1
+            try:
+                completion = self._client.chat.completions.create(**accepted)
+                break
+            except openai.APIStatusError as error:
+                if not self._refused.add_from(error, accepted):
+                    raise
         if not getattr(completion, "choices", None):
             raise _UnreadableReply("a reply without choices")
         return completion
@@ -265,10 +332,12 @@ class ChatModel:
         model: name of the model at the service.
         base_url: address of the service; "" for OPENAI_BASE_URL, then OPENAI_API_BASE, then OpenAI's.
         key: environment variable that holds the key; set it to any word for a service without keys.
-        max_side: longest side of a picture in pixels; None for its own size.
+        max_side: longest side of a picture in pixels; None for its own size. At 1024 a picture of 16:9 is about 750
+            tokens and small print of a slide can be read; at 512 it is about 190.
         jpeg_quality: 1 to 95; None for PNG.
         detail: the service's `detail` of each picture; "" sends none.
-        temperature, seed: sampling settings sent with each request.
+        temperature, seed: sampling settings sent with each request; one that the service refuses is left out from then
+            on, which is said once and counted in the usage.
         parameters: size of the model in 10^9; its tokens then count in forward equivalents. None: not known.
         num_concurrent: pictures asked about at once.
         timeout: seconds of one request.
@@ -288,7 +357,7 @@ class ChatModel:
         *,
         base_url: str = "",
         key: str = "OPENAI_API_KEY",
-        max_side: int | None = 512,
+        max_side: int | None = 1024,
         jpeg_quality: int | None = 90,
         detail: str = "",
         temperature: float = 0.0,
@@ -325,6 +394,7 @@ class ChatModel:
         )
         self._has_prices = price_input is not None and price_output is not None
         self._spending = Spending(max_cost, price_input, price_output)
+        self._refused = RefusedSettings()
         place = f" at {base_url}" if base_url else ""
         pictures = (
             f"{max_side or 'full'} px, {f'JPEG {jpeg_quality}' if jpeg_quality else 'PNG'}{detail and ' ' + detail}"
@@ -372,6 +442,7 @@ class ChatModel:
             attempts=self._attempts,
             backoff_seconds=self._backoff,
             secrets=[os.environ.get(self._key, "")],
+            refused=self._refused,
         )
         completion = client.create(
             {**self._fixed, "messages": [{"role": "user", "content": content}], **settings}, usage

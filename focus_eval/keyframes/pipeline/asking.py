@@ -22,8 +22,10 @@ from focus_eval.keyframes.samplers.ledger import LookFn
 if TYPE_CHECKING:
     from focus_eval.keyframes.encoders.store import RelevanceStore
 
+# What a reply was given without although it was requested, since the service refuses it.
+LEFT_OUT = ("without_temperature", "without_seed")
 # Keys of usage that replies may state.
-USAGE = ("requests", "input", "output", "dollars")
+USAGE = ("requests", "input", "output", "dollars", *LEFT_OUT)
 
 
 class ModelSession:
@@ -123,7 +125,7 @@ class ModelSession:
         self.usage["replayed"] += 1
         record: dict[str, Any] = json.loads(stored)
         # Paid for when it was given.
-        usage = {name: value for name, value in record["usage"].items() if name in ("input", "output")}
+        usage = {name: value for name, value in record["usage"].items() if name in ("input", "output", *LEFT_OUT)}
         return Reply(text=record["text"], yes=record["yes"], usage=usage)
 
     def _count_images(self, calls: int, images: Sequence[Pixels]) -> None:

@@ -63,8 +63,8 @@ class Meter:
         self.decoded[mode] = self.decoded.get(mode, 0) + n_frames
 
     def spend(self, usage: Mapping[str, float]) -> None:
-        """Add the "requests" and "dollars" of a reply's usage to `asked`."""
-        for name in usage.keys() & {"requests", "dollars"}:
+        """Add the "requests" and "dollars" of a reply's usage, and the settings it was given without, to `asked`."""
+        for name in usage.keys() & {"requests", "dollars", "without_temperature", "without_seed"}:
             self.asked[name] = self.asked.get(name, 0) + usage[name]
 
     def rounded(self) -> dict[str, float]:

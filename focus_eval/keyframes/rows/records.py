@@ -84,8 +84,8 @@ class SelectionRow:
         scan_forwards: as `forwards`, of the scan encoder.
         llm, llm_revision: the model that the sampler asked; "" if it asks none.
         asked: usage of a model by sampler or encoder: "calls" and "images" sent, "input" and "output" tokens if the
-            service states them, "replayed" calls answered from the store, "requests" and "dollars" spent; {} without
-            one.
+            service states them, "replayed" calls answered from the store, "requests" and "dollars" spent,
+            "without_temperature" and "without_seed" replies whose service refuses that setting; {} without one.
         role: "sampler", "control", "ceiling" (sees the annotation) or "floor" (sees no frame).
         error: one line, None on success.
     """

@@ -55,7 +55,7 @@ def test_a_service_sees_the_keyframes_with_their_times_and_the_answer_says_what_
     )
     assert output.startswith("Two\ufffd[2J bars.\n")
     assert [int(line.split()[3]) for line in output.splitlines() if line.startswith("│ bars")] == [0, 29, 59]
-    assert "model: chat (m, 512 px, JPEG 90, temperature 0, seed 0), 100 + 1 tokens, 0.0020 dollars" in output
+    assert "model: chat (m, 1024 px, JPEG 90, temperature 0, seed 0), 100 + 1 tokens, 0.0020 dollars" in output
     assert "answer 0." in output
 
 
@@ -100,3 +100,45 @@ def test_an_answer_without_words_is_an_error(clip, server):
     server.reply_to = lambda body: ("  ", {})
     with pytest.raises(AnswerError, match="allow more than 512 tokens"):
         ask(clip, QUESTION, "--llm", "chat:model=m", *EVEN)
+
+
+def test_a_model_that_refuses_settings_is_asked_without_them_and_says_so_once(clip, server):
+    server.refuses = ("max_tokens", "temperature")
+    result = CliRunner().invoke(app, ["ask", str(clip), QUESTION, "--llm", "chat:model=m", *EVEN])
+    assert server.bodies == [{"seed": 0, "max_completion_tokens": 512}]
+    assert "seed 0), without temperature, which it refuses, 100 + 1 tokens" in result.stdout
+    assert [line for line in result.stderr.splitlines() if line.startswith("note")] == [
+        "note: m refuses max_tokens=512; max_completion_tokens replaces it",
+        "note: m refuses temperature=0.0; it is left out from here on",
+    ]
+    record = json.loads(ask(clip, QUESTION, "--llm", "chat:model=m", *EVEN, "--json"))
+    assert record["usage"] == {"requests": 3, "input": 100, "output": 1, "without_temperature": 1}
+
+
+def test_a_value_out_of_range_is_the_users_to_mend(clip, server, monkeypatch):
+    text = "Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got 3 instead."
+    monkeypatch.setattr("support.keyframes.chat_server.refusal", lambda name, value: {"message": text, "param": name})
+    server.refuses = ("temperature",)
+    with pytest.raises(AnswerError, match="decimal above maximum value"):
+        ask(clip, QUESTION, "--llm", "chat:model=m;temperature=3", *EVEN)
+
+
+def test_a_short_key_is_a_word_that_error_messages_keep(clip, server, monkeypatch):
+    server.refuses = ("seed",)
+    monkeypatch.setattr(
+        "support.keyframes.chat_server.refusal", lambda name, value: {"message": "my-secret-key: no tokens"}
+    )
+    for key, message in (("ken", "my-secret-key: no tokens"), ("my-secret-key", r"\[key\]: no tokens")):
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        with pytest.raises(AnswerError, match=message):
+            ask(clip, QUESTION, "--llm", "chat:model=m", *EVEN)
+
+
+def test_yes_in_a_light_install_names_what_a_download_needs(clip, server, monkeypatch):
+    monkeypatch.setattr("focus_eval.keyframes.encoders.default._is_installed", lambda encoder: False)
+    arguments = ["ask", str(clip), QUESTION, "--llm", "chat:model=m", "-k", "2", "--yes", "--query", "a bar"]
+    assert (
+        "--yes downloaded nothing: the encoders to download need pip install"
+        in CliRunner().invoke(app, arguments).stderr
+    )
+    assert "downloaded" not in CliRunner().invoke(app, arguments[:-3] + arguments[-2:]).stderr

@@ -263,3 +263,17 @@ def test_the_probability_of_yes_is_over_yes_and_no_whatever_their_case():
     assert yes_of([("Yes", 0.5), (" yes", 0.1), ("NO.", 0.2), ("Sure", 0.2)], "Yes") == pytest.approx(0.75)
     with pytest.raises(AnswerError, match="neither: 'Sure'"):
         yes_of([("Sure", 1.0)], "Sure")
+
+
+def test_the_row_counts_replies_given_without_a_setting_that_the_service_refuses(server, clip, tmp_path, capfd):
+    server.refuses = ("max_tokens", "temperature", "seed")
+    store = RelevanceStore(tmp_path / "store")
+    row = selector("vlm_topk", store=store).select(question(clip), clip)
+    assert row.asked["without_temperature"] == row.asked["without_seed"] == row.asked["calls"] == 64
+    assert all(body["max_completion_tokens"] == 1 and "temperature" not in body for body in server.bodies)
+    assert capfd.readouterr().err.count("refuses temperature") == 1
+    replayed = selector("vlm_topk", store=store).select(question(clip), clip)
+    assert (replayed.asked["replayed"], replayed.asked["without_seed"]) == (64, 64)
+    encoder = make_encoder("vlm", llm="chat:model=tiny;retry_backoff_s=0.01")
+    row = Selector(sampler=make_sampler("topk"), encoder=encoder, k=2).select(question(clip), clip)
+    assert row.asked["without_temperature"] == row.n_scored

@@ -22,7 +22,7 @@ from focus_eval.bench.lmms.requests import FrameBatch, PathWithFrames, PendingRe
 from focus_eval.bench.lmms.tracing import GenerateTrace, describe_messages, image_parts
 from focus_eval.core.errors import AnswerError, InvalidInput
 from focus_eval.core.options import checked_values, option
-from focus_eval.keyframes.llms.chat import ChatClient, ImageFormat, Spending
+from focus_eval.keyframes.llms.chat import ChatClient, ImageFormat, RefusedSettings, Spending
 
 
 class QuestionClient:
@@ -153,6 +153,7 @@ class OpenAIAdapter(FrameAdapter):
     retry_backoff_s: float
     timeout: float
     _spending: Spending
+    _refused: RefusedSettings
 
     def prepare(self, api_options: ApiOptions, wrapper_arguments: dict[str, Any]) -> RequestFormat:
         """Check the image format, and that the API key is in the environment, where no log prints it."""
@@ -165,6 +166,7 @@ class OpenAIAdapter(FrameAdapter):
         if wrapper_arguments.get("pass_video_url"):
             raise InvalidInput("pass_video_url=True lets the server sample the video; the chosen frames need images")
         self._spending = Spending(api_options.max_cost, api_options.price_input, api_options.price_output)
+        self._refused = RefusedSettings()
         images = ImageFormat(
             jpeg_quality=api_options.jpeg_quality,
             max_side=api_options.max_side,
@@ -204,6 +206,7 @@ class OpenAIAdapter(FrameAdapter):
             attempts=int(self.max_retries),
             backoff_seconds=self.retry_backoff_s,
             secrets=[str(self.client.api_key or "")],
+            refused=self._refused,
         )
         view.client = QuestionClient(
             client,
