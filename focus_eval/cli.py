@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -66,6 +67,16 @@ class _Commands(TyperGroup):
             raise InvalidInput(f"the command {args[0]} is gone; instead: {RETIRED_COMMANDS[args[0]]}")
         return super().resolve_command(ctx, args)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands under a heading for each thing that a user may have."""
+        width = max(map(len, self.commands))
+        limit = formatter.width - 6 - width
+        for heading, commands in COMMANDS.items():
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [(f"{name:<{width}}", self.commands[name].get_short_help_str(limit)) for name in commands]
+                )
+
 
 app = typer.Typer(
     name="focus-eval",
@@ -93,26 +104,60 @@ def focus_eval(
     """Choose keyframes of long videos, and measure what that changes."""
 
 
-app.command()(select)
-app.command()(ask)
-app.command("list")(list_)
-app.command()(check)
-app.command()(demo)
-app.command()(plan)
-app.command()(run)
-app.command()(status)
-app.command()(report)
-app.command()(compare)
-app.command()(pack)
-app.command()(audit)
-app.command()(recall)
-app.command()(evidence)
-app.command()(predict)
-app.command()(simulate)
-app.command("compare-samplers")(compare_samplers)
-app.command("import")(import_)
-app.command()(videos)
-app.command()(doctor)
+# By what one has: each command, and the example that its help ends with. The most used come first.
+COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
+    "A video": {
+        "select": (select, 'focus-eval select holiday.mp4 --query "a dog" -k 8 --sheet sheet.png'),
+        "ask": (
+            ask,
+            'focus-eval ask holiday.mp4 "Who plays with the dog?" \\\n    --llm chat:model=gpt-4o-mini',
+        ),
+        "list": (list_, "focus-eval list samplers"),
+        "doctor": (doctor, "focus-eval doctor"),
+    },
+    "A table": {
+        "demo": (demo, "focus-eval demo"),
+        "plan": (plan, "focus-eval plan alpha"),
+        "run": (run, "focus-eval run demo_kinds"),
+        "status": (status, "focus-eval status results/runs/demo"),
+        "report": (report, "focus-eval report results/runs/demo"),
+        "compare": (compare, "focus-eval compare results/runs/mine results/runs/theirs"),
+        "pack": (pack, "focus-eval pack results/runs/demo --out demo.zip"),
+        "videos": (videos, "focus-eval videos verify data/videos --jobs 4"),
+    },
+    "A sampler": {
+        "check": (check, "focus-eval check mine.py:Mine"),
+        "simulate": (simulate, "focus-eval simulate --limit 5"),
+        "compare-samplers": (compare_samplers, "focus-eval compare-samplers focus topk even_diverse even_cover"),
+    },
+    "Results of others": {
+        "import": (
+            import_,
+            "focus-eval import lmms logs/ --out results/runs/theirs \\\n"
+            "    --frames-field indices --rates lvb_val_fps.csv",
+        ),
+        "audit": (audit, "focus-eval audit logs/ --frames-field indices"),
+        "recall": (
+            recall,
+            "focus-eval recall --benchmark lvbench --annotations video_info.meta.jsonl \\\n"
+            "    --selections QCA=qca_lvbench.json",
+        ),
+        "evidence": (evidence, "focus-eval evidence results/runs/field --within"),
+        "predict": (
+            predict,
+            "focus-eval predict MINE=mine.json --logs results/runs/field \\\n"
+            "    --annotations lvb_val.json --rates lvb_val_fps.csv \\\n"
+            "    --family 'scenes=*scenes*'",
+        ),
+    },
+}
+# Those whose example needs what the demo makes.
+_AFTER_DEMO = ("run", "status", "report", "pack")
+for _commands in COMMANDS.values():
+    for _name, (_function, _example) in _commands.items():
+        _condition = ", after focus-eval demo" if _name in _AFTER_DEMO else ""
+        # The first line keeps click from folding the others.
+        app.command(_name, epilog=f"\b\nExample{_condition}:\n  {_example}")(_function)
 
 
 def main() -> None:

@@ -30,6 +30,8 @@ ELSEWHERE = {
     "demo": "tests/demo",
     "simulate": "tests/simulation",
     "compare-samplers": "tests/lab/test_compare_samplers.py",
+    "status results/runs/demo": "tests/bench/commands/test_matrix.py",
+    "report results/runs/demo": "tests/bench/commands/test_report_commands.py",
     "run demo_kinds": "tests/demo",
     "registry build": "tests/registry",
     "submit": "tests/registry",

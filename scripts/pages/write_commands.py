@@ -24,10 +24,17 @@ def command_reference() -> str:
     text = get_docs_for_click(obj=group, ctx=group.make_context("focus-eval", [], resilient_parsing=True))
     title = "# Command line\n\n<!-- written by scripts/pages/write_commands.py -->"
     text = text.replace("# `focus-eval`", title, 1).rstrip() + "\n\n<!-- end -->\n"
+    # The example of a command, which its help ends with, becomes a block of code.
+    text = re.sub(r"^\x08\n(Example.*:)\n((?:  .+\n)+)", _as_block, text, flags=re.MULTILINE)
     # typer cuts the list's descriptions at 45 characters; the whole ones begin each command's section.
     whole = dict(re.findall(r"^## `focus-eval ([\w-]+)`\n\n(.+)$", text, flags=re.MULTILINE))
     line = re.compile(r"^\* `([a-z][\w-]*)`: .*$", re.MULTILINE)
     return line.sub(lambda match: f"* `{match[1]}`: {whole.get(match[1], '')}", text)
+
+
+def _as_block(example: re.Match[str]) -> str:
+    """Return the heading of an example and its command, indented as code."""
+    return f"{example[1]}\n\n" + "".join(f"  {line}\n" for line in example[2].splitlines())
 
 
 def main() -> None:

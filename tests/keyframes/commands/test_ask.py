@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def test_a_service_sees_the_keyframes_with_their_times_and_the_answer_says_what_
     assert output.startswith("Two\ufffd[2J bars.\n")
     assert [int(line.split()[3]) for line in output.splitlines() if line.startswith("│ bars")] == [0, 29, 59]
     assert "model: chat (m, 1024 px, JPEG 90, temperature 0, seed 0), 100 + 1 tokens, 0.0020 dollars" in output
-    assert "answer 0." in output
+    assert re.search(r"answer \d+\.\d\d", output)
 
 
 def test_json_holds_answer_usage_and_selection_and_frames_are_written_after_the_answer(clip, server, tmp_path):
