@@ -32,7 +32,7 @@ def test_commands_stand_under_what_one_has_and_each_once():
 def test_help_ends_with_an_example_that_fits_the_terminal_and_runs_with_the_commands_of_the_pages(name):
     printed = help_of(name)
     example = printed.rpartition("Example")[2].partition(":\n")[2]
-    assert example.startswith(f"  focus-eval {name}")
+    assert example.startswith(f"    focus-eval {name}")
     assert max(map(len, example.splitlines())) <= 80
     words = tuple(shlex.split(example.replace("\\\n", " ")))
     assert words in {line.words for line in shell_lines(ROOT / "docs/commands.md")}

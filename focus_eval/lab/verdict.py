@@ -28,6 +28,9 @@ PAIRS_ORDERED_ALIKE = {
     "realistic": {"two forms of AKS": (4, 4), "AKS and WFS-SB": (3, 3), "with uniform": (18, 18)},
     "realistic:blind=0.65": {"two forms of AKS": (1, 4), "AKS and WFS-SB": (1, 3), "with uniform": (14, 18)},
 }
+EQUIVALENT, NOT_TOLD_APART = "equivalent to", "not told apart from"
+# The words of a verdict, in the order of its one sentence.
+WORDS = ("behind", "ahead of", EQUIVALENT, "perhaps behind", "perhaps ahead of", NOT_TOLD_APART)
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,18 @@ class RivalComparison:
     def is_equivalent(self) -> bool:
         """True if the adjusted tests show that any difference is within the margin."""
         return self.p_equivalent < SIGNIFICANT
+
+    @property
+    def word(self) -> str:
+        """The finding in words that agree with both the adjusted tests and the interval shown beside it."""
+        gap = self.overall.difference
+        leaves_out_zero = gap.low is not None and gap.high is not None and gap.low * gap.high > 0
+        side = "ahead of" if gap.value > 0 else "behind"
+        if self.differs and leaves_out_zero:
+            return side
+        if self.is_equivalent:
+            return EQUIVALENT
+        return f"perhaps {side}" if self.differs or leaves_out_zero else NOT_TOLD_APART
 
     @property
     def is_decided(self) -> bool:
@@ -209,6 +224,38 @@ def world_record(world: str) -> str:
     )
 
 
+def whole_verdict(compared_by_world: Mapping[str, Sequence[RivalComparison]], new: str, margin: float) -> str:
+    """Return all comparisons as one sentence, e.g. "new is behind even_cover; not told apart from focus at K = 8."."""
+    words: dict[str, dict[tuple[str, int], str]] = {}
+    for world, compared in compared_by_world.items():
+        for item in compared:
+            words.setdefault(item.rival.name, {})[world, item.rival.k] = item.word
+    parts = []
+    for word in WORDS:
+        rivals = [
+            name + _cases_text({case for case, other in cases.items() if other == word}, {*cases})
+            for name, cases in words.items()
+            if word in cases.values()
+        ]
+        within = f" within ±{margin:g} points" if word == EQUIVALENT else ""
+        parts += [f"{word} {', '.join(rivals)}{within}"] if rivals else []
+    sentence = f"{new} is {'; '.join(parts)}."
+    if any(word in sentence for word in ("perhaps ahead", "perhaps behind")):
+        sentence += " Perhaps: the interval and the test that is adjusted for all comparisons disagree."
+    return sentence
+
+
+def _cases_text(cases: set[tuple[str, int]], all_cases: set[tuple[str, int]]) -> str:
+    """Return e.g. " at K = 8", " in realistic" or " in 3 of 4 comparisons"; "" for all cases (world, K)."""
+    if cases == all_cases:
+        return ""
+    for place, text in ((1, "at K = {}"), (0, "in {}")):
+        values = {case[place] for case in cases}
+        if len(values) == 1 and cases == {case for case in all_cases if case[place] in values}:
+            return f" {text.format(*values)}"
+    return f" in {len(cases)} of {len(all_cases)} comparisons"
+
+
 def differing_worlds(compared_by_world: Mapping[str, Sequence[RivalComparison]], new: str) -> list[str]:
     """Return a sentence for each rival and K that `new` is decidedly ahead of, or behind, in some worlds only."""
     by_rival: dict[tuple[int, str], dict[str, float]] = {}
@@ -233,14 +280,16 @@ def _finding(item: RivalComparison, margin: float) -> str:
     gap = item.overall.difference
     points = number(100 * abs(gap.value), 1)
     ends = "" if gap.low is None or gap.high is None else f" [{_signed(gap.low)}, {_signed(gap.high)}]"
-    if item.differs:
+    if item.word in ("ahead of", "behind"):
         word = "more" if gap.value > 0 else "less"
         equivalence = f", within ±{margin:g} points (p = {p_text(item.p_equivalent)})" if item.is_equivalent else ""
         return f"finds {points} points {word}{ends}, p = {p_text(item.p_differs)}{equivalence}".replace("= <", "< ")
     value = f"{_signed(gap.value)}{ends}"
     if item.is_equivalent:
         return f"equivalent within ±{margin:g} points: {value}, p = {p_text(item.p_equivalent)}".replace("= <", "< ")
-    return f"not decided by {gap.videos:,} videos: {value}"
+    side = ("perhaps more, " if gap.value > 0 else "perhaps less, ") if item.word.startswith("perhaps") else ""
+    adjusted = f"adjusted p = {p_text(item.p_differs)}".replace("= <", "< ")
+    return f"{side}not decided by {gap.videos:,} videos: {value}, {adjusted}"
 
 
 def _signed(share: float) -> str:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from focus_eval.cli import app
 from focus_eval.core.types import VideoInfo
 from focus_eval.keyframes.samplers.registry import make_sampler
+from focus_eval.lab.commands import compare_samplers
 from focus_eval.lab.equal_cost import CONTROLS, controls_at
 
 
@@ -88,8 +89,40 @@ def test_the_videos_grow_until_all_is_decided_or_the_minutes_are_spent(tmp_path,
     assert "6 videos: " in output
     assert "12 videos next, about " in output
     result, output = compare("focus_c", "--world", "realistic", "--out", tmp_path, "--minutes", 0)
-    assert "Verdict in the world 'realistic', 6 videos:" in output, "not those of the longer run before"
-    assert "12 videos would take longer than --minutes 0." in output
+    assert "--minutes 0 allow 5 of 6 videos: the verdict is on these alone." in output
+    assert "Verdict in the world 'realistic', 5 videos:" in output, "not those of the longer run before"
+
+
+@pytest.mark.usefixtures("short_frontier")
+def test_one_sentence_on_all_comparisons_comes_before_the_tables(tmp_path):
+    result, output = compare("focus", "uniform", "focus:alpha=0.5", "--videos", 20, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    sentence = re.search(r"focus is ([^.]*\.)", output)
+    assert sentence.start() < output.index("Verdict in the world")
+    for rival in ("uniform", "focus alpha=0.5", "even_cover at equal cost"):
+        assert rival in sentence[1]
+    page = (tmp_path / "compare.html").read_text()
+    assert page.index(sentence[0].split(";")[0]) < page.index("<table")
+
+
+@pytest.mark.usefixtures("short_frontier")
+def test_the_minutes_bound_the_whole_command(tmp_path, monkeypatch):
+    pauses = []
+    run = compare_samplers.run_with_progress
+
+    def run_slowly(config, folder, *, limit):
+        """Take a second a video of each step, on a clock that the test moves."""
+        run(config, folder, limit=limit)
+        pauses.append(limit or config.videos)
+        clock[0] += 1.0 * (limit or config.videos)
+
+    clock = [0.0]
+    monkeypatch.setattr(compare_samplers, "run_with_progress", run_slowly)
+    monkeypatch.setattr(compare_samplers.time, "monotonic", lambda: clock[0])
+    result, output = compare("topk", "uniform", "--world", "smooth", "--minutes", 2, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert re.search(r"--minutes 2 allow \d+ of 150 videos", output)
+    assert 30 < clock[0] < 120
 
 
 SOMETIMES_FAILS = """

@@ -20,7 +20,7 @@ from focus_eval.core.errors import InvalidInput, RowsChanged, RunError
 from focus_eval.core.offers import offered
 from focus_eval.core.options import make, parse_assignments
 from focus_eval.core.processes import follow_parent, n_cores
-from focus_eval.keyframes.commands.console import print_folded
+from focus_eval.keyframes.commands.console import naming_out, print_folded
 from focus_eval.keyframes.video import open_video
 
 if TYPE_CHECKING:
@@ -107,14 +107,16 @@ def report(
     if folders := run_folders(folder):
         from focus_eval.bench.report.page.html import write_index
 
-        typer.echo(str(write_index(folders, (out or folder) / "index.html")))
+        with naming_out(out or folder):
+            typer.echo(str(write_index(folders, (out or folder) / "index.html")))
         return
     options: dict[str, Any] = {"table": table, "baseline": baseline, "videos": videos, "html": html}
     options["link_thumbnails"] = link_thumbnails
     target = out or (folder if folder.is_dir() else folder.with_name(f"{folder.stem}-report"))
     for reads_left in reversed(range(_READS)):
         try:
-            _report_once(folder, target, options)
+            with naming_out(target):
+                _report_once(folder, target, options)
             break
         except RowsChanged as error:
             if not reads_left:
@@ -170,6 +172,7 @@ def write_report(
     from focus_eval.bench.report.page.charts import panels_of, write_figures
     from focus_eval.bench.report.page.html import report_tables, write_html
     from focus_eval.bench.report.page.thumbnails import thumbnail_maker
+    from focus_eval.keyframes.rows.records import write_text
     from focus_eval.keyframes.samplers.registry import sampler_name
 
     baseline = sampler_name(baseline) if baseline else None
@@ -188,11 +191,16 @@ def write_report(
         # A spreadsheet holds one table: the first is report.csv.
         sheets = ["report.csv", *(f"report-{item.name}.csv" for item in tables[1:])]
         if page_panels is None:
+            for fault in run.faults:
+                print_folded(f"fault: {fault}")
             _print_short_tables(tables, sheets)
         written = []
         for name in ("report.md", "report.tex"):
             write_table(tables, target / name)
             written.append(target / name)
+        if run.faults:
+            fault_lines = "".join(f"**Fault: {fault}**\n\n" for fault in run.faults)
+            write_text(target / "report.md", fault_lines + (target / "report.md").read_text(encoding="utf-8"))
         for item, sheet in zip(tables, sheets, strict=True):
             write_table([item], target / sheet)
             written.append(target / sheet)

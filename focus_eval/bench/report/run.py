@@ -296,6 +296,7 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
         "full_frames": n_keyframes if row.scales is None else sum(scale**2 for scale in row.scales),
         "n_frames": _UNKNOWN if row.n_frames is None else row.n_frames,
         "duration_seconds": _UNKNOWN if length is None else length,
+        "chosen_frames": _frames_number(row.keyframes or ()),
         "n_pulls": row.n_scored,
         "n_distinct_pulls": len(row.encoded_frames),
         "query_cut": bool(row.facts.get("query_cut")),
@@ -344,10 +345,17 @@ def _answer_line(row: AnswerRow) -> dict[str, Any]:
         "fallback": row.fallback,
         "frames_asked": row.frames_asked,
         "frames_fed": row.frames_fed,
+        # After a fallback other frames were fed, and the row says so.
+        "fed_frames": _frames_number(() if row.fallback else row.fed_frames),
         "is_below_k": row.error is None and row.frames_fed is not None and row.frames_fed < row.frames_asked,
         "generate_seconds": row.seconds.get("generate", 0.0),
         "answer_device": row.device,
     }
+
+
+def _frames_number(frames: Sequence[int]) -> float:
+    """Return a number that equal frames share in any order; NaN for no frames. A run's frames would fill the memory."""
+    return float(hash(tuple(sorted(frames))) & ((1 << 52) - 1)) if frames else float("nan")
 
 
 def _decoded(row: SelectionRow, mode: str) -> float:
@@ -409,6 +417,23 @@ class Run:
             if len(weights) > 1
         ]
         return tuple(mixed)
+
+    @cached_property
+    def faults(self) -> tuple[str, ...]:
+        """A sentence if answers were given to other frames than the chosen ones; empty if there are none."""
+        lines = self.answer_frame
+        if lines.empty or "chosen_frames" not in lines:
+            return ()
+        are_known = lines["chosen_frames"].notna() & lines["fed_frames"].notna()
+        wrong = lines[are_known & (lines["chosen_frames"] != lines["fed_frames"])]
+        if wrong.empty:
+            return ()
+        first = wrong.iloc[0]
+        return (
+            f"{len(wrong):,} of {int(are_known.sum()):,} answers were given to other frames than the chosen ones "
+            f"(first: {first['label']}, {first['model']}, question {first['question_id']}): their accuracy is not "
+            "that of the chosen frames. focus-eval audit RUN counts them by series.",
+        )
 
     @property
     def anchors(self) -> str:

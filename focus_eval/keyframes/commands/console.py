@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -216,6 +217,25 @@ def count_progress(title: str, unit: str) -> Iterator[Callable[[int, int], None]
 
 
 @contextmanager
+def naming_out(folder: Path) -> Iterator[None]:
+    """Turn an error of writing below `folder` into one that names the option for another folder.
+
+    Raises:
+        InvalidInput: the folder cannot be written.
+    """
+    try:
+        yield
+    except (OSError, InvalidInput) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError) or cause.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        if not Path(os.fsdecode(cause.filename or "")).absolute().is_relative_to(folder.absolute()):
+            raise
+        reason = f"cannot be written ({cause.strerror}); name another folder: --out FOLDER"
+        raise InvalidInput(f"{folder}: {reason}") from error
+
+
+@contextmanager
 def print_if_slow(text: str, *, after_seconds: float = 1.0) -> Iterator[None]:
     """Write `text` to standard error if the block takes longer than `after_seconds`."""
     timer = threading.Timer(after_seconds, lambda: print(text, file=sys.stderr, flush=True))
@@ -274,5 +294,5 @@ SamplerOptions = Annotated[
     list[str], typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the sampler; repeatable.")
 ]
 MinSecondsOption = Annotated[float, typer.Option(help="Leave out videos shorter than this.")]
-MinutesOption = Annotated[float, typer.Option(help="Simulate no further videos if they would exceed so many minutes.")]
+MinutesOption = Annotated[float, typer.Option(help="Most minutes of the whole command; fewer videos run if need be.")]
 AlsoOption = Annotated[Path | None, typer.Option(help="Also write the tables to this file (.md, .csv or .tex).")]

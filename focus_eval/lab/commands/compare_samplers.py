@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 
 from focus_eval.bench.commands.tables import print_table
 from focus_eval.core.options import parse_named
-from focus_eval.keyframes.commands.console import MinutesOption, completed, print_folded
+from focus_eval.keyframes.commands.console import MinutesOption, completed, naming_out, print_folded
 from focus_eval.keyframes.rows.records import write_text
 from focus_eval.lab.commands.check import (
     RelevanceOption,
@@ -78,21 +79,67 @@ def compare_samplers(
     """
     from focus_eval.bench.report.page.html import render_sections
     from focus_eval.keyframes.samplers.registry import make_sampler
+    from focus_eval.lab.simulation import sources
     from focus_eval.lab.verdict import LOOKS
 
+    # From here, so that the check and the page count too.
+    deadline = Deadline(minutes)
     new, rivals = make_sampler(sampler), _named(sampler, other_samplers)
     config = _configured(sampler, rivals, world, videos=videos or LOOKS[0], **replayed(relevance, scan_relevance))
     file, options = parse_named(sampler)
     check(file, option=[f"{name}={value}" for name, value in options.items()], seconds=30.0)
     folder = out or Path("results/runs") / f"compare-{new.name.replace('/', '_').replace(':', '_')}"
     config = config if seed is None else config.model_copy(update={"seed": seed})
-    # Recorded questions are as many as they are.
-    looks = [config.videos] if videos or config.recorded else LOOKS
-    sections = _run(config, folder, looks, minutes, margin)
+    if config.recorded:  # its questions are as many as they are
+        looks: Sequence[int] = [max(len({trace.video for trace in source.traces}) for source in sources(config))]
+    else:
+        looks = [config.videos] if videos else LOOKS
+    with naming_out(folder):
+        sections = _run(config, folder, looks, deadline, margin)
     page = folder / "compare.html"
     title = f"{new.name} against {', '.join([*rivals, 'controls at its cost'])}"
     write_text(page, render_sections(title, sections))
     typer.echo(str(page))
+
+
+class Deadline:
+    """The end of the minutes that the whole command may take, counted from when this is made."""
+
+    def __init__(self, minutes: float) -> None:
+        self.minutes = minutes
+        self._started = time.monotonic()
+
+    def seconds_left(self, share: float = 1.0) -> float:
+        """Return the seconds until `share` of the minutes are over; below 0 after that."""
+        return 60 * share * self.minutes - self.seconds_spent
+
+    @property
+    def seconds_spent(self) -> float:
+        """Seconds since this was made."""
+        return time.monotonic() - self._started
+
+
+# A part of the comparison may run until this share of the minutes is over: the first samplers, the controls and later
+# looks, the controls at several budgets. What is left is for the page.
+_SAMPLERS_SHARE, _LOOKS_SHARE, _FRONTIER_SHARE = 0.4, 0.75, 0.92
+_LEAST_VIDEOS = 5
+
+
+def _run_in_time(config: SimulationConfig, folder: Path, n_videos: int, seconds: Callable[[], float]) -> int:
+    """Run the first videos, at most `n_videos`, as far as the seconds left allow; return how many ran.
+
+    Each step has four times the videos of the last, and is left out if, at its pace, it would not end in time.
+    """
+    n_run, n_next = 0, min(_LEAST_VIDEOS, n_videos)
+    while True:
+        started = time.monotonic()
+        run_with_progress(config, folder, limit=n_next)
+        pace, n_run = (time.monotonic() - started) / (n_next - n_run), n_next
+        if n_run == n_videos:
+            return n_run
+        n_next = min(4 * n_run, n_videos, n_run + int(max(0.0, seconds()) / pace))
+        if n_next == n_run:
+            return n_run
 
 
 def _configured(sampler: str, rivals: list[str], world: list[str], **settings: Any) -> SimulationConfig:
@@ -106,7 +153,9 @@ def _configured(sampler: str, rivals: list[str], world: list[str], **settings: A
     return SimulationConfig(name=f"compare {sampler}", worlds=worlds, samplers=[sampler, *rivals], k=_K, **settings)
 
 
-def _run(config: SimulationConfig, folder: Path, looks: Sequence[int], minutes: float, margin: float) -> list[Section]:
+def _run(
+    config: SimulationConfig, folder: Path, looks: Sequence[int], deadline: Deadline, margin: float
+) -> list[Section]:
     """Run the simulation until it decides; return the sections of the page."""
     from focus_eval.lab.simulation import tried_files, with_fresh_seed
 
@@ -115,10 +164,10 @@ def _run(config: SimulationConfig, folder: Path, looks: Sequence[int], minutes: 
     simulation = folder / f"simulation{state}"
     config = with_fresh_seed(config, simulation)
     print_infeasible(config)
-    config, frame = _until_decided(config, simulation, looks, minutes, margin)
+    config, frame, share = _until_decided(config, simulation, looks, deadline, margin)
     # Beside the simulation, whose rows are read again after every look.
-    frontier = _frontier_frame(config, folder / f"frontier{state}")
-    sections = simulation_sections(config, frame, frontier, share=config.videos / sum(looks), margin=margin)
+    frontier = _frontier_frame(config, folder / f"frontier{state}", looks[0], deadline)
+    sections = simulation_sections(config, frame, frontier, share=share, margin=margin)
     repeat = f"Videos of seed {config.seed}; --seed {config.seed} repeats this verdict."
     print_folded(repeat)
     sections[0][1].append(repeat)
@@ -140,35 +189,49 @@ def _named(sampler: str, other_samplers: list[str]) -> list[str]:
 
 
 def _until_decided(
-    config: SimulationConfig, out: Path, looks: Sequence[int], minutes: float, margin: float
-) -> tuple[SimulationConfig, pd.DataFrame]:
-    """Run videos until every comparison is decided or the looks or minutes are spent; return what ran, and its rows.
+    config: SimulationConfig, out: Path, looks: Sequence[int], deadline: Deadline, margin: float
+) -> tuple[SimulationConfig, pd.DataFrame, float]:
+    """Run videos until every comparison is decided, or the looks or minutes are spent.
 
     The controls' options are set once, at the new sampler's mean cost over the videos of the first look.
+
+    Returns:
+        What ran, its rows, and the share of the 5 % that the last look may spend.
     """
-    started = time.monotonic()
-    run_with_progress(config, out, limit=None)
-    config = config.model_copy(update={"samplers": [*config.samplers, *_controls(config, _frame(config, out))]})
+    n_first = _run_in_time(config, out, looks[0], partial(deadline.seconds_left, _SAMPLERS_SHARE))
+    controls = _controls(config, _frame(_first_videos(config, n_first), out))
+    config = config.model_copy(update={"samplers": [*config.samplers, *controls]})
     if len(config.samplers) < 2:
         raise typer.BadParameter("name a sampler to compare it with", param_hint="OTHERS")
+    n_run = _run_in_time(config, out, n_first, partial(deadline.seconds_left, _LOOKS_SHARE))
+    if n_run < looks[0]:
+        print_folded(
+            f"--minutes {deadline.minutes:g} allow {n_run} of {looks[0]} videos: the verdict is on these alone."
+        )
+        # The clock chose the number, not the results: one look, which spends all of the 5 %.
+        looks = [n_run]
     for n_videos, next_videos in zip(looks, [*looks[1:], None], strict=True):
-        config = config.model_copy(update={"videos": n_videos})
-        run_with_progress(config, out, limit=None)
-        frame = _frame(config, out)
+        config = _first_videos(config, n_videos)
+        run_with_progress(config, out, limit=n_videos if config.recorded else None)
+        frame, share = _frame(config, out), n_videos / sum(looks)
         if next_videos is None:
             break
-        share = n_videos / sum(looks)
         decided = [item.is_decided for world in _worlds(config, frame) for item in world.compared(margin, share)]
         if all(decided):
             break
-        seconds = time.monotonic() - started
-        expected_seconds = seconds * (next_videos - n_videos) / n_videos
+        # Videos that ran before in this folder say nothing about the pace: all that was spent does, if too much.
+        expected_seconds = deadline.seconds_spent * (next_videos - n_videos) / n_videos
         progress = f"{n_videos} videos: {sum(decided)} of {len(decided)} comparisons decided."
-        if seconds + expected_seconds > 60 * minutes:
-            print_folded(f"{progress} {next_videos} videos would take longer than --minutes {minutes:g}.")
+        if expected_seconds > deadline.seconds_left(_LOOKS_SHARE):
+            print_folded(f"{progress} {next_videos} videos would take longer than --minutes {deadline.minutes:g}.")
             break
         print_folded(f"{progress} {next_videos} videos next, about {expected_seconds / 60:.1f} minutes.")
-    return config, frame
+    return config, frame, share
+
+
+def _first_videos(config: SimulationConfig, n_videos: int) -> SimulationConfig:
+    """Return the simulation of the first `n_videos` videos of each world; recorded ones are all there are."""
+    return config if config.recorded else config.model_copy(update={"videos": n_videos})
 
 
 def _controls(config: SimulationConfig, frame: pd.DataFrame) -> list[SamplerEntry]:
@@ -261,7 +324,14 @@ def simulation_sections(
     from focus_eval.bench.report.figures import page_svg
     from focus_eval.lab.overview import draw_frontier, recall_overview
     from focus_eval.lab.simulation import scripted_llm
-    from focus_eval.lab.verdict import by_length, differing_worlds, verdict_sentence, verdict_table, world_record
+    from focus_eval.lab.verdict import (
+        by_length,
+        differing_worlds,
+        verdict_sentence,
+        verdict_table,
+        whole_verdict,
+        world_record,
+    )
 
     new = config.series()[0][0]
     scripted = scripted_llm(new)
@@ -269,9 +339,13 @@ def simulation_sections(
     for note in notes:
         print_folded(note)
     sections: list[Section] = []
-    compared_by_world: dict[str, list[RivalComparison]] = {}
-    for world in _worlds(config, frame):
-        compared = compared_by_world[world.name] = world.compared(margin, share)
+    worlds = _worlds(config, frame)
+    compared_by_world = {world.name: world.compared(margin, share) for world in worlds}
+    first_sentence = whole_verdict(compared_by_world, worlds[0].new, margin)
+    print_folded(first_sentence)
+    notes = [first_sentence, *notes]
+    for world in worlds:
+        compared = compared_by_world[world.name]
         lengths = by_length(compared, world.frame, world.new, share=share)
         table = verdict_table(compared, world.frame, world.new, lengths, margin=margin, share=share)
         place = f"on {world.name}" if config.recorded else f"in the world {world.name!r}"
@@ -289,6 +363,7 @@ def simulation_sections(
         for sentence in sentences:
             print_folded(sentence)
         sections.append((title, [*notes, *sentences, table]))
+        notes = []
     if differing := differing_worlds(compared_by_world, config.series()[0][0].name):
         for sentence in differing:
             print_folded(sentence)
@@ -323,17 +398,17 @@ def _details(config: SimulationConfig, out: Path, frame: pd.DataFrame) -> list[S
     return sections + _timelines(frame, config)
 
 
-def _frontier_frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
-    """Return rows of the samplers on the videos of the first look, and of the controls at several budgets."""
+def _frontier_frame(config: SimulationConfig, out: Path, most_videos: int, deadline: Deadline) -> pd.DataFrame:
+    """Return rows of the samplers and of the controls at several budgets, on as many first videos as time allows."""
     from focus_eval.lab.simulation import SamplerEntry
-    from focus_eval.lab.verdict import LOOKS
 
     names = dict.fromkeys(entry.sampler for entry in config.samplers if not isinstance(entry, str))
     budgets = [SamplerEntry(sampler=name, budgets=True) for name in names]
     changed = {"samplers": [*config.samplers, *budgets], "budgets": _FRONTIER_PERCENT}
-    frontier_config = config.model_copy(update={**changed, "videos": min(config.videos, LOOKS[0])})
-    run_with_progress(frontier_config, out, limit=None)
-    return _frame(frontier_config, out).assign(error=None)
+    n_most = most_videos if config.recorded else min(config.videos, most_videos)
+    frontier_config = _first_videos(config.model_copy(update=changed), n_most)
+    n_videos = _run_in_time(frontier_config, out, n_most, partial(deadline.seconds_left, _FRONTIER_SHARE))
+    return _frame(_first_videos(frontier_config, n_videos), out).assign(error=None)
 
 
 def _timelines(frame: pd.DataFrame, config: SimulationConfig) -> list[Section]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import gzip
 import io
 import json
@@ -43,6 +44,47 @@ def called(*arguments):
 def run_folder(tmp_path_factory):
     simulation = Simulation(n_questions=48, models=("llava_video_7b",))
     return simulate_run(tmp_path_factory.mktemp("runs") / "by_length", simulation, anchors="by_length")
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_that_names_the_option_for_another(run_folder, monkeypatch):
+    def refuse(path, *arguments, **options):
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    message = r"cannot be written \(Read-only file system\); name another folder: --out FOLDER"
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.unlink", refuse)
+        with pytest.raises(InvalidInput, match=message):
+            called("report", run_folder)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", refuse)
+        with pytest.raises(InvalidInput, match=message):
+            called("report", run_folder.parent)
+    (run_folder / "report.md").unlink(missing_ok=True)
+    with pytest.raises(InvalidInput, match=r"cannot be written .*: --out FOLDER"):
+        called("report", run_folder, "--out", "/sys/report")
+
+
+@pytest.fixture
+def run_with_other_frames(tmp_path):
+    """A run in which three answers were given to other frames than the chosen ones, one of them after a fallback."""
+    folder = simulate_run(tmp_path / "run", Simulation(n_questions=8, models=("llava_video_7b",)))
+    file = sorted((folder / "answers").glob("*/*.jsonl"))[0]
+    rows = [json.loads(text) for text in file.read_text().splitlines()]
+    for row in rows[:3]:
+        row["fed_frames"] = [frame + 1 for frame in row["fed_frames"]]
+    rows[2]["fallback"] = "aks"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder, rows
+
+
+def test_answers_to_other_frames_than_the_chosen_are_a_fault_in_the_first_lines(run_with_other_frames):
+    folder, rows = run_with_other_frames
+    output = called("report", folder)
+    assert output.startswith("fault: 2 of "), output[:300]
+    assert f"question {rows[0]['question_id']}): their accuracy is not that of the chosen frames" in output
+    assert (folder / "report.md").read_text().startswith("**Fault: 2 of ")
+    page = (folder / "report.html").read_text()
+    assert page.index('<p class="fault">Fault: 2 of ') < page.index('id="results"')
 
 
 def test_report_writes_all_its_files_beside_the_rows(run_folder):
