@@ -97,7 +97,7 @@ def test_the_videos_grow_until_all_is_decided_or_the_minutes_are_spent(tmp_path,
 def test_one_sentence_on_all_comparisons_comes_before_the_tables(tmp_path):
     result, output = compare("focus", "uniform", "focus:alpha=0.5", "--videos", 20, "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    sentence = re.search(r"focus is ([^.]*\.)", output)
+    sentence = re.search(r"focus is (.*?\.) ", output)
     assert sentence.start() < output.index("Verdict in the world")
     for rival in ("uniform", "focus alpha=0.5", "even_cover at equal cost"):
         assert rival in sentence[1]
