@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import re
 import shutil
@@ -168,7 +169,7 @@ def _refuse_repeats(node: Any, path: Path) -> None:
 
 
 # Beside the matrices, but read by another command.
-NO_MATRICES = ("simulation.yaml", "simulation_scan.yaml", "simulation_samplers.yaml")
+NO_MATRICES = ("references.yaml", "simulation.yaml", "simulation_scan.yaml", "simulation_samplers.yaml")
 
 
 def shipped_matrices() -> dict[str, Path]:
@@ -203,8 +204,9 @@ def find_matrix(name: str | Path) -> Path:
 
 def title_of(file: Path) -> str:
     """Return the first sentence of the comment at the top of a matrix file, without its period; "" if it has none."""
-    first = file.read_text(encoding="utf-8").splitlines()[0]
-    return re.split(r"(?<=[.?]) ", first.lstrip("# "))[0].rstrip(".") if first.startswith("#") else ""
+    lines = itertools.takewhile(lambda line: line.startswith("#"), file.read_text(encoding="utf-8").splitlines())
+    comment = " ".join(line.lstrip("# ") for line in lines)
+    return re.split(r"(?<=[.?]) ", comment)[0].rstrip(".")
 
 
 def copy_configs(folder: Path) -> list[Path]:

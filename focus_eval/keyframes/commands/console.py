@@ -20,6 +20,8 @@ from rich.console import Console
 from rich.progress import Progress, Task
 from rich.text import Text
 
+from focus_eval.core.errors import InvalidInput
+
 if TYPE_CHECKING:
     pass
 
