@@ -134,7 +134,8 @@ def _run_in_time(config: SimulationConfig, folder: Path, n_videos: int, seconds:
     while True:
         started = time.monotonic()
         run_with_progress(config, folder, limit=n_next)
-        pace, n_run = (time.monotonic() - started) / (n_next - n_run), n_next
+        # Rows that were there before take no time.
+        pace, n_run = max(time.monotonic() - started, 1e-3) / (n_next - n_run), n_next
         if n_run == n_videos:
             return n_run
         n_next = min(4 * n_run, n_videos, n_run + int(max(0.0, seconds()) / pace))
