@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
 from typer.completion import install_callback, show_callback
 from typer.core import TyperGroup
 
-from focus_eval.bench.commands.demo import demo
-from focus_eval.bench.commands.doctor import doctor
-from focus_eval.bench.commands.lists import list_
-from focus_eval.bench.commands.reports import compare, report
-from focus_eval.bench.commands.runs import pack, plan, run, status
-from focus_eval.bench.commands.videos import videos
 from focus_eval.core.errors import FocusEvalError, InvalidInput, printable, unknown_name
 from focus_eval.core.extras import install_command
-from focus_eval.external.commands.audit import audit
-from focus_eval.external.commands.exchange import evidence, predict, recall
-from focus_eval.external.commands.importing import import_
-from focus_eval.keyframes.commands.ask import ask
-from focus_eval.keyframes.commands.select import select
-from focus_eval.lab.commands.check import check, simulate
-from focus_eval.lab.commands.compare_samplers import compare_samplers
 
 _MOST_CHARACTERS = 2000  # of an error message
 _SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
@@ -104,53 +93,18 @@ def focus_eval(
     """Choose keyframes of long videos, and measure what that changes."""
 
 
-# By what one has: each command, and the example that its help ends with. The most used come first.
-COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
-    "A video": {
-        "select": (select, 'focus-eval select holiday.mp4 --query "a dog" -k 8 --sheet sheet.png'),
-        "ask": (
-            ask,
-            'focus-eval ask holiday.mp4 "Who plays with the dog?" \\\n    --llm chat:model=gpt-4o-mini',
-        ),
-        "list": (list_, "focus-eval list samplers"),
-        "doctor": (doctor, "focus-eval doctor"),
-    },
-    "A table": {
-        "demo": (demo, "focus-eval demo"),
-        "plan": (plan, "focus-eval plan alpha"),
-        "run": (run, "focus-eval run demo_kinds"),
-        "status": (status, "focus-eval status results/runs/demo"),
-        "report": (report, "focus-eval report results/runs/demo"),
-        "compare": (compare, "focus-eval compare results/runs/mine results/runs/theirs"),
-        "pack": (pack, "focus-eval pack results/runs/demo --out demo.zip"),
-        "videos": (videos, "focus-eval videos verify data/videos --jobs 4"),
-    },
-    "A sampler": {
-        "check": (check, "focus-eval check mine.py:Mine"),
-        "simulate": (simulate, "focus-eval simulate --limit 5"),
-        "compare-samplers": (compare_samplers, "focus-eval compare-samplers focus topk even_diverse even_cover"),
-    },
-    "Results of others": {
-        "import": (
-            import_,
-            "focus-eval import lmms logs/ --out results/runs/theirs \\\n"
-            "    --frames-field indices --rates lvb_val_fps.csv",
-        ),
-        "audit": (audit, "focus-eval audit logs/ --frames-field indices"),
-        "recall": (
-            recall,
-            "focus-eval recall --benchmark lvbench --annotations video_info.meta.jsonl \\\n"
-            "    --selections QCA=qca_lvbench.json",
-        ),
-        "evidence": (evidence, "focus-eval evidence results/runs/field --within"),
-        "predict": (
-            predict,
-            "focus-eval predict MINE=mine.json --logs results/runs/field \\\n"
-            "    --annotations lvb_val.json --rates lvb_val_fps.csv \\\n"
-            "    --family 'scenes=*scenes*'",
-        ),
-    },
-}
+def _commands_by_heading() -> dict[str, dict[str, tuple[Callable[..., None], str]]]:
+    """Return the commands of every room of this install, with an example each, by what one has."""
+    by_heading: dict[str, dict[str, tuple[Callable[..., None], str]]] = {}
+    for room in ("keyframes", "bench", "lab", "external"):
+        # A room may be absent: those below it work without.
+        if find_spec(f"focus_eval.{room}") is not None:
+            for heading, commands in import_module(f"focus_eval.{room}.commands").COMMANDS.items():
+                by_heading.setdefault(heading, {}).update(commands)
+    return by_heading
+
+
+COMMANDS = _commands_by_heading()
 # Those whose example needs what the demo makes.
 _AFTER_DEMO = ("run", "status", "report", "pack")
 for _commands in COMMANDS.values():
