@@ -172,7 +172,6 @@ def write_report(
     from focus_eval.bench.report.page.charts import panels_of, write_figures
     from focus_eval.bench.report.page.html import report_tables, write_html
     from focus_eval.bench.report.page.thumbnails import thumbnail_maker
-    from focus_eval.keyframes.rows.records import write_text
     from focus_eval.keyframes.samplers.registry import sampler_name
 
     baseline = sampler_name(baseline) if baseline else None
@@ -194,17 +193,7 @@ def write_report(
             for fault in run.faults:
                 print_folded(f"fault: {fault}")
             _print_short_tables(tables, sheets)
-        written = []
-        for name in ("report.md", "report.tex"):
-            write_table(tables, target / name)
-            written.append(target / name)
-        if run.faults:
-            fault_lines = "".join(f"**Fault: {fault}**\n\n" for fault in run.faults)
-            write_text(target / "report.md", fault_lines + (target / "report.md").read_text(encoding="utf-8"))
-        for item, sheet in zip(tables, sheets, strict=True):
-            write_table([item], target / sheet)
-            written.append(target / sheet)
-        written += write_methods(run, target)
+        written = [*_write_tables(run, target, tables, sheets), *write_methods(run, target)]
         written += write_figures(run, target / "figures", panels) if page_panels is None else []
         if packing is not None:
             pictures |= {"browser": packing.result()}
@@ -215,6 +204,21 @@ def write_report(
     for path in written if page_panels is None else ():
         typer.echo(str(path))
     return [] if failures else [*written, *target.glob(_THUMBNAILS)]
+
+
+def _write_tables(run: Run, target: Path, tables: Sequence[Table], sheets: Sequence[str]) -> list[Path]:
+    """Write all tables as Markdown, behind the run's faults, and LaTeX, and each as a sheet; return the paths."""
+    from focus_eval.keyframes.rows.records import write_text
+
+    paths = [target / name for name in ("report.md", "report.tex", *sheets)]
+    for path in paths[:2]:
+        write_table(tables, path)
+    if run.faults:
+        fault_lines = "".join(f"**Fault: {fault}**\n\n" for fault in run.faults)
+        write_text(paths[0], fault_lines + paths[0].read_text(encoding="utf-8"))
+    for item, path in zip(tables, paths[2:], strict=True):
+        write_table([item], path)
+    return paths
 
 
 def _print_short_tables(tables: Sequence[Table], sheets: Sequence[str]) -> None:

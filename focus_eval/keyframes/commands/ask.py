@@ -36,6 +36,12 @@ if TYPE_CHECKING:
     from focus_eval.keyframes.llms.registry import Model, Reply
 
 
+_WHICH_MODEL = (
+    "which model? --llm chat:model=NAME for an OpenAI-compatible service (address in OPENAI_BASE_URL, key in "
+    "OPENAI_API_KEY), --llm local:checkpoint=FOLDER for one of transformers"
+)
+
+
 def ask(
     video: Annotated[Path, typer.Argument(help="Video file, or a folder of pictures (with --fps).")],
     question: Annotated[str, typer.Argument(help="Question about the video, in words.")],
@@ -69,10 +75,7 @@ def ask(
     from focus_eval.keyframes.llms.registry import make_llm
 
     if llm is None:
-        raise InvalidInput(
-            "which model? --llm chat:model=NAME for an OpenAI-compatible service (address in OPENAI_BASE_URL, key in "
-            "OPENAI_API_KEY), --llm local:checkpoint=FOLDER for one of transformers"
-        )
+        raise InvalidInput(_WHICH_MODEL)
     check_question([video], query)
     question = checked_query(question)
     whole_number(max_tokens, "max_tokens")

@@ -90,16 +90,13 @@ def compare_samplers(
     check(file, option=[f"{name}={value}" for name, value in options.items()], seconds=30.0)
     folder = out or Path("results/runs") / f"compare-{new.name.replace('/', '_').replace(':', '_')}"
     config = config if seed is None else config.model_copy(update={"seed": seed})
+    looks: Sequence[int] = [config.videos] if videos else LOOKS
     if config.recorded:  # its questions are as many as they are
-        looks: Sequence[int] = [max(len({trace.video for trace in source.traces}) for source in sources(config))]
-    else:
-        looks = [config.videos] if videos else LOOKS
+        looks = [max(len({trace.video for trace in source.traces}) for source in sources(config))]
     with naming_out(folder):
         sections = _run(config, folder, looks, deadline, margin)
-    page = folder / "compare.html"
     title = f"{new.name} against {', '.join([*rivals, 'controls at its cost'])}"
-    write_text(page, render_sections(title, sections))
-    typer.echo(str(page))
+    typer.echo(str(write_text(folder / "compare.html", render_sections(title, sections))))
 
 
 class Deadline:
