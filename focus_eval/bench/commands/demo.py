@@ -117,8 +117,8 @@ def _cache() -> Path:
 # Processor seconds of each stage, measured idle; only their ratios matter, since a bar tells time by its own rate.
 SECONDS_PER_FRAME_DRAWN = 0.00055
 SECONDS_OF_SELECTING = 0.017  # per unit of `SelectPhase.work`
-SECONDS_OF_ANSWERS = 12.0  # of a matrix
-SECONDS_OF_REPORT = 15.0
+SECONDS_OF_ANSWERS = 35.0  # of a matrix
+SECONDS_OF_REPORT = 40.0
 
 
 class DemoProgress:
