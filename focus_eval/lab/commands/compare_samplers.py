@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from focus_eval.bench.report.table import Table
+    from focus_eval.keyframes.samplers.base import FrameSampler
     from focus_eval.lab.simulation import SamplerEntry, SimulationConfig
     from focus_eval.lab.verdict import Rival, RivalComparison
 
@@ -321,7 +322,6 @@ def simulation_sections(
     """
     from focus_eval.bench.report.figures import page_svg
     from focus_eval.lab.overview import draw_frontier, recall_overview
-    from focus_eval.lab.simulation import scripted_llm
     from focus_eval.lab.verdict import (
         by_length,
         differing_worlds,
@@ -332,8 +332,7 @@ def simulation_sections(
     )
 
     new = config.series()[0][0]
-    scripted = scripted_llm(new)
-    notes = [_scripted_note(new.name, scripted.revision)] if scripted is not None else []
+    notes = _scripted_notes(new)
     for note in notes:
         print_folded(note)
     sections: list[Section] = []
@@ -362,7 +361,7 @@ def simulation_sections(
             print_folded(sentence)
         sections.append((title, [*notes, *sentences, table]))
         notes = []
-    if differing := differing_worlds(compared_by_world, config.series()[0][0].name):
+    if differing := differing_worlds(compared_by_world, new.name):
         for sentence in differing:
             print_folded(sentence)
         sections.append(("Not in every world", [*differing]))
@@ -374,12 +373,17 @@ def simulation_sections(
     return sections
 
 
-def _scripted_note(sampler: str, revision: str) -> str:
-    """Return a note that a sampler's language model was a scripted one, so that the verdict depends on its accuracy."""
-    return (
-        f"{sampler} asked a scripted model that reads the annotation ({revision}), not a language model: "
+def _scripted_notes(sampler: FrameSampler) -> list[str]:
+    """Return a note if a scripted model replied to the sampler: the verdict depends on its accuracy."""
+    from focus_eval.lab.simulation import scripted_llm
+
+    scripted = scripted_llm(sampler)
+    if scripted is None:
+        return []
+    return [
+        f"{sampler.name} asked a scripted model that reads the annotation ({scripted.revision}), not a language model: "
         "the verdict holds for a model that is right so often."
-    )
+    ]
 
 
 def _details(config: SimulationConfig, out: Path, frame: pd.DataFrame) -> list[Section]:
