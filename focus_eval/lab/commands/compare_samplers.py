@@ -119,7 +119,7 @@ class Deadline:
 
 # A part of the comparison may run until this share of the minutes is over: the first samplers, the controls and later
 # looks, the controls at several budgets. What is left is for the page.
-_SAMPLERS_SHARE, _LOOKS_SHARE, _FRONTIER_SHARE = 0.4, 0.75, 0.92
+_SAMPLERS_SHARE, _LOOKS_SHARE, _FRONTIER_SHARE = 0.4, 0.65, 0.8
 _LEAST_VIDEOS = 5
 
 
