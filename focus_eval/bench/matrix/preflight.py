@@ -57,7 +57,8 @@ def questions_or_problems(
     except MissingDocuments as error:
         return None, [_with_token_hint(config, error)]
     except FocusEvalError as error:
-        return None, [Missing(f"questions of {config.name}", str(error))]
+        is_made_here = config.source.startswith("focus-eval ") and not Path(config.annotations).exists()
+        return None, [Missing(f"questions of {config.name}", _fetch_videos(config) if is_made_here else str(error))]
     return questions, []
 
 
@@ -174,6 +175,8 @@ def _to_fetch(config: BenchmarkConfig) -> float:
 
 def _fetch_videos(config: BenchmarkConfig) -> str:
     """Return an instruction, as text, for fetching the videos: through lmms-eval if the config names a task."""
+    if config.source.startswith("focus-eval "):
+        return f"`{config.source}` makes them"
     if not config.task:
         if "/" not in config.source:
             return f"put the videos into {config.videos}"

@@ -339,3 +339,10 @@ def test_with_no_video_at_all_even_the_available_questions_are_missing(machine, 
         video.unlink()
     machine.matrix["available_only"] = True
     assert any(lack.problem == "every video of videomme" for lack in machine.check().missing)
+
+
+def test_the_demos_questions_and_videos_are_made_by_the_demo(tmp_path, monkeypatch):
+    monkeypatch.setenv("FOCUS_EVAL_DEMO", str(tmp_path))
+    matrix = load_matrix("demo")
+    missing = check_all([(matrix, tmp_path / "run")]).missing
+    assert [item.fix for item in missing if "photo_events" in item.problem] == ["`focus-eval demo` makes them"] * 2
