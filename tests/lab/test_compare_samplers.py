@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
@@ -11,8 +12,10 @@ from typer.testing import CliRunner
 from focus_eval.cli import app
 from focus_eval.core.types import VideoInfo
 from focus_eval.keyframes.samplers.registry import make_sampler
-from focus_eval.lab.commands import compare_samplers
 from focus_eval.lab.equal_cost import CONTROLS, controls_at
+
+# The package has the command under the name of its module.
+compare_samplers = import_module("focus_eval.lab.commands.compare_samplers")
 
 
 def compare(*arguments):
@@ -23,7 +26,7 @@ def compare(*arguments):
 @pytest.fixture
 def short_frontier(monkeypatch):
     """Run the controls at one cost for the chart: a test that does not look at it needs no curve."""
-    monkeypatch.setattr("focus_eval.lab.commands.compare_samplers._FRONTIER_PERCENT", [1.0])
+    monkeypatch.setattr(compare_samplers, "_FRONTIER_PERCENT", [1.0])
 
 
 @pytest.mark.parametrize("cost", [50.0, 400.0])
@@ -151,7 +154,7 @@ class Fails(FrameSampler):
 @pytest.mark.usefixtures("short_frontier")
 def test_what_fails_counts_as_0_to_the_end_of_the_page(tmp_path, monkeypatch):
     (tmp_path / "fails.py").write_text(SOMETIMES_FAILS)
-    monkeypatch.setattr("focus_eval.lab.commands.compare_samplers.check", lambda *_args, **_kwargs: None)
+    monkeypatch.setattr(compare_samplers, "check", lambda *_args, **_kwargs: None)
     result, output = compare(
         f"{tmp_path}/fails.py:Fails", "uniform", "--videos", 20, "--world", "realistic", "--out", tmp_path / "o"
     )

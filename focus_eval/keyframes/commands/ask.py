@@ -67,9 +67,8 @@ def ask(
 ) -> None:
     """Answer a question about a video with a model.
 
-    Options of a model follow its name: chat:model=NAME,max_side=2048,max_cost=1,price_input=0.15,price_output=0.6. The
-    model sees pictures of at most 1024 pixels (about 750 tokens each); max_side=none sends them whole. All options:
-    focus-eval list llms.
+    Options of a model follow its name: chat:model=NAME,max_side=2048; focus-eval list llms has them all. The model sees
+    pictures of at most 1024 pixels, about 750 tokens each; max_side=none sends them whole.
     """
     from focus_eval.keyframes.api import Budget, make_selector
     from focus_eval.keyframes.llms.registry import make_llm
