@@ -256,6 +256,16 @@ def is_plugin_file(module: str) -> bool:
     return module.startswith(_FILE_MODULE)
 
 
+def class_of_file(path: str, class_name: str) -> Any:
+    """Return a class of the file at `path`: a process that unpickles an object of it has not loaded the file yet."""
+    module = sys.modules.get(f"{_FILE_MODULE}{zlib.crc32(path.encode()):08x}")
+    if module is not None and hasattr(module, class_name):
+        return getattr(module, class_name)
+    kind, digest = _class_in_file("class", f"{path}:{class_name}")
+    kind.file_digest = digest
+    return kind
+
+
 def check_derived(loaded: Any, label: str, *, base: type) -> Any:
     """Return `loaded` if it is a class derived from `base`.
 

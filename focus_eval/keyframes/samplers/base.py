@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -14,6 +15,7 @@ import numpy as np
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.gaps import halve_widest_gaps
 from focus_eval.core.options import checked_values, option
+from focus_eval.core.plugins import class_of_file, is_plugin_file
 from focus_eval.core.types import (
     ClipReport,
     ExampleReplies,
@@ -241,6 +243,11 @@ class Choice:
     clips: tuple[ClipReport, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     seconds_apart: float = 0.0
+
+
+def _sampler_of_file(path: str, class_name: str, values: Mapping[str, Any]) -> FrameSampler:
+    sampler: FrameSampler = class_of_file(path, class_name)(**values)
+    return sampler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -504,6 +511,14 @@ class FrameSampler(ABC):
         A plan calls this before the run, so the answer depends on length and rate alone.
         """
         return None
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Return what another process makes the sampler from; the class of a file by the file, not by its module."""
+        module = type(self).__module__
+        if not is_plugin_file(module):
+            return super().__reduce_ex__(protocol)
+        values = {option.name: getattr(self, option.name) for option in fields(self)}
+        return _sampler_of_file, (str(sys.modules[module].__file__), type(self).__qualname__, values)
 
     @property
     def options(self) -> dict[str, Any]:

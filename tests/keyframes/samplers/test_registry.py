@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -237,3 +238,22 @@ def test_listing_the_samplers_imports_none():
     assert result.stdout.split() == [
         f"focus_eval.keyframes.samplers.{name}" for name in ("asking", "base", "expected_pulls", "ledger", "registry")
     ]
+
+
+def test_a_sampler_of_a_file_is_made_again_in_a_process_that_has_not_loaded_the_file(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from focus_eval import FrameSampler\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
+        "class Mine(FrameSampler):\n"
+        "    name, source = 'mine', 'a test'\n"
+        "    step: int = 4\n"
+        "    def choose(self, request): ...\n"
+    )
+    sampler = make_sampler(f"{tmp_path}/mine.py:Mine", step=2)
+    (tmp_path / "pickled").write_bytes(pickle.dumps(sampler))
+    code = "import pickle, sys; s = pickle.load(open(sys.argv[1], 'rb')); print(s.name, s.step, s.file_digest)"
+    process = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "pickled"], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.split() == ["mine", "2", sampler.file_digest]
