@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import csv
 import io
+import itertools
 import time
 from pathlib import Path
 
@@ -22,13 +23,13 @@ import numpy as np
 import statsmodels.api as sm
 from scipy.special import stdtr
 
+from focus_eval.bench.report.power import Discordance, least_difference
 from focus_eval.bench.report.sign_flips import sign_flip_p
 from focus_eval.bench.report.statistics import (
     detectable_difference,
     difference_estimate,
     holm,
     mean_estimate,
-    standard_error,
     video_sums,
 )
 from focus_eval.external.clustered import ClusteredDesign
@@ -182,6 +183,7 @@ def equal_samplers(rng, n_videos, videos, seeds, correlation):
 SIZES = {
     "1 to 6 questions": lambda rng, n: rng.integers(1, 7, n),
     "log-normal, s 1.2": lambda rng, n: np.ceil(np.exp(rng.normal(0.5, 1.2, n))).astype(int),
+    "Zipf, 60 / rank": lambda _, n: np.maximum(1, np.round(60 / np.arange(1, n + 1))).astype(int),
     "Pareto, 1.5, up to 200": lambda rng, n: np.minimum(200, np.ceil(rng.pareto(1.5, n) + 1e-9)).astype(int),
 }
 
@@ -209,7 +211,7 @@ def unequal(repeats):
 
 
 def unequal_shares(draw, shape, n_videos, repeats):
-    """=Return three percentages of runs: two tests reject samplers that are equal, and the interval covers 0."""
+    """Return three percentages of runs: two tests reject samplers that are equal, and the interval covers 0."""
     rng, rejections = np.random.default_rng([5, n_videos, len(shape)]), np.zeros(3)
     for _ in range(repeats):
         sizes = np.maximum(1, draw(rng, n_videos))
@@ -289,24 +291,57 @@ def verdict_by_looks(rng, gains):
     return wrong.any(), (differs | alike).all(), n
 
 
+# Videos, questions of each, correlation of differences within a video.
+SHAPES = ((12, 3, 0.1), (20, 3, 0.1), (60, 18, 0.3), (296, 3, 0.1), (753, 2, 0.06))
+
+
 def power(repeats):
-    """Print how often a difference of the size stated as detectable is found."""
-    print("| videos | simulated difference (points) | stated as detectable, mean over runs | found (%) |")
-    print("|---:|---:|---:|---:|")
-    for n_videos in (12, 60, 300):
-        rng, n_detected, detectable = np.random.default_rng([4, n_videos]), 0, []
-        videos = np.repeat(np.arange(n_videos), 3)
-        videos_of_all = np.repeat(np.arange(20_000), 3)
-        noise = rng.choice([-1.0, 0.0, 1.0], videos_of_all.size, p=[0.15, 0.7, 0.15])
-        error = standard_error(noise, videos_of_all) * np.sqrt(20_000 / n_videos)
-        true = 2.802 * error if n_videos > 20 else 3.1 * error
-        for _ in range(repeats):
-            lost, won = 0.15 - true / 2, 0.15 + true / 2
-            sample = rng.choice([-1.0, 0.0, 1.0], videos.size, p=[max(0, lost), 1 - max(0, lost) - won, won])
-            detectable_one = detectable_difference(sample, videos)
-            detectable += [detectable_one] if detectable_one else []
-            n_detected += sign_flip_p(video_sums(sample, videos), draws=4000)[0] <= 0.05
-        print(f"| {n_videos} | {100 * true:.1f} | {100 * np.mean(detectable):.1f} | {100 * n_detected / repeats:.1f} |")
+    """Print how often a difference of the stated size is found, by shape of the run and discordance.
+
+    The difference is stated twice: before the run, from its discordance, and after it, from its rows, where it is the
+    median over runs. Each is then simulated, with video chances drawn from a Dirichlet distribution.
+    """
+    print("| videos | questions | correlation | discordance | stated | found (%) | from rows | its share (%) |")
+    print("|---:|---:|---:|---:|---:|---:|---:|---:|")
+    for n_videos, per_video, correlation in SHAPES:
+        for share in (0.1, 0.21, 0.4):
+            shape, rng = (
+                (n_videos, per_video, correlation, share),
+                np.random.default_rng([4, n_videos, int(100 * share)]),
+            )
+            difference_before = least_difference(
+                [per_video] * n_videos, Discordance(share=share, video_correlation=correlation)
+            )
+            row_differences = [
+                detectable_difference(*run) for run in itertools.islice(urn_runs(rng, *shape, 0.0), repeats // 10)
+            ]
+            from_rows = np.median([np.inf if item is None else item for item in row_differences])
+            cells = []
+            for difference in (difference_before, None if np.isinf(from_rows) else from_rows):
+                if difference is None:
+                    cells += [f"none ({found_share(rng, shape, share, repeats):.0f} % at most)", "–"]
+                else:
+                    cells += [f"{100 * difference:.1f}", f"{found_share(rng, shape, difference, repeats):.1f}"]
+            print(f"| {' | '.join(map(str, shape))} | {' | '.join(cells)} |", flush=True)
+
+
+def found_share(rng, shape, difference, repeats):
+    """Return the percentage of simulated runs in which the sign-flip test finds the difference."""
+    n_videos = shape[0]
+    runs = itertools.islice(urn_runs(rng, *shape, difference), repeats)
+    sums = np.array([np.bincount(videos, weights=differences) / videos.size for differences, videos in runs])
+    weights = np.full(n_videos, 1 / n_videos)
+    return 100 * np.mean([sign_flip_p(line, weights=weights, draws=1000)[0] <= 0.05 for line in sums])
+
+
+def urn_runs(rng, n_videos, per_video, correlation, share, difference):
+    """Yield score differences and videos of runs; a video's chances of gain and loss vary with that correlation."""
+    chances = np.maximum([(share + difference) / 2, (share - difference) / 2, 1 - share], 1e-9)
+    videos = np.repeat(np.arange(n_videos), per_video)
+    while True:
+        of_video = rng.dirichlet(chances * (1 - correlation) / correlation, n_videos)[videos]
+        draws = rng.random(videos.size)
+        yield (draws < of_video[:, 0]).astype(float) - (draws > 1 - of_video[:, 1]), videos
 
 
 def cost(_repeats):

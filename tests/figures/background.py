@@ -37,7 +37,7 @@ COVERAGE = {
     "`unequal`: equal samplers told apart": ("told apart (%)",),
     "`equal`: the same, 1 to 5 seeds": ("sign-flip rejects (%)",),
     "`looks`: a verdict on six rivals is wrong": ("something wrong stated (%)",),
-    "`power`: the detectable difference is found (right: 80)": ("found (%)",),
+    "`power`: the stated difference is found (right: 80)": ("found (%)",),
 }
 
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from focus_eval.bench.matrix.preflight import Preflight
     from focus_eval.bench.matrix.questions import QuestionSet
     from focus_eval.bench.matrix.running import RunProgress
-    from focus_eval.bench.report.statistics import Discordance
     from focus_eval.bench.report.table import Table
 
 
@@ -49,7 +48,8 @@ def plan(
         str | None, typer.Option(help="Estimate hours on this machine: a YAML file, or a shipped name (eight_h100).")
     ] = None,
     discordance: Annotated[
-        float | None, typer.Option(help="Share of questions that only one of two samplers has right. [default: 0.21]")
+        float | None,
+        typer.Option(help="Share of questions that only one of two samplers has right. [default: as on public logs]"),
     ] = None,
 ) -> None:
     """Show what a matrix runs, costs and lacks here.
@@ -59,10 +59,8 @@ def plan(
     from focus_eval.bench.matrix.hours import load_machine
     from focus_eval.bench.matrix.plan import make_plan
     from focus_eval.bench.matrix.preflight import check_all
-    from focus_eval.bench.report.statistics import PUBLISHED
 
     node = load_machine(machine) if machine else None
-    differing = PUBLISHED if discordance is None else replace(PUBLISHED, share=discordance, source="stated")
     folders = assign_folders(load_all(matrix, only, set_, limit, available_only=available_only), out)
     preflight = check_all(folders)
     plans = []
@@ -74,7 +72,7 @@ def plan(
         with count_progress("counting pulls", "selections") as progress:
             plans.append(make_plan(config, sets=sets, progress=progress))
         _print_plan(plans[-1])
-        _print_power(plans[-1], differing)
+        _print_power(plans[-1], discordance)
     if len(plans) > 1:
         _print_pool(plans)
     if node is not None and plans:
@@ -143,21 +141,36 @@ def _print_plan(plan: Plan) -> None:
     _print_sharing(plan)
 
 
-def _print_power(plan: Plan, discordance: Discordance) -> None:
-    """Print the smallest difference between two samplers that the questions can show."""
-    from focus_eval.bench.report.statistics import least_difference, more_videos_text
+def _print_power(plan: Plan, share: float | None) -> None:
+    """Print the smallest difference between two samplers that the questions can show.
 
+    Args:
+        share: of the questions that one sampler alone has right; None for what public logs of the benchmark say.
+    """
+    from focus_eval.bench.matrix.questions import public_facts
+    from focus_eval.bench.report.power import Discordance, expected_discordances, least_difference, more_videos_text
+
+    measured = {name: Discordance(**facts) for name, facts in public_facts("discordance").items()}
     for name, counts in plan.questions_per_video.items():
         if len(counts) < 2:
             print_folded(f"{name}: questions about one video allow no test between samplers")
             continue
-        smallest_difference = least_difference(counts, discordance)
-        print_folded(
-            f"{name}: {sum(counts):,} questions on {len(counts):,} videos can show a difference of "
-            f"{100 * smallest_difference:.1f} points with 80 % power; "
-            f"{more_videos_text(smallest_difference, len(counts))}. Answers of two samplers differ on "
-            f"{100 * discordance.share:.0f} % of the questions ({discordance.source})"
+        expected = expected_discordances(measured.get(name), share=share)
+        differences = [least_difference(counts, discordance) for discordance in expected]
+        # The ends of a range that read the same are one figure.
+        figures = list(dict.fromkeys("no" if item is None else f"{100 * item:.1f}" for item in differences))
+        correlations = dict.fromkeys(f"{item.video_correlation:g}" for item in expected)
+        assumption = (
+            f"Answers of two samplers differ on {100 * expected[0].share:.0f} % of the questions, correlated by "
+            f"{' to '.join(correlations)} within a video ({expected[0].source})"
         )
+        questions_text = f"{name}: {sum(counts):,} questions on {len(counts):,} videos"
+        if differences[0] is None:
+            print_folded(f"{questions_text}: a difference cannot be shown with this many videos. {assumption}")
+            continue
+        size = f"{' to '.join(figures)} points" if differences[-1] is not None else f"{figures[0]} points or none"
+        more_videos = f"; {more_videos_text(differences[-1], len(counts))}" if differences[-1] is not None else ""
+        print_folded(f"{questions_text} can show a difference of {size} with 80 % power{more_videos}. {assumption}")
 
 
 def _warning_lines(plan: Plan) -> list[str]:

@@ -11,9 +11,10 @@ import pandas as pd
 
 from focus_eval.bench.benchmarks.question import RECALL_SECONDS
 from focus_eval.bench.report.measures import QuestionMeans, paired, question_means
+from focus_eval.bench.report.power import more_videos_text
 from focus_eval.bench.report.recall import recall_column
 from focus_eval.bench.report.run import Run, sampler_order
-from focus_eval.bench.report.statistics import PairedComparison, compare_paired, more_videos_text
+from focus_eval.bench.report.statistics import PairedComparison, compare_paired
 from focus_eval.bench.report.table import TOO_FEW_NOTE, Cells, Table, Value, difference_table
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.keyframes.rows.identity import Matches, QuestionKey, match_questions, with_answer
@@ -21,6 +22,7 @@ from focus_eval.keyframes.rows.identity import Matches, QuestionKey, match_quest
 BASELINES = ("uniform", "uniform_1fps")
 # The third was written by the version before.
 TABLE_NAMES = ("group_score", "against_baseline", "recall_against_baseline", "recall_pairs")
+CANNOT_BE_SHOWN = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,15 +331,23 @@ def _cells(compared: PairedComparison) -> Cells:
         "B − A (points)": compared,
         "Questions": str(compared.difference.questions),
         "Better A / B": f"{compared.better_a} / {compared.better_b}",
-        "Detectable": Value() if compared.detectable is None else Value(ours=100 * compared.detectable),
+        "Detectable": _detectable(compared),
     }
+
+
+def _detectable(compared: PairedComparison) -> Value:
+    """Return the detectable difference; "none" if these questions can show no difference that they could have."""
+    if compared.detectable is not None:
+        return Value(ours=100 * compared.detectable)
+    could_vary = compared.difference.low is not None and compared.better_a + compared.better_b > 0
+    return Value(text=CANNOT_BE_SHOWN if could_vary else "")
 
 
 def _notes(pairs: Sequence[Pair], of: str) -> Iterable[str]:
     """Yield the notes below a table of comparisons of the measure `of`."""
     yield (
         f"B − A: difference of {of} in points over the questions that both have, each with its mean over seeds; 95 % "
-        "interval: sign flips over videos."
+        "interval: sign flips over videos, with two half videos added; it may hold 0 beside a p just below 0.05."
     )
     over_types = sorted({pair.group[0] for pair in pairs if pair.is_over_types})
     if over_types:
@@ -347,6 +357,11 @@ def _notes(pairs: Sequence[Pair], of: str) -> Iterable[str]:
         "Detectable: minimum detectable difference (80 % power) in points, from the spread over videos seen here, "
         "before Holm."
     )
+    if any(_detectable(pair.compared).text for pair in pairs):
+        yield (
+            f"Detectable, {CANNOT_BE_SHOWN}: a difference cannot be shown with this many videos. Fewer than 80 % of "
+            "runs would show it even if every question that differs did so in one direction."
+        )
     detectable_pairs = [pair.compared for pair in pairs if pair.compared.detectable is not None]
     worst = max(detectable_pairs, key=lambda compared: compared.detectable or 0.0, default=None)
     if worst is not None and worst.detectable is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from focus_eval.core.types import FloatArray
 
@@ -68,19 +68,9 @@ class SignFlips:
         `t` is the total over its cluster-robust error; Hall's (1992) monotone cubic of it has no skew to first order.
         """
         s, w, sw, w2, s3, s2w, sw2, w3 = self._totals
-        parts, shares = self._sums - mean * self._weights, self._weights
-        total, crossed = s - mean * w, sw - mean * w2
         cubes = s3 - 3 * mean * s2w + 3 * mean**2 * sw2 - mean**3 * w3
-        squares = float(parts @ parts)
-        variance = squares - 2 * total * crossed + total**2 * float(shares @ shares)
-        variance = np.maximum(variance, 1e-12 * squares)
-        third = cubes - 3 * total * float(shares @ parts**2)
-        third += total**2 * (3 * (sw2 - mean * w3) - total * float((shares**3).sum()))
-        error = np.sqrt(variance)
-        skew, t = np.clip(third / (variance * error), -1, 1), total / error
-        # Powers above the second are ten times slower than products.
-        bend = skew * t
-        return np.asarray(t + bend * t / 3 + bend * bend * t / 27 + skew / 6)
+        parts = self._sums - mean * self._weights
+        return _corrected(s - mean * w, sw - mean * w2, cubes, sw2 - mean * w3, parts=parts, shares=self._weights)
 
     def p_value(self, mean: float = 0.0) -> float:
         """Return the two-sided p-value of the test that the mean is `mean`."""
@@ -111,6 +101,57 @@ class SignFlips:
             middle = (inside + outside) / 2
             inside, outside = (middle, outside) if self.p_value(middle) > alpha else (inside, middle)
         return outside
+
+
+def rejections(sums: FloatArray, weights: FloatArray, *, level: float, draws: int) -> NDArray[np.bool_]:
+    """Return True for each of many runs in which the test that the mean is 0 rejects it at `level`, shape `(n_runs,)`.
+
+    All runs share the random assignments, so that thousands of simulated tests take about a second.
+
+    Args:
+        sums: as in `sign_flip_p`, a line for each run, shape `(n_runs, n_videos)`.
+        weights: the same for all runs, shape `(n_videos,)`.
+    """
+    signs = np.random.default_rng(SEED).choice(np.array([-1.0, 1.0]), (weights.size, draws + 1))
+    signs[:, 0] = 1.0
+    total, crossed, cubes, doubled = (
+        (sums**power * weights**of) @ signs for power, of in ((1, 0), (1, 1), (3, 0), (1, 2))
+    )
+    with np.errstate(invalid="ignore"):  # 0 over 0 if no video differs: not rejected
+        distance = np.abs(_corrected(total, crossed, cubes, doubled, parts=sums, shares=weights))
+    p_values = (distance >= distance[:, :1] - 1e-9 * (1 + distance[:, :1])).mean(axis=1)
+    # Random assignments to so few videos could seem rarer than all of them are.
+    n_differing = np.count_nonzero(np.abs(sums) > 1e-12, axis=1)
+    return np.asarray((p_values <= level) & (2.0 ** (1 - n_differing) <= level))
+
+
+def _corrected(
+    total: FloatArray,
+    crossed: FloatArray,
+    cubes: FloatArray,
+    doubled: FloatArray,
+    *,
+    parts: FloatArray,
+    shares: FloatArray,
+) -> FloatArray:
+    """Return the total over its cluster-robust error, corrected for skew, under each assignment of signs.
+
+    Args:
+        total, crossed, cubes, doubled: sums over videos of part, part * share, part**3 and part * share**2 with their
+            signs, shape `(..., n_assignments)`.
+        parts: each video's part of the mean, less that of the tested mean, shape `(..., n_videos)`.
+        shares: each video's share of the questions, shape `(n_videos,)`.
+    """
+    squares = (parts**2).sum(axis=-1, keepdims=True)
+    variance = squares - 2 * total * crossed + total**2 * float(shares @ shares)
+    variance = np.maximum(variance, 1e-12 * squares)
+    third = cubes - 3 * total * (parts**2 @ shares)[..., np.newaxis]
+    third += total**2 * (3 * doubled - total * float((shares**3).sum()))
+    error = np.sqrt(variance)
+    skew, t = np.clip(third / (variance * error), -1, 1), total / error
+    # Powers above the second are ten times slower than products.
+    bend = skew * t
+    return np.asarray(t + bend * t / 3 + bend * bend * t / 27 + skew / 6)
 
 
 def _share_as_far(statistics: FloatArray) -> float:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import atan, cos, exp, inf, lgamma, pi, sqrt, tan
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from focus_eval.bench.report.power import least_of
 from focus_eval.bench.report.sign_flips import INTERVAL_DRAWS, SignFlips, sign_flip_p
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray, IntArray
@@ -21,6 +20,9 @@ LEVEL = 0.95
 # Weight of an added video in videos of average size.
 ADDED_VIDEO_WEIGHT = 0.5
 
+# What `Estimate.remark` says.
+FEW_DIFFER, FEW_EFFECTIVE = "videos differ", "few effective videos"
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -28,6 +30,7 @@ class Estimate:
 
     Args:
         low, high: ends of the interval; both None if there are too few videos for one.
+        remark: what makes the interval wide, for print beside it; "" for an ordinary one.
     """
 
     value: float
@@ -35,6 +38,7 @@ class Estimate:
     high: float | None
     questions: int
     videos: int
+    remark: str = ""
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for an interval with one end, or with ends that do not ascend."""
@@ -100,7 +104,8 @@ def difference_estimate(
 
     If few videos differ, their spread is underestimated. So the test has two more videos, each with half the weight of
     an average one, at plus and minus half of the largest video's part (Agresti and Min 2005 add half a pair to each
-    kind). If fewer than 5 videos differ, the interval is computed from their number (Clopper and Pearson 1934).
+    kind). If fewer than 5 videos differ, the interval is computed from their number (Clopper and Pearson 1934), times
+    the number of questions of the largest video over the mean: the unseen difference may be of that video.
 
     Args:
         differences: score of sampler b minus that of sampler a per question, in [-1, 1], shape `(n,)`.
@@ -126,9 +131,12 @@ def difference_estimate(
             float(betaincinv(count + 1, sums.size - count, (1 + level) / 2) * shares.max() * sums.size)
             for count in _gained_and_lost(sums)
         )
-        return Estimate(value, max(-1.0, -lost), min(1.0, gained), values.size, sums.size)
+        remark = f"{_n_differing(sums)} of {sums.size} {FEW_DIFFER}"
+        return Estimate(value, max(-1.0, -lost), min(1.0, gained), values.size, sums.size, remark)
     low, high = _flips(sums, shares).interval(value, level=level)
-    return Estimate(value, low, high, values.size, sums.size)
+    few = has_few_effective_videos(shares)
+    remark = f"{FEW_EFFECTIVE}: {effective_number(shares):.0f} of {sums.size}" if few else ""
+    return Estimate(value, low, high, values.size, sums.size, remark)
 
 
 def equivalence_p(differences: ArrayLike, videos: Sequence[object], *, margin: float) -> float:
@@ -171,6 +179,19 @@ def stratum_weights(strata: Sequence[str]) -> FloatArray:
             inside = names == part
             weights[inside] = 1 / (len(types) * len(parts) * np.count_nonzero(inside))
     return weights
+
+
+def effective_number(shares: FloatArray) -> float:
+    """Return the number of equal videos with the spread of videos of these `shares` (sum 1): (sum n)^2 / sum n^2."""
+    return 1 / float(shares @ shares)
+
+
+def has_few_effective_videos(shares: FloatArray) -> bool:
+    """Return True if a few videos have so many of the questions that intervals of differences need widening.
+
+    Without it they cover 94 % or more down to half of the videos, and 88 % at a tenth.
+    """
+    return effective_number(shares) < shares.size / 2
 
 
 def video_sums(differences: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None) -> FloatArray:
@@ -279,7 +300,11 @@ def _gained_and_lost(sums: FloatArray) -> tuple[int, int]:
 
 def _flips(sums: FloatArray, shares: FloatArray) -> SignFlips:
     """Return the sign-flip test with the two added half videos of `difference_estimate`."""
-    imagined = ADDED_VIDEO_WEIGHT * np.abs(sums).max()
+    largest = float(np.abs(sums).max())
+    if has_few_effective_videos(shares):
+        # What a small video shows could as well have happened to a large one.
+        largest = max(largest, float(np.abs(sums / shares).max()) / effective_number(shares))
+    imagined = ADDED_VIDEO_WEIGHT * largest
     share = ADDED_VIDEO_WEIGHT / sums.size
     return SignFlips(
         np.append(sums, [imagined, -imagined]),
@@ -309,7 +334,7 @@ def _logit_ends(value: float, error: float, freedom: float) -> tuple[float, floa
 def _shrunk_ends(value: float, parts: _VideoParts) -> tuple[float, float]:
     """Return `_logit_ends` with half a video of mean 0.5 added, widened to hold `value`."""
     n_videos = parts.residuals.size
-    imagined_share = ADDED_VIDEO_WEIGHT / n_videos
+    imagined_share = ADDED_VIDEO_WEIGHT / effective_number(parts.shares)
     centre = (value + 0.5 * imagined_share) / (1 + imagined_share)
     imagined = (0.5 - centre) * imagined_share * np.sqrt(n_videos / (n_videos - 1))
     moved = np.array([*(parts.residuals + (value - centre) * parts.shares), imagined])
@@ -324,7 +349,8 @@ class PairedComparison(Tested):
 
     Args:
         better_a, better_b: number of questions on which a, or b, has the higher score.
-        detectable: smallest difference detected with 80 % power; None if nothing varies or there is no interval.
+        detectable: smallest difference found with 80 % power; None if nothing varies, there is no interval, or these
+            questions can show no difference.
     """
 
     p_value: float
@@ -379,125 +405,17 @@ def holm(p_values: Sequence[float]) -> FloatArray:
 def detectable_difference(
     differences: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None
 ) -> float | None:
-    """Return the smallest difference above 0 that a test at 5 % detects with 80 % power; None if nothing varies.
+    """Return the smallest difference above 0 that the sign-flip test at 5 % finds with 80 % power, before Holm.
 
-    The result is `power_reach` times the standard error clustered by video (Bloom 1995). It holds for one comparison,
-    before Holm's adjustment.
+    Discordance and correlation within videos are measured on `differences` (see `power.least_difference`).
+
+    Returns:
+        None if nothing varies, or if these questions could show no difference that their discordance allows.
     """
-    error = standard_error(differences, videos, strata=strata)
-    difference = power_reach(len(set(map(str, videos)))) * error
-    return difference if difference > 0 else None
-
-
-def power_reach(videos: int) -> float:
-    """Return the difference, in standard errors, that a t test over `videos` at 5 % detects with 80 % power."""
-    return t_quantile(0.975, videos - 1) + t_quantile(0.8, videos - 1)
-
-
-def t_quantile(share: float, freedom: int) -> float:
-    """Return the quantile of Student's t at `share`, at least .5: scipy's, without loading scipy for a plan.
-
-    With t = sqrt(freedom) tan(angle) the density is a power of cos(angle), which 32 nodes integrate to rounding.
-    Newton's method comes from the normal quantile, which is below, and never passes the root.
-    """
-    nodes, weights = np.polynomial.legendre.leggauss(32)
-    scale = exp(lgamma((freedom + 1) / 2) - lgamma(freedom / 2)) / sqrt(pi)
-    angle, step = atan(NormalDist().inv_cdf(share) / sqrt(freedom)), inf
-    while step > 1e-14 * angle:
-        area = scale * angle / 2 * float(weights @ np.cos(angle / 2 * (nodes + 1)) ** (freedom - 1))
-        step = (share - 0.5 - area) / (scale * cos(angle) ** (freedom - 1))
-        angle += step
-    return sqrt(freedom) * tan(angle)
-
-
-# Differences that a reader asks about: published gains are mostly 1 to 3 points.
-TARGET_POINTS = (2.0, 1.0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Discordance:
-    """Disagreement of two samplers' scores, and correlation of their differences within a video.
-
-    Args:
-        share: variance over questions of the difference of the two scores, above 0, at most 1. With right and wrong
-            answers it is about the share of questions that only one of the samplers has right.
-        video_correlation: correlation of the differences of two questions about one video, in [-1, 1].
-        source: samplers, model and benchmark that both numbers were measured on.
-    """
-
-    share: float
-    video_correlation: float = 0.0
-    source: str = ""
-
-    def __post_init__(self) -> None:
-        """Raise InvalidInput for a share outside (0, 1] or a correlation outside [-1, 1]."""
-        if not (0 < self.share <= 1 and -1 <= self.video_correlation <= 1):
-            raise InvalidInput(
-                f"a discordance is a share of the questions, above 0 and at most 1, got {self.share:g} with a "
-                f"correlation of {self.video_correlation:g}"
-            )
-
-
-# Measured by scripts/pages/field.py on public logs (docs/field.md); with other samplers .21 to .24, and .01 to .13.
-PUBLISHED = Discordance(
-    share=0.21, video_correlation=0.06, source="uniform and AKS, Qwen2.5-VL-7B, LongVideoBench, 32 frames"
-)
-
-
-def least_difference(questions_per_video: Sequence[int], discordance: Discordance) -> float:
-    """Return the smallest difference in [0, 1] that a two-sided test at 5 % finds with 80 % power (Bloom 1995).
-
-    Args:
-        questions_per_video: number of questions of each video, above 0; at least two videos.
-
-    Raises:
-        InvalidInput: fewer than two videos, or a video without a question.
-    """
-    counts = np.asarray(questions_per_video, dtype=np.float64)
-    if counts.size < 2 or not (counts > 0).all():
-        raise InvalidInput(f"power needs questions about at least two videos, got {counts.size}")
-    effect = max(0.0, 1 + (_weighted_size(counts) - 1) * discordance.video_correlation)
-    return power_reach(counts.size) * float(np.sqrt(discordance.share * effect / counts.sum()))
-
-
-def videos_needed(detectable: float, videos: int, difference: float) -> int:
-    """Return the number of videos needed to detect `difference`, if `videos` videos of the kind detect `detectable`.
-
-    Raises:
-        InvalidInput: a difference that is not above 0, or fewer than two videos.
-    """
-    if not (difference > 0 and detectable > 0 and videos >= 2):
-        raise InvalidInput(
-            f"power needs differences above 0 and two videos, got {difference:g}, {detectable:g}, {videos}"
-        )
-    spread = detectable / power_reach(videos) * np.sqrt(videos)
-
-    def shows(number: int) -> bool:
-        """Return True if `number` videos detect the difference."""
-        return bool(power_reach(number) * spread / np.sqrt(number) <= difference * (1 + 1e-12))
-
-    low, high = 2, 2
-    while not shows(high):
-        low, high = high, 2 * high
-    while low < high:  # the least number that shows it
-        middle = (low + high) // 2
-        low, high = (low, middle) if shows(middle) else (middle + 1, high)
-    return high
-
-
-def more_videos_text(detectable: float, videos: int) -> str:
-    """Return e.g. "to show 2 points takes 1,716 more videos like these, 1 point 9,117".
-
-    Args:
-        detectable: difference in [0, 1] that the present `videos` videos can detect.
-    """
-    more_videos = [max(0, videos_needed(detectable, videos, points / 100) - videos) for points in TARGET_POINTS]
-    first, *later_counts = (f"{count:,}" if count else "no" for count in more_videos)
-    later_texts = [f", {points:g} point {count}" for points, count in zip(TARGET_POINTS[1:], later_counts, strict=True)]
-    return f"to show {TARGET_POINTS[0]:g} points takes {first} more videos like these{''.join(later_texts)}"
-
-
-def _weighted_size(counts: ArrayLike) -> float:
-    """Return the mean over questions of the number of questions about the same video, the question included."""
-    sizes = np.asarray(counts, dtype=np.float64)
-    return float((sizes**2).sum() / sizes.sum())
+    values = _checked(differences, videos, low=-1.0)
+    weights = stratum_weights(strata if strata is not None else [""] * values.size)
+    error = standard_error(values, videos, strata=strata)
+    if error <= 0:
+        return None
+    square, absolute = float(weights @ values**2), float(weights @ np.abs(values))
+    return least_of(_clusters(videos), weights, share=square, size=square / absolute, error=error)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from focus_eval.bench.report.statistics import Estimate, Tested, holm
+from focus_eval.bench.report.statistics import FEW_DIFFER, FEW_EFFECTIVE, Estimate, Tested, holm
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -62,6 +62,7 @@ class Value:
         if estimate is None:
             return cls()
         low, high = (None if end is None else 100 * end for end in (estimate.low, estimate.high))
+        fields = {"suffix": f"({estimate.remark})" if estimate.remark else ""} | fields
         return cls(ours=100 * estimate.value, low=low, high=high, has_too_few_videos=low is None, **fields)
 
     @classmethod
@@ -205,6 +206,14 @@ TEST_NOTE = (
 )
 RANDOM_NOTE = "*: of 20,000 random assignments of signs; otherwise of all."
 
+# Notes on intervals that are wide for a reason, by a part of the estimate's remark.
+_REMARK_NOTES = {
+    FEW_DIFFER: "N of M videos differ: fewer than 5, so that the interval is Clopper and Pearson's for their number, "
+    "times the questions of the largest video over the mean.",
+    FEW_EFFECTIVE: "Few effective videos: a few have most of the questions. (sum n)² / sum n² is below half of the "
+    "videos, and the interval is widened.",
+}
+
 
 def difference_table(
     lines: Sequence[tuple[tuple[str, ...], Cells]],
@@ -236,7 +245,9 @@ def difference_table(
             figures["p (Holm)"] = Value.of_p(p_adjusted)
             is_starred = is_starred or ("p" in columns and not cell.is_exact)
         tested_lines.append((keys, figures))
-    notes = (*notes, TEST_NOTE, *((RANDOM_NOTE,) if is_starred else ()))
+    remarks = [cell.difference.remark for _, cells in lines for cell in cells.values() if isinstance(cell, Tested)]
+    remark_notes = [note for part, note in _REMARK_NOTES.items() if any(part in remark for remark in remarks)]
+    notes = (*notes, *remark_notes, TEST_NOTE, *((RANDOM_NOTE,) if is_starred else ()))
     return Table.of(tested_lines, columns=columns, notes=notes, **fields)
 
 

@@ -74,7 +74,7 @@ def test_the_ends_of_a_mean_are_the_outer_ones_with_and_without_the_imagined_hal
         return [1 / (1 + np.exp(-(np.log(centre / (1 - centre)) + sign * reach))) for sign in (-1, 1)]
 
     plain = ends(mean, np.sqrt((parts**2).sum()))
-    half = 0.5 / 6  # half a video of average size
+    half = 0.5 * (share**2).sum()  # half a video of effective size
     centre = (mean + 0.5 * half) / (1 + half)
     moved = np.append(parts + (mean - centre) * share, (0.5 - centre) * half * np.sqrt(6 / 5))
     imagined = ends(centre, np.sqrt((moved**2).sum()) / (1 + half))
@@ -124,6 +124,52 @@ def test_where_fewer_than_five_videos_differ_the_interval_is_that_of_how_many_do
     assert (estimate.low, estimate.high) == pytest.approx((-ends[0], ends[1]))
     alike = difference_estimate([0.0] * 150, range(150))
     assert (alike.low, alike.high) == pytest.approx((-0.0243, 0.0243), abs=1e-4)
+
+
+def test_an_interval_of_how_many_videos_differ_allows_for_the_largest_video():
+    from scipy.stats import binomtest
+
+    # 40 questions, 10 of them about the first video: 31 videos, the largest 10 / (40 / 31) = 7.75 times the mean.
+    videos = [0] * 10 + list(range(1, 31))
+    estimate = difference_estimate([0.0] * 10 + [1.0] * 2 + [0.0] * 28, videos)
+    ends = [binomtest(count, 31).proportion_ci().high * 7.75 for count in (0, 2)]
+    assert (estimate.low, estimate.high) == pytest.approx((-ends[0], min(1.0, ends[1])))
+    assert estimate.remark == "2 of 31 videos differ"
+    # The equivalence of such videos allows for it too: none of 31 differs if 1 % / 7.75 of the videos do.
+    assert equivalence_p([0.0] * 40, videos, margin=0.01) == pytest.approx((1 - 0.01 / 7.75) ** 31)
+
+
+def uneven_differences(rng):
+    """Skewed mean differences of 60 videos of Zipf sizes (1 in 10 gains .9, the others lose .1), expected value 0."""
+    sizes = np.maximum(1, np.round(60 / np.arange(1, 61))).astype(int)
+    return np.repeat(np.where(rng.random(60) < 0.1, 0.9, -0.1), sizes), np.repeat(np.arange(60), sizes)
+
+
+def test_a_few_videos_with_most_questions_widen_a_differences_interval_until_it_covers():
+    rng, covered, repeats = np.random.default_rng(12), 0, 200
+    for _ in range(repeats):
+        estimate = difference_estimate(*uneven_differences(rng))
+        covered += estimate.low <= 0 <= estimate.high
+        assert estimate.remark == "few effective videos: 13 of 60"
+    # 91 % with half videos at half of the largest video's part.
+    assert covered / repeats > 0.95
+
+
+def test_a_few_videos_with_most_questions_widen_a_means_interval_until_it_covers():
+    sizes = np.maximum(1, np.round(200 / np.arange(1, 101))).astype(int)
+    rng, covered, repeats, videos = np.random.default_rng(13), 0, 300, np.repeat(np.arange(100), sizes)
+    for _ in range(repeats):
+        chance = rng.beta(0.95, 0.05, 100)
+        estimate = mean_estimate((rng.random(videos.size) < chance[videos]).astype(float), videos)
+        covered += estimate.low <= 0.95 <= estimate.high
+    # 89 % with half a video of average size.
+    assert covered / repeats > 0.94
+
+
+def test_videos_of_like_size_are_not_called_few():
+    rng = np.random.default_rng(14)
+    videos = np.repeat(np.arange(60), rng.integers(1, 9, 60))
+    assert difference_estimate(rng.choice([-1, 0, 1], videos.size), videos).remark == ""
 
 
 def test_no_interval_has_width_zero():
