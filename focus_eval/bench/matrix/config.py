@@ -273,6 +273,8 @@ class BenchmarkConfig(StrictModel):
     types_with_parts: list[str] = []
     evidence_file: str = ""
     lmms_eval_parsing: str = ""
+    questions_of_tasks: dict[str, int] = {}
+    group_score: dict[str, str | int] = {}
     source: str = ""
     gated: StrictBool = False
     tasks: list[str] = []
