@@ -49,7 +49,7 @@ def write_tables(run: Run, folder: Path) -> None:
     assert effect is not None
     n_questions, points = effect
     ends = {"points": points.ours, "points low": points.low, "points high": points.high}
-    rounded = {name: round(100 * float(value), 1) for name, value in ends.items() if value is not None}
+    rounded = {name: round(float(value), 1) for name, value in ends.items() if value is not None}
     pd.DataFrame([{"questions": n_questions, **rounded}]).to_csv(
         folder / "demo_effect.csv", index=False, lineterminator="\n"
     )
