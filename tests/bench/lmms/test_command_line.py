@@ -213,7 +213,7 @@ def counted(*rows):
     """Return the counts of a run with an answer row for each of (answer, parsed, error)."""
     counts = RunCounts()
     for answer, parsed, error in rows:
-        row = SimpleNamespace(question_id="q1", answer=answer, parsed=parsed, error=error, fallback=None)
+        row = SimpleNamespace(question_id="q1", answer=answer, parsed=parsed, error=error, fallback=None, is_cut=False)
         row.is_unparsed, row.is_readable = AnswerRow.is_unparsed.fget(row), AnswerRow.is_readable.fget(row)
         counts.add(row)
     return counts
