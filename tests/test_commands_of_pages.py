@@ -27,21 +27,19 @@ from .pages import PAGES, ROOT, blocks, shell_lines, text_of
 
 # What a command begins with -> who runs it.
 ELSEWHERE = {
-    "demo": "tests/demo",
-    "simulate": "tests/simulation",
+    "demo": "tests/bench/demo",
+    "simulate": "tests/lab",
     "compare-samplers": "tests/lab/test_compare_samplers.py",
     "status results/runs/demo": "tests/bench/commands/test_matrix.py",
     "report results/runs/demo": "tests/bench/commands/test_report_commands.py",
-    "run demo_kinds": "tests/demo",
-    "registry build": "tests/registry",
-    "submit": "tests/registry",
+    "run demo_kinds": "tests/bench/demo",
     "run full_comparison --engine ray": "rehearsal/__main__.py",
     "run alpha --engine ray": "rehearsal/__main__.py",
     "status results/runs/alpha": "rehearsal/__main__.py",
     "report results/runs/alpha": "rehearsal/__main__.py",
     "pack": "tests/bench/rows/test_packed.py",
-    "import relevance AKS": "tests/imports",
-    "predict focus=": "tests/commands",
+    "import relevance AKS": "tests/external/imports",
+    "predict focus=": "tests/external",
     "evidence results/runs/field": "tests/external/test_evidence.py",
     "check bisect_peaks": "tests/lab/test_new_sampler.py",
 }

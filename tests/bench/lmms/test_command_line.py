@@ -255,6 +255,6 @@ def test_counts_of_ranks_add_up_and_keep_the_first_text(monkeypatch):
 
 @pytest.mark.slow
 def test_the_comparison_with_a_stock_run_counts_equal_prompts_frames_and_answers(warm_lmms_eval, tmp_path, capsys):
-    compare_stock = runpy.run_path(str(resource_path("configs").parent / "scripts" / "compare_stock.py"))
+    compare_stock = runpy.run_path(str(resource_path("configs").parent / "scripts" / "checks" / "compare_stock.py"))
     compare_stock["compare"](["gpt4o, decord"], warm_lmms_eval, tmp_path)
     assert "| gpt4o, decord | openai | 0 | 4 | 0 | 4 | 4 | 4 | 4 |" in capsys.readouterr().out
