@@ -591,7 +591,11 @@ _REPEAT_WORDS = frozenset(
 
 
 def _is_repeat(pair: SeriesPair) -> bool:
-    """Return True for two series of one K whose names differ in numbers and in words for a repeat alone."""
+    """Return True for two series of one log, or of one K whose names differ in numbers and words for a repeat alone."""
+    # A log beside the run that was imported from it.
+    logs = [(item.origin.file, item.origin.stamp) for item in (pair.a, pair.b) if item.origin and item.origin.stamp]
+    if len(logs) == 2 and logs[0] == logs[1]:
+        return True
     words = [set(re.findall(r"[^\W\d_]+", item.name.casefold())) - _REPEAT_WORDS for item in (pair.a, pair.b)]
     return words[0] == words[1] and pair.a.k == pair.b.k
 

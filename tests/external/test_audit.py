@@ -210,6 +210,12 @@ def test_a_copy_of_a_run_under_another_name_is_found_and_a_repeat_is_a_note():
     assert finding.worst == ("mlvu_32_AKS and mlvu_32_Ours: frames equal in 40 of 40 questions, answers in 40")
     (repeat,) = audit([aks, replace(aks, name="mlvu_32_AKS_run2")])
     assert (repeat.severity, repeat.check.endswith("(the same run twice?)")) == (NOTE, True)
+    log, other_log = (LogOrigin(file="samples.jsonl", stamp=stamp) for stamp in ("20260101_120000", "20260102_120000"))
+    logged = replace(aks, origin=log)
+    (one_log,) = audit([logged, replace(logged, name="theirs: a model")])
+    assert (one_log.severity, one_log.check.endswith("(the same run twice?)")) == (NOTE, True)
+    (two_logs,) = audit([logged, replace(logged, name="theirs: a model", origin=other_log)])
+    assert two_logs.severity == FAULT
     other_answers = with_answers(replace(aks, name="mlvu_32_Ours"), IDS[:3], answer="none of these")
     assert not any("one run under two names" in item.check for item in audit([aks, other_answers]))
 
