@@ -27,9 +27,8 @@ from focus_eval.core.types import (
     VideoInfo,
 )
 from focus_eval.keyframes.samplers.base import FlatSource, FrameSampler, QuestionTexts
-from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
-from focus_eval.lab.subprocess_sampler import error_line, make_in_subprocess
+from focus_eval.lab.subprocess_sampler import SubprocessSampler, error_line, make_apart, make_in_subprocess
 
 Pattern = Literal["events", "ties", "flat 0", "flat 0.5", "flat 1", "not a number"]
 
@@ -287,12 +286,16 @@ def check_sampler(
         FocusEvalError: there is no such sampler, or it cannot be made for another reason than its class.
     """
     try:
-        sampler = make_sampler(name, **(options or {}))
+        sampler = make_apart(name, **(options or {}))
     except SamplerError as error:
         if getattr(error, "promise", "") != "class":
             raise
         return CheckResult((BrokenPromise("class", None, str(error)),), 0, not_tried=tuple(PROMISES)[1:])
-    verdict, first_fingerprints = suite(sampler, seconds_allowed=seconds_allowed)
+    verdict, first_fingerprints = (
+        _suite_in_subprocess(sampler, seconds_allowed)
+        if isinstance(sampler, SubprocessSampler)
+        else suite(sampler, seconds_allowed=seconds_allowed)
+    )
     if not with_second_start or not first_fingerprints:
         return verdict
     second = make_in_subprocess(name, has_other_hash_seed=True, **sampler.options)
@@ -331,6 +334,16 @@ def suite(sampler: FrameSampler, *, seconds_allowed: float) -> tuple[CheckResult
     verdict = CheckResult(_in_order(broken), len(CASES) + 1, not_tried, seconds, pulls)
     is_repeatable = runs and not broken.keys() & {"determinism", "order"}
     return verdict, fingerprints(sampler) if is_repeatable else []
+
+
+def _suite_in_subprocess(sampler: SubprocessSampler, seconds_allowed: float) -> tuple[CheckResult, list[str]]:
+    """Run `suite` in the process of the sampler's file and return its result."""
+    try:
+        return sampler.suite(seconds_allowed)
+    except SamplerError as error:
+        item = BrokenPromise(getattr(error, "promise", "") or "runs", None, str(error))
+        not_tried = tuple(promise for promise in PROMISES if promise not in ("class", item.promise))
+        return CheckResult((item,), 0, not_tried=not_tried), []
 
 
 # In the order in which a choice is checked: a choice that breaks one of them keeps those before it.

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from focus_eval.core.types import VideoInfo
-from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.lab.simulation import NOMINAL_FPS, SamplerEntry, options_at
+from focus_eval.lab.subprocess_sampler import make_apart
 
 # What any sampler that scores frames must beat: even pulls, chosen from in three ways.
 CONTROLS = ("even_diverse", "even_cover", "topk")
@@ -34,7 +34,7 @@ def _control(name: str, cost: float, videos: Sequence[VideoInfo], k: int) -> Sam
     percent = 100 * cost / (NOMINAL_FPS * float(np.mean([video.duration_seconds for video in videos])))
     options = _options(name, percent)
     for _ in range(_STEPS):
-        sampler = make_sampler(name, **options)
+        sampler = make_apart(name, **options)
         planned = float(np.mean([sampler.count_pulls(video, k=k) for video in videos]))
         percent *= cost / planned
         options = _options(name, percent)

@@ -29,9 +29,9 @@ from focus_eval.keyframes.rows.files import read_sealed_json, write_sealed_json
 from focus_eval.keyframes.rows.identity import git_revision, identity_hash, selection_identity, versions
 from focus_eval.keyframes.rows.records import RowWriter, SelectionRow, replace_file
 from focus_eval.keyframes.samplers.base import FrameSampler
-from focus_eval.keyframes.samplers.registry import make_sampler, sampler_class
 from focus_eval.lab.features import TraceFeatures
 from focus_eval.lab.recorded import RecordedTrace, recorded_traces, scanned_traces
+from focus_eval.lab.subprocess_sampler import class_apart, make_apart
 from focus_eval.lab.traces import SimulatedTrace, make_trace, trace_video
 from focus_eval.lab.worlds import Channel, World, channel_name, channel_of, world_of
 
@@ -108,10 +108,10 @@ class SimulationConfig(BaseModel):
         pairs: dict[tuple[FrameSampler, int], None] = {}
         for entry in self.samplers:
             item = SamplerEntry(sampler=entry) if isinstance(entry, str) else entry
-            sampler = make_sampler(item.sampler, **item.options)
+            sampler = make_apart(item.sampler, **item.options)
             pairs.update({(sampler, k): None for k in item.k or self.k})
             for percent in self.budgets if item.budgets else []:
-                instance = make_sampler(item.sampler, **{**item.options, **options_at(item.sampler, percent)})
+                instance = make_apart(item.sampler, **{**item.options, **options_at(item.sampler, percent)})
                 pairs.update({(instance, k): None for k in self.budget_k or self.k})
         return list(pairs)
 
@@ -129,7 +129,7 @@ def options_at(name: str, percent: float) -> dict[str, Any]:
         InvalidInput: a sampler without an option that sets its number of pulls.
     """
     rate = NOMINAL_FPS * percent / 100
-    option_names = sampler_class(name).__dataclass_fields__
+    option_names = class_apart(name).__dataclass_fields__
     if "share" in option_names:
         return {"share": percent / 100}
     if "every_seconds" in option_names:

@@ -22,8 +22,9 @@ from typing import Any, ClassVar, cast
 
 from focus_eval.core import errors
 from focus_eval.core.errors import FocusEvalError, SamplerError
-from focus_eval.core.options import make
+from focus_eval.core.options import make, named_options, parse_named
 from focus_eval.keyframes.samplers.base import Choice, FrameSampler, SelectionRequest
+from focus_eval.keyframes.samplers.registry import make_sampler, sampler_class
 
 _BOOTSTRAP = (
     "import sys; sys.path[:] = sys.argv[2].split(sys.argv[1]); "
@@ -102,6 +103,21 @@ def subprocess_class(spec: str, *, has_other_hash_seed: bool = False) -> type[Fr
         description["class"], options, bases=(SubprocessSampler,), namespace=attributes, frozen=True, kw_only=True
     )
     return cast("type[FrameSampler]", made_class)
+
+
+def make_apart(name: str, **options: Any) -> FrameSampler:
+    """Return the sampler `name` with `options` as `make_sampler` does; that of a file runs in a process of its own.
+
+    A stranger's file may end its process or change modules that it shares with the ledger.
+    """
+    name, values = named_options(name, options)
+    return make_in_subprocess(name, **values) if ".py:" in name else make_sampler(name, **values)
+
+
+def class_apart(name: str) -> type[FrameSampler]:
+    """Return the class of the sampler `name`, as `make_apart` makes it; options in the name are ignored."""
+    plain_name = parse_named(name)[0]
+    return subprocess_class(os.path.abspath(plain_name)) if ".py:" in plain_name else sampler_class(plain_name)
 
 
 def make_in_subprocess(name: str, *, has_other_hash_seed: bool = False, **options: Any) -> FrameSampler:

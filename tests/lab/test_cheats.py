@@ -17,7 +17,7 @@ from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.lab import subprocess_sampler
 from focus_eval.lab.contract import Case, check_sampler, fingerprint, select
 from focus_eval.lab.simulation import SimulationConfig, run_simulation, with_fresh_seed
-from focus_eval.lab.subprocess_sampler import make_in_subprocess
+from focus_eval.lab.subprocess_sampler import make_apart, make_in_subprocess
 
 FILE = Path(__file__).with_name("cheats.py")
 # Drawn once: with other videos a sampler that sees much of a video may find everything in all of twelve questions.
@@ -55,7 +55,7 @@ def rows(tmp_path_factory):
 
 
 def name_of(kind):
-    return make_sampler(of(kind)).name
+    return make_apart(of(kind)).name
 
 
 def test_every_cheat_is_tried():
@@ -155,8 +155,8 @@ def test_a_sampler_that_kills_its_process_fails_its_question_alone(tmp_path):
         )
     )
     with pytest.raises(SamplerError, match="the process of the sampler ended before it answered"):
-        select(make_sampler(f"{file}:Even"), Case(40, 8))
-    assert len(select(make_sampler(f"{file}:Best"), Case(40, 8)).keyframes) == 8
+        select(make_apart(f"{file}:Even"), Case(40, 8))
+    assert len(select(make_apart(f"{file}:Best"), Case(40, 8)).keyframes) == 8
 
 
 def test_an_error_of_the_encoder_is_the_same_error_behind_the_pipe():
@@ -164,7 +164,7 @@ def test_an_error_of_the_encoder_is_the_same_error_behind_the_pipe():
         raise InvalidInput("clip.mp4: damaged")
 
     with pytest.raises(InvalidInput, match=r"^clip\.mp4: damaged$") as raised:
-        make_sampler(of("Best")).select(VideoInfo(100, 25.0), k=4, pull=fails, rng=np.random.default_rng(0))
+        make_apart(of("Best")).select(VideoInfo(100, 25.0), k=4, pull=fails, rng=np.random.default_rng(0))
     assert any(place.name == "fails" for place in raised.traceback)
 
 
@@ -202,7 +202,7 @@ def test_the_time_of_choosing_is_the_processor_time_of_the_sampler_s_own_process
 
 
 def test_a_process_that_does_not_end_in_time_is_killed(monkeypatch):
-    select(make_sampler(of("Even")), Case(7, 3))
+    select(make_apart(of("Even")), Case(7, 3))
     processes = [process for _, process in subprocess_sampler._processes.values() if process]
     monkeypatch.setattr(subprocess_sampler, "_SECONDS_TO_END", 0)
     subprocess_sampler.end_processes()

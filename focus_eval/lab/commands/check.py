@@ -47,11 +47,11 @@ def check(
 
 def _declared(sampler: str, verdict: CheckResult) -> str:
     """Return the class's declarations as text, if the class can be loaded."""
-    from focus_eval.keyframes.samplers.registry import sampler_class
+    from focus_eval.lab.subprocess_sampler import class_apart
 
     if any(item.promise == "class" for item in verdict.broken):
         return ""
-    kind = sampler_class(sampler)
+    kind = class_apart(sampler)
     names = ("may_return_fewer", "may_return_more", "may_repeat", "needs_scan", "needs_logits", "needs_embeddings",
              "needs_texts", "needs_subtitles", "needs_llm", "needs_evidence")  # fmt: skip
     declarations = [name for name in names if getattr(kind, name)]

@@ -79,13 +79,13 @@ def compare_samplers(
     and with evenly spread pulls at the new sampler's own cost.
     """
     from focus_eval.bench.report.page.html import render_sections
-    from focus_eval.keyframes.samplers.registry import make_sampler
     from focus_eval.lab.simulation import sources
+    from focus_eval.lab.subprocess_sampler import make_apart
     from focus_eval.lab.verdict import LOOKS
 
     # From here, so that the check and the page count too.
     deadline = Deadline(minutes)
-    new, rivals = make_sampler(sampler), _named(sampler, other_samplers)
+    new, rivals = make_apart(sampler), _named(sampler, other_samplers)
     config = _configured(sampler, rivals, world, videos=videos or LOOKS[0], **replayed(relevance, scan_relevance))
     file, options = parse_named(sampler)
     check(file, option=[f"{name}={value}" for name, value in options.items()], seconds=30.0)
@@ -175,11 +175,11 @@ def _run(
 
 def _named(sampler: str, other_samplers: list[str]) -> list[str]:
     """Return the rivals at their own cost: the named ones or focus, and even ones if `sampler` never pulls."""
-    from focus_eval.keyframes.samplers.registry import make_sampler
+    from focus_eval.lab.subprocess_sampler import make_apart
 
-    new = make_sampler(sampler)
+    new = make_apart(sampler)
     rivals_kept = [
-        rival for rival in other_samplers or (["focus"] if new.needs_encoder else []) if make_sampler(rival) != new
+        rival for rival in other_samplers or (["focus"] if new.needs_encoder else []) if make_apart(rival) != new
     ]
     blind = (
         [] if new.needs_encoder else [name for name in ("uniform", "random") if name not in (*rivals_kept, new.name)]
