@@ -99,7 +99,7 @@ def _commands_by_heading() -> dict[str, dict[str, tuple[Callable[..., None], str
     for room in ("keyframes", "bench", "lab", "external"):
         # A room may be absent: those below it work without.
         if find_spec(f"focus_eval.{room}") is not None:
-            for heading, commands in import_module(f"focus_eval.{room}.commands").COMMANDS.items():
+            for heading, commands in import_module(f"focus_eval.{room}.commands.index").COMMANDS.items():
                 by_heading.setdefault(heading, {}).update(commands)
     return by_heading
 

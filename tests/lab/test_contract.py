@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.cli import app
 from focus_eval.core.errors import EncoderError, FocusEvalError, PluginError, SamplerError, UnknownName
+from focus_eval.keyframes.samplers import base
 from focus_eval.keyframes.samplers.base import FlatSource, derived_rng
 from focus_eval.keyframes.samplers.registry import sampler_classes
 from focus_eval.lab import contract
@@ -263,7 +264,8 @@ def test_a_sampler_that_draws_nothing_is_asked_in_a_process_of_its_own_too():
 
 
 def test_every_broken_promise_is_one_that_check_prints():
-    folder = Path(contract.__file__).parent
-    stated = re.findall(r'\bbroken\(\s*"(\w+)"', "\n".join(path.read_text() for path in folder.glob("*.py")))
+    folders = (Path(contract.__file__).parent, Path(base.__file__).parent)
+    texts = [path.read_text() for folder in folders for path in folder.glob("*.py")]
+    stated = re.findall(r'\bbroken\(\s*"(\w+)"', "\n".join(texts))
     assert len(stated) > 10
     assert set(stated) <= contract.PROMISES.keys()

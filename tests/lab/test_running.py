@@ -254,8 +254,9 @@ def test_rows_of_an_older_state_of_a_sampler_are_never_pooled_with_those_of_now(
     now = lab_frame(run, only=selection_ids(config))
     assert sorted(now["label"]) == ["topk"] * 6 + ["uniform"] * 6
     config = config.model_copy(update={"samplers": ["topk", "uniform"]})
-    title, (verdict, *_) = simulation_sections(config, now, now, share=1.0, margin=3.0)[0]
+    title, (first, verdict, *_) = simulation_sections(config, now, now, share=1.0, margin=3.0)[0]
     assert title == "Verdict in the world 'calibrated', 6 videos"
+    assert first.startswith("topk ")
     assert verdict.startswith("K = 8, topk against uniform: ")
 
 

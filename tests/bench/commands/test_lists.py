@@ -51,7 +51,7 @@ DESCRIPTIONS = {
     "configs": ("alpha (table 4)", "8,022 selections, 8,022 answers"),
     "formats": ("kfs", "rows of `id` and `frame_timestamps` in seconds"),
     "readers": ("torchcodec_cuda", "needs torchcodec and a GPU"),
-    "llms": ("chat", "max_side=1024: longest side of a picture in pixels"),
+    "llms": ("chat", "model=NAME: name of the model at the service"),
 }
 
 

@@ -1,0 +1,30 @@
+"""The commands for whoever makes a table, and those that list and check what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from focus_eval.bench.commands.demo import demo
+from focus_eval.bench.commands.doctor import doctor
+from focus_eval.bench.commands.lists import list_
+from focus_eval.bench.commands.reports import compare, report
+from focus_eval.bench.commands.runs import pack, plan, run, status
+from focus_eval.bench.commands.videos import videos
+
+# Each command with the example that its help ends with, by heading. The most used come first.
+COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
+    "A table": {
+        "demo": (demo, "focus-eval demo"),
+        "plan": (plan, "focus-eval plan alpha"),
+        "run": (run, "focus-eval run demo_kinds"),
+        "status": (status, "focus-eval status results/runs/demo"),
+        "report": (report, "focus-eval report results/runs/demo"),
+        "compare": (compare, "focus-eval compare results/runs/mine results/runs/theirs"),
+        "pack": (pack, "focus-eval pack results/runs/demo --out demo.zip"),
+        "videos": (videos, "focus-eval videos verify data/videos --jobs 4"),
+    },
+    "A video": {
+        "list": (list_, "focus-eval list samplers"),
+        "doctor": (doctor, "focus-eval doctor"),
+    },
+}
