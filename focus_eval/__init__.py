@@ -6,11 +6,10 @@ The names below are the public surface; every other module is private and may ch
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from focus_eval.core.moved import find_moved_modules
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from focus_eval.bench.report.recall import recall
@@ -26,9 +25,27 @@ if TYPE_CHECKING:
     from focus_eval.keyframes.samplers.scanning import ScanningSampler
     from focus_eval.keyframes.video import open_video
 
+_ROOMS = ("core", "keyframes", "bench", "lab", "external", "cli", "__main__")
+
+
+class _FormerNames:
+    """Finds modules of version 0.2 under their former names; first, else a moved package loads its modules twice."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
+        house, _, rest = name.partition(".")
+        if house != __name__ or rest.partition(".")[0] in _ROOMS:
+            return None
+        from focus_eval.core.moved import find_moved
+
+        return find_moved(name)
+
+
+if _FormerNames not in sys.meta_path:
+    sys.meta_path.insert(0, cast(Any, _FormerNames))
+
 # Whoever uses the package decides what of its log is shown; without a handler Python prints warnings.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
-find_moved_modules()
 
 __version__ = "0.2.0"
 __all__ = [

@@ -12,6 +12,7 @@ import pytest
 
 from focus_eval.bench.benchmarks import question
 from focus_eval.bench.report.recall import recall_column
+from focus_eval.bench.report.run import load_run
 from focus_eval.external.evidence import evidence_tables
 from tests.bench.report.simulated import Simulation, simulate_run
 
@@ -34,7 +35,7 @@ for arguments in json.loads(sys.argv[2]):
     print("##", arguments[0])
     app(arguments, standalone_mode=False)
 
-from focus_eval.lab.overview import demo_tables
+from focus_eval.bench.report.recall_tables import demo_tables
 from focus_eval.bench.report.run import load_run
 run = load_run(sys.argv[3])
 for table in demo_tables(run, "uniform"):
@@ -119,8 +120,8 @@ def test_the_distances_ascend_and_the_ones_that_stand_for_all_are_among_them():
     assert recall_column(question.NEAR_SECONDS) == "recall@2"
 
 
-def test_a_distance_that_rows_are_not_measured_at_is_refused(demo_run):
+def test_a_distance_that_rows_are_not_measured_at_is_refused(prepared):
     from focus_eval.core.errors import InvalidInput
 
     with pytest.raises(InvalidInput, match="measured within 1, 2, 5 s, not 3"):
-        evidence_tables(demo_run, distance=3.0)
+        evidence_tables(load_run(prepared / "run"), distance=3.0)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import sys
 import warnings
-from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
@@ -23,25 +21,27 @@ MOVED_PACKAGES = {
     "report": "bench.report",
     "imports": "external.imports",
 }
-_HOUSE = "focus_eval"
 
 
-class MovedModules(MetaPathFinder, Loader):
-    """Imports `focus_eval.encoders.base` as the module `focus_eval.keyframes.encoders.base`, with a warning."""
+def find_moved(name: str) -> ModuleSpec | None:
+    """Return a spec for the former name of a module that moved; None for any other name.
 
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return a spec for a module that moved; None for any other name."""
-        house, _, rest = name.partition(".")
-        package, dot, module = rest.partition(".")
-        if house != _HOUSE or package not in MOVED_PACKAGES:
-            return None
-        present_name = f"{_HOUSE}.{MOVED_PACKAGES[package]}{dot}{module}"
-        if find_spec(present_name) is None:
-            return None
-        return ModuleSpec(name, self, origin=present_name, is_package=not module)
+    `focus_eval.encoders.base` gives the module `focus_eval.keyframes.encoders.base`, with a warning.
+    """
+    house, _, rest = name.partition(".")
+    package, dot, module = rest.partition(".")
+    if package not in MOVED_PACKAGES:
+        return None
+    present_name = f"{house}.{MOVED_PACKAGES[package]}{dot}{module}"
+    if find_spec(present_name) is None:
+        return None
+    return ModuleSpec(name, _MovedLoader(), origin=present_name, is_package=not module)
+
+
+class _MovedLoader(Loader):
+    """Gives a module under its present name, so that both names give the same classes."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the module under its present name, so that both names give the same classes."""
         present_name = str(spec.origin)
         warnings.warn(f"{spec.name} is {present_name} now; the old name leaves after version 0.3", FutureWarning, 2)
         module = importlib.import_module(present_name)
@@ -53,9 +53,3 @@ class MovedModules(MetaPathFinder, Loader):
         """Give the module its own spec back; it was executed under its present name."""
         if module.__spec__ is not None:
             module.__spec__ = module.__spec__.loader_state
-
-
-def find_moved_modules() -> None:
-    """Install the finder once a process, first: else a moved package would load its modules a second time."""
-    if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
-        sys.meta_path.insert(0, MovedModules())

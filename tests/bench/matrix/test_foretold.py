@@ -44,7 +44,7 @@ def test_frames_scored_by_the_shipped_lengths_are_those_of_the_paper(plan):
 )
 def test_shipped_lengths_add_up_to_those_of_the_annotation(name, file, video, seconds):
     documents = json.loads(shared_path(f"data/{file}").read_text())
-    matrix = SimpleNamespace(benchmarks=[SimpleNamespace(name=name, benchmark=name)], limit=None)
+    matrix = SimpleNamespace(benchmarks=[SimpleNamespace(name=name, benchmark=name)], limit=None, only_questions=[])
     questions = stated_sets(matrix)[name].questions
     assert len(questions) == len(documents)
     assert len({question.video for question in questions}) == len({document[video] for document in documents})

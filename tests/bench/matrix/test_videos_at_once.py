@@ -91,14 +91,14 @@ def test_the_rows_add_up_to_the_time_that_passed(matrix, tmp_path):
     worker_seconds, video_seconds = [], []
 
     class Timed(SelectWorker):
-        def run_all(self, jobs, *, on_row=None):
+        def run_all(self, jobs, **callbacks):
             started = time.perf_counter()
-            super().run_all(jobs, on_row=on_row)
+            super().run_all(jobs, **callbacks)
             worker_seconds.append(time.perf_counter() - started)
 
-        def _rows_of_video(self, path, question_requests):
+        def _rows_of_video(self, *arguments):
             started = time.perf_counter()
-            rows = super()._rows_of_video(path, question_requests)
+            rows = super()._rows_of_video(*arguments)
             video_seconds.append((time.perf_counter() - started) / self._share.videos_at_once)
             return rows
 
