@@ -28,7 +28,7 @@ ELSEWHERE = {
     "git clone": "a fresh clone, by hand",
     "cd": "the shell",
     "python3 -m venv": "scripts/checks/installs.py",
-    "make demo": "tests/demo",
+    "make demo": "tests/bench/demo",
     "source": "the shell",
     "pip install": "scripts/checks/installs.py",
     "lmms-eval": "tests/lmms, tests/rehearsal with tiny weights",

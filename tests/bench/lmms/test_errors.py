@@ -72,7 +72,7 @@ def test_an_unreadable_video_is_an_error_of_its_question(
     assert {row["question_id"] for row in selections if row["error"]} == failed
     metrics = results["results"]["focus_longvideobench"]
     assert metrics["no_answer,none"] == 5
-    samples = {result["doc"]["id"]: result["resps"][0][0] for result in results["samples"]["focus_longvideobench"]}
+    samples = {result["doc"]["id"]: result["resps"][0] for result in results["samples"]["focus_longvideobench"]}
     assert {key for key, text in samples.items() if text == NO_ANSWER} == failed
 
 
@@ -249,7 +249,7 @@ def test_one_loaded_model_serves_many_runs_and_hands_back_rows_it_has(recorded, 
     written = file.read_text().splitlines(keepends=True)
     assert written[:-1] == kept_lines
     assert json.loads(written[-1])["question_id"] == "portrait-1"
-    samples = {result["doc"]["question_id"]: result["resps"][0][0] for result in results["samples"]["focus_videomme"]}
+    samples = {result["doc"]["question_id"]: result["resps"][0] for result in results["samples"]["focus_videomme"]}
     assert samples["landscape-0"] == "C"
     assert samples["portrait-0"] == rows["portrait-0"]["answer"]
 

@@ -15,7 +15,7 @@ def run_stock(model, name, evaluate, tools, monkeypatch, attribute):
     tap = tools.Tap(getattr(model, attribute))
     monkeypatch.setattr(model, attribute, tap)
     results = evaluate(model, ["focus_videomme"], max_new_tokens=6)
-    answers = {result["doc"]["question_id"]: result["resps"][0][0] for result in results["samples"]["focus_videomme"]}
+    answers = {result["doc"]["question_id"]: result["resps"][0] for result in results["samples"]["focus_videomme"]}
     return tap, answers
 
 

@@ -218,7 +218,7 @@ def test_a_context_that_overflows_is_an_error_row_with_the_number_that_fits(wrap
         ({"pooling": "max"}, InvalidInput, "must be bilinear or average or checkpoint, got 'max'"),
         ({"frames": 137}, InvalidInput, "the context holds 4096; 136 frames fit"),
         ({"pretrained": "somebody/else"}, MissingWeights, "hf download somebody/else"),
-        ({"pretrained": "tests/lmms"}, MissingWeights, r"no config\.json"),
+        ({"pretrained": "tests/bench/lmms"}, MissingWeights, r"no config\.json"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_any_weight_loads(make_wrapper, monkeypatch, arguments, kind, message):
@@ -240,7 +240,7 @@ def test_a_sampler_that_shrinks_frames_is_refused(wrapper, evaluate, tmp_path):
     source = Selector(sampler=make_sampler("uniform"), encoder=None, k=2)
 
     class Shrinking:
-        k, selection_id = 2, "shrinking"
+        k, selection_id, identity = 2, "shrinking", source.identity
         error_row = source.error_row
 
         def select(self, *args, **options):

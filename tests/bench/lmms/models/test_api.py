@@ -61,7 +61,9 @@ def test_images_that_a_request_lacks_are_an_error(gpt, evaluate, tools, tmp_path
 
     make = QuestionClient.__init__
     monkeypatch.setattr(
-        QuestionClient, "__init__", lambda self, *args, urls: make(self, *args, urls=urls and urls[:-2])
+        QuestionClient,
+        "__init__",
+        lambda self, *args, urls, **options: make(self, *args, urls=urls and urls[:-2], **options),
     )
     model = gpt(simple=simple, frames=6)
     assert tools.lost_frame_errors(model, evaluate, tmp_path / "lost", monkeypatch) == tools.LOST_FRAMES
