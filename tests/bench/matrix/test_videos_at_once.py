@@ -342,20 +342,21 @@ def test_two_processes_write_the_rows_of_one(matrix, one_at_a_time, tmp_path, in
 
 
 class Killer:
-    """Kills a process of the run once it has written `n_rows` rows, or raises `error` here."""
+    """At the first row, kills a process of the run, or raises `error` here."""
 
-    def __init__(self, n_rows, error=None):
-        self.n_rows, self.error = n_rows, error
+    def __init__(self, error=None):
+        self.error, self.waits = error, True
 
     def start(self, phase, n_rows, work):
         """Nothing is shown."""
 
     def advance(self, phase, n_rows, n_errors, work):
-        self.n_rows -= n_rows
-        if self.n_rows == 0 and self.error is not None:
+        if not self.waits or n_rows == 0:
+            return
+        self.waits = False
+        if self.error is not None:
             raise self.error
-        if self.n_rows == 0:
-            multiprocessing.active_children()[0].kill()
+        multiprocessing.active_children()[0].kill()
 
 
 def test_a_process_that_is_killed_or_fails_ends_the_run_which_then_goes_on(matrix, tmp_path, in_processes):
@@ -366,10 +367,11 @@ def test_a_process_that_is_killed_or_fails_ends_the_run_which_then_goes_on(matri
     (tmp_path / "mark").touch()
     with pytest.raises(RunError, match="the disk is full"):
         run_matrix(with_unfit, **in_processes("torn"))
-    with pytest.raises(RunError, match=r"ended with code -9.* run again to continue"):
-        run_matrix(with_unfit, progress=Killer(1), **in_processes("torn"))
+    # At the first row: how many are left after each stop depends on how busy the machine is.
     with pytest.raises(KeyboardInterrupt):
-        run_matrix(with_unfit, progress=Killer(4, KeyboardInterrupt), **in_processes("torn"))
+        run_matrix(with_unfit, progress=Killer(KeyboardInterrupt), **in_processes("torn"))
+    with pytest.raises(RunError, match=r"ended with code -9.* run again to continue"):
+        run_matrix(with_unfit, progress=Killer(), **in_processes("torn"))
     assert multiprocessing.active_children() == []
     frame = run_matrix(with_unfit, **in_processes("torn"))
     assert len(frame) == len(whole)
