@@ -28,6 +28,9 @@ from .pages import PAGES, ROOT, blocks, shell_lines, text_of
 # What a command begins with -> who runs it.
 ELSEWHERE = {
     "demo": "tests/bench/demo",
+    "plan table.yaml": "tests/bench/matrix/test_your_matrix.py",
+    "run table.yaml": "tests/bench/matrix/test_your_matrix.py",
+    "report results/runs/table": "tests/bench/matrix/test_your_matrix.py",
     "simulate": "tests/lab",
     "compare-samplers": "tests/lab/test_compare_samplers.py",
     "status results/runs/demo": "tests/bench/commands/test_matrix.py",
