@@ -26,6 +26,10 @@ def command_reference() -> str:
     text = text.replace("# `focus-eval`", title, 1).rstrip() + "\n\n<!-- end -->\n"
     # The example of a command, which its help ends with, becomes a block of code.
     text = re.sub(r"^\x08\n(Example.*:)\n((?:  .+\n)+)", _as_block, text, flags=re.MULTILINE)
+    # Arguments say what a usage line says, and every command has --help.
+    text = re.sub(r"^\*\*Usage\*\*:\n\n```console\n.+\n```\n\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^\* `-h, --help`: .*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^\*\*Options\*\*:\n\n\n", "", text, flags=re.MULTILINE)
     # typer cuts the list's descriptions at 45 characters; the whole ones begin each command's section.
     whole = dict(re.findall(r"^## `focus-eval ([\w-]+)`\n\n(.+)$", text, flags=re.MULTILINE))
     line = re.compile(r"^\* `([a-z][\w-]*)`: .*$", re.MULTILINE)
