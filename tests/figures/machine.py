@@ -327,7 +327,7 @@ def tensors():
 
 
 def video_tokens():
-    """Return docs/llava_video.md's sentences on the tokens of 64 frames and on the config's context.
+    """Return docs/models.md's sentences on the tokens of 64 frames and on the config's context.
 
     The layouts are those of a vision tower of 27 by 27 patches.
     """

@@ -9,6 +9,7 @@ from dataclasses import fields
 
 import pytest
 
+from focus_eval.bench.demo.photo_events import build_photo_events
 from focus_eval.bench.matrix.cells import cells, selection_specs
 from focus_eval.bench.matrix.config import (
     BenchmarkConfig,
@@ -46,8 +47,9 @@ def test_a_table_names_every_key_of_its_configuration_and_no_other(head):
     (table,) = (part for part in MARKED["matrix"].split("\n\n") if part.startswith(f"| {head} |"))
     keys = {key for config in CONFIGS[head] for key in config.model_fields}
     named = names_in(table)
-    # A worker's resources are named behind the two keys that hold them.
-    assert keys == named | (set(Resources.model_fields) & set(re.findall(r"`(\w+)`", table)) if head == "matrix" else set())
+    if head == "matrix":  # a worker's resources are named behind the two keys that hold them
+        named |= {*Resources.model_fields} & {*re.findall(r"`(\w+)`", table)}
+    assert named == keys
 
 
 @pytest.mark.parametrize(("mark", "kind"), [("selections", SelectionRow), ("answers", AnswerRow)])
@@ -82,8 +84,7 @@ def test_the_example_has_ten_lines_and_as_many_rows_as_the_page_states(folder):
 @pytest.mark.slow
 def test_the_example_runs_on_the_demos_data(folder):
     pytest.importorskip("skimage")
-    build = "from focus_eval.bench.demo.photo_events import build_photo_events; import sys; build_photo_events(sys.argv[1], video_ids=['short_a', 'short_b'])"
-    subprocess.run([sys.executable, "-c", build, "results/demo"], cwd=folder, check=True, capture_output=True)
+    build_photo_events(folder / "results/demo", video_ids=["short_a", "short_b"])
     lines = [line.words[1:] for line in shell_lines(PAGE) if line.program == "focus-eval" and len(line.words) > 2]
     assert [words[0] for words in lines] == ["plan", "run", "report"]
     for words in lines:
