@@ -1,4 +1,4 @@
-"""docs/your_matrix.md names every key of a matrix and every column of its rows, and its example runs as it is printed."""
+"""docs/your_matrix.md names every key of a matrix and every column of its rows, and its example runs as printed."""
 
 from __future__ import annotations
 
