@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from support.bench.load import write_load_matrix
+from support.bench.made_runs import write_matrix
 
 HEAVY = ("torch", "torchvision", "transformers", "lmms_eval", "loguru", "accelerate", "pandas", "matplotlib", "scipy")
 # What the extras bring: none of it comes with the plain package.
@@ -69,6 +70,13 @@ def start(tmp_path):
 def test_what_runs_no_model_loads_none_of_the_heavy_packages(start, arguments, code):
     result, loaded = start(*arguments)
     assert result.returncode == code, result.stderr
+    assert loaded.isdisjoint(HEAVY), loaded & set(HEAVY)
+
+
+def test_a_plan_of_an_own_benchmark_with_a_model_loads_none_of_the_heavy_packages(start, tmp_path):
+    result, loaded = start("plan", write_matrix(tmp_path / "own", 20))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "serve 4 cells of 1 models" in result.stdout
     assert loaded.isdisjoint(HEAVY), loaded & set(HEAVY)
 
 

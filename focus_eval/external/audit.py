@@ -566,8 +566,9 @@ _UNREACHED = "did the selection reach the model?"
 
 def _chance_of_agreement(n_alike: int, n: int) -> float:
     """Return the chance that honest runs give at least `n_alike` of `n` equal answers, a binomial tail."""
-    p = HONEST_AGREEMENT
-    return math.fsum(math.comb(n, at) * p**at * (1 - p) ** (n - at) for at in range(n_alike, n + 1))
+    from scipy.special import bdtrc
+
+    return float(bdtrc(n_alike - 1, n, HONEST_AGREEMENT))
 
 
 def _with_other_frames(pair: SeriesPair) -> tuple[list[tuple[str, str]], bool]:

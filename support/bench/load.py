@@ -29,17 +29,26 @@ class Taken:
 
 
 def write_load_matrix(
-    folder: Path, n_questions: int, *, samplers: Sequence[str] = ("uniform", "focus"), k: int = 32
+    folder: Path,
+    n_questions: int,
+    *,
+    samplers: Sequence[str] = ("uniform", "focus"),
+    k: int = 32,
+    n_lengths: int | None = None,
 ) -> Path:
     """Write annotations, rates, a recorded trace and a matrix that selects with it; return the matrix file.
 
     Videos of 8 seconds to an hour (log-normal, median 200 s) at 30 frames per second, ten questions each, two evidence
     moments a question. No video is opened.
+
+    Args:
+        n_lengths: number of videos after which the lengths repeat; None if they never do.
     """
     folder.mkdir(parents=True)
     n_videos = -(-n_questions // QUESTIONS_PER_VIDEO)
-    drawn = np.exp(np.random.default_rng(0).normal(5.3, 1.3, n_videos))
-    seconds = np.clip(drawn, 8, LONGEST_SECONDS).round().astype(int).tolist()
+    drawn = np.exp(np.random.default_rng(0).normal(5.3, 1.3, n_lengths or n_videos))
+    lengths = np.clip(drawn, 8, LONGEST_SECONDS).round().astype(int)
+    seconds = np.resize(lengths, n_videos).tolist()
     questions, rates = [], ["id,duration_s,fps"]
     for number in range(n_questions):
         video = number // QUESTIONS_PER_VIDEO
@@ -70,11 +79,14 @@ def write_load_matrix(
     return folder / "matrix.yaml"
 
 
-def measured(*arguments: str, environment: Mapping[str, str] | None = None) -> Taken:
+def measured(*arguments: str, environment: Mapping[str, str] | None = None, codes: Sequence[int] = (0,)) -> Taken:
     """Run `focus-eval ARGUMENTS` in a process of its own and return what it took.
 
+    Args:
+        codes: exit codes that are no failure.
+
     Raises:
-        RuntimeError: it ended with another code than 0; its last lines are in the text.
+        RuntimeError: it ended with another code; its last lines are in the text.
     """
     with subprocess.Popen(
         [sys.executable, "-m", "focus_eval", *arguments],
@@ -87,7 +99,7 @@ def measured(*arguments: str, environment: Mapping[str, str] | None = None) -> T
         output = process.stdout.read()
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
+    if process.returncode not in codes:
         raise RuntimeError(f"focus-eval {' '.join(arguments)}: {output.decode(errors='replace')[-2000:]}")
     return Taken(time.perf_counter() - started, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,7 @@ from focus_eval.bench.rows.packed import pack_run
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
-from focus_eval.external.audit import FAULT, NOTE, CheckedSeries, audit, series_of
+from focus_eval.external.audit import FAULT, NOTE, CheckedSeries, _chance_of_agreement, audit, series_of
 from focus_eval.external.imports.log_import import LogOptions, LogOrigin
 from focus_eval.external.reading import ReadingOptions, read_runs, run_of_logs
 from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
@@ -619,3 +620,11 @@ def test_audit_reads_a_packed_run(tmp_path):
     pack_run(folder, tmp_path / "r.zip")
     outputs = [CliRunner().invoke(app, ["audit", str(path)]).output for path in (folder, tmp_path / "r.zip")]
     assert outputs[0] == outputs[1] != ""
+
+
+@pytest.mark.parametrize(("n_alike", "n"), [(30, 30), (99, 100), (990, 1000)])
+def test_the_chance_of_honest_agreement_is_the_tail_of_a_binomial(n_alike, n):
+    chances = [math.comb(n, at) * 0.98**at * 0.02 ** (n - at) for at in range(n_alike, n + 1)]
+    assert _chance_of_agreement(n_alike, n) == pytest.approx(math.fsum(chances))
+    # Of so many questions a single term of the sum is no float any more.
+    assert _chance_of_agreement(1000 * n_alike, 1000 * n) < 1e-12

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from focus_eval.core.errors import InvalidInput, UnknownName
 from focus_eval.lab.traces import _add_events, drawn_seconds, make_trace, place_evidence
 from focus_eval.lab.worlds import EVIDENCE_SHAPES, SHARES, WORLDS, world_of
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
 HOURS = 3 * 3600.0
 
 
@@ -116,11 +114,11 @@ def test_parameters_that_are_not_set_are_in_no_identity():
     assert WORLDS["realistic"].values["evidence"] == list(EVIDENCE_SHAPES)
 
 
-def real(name):
-    """Lengths, numbers and spans of the real evidence."""
-    evidence = DATA / "field" / "evidence"
+def real(name, folder):
+    """Intervals of each question with evidence, of the real benchmark."""
+    evidence = folder / "field" / "evidence"
     if name == "longvideobench":
-        questions = read_annotations(name, DATA / "lvb_val.json")
+        questions = read_annotations(name, folder / "lvb_val.json")
         return [[(moment, moment) for moment in question.evidence_seconds] for question in questions]
     if name == "cgbench":
         return [row["clue_intervals"] for row in json.load(gzip.open(evidence / "cgbench_mini.json.gz"))]
@@ -130,10 +128,9 @@ def real(name):
     return [question.evidence_intervals for question in questions if question.evidence_intervals]
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="needs the published annotations of ../shared/data")
 @pytest.mark.parametrize("name", EVIDENCE_SHAPES)
-def test_the_quantiles_are_those_of_the_published_annotations(name):
-    shape, measured = EVIDENCE_SHAPES[name], real(name)
+def test_the_quantiles_are_those_of_the_published_annotations(name, shared):
+    shape, measured = EVIDENCE_SHAPES[name], real(name, shared("data"))
     if name != "longvideobench":  # moments, no lengths
         lengths = [stop - start for intervals in measured for start, stop in intervals]
         assert near(np.quantile(lengths, SHARES), shape.seconds) < 0.06

@@ -32,6 +32,7 @@ def doctor(
         "versions": {**versions(), **({"commit": commit} if (commit := git_revision()) else {})},
         "devices": devices(),
         "decoders": decoders(),
+        "default encoder": selected_encoder(),
         "checkpoints": checkpoints(),
         "folders": folders(),
     }
@@ -77,6 +78,17 @@ def decoders() -> dict[str, str]:
         ffmpeg = getattr(av, "ffmpeg_version_info", "of unknown version")
         version_by_package["pyav"] += f" with FFmpeg {ffmpeg} (libavcodec {libavcodec}: {', '.join(codecs)})"
     return version_by_package
+
+
+def selected_encoder() -> dict[str, str]:
+    """Return the encoder that `select` takes if none is named, and how to get one that knows more."""
+    from focus_eval.keyframes.encoders.default import FALLBACK, better_encoder_hint, default_encoder
+
+    try:
+        name = default_encoder(lambda checkpoint: False)
+    except FocusEvalError as error:
+        return {"select": str(error)}
+    return {"select": name, **({"knows more": better_encoder_hint()} if name == FALLBACK else {})}
 
 
 def checkpoints() -> dict[str, dict[str, str]]:

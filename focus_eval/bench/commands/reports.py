@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from focus_eval.bench.commands.documents import compare_document, report_document
+from focus_eval.bench.commands.runs import JsonOption
 from focus_eval.bench.commands.tables import print_table, write_table
 from focus_eval.bench.rows.store import run_folders
 from focus_eval.core.errors import InvalidInput, RowsChanged, RunError
@@ -97,6 +100,7 @@ def report(
         bool, typer.Option(help="Write all thumbnails beside the page; the page itself holds at most 12 MB.")
     ] = False,
     html: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a run's tables, figures and page.
 
@@ -105,13 +109,15 @@ def report(
     table of them all that links to their pages.
     """
     if folders := run_folders(folder):
+        if as_json:
+            raise InvalidInput(f"{folder}: holds several runs; --json is for one: {folders[0]}")
         from focus_eval.bench.report.page.html import write_index
 
         with naming_out(out or folder):
             typer.echo(str(write_index(folders, (out or folder) / "index.html")))
         return
     options: dict[str, Any] = {"table": table, "baseline": baseline, "videos": videos, "html": html}
-    options["link_thumbnails"] = link_thumbnails
+    options |= {"link_thumbnails": link_thumbnails, "as_json": as_json}
     target = out or (folder if folder.is_dir() else folder.with_name(f"{folder.stem}-report"))
     for reads_left in reversed(range(_READS)):
         try:
@@ -143,7 +149,7 @@ def _report_once(folder: Path, target: Path, options: dict[str, Any]) -> None:
     run = load_run(folder)
     with outputs.writing() as written:
         written += write_report(run, target, **options)
-        if (folder / "run.json").is_file():
+        if (folder / "run.json").is_file() and not options["as_json"]:
             from focus_eval.bench.commands.runs import print_rates
 
             print_rates(folder)
@@ -158,9 +164,10 @@ def write_report(
     videos: Path | None = None,
     link_thumbnails: bool = False,
     html: bool = True,
+    as_json: bool = False,
     page_panels: PanelsByFigure | None = None,
 ) -> list[Path]:
-    """Print the first tables of `run`, and write all files of `report` to `target`.
+    """Print the first tables of `run`, or all as JSON, and write all files of `report` to `target`.
 
     With `page_panels`, the panels of the page from `panels_of`, nothing is printed and no figure files are drawn.
 
@@ -189,7 +196,7 @@ def write_report(
         tables = report_tables(run, table, baseline=baseline)
         # A spreadsheet holds one table: the first is report.csv.
         sheets = ["report.csv", *(f"report-{item.name}.csv" for item in tables[1:])]
-        if page_panels is None:
+        if page_panels is None and not as_json:
             for fault in run.faults:
                 print_folded(f"fault: {fault}")
             _print_short_tables(tables, sheets)
@@ -201,7 +208,9 @@ def write_report(
     if failures:
         first = next(iter(failures.values()))
         typer.echo(f"note: videos without thumbnails of some frames: {len(failures)}, the first: {first}", err=True)
-    for path in written if page_panels is None else ():
+    if as_json:
+        typer.echo(json.dumps(report_document(run, tables, written), indent=1, ensure_ascii=False))
+    for path in written if page_panels is None and not as_json else ():
         typer.echo(str(path))
     return [] if failures else [*written, *target.glob(_THUMBNAILS)]
 
@@ -259,6 +268,7 @@ def compare(
             help="Of logs, as in import lmms: k=32, metric=NAME, id_field=NAME, video_field=NAME; repeatable.",
         ),
     ] = [],  # noqa: B006
+    as_json: JsonOption = False,
 ) -> None:
     """Compare two runs on the questions that both answered."""
     from focus_eval.bench.report.comparisons import run_comparison
@@ -281,15 +291,18 @@ def compare(
     if values and not n_logs:
         raise InvalidInput("-o is for logs of lmms-eval; both of these are runs")
     table = run_comparison(*runs)
-    print_table(table)
+    if as_json:
+        typer.echo(json.dumps(compare_document(runs[0], runs[1], table), indent=1, ensure_ascii=False))
+    else:
+        print_table(table)
     if out is not None and out.suffix == ".html":
-        _write_comparison(out, runs, table)
+        typer.echo(str(_write_comparison(out, runs, table)), err=as_json)
     elif out is not None:
         write_table([table], out)
 
 
-def _write_comparison(path: Path, runs: Sequence[Run], table: Table) -> None:
-    """Write a self-contained page with the comparison and the facts of both runs."""
+def _write_comparison(path: Path, runs: Sequence[Run], table: Table) -> Path:
+    """Write a self-contained page with the comparison and the facts of both runs; return `path`."""
     from focus_eval.bench.report.page.html import render_sections, run_facts
     from focus_eval.bench.report.tables import results_table
     from focus_eval.keyframes.rows.records import write_text
@@ -298,4 +311,4 @@ def _write_comparison(path: Path, runs: Sequence[Run], table: Table) -> None:
     for name, run in zip("AB", runs, strict=True):
         facts = "; ".join(f"{title}: {text}" for title, text in run_facts(run))
         sections.append((f"{name}: {run.name}", [f"{facts}.", results_table(run, "overview")]))
-    typer.echo(str(write_text(path, render_sections(table.title, sections))))
+    return write_text(path, render_sections(table.title, sections))

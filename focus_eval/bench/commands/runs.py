@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import isnan
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from focus_eval.bench.commands.documents import plan_document, status_document
 from focus_eval.bench.commands.tables import print_table
 from focus_eval.core.errors import FocusEvalError, InvalidInput
 from focus_eval.core.options import parse_assignments
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from focus_eval.bench.matrix.preflight import Preflight
     from focus_eval.bench.matrix.questions import QuestionSet
     from focus_eval.bench.matrix.running import RunProgress
+    from focus_eval.bench.report.power import Discordance
     from focus_eval.bench.report.table import Table
 
 
@@ -51,10 +54,13 @@ def plan(
         float | None,
         typer.Option(help="Share of questions that only one of two samplers has right. [default: as on public logs]"),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what a matrix runs, costs and lacks here.
 
     Also shows the smallest difference that its questions can detect. Exits with code 1 if something is missing.
+
+    Arguments of models are not checked here but before a run: that takes lmms-eval, which loads for 20 seconds.
     """
     from focus_eval.bench.matrix.hours import load_machine
     from focus_eval.bench.matrix.plan import make_plan
@@ -62,17 +68,23 @@ def plan(
 
     node = load_machine(machine) if machine else None
     folders = assign_folders(load_all(matrix, only, set_, limit, available_only=available_only), out)
-    preflight = check_all(folders)
-    plans = []
+    preflight = check_all(folders, loads_wrappers=False)
+    plans, documented = [], []
     for config, _ in folders:
-        sets = _questions_or_lengths(config, preflight)
+        sets = _questions_or_lengths(config, preflight, quiet=as_json)
         if len(sets) < len(config.benchmarks):
             continue  # what it lacks is listed below
         preflight = _with_stated_problems(preflight, config, sets)
         with count_progress("counting pulls", "selections") as progress:
             plans.append(make_plan(config, sets=sets, progress=progress))
-        _print_plan(plans[-1])
-        _print_power(plans[-1], discordance)
+        differences = _least_differences(plans[-1], discordance)
+        documented.append((plans[-1], differences))
+        if not as_json:
+            _print_plan(plans[-1])
+            _print_power(plans[-1], differences)
+    if as_json:
+        typer.echo(json.dumps(plan_document(documented, preflight, node), indent=1, ensure_ascii=False))
+        raise typer.Exit(1 if preflight.missing else 0)
     if len(plans) > 1:
         _print_pool(plans)
     if node is not None and plans:
@@ -101,14 +113,17 @@ def print_rates(folder: Path, machine: Machine | None = None) -> Machine | None:
     return machine and rates.applied_to(machine, folder)
 
 
-def _questions_or_lengths(matrix: MatrixConfig, preflight: Preflight) -> dict[str, QuestionSet]:
-    """Return questions by benchmark: those that are here, else the shipped lengths, of which a line is printed."""
+def _questions_or_lengths(matrix: MatrixConfig, preflight: Preflight, *, quiet: bool) -> dict[str, QuestionSet]:
+    """Return questions by benchmark: those that are here, else the shipped lengths.
+
+    Prints a line for shipped lengths, unless `quiet`.
+    """
     from focus_eval.bench.matrix.questions import stated_sets, stated_source
 
     keys = {benchmark.name: f"{matrix.name}/{benchmark.name}" for benchmark in matrix.benchmarks}
     present_sets = {name: preflight.sets[key] for name, key in keys.items() if key in preflight.sets}
     stated = {} if len(present_sets) == len(keys) else stated_sets(matrix)
-    for name in stated.keys() - present_sets.keys():
+    for name in () if quiet else stated.keys() - present_sets.keys():
         print_folded(f"{name}: not here, planned from shipped lengths ({stated_source(name)})")
     by_name = {**stated, **present_sets}
     return {name: by_name[name] for name in keys if name in by_name}
@@ -141,22 +156,37 @@ def _print_plan(plan: Plan) -> None:
     _print_sharing(plan)
 
 
-def _print_power(plan: Plan, share: float | None) -> None:
-    """Print the smallest difference between two samplers that the questions can show.
+def _least_differences(plan: Plan, share: float | None) -> dict[str, list[tuple[Discordance, float | None]]]:
+    """Return the smallest difference of two samplers that a benchmark's questions can show, by assumed discordance.
+
+    None means no difference; benchmarks of one video have no entry.
 
     Args:
         share: of the questions that one sampler alone has right; None for what public logs of the benchmark say.
     """
     from focus_eval.bench.matrix.questions import public_facts
-    from focus_eval.bench.report.power import Discordance, expected_discordances, least_difference, more_videos_text
+    from focus_eval.bench.report.power import Discordance, expected_discordances, least_difference
 
     measured = {name: Discordance(**facts) for name, facts in public_facts("discordance").items()}
+    return {
+        name: [
+            (discordance, least_difference(counts, discordance))
+            for discordance in expected_discordances(measured.get(name), share=share)
+        ]
+        for name, counts in plan.questions_per_video.items()
+        if len(counts) > 1
+    }
+
+
+def _print_power(plan: Plan, differences_by_name: Mapping[str, Sequence[tuple[Discordance, float | None]]]) -> None:
+    """Print the smallest differences between two samplers that the questions can show."""
+    from focus_eval.bench.report.power import more_videos_text
+
     for name, counts in plan.questions_per_video.items():
-        if len(counts) < 2:
+        if name not in differences_by_name:
             print_folded(f"{name}: questions about one video allow no test between samplers")
             continue
-        expected = expected_discordances(measured.get(name), share=share)
-        differences = [least_difference(counts, discordance) for discordance in expected]
+        expected, differences = zip(*differences_by_name[name], strict=True)
         # The ends of a range that read the same are one figure.
         figures = list(dict.fromkeys("no" if item is None else f"{100 * item:.1f}" for item in differences))
         correlations = dict.fromkeys(f"{item.video_correlation:g}" for item in expected)
@@ -370,6 +400,9 @@ FolderOption = Annotated[
 ]
 
 
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+
+
 def run(
     matrix: MatrixArgument,
     only: OnlyOption = [],  # noqa: B006
@@ -398,9 +431,12 @@ def run(
     Checks first that nothing is missing. Questions that already have a row are skipped, so the same command continues
     a stopped run.
     """
+    from focus_eval.bench.matrix.machine import check_ray_address
     from focus_eval.bench.matrix.preflight import check_all
 
     matrices = assign_folders(load_all(matrix, only, set_, limit, available_only=available_only), out)
+    if engine == "ray" and address is not None:
+        check_ray_address(address)  # before lmms-eval is loaded, which takes longer
     if preflight and print_missing(check_all(matrices, engine=engine, store=store)):
         print_folded("to start all the same: --no-preflight; what is missing becomes errors in the rows")
         raise typer.Exit(1)
@@ -431,16 +467,25 @@ def _print_results(folder: Path) -> None:
     print_folded(f"rows in {folder}; all tables, plots and the page: focus-eval report {folder}")
 
 
-def status(folder: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> None:
-    """Show a run's progress (safe while it is running)."""
+def status(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Show a run's progress (safe while it is running).
+
+    Counts rows and checks no digests; `report` and a run's next start do.
+    """
     from rich.table import Table
 
     from focus_eval.bench.matrix.plan import run_status
 
+    parts = run_status(folder)
+    if as_json:
+        typer.echo(json.dumps(status_document(folder, parts), indent=1, ensure_ascii=False))
+        return
     table = Table(title=str(folder), title_justify="left")
     for name in ("part", "rows", "of", "errors", "left"):
         table.add_column(name, justify="left" if name == "part" else "right", overflow="fold")
-    parts = run_status(folder)
     for part in parts:
         seconds = part.seconds_left
         time_left = "done" if part.is_done else "-" if seconds is None else clock_text(seconds)

@@ -418,9 +418,13 @@ class RayEngine:
         if not ray.is_initialized():
             # Without an address Ray would join whatever cluster was last started here, though it may be gone.
             is_own_cluster = address is None
-            ray.init(
-                address=address or "local", log_to_driver=True, include_dashboard=False if is_own_cluster else None
-            )
+            try:
+                ray.init(
+                    address=address or "local", log_to_driver=True, include_dashboard=False if is_own_cluster else None
+                )
+            except ConnectionError as error:
+                reason = str(error).strip().partition("\n")[0]
+                raise RunError(f"--address {address}: no Ray cluster answers there ({reason})") from error
 
     @property
     def device(self) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 
 from filelock import Timeout
 
-from focus_eval.bench.matrix.cells import AnswerSpec, SelectionSpec
+from focus_eval.bench.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
 from focus_eval.bench.matrix.config import MatrixConfig
 from focus_eval.bench.rows.packed import object_url
 from focus_eval.bench.rows.store import POOL_NAME, FinishedQuestions, StoredRows, compact, set_damaged_files_aside
@@ -151,8 +151,12 @@ class RunFolder:
 
     def part(self, spec: SelectionSpec | AnswerSpec) -> Path:
         """Return the folder of a selection or a cell: in the pool, or in an unpacked run's own folder."""
-        unpacked = self.path / kind_of(spec) / spec.name
-        return unpacked if unpacked.is_dir() and not unpacked.is_symlink() else self.pool.part(kind_of(spec), spec.name)
+        return self.named_part(kind_of(spec), spec.name)
+
+    def named_part(self, kind: str, name: str) -> Path:
+        """Return the folder of the part `name`; `kind` is "selections" or "answers"."""
+        unpacked = self.path / kind / name
+        return unpacked if unpacked.is_dir() and not unpacked.is_symlink() else self.pool.part(kind, name)
 
     def open_part(self, spec: SelectionSpec | AnswerSpec) -> Path:
         """Make the folder of a selection or a cell with its description, link it into the run, and return it."""
@@ -293,11 +297,14 @@ class RunFolder:
         engine: str,
         device: str,
         question_ids: Mapping[str, Sequence[str]] | None = None,
+        n_questions: Mapping[str, int] | None = None,
     ) -> None:
         """Record this start in run.json: matrix, versions, git revision, engine, device, time.
 
         Args:
             question_ids: ids of the questions by benchmark, for those of which only a part is asked.
+            n_questions: number of asked questions by the benchmark's configured name; with it `run_status` need not
+                read the questions.
 
         Raises:
             InvalidInput: the folder belongs to a matrix of another name.
@@ -321,6 +328,7 @@ class RunFolder:
             "name": matrix.name,
             "matrix": matrix.model_dump(mode="json"),
             "asked": {name: list(ids) for name, ids in (question_ids or {}).items()},
+            "progress": progress_of(matrix, n_questions) if n_questions else [],
             # Kept from the first start on: a run that went on with other versions says so.
             "starts": [*earlier.get("starts", []), start],
         }
@@ -349,6 +357,24 @@ class RunFolder:
                 counts = json.loads(line)
                 totals.setdefault(counts.pop("encoder"), Counter()).update(counts)
         return {encoder: dict(counts) for encoder, counts in totals.items()}
+
+
+def progress_of(matrix: MatrixConfig, n_questions: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return kind, name, benchmark and number of questions of each selection and cell of `matrix`.
+
+    Args:
+        n_questions: number of asked questions by the benchmark's configured name.
+    """
+    parts: list[SelectionSpec | AnswerSpec] = [*selection_specs(matrix), *cells(matrix)]
+    return [
+        {
+            "kind": kind_of(part),
+            "name": part.name,
+            "benchmark": part.benchmark.benchmark,
+            "questions": n_questions[part.benchmark.name],
+        }
+        for part in parts
+    ]
 
 
 def kind_of(spec: SelectionSpec | AnswerSpec) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -11,11 +12,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from focus_eval.bench.matrix.config import Resources
+from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.core.processes import n_cores
 from focus_eval.keyframes.video.decoder import MAX_DECODERS_PER_VIDEO
 
 # The drivers' files on Linux: of NVIDIA, of a Jetson, of AMD, of Windows' subsystem.
 _DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-gpu", "/dev/nvmap", "/dev/kfd", "/dev/dxg")
+
+
+# A host that drops what it is sent would keep Ray waiting for minutes.
+RAY_SECONDS = 10
+
+
+def check_ray_address(address: str) -> None:
+    """Raise an error unless `address` is "auto" or "local", or something listens there.
+
+    Raises:
+        InvalidInput: no address of a Ray cluster.
+        RunError: nothing answers at the address.
+    """
+    if address in ("auto", "local"):
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        raise InvalidInput(f"--address {address}: give HOST:PORT or ray://HOST:PORT of a Ray cluster, or auto")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=RAY_SECONDS).close()
+    except OSError as error:
+        raise RunError(
+            f"--address {address}: no Ray cluster answers there ({error.strerror or error}); ray status names one"
+        ) from error
 
 
 def best_device() -> str:

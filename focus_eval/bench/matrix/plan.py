@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from focus_eval.bench.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
 from focus_eval.bench.matrix.config import MatrixConfig
-from focus_eval.bench.matrix.folder import RunFolder, kind_of
+from focus_eval.bench.matrix.folder import RunFolder, progress_of
 from focus_eval.bench.matrix.questions import QuestionSet, load_questions
 from focus_eval.bench.rows.packed import check_links
 from focus_eval.bench.rows.store import StoredRows, run_folders
@@ -475,21 +475,25 @@ def run_status(folder: str | Path) -> list[PartStatus]:
         return counted
     check_links(path)
     matrix = matrix_of_run(run_file)
-    run, sets = RunFolder(path), load_sets(matrix)
-    statuses = []
-    parts: list[SelectionSpec | AnswerSpec] = [*selection_specs(matrix), *cells(matrix)]
-    for part in parts:
-        question_ids = {question.id for question in sets[part.benchmark.name].questions}
-        # Other runs may have put rows of more questions into the pool.
-        errors = [error for question_id, error in run.errors(part).items() if question_id in question_ids]
+    # Runs of before state no progress: names and numbers of questions then come from the questions themselves.
+    progress = described.get("progress") or progress_of(
+        matrix, {name: len(questions.questions) for name, questions in load_sets(matrix).items()}
+    )
+    run, statuses = RunFolder(path), []
+    # Other runs may have put rows of more questions into the pool.
+    ids_by_benchmark = {name: frozenset(ids) for name, ids in described.get("asked", {}).items()}
+    for part in progress:
+        folder = run.named_part(part["kind"], part["name"])
+        row_type = AnswerRow if part["kind"] == "answers" else SelectionRow
+        n_rows, n_errors = StoredRows(folder, row_type).counts(ids_by_benchmark.get(part["benchmark"]))
         statuses.append(
             PartStatus(
-                name=part.name,
-                kind=kind_of(part),
-                rows=len(errors),
-                questions=len(question_ids),
-                errors=sum(error is not None for error in errors),
-                rows_per_second=_rate(run.part(part), len(errors)),
+                name=part["name"],
+                kind=part["kind"],
+                rows=n_rows,
+                questions=part["questions"],
+                errors=n_errors,
+                rows_per_second=_rate(folder, n_rows),
             )
         )
     return statuses
@@ -503,13 +507,12 @@ def _counted_rows(folder: Path) -> list[PartStatus]:
         kinds = (("selections", SelectionRow), ("answers", AnswerRow))
         for kind, row_type in kinds:
             for part in [run / kind, *sorted((run / kind).glob("*/"))]:
-                errors = [error for _, error in StoredRows(part, row_type).states()]
-                if errors:
+                n_rows, n_errors = StoredRows(part, row_type).counts()
+                if n_rows:
                     name = run.resolve().name if part == run / kind else part.name
-                    failed = sum(error is not None for error in errors)
                     statuses.append(
                         PartStatus(
-                            name=name, kind=kind, rows=len(errors), questions=None, errors=failed, rows_per_second=None
+                            name=name, kind=kind, rows=n_rows, questions=None, errors=n_errors, rows_per_second=None
                         )
                     )
     return statuses

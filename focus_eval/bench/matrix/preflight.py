@@ -225,16 +225,20 @@ _SINGLE = "model.safetensors"
 _API_SECONDS = 10
 
 
-def name_problems(model: ModelConfig) -> Iterator[Missing]:
-    """Yield a model that neither this package nor lmms-eval knows."""
+def name_problems(model: ModelConfig, *, loads_wrappers: bool = True) -> Iterator[Missing]:
+    """Yield a model that neither this package nor lmms-eval knows.
+
+    Args:
+        loads_wrappers: False leaves out names that only lmms-eval could know.
+    """
     from focus_eval.bench.lmms.manifests import known_models
 
     our_names = known_models()
     if model.model in our_names:
         return
     if not model.model.startswith("focus_"):
-        if importlib.util.find_spec("lmms_eval") is None:
-            return  # reported as a missing package
+        if not loads_wrappers or importlib.util.find_spec("lmms_eval") is None:
+            return  # a missing package is reported as such
         from lmms_eval.models import list_available_models
 
         if model.model in list_available_models(include_aliases=True):
@@ -516,13 +520,18 @@ class Preflight:
 
 
 def check_all(
-    matrices: Sequence[tuple[MatrixConfig, Path]], *, engine: str = "local", store: Path | None = None
+    matrices: Sequence[tuple[MatrixConfig, Path]],
+    *,
+    engine: str = "local",
+    store: Path | None = None,
+    loads_wrappers: bool = True,
 ) -> Preflight:
     """Check the matrices that are to be run, each with its folder: packages, arguments, weights, questions, videos,
     keys, devices and disk. Fetches nothing, loads no weights, writes nothing.
 
     Args:
         store: file of embeddings; None for `store.sqlite` beside each run's folder.
+        loads_wrappers: check arguments of models by lmms-eval's wrappers, whose import takes 20 seconds and a gigabyte.
     """
     notes: list[str] = []
     missing = [*package_problems([matrix for matrix, _ in matrices], engine)]
@@ -554,21 +563,22 @@ def check_all(
     for sampler in {spec.sampler.options.get("llm"): spec.sampler for spec in specs if spec.sampler.needs_llm}.values():
         missing += llm_problems(sampler)
     for model in _unique(item for matrix, _ in matrices for item in matrix.models):
-        missing += model_problems(model, [matrix for matrix, _ in matrices if model in matrix.models], engine, notes)
+        of_model = [matrix for matrix, _ in matrices if model in matrix.models]
+        missing += model_problems(model, of_model, engine, notes, loads_wrappers=loads_wrappers)
     missing += disk_problems(matrices, missing, store)
     return Preflight(tuple(_unique(missing)), tuple(_unique(notes)), sets)
 
 
 def model_problems(
-    model: ModelConfig, matrices: list[MatrixConfig], engine: str, notes: list[str]
+    model: ModelConfig, matrices: list[MatrixConfig], engine: str, notes: list[str], *, loads_wrappers: bool
 ) -> Iterator[Missing]:
     """Yield problems of a model; its arguments are checked, with lmms-eval, only if weights and keys are there."""
-    if unknown := list(name_problems(model)):
+    if unknown := list(name_problems(model, loads_wrappers=loads_wrappers)):
         yield from unknown
         return
     weights, keys = list(weights_problems(model)), list(key_problems(model, notes))
     yield from (*weights, *keys)
-    if not weights and not keys and importlib.util.find_spec("lmms_eval") is not None:
+    if loads_wrappers and not weights and not keys and importlib.util.find_spec("lmms_eval") is not None:
         frames = max(max(matrix.k, default=model.frames) for matrix in matrices)
         yield from argument_problems(model, frames)
     # A cluster's GPUs are not those of this machine.

@@ -72,7 +72,7 @@ def complete_run(
     # The matrix and its questions are read above, before anything is written.
     with run.locked():
         run.set_damaged_files_aside([*specs, *all_cells])
-        run.describe(matrix, engine=engine.name, device=engine.device, question_ids=_partial_ids(sets))
+        run.describe(matrix, engine=engine.name, device=engine.device, **_asked_questions(sets))
         # Before the work: the folder then shows also the parts that another run has made.
         run.show([*specs, *all_cells])
         run.drop(dropped)
@@ -97,12 +97,13 @@ def _ids_by_benchmark(sets: dict[str, QuestionSet]) -> dict[str, set[str]]:
     return {name: {question.id for question in questions.questions} for name, questions in sets.items()}
 
 
-def _partial_ids(sets: dict[str, QuestionSet]) -> dict[str, list[str]]:
-    """Return the asked question ids by benchmark, for benchmarks of which only a part is asked."""
-    partial_sets = {
-        name: questions for name, questions in sets.items() if len(questions.questions) < len(questions.all_ids)
+def _asked_questions(sets: dict[str, QuestionSet]) -> dict[str, Any]:
+    """Return the arguments of `RunFolder.describe` on questions: ids where only a part is asked, and numbers."""
+    partial_sets = [item for item in sets.values() if len(item.questions) < len(item.all_ids)]
+    return {
+        "question_ids": {item.config.benchmark: [question.id for question in item.questions] for item in partial_sets},
+        "n_questions": {name: len(item.questions) for name, item in sets.items()},
     }
-    return {item.config.benchmark: [question.id for question in item.questions] for item in partial_sets.values()}
 
 
 def _run_phase(phase: Phase[Any, Any], engine: Engine, progress: RunProgress) -> None:

@@ -54,6 +54,7 @@ class CostColumns:
         self._numbers: dict[Hashable, int] = {}  # of each group, by benchmark, video and selection
         self._groups: list[int] = []
         self._frames: dict[str, list[IntArray]] = {"main": [], "scan": []}
+        self._distinct_frames: dict[bytes, IntArray] = {}
         self._stated: dict[str, list[tuple[float, float | None] | None]] = {"main": [], "scan": []}
         self._units = array("d")  # three numbers a row
         self._n_pulls: list[int] = []
@@ -74,7 +75,10 @@ class CostColumns:
             "scan": (row.scanned_frames, row.n_scanned if has_cost else np.nan),
         }
         for kind, (frames, count) in lists.items():
-            self._frames[kind].append(np.asarray(frames, dtype=np.int32))
+            # The questions of a video often need the same frames, and frames are most of the memory.
+            content = np.asarray(frames, dtype=np.int32).tobytes()
+            view: IntArray = np.frombuffer(content, dtype=np.int32)  # type: ignore[assignment]
+            self._frames[kind].append(self._distinct_frames.setdefault(content, view))
             self._stated[kind].append(None if count is None else (count, row.encoded.get(kind)))
         self._units.extend(unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost")))
         self._n_pulls.append(row.n_scored)

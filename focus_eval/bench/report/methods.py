@@ -85,7 +85,9 @@ class _MethodsWriter:
         encoders = _unique(self._encoder(row) for row in run.variants if row.encoder)
         sentences += [f"Relevance: {'; '.join(encoders)}."] if encoders else []
         ks, seeds = ({str(getattr(row, name)) for row in run.variants} for name in ("k", "seed"))
-        sentences.append(f"K = {', '.join(sorted(ks, key=int))}; seeds {', '.join(sorted(seeds, key=int))}.")
+        numbers = f"K = {', '.join(sorted(ks, key=int))}; seeds {', '.join(sorted(seeds, key=int))}"
+        coarse = "".join(f"; coarse_seed {value}" for value in self._coarse_seeds())
+        sentences.append(f"{numbers}{coarse}.")
         sentences.append(f"Benchmarks: {'; '.join(self._benchmarks())}.")
         models = _unique(self._model(model, identity) for model, identity in self._cells())
         sentences += (
@@ -111,6 +113,12 @@ class _MethodsWriter:
             texts.append(f"{row.sampler}{self._cite(self._paper(row.sampler))} ({', '.join([*details, options])})")
         return _unique(texts)
 
+    def _coarse_seeds(self) -> list[str]:
+        """Return what coarse pulls were drawn for: "question" or "video"; [] if neither matrix nor cells say."""
+        selections = [identity.get("selection", {}) for _, identity in self._cells()]
+        stated = [self.run.provenance.get("matrix", {}), *(item for item in selections if isinstance(item, Mapping))]
+        return _unique(str(item["coarse_seed"]) for item in stated if item.get("coarse_seed"))
+
     def _encoder(self, row: SelectionRow) -> str:
         """Return a phrase for the row's encoder: name, citation, revision and scan encoder."""
         revision = f" ({row.encoder_revision})" if row.encoder_revision else ""
@@ -123,10 +131,9 @@ class _MethodsWriter:
         return [f"{name}{self._cite(str(name))} ({count:,} questions)" for name, count in counts.items()]
 
     def _model(self, model: str, identity: Mapping[str, Any]) -> str:
-        """Return a phrase for a model: name, citation, weights and number of frames."""
+        """Return a phrase for a model: name, citation and weights. Its own `frames` is not the K that it was shown."""
         weights = f" ({identity['weights']})" if identity.get("weights") else ""
-        frames = f", {identity['frames']} frames" if identity.get("frames") else ""
-        return f"{model}{self._cite(str(identity.get('model', model)))}{weights}{frames}"
+        return f"{model}{self._cite(str(identity.get('model', model)))}{weights}"
 
     def _cells(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Return model and identity of each cell."""

@@ -118,14 +118,28 @@ def sampler_order(label: str) -> tuple[int, str]:
     return (_ORDER.index(sampler) if sampler in _ORDER else len(_ORDER) + (sampler in _LAST), label)
 
 
-def sampler_groups(frame: pd.DataFrame, keys: list[str]) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """Return (key, lines) of each group by `keys`: benchmark and K ascending, samplers by `sampler_order`."""
+def sampler_groups(frame: pd.DataFrame, keys: list[str]) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
+    """Yield (key, lines) of each group by `keys`: benchmark and K ascending, samplers by `sampler_order`."""
 
-    def order(entry: tuple[tuple[Any, ...], pd.DataFrame]) -> list[Any]:
+    def order(first: pd.Series) -> list[Any]:
         """Return the sort key of a group."""
-        return [sampler_order(value) if key == "label" else value for key, value in zip(keys, entry[0], strict=True)]
+        return [sampler_order(first[key]) if key == "label" else first[key] for key in keys]
 
-    return sorted(frame.groupby(keys, sort=False), key=order)
+    return groups_in_order(frame, keys, order)
+
+
+def groups_in_order(
+    frame: pd.DataFrame, keys: Sequence[str], order: Callable[[pd.Series], Any]
+) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
+    """Yield (key, lines) of each group by `keys`, one in memory at a time; a missing key is a key.
+
+    Args:
+        order: the sort key of a group, from its first line.
+    """
+    numbers = frame.groupby(list(keys), sort=False, dropna=False).ngroup().to_numpy()
+    firsts = [frame.iloc[place] for place in np.unique(numbers, return_index=True)[1].tolist()]
+    for number in sorted(range(len(firsts)), key=lambda number: order(firsts[number])):
+        yield tuple(firsts[number][key] for key in keys), frame[numbers == number]
 
 
 class RunRows(Collection[RowT]):
@@ -229,7 +243,7 @@ _SHOWN_IN: Mapping[str, tuple[str, ...]] = {"": (), "alpha": _ALPHA, "clip_secon
 def _columns_of(rows: Iterable[RowT], line: Callable[[RowT], dict[str, Any]]) -> dict[str, Any]:
     """Return the columns of a table whose lines `line` makes from the rows: column name -> values.
 
-    A run may have a million rows, so equal texts are one object and a column of floats is an array.
+    A run may have a million rows, so equal texts are one object and a column of floats or integers is an array.
     """
     columns: dict[str, Any] = {}
     waiting: dict[str, list[Any]] = {}
@@ -243,15 +257,23 @@ def _columns_of(rows: Iterable[RowT], line: Callable[[RowT], dict[str, Any]]) ->
     return {name: np.asarray(column) if isinstance(column, array) else column for name, column in columns.items()}
 
 
-def _extended(column: array[float] | list[Any] | None, values: list[Any]) -> array[float] | list[Any]:
-    """Return `column` with `values` appended: an array while all are floats, else a list."""
-    are_floats = all(type(value) is float for value in values)
+def _extended(column: array[Any] | list[Any] | None, values: list[Any]) -> array[Any] | list[Any]:
+    """Return `column` with `values` appended: an array while all are floats, or all 64-bit integers, else a list."""
+    kinds = {type(value) for value in values}
+    code = _ARRAY_CODES.get(kinds.pop(), "") if len(kinds) == 1 else ""
     if column is None:
-        column = array("d") if are_floats else []
-    elif isinstance(column, array) and not are_floats:
+        column = array(code) if code else []
+    elif isinstance(column, array) and column.typecode != code:
         column = column.tolist()
-    column.extend(values)
+    n_before = len(column)
+    try:
+        column.extend(values)
+    except OverflowError:  # an integer of more than 64 bits, behind those that were taken
+        column = [*column[:n_before], *values]
     return column
+
+
+_ARRAY_CODES: Mapping[type, str] = {float: "d", int: "q"}
 
 
 _MEASURE_COLUMNS = (
@@ -567,7 +589,7 @@ class Run:
             return _selection_line(row)
 
         columns = _columns_of(rows, line)
-        return variants, pd.DataFrame({**columns, **costs.columns()})
+        return variants, pd.DataFrame({**columns, **costs.columns()}, copy=False)
 
     @cached_property
     def _answer_columns(self) -> dict[str, Any]:

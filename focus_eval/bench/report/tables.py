@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from focus_eval.bench.benchmarks.question import BUCKETS, NEAR_SECONDS, RECALL_SECONDS
 from focus_eval.bench.report import measures
 from focus_eval.bench.report.recall import PIXELS_NOTE, recall_column
-from focus_eval.bench.report.run import Run, sampler_order
+from focus_eval.bench.report.run import Run, groups_in_order, sampler_order
 from focus_eval.bench.report.table import TOO_FEW_NOTE, Table, TableRow, Value
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.resources import resource_path
@@ -327,8 +327,7 @@ def results_table(run: Run, layout: str | None = None) -> Table:
     keys = _keys(shape, lines)
     placed: list[tuple[float, TableRow]] = []
     if not lines.empty:
-        parts = lines.groupby(list(keys), sort=False, dropna=False)
-        for values, part in sorted(parts, key=lambda entry: _line_order(entry[1])):
+        for values, part in groups_in_order(lines, keys, _line_order):
             placed.append(_row(run, shape, dict(zip(keys, values, strict=True)), part))
     placed += _published_only(shape, keys, {place for place, _ in placed})
     ordered = [row for _, row in sorted(placed, key=lambda entry: entry[0])]
@@ -346,7 +345,7 @@ def results_table(run: Run, layout: str | None = None) -> Table:
 
 def _lines(run: Run) -> pd.DataFrame:
     """Return the lines of answers, or of selections if no model answered; a missing encoder is named as such."""
-    lines: pd.DataFrame = (run.answer_frame if run.answers else run.selection_frame).copy()
+    lines: pd.DataFrame = (run.answer_frame if run.answers else run.selection_frame).copy(deep=False)
     if "encoder" in lines:
         lines["encoder"] = lines["encoder"].replace("", _NO_ENCODER)
     return lines
@@ -363,9 +362,8 @@ def _in_any_column(shape: Layout, lines: pd.DataFrame) -> NDArray[np.bool_]:
     return inside
 
 
-def _line_order(part: pd.DataFrame) -> tuple[Any, ...]:
-    """Return the sort key of a table line: the sampler's place, then K."""
-    first = part.iloc[0]
+def _line_order(first: pd.Series) -> tuple[Any, ...]:
+    """Return the sort key of a table line from its first answer: the sampler's place, then K."""
     return (*sampler_order(str(first["label"])), int(first["k"]))
 
 

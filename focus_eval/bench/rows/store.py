@@ -7,6 +7,7 @@ and devices.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -285,6 +286,30 @@ class StoredRows(Collection[RowT]):
         else:
             yield from self._parquet_states()
 
+    def counts(self, question_ids: Collection[str] | None = None) -> tuple[int, int]:
+        """Return the numbers of questions with a row, and of those whose row is an error.
+
+        Fast, for a look at a run that goes on: reads ids and errors alone, and checks no digest.
+
+        Args:
+            question_ids: count these only; None counts all.
+
+        Raises:
+            InvalidInput: a file that cannot be read, or was changed by a run meanwhile.
+        """
+        self._check_unchanged()
+        if not self._lines and question_ids is None:
+            n_rows, n_errors = _parquet_counts(self._parquet[0]) if self._parquet else (0, 0)
+            return n_rows, n_errors
+        is_failed: dict[str, bool] = {}
+        for question_id, has_error in itertools.chain(
+            _parquet_question_states(self._parquet[0]) if self._parquet else (),
+            *(_line_question_states(path) for path in self._lines),
+        ):
+            if question_ids is None or question_id in question_ids:
+                is_failed[question_id] = has_error and is_failed.get(question_id, True)
+        return len(is_failed), sum(is_failed.values())
+
     def in_order(self, keys: Iterable[Key]) -> Iterator[RowT]:
         """Yield the rows of `keys` in that order.
 
@@ -387,6 +412,48 @@ class StoredRows(Collection[RowT]):
             return [os.stat(path).st_ino for path in (*self._parquet, *self._lines)]
         except FileNotFoundError:
             return None
+
+
+def _parquet_counts(path: Path) -> tuple[int, int]:
+    """Return the numbers of rows and of rows with an error; the rows of a Parquet file have different questions."""
+    errors = _unchecked_columns(path, ["error"])["error"]
+    return len(errors), len(errors) - errors.null_count
+
+
+def _parquet_question_states(path: Path) -> Iterator[tuple[str, bool]]:
+    """Yield each question id of a Parquet file, and True for an error."""
+    columns = _unchecked_columns(path, ["question_id", "error"])
+    yield from zip(columns["question_id"].to_pylist(), columns["error"].is_valid().to_pylist(), strict=True)
+
+
+def _unchecked_columns(path: Path, columns: list[str]) -> pa.Table:
+    """Return columns of a Parquet file without checking its digest; raise DamagedFile if it cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(path).read(columns, use_threads=False)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from error
+
+
+# Rows of ours have their question in front and their error at the end, so most need not be parsed.
+_QUESTION_ID = re.compile(rb'\{"benchmark":"[^"\\]*","question_id":"([^"\\]*)"')
+_NO_ERROR = b',"error":null}\n'
+
+
+def _line_question_states(path: Path) -> Iterator[tuple[str, bool]]:
+    """Yield the question id of each complete line of a file of JSON lines, and True for an error."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):  # still being written
+                break
+            match = _QUESTION_ID.match(line)
+            if match and line.endswith(_NO_ERROR):
+                yield match[1].decode(), False
+            else:
+                values = parse_line(line, location=f"{path}:{number}")
+                yield str(values.get("question_id")), values.get("error") is not None
 
 
 COST_COLUMNS = ("forwards", "scan_forwards", "seconds", "device", "decoded", "asked", "tokens")

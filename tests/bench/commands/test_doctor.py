@@ -44,6 +44,14 @@ def test_every_known_checkpoint_is_listed_with_how_to_fetch_it(hub):
         assert row["size"] == known_checkpoints()[name].size
 
 
+def test_the_encoder_of_select_is_named_before_and_after_one_is_fetched(hub):
+    before = facts()["default encoder"]
+    assert before["select"] == "offline"
+    assert "downloads one" in before["knows more"] or "pip install" in before["knows more"]
+    put(hub, "clip-vit-base-patch32")
+    assert facts()["default encoder"] == {"select": "clip:checkpoint=clip-vit-base-patch32"}
+
+
 def test_a_checkpoint_that_is_there_is_listed_with_its_place(hub):
     folder = put(hub, "clip-vit-base-patch32")
     listed = facts()["checkpoints"]

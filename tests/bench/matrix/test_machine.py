@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from focus_eval.bench.matrix import machine as worker_share
 from focus_eval.bench.matrix.config import Resources
-from focus_eval.bench.matrix.machine import FrameReservations, WorkerResources, cluster_resources, local_resources
+from focus_eval.bench.matrix.machine import (
+    FrameReservations,
+    WorkerResources,
+    check_ray_address,
+    cluster_resources,
+    local_resources,
+)
+from focus_eval.core.errors import InvalidInput, RunError
+
+from .conftest import write_simulation
 
 
 @pytest.mark.parametrize(("cores", "videos", "threads"), [(1, 3, 1), (2, 4, 1), (4, 5, 1), (16, 11, 2), (64, 35, 3)])
@@ -81,3 +94,33 @@ def test_videos_in_work_never_hold_more_than_the_budget_and_a_larger_one_runs_al
     assert {total for total in largest if total > 100} == {300}
     assert max(concurrent) > 1
     assert memory.n_bytes == 0
+
+
+def test_an_address_where_no_ray_answers_is_said_at_once():
+    with pytest.raises(InvalidInput, match="--address nowhere: give HOST:PORT"):
+        check_ray_address("nowhere")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        with pytest.raises(RunError, match=rf"--address 127.0.0.1:{port}: no Ray cluster answers there"):
+            check_ray_address(f"127.0.0.1:{port}")
+        free.listen()
+        check_ray_address(f"ray://127.0.0.1:{port}")
+    check_ray_address("auto")
+
+
+def test_a_run_on_an_address_of_no_cluster_ends_with_one_line_and_loads_no_lmms_eval(tmp_path):
+    matrix = write_simulation(tmp_path / "simulation", n_questions=6, n_videos=2)
+    command = [sys.executable, "-X", "importtime", "-m", "focus_eval", "run", str(matrix)]
+    started = time.monotonic()
+    process = subprocess.run(
+        [*command, "--engine", "ray", "--address", "nowhere", "--out", str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert time.monotonic() - started < 20
+    lines = [line for line in process.stderr.splitlines() if not line.startswith("import time:")]
+    assert lines == ["focus-eval: --address nowhere: give HOST:PORT or ray://HOST:PORT of a Ray cluster, or auto"]
+    assert "lmms_eval" not in process.stderr
+    assert not (tmp_path / "run").exists()

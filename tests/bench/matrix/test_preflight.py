@@ -329,7 +329,7 @@ def test_with_half_the_videos_the_available_questions_are_asked_and_called_parti
     questions = report.sets["table/videomme"]
     assert (len(questions.questions), len(questions.all_ids)) == (2, 4)
     assert {question.video for question in questions.questions} == {"m0.mp4", "m2.mp4"}
-    assert running._partial_ids({"videomme": questions}) == {
+    assert running._asked_questions({"videomme": questions})["question_ids"] == {
         "videomme": [question.id for question in questions.questions]
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -43,9 +44,21 @@ def test_the_paragraph_states_versions_and_settings(folder):
     methods, _ = methods_texts(load_run(folder))
     assert "focus-eval 0.1.7, revision abc1234" in methods
     assert "K = 8; seeds 0, 3." in methods
+    assert "frames" not in methods.partition("Answers: ")[2].partition(".")[0]
     assert "longvideobench [@longvideobench] (9 questions)" in methods
     assert "blip [@blip] (1)" in methods
     assert "torch 2.9.1" in methods
+
+
+def test_every_k_and_what_coarse_pulls_are_drawn_for_are_named(tmp_path):
+    run_folder = simulate_run(tmp_path / "made", Simulation(n_questions=3, k=8))
+    document = json.loads((run_folder / "run.json").read_text())
+    document["matrix"] = {**document.get("matrix", {}), "coarse_seed": "video"}
+    (run_folder / "run.json").write_text(json.dumps(document))
+    run = load_run(run_folder)
+    more = [replace(row, k=16, selection_id=f"{row.selection_id}-16") for row in run.selections]
+    methods, _ = methods_texts(replace(run, selections=[*run.selections, *more]))
+    assert re.search(r"K = 8, 16; seeds [\d, ]+; coarse_seed video\.", methods)
 
 
 def test_methods_of_a_packed_run_are_written_alike(folder, tmp_path):

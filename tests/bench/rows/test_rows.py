@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +66,38 @@ def test_of_several_rows_of_a_question_the_first_without_an_error_counts_or_the_
 
     assert error_of_rows("first", None, "later") is None
     assert error_of_rows("first", "later") == "first"
+
+
+def test_rows_are_counted_as_they_are_read(tmp_path):
+    row = row_of(tmp_path / "old", facts={})
+    finished = [replace(row, question_id=f"q{n}", error="no such file" if n in (1, 2) else None) for n in range(5)]
+    with part_writer(tmp_path, SelectionRow) as write:
+        for item in finished:
+            write(item)
+
+    def agrees(question_ids=None):
+        states = {key[1]: error for key, error in StoredRows(tmp_path, SelectionRow).states()}
+        counted = [error for key, error in states.items() if question_ids is None or key in question_ids]
+        counts = StoredRows(tmp_path, SelectionRow).counts(question_ids)
+        assert counts == (len(counted), sum(error is not None for error in counted))
+        return counts
+
+    assert agrees() == (5, 2)
+    assert agrees({"q1", "q3", "elsewhere"}) == (2, 1)
+    # Asked again: one goes well, one fails again; a new one fails, and its texts look like a row without an error.
+    misleading = 'x","error":null}'
+    lines = [
+        replace(row, question_id="q1"),
+        replace(row, question_id="q2", error="again"),
+        replace(row, question_id='say "q"', query=misleading, error=misleading),
+        replace(row, question_id="q5", facts={"error": None}),
+    ]
+    path = write_rows(tmp_path / "rows-a.jsonl", lines)
+    assert agrees() == (7, 2)
+    assert agrees({"q1", "q2", "q5"}) == (3, 1)
+    with path.open("a") as file:
+        file.write('{"benchmark":"b","question_id":"q9","error":null}')  # still being written
+    assert agrees() == (7, 2)
 
 
 @pytest.mark.parametrize("form", ["lines", "parquet"])

@@ -288,7 +288,8 @@ def _first_pair(all_series: Sequence[Series]) -> list[str]:
     by_label = {series.label: series.base for series in reversed(all_series)}
     second = by_label.get("uniform", bases[0])
     candidates = [base for base in bases if base != second] or [second]
-    return [by_label.get("focus", candidates[-1]), second]
+    focus = by_label.get("focus", second)  # without uniform focus may be the second itself
+    return [focus if focus != second else candidates[-1], second]
 
 
 def _pictured_rows(rows: Sequence[SelectionRow | None], is_shown_by_series: Sequence[bool]) -> list[SelectionRow]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MOST_LEADING = 6
 # A panel on the page; shown at about one and a half times this size. The first chart has the width of the page.
 _WIDTH_INCHES, _HEIGHT_INCHES = 3.9, 2.5
-_LEAD_INCHES = (8.0, 2.9)
+_LEAD_INCHES, _NARROW_LEAD_INCHES = (8.0, 2.9), (3.9, 3.2)
 
 
 _RECALL, _RECALL_TITLE = recall_column(NEAR_SECONDS), f"Evidence recall, {NEAR_SECONDS:g} s (%)"
@@ -133,8 +133,12 @@ def lead_panel(run: Run, panels_by_figure: PanelsByFigure) -> tuple[str, Panel] 
     return min(candidates, key=lambda entry: entry[:2])[2:] if candidates else None
 
 
-def lead_chart(run: Run, panels_by_figure: PanelsByFigure) -> Chart | None:
-    """Return the lead panel as a chart of at most `MOST_LEADING` samplers: uniform, focus, those that none beats."""
+def lead_chart(run: Run, panels_by_figure: PanelsByFigure, *, is_narrow: bool = False) -> Chart | None:
+    """Return the lead panel as a chart of at most `MOST_LEADING` samplers: uniform, focus, those that none beats.
+
+    Args:
+        is_narrow: draw it for a phone, whose width the wide chart would need twice.
+    """
     if (lead := lead_panel(run, panels_by_figure)) is None:
         return None
     title, panel = lead
@@ -144,7 +148,8 @@ def lead_chart(run: Run, panels_by_figure: PanelsByFigure) -> Chart | None:
     points = list(dict.fromkeys(point for point in order if not point.is_published))[:MOST_LEADING]
     points += [point for point in panel.points if point.is_published]
     part = replace(panel, points=points)
-    return _panel_chart(title, part, styles_of_run(run), value_ends([part]), size=_LEAD_INCHES)
+    size = _NARROW_LEAD_INCHES if is_narrow else _LEAD_INCHES
+    return _panel_chart(title, part, styles_of_run(run), value_ends([part]), size=size)
 
 
 def headline(run: Run, panels_by_figure: PanelsByFigure) -> str:

@@ -88,7 +88,11 @@ def render_html(
         run=run,
         facts=run_facts(run, questions=_questions(browser)),
         headline=headline(run, panels),
-        lead=lead_chart(run, panels),
+        leads=[
+            (width, chart)
+            for width in ("broad", "phone")
+            if (chart := lead_chart(run, panels, is_narrow=width == "phone")) is not None
+        ],
         tables=[replace(item, notes=()) for item in page_tables],
         notes=[(item.title, item.notes) for item in page_tables if item.notes],
         prompts={model: sent["text"] for model, sent in prompts_of(run).items() if "text" in sent},

@@ -256,6 +256,18 @@ def test_no_width_scrolls_sideways(opened, page_file, width, scheme):
     assert (browser.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)") != dark
 
 
+@pytest.mark.parametrize("width", [390, 1360])
+def test_the_first_chart_is_whole_at_the_width_of_a_phone_and_of_a_desk(opened, page_file, width):
+    browser = opened(page_file, viewport={"width": width, "height": 844})
+    (figure,) = [item for item in browser.page.locator(".lead figure").all() if item.is_visible()]
+    box = figure.locator("svg").bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+    assert figure.evaluate("figure => figure.scrollWidth <= figure.clientWidth")
+    # Its texts can be read: an SVG is scaled with its texts.
+    assert figure.locator("svg text").first.bounding_box()["height"] >= 9
+
+
 def test_on_a_phone_a_question_replaces_the_list_and_back_returns(opened, page_file):
     browser = opened(page_file, viewport={"width": 390, "height": 844})
     browser.page.locator("#list button").nth(2).click()

@@ -13,8 +13,8 @@ import pytest
 from focus_eval.bench.report.page.browser import CHUNK_QUESTIONS, json_for_script, pack_browser
 from focus_eval.bench.report.page.html import render_html, write_html
 from focus_eval.bench.report.page.thumbnails import Pictures
-from focus_eval.bench.report.run import Run
-from tests.bench.report.simulated import Simulation, simulated_parts
+from focus_eval.bench.report.run import Run, load_run
+from tests.bench.report.simulated import Simulation, simulate_run, simulated_parts
 
 from .conftest import pictures
 
@@ -36,6 +36,20 @@ def test_a_chunk_holds_its_questions_whole(by_length_run):
     assert first[7]["series"][names.index("topk")]["frames"] == row.keyframes
     assert first[7]["series"][names.index("topk")]["pulls"] == len(row.pulled_frames)
     assert first[7]["evidence"] == pytest.approx(row.evidence_seconds, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("samplers", "pair"),
+    [
+        (("uniform", "topk", "focus"), ["focus", "uniform"]),
+        (("focus", "topk"), ["topk", "focus"]),
+        (("aks", "focus"), ["focus", "aks"]),
+        (("topk", "aks"), ["topk", "aks"]),
+    ],
+)
+def test_the_page_compares_two_samplers_also_without_uniform(tmp_path, samplers, pair):
+    run = load_run(simulate_run(tmp_path / "run", Simulation(n_questions=3, samplers=samplers)))
+    assert sorted(pack_browser(run).index["pair"]) == sorted(pair)
 
 
 @pytest.mark.parametrize(("n_bytes", "n_pictured"), [(30, 2), (9_000, 0)])
