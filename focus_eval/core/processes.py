@@ -1,4 +1,4 @@
-"""Counts the cores of this process, and ties processes that it starts to itself."""
+"""Counts the cores of this process, starts processes that it outlives, and ties them to itself."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
 
 
 def n_cores() -> int:
@@ -26,3 +31,93 @@ def follow_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait, name="follow-parent", daemon=True).start()
+
+
+class ProcessDied(Exception):
+    """Raised when a function ended its process.
+
+    Args:
+        exit_code: of the process; negative for a signal.
+    """
+
+    def __init__(self, exit_code: int) -> None:
+        self.exit_code = exit_code
+        super().__init__(f"the process ended with exit code {exit_code}")
+
+    @property
+    def signal_number(self) -> int | None:
+        """The signal that ended the process; None if it left by itself."""
+        return -self.exit_code if self.exit_code < 0 else None
+
+
+class DisposableProcess:
+    """A process of its own for functions that may end their process, such as a decoder of a damaged file.
+
+    It is started by the first call, and again by the one after its end. One thread at a time may call it.
+    """
+
+    def __init__(self) -> None:
+        self._process: BaseProcess | None = None
+        self._line: Connection | None = None
+
+    def call(self, function: Callable[..., Any], *arguments: Any, progress: Callable[[Any], None] | None = None) -> Any:
+        """Return `function(*arguments)`, computed there, or raise what it raises; all of it is pickled.
+
+        Args:
+            progress: called here with what the function passes to its own argument `progress`; None: it gets none.
+
+        Raises:
+            ProcessDied: the process ended before it replied.
+        """
+        if self._line is None:
+            self._line, line = multiprocessing.Pipe()
+            # Not a fork: threads of this process may hold locks.
+            self._process = multiprocessing.get_context("spawn").Process(target=_serve, args=(line,), daemon=True)
+            self._process.start()
+            line.close()  # its end is then seen here
+        try:
+            self._line.send((function, arguments, progress is not None))
+            while True:
+                kind, value = self._line.recv()
+                if kind != "progress":
+                    break
+                if progress is not None:
+                    progress(value)
+        except (EOFError, ConnectionError):
+            assert self._process is not None
+            self._process.join()
+            exit_code = self._process.exitcode or 0
+            self.close()
+            raise ProcessDied(exit_code) from None
+        if kind == "error":
+            raise value
+        return value
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None and self._line is not None:
+            self._line.close()
+            self._process.kill()
+            self._process.join()
+            self._process = self._line = None
+
+    def __enter__(self) -> DisposableProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the process."""
+        self.close()
+
+
+def _serve(line: Connection) -> None:
+    """Call the functions that come from `line`, and send back what they pass to `progress` and return or raise."""
+    follow_parent()
+    with suppress(EOFError):
+        while True:
+            function, arguments, has_progress = line.recv()
+            options = {"progress": lambda value: line.send(("progress", value))} if has_progress else {}
+            try:
+                reply = ("result", function(*arguments, **options))
+            except Exception as error:  # noqa: BLE001 (raised again in the process that asked)
+                reply = ("error", error)
+            line.send(reply)

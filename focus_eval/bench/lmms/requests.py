@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
@@ -64,18 +65,16 @@ def read_frames(
 @lru_cache(maxsize=4096)
 def frame_bytes(path: Path) -> int:
     """Return the size of one decoded RGB frame in bytes, from the video's header; 0 if it cannot be opened."""
+    from focus_eval.keyframes.video.crashes import noted
     from focus_eval.keyframes.video.decoder import Decoder
 
     try:
         # As the reader opens it: the stream that is read, and no file or address that a playlist names.
-        decoder = Decoder(path)
+        with noted(path), closing(Decoder(path)) as decoder:
+            size = decoder.stream.codec_context
+            return 3 * int(size.width) * int(size.height)
     except (VideoError, OSError):
         return 0
-    try:
-        size = decoder.stream.codec_context
-        return 3 * int(size.width) * int(size.height)
-    finally:
-        decoder.close()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from focus_eval.bench.matrix.cells import AnswerSpec, SelectionSpec
 from focus_eval.bench.matrix.config import MatrixConfig, Resources, worker_resources
@@ -33,6 +33,7 @@ from focus_eval.core.plugins import file_modules
 from focus_eval.core.processes import follow_parent
 from focus_eval.keyframes.encoders.cache import using_feature_folder
 from focus_eval.keyframes.pipeline.timing import device_name
+from focus_eval.keyframes.video.crashes import noting_reads, record_crashes
 
 if TYPE_CHECKING:
     from focus_eval.bench.matrix.answering import AnswerJob, AnswerWorker
@@ -218,7 +219,7 @@ class LocalEngine:
 
     def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: OnDone) -> None:
         """Run the jobs with one worker."""
-        with using_feature_folder(self._features):
+        with using_feature_folder(self._features), noting_reads(phase.run.path, self.name):
             worker = phase.worker(name="local", store=self._store, share=local_resources(self._resources))
             try:
                 worker.run_all(
@@ -245,61 +246,63 @@ class ProcessEngine(LocalEngine):
     name = "processes"
 
     def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: OnDone) -> None:
-        """Run the jobs of selecting in processes, longest videos first, all others with one worker here."""
+        """Run the jobs of selecting in processes, longest videos first, all others with one worker here.
+
+        A process that a video ends is replaced.
+        """
         n_processes = min(local_resources(self._resources).cores, len(jobs))
         if not isinstance(phase, SelectPhase) or n_processes < 2 or best_device() != "cpu":
             super().run(phase, jobs, on_done)
             return
-        waiting = deque(sorted(jobs, key=phase.work, reverse=True))
-        processes, lines, texts = list[BaseProcess](), list[Connection](), set[str]()
+        waiting, texts = deque(sorted(jobs, key=phase.work, reverse=True)), set[str]()
+        workers = list[_ProcessWorker]()
         try:
-            for _ in range(n_processes):
-                line, process_line = Pipe()
-                # A name of its own: a process of a run that was killed may live on for a moment.
-                processes.append(self._start(phase, f"process-{uuid.uuid4().hex[:12]}", process_line))
-                process_line.close()  # its end is then seen here
-                lines.append(line)
-            while lines:
-                for line in cast("list[Connection]", wait(lines)):
-                    try:
-                        kind, value = line.recv()
-                        if kind == "next":
-                            line.send(waiting.popleft() if waiting else None)
-                    except (EOFError, ConnectionError):  # it has ended, well or not
-                        lines.remove(line)
-                        continue
-                    if kind == "failure":
+            workers += [self._start(phase) for _ in range(n_processes)]
+            while lines := [worker.line for worker in workers if worker.is_connected]:
+                ready = wait(lines)
+                for worker in [worker for worker in workers if worker.line in ready]:
+                    kind, value = worker.next_message()
+                    if kind == "next":
+                        worker.take(waiting.popleft() if waiting else None)
+                    elif kind == "end" and worker.job and record_crashes(phase.run.path, worker=worker.process.name):
+                        # It had one video: the others go on, and this one's questions say what happened.
+                        workers.remove(worker)
+                        waiting.extendleft([job] if (job := phase.left(worker.job)).n_rows else [])
+                        workers += [self._start(phase)] if waiting else []
+                    elif kind == "failure":
                         raise RunError(value)
-                    if kind == "row":
+                    elif kind == "row":
                         on_done(1, int(value), 0.0)
-                    if kind == "work":
+                    elif kind == "work":
                         on_done(0, 0, value)
-                    if kind == "text" and value not in texts:  # every process loads the same encoders
+                    elif kind == "text" and value not in texts:  # every process loads the same encoders
                         texts.add(value)
                         print(value, file=sys.stderr, flush=True)
-            for process in processes:
-                process.join()
-                if process.exitcode:
+            for worker in workers:
+                worker.process.join()
+                if worker.process.exitcode:
                     raise RunError(
-                        f"a process that selects frames ended with code {process.exitcode}, negative for a signal: "
-                        "if the machine is short of memory, free some; run again to continue"
+                        f"a process that selects frames ended with code {worker.process.exitcode}, negative for a "
+                        "signal: if the machine is short of memory, free some; run again to continue"
                     )
         finally:
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                process.join(_SECONDS_TO_END)
-                process.kill()  # one that waits, say for a model's answer
-                process.join()
+            for worker in workers:
+                worker.process.terminate()
+            for worker in workers:
+                worker.process.join(_SECONDS_TO_END)
+                worker.process.kill()  # one that waits, say for a model's answer
+                worker.process.join()
 
     def share_of_process(self) -> WorkerResources:
         """Return the share of one process: a core, and its part of the memory and of the device's time."""
         whole = local_resources(self._resources)
         return WorkerResources(cores=1, frame_bytes=whole.frame_bytes // whole.cores, gpus=1 / whole.cores)
 
-    def _start(self, phase: SelectPhase, name: str, line: Connection) -> BaseProcess:
-        """Start a process whose worker takes jobs from `line`."""
-        arguments = (line, phase, name, self._store, self.share_of_process(), self._features)
+    def _start(self, phase: SelectPhase) -> _ProcessWorker:
+        line, process_line = Pipe()
+        # A name of its own: a process of a run that was killed may live on for a moment.
+        name = f"process-{uuid.uuid4().hex[:12]}"
+        arguments = (process_line, phase, name, self._store, self.share_of_process(), self._features)
         # Not a fork: an encoder in this process has threads, which a copy of it would wait for.
         process = get_context("spawn").Process(target=_select_in_process, args=arguments, name=name, daemon=True)
         n_threads = os.environ.get("OMP_NUM_THREADS")
@@ -310,7 +313,34 @@ class ProcessEngine(LocalEngine):
         finally:
             os.environ.pop("OMP_NUM_THREADS")
             os.environ |= {"OMP_NUM_THREADS": n_threads} if n_threads is not None else {}
-        return process
+        process_line.close()  # its end is then seen here
+        return _ProcessWorker(process, line)
+
+
+@dataclass(eq=False)
+class _ProcessWorker:
+    """A process that selects frames, and the job that it has in work."""
+
+    process: BaseProcess
+    line: Connection
+    job: SelectJob | None = None
+    is_connected: bool = True
+
+    def next_message(self) -> tuple[str, Any]:
+        """Return the next (kind, value) that the process sends; ("end", None) once it has ended, well or not."""
+        try:
+            kind, value = self.line.recv()
+        except (EOFError, ConnectionError):
+            self.is_connected = False
+            self.process.join()
+            return "end", None
+        return kind, value
+
+    def take(self, job: SelectJob | None) -> None:
+        """Send a job, or None as a sign that there is none left."""
+        self.job = job
+        with suppress(ConnectionError):  # its end is the next message
+            self.line.send(job)
 
 
 def _select_in_process(
@@ -326,7 +356,7 @@ def _select_in_process(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # features are kept then, too
     messages = _Messages(line)
     try:
-        with redirect_stderr(messages), using_feature_folder(features):
+        with redirect_stderr(messages), using_feature_folder(features), noting_reads(phase.run.path, name):
             worker = phase.worker(name=name, store=store, share=share)
             try:
 
@@ -517,6 +547,8 @@ class _WorkerPool:
                 losses += 1
                 if losses > MAX_LOSSES:
                     raise RunError(f"{losses} workers were lost, the last: {error}") from error
+                # Before its jobs go to other workers, which then refuse the video that ended it.
+                record_crashes(self._phase.run.path, worker="ray-*")
                 # All its jobs are lost at once, though only one of them reported it.
                 lost = [unfinished] if unfinished is not None else []
                 lost += [busy.pop(task)[1] for task in [task for task, (of, _) in busy.items() if of is worker]]
@@ -545,6 +577,8 @@ class _PhaseActor:
 
     def __init__(self, phase: Phase[Any, Any], name: str, store: Path | None, share: WorkerResources) -> None:
         self._worker = phase.worker(name=name, store=store, share=share)
+        self._notes = noting_reads(phase.run.path, name)
+        self._notes.__enter__()
 
     def started(self) -> bool:
         """Return True: Ray answers this call once the worker runs."""
@@ -559,6 +593,7 @@ class _PhaseActor:
     def close(self) -> None:
         """Close the files; release encoders or model."""
         self._worker.close()
+        self._notes.__exit__(None, None, None)
 
 
 def _use_token_of_cluster(address: str | None) -> None:

@@ -16,6 +16,7 @@ from focus_eval.bench.matrix.folder import RunFolder, kind_of
 from focus_eval.bench.matrix.plan import load_sets
 from focus_eval.bench.matrix.questions import QuestionSet
 from focus_eval.core.errors import RunError, unknown_name
+from focus_eval.keyframes.video.crashes import crash_record
 
 log = logging.getLogger(__name__)
 
@@ -79,9 +80,10 @@ def complete_run(
         if retry_errors:
             run.drop_errors([*specs, *all_cells])
         try:
-            # All selections first: encoder and model then never need the device at once.
-            _run_phase(SelectPhase(specs, sets, run), engine, progress)
-            _run_phase(AnswerPhase(all_cells, sets, run), engine, progress)
+            with crash_record(run.path, forget=retry_errors):
+                # All selections first: encoder and model then never need the device at once.
+                _run_phase(SelectPhase(specs, sets, run), engine, progress)
+                _run_phase(AnswerPhase(all_cells, sets, run), engine, progress)
         finally:
             run.note_end()
     # Errors are counted at the end: the rows of a run that fails are all written and can be looked at.

@@ -23,6 +23,7 @@ from focus_eval.keyframes.commands.console import (
     clock_text,
     completed,
     counted,
+    naming_crash,
     print_folded,
     print_if_slow,
     pull_progress,
@@ -171,7 +172,7 @@ def select_one(
     reopen = partial(open_source, video, fps=fps, backend=backend, store=selector.store)
     title = f"{selector.sampler.name} on {video.name}"
     waiting = f"loading encoder {selector.encoder.name}, decoding the first frames" if selector.encoder else title
-    with pull_progress(title, waiting=waiting) if not quiet else nullcontext() as progress:
+    with naming_crash(video), pull_progress(title, waiting=waiting) if not quiet else nullcontext() as progress:
         return select_with(selector, reopen, [query], budget, progress=progress)[0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,21 +58,26 @@ def open_video(
         InvalidInput: not a path, or fewer than 1 thread.
         MissingDependency: the backend's package is not installed.
     """
+    from focus_eval.keyframes.video.crashes import noted
+
     file = usable_path(path, "video")
     name, options = named_options(backend, {} if n_threads is None else {"n_threads": n_threads})
     kind = READERS.load(name)
-    if kept is not None:
-        from focus_eval.keyframes.video.reader import ScannedReader
-        from focus_eval.keyframes.video.scan import scan_video
-
-        if issubclass(kind, ScannedReader):
-            scan_video(file, store=kept)
     hints = {option: hint for option, hint in declared_types(kind).items() if option not in ("path", "scan")}
     reader_options = read_options(f"video reader {name!r}", hints, options)
     threads = reader_options.get("n_threads")
     if threads is not None and threads < 1:
         raise InvalidInput(f"n_threads must be at least 1, got {threads}")
-    reader: VideoReader = kind(file, **reader_options)
+    with ExitStack() as note:
+        note.enter_context(noted(file))
+        if kept is not None:
+            from focus_eval.keyframes.video.reader import ScannedReader
+            from focus_eval.keyframes.video.scan import scan_video
+
+            if issubclass(kind, ScannedReader):
+                scan_video(file, store=kept)
+        reader: VideoReader = kind(file, **reader_options)
+        reader.on_exit = note.pop_all().close
     return reader
 
 

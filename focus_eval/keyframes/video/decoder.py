@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import mmap
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
@@ -33,7 +34,8 @@ _FORMATS = (
 )
 _PLAYLISTS = (b"#EXTM3U", b"ffconcat", b"<MPD", b"<?xml", b"v=0", b"[playlist]", b"[Reference]", b"<asx", b"file '")
 
-
+# A file that changed so lately may still be written.
+_GROWING_SECONDS = 60
 # PyAV 19 reads tags of any bytes; before it, those that are not UTF-8 are errors unless it is told otherwise.
 TAG_ERRORS: dict[str, Any] = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "replace"}
 
@@ -79,7 +81,13 @@ def lacks_index(path: Path) -> bool:
 
 def without_index(path: Path) -> VideoError:
     """Return the error for an MP4 that `lacks_index`."""
-    return VideoError(f"{path}: an MP4 without its index (moov box), so cut off before the end; download it again")
+    return VideoError(f"{path}: an MP4 without its index (moov box), so cut off before the end; {remedy(path)}")
+
+
+def remedy(path: Path) -> str:
+    """Return what to do with a file of which a part is missing: wait if something may still write it."""
+    is_growing = time.time() - path.stat().st_mtime < _GROWING_SECONDS
+    return f"download it again{', or wait: it may still be being written' if is_growing else ''}"
 
 
 def _is_mp4(path: Path) -> bool:

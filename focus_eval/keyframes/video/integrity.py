@@ -6,6 +6,7 @@ import mmap
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.core.errors import VideoError
-from focus_eval.keyframes.video.decoder import Decoder, mp4_boxes
+from focus_eval.keyframes.video.decoder import Decoder, mp4_boxes, remedy
 from focus_eval.keyframes.video.packets import Packets, packets_of
 
 
@@ -157,18 +158,23 @@ _PACKET_LENGTHS = ((188, 0), (192, 4), (204, 0))
 _CLOCK_LENGTH = 7
 # Between two recordings that were joined lie the tables that begin the second: that many packets back at most.
 _MAX_TABLES_AT_JOIN = 8
+_COUNTER_VALUES = 16
 _CHUNK = 1 << 20
 
 
-def transport_fault(data: mmap.mmap, *, pid: int, n_pictures: int, findings: Findings) -> str | None:
+def transport_fault(
+    data: mmap.mmap, *, pid: int, n_pictures: int, findings: Findings, is_marked: Callable[[], bool]
+) -> str | None:
     """Return the fault in the packets of stream `pid`, as a clause for a message, or None.
 
     The counter in each packet must go up by 1 modulo 16. It may jump where a new recording begins: after a programme
     table, at the start of a picture that can be decoded by itself. A picture may be spread over several units, of which
-    those after the first state no time or the same, so there are at least as many pictures as times.
+    those after the first state no time or the same, so there are at least as many pictures as times. A few packets may
+    be damaged if none of them is of the video.
 
     Args:
         n_pictures: number of pictures that the demuxer found.
+        is_marked: tells whether the demuxer marks a packet of the video as incomplete.
     """
     shape = _packet_shape(data)
     if shape is None:
@@ -180,13 +186,19 @@ def transport_fault(data: mmap.mmap, *, pid: int, n_pictures: int, findings: Fin
     packets = np.frombuffer(data, dtype=np.uint8, count=size).reshape(-1, length)[:, skip:]
     head = packets[:, :6].copy()
     pids = (head[:, 1].astype(np.int64) & 31) << 8 | head[:, 2]
+    damaged = np.flatnonzero(head[:, 0] != _SYNC)
+    pids[damaged] = -1
     n_times = _count_times(packets[(pids == pid) & (head[:, 1] & 0x40 > 0)])
     del packets
-    if (head[:, 0] != _SYNC).any():
-        return f"packet {int(np.argmax(head[:, 0] != _SYNC))} of {len(head)} is damaged"
+    # The demuxer looks for the next sync byte, perhaps within a packet of the video, whose counter then jumps for it.
+    if damaged.size >= _COUNTER_VALUES or (damaged.size and is_marked()):
+        return f"packet {damaged[0]} of {len(head)} is damaged"
     if n_times > n_pictures:
         return f"{n_times - n_pictures} of its pictures are missing"
-    return _counter_fault(head, pids, pid)
+    fault = _counter_fault(head, pids, pid)
+    if damaged.size and fault is None:
+        findings.notes.append(f"packet {damaged[0]} of {len(head)}, not of the video, is damaged")
+    return fault
 
 
 def _count_times(starts: NDArray[np.uint8]) -> int:
@@ -256,7 +268,7 @@ def _counter_fault(head: NDArray[np.uint8], pids: NDArray[np.int64], pid: int) -
     is_start = (flags[:, 1] & 0x40 > 0) & has_adaptation & (flags[:, 5] & 0x40 > 0)
     counter = (flags[:, 3] & 15).astype(np.int64)
     carries = flags[:, 3] & 0x10 > 0
-    step = (np.diff(counter) - carries[1:]) % 16
+    step = (np.diff(counter) - carries[1:]) % _COUNTER_VALUES
     # A packet may be sent twice; its counter then stays.
     is_repeat = (np.diff(counter) == 0) & carries[1:]
     for jump in np.flatnonzero((step != 0) & ~is_repeat) + 1:
@@ -300,7 +312,7 @@ def check_whole(path: Path, decoder: Decoder, packets: Packets, *, logged: list[
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 fault = find_fault(data, decoder, packets, findings)
             if fault:
-                raise VideoError(f"{path}: {fault}; download it again")
+                raise VideoError(f"{path}: {fault}; {remedy(path)}")
     if "mov" in names and _overlap(packets):
         raise VideoError(f"{path}: its index gives the same bytes to two frames: damaged; download it again")
     complaints = [line for line in logged if line.startswith(f"{decoder.container.format.name}: ")]
@@ -333,7 +345,7 @@ def _check_count(path: Path, decoder: Decoder, packets: Packets) -> None:
         n_packets = max(n_packets, packets.end_ticks + int(np.diff(np.sort(packets.ticks)).max(initial=1)) - 1)
     if n_promised > n_packets:
         raise VideoError(
-            f"{path}: the header promises {n_promised} frames, the file holds {n_packets}: cut off; download it again"
+            f"{path}: the header promises {n_promised} frames, the file holds {n_packets}: cut off; {remedy(path)}"
         )
 
 
@@ -353,7 +365,7 @@ def _check_length(path: Path, decoder: Decoder, packets: Packets) -> None:
     if promised_seconds - held_seconds > _MAX_SECONDS_SHORT:
         raise VideoError(
             f"{path}: the header promises {promised_seconds:.1f} s, the file holds {held_seconds:.1f} s: cut off; "
-            "download it again"
+            f"{remedy(path)}"
         )
 
 
@@ -400,10 +412,22 @@ def _mp4_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Fi
                 return f"damaged at byte {start}, where a fragment begins"
             numbers.append(int.from_bytes(data[start + 20 : start + 24], "big"))
         names.add(name)
-    # Fragments are counted; a writer that does not count gives all the same number.
-    if len(set(numbers)) > 1 and (np.diff(numbers) != 1).any():
-        return "a fragment of it is missing"
-    return None
+    return _fragment_fault(numbers)
+
+
+def _fragment_fault(numbers: list[int]) -> str | None:
+    """Return the fault in the numbers of an MP4's fragments, as a clause for a message, or None."""
+    # A writer that does not count gives all the same number.
+    if len(set(numbers)) < 2 or (np.diff(numbers) == 1).all():
+        return None
+    ordered, counts = np.unique(numbers, return_counts=True)
+    gaps = ordered[:-1][np.diff(ordered) > 1]
+    if gaps.size:
+        return f"a fragment of it is missing, number {gaps[0] + 1}"
+    if (counts > 1).any():
+        return f"fragment {ordered[counts > 1][0]} of it is there twice"
+    at = int(np.argmax(np.diff(numbers) != 1))
+    return f"its fragments are in another order: after number {numbers[at]} comes {numbers[at + 1]}"
 
 
 def _padding_fault(data: mmap.mmap, start: int, decoder: Decoder, packets: Packets, *, is_complete: bool) -> str | None:
@@ -534,6 +558,11 @@ def _ogg_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Fi
     return None if all(last.values()) else "its last page is missing: cut off"
 
 
+def _marks_packets(decoder: Decoder) -> bool:
+    decoder.restart()
+    return any(packet.is_corrupt for packet in packets_of(decoder.container, decoder.stream))
+
+
 _FAULTS: dict[str, Callable[[mmap.mmap, Any, Packets, Findings], str | None]] = {
     "mov": _mp4_fault,
     "avi": _avi_fault,
@@ -542,7 +571,11 @@ _FAULTS: dict[str, Callable[[mmap.mmap, Any, Packets, Findings], str | None]] = 
     "ogg": _ogg_fault,
     "matroska": lambda data, decoder, packets, findings: matroska_fault(data, findings),
     "mpegts": lambda data, decoder, packets, findings: transport_fault(
-        data, pid=decoder.stream.id, n_pictures=packets.ticks.size, findings=findings
+        data,
+        pid=decoder.stream.id,
+        n_pictures=packets.ticks.size,
+        findings=findings,
+        is_marked=partial(_marks_packets, decoder),
     ),
     "mpeg": lambda data, decoder, packets, findings: program_fault(
         data, stream=decoder.stream.id, n_packets=packets.ticks.size

@@ -201,6 +201,8 @@ def _parsed(path: Path, version: int, fault: str, *, remedy: str) -> Iterator[An
 
 VERDICTS_NAME = "videos.verified.json"
 VERDICTS_VERSION = 1
+# Begins the verdict on a file that ended the process which decoded it.
+CRASHES = "crashes the decoder"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock, RLock
@@ -27,12 +27,16 @@ class VideoReader(ABC):
 
     Opening reads the container's index and decodes as little as possible. Every failure is a `VideoError` whose message
     starts with the path. Memory does not grow with the length of the video.
+
+    Attributes:
+        on_exit: called when a `with` block of the reader has closed it.
     """
 
     path: Path
     info: VideoInfo
     width: int
     height: int
+    on_exit: Callable[[], None] = staticmethod(lambda: None)
 
     @abstractmethod
     def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
@@ -82,6 +86,7 @@ class VideoReader(ABC):
     ) -> None:
         """Close the reader."""
         self.close()
+        self.on_exit()
 
 
 _reference_lock = Lock()

@@ -23,7 +23,15 @@ from focus_eval.core.errors import VideoError
 from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo
 from focus_eval.keyframes.video.decoder import Decoder, errors_logged
 from focus_eval.keyframes.video.integrity import check_whole, mark_doubtful_end
-from focus_eval.keyframes.video.manifest import FileState, check_file, check_length, checked_file, file_state
+from focus_eval.keyframes.video.manifest import (
+    CRASHES,
+    FileState,
+    check_file,
+    check_length,
+    checked_file,
+    file_state,
+    verdict_on,
+)
 from focus_eval.keyframes.video.packets import FrameIndex, Packets, average_rate, demux_packets, lost_start
 
 _FIXED_POINT_ONE = 1 << 16  # the display matrix holds 16.16 fixed-point numbers
@@ -72,8 +80,8 @@ class Orientation:
         Raises:
             VideoError: the file states a turn that is not a multiple of 90 degrees.
         """
-        # A phone's file may state it twice, for the track and within the pictures: FFmpeg and players follow the track,
-        # whose matrix comes first. By name PyAV gives the last.
+        # A phone's file may state it twice, for the track and within the pictures. We follow the track, whose matrix
+        # comes first, as FFmpeg's command line did in the versions that were tried; by name PyAV gives the last.
         matrix = next((data for data in frame.side_data if data.type.name == "DISPLAYMATRIX"), None)
         if matrix is None:
             return cls()
@@ -311,6 +319,9 @@ def scan_video(path: Path, *, store: KeptScans | None = None) -> Scan:
         scan = _recent.get((path, state))
     if scan is None:
         check_file(path)
+        verdict = verdict_on(path)
+        if verdict is not None and verdict.error.startswith(CRASHES) and verdict.writer == writer_version():
+            raise VideoError(f"{path}: {verdict.error}, by its verdict of `videos verify`")
         content = store.kept_scan(path, state) if store is not None else None
         scan = scan_from_bytes(content) if content is not None else None
         is_new = scan is None

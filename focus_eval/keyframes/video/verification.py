@@ -7,13 +7,17 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from focus_eval.core.errors import InvalidInput, VideoError
+from focus_eval.core.processes import DisposableProcess, ProcessDied
+from focus_eval.core.types import VideoInfo
 from focus_eval.keyframes.video.manifest import (
+    CRASHES,
     MANIFEST_NAME,
     MANIFEST_VERSION,
     VERDICTS_NAME,
@@ -57,10 +61,11 @@ def index_folder(
     if not paths:
         raise InvalidInput(f"{folder}: no videos in it ({', '.join(sorted(SUFFIXES))})")
     entries = {}
-    for path in paths:
-        if not (only_new and entry_of(path)):
-            progress(path)
-            entries[path.relative_to(folder).as_posix()] = _new_entry(path)
+    with DisposableProcess() as process:
+        for path in paths:
+            if not (only_new and entry_of(path)):
+                progress(path)
+                entries[path.relative_to(folder).as_posix()] = _new_entry(path, process)
     if entries:
         _write_manifest(folder, {**(read_manifest(folder) if only_new else {}), **entries})
     return entries
@@ -111,15 +116,25 @@ def video_files(folder: Path) -> Iterator[Path]:
     yield from sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
 
 
-def _new_entry(path: Path) -> ManifestEntry:
+def _new_entry(path: Path, process: DisposableProcess) -> ManifestEntry:
     """Return a video's entry: size, checksum, length and rate, or why the video cannot be read."""
     size, digest = path.stat().st_size, content_hash(path)
     try:
-        scan = scan_file(path)
+        info, notes = process.call(_length_and_notes, path)
     except VideoError as error:
         return ManifestEntry(size, digest, 0, 0.0, 0.0, str(error).removeprefix(f"{path}: "))
-    info = scan.info
-    return ManifestEntry(size, digest, info.n_frames, info.fps, info.duration_seconds, notes=scan.notes)
+    except ProcessDied as death:
+        return ManifestEntry(size, digest, 0, 0.0, 0.0, _crash_error(death))
+    return ManifestEntry(size, digest, info.n_frames, info.fps, info.duration_seconds, notes=notes)
+
+
+def _length_and_notes(path: Path) -> tuple[VideoInfo, tuple[str, ...]]:
+    scan = scan_file(path)
+    return scan.info, scan.notes
+
+
+def _crash_error(death: ProcessDied) -> str:
+    return f"{CRASHES} (signal {death.signal_number}); re-encode it, or download it again"
 
 
 def verify_folder(
@@ -145,6 +160,7 @@ def verify_folder(
     index_folder(folder, only_new=True, progress=progress)
     paths = list(video_files(folder))
     count = _FrameCount(sum(_named_entry(path)[1].frames for path in paths), on_frames)
+    idle: SimpleQueue[DisposableProcess] = SimpleQueue()
 
     def verify(path: Path) -> tuple[Path, FileState, str, VideoVerdict]:
         """Return path, state, SHA-256 and verdict of one video; it is decoded only if no current verdict is kept."""
@@ -153,8 +169,12 @@ def verify_folder(
         verdict = verdicts.get(digest)
         if verdict is None or verdict.writer != writer_version():
             progress(path)
-            with count.video(entry.frames) as decoded:
-                verdict = verify_file(path, progress=decoded)
+            process = idle.get()
+            try:
+                with count.video(entry.frames) as decoded:
+                    verdict = _verify_apart(path, process, progress=decoded)
+            finally:
+                idle.put(process)
             if digest != entry.sha256:
                 verdict = _compare(verdict, verdicts.get(entry.sha256))
         else:
@@ -162,7 +182,9 @@ def verify_folder(
         return path, state, digest, verdict
 
     results: dict[str, VideoVerdict] = {}
-    with ThreadPoolExecutor(n_jobs, thread_name_prefix="verify") as pool:
+    with ExitStack() as processes, ThreadPoolExecutor(n_jobs, thread_name_prefix="verify") as pool:
+        for _ in range(n_jobs):
+            idle.put(processes.enter_context(DisposableProcess()))
         # Kept after each video: a run that is stopped goes on where it was.
         for path, state, digest, verdict in pool.map(verify, paths):
             results[path.relative_to(folder).as_posix()] = verdict
@@ -234,6 +256,15 @@ def verify_file(path: Path, *, progress: Callable[[int], None] = lambda n_frames
             return VideoVerdict(reader.info.n_frames, damaged, groups, writer=writer_version())
     except VideoError as error:
         return VideoVerdict(0, error=str(error).removeprefix(f"{path}: "), writer=writer_version())
+
+
+def _verify_apart(path: Path, process: DisposableProcess, *, progress: Callable[[int], None]) -> VideoVerdict:
+    """Return the verdict of `verify_file` in a process of its own, which a damaged file may end."""
+    try:
+        verdict: VideoVerdict = process.call(verify_file, path, progress=progress)
+        return verdict
+    except ProcessDied as death:
+        return VideoVerdict(0, error=_crash_error(death), writer=writer_version())
 
 
 def _compare(verdict: VideoVerdict, earlier: VideoVerdict | None) -> VideoVerdict:

@@ -473,13 +473,34 @@ def test_a_blanked_stretch_of_a_program_stream_is_noticed(tmp_path):
         open_video(tmp_path / "blanked.mpg")
 
 
-def test_a_lost_fragment_is_noticed(tmp_path):
+@pytest.mark.parametrize(
+    ("order", "fault"),
+    [
+        ([0, 2, 3], "a fragment of it is missing, number 2; download it again"),
+        ([0, 1, 1, 2, 3], "fragment 2 of it is there twice; download it again"),
+        ([0, 2, 1, 3], "its fragments are in another order: after number 1 comes 3; download it again"),
+    ],
+)
+def test_fragments_that_are_missing_repeated_or_in_another_order_are_told_apart(order, fault, tmp_path):
     whole = write_clip(tmp_path / "whole.mp4", n_frames=80, container_options={"movflags": "frag_keyframe+empty_moov"})
     data = whole.read_bytes()
-    starts = [match.start() - 4 for match in re.finditer(b"moof", data)]
-    path = tmp_path / "lost.mp4"
-    path.write_bytes(data[: starts[1]] + data[starts[2] :])
-    with pytest.raises(VideoError, match="a fragment of it is missing"):
+    starts = [match.start() - 4 for match in re.finditer(b"moof", data)] + [data.rindex(b"mfra") - 4]
+    path = tmp_path / "joined.mp4"
+    path.write_bytes(data[: starts[0]] + b"".join(data[starts[at] : starts[at + 1]] for at in order))
+    os.utime(path, (0, 0))
+    with pytest.raises(VideoError) as refusal:
+        open_video(path)
+    assert str(refusal.value) == f"{path}: {fault}"
+
+
+def test_a_file_that_may_still_be_written_says_so(tmp_path):
+    whole = write_clip(tmp_path / "whole.mp4", n_frames=80, container_options={"movflags": "frag_keyframe+empty_moov"})
+    path = tmp_path / "growing.mp4"
+    path.write_bytes(whole.read_bytes()[: -whole.stat().st_size // 3])
+    with pytest.raises(VideoError, match="cut off; download it again, or wait: it may still be being written"):
+        open_video(path)
+    os.utime(path, (0, 0))
+    with pytest.raises(VideoError, match=r"cut off; download it again$"):
         open_video(path)
 
 

@@ -1,0 +1,187 @@
+"""Does a decoder that ends its process cost the questions of its video, and no others, in each engine?"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from focus_eval.core.errors import VideoError
+from focus_eval.keyframes.video import open_video
+from focus_eval.keyframes.video.clip_writer import ClipWriter
+from focus_eval.keyframes.video.crashes import crash_record, noting_reads, record_crashes
+
+from .conftest import lvb_question
+
+pytest.importorskip("openvino", reason="the offline extra is not installed")
+
+N_VIDEOS = 4
+FAULTY = "v1.mp4"
+# Python runs this before anything else, in processes that an engine starts too.
+_FAULT = """
+import os
+import focus_eval.keyframes.video.decoder as decoder
+plain = decoder.Decoder._decode
+def decode(self, packet):
+    is_faulty = self.path.name == os.environ.get("FAULTY_VIDEO")
+    if is_faulty and packet is not None and packet.pts * packet.time_base >= 40 / 8:  # frame 40
+        os.abort()
+    return plain(self, packet)
+decoder.Decoder._decode = decode
+"""
+
+
+@pytest.fixture
+def matrix_file(tmp_path):
+    """Four videos with two questions each, scored by the offline encoder."""
+    rng, questions = np.random.default_rng(0), []
+    for number in range(N_VIDEOS):
+        with ClipWriter(tmp_path / f"v{number}.mp4", width=64, height=48, fps=8, gop=96) as writer:
+            for _ in range(12):
+                writer.write(rng.integers(0, 256, (48, 64, 3), dtype=np.uint8), n_times=8)
+        questions += [lvb_question(10 * number + part, f"v{number}", 12, answer=part) for part in range(2)]
+    (tmp_path / "questions.json").write_text(json.dumps(questions))
+    benchmark = {
+        "name": "made", "benchmark": "longvideobench", "annotations": str(tmp_path / "questions.json"),
+        "videos": str(tmp_path),
+    }  # fmt: skip
+    document = {
+        "name": "crashing", "benchmarks": [benchmark], "encoders": [{"name": "offline", "encoder": "offline"}],
+        "samplers": ["topk"], "k": [4], "max_error_share": 1,
+    }  # fmt: skip
+    (tmp_path / "matrix.yaml").write_text(yaml.safe_dump(document))
+    (tmp_path / "python").mkdir()
+    (tmp_path / "python" / "sitecustomize.py").write_text(_FAULT)
+    return tmp_path / "matrix.yaml"
+
+
+def _environment(folder: Path, faulty_video: str) -> dict[str, str]:
+    return {
+        **os.environ, "PYTHONPATH": str(folder / "python"), "FAULTY_VIDEO": faulty_video, "OMP_NUM_THREADS": "1",
+        "RAY_memory_monitor_refresh_ms": "0", "RAY_local_fs_capacity_threshold": "1",
+    }  # fmt: skip
+
+
+def _run(matrix_file: Path, *arguments: str, faulty_video: str = FAULTY) -> subprocess.CompletedProcess[str]:
+    folder = matrix_file.parent
+    command = [sys.executable, "-m", "focus_eval", "run", str(matrix_file), *arguments]
+    command += ["--out", str(folder / "out" / "run")]
+    environment = _environment(folder, faulty_video)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=400)
+
+
+def _rows(matrix_file: Path) -> pd.DataFrame:
+    (part,) = (matrix_file.parent / "out" / "pool" / "selections").iterdir()
+    return pd.read_parquet(part / "rows.parquet")
+
+
+def _check_rows(matrix_file: Path) -> None:
+    """Each question has one row, and those of the faulty video record what happened."""
+    rows = _rows(matrix_file)
+    assert sorted(rows["question_id"]) == sorted(f"q{10 * n + part}" for n in range(N_VIDEOS) for part in range(2))
+    errors = rows.set_index("question_id")["error"].dropna()
+    assert set(errors.index) == {"q10", "q11"}
+    assert all("v1.mp4: reading this file ended the process (signal 6)" in error for error in errors)
+    assert not [*(matrix_file.parent / "out" / "run").glob("reading-*")]
+
+
+def test_processes_go_on_at_once_without_the_video_that_ended_one(matrix_file):
+    result = _run(matrix_file, "--engine", "processes")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("v1.mp4: reading this file ended the process (signal 6)\n") == 1
+    _check_rows(matrix_file)
+
+
+def test_the_next_start_of_one_process_goes_on_without_the_video_that_ended_it(matrix_file):
+    """Several videos were open: the one that ends another process, too, is found."""
+    assert _run(matrix_file).returncode == -signal.SIGABRT
+    result = _run(matrix_file)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("v1.mp4: reading this file ended the process (signal 6)\n") == 1
+    _check_rows(matrix_file)
+    assert _run(matrix_file, "--retry-errors", faulty_video="").returncode == 0
+    assert _rows(matrix_file)["error"].isna().all()
+
+
+@pytest.mark.slow
+def test_ray_replaces_a_worker_and_goes_on_without_the_video_that_ended_it(matrix_file):
+    pytest.importorskip("ray", reason="the ray extra is not installed")
+    small = "{gpus: 0, cpus: 1}"
+    settings = ["--set", f"select_resources={small}", "--set", f"answer_resources={small}"]
+    result = _run(matrix_file, "--engine", "ray", "--no-preflight", *settings)
+    assert result.returncode == 0, result.stderr
+    _check_rows(matrix_file)
+
+
+def test_a_process_ended_by_a_signal_from_outside_loses_no_row(matrix_file):
+    """Such a signal looks like a crash: the video that was open records it, and is read again when told to."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "focus_eval", "run", str(matrix_file), "--out", str(matrix_file.parent / "out" / "run")],
+        env=_environment(matrix_file.parent, ""), stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    while "loading encoder" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGSEGV)
+    process.communicate()
+    assert process.returncode == -signal.SIGSEGV
+    assert _run(matrix_file, faulty_video="").returncode == 0
+    assert _run(matrix_file, "--retry-errors", faulty_video="").returncode == 0
+    rows = _rows(matrix_file)
+    assert rows["question_id"].is_unique
+    assert len(rows) == 2 * N_VIDEOS
+    assert rows["error"].isna().all()
+
+
+def test_verify_names_the_video_that_crashes_the_decoder_and_it_is_not_opened_again(matrix_file):
+    folder, environment = matrix_file.parent, _environment(matrix_file.parent, FAULTY)
+    command = [sys.executable, "-m", "focus_eval", "videos", "verify", str(folder), "--jobs", "2"]
+    for _ in range(2):  # the second time by its verdict
+        result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=400)
+        assert result.returncode == 1
+        assert f"{N_VIDEOS} videos, 1 of them damaged" in result.stdout
+        assert "v1.mp4: crashes the decoder (signal 6)" in result.stdout
+    with pytest.raises(VideoError, match=r"v1\.mp4: crashes the decoder"):
+        open_video(folder / FAULTY)
+    open_video(folder / "v0.mp4").close()
+
+
+def test_select_says_in_a_line_which_file_ended_it(matrix_file):
+    command = [sys.executable, "-m", "focus_eval", "select", str(matrix_file.parent / FAULTY)]
+    environment = _environment(matrix_file.parent, FAULTY)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=400)
+    assert result.returncode == -signal.SIGABRT
+    (line,) = result.stderr.splitlines()
+    assert line.endswith("v1.mp4: reading this file ended the process; re-encode it, or name another (Aborted)")
+
+
+def test_a_process_that_was_killed_from_outside_blames_no_video(matrix_file, tmp_path):
+    noting = noting_reads(tmp_path, "local")
+    noting.__enter__()
+    with open_video(matrix_file.parent / FAULTY):
+        assert record_crashes(tmp_path, worker="local") == 0
+        assert record_crashes(tmp_path) == 0
+    assert not (tmp_path / "crashes.jsonl").exists()
+    noting.__exit__(None, None, None)
+
+
+def test_a_recorded_video_is_refused_only_where_reads_are_noted(matrix_file, tmp_path):
+    video = matrix_file.parent / FAULTY
+    (tmp_path / "reading-w.jsonl").write_text(json.dumps({"video": str(video), "open": True}) + "\n{torn")
+    (tmp_path / "crash-w.txt").write_text("Fatal Python error: Segmentation fault\n\nCurrent thread")
+    assert record_crashes(tmp_path, worker="w") == 1
+    refusal = r"ended the process \(signal 11\); re-encode it, or run again with --retry-errors"
+    with crash_record(tmp_path), noting_reads(tmp_path, "other"), pytest.raises(VideoError, match=refusal):
+        open_video(video)
+    open_video(video).close()
+    with crash_record(tmp_path, forget=True), noting_reads(tmp_path, "other"):
+        open_video(video).close()
+    assert not list(tmp_path.glob("*.jsonl"))
