@@ -547,15 +547,13 @@ class _WorkerPool:
                 losses += 1
                 if losses > MAX_LOSSES:
                     raise RunError(f"{losses} workers were lost, the last: {error}") from error
-                # Before its jobs go to other workers, which then refuse the video that ended it.
-                record_crashes(self._phase.run.path, worker="ray-*")
+                record_crashes(self._phase.run.path, worker="ray-*")  # other workers then refuse that video
                 # All its jobs are lost at once, though only one of them reported it.
                 lost = [unfinished] if unfinished is not None else []
                 lost += [busy.pop(task)[1] for task in [task for task, (of, _) in busy.items() if of is worker]]
                 waiting += [remaining for job in lost if (remaining := self._phase.left(job)).n_rows]
                 free = [idle for idle in free if idle is not worker]
                 workers = [idle for idle in workers if idle is not worker]
-                # Its rows are on the shared folder, so only questions without one are done again.
                 starting.update([self._hire()])
         for closing in [worker.close.remote() for worker in workers]:
             # A worker that is lost now has done its jobs: their rows are on the shared folder.

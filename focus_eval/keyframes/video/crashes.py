@@ -185,9 +185,9 @@ def _signal_of_reading(video: Path) -> int | None:
 
 def _read_whole(video: Path) -> None:
     """Read every frame of a video that can be read."""
-    from focus_eval.keyframes.video import open_video
+    from focus_eval.keyframes.video.pyav import PyAVReader
 
-    with suppress(FocusEvalError), open_video(video, n_threads=1) as reader:
+    with suppress(FocusEvalError), PyAVReader(video, n_threads=1) as reader:
         for start in range(0, reader.info.n_frames, _FRAMES_AT_A_TIME):
             with suppress(FocusEvalError):
                 for _ in reader.stream(np.arange(start, min(start + _FRAMES_AT_A_TIME, reader.info.n_frames))):
