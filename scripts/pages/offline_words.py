@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from focus_eval.encoders.offline import OfflineScorer
+from focus_eval.keyframes.encoders.offline import OfflineScorer
 
-QUERIES = Path(__file__).resolve().parents[1] / "tests/recorded/queries/pictured.tsv"
+QUERIES = Path(__file__).resolve().parents[2] / "tests/recorded/queries/pictured.tsv"
 LEAST_RELEVANCE, MOST_ABOVE = 0.5, 0.01
 
 
