@@ -29,30 +29,27 @@ HEADER = """\
 # Hypernyms that people say when they look for something in a video. Left out: the terms of a science ("passerine"),
 # those that tell nothing apart ("artifact"), people, who cannot be told apart by their few classes, and words that
 # stand for another thing too in WordNet ("toy" for a small dog, "game" for a bird that is hunted).
-EVERYDAY_KINDS = frozenset(
-    kind.strip()
-    for kind in """
-    animal, bird, dog, cat, fish, shark, snake, lizard, turtle, frog, toad, salamander, crocodile, dinosaur, spider,
-    insect, beetle, butterfly, crab, lobster, crustacean, shellfish, worm, mammal, reptile, amphibian, parrot, owl,
-    eagle, hawk, duck, swan, penguin, heron, stork, seabird, whale, dolphin, seal, marsupial, kangaroo, wolf, fox, bear,
-    big cat, rabbit, rodent, squirrel, horse, cattle, sheep, goat, swine, antelope, camel, monkey, ape, lemur, elephant,
-    hound, terrier, spaniel, retriever, sheepdog, poodle, bulldog, corgi, greyhound,
-    vehicle, car, automobile, truck, bus, train, van, boat, ship, sailboat, aircraft, airplane, plane, bicycle, bike,
-    motorcycle, motorbike, wagon, cart, locomotive, sled, spacecraft, rocket,
-    musical instrument, guitar, piano, wind instrument, stringed instrument, keyboard instrument,
-    furniture, chair, seat, sofa, couch, table, bed, bench, cabinet, lamp, clock, watch, timepiece, telephone, phone,
-    computer, keyboard, screen, camera, machine, tool, weapon, gun, firearm, pistol, knife, ax, ball, sports equipment,
-    bag, box, basket, bottle, jar, glass, cup, mug, pot, pan, bowl, dish, spoon, utensil, kitchen utensil, oven,
-    appliance, home appliance, kitchen appliance, towel, curtain, cushion, rug, fabric, paper, magazine, pen,
-    puzzle, fan, heater, mirror, telescope, microscope, lens, spectacles, light, brush, medicine, sign,
-    clothing, hat, cap, helmet, shoe, footwear, boot, stocking, dress, skirt, coat, jacket, shirt, sweater, trousers,
-    swimsuit, necktie, tie, scarf, glove, jewelry, mask, robe, makeup,
-    fence, door, gate, bridge, building, place of worship, shop, store, factory, theater, tower, roof, monument,
-    tent, food, fruit, vegetable, bread, sandwich, hamburger, dessert, beverage, drink, wine, coffee, alcohol, soup,
-    stew, sauce, potato, cabbage, apple, berry, citrus, squash,
-    mountain, shore, flower, plant, fungus, orchid, seed, reef
-    """.split(",")
-)
+EVERYDAY_KINDS = """
+animal, bird, dog, cat, fish, shark, snake, lizard, turtle, frog, toad, salamander, crocodile, dinosaur, spider,
+insect, beetle, butterfly, crab, lobster, crustacean, shellfish, worm, mammal, reptile, amphibian, parrot, owl,
+eagle, hawk, duck, swan, penguin, heron, stork, seabird, whale, dolphin, seal, marsupial, kangaroo, wolf, fox, bear,
+big cat, rabbit, rodent, squirrel, horse, cattle, sheep, goat, swine, antelope, camel, monkey, ape, lemur, elephant,
+hound, terrier, spaniel, retriever, sheepdog, poodle, bulldog, corgi, greyhound,
+vehicle, car, automobile, truck, bus, train, van, boat, ship, sailboat, aircraft, airplane, plane, bicycle, bike,
+motorcycle, motorbike, wagon, cart, locomotive, sled, spacecraft, rocket,
+musical instrument, guitar, piano, wind instrument, stringed instrument, keyboard instrument,
+furniture, chair, seat, sofa, couch, table, bed, bench, cabinet, lamp, clock, watch, timepiece, telephone, phone,
+computer, keyboard, screen, camera, machine, tool, weapon, gun, firearm, pistol, knife, ax, ball, sports equipment,
+bag, box, basket, bottle, jar, glass, cup, mug, pot, pan, bowl, dish, spoon, utensil, kitchen utensil, oven,
+appliance, home appliance, kitchen appliance, towel, curtain, cushion, rug, fabric, paper, magazine, pen,
+puzzle, fan, heater, mirror, telescope, microscope, lens, spectacles, light, brush, medicine, sign,
+clothing, hat, cap, helmet, shoe, footwear, boot, stocking, dress, skirt, coat, jacket, shirt, sweater, trousers,
+swimsuit, necktie, tie, scarf, glove, jewelry, mask, robe, makeup,
+fence, door, gate, bridge, building, place of worship, shop, store, factory, theater, tower, roof, monument,
+tent, food, fruit, vegetable, bread, sandwich, hamburger, dessert, beverage, drink, wine, coffee, alcohol, soup,
+stew, sauce, potato, cabbage, apple, berry, citrus, squash,
+mountain, shore, flower, plant, fungus, orchid, seed, reef
+"""
 N_KINDS = 2
 
 
@@ -98,6 +95,7 @@ def matching_noun(words: list[str], definition: str, nouns: dict[str, Noun], key
 
 def everyday_kinds(key: str, nouns: dict[str, Noun]) -> list[str]:
     """Return the everyday words for the hypernyms of the noun `key`, nearest first, at most `N_KINDS`."""
+    everyday = {kind.strip() for kind in EVERYDAY_KINDS.split(",")}
     kinds: list[str] = []
     waiting, seen = list(nouns[key].hypernyms), set[str]()
     while waiting:
@@ -105,7 +103,7 @@ def everyday_kinds(key: str, nouns: dict[str, Noun]) -> list[str]:
         if hypernym in seen:
             continue
         seen.add(hypernym)
-        kinds += [word for word in nouns[hypernym].words if word in EVERYDAY_KINDS and word not in kinds]
+        kinds += [word for word in nouns[hypernym].words if word in everyday and word not in kinds]
         waiting += nouns[hypernym].hypernyms
     return kinds[:N_KINDS]
 

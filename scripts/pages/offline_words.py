@@ -1,9 +1,9 @@
 """Measure how often `offline` finds a picture by an everyday word, and how often it misses one without a warning.
 
-A picture is one of ImageNet's classes, recognised with certainty. A query is right if the relevance of its picture is at
-least one half and at most one in a hundred of the pictures that do not show the thing are above it.
+A picture is one of ImageNet's classes, recognised with certainty. A query is right if the relevance of its picture is
+at least one half and at most one in a hundred of the pictures that do not show the thing are above it.
 
-    python scripts/offline_words.py [--csv FILE]
+    python scripts/pages/offline_words.py [--csv FILE]
 """
 
 from __future__ import annotations

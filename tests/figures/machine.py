@@ -7,6 +7,7 @@ Simulations and checks record their rows with `--csv`: scripts/checks/clips.py, 
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 from focus_eval.bench.commands.lists import matrix_size
 from focus_eval.bench.matrix.config import load_matrix, load_yaml, shipped_matrices, table_of
@@ -36,6 +37,14 @@ def offline_queries():
     outside, inside = ((len(flags), 100 * sum(flags) / len(flags)) for flags in (flagged["0"], flagged["1"]))
     of_outside = f"of {outside[0]} outside its vocabulary {outside[1]:.1f} % are flagged"
     return [f"{of_outside}, of {inside[0]} inside {inside[1]:.1f} %."]
+
+
+def offline_words():
+    """Return how often `offline` finds the picture of an everyday query."""
+    verdicts = Counter(row["verdict"] for row in rows_of(PUBLISHED / "offline_words.csv"))
+    right, flagged, wrong = (verdicts[name] for name in ("right", "flagged", "wrong"))
+    found = f"of {verdicts.total()} queries {right} find their picture"
+    return [f"{found}, {flagged} are flagged, {wrong} are wrong without a flag."]
 
 
 def machine():
@@ -354,6 +363,7 @@ FIGURES = {
     "load": load,
     "machine": machine,
     "offline_queries": offline_queries,
+    "offline_words": offline_words,
     "reading": reading,
     "verification": verification,
     "node": node,

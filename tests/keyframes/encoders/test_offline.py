@@ -7,7 +7,9 @@ import pickle
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,9 +26,11 @@ from focus_eval.keyframes.encoders.offline import (
     LEAST_FAMILIARITY,
     OfflineScorer,
     cache_file,
+    class_kinds,
     class_names,
     class_vectors,
     conse,
+    query_text,
     relevance_of_cosine,
     unit_rows,
 )
@@ -48,7 +52,7 @@ from focus_eval.keyframes.encoders.resampling import (
     resize_squares,
 )
 from focus_eval.keyframes.encoders.tensor_file import read_tensors
-from scripts.pages import offline_vocabulary
+from scripts.pages import offline_vocabulary, offline_words
 from tests.conftest import require_packages
 
 # The offline scorer finds the pictured thing, by the formulas it states.
@@ -413,10 +417,40 @@ def test_embeddings_of_names_are_kept_and_a_damaged_file_is_made_again(tmp_path,
 def test_a_cache_that_cannot_be_written_changes_nothing(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setattr(offline, "class_names", lambda: ["cat", "dog"])
+    monkeypatch.setattr(offline, "_names_and_kinds", lambda: [["cat"], ["dog"]])
     encoder = shared_network(SentenceEncoder)
-    expected = encoder.sentence_vectors(["a photo of a cat", "a photo of a dog"])
+    expected = unit_rows(encoder.sentence_vectors(["a photo of a cat", "a photo of a dog"]))
     np.testing.assert_array_equal(class_vectors(encoder), expected)
+
+
+def test_a_class_is_its_name_with_its_kinds_at_their_weights():
+    encoder = shared_network(SentenceEncoder)
+    assert [class_names()[15], *class_kinds()[15]] == ["robin", "bird", "animal"]
+    robin, bird, animal = encoder.sentence_vectors([f"a photo of a {name}" for name in ("robin", "bird", "animal")])
+    (expected,) = unit_rows((robin + 0.75 * bird + 0.4 * animal)[None])
+    np.testing.assert_allclose(class_vectors(encoder)[15], expected, atol=1e-5)
+    assert all(len(kinds) <= 2 for kinds in class_kinds())
+
+
+def test_a_word_and_the_word_with_its_article_are_one_query(scorer, features):
+    np.testing.assert_array_equal(scorer.relevance(features, "dog"), scorer.relevance(features, "a dog"))
+    assert query_text("What is the dog doing? ") == "What is the dog doing?"
+
+
+def test_few_everyday_queries_miss_their_picture_without_a_flag(everyday_verdicts):
+    """Of 300 queries 62 did with class names alone (`KIND_WEIGHTS = ()`)."""
+    counts = Counter(everyday_verdicts)
+    assert sum(counts.values()) == 300
+    assert counts["wrong"] < 0.05 * 300
+    assert counts["right"] > 0.9 * 300
+
+
+@pytest.fixture(scope="module")
+def everyday_verdicts():
+    encoder = OfflineScorer()
+    pictures = encoder.class_pictures()
+    with sentences_embedded_once():
+        return [offline_words.verdict(encoder, pictures, query)[0] for query in offline_words.pictured_queries()]
 
 
 def test_queries_outside_the_vocabulary_are_flagged_and_few_inside(judged_familiarity):
@@ -427,19 +461,26 @@ def test_queries_outside_the_vocabulary_are_flagged_and_few_inside(judged_famili
     assert misses < 0.05
 
 
-@pytest.fixture(scope="module")
-def judged_familiarity():
-    encoder, queries = OfflineScorer(), offline_vocabulary.judged_queries()
+@contextmanager
+def sentences_embedded_once():
+    """Every query has the same sentences outside beside it."""
     network, vectors = shared_network(SentenceEncoder), {}
     compute = network.sentence_vectors
 
     def compute_once(texts):
-        new_texts = [text for text in texts if text not in vectors]
-        vectors.update(zip(new_texts, compute(new_texts), strict=True))
+        if new_texts := [text for text in dict.fromkeys(texts) if text not in vectors]:
+            vectors.update(zip(new_texts, compute(new_texts), strict=True))
         return np.stack([vectors[text] for text in texts])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(network, "sentence_vectors", compute_once)  # every query has the same sentences outside beside it
+        patch.setattr(network, "sentence_vectors", compute_once)
+        yield
+
+
+@pytest.fixture(scope="module")
+def judged_familiarity():
+    encoder, queries = OfflineScorer(), offline_vocabulary.judged_queries()
+    with sentences_embedded_once():
         familiarity = np.array([encoder.familiarity(query)[0] for query, _ in queries])
     assert familiarity[0] == pytest.approx(encoder.familiarity(queries[0][0])[0], abs=1e-5)
     return familiarity, np.array([is_inside for _, is_inside in queries])
