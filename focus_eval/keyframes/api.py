@@ -76,6 +76,7 @@ DEFAULT_SAMPLER, SUMMARY_SAMPLER = "even_cover", "uniform"
 NO_QUERY = "(no query)"
 # One frame a second of ten minutes: some ten seconds of decoding and scoring on two cores with the small encoder.
 DEFAULT_PULLS = 600
+SNAP_SECONDS = 1.0
 BUDGET_OPTIONS = ("pulls", "every_seconds", "budget_of", "share")
 # A contact sheet of more keyframes cannot be read.
 MOST_SHOWN = 512
@@ -113,7 +114,8 @@ class VideoSelection(Selection):
         row: the record of the selection, as a run would write it.
         sampler_version: of the sampler's code.
         reopen: opens the video again to read its pictures.
-        warning: says that the encoder may not know what the query names, with the nearest it knows; "" if it does.
+        warning: says that the encoder may not know what the query names, with the nearest it knows, or that nothing
+            in the video stands out; "" without such doubts.
     """
 
     row: SelectionRow
@@ -411,6 +413,8 @@ def make_selector(
         store = store if isinstance(store, RelevanceStore) else RelevanceStore(usable_path(store, "store"))
     scan = make_scan_encoder(instance) if instance.needs_scan else None
     llm = ready_llm(instance) if instance.needs_llm else None
+    # Another query of a video scores the frames of the first, whose embeddings are at hand.
+    options |= {"coarse_seed": "video"}
     return Selector(sampler=instance, encoder=scorer, scan_encoder=scan, llm=llm, store=store, **options)
 
 
@@ -436,13 +440,22 @@ def vocabulary_warning(encoder: Encoder | None, query: str) -> str:
     )
 
 
+def standout_warning(encoder: Encoder | None, row: SelectionRow) -> str:
+    """Return the warning that no scored frame is relevant enough to show what the query names; "" if one is."""
+    selection, bound = row.selection, encoder.least_shown if encoder else None
+    if bound is None or selection is None or row.query == NO_QUERY or not selection.n_pulls:
+        return ""
+    best = float(np.max(selection.pulled_relevance))
+    return f"Nothing stands out: the best relevance is {best:.2f}, below {bound:g}." if best < bound else ""
+
+
 def default_or_named(sampler: str | FrameSampler | None, options: Mapping[str, Any]) -> FrameSampler:
     """Return the sampler; the default one gets `DEFAULT_PULLS` unless the options set a budget."""
     if sampler is None:
         budget = {} if {*options} & {*BUDGET_OPTIONS} else {"pulls": DEFAULT_PULLS}
-        return _without_twins(make_sampler(DEFAULT_SAMPLER, **budget, **options), DEFAULT_SAMPLER, options)
+        return _for_people(make_sampler(DEFAULT_SAMPLER, **budget, **options), DEFAULT_SAMPLER, options)
     if isinstance(sampler, str):
-        return _without_twins(make_sampler(sampler, **options), sampler, options)
+        return _for_people(make_sampler(sampler, **options), sampler, options)
     _refuse_options("sampler", options)
     if not isinstance(sampler, FrameSampler):
         raise InvalidInput(f"sampler must be a name or a made sampler, got {sampler!r}; see focus-eval list samplers")
@@ -463,9 +476,11 @@ def sampler_for(sampler: str | FrameSampler | None, *, has_query: bool) -> str |
     return sampler or SUMMARY_SAMPLER
 
 
-def _without_twins(sampler: FrameSampler, name: str, options: Mapping[str, Any]) -> FrameSampler:
-    """Return the sampler with its option `distinct` set, unless the text or the options set it."""
-    return sampler if "distinct" in {*options, *named_options(name, {})[1]} else replace(sampler, distinct=True)
+def _for_people(sampler: FrameSampler, name: str, options: Mapping[str, Any]) -> FrameSampler:
+    """Return the sampler without near twins and with keyframes inside scenes, unless the text or the options say."""
+    stated = {*options, *named_options(name, {})[1]}
+    settings: dict[str, Any] = {"distinct": True, "snap_seconds": SNAP_SECONDS}
+    return replace(sampler, **{name: value for name, value in settings.items() if name not in stated})
 
 
 def open_source(
@@ -618,6 +633,10 @@ def select_with(
             batcher = RendezvousBatcher(reader)
             batch = questions[at : at + QUERIES_AT_ONCE]
             rows += batcher.run([partial(select, question, batcher=batcher) for question in batch])
+    warnings = [
+        " ".join(filter(None, [warning, standout_warning(selector.encoder, row)]))
+        for warning, row in zip(warnings, rows, strict=True)
+    ]
     for row in rows:
         log.info("%s: %s chose %d keyframes for %r", row.video, row.sampler, len(row.keyframes or ()), row.query)
     version = selector.sampler.version

@@ -203,43 +203,41 @@ def new_figure(width_inches: float, height_inches: float) -> Figure:
 def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], *, warning: str = "") -> Figure:
     """Return a contact sheet: one thumbnail per keyframe (RGB uint8, any size) over `draw_timeline`.
 
+    Each has its time, frame and relevance; the best one is marked.
+
     Args:
         warning: stands below the headline.
     """
+    assert row.selection is not None  # its pictures were read
+    frames, times, relevance = row.selection.keyframes, row.times_seconds or [], row.selection.relevance
+    best = int(np.nanargmax(relevance)) if np.isfinite(relevance).any() else None
     columns = min(8, max(1, len(thumbnails)))
     lines = math.ceil(len(thumbnails) / columns)
     aspect = max((image.shape[0] / image.shape[1] for image in thumbnails), default=0.0)
     width = 12.0
-    cell = width / columns * min(aspect, 1.4) + 0.22
+    cell = width / columns * min(aspect, 1.4) + 0.32
     figure = new_figure(width, cell * lines + 3.2)
     grid = figure.add_gridspec(lines + 1, columns, height_ratios=[cell] * lines + [2.4])
     for number, image in enumerate(thumbnails):
         axes = figure.add_subplot(grid[number // columns, number % columns])
         axes.imshow(image)
         axes.set_axis_off()
-        axes.set_title(_caption(row, number), fontsize=7, pad=2)
+        minutes, seconds = divmod(round(times[number], 2), 60)
+        is_best = number == best
+        caption = f"{int(minutes)}:{seconds:05.2f}  #{frames[number]}"
+        if not np.isnan(relevance[number]):
+            caption += f"\n{'best: ' if is_best else ''}relevance {relevance[number]:.2f}"
+        axes.set_title(caption, fontsize=7, pad=2, fontweight="bold" if is_best else "normal")
     axes = figure.add_subplot(grid[lines, :])
     colour = styles_of([row.sampler])[row.sampler].light
     draw_timeline(axes, row, colour=colour)
     draw_clip_means(axes, row, colour=colour)
     add_legend(axes, row, colour=colour)
     axes.set(xlabel="seconds", ylabel="relevance")
-    figure.suptitle(_headline(row) + f"\n{warning}".rstrip(), fontsize=10, wrap=True)
-    return figure
-
-
-def _caption(row: SelectionRow, number: int) -> str:
-    """Return the caption of thumbnail `number`: time in the video and frame index."""
-    frames, times = row.keyframes or [], row.times_seconds or []
-    minutes, seconds = divmod(round(times[number], 2), 60)
-    return f"{int(minutes)}:{seconds:05.2f}  #{frames[number]}"
-
-
-def _headline(row: SelectionRow) -> str:
-    """Return the first line of a contact sheet: query, sampler, K, encoder and share of frames scored."""
-    assert row.n_frames is not None  # its pictures were read
-    scored_text = f"{row.n_scored} of {row.n_frames} frames scored ({row.n_scored / row.n_frames:.2%})"
     query = row.query if len(row.query) <= 90 else row.query[:87] + "..."
-    sampler = " ".join([row.sampler, *(f"{name}={value}" for name, value in row.changed_options.items())])
+    cost = f"{row.n_scored} of {row.n_frames} frames scored" if row.n_scored else "no frame scored"
+    counted = "1 frame" if len(frames) == 1 else f"{len(frames)} frames"
+    title = f"{query}: {counted} chosen by {row.sampler}, {cost}"
     # A dollar sign would start mathematics.
-    return f"{query!r}   {sampler}, k = {row.k}, {row.encoder or 'no encoder'}, {scored_text}".replace("$", r"\$")
+    figure.suptitle(f"{title}\n{warning}".rstrip().replace("$", r"\$"), fontsize=10, wrap=True)
+    return figure

@@ -25,6 +25,8 @@ from focus_eval import (
     select_keyframes,
 )
 from focus_eval.cli import app
+from focus_eval.keyframes.encoders.offline import OfflineScorer
+from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.video.clip_writer import ClipWriter
 
 pytest.importorskip("openvino", reason="the offline extra is not installed")
@@ -113,13 +115,45 @@ def test_sheet_json_and_notebook_show_the_selection(selection, tmp_path):
 
 
 def test_a_query_outside_the_vocabulary_is_flagged_with_the_nearest_names(clip, tmp_path):
-    flagged, plain = select_keyframes(clip, query=["a slide with a bar chart", "a dog"], k=2, encoder="offline")
+    flagged, plain = select_keyframes(clip, query=["a slide with a bar chart", "a bar"], k=2, encoder="offline")
     assert "may not know 'a slide with a bar chart'; the nearest it knows: horizontal bar, " in flagged.warning
     assert (plain.warning, json.loads(plain.to_json())["warning"]) == ("", None)
     assert json.loads(flagged.to_json())["warning"] == flagged.warning
     with_warning, without = (item.sheet.get_suptitle() for item in (flagged, plain))
     assert flagged.warning in with_warning
     assert with_warning.count("\n") == without.count("\n") + 1
+
+
+def test_a_sheet_names_the_query_and_marks_the_best_of_its_captioned_frames(selection):
+    assert selection.sheet.get_suptitle().startswith("a bar: 4 frames chosen by even_cover, 60 of 60 frames scored")
+    captions = [axes.get_title() for axes in selection.sheet.axes[:4]]
+    assert [caption.splitlines()[0] for caption in captions] == [
+        f"0:{seconds:05.2f}  #{frame}" for frame, seconds, _ in selection
+    ]
+    best = int(np.argmax(selection.relevance))
+    assert [number for number, caption in enumerate(captions) if "best: " in caption] == [best]
+    assert captions[best].endswith(f"relevance {selection[best].relevance:.2f}")
+
+
+def test_that_nothing_stands_out_is_said_below_the_encoders_bound(clip):
+    class Dim(OfflineScorer):
+        def relevance(self, features, query):
+            return 0.4 + 0 * super().relevance(features, query)
+
+    (dim,) = select_keyframes(clip, query=["a dog"], k=4, encoder=Dim())
+    assert "Nothing stands out: the best relevance is 0.40, below 0.5." in dim.warning
+    assert dim.as_dict()["warning"] == dim.warning
+    summary = select_keyframes(clip, k=4)
+    assert summary.warning == ""
+
+
+def test_a_second_query_scores_the_frames_of_the_first(tmp_path):
+    path = write_clip(tmp_path, seed=5)
+    store = RelevanceStore(tmp_path / "store.sqlite")
+    options = {"k": 4, "store": store, "sampler_options": {"pulls": 20}}
+    first, second = (select_keyframes(path, query=query, **options) for query in ("a dog", "a cup of coffee"))
+    assert first.row.pulled_frames == second.row.pulled_frames
+    assert (first.row.forwards, second.row.forwards) == (20, 0)
 
 
 def test_a_selection_has_a_length_and_gives_frame_time_and_relevance(selection):

@@ -58,6 +58,7 @@ class Encoder:
         device: torch's name of the device in use, e.g. "cuda:0".
         gmacs: 10^9 multiply-adds by part of the model: "image" and "keys" once a frame, "fusion" once a frame and
             question (see `encoders.cost`); {} if they are not known.
+        least_shown: relevance below which no frame of a video shows what the query names; None if not measured.
         recoveries: number of failures recovered from so far, by kind (memory, half precision).
         fills_batches: True if frames of several videos should share a batch, as a GPU needs it.
         batch_size: frames of a full batch now; less after one did not fit into memory.
@@ -72,6 +73,7 @@ class Encoder:
     reads_frames: ClassVar[bool] = True
     stores_embeddings: ClassVar[bool] = False
     embeds_independently: ClassVar[bool] = False
+    least_shown: ClassVar[float | None] = None
 
     revision: str = ""
     device: str = "cpu"

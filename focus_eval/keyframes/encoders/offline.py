@@ -172,6 +172,7 @@ class OfflineScorer(Encoder):
     needs_gpu: ClassVar[bool] = False
     stores_embeddings: ClassVar[bool] = True
     embeds_independently: ClassVar[bool] = True
+    least_shown: ClassVar[float | None] = 0.5
 
     def __init__(self, *, n_classes: int = 10, centred: bool = True, size: int = FULL_SIZE) -> None:
         """Check options and installed packages and state the revision; no weights are read yet."""

@@ -41,7 +41,7 @@ def derived_rng(seed: int, *parts: str) -> np.random.Generator:
     for coarse pulls shared by the questions of a video.
     """
     text = "\x1f".join([str(int(seed)), *parts])
-    digest = hashlib.sha256(text.encode()).digest()
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
 
 
@@ -272,6 +272,8 @@ class FrameSampler(ABC):
             the fact "filled" counts them.
         distinct: replace keyframes that show the same picture as a better one by other relevant frames (see
             `samplers.distinct`); off in published algorithms.
+        snap_seconds: move a keyframe beside a scene to a scored frame of it that is at most so far away (see
+            `samplers.snap`); 0 in published algorithms.
 
     Class attributes:
         name: the registered name.
@@ -318,6 +320,7 @@ class FrameSampler(ABC):
     may_repeat: ClassVar[bool] = False
 
     distinct: bool = option(False, added=True)
+    snap_seconds: float = option(0.0, at_least=0, added=True)
     fill: Literal["even"] | None = option(None, added=True)
 
     def __post_init__(self) -> None:
@@ -398,7 +401,13 @@ class FrameSampler(ABC):
         """Check `choice` and return it as a `Selection` with its pulls, scans, looks and model usage."""
         ledger, video = request.ledger, request.video
         keyframes, facts_of_count = checked_keyframes(self, choice, video=video, n_requested=request.n_wanted)
-        if self.distinct and choice.scales is None and not facts_of_count.get("unique_keyframes"):
+        has_distinct_frames = choice.scales is None and not facts_of_count.get("unique_keyframes")
+        if self.snap_seconds and has_distinct_frames:
+            from focus_eval.keyframes.samplers.snap import snapped_frames
+
+            keyframes, n_snapped = snapped_frames(keyframes, ledger, video, seconds=self.snap_seconds)
+            facts_of_count |= {"snapped": n_snapped} if n_snapped else {}
+        if self.distinct and has_distinct_frames:
             from focus_eval.keyframes.samplers.distinct import distinct_frames
 
             keyframes, n_replaced = distinct_frames(keyframes, ledger, video)

@@ -1,0 +1,41 @@
+"""Moves keyframes that fell just outside a scene into it: the option `snap_seconds` of every sampler.
+
+Keyframes spread by expected recall may land beside a short scene, on a frame of little relevance, while a scored frame
+of the scene lies next to it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from focus_eval.core.types import IntArray, VideoInfo
+from focus_eval.keyframes.samplers.ledger import Ledger
+
+# Of the largest relevance in the video: below the first a keyframe may move, to a frame of at least the second.
+OUTSIDE_SHARE, INSIDE_SHARE = 0.25, 0.5
+
+
+def snapped_frames(keyframes: IntArray, ledger: Ledger, video: VideoInfo, *, seconds: float) -> tuple[IntArray, int]:
+    """Return `keyframes`, those outside a scene moved to its best scored frame, ascending, and the number moved.
+
+    A keyframe that was not scored has the relevance between its scored neighbours. No two move to one frame.
+
+    Args:
+        keyframes: each frame once, `(n,)`.
+        seconds: furthest move, at the average rate.
+    """
+    scored, relevance = ledger.pulls_in_time()
+    if not np.isfinite(relevance).any():
+        return keyframes, 0
+    best = np.nanmax(relevance)
+    chosen, n_moved = {*keyframes.tolist()}, 0
+    for frame in np.sort(keyframes).tolist():
+        if np.interp(frame, scored, relevance) >= OUTSIDE_SHARE * best:
+            continue
+        is_near = np.abs(scored - frame) <= seconds * video.fps
+        is_inside = is_near & (relevance >= INSIDE_SHARE * best) & ~np.isin(scored, list(chosen))
+        if is_inside.any():
+            chosen -= {frame}
+            chosen |= {int(scored[is_inside][np.argmax(relevance[is_inside])])}
+            n_moved += 1
+    return np.array(sorted(chosen), dtype=np.int64), n_moved
