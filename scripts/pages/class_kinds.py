@@ -69,11 +69,11 @@ def read_nouns(path: Path) -> dict[str, Noun]:
         if line.startswith(" "):  # the licence
             continue
         fields, definition = line.split(" | ", 1)
-        key, _, _, n_words, *rest = fields.split()
+        key, _, _, n_words, *fields_after = fields.split()
         words_end = 2 * int(n_words, 16)  # each word has a number after it
-        pointers = rest[words_end + 1 :]
+        pointers = fields_after[words_end + 1 :]
         hypernyms = [pointers[at + 1] for at in range(0, len(pointers), 4) if pointers[at] in ("@", "@i")]
-        words = [word.replace("_", " ") for word in rest[:words_end:2]]
+        words = [word.replace("_", " ") for word in fields_after[:words_end:2]]
         nouns[key] = Noun(tuple(words), tuple(hypernyms), definition)
     return nouns
 
@@ -84,8 +84,8 @@ def matching_noun(words: list[str], definition: str, nouns: dict[str, Noun], key
     expected = set(re.findall(r"\w+", definition.lower()))
 
     def shared_part(key: str) -> float:
-        stated = set(re.findall(r"\w+", nouns[key].definition.split('; "')[0].lower()))
-        return len(stated & expected) / len(stated | expected)
+        words_here = set(re.findall(r"\w+", nouns[key].definition.split('; "')[0].lower()))
+        return len(words_here & expected) / len(words_here | expected)
 
     best_key = max(candidates, key=shared_part)
     # The furthest of the thousand is "lampshade", reworded between the versions.
@@ -97,12 +97,12 @@ def everyday_kinds(key: str, nouns: dict[str, Noun]) -> list[str]:
     """Return the everyday words for the hypernyms of the noun `key`, nearest first, at most `N_KINDS`."""
     everyday = {kind.strip() for kind in EVERYDAY_KINDS.split(",")}
     kinds: list[str] = []
-    waiting, seen = list(nouns[key].hypernyms), set[str]()
+    waiting, visited = list(nouns[key].hypernyms), set[str]()
     while waiting:
         hypernym = waiting.pop(0)
-        if hypernym in seen:
+        if hypernym in visited:
             continue
-        seen.add(hypernym)
+        visited.add(hypernym)
         kinds += [word for word in nouns[hypernym].words if word in everyday and word not in kinds]
         waiting += nouns[hypernym].hypernyms
     return kinds[:N_KINDS]
