@@ -387,14 +387,13 @@ def test_hours_do_not_depend_on_the_number_of_processes():
 
 def test_a_process_that_is_ended_keeps_what_its_encoder_did(matrix, tmp_path):
     phase = SelectPhase(selection_specs(matrix), load_sets(matrix), RunFolder(tmp_path / "run"))
-    line, process_line = multiprocessing.Pipe()
-    process = ProcessEngine(store=None, features=tmp_path / "features")._start(phase, "ended", process_line)
-    assert line.recv() == ("next", None)
-    line.send(phase.jobs()[0])
-    while line.recv() != ("next", None):
+    worker = ProcessEngine(store=None, features=tmp_path / "features")._start(phase)
+    assert worker.next_message() == ("next", None)
+    worker.take(phase.jobs()[0])
+    while worker.next_message() != ("next", None):
         pass
-    process.terminate()
-    process.join()
+    worker.process.terminate()
+    worker.process.join()
     assert len(list((tmp_path / "features").iterdir())) == 1
 
 
