@@ -387,6 +387,7 @@ def test_hours_do_not_depend_on_the_number_of_processes():
 
 def test_a_process_that_is_ended_keeps_what_its_encoder_did(matrix, tmp_path):
     phase = SelectPhase(selection_specs(matrix), load_sets(matrix), RunFolder(tmp_path / "run"))
+    (tmp_path / "run").mkdir()  # notes on opened videos go there
     worker = ProcessEngine(store=None, features=tmp_path / "features")._start(phase)
     assert worker.next_message() == ("next", None)
     worker.take(phase.jobs()[0])
