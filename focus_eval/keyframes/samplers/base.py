@@ -273,7 +273,7 @@ class FrameSampler(ABC):
         distinct: replace keyframes that show the same picture as a better one by other relevant frames (see
             `samplers.distinct`); off in published algorithms.
         snap_seconds: move a keyframe beside a scene to a scored frame of it that is at most so far away (see
-            `samplers.snap`); 0 in published algorithms.
+            `samplers.snap`); off in published algorithms.
 
     Class attributes:
         name: the registered name.
@@ -531,9 +531,9 @@ class FrameSampler(ABC):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Values of all options by name, without a `fill` that is off."""
-        names = [option.name for option in fields(self) if option.name != "fill" or self.fill]
-        return {name: getattr(self, name) for name in names}
+        """Values of all options by name, without a `fill` or `snap_seconds` that is off."""
+        values = {option.name: getattr(self, option.name) for option in fields(self)}
+        return {name: value for name, value in values.items() if value or name not in ("fill", "snap_seconds")}
 
     @property
     def identifying_options(self) -> dict[str, Any]:

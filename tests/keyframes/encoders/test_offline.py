@@ -40,6 +40,7 @@ from focus_eval.keyframes.encoders.offline_towers import (
     SentenceEncoder,
     centre_squares,
     get_model_path,
+    load_weights,
     shared_network,
     thread_count,
 )
@@ -367,8 +368,8 @@ def test_a_weights_file_that_is_cut_off_or_holds_code_is_refused(tmp_path):
     whole = path.read_bytes()
     for n_bytes in range(0, len(whole), 7):
         path.write_bytes(whole[:n_bytes])
-        with pytest.raises((EOFError, pickle.UnpicklingError, ValueError)):
-            read_tensors(path)
+        with pytest.raises(MissingWeights, match=r"weights\.pth: cannot be read"):  # pickles raise many types
+            load_weights(path, lambda: read_tensors(path))
     path.write_bytes(pickle.dumps(print))
     with pytest.raises(pickle.UnpicklingError, match=r"builtins\.print, which is not a tensor"):
         read_tensors(path)
