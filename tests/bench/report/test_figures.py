@@ -8,17 +8,19 @@ from dataclasses import replace
 from importlib import resources
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from focus_eval.bench.report.figures import MARK, draw_timelines, page_svg, save_figure
 from focus_eval.bench.report.page.charts import draw_panels, panels_of, styles_of_run
 from focus_eval.core.errors import InvalidInput
-from focus_eval.keyframes.figures import BASELINE, STYLES, THEME, _caption, css_variables, styles_of
+from focus_eval.keyframes.figures import BASELINE, STYLES, THEME, css_variables, draw_sheet, styles_of
 
 
 def test_a_caption_never_says_sixty_seconds(demo_run):
     row = replace(next(iter(demo_run.selections)), keyframes=[1], times_seconds=[59.996])
-    assert _caption(row, 0) == "1:00.00  #1"
+    caption = draw_sheet(row, [np.zeros((9, 16, 3), dtype=np.uint8)]).axes[0].get_title()
+    assert caption.splitlines()[0] == "1:00.00  #1"
 
 
 def test_the_same_rows_give_the_same_vector(demo_run, tmp_path):
