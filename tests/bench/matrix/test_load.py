@@ -72,7 +72,7 @@ def write_part(folder, n_rows):
 
 def test_finished_parts_are_written_and_read_in_memory_that_does_not_grow(tmp_path):
     peaks, lists = [], []
-    for n_rows in (20, 300, 1200):  # the first imports what the page needs
+    for n_rows in (20, 150, 600):  # the first imports what the page needs
         part = tmp_path / str(n_rows) / "selections" / "part"
         write_part(part, n_rows)
         order = [f"q{number}" for number in range(n_rows)]
@@ -91,7 +91,7 @@ def test_finished_parts_are_written_and_read_in_memory_that_does_not_grow(tmp_pa
 @pytest.mark.slow
 def test_a_run_of_many_questions_is_linear_and_flat(tmp_path):
     seconds, calls, pulls = [], [], []
-    for size in (20, 200, 1000):  # the first imports what a run needs
+    for size in (20, 80, 400):  # the first imports what a run needs
         matrix = write_load_matrix(tmp_path / str(size), size)
         if size > 20:
             seconds.append(measured("run", str(matrix), "--out", str(tmp_path / f"runs{size}" / "load")))
@@ -106,7 +106,7 @@ def test_a_run_of_many_questions_is_linear_and_flat(tmp_path):
 
 def test_rows_without_pulls_take_the_same_calls_however_many_there_are(tmp_path):
     calls = []
-    for size in (20, 200, 1000):  # the first imports what a run needs
+    for size in (20, 80, 400):  # the first imports what a run needs
         matrix = load_matrix(write_load_matrix(tmp_path / str(size), size, samplers=("uniform",)))
         calls.append(n_calls(lambda matrix=matrix, size=size: run_matrix(matrix, out=tmp_path / f"run{size}" / "load")))
     assert calls[2] < 5 * calls[1], calls
