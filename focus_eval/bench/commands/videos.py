@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +10,7 @@ from typing import Annotated
 import typer
 
 from focus_eval.core.errors import InvalidInput, VideoError
-from focus_eval.keyframes.commands.console import count_progress, print_folded
+from focus_eval.keyframes.commands.console import count_progress, counted, print_folded
 
 
 class Action(str, Enum):
@@ -22,7 +23,7 @@ class Action(str, Enum):
 
 def videos(
     action: Annotated[Action, typer.Argument(help="What to write about the videos.")],
-    folder: Annotated[Path, typer.Argument(help="Folder of videos, read with the folders in it.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of videos, read with the folders in it, or one video.")],
     annotations: Annotated[Path | None, typer.Option(help="rates: the benchmark's annotation file.")] = None,
     benchmark: Annotated[str, typer.Option(help="rates: name of the benchmark.")] = "longvideobench",
     out: Annotated[Path | None, typer.Option(help="rates: the CSV to write, with id, duration_s and fps.")] = None,
@@ -42,7 +43,7 @@ def videos(
     detects damage.
     """
     from focus_eval.keyframes.video.manifest import MANIFEST_NAME
-    from focus_eval.keyframes.video.verification import index_folder
+    from focus_eval.keyframes.video.verification import index_folder, manifest_folder
 
     if action is Action.RATES:
         if annotations is None or out is None:
@@ -52,10 +53,11 @@ def videos(
     if action is Action.VERIFY:
         _verify(folder, n_jobs=jobs)
         return
-    entries = index_folder(folder, progress=lambda path: typer.echo(f"reading {path.relative_to(folder)}", err=True))
+    root = manifest_folder(folder)
+    entries = index_folder(folder, progress=lambda path: typer.echo(f"reading {os.path.relpath(path, root)}", err=True))
     failed = {name: entry.error for name, entry in entries.items() if entry.error}
     frames, seconds = (sum(getattr(entry, column) for entry in entries.values()) for column in ("frames", "seconds"))
-    typer.echo(f"{folder / MANIFEST_NAME}: {len(entries)} videos, {frames} frames, {seconds / 3600:.2f} hours")
+    typer.echo(f"{root / MANIFEST_NAME}: {counted(len(entries), 'video')}, {frames} frames, {seconds / 3600:.2f} hours")
     for name, entry in entries.items():
         for note in entry.notes:
             print_folded(f"{name}: {note}")
@@ -66,22 +68,23 @@ def videos(
 
 
 def _verify(folder: Path, *, n_jobs: int) -> None:
-    """Verify the videos of a folder and print those damaged or changed; exit with code 1 if there are any."""
+    """Verify a folder of videos, or one, and print those damaged or changed; exit with code 1 if there are any."""
     from focus_eval.keyframes.video.manifest import VERDICTS_NAME, is_as_verified
-    from focus_eval.keyframes.video.verification import verify_folder
+    from focus_eval.keyframes.video.verification import manifest_folder, verify_folder
 
+    root = manifest_folder(folder)
     with count_progress("verify", "frames") as on_frames:
         verdicts = verify_folder(
             folder,
             n_jobs=n_jobs,
-            progress=lambda path: typer.echo(f"reading {path.relative_to(folder)}", err=True),
+            progress=lambda path: typer.echo(f"reading {os.path.relpath(path, root)}", err=True),
             on_frames=on_frames,
         )
     damaged = {name: verdict for name, verdict in verdicts.items() if not verdict.is_whole}
-    typer.echo(f"{folder / VERDICTS_NAME}: {len(verdicts)} videos, {len(damaged)} of them damaged")
+    typer.echo(f"{root / VERDICTS_NAME}: {counted(len(verdicts), 'video')}, {len(damaged)} of them damaged")
     for name, verdict in damaged.items():
         print_folded(f"{name}: {verdict.summary()}")
-    changed = [name for name in verdicts if not is_as_verified(folder / name)]
+    changed = [name for name in verdicts if not is_as_verified(root / name)]
     for name in changed:
         print_folded(
             f"{name}: not the file its manifest was written for, and so refused: download it again, or accept it with "

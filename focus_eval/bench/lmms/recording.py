@@ -250,7 +250,11 @@ class FolderRecorder(Recorder):
     def names(self, parts: RequestParts) -> CellNames:
         """Return the cell's id, a hash of its whole identity, and its folder's name with the hash's start."""
         full = identity_hash(self._cell_identity(parts))
-        return CellNames(cell_id=full, cell=f"{parts.task}-{self._name}-{full[:8]}".replace("/", "_"))
+        former_cell = f"{parts.task}-{self._name}-{full[:8]}".replace("/", "_")
+        cell = former_cell.replace(":", "_")  # of `sampler=FILE.py:Class`; some systems refuse it in a name
+        # Rows of an earlier start stay where they are, and are gone on with.
+        is_former = cell != former_cell and (self.folder / former_cell).is_dir()
+        return CellNames(cell_id=full, cell=former_cell if is_former else cell)
 
     def cell_folder(self, parts: RequestParts) -> Path:
         """Return the folder of the cell of a request, whether or not it exists."""

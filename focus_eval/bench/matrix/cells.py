@@ -162,14 +162,18 @@ class SelectionSpec:
         return ",".join([self.sampler.name, *changed])
 
     @cached_property
-    def name(self) -> str:
-        """Readable name, unique among all runs; ends in a hash of the identity."""
+    def readable_name(self) -> str:
+        """Benchmark, sampler, encoder, K and seed; equal under other weights, questions and versions."""
         encoder = f"-{self.encoder.name}" if self.encoder else ""
         label = safe_name(self.label)  # a query's template may hold anything
         # Same choice, other cost: a folder of its own keeps the two kinds of seconds apart.
         suffix = "" if self.share_frames else "-alone"
-        readable = f"{self.benchmark.name}-{label}{encoder}-k{self.k}-seed{self.seed}{suffix}"
-        return f"{readable}-{identity_hash(self.identity)[:8]}"
+        return f"{self.benchmark.name}-{label}{encoder}-k{self.k}-seed{self.seed}{suffix}"
+
+    @cached_property
+    def name(self) -> str:
+        """Name of the folder, unique among all runs; ends in a hash of the identity."""
+        return f"{safe_name(self.readable_name)}-{identity_hash(self.identity)[:8]}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,12 +229,16 @@ class AnswerSpec:
         return identity_hash(self.identity)
 
     @cached_property
-    def name(self) -> str:
-        """Readable name, unique among all runs; ends in a hash of the identity."""
+    def readable_name(self) -> str:
+        """Benchmark, model, sampler, encoder, K and seed; equal under other weights, questions and versions."""
         spec = self.selection
         encoder = f"-{spec.encoder.name}" if spec.encoder else ""
-        readable = f"{spec.benchmark.name}-{self.model.name}-{spec.label}{encoder}-k{spec.k}-seed{spec.seed}"
-        return f"{readable}-{self.id[:8]}"
+        return f"{spec.benchmark.name}-{self.model.name}-{spec.label}{encoder}-k{spec.k}-seed{spec.seed}"
+
+    @cached_property
+    def name(self) -> str:
+        """Name of the folder, unique among all runs; ends in a hash of the identity."""
+        return f"{safe_name(self.readable_name)}-{self.id[:8]}"
 
 
 def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:

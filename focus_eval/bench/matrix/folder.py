@@ -24,7 +24,7 @@ from typing import Any
 from filelock import Timeout
 
 from focus_eval.bench.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
-from focus_eval.bench.matrix.config import MatrixConfig
+from focus_eval.bench.matrix.config import MatrixConfig, safe_name
 from focus_eval.bench.rows.packed import object_url
 from focus_eval.bench.rows.store import POOL_NAME, FinishedQuestions, StoredRows, compact, set_damaged_files_aside
 from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
@@ -154,9 +154,18 @@ class RunFolder:
         return self.named_part(kind_of(spec), spec.name)
 
     def named_part(self, kind: str, name: str) -> Path:
-        """Return the folder of the part `name`; `kind` is "selections" or "answers"."""
-        unpacked = self.path / kind / name
-        return unpacked if unpacked.is_dir() and not unpacked.is_symlink() else self.pool.part(kind, name)
+        """Return the folder of the part `name`; `kind` is "selections" or "answers".
+
+        A part made when names could still hold a `:` keeps its folder.
+        """
+        for folder in (self.path / kind, self.pool.path / kind):
+            # The hash at the end is that of the identity, whatever was written before it.
+            former_names = (path for path in folder.glob(f"*{name[-9:]}") if safe_name(path.name) == safe_name(name))
+            for part in (folder / name, *sorted(former_names)):
+                # Links of a run lead into the pool, whose own names count.
+                if part.is_dir() and not part.is_symlink():
+                    return part
+        return self.pool.part(kind, name)
 
     def open_part(self, spec: SelectionSpec | AnswerSpec) -> Path:
         """Make the folder of a selection or a cell with its description, link it into the run, and return it."""
@@ -166,7 +175,7 @@ class RunFolder:
         # Written once: the name ends in a hash of what it says, so it cannot change.
         if not description.exists():
             _write_json({"name": spec.name, "identity": spec.identity}, description)
-        self.pool.link(self.path, kind_of(spec), spec.name)
+        self.pool.link(self.path, kind_of(spec), folder.name)
         return folder
 
     def writer(self, spec: SelectionSpec | AnswerSpec, worker: str) -> RowWriter:
@@ -280,13 +289,13 @@ class RunFolder:
         name_by_key = document.setdefault("parts", {})
         for part in parts:
             # By what the matrix says, without weights and versions: this is how the part it replaces is found.
-            plain_name = part.name.rpartition("-")[0]  # without its hash
-            key = f"{kind_of(part)}/{identity_hash({**part.configuration, 'part': plain_name})}"
-            earlier_link = self.path / kind_of(part) / name_by_key.get(key, part.name)
+            key = f"{kind_of(part)}/{identity_hash({**part.configuration, 'part': part.readable_name})}"
+            name = self.part(part).name
+            earlier_link = self.path / kind_of(part) / name_by_key.get(key, name)
             # Only the link goes: the rows of the earlier weights stay in the pool.
-            if earlier_link.name != part.name and earlier_link.is_symlink():
+            if earlier_link.name != name and earlier_link.is_symlink():
                 earlier_link.unlink()
-            name_by_key[key] = part.name
+            name_by_key[key] = name
             self.open_part(part)
         _write_json(document, file)
 

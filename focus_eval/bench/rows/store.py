@@ -647,7 +647,7 @@ def write_parts(
 
 
 def part_name(text: str, *, location: Path) -> str:
-    """Return `text` as the name of a part's folder.
+    """Return `text` as the name of a part's folder: "_" for characters that Windows or a path refuse.
 
     Raises:
         InvalidInput: too long for a folder's name.
@@ -657,7 +657,7 @@ def part_name(text: str, *, location: Path) -> str:
             f"{location}: {text[:40]}..., {len(text):,} characters, is too long for a folder; "
             "give a short --name or --model"
         )
-    return re.sub(r"[/\n\t]", "_", printable(text))
+    return re.sub(r'[/\\:*?"<>|\n\t]', "_", printable(text))
 
 
 def name_run(folder: Path) -> None:

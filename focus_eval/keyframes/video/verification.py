@@ -48,9 +48,10 @@ def index_folder(
 ) -> dict[str, ManifestEntry]:
     """Read the videos under `folder`, write the manifest there, and return their entries by path in the folder.
 
-    An existing manifest is replaced, unless `only_new`.
+    An existing manifest is replaced, unless `only_new`. Of one video (see `manifest_folder`) only its entry is.
 
     Args:
+        folder: a folder, or the file of one video.
         only_new: read only videos that no manifest names, and add their entries.
         progress: called with each path before it is read.
 
@@ -60,15 +61,29 @@ def index_folder(
     paths = list(video_files(folder))
     if not paths:
         raise InvalidInput(f"{folder}: no videos in it ({', '.join(sorted(SUFFIXES))})")
+    root, keeps_others = manifest_folder(folder), only_new or folder.is_file()
     entries = {}
     with DisposableProcess() as process:
         for path in paths:
             if not (only_new and entry_of(path)):
                 progress(path)
-                entries[path.relative_to(folder).as_posix()] = _new_entry(path, process)
+                entries[Path(os.path.relpath(path, root)).as_posix()] = _new_entry(path, process)
     if entries:
-        _write_manifest(folder, {**(read_manifest(folder) if only_new else {}), **entries})
+        _write_manifest(root, {**(read_manifest(root) if keeps_others else {}), **entries})
     return entries
+
+
+def manifest_folder(path: Path) -> Path:
+    """Return the folder whose manifest has the videos of `path`: a folder itself, of a file the folder it lies in.
+
+    If a manifest further up names the file, its folder is returned.
+    """
+    if not path.is_file():
+        return path
+    match = entry_of(path)
+    folder = match[0].parent if match else path.parent
+    # As in the path given, if it is among its parents: messages then name what the user wrote.
+    return next((parent for parent in path.parents if Path(os.path.abspath(parent)) == folder), folder)
 
 
 def note_first_sight(folder: Path, path: Path, *, sha256: str) -> bool:
@@ -110,9 +125,16 @@ def _write_json(path: Path, content: dict[str, Any], *, indent: int | None = Non
 
 
 def video_files(folder: Path) -> Iterator[Path]:
-    """Yield the files under `folder` with a suffix in `SUFFIXES`, sorted; raise InvalidInput if it is no folder."""
+    """Yield the files under `folder` with a suffix in `SUFFIXES`, sorted; one file alone whatever its suffix.
+
+    Raises:
+        InvalidInput: neither a folder nor a file.
+    """
+    if folder.is_file():
+        yield folder
+        return
     if not folder.is_dir():
-        raise InvalidInput(f"{folder}: no such folder")
+        raise InvalidInput(f"{folder}: no such folder or file")
     yield from sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
 
 
@@ -150,6 +172,7 @@ def verify_folder(
     an earlier verification, group by group of pictures.
 
     Args:
+        folder: a folder, or the file of one video; names are then those in its `manifest_folder`.
         n_jobs: number of videos decoded at a time, each by one thread.
         progress: called with each path before it is decoded.
         on_frames: called with the frames decoded so far, and all that are to be decoded.
@@ -181,13 +204,13 @@ def verify_folder(
             count.leave_out(entry.frames)
         return path, state, digest, verdict
 
-    results: dict[str, VideoVerdict] = {}
+    root, results = manifest_folder(folder), dict[str, VideoVerdict]()
     with ExitStack() as processes, ThreadPoolExecutor(n_jobs, thread_name_prefix="verify") as pool:
         for _ in range(n_jobs):
             idle.put(processes.enter_context(DisposableProcess()))
         # Kept after each video: a run that is stopped goes on where it was.
         for path, state, digest, verdict in pool.map(verify, paths):
-            results[path.relative_to(folder).as_posix()] = verdict
+            results[Path(os.path.relpath(path, root)).as_posix()] = verdict
             _keep_verdict(path, state, digest, verdict)
     return results
 

@@ -11,10 +11,11 @@ import threading
 import pytest
 from typer.testing import CliRunner
 
+from focus_eval.bench.matrix import cells
 from focus_eval.bench.matrix.cells import selection_specs
 from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.matrix.folder import RunFolder
-from focus_eval.bench.matrix.plan import make_plan, pooled
+from focus_eval.bench.matrix.plan import make_plan, pooled, run_status
 from focus_eval.bench.report.run import load_run
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput, RunError
@@ -165,6 +166,27 @@ def test_a_part_stays_as_it_is_while_a_run_reads_it(two, tmp_path):
     compacting.join()
     assert list(second.selections(spec)) == rows
     assert not list(first.part(spec).glob("*.jsonl"))
+
+
+def test_parts_named_before_with_a_colon_are_read_and_gone_on_with(two, tmp_path, monkeypatch):
+    first = two[0].model_copy(update={"queries": ["a photo of: {question}", "question"]})
+    folder = tmp_path / "runs" / "first"
+    with monkeypatch.context() as earlier_version:
+        earlier_version.setattr(cells, "safe_name", lambda text: text)
+        _, written = run(first.model_copy(update={"limit": 10}), folder)
+        former_names = {spec.name for spec in cells.selection_specs(first)}
+    assert written == 10 * 3  # uniform, and topk with each query
+    names = {spec.name for spec in cells.selection_specs(first)}
+    assert (sum(":" in name for name in former_names), sum(":" in name for name in names)) == (1, 0)
+    assert sum(status.rows for status in run_status(folder)) == written
+    frame, written = run(first, folder)
+    assert (len(frame), written) == (24 * 3, 14 * 3)
+    assert [status.rows for status in run_status(folder)] == [24] * 3
+    assert len(load_run(folder).selections) == 24 * 3
+    # The former name is found from another run, and once: in the pool, and as a link of each run.
+    assert run(first.model_copy(update={"name": "third"}), folder.with_name("third"))[1] == 0
+    for place in (folder, folder.with_name("third"), folder.with_name("pool")):
+        assert {path.name for path in (place / "selections").iterdir()} == former_names
 
 
 def test_the_results_folder_can_be_moved(two, tmp_path):

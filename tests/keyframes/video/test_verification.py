@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from focus_eval.cli import app
 from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video import open_video, verification
-from focus_eval.keyframes.video.manifest import VERDICTS_NAME, count_verified, verdict_on
+from focus_eval.keyframes.video.manifest import MANIFEST_NAME, VERDICTS_NAME, count_verified, read_manifest, verdict_on
 from focus_eval.keyframes.video.verification import index_folder, verify_folder
 from support.keyframes.clips import write_clip
 from support.keyframes.faults import frame_prints, read_here
@@ -52,6 +52,26 @@ def test_the_command_names_what_is_damaged_and_exits_1(folder):
     assert "damaged.mp4: damaged: frames 25 to 39 of 60" in result.output
     (folder / "damaged.mp4").unlink()
     assert CliRunner().invoke(app, ["videos", "verify", str(folder)]).exit_code == 0
+
+
+def test_one_file_is_verified_alone_and_others_keep_their_entries(folder, monkeypatch):
+    damaged, clip = folder / "damaged.mp4", folder / "part" / "clip.webm"
+    result = CliRunner().invoke(app, ["videos", "verify", str(damaged)])
+    assert result.exit_code == 1
+    assert "1 video, 1 of them damaged" in result.output
+    assert "damaged.mp4: damaged: frames 25 to 39 of 60" in result.output
+    assert (verdict_on(damaged).damaged, verdict_on(folder / "whole.mp4")) == (((25, 40),), None)
+    # With a manifest of the folder above, and named from another folder: the entry stays there.
+    index_folder(folder)
+    names = set(read_manifest(folder))
+    monkeypatch.chdir(folder / "part")
+    for action in ("verify", "index"):
+        result = CliRunner().invoke(app, ["videos", action, "clip.webm"])
+        assert result.exit_code == 0, result.output
+        assert "1 video, " in result.output
+    assert set(read_manifest(folder)) == names
+    assert not (clip.parent / MANIFEST_NAME).exists()
+    assert verdict_on(clip).is_whole
 
 
 def test_damaged_frames_are_refused_before_decoding_and_the_others_are_right(folder):
