@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray, IntArray, Pixels
 from focus_eval.keyframes.samplers.base import derived_rng
+from focus_eval.keyframes.samplers.ledger import RelevanceSource
 from focus_eval.lab.recorded import RecordedTrace
 from focus_eval.lab.traces import GRID_HZ, SimulatedTrace, autoregression, frame_noise
 from focus_eval.lab.worlds import World
@@ -25,7 +26,7 @@ CLIP_LOGIT_SCALE = 100.0
 _SMALLEST = 1e-9
 
 
-class TraceFeatures:
+class TraceFeatures(RelevanceSource):
     """Source of relevance for samplers that need logits or embeddings.
 
     A frame's embedding has the query's direction for its relevance, and `DIMENSIONS` others for its appearance: a

@@ -23,11 +23,12 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from focus_eval.core.errors import FocusEvalError, SamplerError
 from focus_eval.core.types import ClipReport, FloatArray, IntArray, VideoInfo
 from focus_eval.keyframes.samplers.base import Choice, FrameSampler, SelectionRequest, checked_keyframes
-from focus_eval.keyframes.samplers.ledger import Ledger, broken
+from focus_eval.keyframes.samplers.ledger import Ledger, RelevanceSource, broken
 from focus_eval.keyframes.samplers.registry import SAMPLERS, make_sampler
 from focus_eval.lab.subprocess_sampler import error_line, portable_error
 
@@ -178,7 +179,7 @@ _ANSWERS: Mapping[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-class RemoteSource:
+class RemoteSource(RelevanceSource):
     """Source or model whose every method is called in the process that asked, which checks and counts it.
 
     Args:
@@ -199,8 +200,24 @@ class RemoteSource:
         relevance: FloatArray = self._send("relevance", frames, text)
         return relevance
 
+    def logits(self, frames: IntArray) -> FloatArray:
+        logits: FloatArray = self._send("logits", frames)
+        return logits
+
+    def embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
+        images, query = self._send("embeddings", frames)
+        return images, query
+
+    def relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        relevance, logits = self._send("relevance_and_logits", frames)
+        return relevance, logits
+
+    def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64]]:
+        relevance, images = self._send("relevance_and_embeddings", frames)
+        return relevance, images
+
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        """Return a function that calls `method` of the receiver, such as `logits` or `ask`."""
+        """Return a function that calls `method` of the receiver, such as `scan` or `ask`."""
         return partial(self._send, method)
 
     def _send(self, method: str, *arguments: Any, **keywords: Any) -> Any:

@@ -13,10 +13,11 @@ import time
 import numpy as np
 
 from focus_eval import VideoInfo
+from focus_eval.keyframes.samplers.ledger import RelevanceSource
 from focus_eval.keyframes.samplers.registry import make_sampler, sampler_classes
 
 
-class Recorded:
+class Recorded(RelevanceSource):
     """Relevance, logits and embeddings from arrays made beforehand, so that a pull costs next to nothing."""
 
     def __init__(self, n_frames: int, n_dimensions: int = 512) -> None:

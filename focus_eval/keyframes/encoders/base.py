@@ -18,13 +18,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray, IntArray, Pixels
+
+if TYPE_CHECKING:
+    from focus_eval.keyframes.samplers.ledger import RelevanceSource
 
 _NO_COUNTS: Mapping[str, Any] = MappingProxyType({})
 
@@ -136,8 +139,8 @@ class Encoder:
         """Return the `Reply.usage` of each model reply in this thread's last `relevance` call; [] without a model."""
         return []
 
-    def features_of(self, video: Path, query: str) -> Any:
-        """Return a function from frame indices of `video` to relevance, with logits and embeddings; None by default.
+    def features_of(self, video: Path, query: str) -> RelevanceSource | None:
+        """Return a source of relevance of `video`'s frames, with logits and embeddings; None by default.
 
         Simulated encoders return one, in place of decoding and embedding.
         """

@@ -16,7 +16,7 @@ from focus_eval.keyframes.encoders.base import Encoder
 from focus_eval.keyframes.encoders.cache import FeatureCache, duplicate_cache
 from focus_eval.keyframes.pipeline.batch_packer import BatchPacker
 from focus_eval.keyframes.pipeline.timing import Meter
-from focus_eval.keyframes.samplers.ledger import RelevanceFn, log_odds
+from focus_eval.keyframes.samplers.ledger import RelevanceFn, RelevanceSource, log_odds
 
 if TYPE_CHECKING:
     from focus_eval.keyframes.encoders.store import RelevanceStore
@@ -129,10 +129,19 @@ class VideoSession:
         return features, computed
 
 
-class VideoRelevance:
+# Methods of a source that need one of the encoder.
+_ENCODER_METHODS = {
+    "logits": "logits",
+    "relevance_and_logits": "logits",
+    "embeddings": "embeddings",
+    "relevance_and_embeddings": "embeddings",
+}
+
+
+class VideoRelevance(RelevanceSource):
     """Relevance of one video's frames to one query, as the ledger pulls it.
 
-    Has `logits` and `embeddings` only if the encoder has them. `forwards` counts the encoder forwards actually made,
+    Gives logits and embeddings only if the encoder has them. `forwards` counts the encoder forwards actually made,
     without frames that came from the store, that another question needed first, or whose pixels equal those of a frame
     embedded before (`embeds_independently`).
     """
@@ -144,13 +153,10 @@ class VideoRelevance:
         self._query = query
         self._progress = progress
         self._advance = progress.advance if progress else _ignore
-        # Set only where the encoder has them: a ledger asks with `hasattr` what it may pull.
-        if session.encoder.overrides("logits"):
-            self.logits = self._logits
-            self.relevance_and_logits = self._relevance_and_logits
-        if session.encoder.overrides("embeddings"):
-            self.embeddings = self._embeddings
-            self.relevance_and_embeddings = self._relevance_and_embeddings
+
+    def gives(self, method: str) -> bool:
+        """Return True unless the method needs logits or embeddings, and the encoder has none."""
+        return method not in _ENCODER_METHODS or self._session.encoder.overrides(_ENCODER_METHODS[method])
 
     def __call__(self, frames: IntArray) -> FloatArray:
         """Return relevance in [0, 1], shape `(n,)`. Stored relevance needs no weights."""
@@ -186,20 +192,24 @@ class VideoRelevance:
         finally:
             self.forwards += source.forwards
 
-    def _logits(self, frames: IntArray) -> FloatArray:
-        """Return the encoder's logits of `frames` to the query, `(n,)`."""
-        encoder: Any = self._session.encoder
+    def logits(self, frames: IntArray) -> FloatArray:
+        """Return the encoder's logits of `frames` to the query, `(n,)`; refuse if it has none."""
+        encoder = self._session.encoder
+        if not self.gives("logits"):
+            return super().logits(frames)
         return self._from_features(frames, lambda features: encoder.logits(features, self._query))
 
-    def _relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+    def relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return relevance and logits of `frames`, each `(n,)`, from one embedding."""
-        encoder: Any = self._session.encoder
+        encoder = self._session.encoder
         relevance, columns = self._relevance_and(frames, lambda features: encoder.logits(features, self._query))
         return relevance, columns[:, 0]
 
-    def _embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
-        """Return the embeddings of `frames`, `(n, d)`, and of the query, `(d,)`."""
-        encoder: Any = self._session.encoder
+    def embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
+        """Return the embeddings of `frames`, `(n, d)`, and of the query, `(d,)`; refuse if the encoder has none."""
+        encoder = self._session.encoder
+        if not self.gives("embeddings"):
+            return super().embeddings(frames)
         queries: list[FloatArray] = []
 
         def read(features: Any) -> FloatArray:
@@ -211,9 +221,9 @@ class VideoRelevance:
 
         return self._from_features(frames, read), queries[-1]
 
-    def _relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64]]:
+    def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64]]:
         """Return relevance `(n,)` and embeddings `(n, d)` of `frames`, from one pass."""
-        encoder: Any = self._session.encoder
+        encoder = self._session.encoder
         return self._relevance_and(frames, lambda features: encoder.embeddings(features, self._query)[0])
 
     def _relevance_and(self, frames: IntArray, read: Callable[[Any], FloatArray]) -> tuple[FloatArray, FloatArray]:
@@ -317,10 +327,9 @@ def pictures_of(start_session: Callable[..., VideoSession], frames: IntArray, si
     return [pixels_by_frame[frame] for frame in frames.tolist()]
 
 
-def scan_logits(relevance: RelevanceFn) -> RelevanceFn:
-    """Return a source of the scan encoder's logits; without logits, the log-odds of its relevance."""
-    logits: RelevanceFn | None = getattr(relevance, "logits", None)
-    return logits or (lambda frames: log_odds(relevance(frames)))
+def scan_logits(relevance: RelevanceSource) -> RelevanceFn:
+    """Return a function that gives the scan encoder's logits; without logits, the log-odds of its relevance."""
+    return relevance.logits if relevance.gives("logits") else (lambda frames: log_odds(relevance(frames)))
 
 
 def decoded_batches(

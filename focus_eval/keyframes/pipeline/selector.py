@@ -52,7 +52,7 @@ from focus_eval.keyframes.rows.records import (
     selection_row,
 )
 from focus_eval.keyframes.samplers.base import FrameSampler, QuestionTexts, derived_rng
-from focus_eval.keyframes.samplers.ledger import LookFn, RelevanceFn
+from focus_eval.keyframes.samplers.ledger import FunctionSource, LookFn, RelevanceFn, RelevanceSource
 from focus_eval.keyframes.samplers.scanning import ScanningSampler, cheap_frames
 from focus_eval.keyframes.video import gives_exact_pixels, open_video
 from focus_eval.keyframes.video.subtitles import read_subtitles
@@ -282,7 +282,7 @@ class Selector:
         question: Question,
         info: VideoInfo,
         clock: FloatArray,
-        sources: tuple[RelevanceFn, RelevanceFn, LookFn | None, ModelSession | None],
+        sources: tuple[RelevanceSource, RelevanceSource, LookFn | None, ModelSession | None],
         meter: Meter,
         video_path: Path,
     ) -> Selection:
@@ -292,12 +292,12 @@ class Selector:
         session.
         """
         pull, scan, look, session = sources
-        sampler_scan = scan_logits(scan) if self.scan_encoder else scan
+        sampler_scan: RelevanceFn | None = scan_logits(scan) if self.scan_encoder else None
         part = None if self._stretch is None else self._stretch.part_of(info, clock)
         sampler_pull = pull
         if part is not None:
-            info, look = part.info, part.source(look)
-            sampler_pull, sampler_scan = part.source(pull), part.source(sampler_scan)
+            info, look = part.info, part.look(look)
+            sampler_pull, sampler_scan = part.source(pull), part.scan(sampler_scan)
         # From the question, not from one running generator: the order of questions changes nothing.
         rng = derived_rng(self.seed, question.benchmark, question.id, self.sampler.name)
         coarse_rng = None
@@ -366,7 +366,7 @@ class Selector:
         progress: Progress | None,
         *,
         is_scan: bool = False,
-    ) -> RelevanceFn:
+    ) -> RelevanceSource:
         """Return the source of relevance to `question` of the frames of the open video; see `VideoSession`."""
         encoder, cache = self.encoder, self._feature_cache
         if is_scan:
@@ -403,16 +403,16 @@ class Selector:
         fingerprint = server.fingerprint(store) if server else store.video_fingerprint(path)
         return " ".join([fingerprint, *self._inexact_backend.values()])
 
-    def _source_without_frames(self, encoder: Encoder | None, question: Question, video_path: Path) -> RelevanceFn:
+    def _source_without_frames(self, encoder: Encoder | None, question: Question, video_path: Path) -> RelevanceSource:
         """Return a source of relevance that reads no frames."""
         if encoder is None:
-            return _refuse_pulls
+            return FunctionSource(None)
         if encoder.reads_frames:
             raise InvalidInput(f"encoder {encoder.name!r} needs the frames of {video_path}, not only its length")
         query = self._query_of(question)
         needs_features = self.sampler.needs_logits or self.sampler.needs_embeddings
-        features: RelevanceFn | None = encoder.features_of(video_path, query) if needs_features else None
-        return features or _ByIndex(encoder, video_path, query)
+        features = encoder.features_of(video_path, query) if needs_features else None
+        return _ByIndex(encoder, video_path, query) if features is None else features
 
     def _query_of(self, question: Question) -> str:
         """Return the text of a question that encoders compare frames with."""
@@ -477,14 +477,16 @@ class Selector:
             device=self.device,
         )
 
-    def _cost(self, meter: Meter, session: ModelSession | None, pull: RelevanceFn, scan: RelevanceFn) -> SelectionCost:
+    def _cost(
+        self, meter: Meter, session: ModelSession | None, pull: RelevanceSource, scan: RelevanceSource
+    ) -> SelectionCost:
         """Return the cost of one question: forwards, seconds, decoded frames and the model's usage."""
         usage = {} if session is None else dict(session.usage)
         for name, value in meter.asked.items():
             usage[name] = usage.get(name, 0) + value
         return SelectionCost(
-            forwards=_forwards(pull),
-            scan_forwards=_forwards(scan),
+            forwards=pull.forwards,
+            scan_forwards=scan.forwards,
             seconds=meter.rounded(),
             decoded=meter.decoded,
             asked=usage,
@@ -543,17 +545,12 @@ log = logging.getLogger(__name__)
 _COST = "focus_eval_cost"
 
 
-def _forwards(source: RelevanceFn) -> int:
-    """Return the encoder forwards made by `source`; 0 for one that embeds nothing."""
-    return source.forwards if isinstance(source, VideoRelevance) else 0
-
-
 def _is_cut(encoder: Encoder | None, query: str) -> bool:
     """Return True if there is an encoder and it reads only the start of `query`."""
     return encoder is not None and encoder.is_cut(query)
 
 
-class _ByIndex:
+class _ByIndex(RelevanceSource):
     """Relevance of frames by their index, from an encoder that reads no frames."""
 
     def __init__(self, encoder: Encoder, video: Path, query: str) -> None:
@@ -567,8 +564,3 @@ class _ByIndex:
     def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
         """Return the relevance of `frames` to another text, `(n,)`."""
         return self._encoder.relevance_of(self._video, frames, text)
-
-
-def _refuse_pulls(frames: IntArray) -> FloatArray:
-    """Raise InvalidInput; the relevance source of a sampler without an encoder."""
-    raise InvalidInput(f"{frames.size} frames pulled, but there is no encoder")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import checked_values, option
 from focus_eval.core.types import FloatArray, IntArray, Selection, VideoInfo, frozen_ints
+from focus_eval.keyframes.samplers.ledger import LookFn, RelevanceFn, RelevanceSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +69,17 @@ class VideoPart:
     def _own(self, frames: IntArray | None) -> IntArray | None:
         return None if frames is None else frames[(frames >= self.first) & (frames < self.stop)] - self.first
 
-    def source(self, source: Any) -> Any:
-        """Return a source of relevance or pictures that takes the part's frames; None for None."""
-        return None if source is None else _PartSource(source, self.first)
+    def source(self, source: RelevanceSource) -> RelevanceSource:
+        """Return a source of relevance that takes the part's frames."""
+        return _PartSource(source, self.first)
+
+    def scan(self, scan: RelevanceFn | None) -> RelevanceFn | None:
+        """Return a scan that takes the part's frames; None for None."""
+        return None if scan is None else (lambda frames: scan(frames + self.first))
+
+    def look(self, look: LookFn | None) -> LookFn | None:
+        """Return a source of pictures that takes the part's frames; None for None."""
+        return None if look is None else (lambda frames, size: look(frames + self.first, size))
 
     def whole(self, selection: Selection) -> Selection:
         """Return the part's selection with frames of the whole video."""
@@ -89,18 +98,31 @@ class VideoPart:
         )
 
 
-class _PartSource:
-    """Wraps a source whose functions take frames first: it gets those of the whole video."""
+class _PartSource(RelevanceSource):
+    """Relevance of a part's frames, from a source of the whole video."""
 
-    def __init__(self, source: Any, first: int) -> None:
+    def __init__(self, source: RelevanceSource, first: int) -> None:
+        self.name = source.readable_name
         self._source = source
         self._first = first
 
-    def __call__(self, frames: IntArray, *args: Any) -> Any:
-        """Call the source with frames of the whole video."""
-        return self._source(np.asarray(frames) + self._first, *args)
+    def gives(self, method: str) -> bool:
+        return self._source.gives(method)
 
-    def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the source; a function likewise takes frames of the part."""
-        value = getattr(self._source, name)
-        return _PartSource(value, self._first) if callable(value) else value
+    def __call__(self, frames: IntArray) -> FloatArray:
+        return self._source(frames + self._first)
+
+    def logits(self, frames: IntArray) -> FloatArray:
+        return self._source.logits(frames + self._first)
+
+    def embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
+        return self._source.embeddings(frames + self._first)
+
+    def relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        return self._source.relevance_and_logits(frames + self._first)
+
+    def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64]]:
+        return self._source.relevance_and_embeddings(frames + self._first)
+
+    def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
+        return self._source.relevance_to(frames + self._first, text)

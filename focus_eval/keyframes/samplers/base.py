@@ -31,7 +31,7 @@ from focus_eval.core.types import (
 )
 from focus_eval.keyframes.samplers.asking import CountedModel, LanguageModel, Undeclared
 from focus_eval.keyframes.samplers.expected_pulls import ExpectedPulls
-from focus_eval.keyframes.samplers.ledger import Ledger, LookFn, RelevanceFn, broken
+from focus_eval.keyframes.samplers.ledger import Ledger, LookFn, RelevanceFn, RelevanceSource, broken
 
 
 def derived_rng(seed: int, *parts: str) -> np.random.Generator:
@@ -341,7 +341,7 @@ class FrameSampler(ABC):
         video: VideoInfo,
         *,
         k: int,
-        pull: RelevanceFn,
+        pull: RelevanceSource | RelevanceFn | None,
         rng: np.random.Generator,
         coarse_rng: np.random.Generator | None = None,
         budget: int | None = None,
@@ -357,7 +357,7 @@ class FrameSampler(ABC):
         Args:
             video: length, rate and, if known, sync frames.
             k: requested keyframes, at least 1.
-            pull: relevance in [0, 1] of an int64 array of frame indices, shape `(n,)`; one encoder forward each.
+            pull: relevance in [0, 1] of an int64 array of frame indices, `(n,)`; a function, or a `RelevanceSource`.
             rng: source of every random draw.
             coarse_rng: separate source of the coarse pulls, so that the questions of a video can share them;
                 `rng` itself by default.
@@ -562,7 +562,7 @@ class AskingSampler(FrameSampler):
 EXAMPLE_REPLY = "a person\na car\na dog\na sign"
 
 
-class FlatSource:
+class FlatSource(RelevanceSource):
     """Source with constant relevance (0.5), logits (0), embedding and picture for every frame.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -28,10 +29,7 @@ def broken(promise: str, message: str) -> BrokenContract:
     return error
 
 
-# Relevance in [0, 1] of frames, `(n,)`. A source may also have `logits(frames)`, `(n,)`; `embeddings(frames)`, those of
-# the frames `(n, d)` and of the query `(d,)`; `relevance_and_logits` and `relevance_and_embeddings`, both in one pass,
-# the latter without the query's; and `relevance_to(frames, text)`.
-RelevanceFn = Callable[[IntArray], Any]
+RelevanceFn = Callable[[IntArray], FloatArray]
 LookFn = Callable[[IntArray, "int | None"], list[Pixels]]
 
 _LEAST_RELEVANCE = 1e-6
@@ -42,6 +40,65 @@ def log_odds(relevance: FloatArray) -> FloatArray:
     clipped = np.clip(relevance, _LEAST_RELEVANCE, 1 - _LEAST_RELEVANCE)
     odds: FloatArray = np.log(clipped / (1 - clipped))
     return odds
+
+
+class RelevanceSource(ABC):
+    """Relevance of one video's frames to one query, as a ledger pulls it. Everything but relevance refuses by default.
+
+    Attributes:
+        name: of the encoder, for messages; "" for the name of the class.
+        forwards: encoder forwards made so far.
+    """
+
+    name: str = ""
+    forwards: int = 0
+
+    @abstractmethod
+    def __call__(self, frames: IntArray) -> FloatArray:
+        """Return the relevance of `frames` to the query in [0, 1], shape `(n,)`."""
+
+    def gives(self, method: str) -> bool:
+        """Return True if the source has the method of this name, e.g. "logits"; False if it would refuse."""
+        return getattr(type(self), method) is not getattr(RelevanceSource, method)
+
+    def logits(self, frames: IntArray) -> FloatArray:
+        """Return raw logits of `frames`, `(n,)`."""
+        raise EncoderError(f"{self.readable_name} gives no raw logits; use one that does (clip, siglip)")
+
+    def embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
+        """Return the embeddings of `frames`, `(n, d)`, and of the query, `(d,)`."""
+        raise EncoderError(f"{self.readable_name} gives no embeddings; use an encoder that does (clip, siglip)")
+
+    def relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return relevance and logits, both `(n,)`; a source that overrides this passes over the frames once."""
+        return self(frames), self.logits(frames)
+
+    def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64]]:
+        """Return relevance `(n,)` and embeddings `(n, d)`; a source that overrides this passes over the frames once."""
+        return self(frames), self.embeddings(frames)[0]
+
+    def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
+        """Return the relevance of `frames` to another text, `(n,)`."""
+        raise EncoderError(f"{self.readable_name} gives relevance to the question alone, not to {text[:80]!r}")
+
+    @property
+    def readable_name(self) -> str:
+        """Name for messages."""
+        return self.name or type(self).__name__
+
+
+class FunctionSource(RelevanceSource):
+    """Relevance from a plain function of frames; None refuses every pull."""
+
+    def __init__(self, function: RelevanceFn | None) -> None:
+        self.name = str(getattr(function, "name", "") or getattr(function, "__name__", type(function).__name__))
+        self._function = function
+
+    def __call__(self, frames: IntArray) -> FloatArray:
+        """Return what the function gives; raise InvalidInput without one."""
+        if self._function is None:
+            raise InvalidInput(f"{frames.size} frames pulled, but there is no encoder")
+        return self._function(frames)
 
 
 class Ledger:
@@ -56,7 +113,7 @@ class Ledger:
     their frames may be pulled as well.
 
     Args:
-        pull: gives relevance of an int64 array of frames, and whatever else a source may have (see `RelevanceFn`).
+        pull: a source, or a plain function that gives relevance of an int64 array of frames.
         video: bounds of the frame indices.
         budget: most pulls allowed, scans and looks not counted; None for no limit.
         scan: gives the scan encoder's raw logits of an array of frames, shape `(n,)`; None without such an encoder.
@@ -67,7 +124,7 @@ class Ledger:
 
     def __init__(
         self,
-        pull: RelevanceFn,
+        pull: RelevanceSource | RelevanceFn | None,
         video: VideoInfo,
         *,
         budget: int | None = None,
@@ -77,7 +134,7 @@ class Ledger:
         distinct: bool = False,
     ) -> None:
         """Begin to record the pulls of one question; `distinct` keeps embeddings to find near twins."""
-        self._pull: Any = pull
+        self._pull = pull if isinstance(pull, RelevanceSource) else FunctionSource(pull)
         self._embedding_by_frame: dict[int, FloatArray] | None = {} if distinct else None
         self._video = video
         self._budget = budget
@@ -163,7 +220,7 @@ class Ledger:
         frames = self._pullable(frames)
         if frames.size == 0:
             return frozen_floats([])
-        if self._embedding_by_frame is not None and hasattr(self._pull, "relevance_and_embeddings"):
+        if self._embedding_by_frame is not None and self._pull.gives("relevance_and_embeddings"):
             raw_values, images = self._pull.relevance_and_embeddings(frames)
             self._embedding_by_frame.update(zip(frames.tolist(), images, strict=True))
         else:
@@ -184,8 +241,6 @@ class Ledger:
         """
         if not isinstance(text, str) or not text.strip():
             raise broken("ledger", f"a query is text that says what to look for, got {text!r}")
-        if not hasattr(self._pull, "relevance_to"):
-            raise EncoderError(f"{_name_of(self._pull)} gives relevance to the question alone, not to {text[:80]!r}")
         is_pulled = np.zeros(self._video.n_frames, dtype=bool)
         for pulled, _ in self._of_texts.get(text, ()):
             is_pulled[pulled] = True
@@ -225,8 +280,6 @@ class Ledger:
         Raises:
             EncoderError: the encoder has no logits, or gave some that are not finite.
         """
-        if not hasattr(self._pull, "logits"):
-            raise EncoderError(f"{_name_of(self._pull)} gives no raw logits; use one that does (clip, siglip)")
         frames = self._pullable(frames)
         if frames.size == 0:
             return frozen_floats([])
@@ -251,8 +304,8 @@ class Ledger:
 
     def check_embeddings(self) -> None:
         """Raise EncoderError if the encoder has no embeddings."""
-        if not hasattr(self._pull, "embeddings"):
-            raise EncoderError(f"{_name_of(self._pull)} gives no embeddings; use an encoder that does (clip, siglip)")
+        if not self._pull.gives("embeddings"):
+            self._pull.embeddings(frozen_ints([]))  # refuses
 
     def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64] | None]:
         """Pull `frames`, at least one, in one batch; return their relevance `(n,)` and their embeddings `(n, d)`.
@@ -262,13 +315,10 @@ class Ledger:
         Raises:
             SamplerError, EncoderError: as `relevance` and `embeddings`.
         """
-        if not hasattr(self._pull, "embeddings"):
+        if not self._pull.gives("embeddings"):
             return self.relevance(frames), None
         frames = self._pullable(frames)
-        if hasattr(self._pull, "relevance_and_embeddings"):
-            relevance, images = self._pull.relevance_and_embeddings(frames)
-        else:
-            relevance, (images, _) = self._pull(frames), self._pull.embeddings(frames)
+        relevance, images = self._pull.relevance_and_embeddings(frames)
         values = _checked_values(relevance, frames, low=0.0, high=1.0)
         if images is not None:  # a ledger behind a pipe learns only now that there are none
             _check_images(images, frames)
@@ -283,16 +333,13 @@ class Ledger:
         Raises:
             SamplerError, EncoderError: as `relevance` and `logits`.
         """
-        if not hasattr(self._pull, "logits") or len(frames) == 0:
+        if not self._pull.gives("logits") or len(frames) == 0:
             relevance = self.relevance(frames)
             return relevance, log_odds(relevance)
         frames = self._pullable(frames)
-        if hasattr(self._pull, "relevance_and_logits"):
-            raw_relevance, logits = self._pull.relevance_and_logits(frames)
-        else:
-            raw_relevance, logits = self._pull(frames), self._pull.logits(frames)
+        raw_relevance, raw_logits = self._pull.relevance_and_logits(frames)
         relevance = _checked_values(raw_relevance, frames, low=0.0, high=1.0)
-        logits = _checked_values(logits, frames, low=-np.inf, high=np.inf, quantity="logit")
+        logits = _checked_values(raw_logits, frames, low=-np.inf, high=np.inf, quantity="logit")
         self._record(frames, relevance)
         return relevance, logits
 
@@ -370,8 +417,3 @@ def _check_images(images: NDArray[np.float64], frames: IntArray) -> None:
     """Raise EncoderError unless `images` holds one finite embedding a frame, `(n, d)`."""
     if images.ndim != 2 or images.shape[0] != frames.size or not np.isfinite(images).all():
         raise EncoderError(f"embeddings of {frames.size} frames have shape {images.shape} or are not finite")
-
-
-def _name_of(pull: RelevanceFn) -> str:
-    """Return the name of a source of relevance for messages."""
-    return str(getattr(pull, "name", "") or getattr(pull, "__name__", type(pull).__name__))

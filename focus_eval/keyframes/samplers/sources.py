@@ -10,11 +10,12 @@ import numpy as np
 from focus_eval.core.errors import AnswerError
 from focus_eval.core.types import ExampleReplies, FloatArray, IntArray, Pixels, example_reply_to
 from focus_eval.keyframes.samplers.base import EXAMPLE_REPLY
+from focus_eval.keyframes.samplers.ledger import RelevanceSource
 
 _DIMENSIONS = 8
 
 
-class ArraySource:
+class ArraySource(RelevanceSource):
     """Source of relevance, embeddings and pictures from arrays that records its calls.
 
     Args:

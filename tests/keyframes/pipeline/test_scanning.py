@@ -20,7 +20,7 @@ from focus_eval.keyframes.pipeline.relevance import VideoRelevance, VideoSession
 from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.keyframes.pipeline.selector import Selector
 from focus_eval.keyframes.samplers.base import Choice
-from focus_eval.keyframes.samplers.ledger import log_odds
+from focus_eval.keyframes.samplers.ledger import FunctionSource, log_odds
 from focus_eval.keyframes.samplers.scanning import ScanningSampler
 from focus_eval.keyframes.video import open_video
 from support.keyframes.synthetic import write_numbered_clip
@@ -77,7 +77,7 @@ def test_the_scan_sees_the_decoded_frames_in_the_encoders_own_logits(clip):  # n
 
 def test_an_encoder_without_logits_scans_with_the_log_odds_of_its_relevance():
     relevance = np.array([0.0, 0.25, 0.5, 1.0])
-    logits = scan_logits(lambda frames: relevance[frames])(np.arange(4))
+    logits = scan_logits(FunctionSource(lambda frames: relevance[frames]))(np.arange(4))
     np.testing.assert_allclose(logits, [np.log(1e-6 / (1 - 1e-6)), -np.log(3), 0, -logits[0]], rtol=1e-9)
     np.testing.assert_array_equal(logits, log_odds(relevance))
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from focus_eval.core.types import VideoInfo
+from focus_eval.keyframes.samplers.ledger import RelevanceSource
 from focus_eval.keyframes.samplers.registry import SAMPLERS, make_sampler
 
 VIDEO = VideoInfo(n_frames=100, fps=1.0)
 
 
-class Scenes:
+class Scenes(RelevanceSource):
     """Ten scenes of ten frames: each has an embedding, a grey level and a relevance of its own.
 
     Args:

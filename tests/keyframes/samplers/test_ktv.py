@@ -7,11 +7,12 @@ import pytest
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.keyframes.samplers.ktv import nearest_to_centres
+from focus_eval.keyframes.samplers.ledger import RelevanceSource
 
 VIDEO = VideoInfo(6000, 10.0)  # 600 candidates
 
 
-class Scenes:
+class Scenes(RelevanceSource):
     """A pull whose pictures are scenes that come again: a direction each, with noise but for the clean frames."""
 
     def __init__(self, scene_of, clean, spread=0.2) -> None:

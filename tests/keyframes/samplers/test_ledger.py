@@ -11,7 +11,7 @@ import pytest
 from focus_eval import VideoInfo
 from focus_eval.core.errors import BrokenContract, EncoderError, InvalidInput, SamplerError
 from focus_eval.keyframes.samplers.base import Choice, FlatSource, FrameSampler, SelectionRequest
-from focus_eval.keyframes.samplers.ledger import Ledger
+from focus_eval.keyframes.samplers.ledger import Ledger, RelevanceSource
 from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
 
 VIDEO = VideoInfo(100, 10.0)
@@ -54,6 +54,35 @@ def test_a_batch_above_the_budget_is_not_pulled():
     with pytest.raises(SamplerError, match="4 pulls asked, the budget is 3"):
         ledger.relevance(np.arange(10, 12))
     assert len(world.calls) == 1
+
+
+class RelevanceAlone(RelevanceSource):
+    """Has neither logits nor embeddings."""
+
+    def __call__(self, frames):
+        return frames / 100
+
+
+@pytest.mark.parametrize("pull", [RelevanceAlone(), lambda frames: frames / 100])
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (Ledger.logits, "gives no raw logits; use one that does"),
+        (Ledger.embeddings, "gives no embeddings; use an encoder that does"),
+        (
+            lambda ledger, frames: ledger.relevance(frames, "another text"),
+            "to the question alone, not to 'another text'",
+        ),
+    ],
+)
+def test_a_source_refuses_what_it_does_not_have(pull, ask, message):
+    ledger = Ledger(pull, VIDEO)
+    with pytest.raises(EncoderError, match=message):
+        ask(ledger, np.arange(3))
+    assert ledger.n_pulls == 0
+    relevance, images = ledger.relevance_and_embeddings(np.arange(3))
+    assert (relevance.tolist(), images) == ([0.0, 0.01, 0.02], None)
+    np.testing.assert_allclose(ledger.relevance_and_logits(np.array([50]))[1], [0.0])
 
 
 def test_a_scorer_is_not_asked_for_nothing():

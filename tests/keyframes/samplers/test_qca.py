@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo, make_sampler
+from focus_eval.keyframes.samplers.ledger import RelevanceSource
 from focus_eval.keyframes.samplers.qca import (
     content_weights,
     query_weights,
@@ -17,7 +18,7 @@ from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
 from tests.keyframes.samplers.recorded import recorded_cases, recorded_relevance
 
 
-class Recorded:
+class Recorded(RelevanceSource):
     """A pull that gives a case's relevance and embeddings."""
 
     def __init__(self, case) -> None:

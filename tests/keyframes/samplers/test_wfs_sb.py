@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from focus_eval import VideoInfo, make_sampler
+from focus_eval.keyframes.samplers.ledger import RelevanceSource
 from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
 from focus_eval.keyframes.samplers.wfs_sb import (
     boundaries,
@@ -22,7 +23,7 @@ from focus_eval.keyframes.samplers.wfs_sb import (
 from tests.keyframes.samplers.recorded import recorded_cases, recorded_relevance
 
 
-class Plain:
+class Plain(RelevanceSource):
     """A pull without embeddings."""
 
     def __init__(self, values) -> None:
