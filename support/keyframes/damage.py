@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import av
+
 from focus_eval.core.errors import InvalidInput
 
 _TURNS = {0: (1, 0, 0, 1), 90: (0, 1, -1, 0), 180: (-1, 0, 0, -1), 270: (0, -1, 1, 0)}
@@ -79,6 +81,38 @@ def edit_programme_map(
             data[header : header + len(section)] = section
     Path(target).write_bytes(data)
     return Path(target)
+
+
+_VIDEO_PID = 0x100  # the first stream that FFmpeg writes
+
+
+def nal_places(path: Path) -> list[int]:
+    """Return the offsets of NAL units' first bytes in an H.264 or HEVC file: MP4 and Matroska, or TS of FFmpeg."""
+    data = path.read_bytes()
+    if path.suffix == ".ts":
+        return [place for start in range(0, len(data), _TRANSPORT_PACKET) for place in _transport_places(data, start)]
+    places = []
+    with av.open(str(path)) as container:
+        for packet in container.demux(video=0):
+            content, at = bytes(packet), 0
+            first = data.find(content)
+            while at + 4 < len(content):
+                places.append(first + at + 4)
+                at += 4 + int.from_bytes(content[at : at + 4], "big")
+    return places
+
+
+def _transport_places(data: bytes, start: int) -> list[int]:
+    packet = data[start : start + _TRANSPORT_PACKET]
+    if (packet[1] & 31) << 8 | packet[2] != _VIDEO_PID:
+        return []
+    at = 5 + packet[4] if packet[3] & 0x20 else 4
+    if packet[1] & 0x40:
+        at += 9 + packet[at + 8]  # the header that states the picture's time
+    places = []
+    while (at := packet.find(b"\0\0\1", at) + 3) > 2 and at + 1 < len(packet):
+        places.append(start + at)
+    return places
 
 
 def _edited_map(section: bytes, types: dict[int, int], absent_types: tuple[int, ...]) -> bytes:

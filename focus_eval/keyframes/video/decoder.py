@@ -23,7 +23,15 @@ from numpy.typing import NDArray
 
 from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video.manifest import FileState, file_state
-from focus_eval.keyframes.video.packets import AV1, FrameIndex, blank_test, form_test, packets_of, reference_test
+from focus_eval.keyframes.video.packets import (
+    AV1,
+    FrameIndex,
+    Packets,
+    blank_test,
+    form_test,
+    packets_of,
+    reference_test,
+)
 
 # Demuxers of files that hold their pictures themselves. Left out are playlists and scripts (hls, dash, concat, imf,
 # sdp), which open what they name, numbered pictures (image2), which open their neighbours, and text as pictures (tty).
@@ -335,7 +343,6 @@ class Decoder:
         self.may_begin_anywhere = self.container.format.name in _BROADCAST
         self._is_reference = reference_test(context.name, context.extradata)
         self._is_blanked = blank_test(context.name, context.extradata)
-        self._is_formed = form_test(context.name, context.extradata)
         self._shows_damage_late = context.name in AV1
         self._second = None
         if SecondDecoder.exists_for(context) and not self._is_verified:
@@ -379,15 +386,22 @@ class Decoder:
             n_good += len(frames)
             yield from frames
 
-    def holds_blanks(self, padding: int) -> bool:
-        """Return True if a packet holds zeros that no encoder writes; reads packets from the start of the file.
+    def holds_overwritten(self, packets: Packets) -> bool:
+        """Return True if a packet holds zeros that no encoder writes, or lacks the form of its codec; reads the file.
 
         Args:
-            padding: number of zeros that may follow a picture, see `usual_padding`.
+            packets: of the file.
         """
         self.restart()
-        is_blanked = self._is_blanked
-        return is_blanked is not None and any(is_blanked(packet, padding) for packet in self._packets())
+        is_blanked, is_formed = self._is_blanked, self._form_test(packets)
+        return any(
+            (is_blanked is not None and is_blanked(packet, packets.padding)) or not is_formed(packet)
+            for packet in self._packets()
+        )
+
+    def _form_test(self, packets: Packets) -> Callable[[Any], bool]:
+        context = self.stream.codec_context
+        return form_test(context.name, context.extradata, packets.usual_kinds)
 
     def checksums(self, first_packets: Set[int]) -> list[int]:
         """Return the CRC-32 of each group of packets, in file order; reads the whole file.
@@ -423,9 +437,10 @@ class Decoder:
         Raises:
             SeekError: a seek led to wrong packets; call again.
         """
-        context, is_reference = self.stream.codec_context, self._is_reference
+        is_reference, test_form = self._is_reference, self._form_test(index.packets)
         for position, packet in self._packets_from(index, first_packet):
-            is_formed = self._is_formed(packet)
+            context = self.stream.codec_context  # a new one, if the file had to be opened again for the packet
+            is_formed = test_form(packet)
             shows_damage_late = self._shows_damage_late and not index.packets.is_sync[position]
             if position > last_packet:
                 _, is_refused = self._decode(packet) if is_formed and shows_damage_late else ((), False)

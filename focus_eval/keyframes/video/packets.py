@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 from array import array
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,19 @@ from numpy.typing import NDArray
 
 from focus_eval.core.errors import VideoError
 from focus_eval.core.types import IntArray
+from focus_eval.keyframes.video.nal import (
+    H264_SLICES,
+    HEVC_SLICES,
+    MAX_HEAD_BYTES,
+    START,
+    PictureNumbers,
+    is_divided,
+    is_h264_reference,
+    nal_length_bytes,
+    odd_hevc_units,
+    sized_units,
+    starts_h264,
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +49,7 @@ class Packets:
         goes_back: True if some decoding time lies before that of the packet before it, as in joined recordings.
         end_ticks: time at which the last shown packet ends.
         padding: number of zeros that may follow a picture, see `usual_padding`.
+        usual_kinds: kinds of odd units that many packets have, see `odd_hevc_units`; of HEVC only.
     """
 
     ticks: IntArray
@@ -48,6 +63,7 @@ class Packets:
     goes_back: bool
     end_ticks: int
     padding: int
+    usual_kinds: Sequence[int] = ()
 
     @property
     def are_reordered(self) -> bool:
@@ -109,6 +125,7 @@ def _demux(container: Any, stream: Any) -> Packets:
     codec, is_transport = stream.codec_context.name, container.format.name == "mpegts"
     length_bytes = nal_length_bytes(stream.codec_context.extradata, codec)
     has_tails = codec in _WITH_START_CODES
+    odd_kinds: Counter[int] = Counter()
     for packet in packets_of(container, stream):
         pts, dts = packet.pts, packet.dts
         lacks_ticks = lacks_ticks or pts is None
@@ -123,6 +140,8 @@ def _demux(container: Any, stream: Any) -> Packets:
         places.append(-1 if packet.pos is None else packet.pos)
         if has_tails:
             tails.append(trailing_zeros(packet))
+        if codec == "hevc":
+            odd_kinds.update(odd_hevc_units(packet, length_bytes))
         # Of a transport stream, FFmpeg marks every packet before a join; `integrity.py` looks closer.
         flags.append(is_sync | is_hidden << 1 | (packet.is_corrupt and not is_transport) << 2)
         if not is_hidden:
@@ -140,7 +159,13 @@ def _demux(container: Any, stream: Any) -> Packets:
         goes_back=goes_back,
         end_ticks=end,
         padding=usual_padding(np.array(tails, dtype=np.int64)),
+        usual_kinds=sorted(kind for kind, count in odd_kinds.items() if count >= _n_usual(len(ticks))),
     )
+
+
+def _n_usual(n_packets: int) -> int:
+    """Return how many packets must have a peculiarity that is no sign of damage: three, or half of a short file."""
+    return min(3, -(-n_packets // 2))
 
 
 def lost_start(packets: Packets, *, first_ticks: int, is_broadcast: bool) -> str | None:
@@ -259,11 +284,6 @@ def average_rate(container_rate: float | None, *, n_frames: int, seconds: float)
     return measured
 
 
-_START = b"\x00\x00\x01"
-_IDR, _SEI = 5, 6
-_SLICES = (1, 2, 5)
-_RECOVERY_POINT = 6
-_HEVC_SLICES = range(32)
 _ZEROS_IN_STREAM = re.compile(rb"\x00\x00(?:\x00+[^\x00\x01]|\x02)", re.DOTALL)
 _ZEROS_IN_UNIT = re.compile(rb"\x00\x00(?:\x00[^\x01]|\x02)", re.DOTALL)
 _STARTS = re.compile(rb"\x00\x00+\x01")
@@ -271,8 +291,6 @@ _MIN_PICTURE_BYTES = 9  # a shorter packet may be a mark that nothing is coded
 _ZEROS_IN_MPEG = re.compile(rb"\x00\x00\x00+[^\x00\x01]", re.DOTALL)
 _MAX_PADDING_BYTES = 3  # bytes: what fills a unit up to a multiple of four
 _MAX_TAIL_BYTES = 256
-# Bytes of a packet that are looked through for the first slice; parameter sets and messages come before it.
-_MAX_HEAD_BYTES = 4096
 _MPEG = ("mpeg1video", "mpeg2video", "mpeg4")
 _WITH_START_CODES = ("h264", "hevc", *_MPEG)
 AV1 = ("av1", "libdav1d", "libaom-av1")
@@ -289,23 +307,17 @@ def reference_test(codec: str, extradata: bytes | None) -> Callable[[Any], bool]
     """
     if codec == "h264":
         length_bytes = nal_length_bytes(extradata)
-        return lambda packet: _is_h264_reference(packet, length_bytes)
+        return lambda packet: is_h264_reference(packet, length_bytes)
     if codec in ("mpeg4", "mpeg2video"):
         code, kind = (_MPEG4_PICTURE, _MPEG4_B) if codec == "mpeg4" else (_MPEG2_PICTURE, _MPEG2_B)
         return lambda packet: _picture_kind(packet, code) != kind
     return None
 
 
-def _is_h264_reference(packet: Any, length_bytes: int) -> bool:
-    """Return True if a slice of an H.264 packet is marked as a reference, or the packet shows no slice."""
-    kinds = [(header >> 5 & 3) > 0 for header, _ in nal_units(packet, length_bytes) if header & 31 in _SLICES]
-    return any(kinds) if kinds else True
-
-
 def _picture_kind(packet: Any, code: int) -> int | None:
     """Return a picture's coding type, None if not found: MPEG-4 (`code` 0xB6) 0 I, 1 P, 2 B; MPEG-2 1 I, 2 P, 3 B."""
-    head = bytes(memoryview(packet)[:_MAX_HEAD_BYTES])
-    at = head.find(_START + bytes([code]))
+    head = bytes(memoryview(packet)[:MAX_HEAD_BYTES])
+    at = head.find(START + bytes([code]))
     if at < 0 or at + 6 > len(head):
         return None
     return head[at + 4] >> 6 if code == _MPEG4_PICTURE else head[at + 5] >> 3 & 7
@@ -323,7 +335,7 @@ def can_start(codec: str, packet: Any, length_bytes: int) -> bool:
         length_bytes: size of H.264's NAL length field, from `nal_length_bytes`.
     """
     if codec == "h264":
-        return _starts_h264(packet, length_bytes)
+        return starts_h264(packet, length_bytes)
     if codec == "mpeg4":
         return _picture_kind(packet, _MPEG4_PICTURE) in (None, 0)
     if codec in ("mpeg1video", "mpeg2video"):
@@ -331,57 +343,6 @@ def can_start(codec: str, packet: Any, length_bytes: int) -> bool:
     if codec in ("vp8", "libvpx"):
         return not memoryview(packet)[0] & 1
     return True
-
-
-def _starts_h264(packet: Any, length_bytes: int) -> bool:
-    """Return True if an H.264 decoder started at this packet gives exactly its picture and all pictures shown after it.
-
-    True for an IDR picture and for a recovery point that needs no further frame (ITU-T H.264, D.2.8). A gradual
-    refresh, or an I picture without such a mark, is not a start.
-    """
-    for header, data in nal_units(packet, length_bytes):
-        if header & 31 == _IDR:
-            return True
-        if header & 31 == _SEI and _recovery_frames(data) == 0:
-            return True
-    return False
-
-
-def nal_length_bytes(extradata: bytes | None, codec: str = "h264") -> int:
-    """Return the size in bytes of MP4's NAL length field (ISO 14496-15, 5.3.3 and 8.3.3), 0 if start codes are used."""
-    at = 4 if codec == "h264" else 21
-    return (extradata[at] & 3) + 1 if extradata and len(extradata) > at and extradata[0] == 1 else 0
-
-
-def nal_units(packet: Any, length_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (header byte, up to 300 bytes after it) of a packet's NAL units; with start codes, of its first 4 KiB only.
-
-    As in FFmpeg, a unit with a length may hold more units behind start codes: Samsung's cameras put a picture behind
-    its prefix unit this way.
-    """
-    data = memoryview(packet)
-    if length_bytes == 0:
-        yield from _units_behind_codes(bytes(data[:_MAX_HEAD_BYTES]), 0)
-        return
-    for start, stop in _sized_units(data, length_bytes):
-        yield data[start], bytes(data[start + 1 : min(stop, start + 300)])
-        if data[start] & 31 not in _SLICES:
-            yield from _units_behind_codes(bytes(data[start : min(stop, start + _MAX_HEAD_BYTES)]), 0)
-
-
-def _units_behind_codes(head: bytes, at: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (header byte, up to 296 bytes after it) of the NAL units behind start codes from offset `at` on."""
-    while (at := head.find(_START, at) + 3) > 2 and at < len(head):
-        yield head[at], head[at + 1 : at + 297]
-
-
-def _sized_units(data: memoryview, length_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield [start, stop) of the NAL units that follow their length; the last `stop` may lie past the data."""
-    at = 0
-    while at + length_bytes < len(data):
-        start = at + length_bytes
-        at = start + int.from_bytes(data[at:start], "big")
-        yield start, at
 
 
 def trailing_zeros(packet: Any) -> int:
@@ -399,7 +360,7 @@ def usual_padding(tails: IntArray) -> int:
     twice the third largest number.
     """
     padded = np.sort(tails[tails > _MAX_PADDING_BYTES])[::-1]
-    n_needed = min(3, -(-tails.size // 2))
+    n_needed = _n_usual(tails.size)
     return max(15, 2 * int(padded[n_needed - 1])) if 0 < n_needed <= padded.size else _MAX_PADDING_BYTES
 
 
@@ -419,31 +380,34 @@ def blank_test(codec: str, extradata: bytes | None) -> Callable[[Any, int], bool
     return lambda packet, padding: _has_blanked_part(codec, packet, length_bytes, padding)
 
 
-def form_test(codec: str, extradata: bytes | None) -> Callable[[Any], bool]:
-    """Return a test of a packet, True if its framing (start code, lengths or header) is that of `codec`.
+def form_test(codec: str, extradata: bytes | None, usual_kinds: Sequence[int]) -> Callable[[Any], bool]:
+    """Return a test of packets in order, from a sync packet on: True if its form is that of `codec`.
 
-    A packet that fails was overwritten. The end of the packet before it may be damaged too, which not every decoder
+    The form is its framing (start code, lengths or header), of HEVC the kinds of its units, of H.264 its number. A
+    packet that fails was overwritten. The end of the packet before it may be damaged too, which not every decoder
     notices.
+
+    Args:
+        usual_kinds: of the file's packets.
     """
     length_bytes = nal_length_bytes(extradata, codec)
-    if codec in ("h264", "hevc") and length_bytes:
-        return lambda packet: _is_divided(memoryview(packet), length_bytes)
-    if codec in ("h264", "hevc", "mpeg4"):
-        return lambda packet: (
-            packet.size < _MIN_PICTURE_BYTES or _STARTS.match(memoryview(packet)[:_MIN_PICTURE_BYTES]) is not None
-        )
+    if codec == "h264":
+        numbers = PictureNumbers(extradata)
+        return lambda packet: _is_framed(packet, length_bytes) and numbers.follow(packet)
+    if codec == "hevc":
+        usual = frozenset(usual_kinds)
+        return lambda packet: _is_framed(packet, length_bytes) and odd_hevc_units(packet, length_bytes) <= usual
+    if codec == "mpeg4":
+        return lambda packet: _is_framed(packet, 0)
     test = {"vp8": _is_vp8, "libvpx": _is_vp8, "vp9": _is_vp9, "libvpx-vp9": _is_vp9}.get(codec)
     test = _is_av1 if codec in AV1 else test
     return (lambda packet: test(memoryview(packet))) if test is not None else lambda packet: True
 
 
-def _is_divided(data: memoryview, length_bytes: int) -> bool:
-    """Return True if NAL units with lengths fill a packet, up to zeros behind them, as FFmpeg accepts."""
-    stop = 0
-    for start, stop in _sized_units(data, length_bytes):
-        if stop > len(data) or (stop > start and data[start] >> 7):
-            return False
-    return not bytes(data[stop:]).strip(b"\0")
+def _is_framed(packet: Any, length_bytes: int) -> bool:
+    if length_bytes:
+        return is_divided(memoryview(packet), length_bytes)
+    return packet.size < _MIN_PICTURE_BYTES or _STARTS.match(memoryview(packet)[:_MIN_PICTURE_BYTES]) is not None
 
 
 def _is_vp8(data: memoryview) -> bool:
@@ -486,10 +450,10 @@ def _has_blanked_part(codec: str, packet: Any, length_bytes: int, padding: int) 
     if not length_bytes:
         # Of what follows start codes, only zeros in the middle are looked for: 00 00 00 01 is a start code itself.
         return _ZEROS_IN_STREAM.search(data) is not None
-    slices = _SLICES if codec == "h264" else _HEVC_SLICES
-    for start, stop in _sized_units(memoryview(data), length_bytes):
+    slices = H264_SLICES if codec == "h264" else HEVC_SLICES
+    for start, stop in sized_units(memoryview(data), length_bytes):
         kind = data[start] & 31 if codec == "h264" else data[start] >> 1 & 63
-        first = start if kind in slices else data.find(_START, start, stop)
+        first = start if kind in slices else data.find(START, start, stop)
         if first >= 0 and _has_forbidden_zeros(data[first:stop], padding):
             return True
     return False
@@ -501,32 +465,3 @@ def _has_forbidden_zeros(unit: bytes, padding: int) -> bool:
         return False
     content = unit.rstrip(b"\0")
     return len(unit) - len(content) > padding or _ZEROS_IN_UNIT.search(content) is not None
-
-
-def _recovery_frames(sei: bytes) -> int | None:
-    """Return `recovery_frame_cnt` of the recovery point among an SEI unit's messages; None if it has none."""
-    at = 0
-    while at + 2 < len(sei):
-        kind, at = _sei_number(sei, at)
-        size, at = _sei_number(sei, at)
-        if kind == _RECOVERY_POINT:
-            return _exp_golomb(sei[at : at + 5])
-        at += size
-    return None
-
-
-def _sei_number(sei: bytes, at: int) -> tuple[int, int]:
-    """Return a message's type or size, written as bytes of 255 and a last byte, and where the next field is."""
-    total = 0
-    while at < len(sei) and sei[at] == 255:
-        total, at = total + 255, at + 1
-    return total + (sei[at] if at < len(sei) else 0), at + 1
-
-
-def _exp_golomb(data: bytes) -> int | None:
-    """Return the unsigned Exp-Golomb number at the start of `data` (ITU-T H.264, 9.1); None if it is cut off."""
-    bits = "".join(f"{byte:08b}" for byte in data)
-    n_zeros = bits.find("1")
-    if n_zeros < 0 or len(bits) < 2 * n_zeros + 1:
-        return None
-    return int(bits[n_zeros : 2 * n_zeros + 1], 2) - 1

@@ -204,7 +204,7 @@ def _first_frame(decoder: Decoder, packets: Packets) -> Any:
 def _count_frames(decoder: Decoder, packets: Packets, index: FrameIndex | None) -> int:
     """Return the number of frames of a full decode; raise VideoError if it is damaged or differs from the index."""
     path = decoder.path
-    if packets.is_corrupt.any() or decoder.holds_blanks(packets.padding):
+    if packets.is_corrupt.any() or decoder.holds_overwritten(packets):
         raise VideoError(f"{path}: a packet of it is incomplete: cut off or damaged; download it again")
     n_frames = sum(1 for _ in decoder.frames_from_start())
     if index is not None and index.frame_packet.size != n_frames:
@@ -278,11 +278,11 @@ def _rate(
     return average_rate(float(stated_rate) if stated_rate else None, n_frames=n_frames, seconds=seconds)
 
 
-FORMAT = 6  # raised whenever a scan would find something else in the same file
+FORMAT = 7  # raised whenever a scan would find something else in the same file
 _RECENT_FILES = 64  # an hour of 30 fps takes about 4 MB
 _RISING = ("ticks", "decode_ticks", "places")
 _BITS = ("is_sync", "is_hidden", "is_corrupt")
-_SINGLE = ("lacks_ticks", "goes_back", "end_ticks", "padding")
+_SINGLE = ("lacks_ticks", "goes_back", "end_ticks", "padding", "usual_kinds")
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, NotImplementedError)
 _recent: OrderedDict[tuple[Path, FileState], Scan] = OrderedDict()
 _recent_lock = threading.Lock()

@@ -91,7 +91,7 @@ def test_an_edited_picture_is_still_known_as_referred_to_and_as_well_formed(form
         stream = container.streams.video[0]
         extradata = stream.codec_context.extradata
         packets = [bytes(packet) for packet in container.demux(stream) if packet.size]
-    is_reference, is_formed = reference_test("h264", extradata), form_test("h264", extradata)
+    is_reference, is_formed = reference_test("h264", extradata), form_test("h264", extradata, ())
     plain = [is_reference(av.Packet(packet)) for packet in packets]
     edited = [av.Packet(form(packet)) for packet in packets]
     assert [is_reference(packet) for packet in edited] == plain

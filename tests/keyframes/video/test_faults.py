@@ -7,6 +7,7 @@ import itertools
 import os
 import re
 import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import av
@@ -17,6 +18,7 @@ from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.decoder import open_container
 from support.keyframes.clips import AV1_ENCODER, write_clip
+from support.keyframes.damage import nal_places
 from support.keyframes.faults import (
     SINGLE,
     STRETCHES,
@@ -239,6 +241,53 @@ def _given(path: Path, *, n_threads: int | None) -> tuple[int | None, ...]:
             except VideoError:
                 prints.append(None)
     return tuple(prints)
+
+
+_H264_MARKED = {"options": {"x264-params": "bframes=2:ref=3:aud=1:b-pyramid=normal"}}
+_HEVC_IN_TWO = {
+    "codec": "libx265", "options": {"x265-params": "log-level=error:slices=2:bframes=2"}, "width": 256, "height": 144,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "ts"])
+def test_a_reference_that_lost_its_mark_is_missed_by_the_pictures_after_it(suffix, tmp_path):
+    """FFmpeg puts an earlier picture in its place, and logs nothing."""
+    whole = write_clip(tmp_path / f"whole.{suffix}", n_frames=24, gop=12, **_H264_MARKED)
+    n_refused = 0
+    for reading in _with_units(whole, lambda header: header & ~0x60 if header & 31 == 1 else header):
+        assert reading.kind == "refused", reading
+        n_refused += 1
+    assert n_refused > 5
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "ts"])
+def test_a_slice_of_hevc_that_became_a_unit_of_another_type_is_missed(suffix, tmp_path):
+    """FFmpeg leaves the unit out, and the picture shows there what its memory held before."""
+    whole = write_clip(tmp_path / f"whole.{suffix}", n_frames=12, gop=6, **_HEVC_IN_TWO)
+    kinds = {0: 53, 1: 10, 8: 9, 9: 36, 19: 38, 21: 39}
+    readings = [*_with_units(whole, lambda header: header & 0x81 | kinds.get(header >> 1, header >> 1) << 1)]
+    assert {reading.kind for reading in readings} == {"refused"}
+    assert len(readings) > 15
+
+
+def _with_units(whole: Path, changed: Callable[[int], int]) -> Iterator[Reading]:
+    """Yield what comes of reading a file with the first byte of one NAL unit changed, for each unit that changes."""
+    prints, data, path = frame_prints(whole), whole.read_bytes(), whole.with_stem("clip")
+    for place in nal_places(whole):
+        if changed(data[place]) != data[place]:
+            path.write_bytes(data[:place] + bytes([changed(data[place])]) + data[place + 1 :])
+            yield read_here(path, prints)
+
+
+def test_units_that_each_picture_has_are_no_damage(tmp_path):
+    """Dolby Vision and films in 3D put units into each picture that FFmpeg leaves out."""
+    path = write_clip(tmp_path / "clip.ts", n_frames=12, gop=6, **_HEVC_IN_TWO)
+    prints, data = frame_prints(path), path.read_bytes()
+    for place in nal_places(path):
+        if data[place] >> 1 == 35:  # a delimiter, which begins each picture in TS
+            data = data[:place] + bytes([63 << 1]) + data[place + 1 :]
+    path.write_bytes(data)
+    assert read_here(path, prints).kind == "right"
 
 
 def _samples(path: Path) -> list[tuple[int, int]]:
