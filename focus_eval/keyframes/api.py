@@ -17,7 +17,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,8 +48,7 @@ from focus_eval.keyframes.encoders.default import (
 from focus_eval.keyframes.encoders.registry import make_encoder, make_scan_encoder
 from focus_eval.keyframes.llms.registry import AnswersFromEvidence, make_llm, ready_llm
 from focus_eval.keyframes.pipeline.relevance import Progress, decoded_batches
-from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
-from focus_eval.keyframes.pipeline.selector import Selector
+from focus_eval.keyframes.pipeline.selector import QuestionRequest, Selector, choose_on_video
 from focus_eval.keyframes.pipeline.stretch import Stretch
 from focus_eval.keyframes.pipeline.timing import Meter
 from focus_eval.keyframes.rows.identity import versions
@@ -350,29 +349,77 @@ def select_keyframes(
     Raises:
         FocusEvalError: the video, an option or the encoder's output is invalid; the message has the remedy.
     """
-    is_single = query is None or isinstance(query, str)
-    queries: Any = [NO_QUERY if query is None else query] if is_single else query
-    sampler = sampler_for(sampler, has_query=query is not None)
-    if not isinstance(queries, (list, tuple)):
-        raise InvalidInput(f"query must be text or a list of texts, got {query!r}")
     if progress is not None and not isinstance(progress, Progress):
         raise InvalidInput(f"progress must have the methods expect and advance, got {progress!r}")
-    budget = Budget(share=share, seconds=seconds)
-    stretch = make_stretch(start_seconds, end_seconds)
-    settings: dict[str, Any] = {"k": k, "seed": seed, "store": store, "backend": backend, "stretch": stretch}
-    selector = make_selector(sampler, sampler_options or {}, encoder, encoder_options or {}, budget, **settings)
+    settings: dict[str, Any] = {"k": k, "seed": seed, "store": store, "backend": backend, "fps": fps}
+    settings |= {"sampler": sampler, "sampler_options": sampler_options or {}, "share": share, "seconds": seconds}
+    settings |= {"encoder": encoder, "encoder_options": encoder_options or {}}
+    selector = VideoSelector(query=query, start_seconds=start_seconds, end_seconds=end_seconds, **settings)
     videos = video if isinstance(video, list) else [video]
-    opening = [partial(open_source, item, fps=fps, backend=backend, store=selector.store) for item in videos]
-    selections = [select_with(selector, reopen, queries, budget, progress=progress) for reopen in opening]
-    results = [entries[0] if is_single else entries for entries in selections]
+    results = [selector.select(item, progress=progress) for item in videos]
     return results if isinstance(video, list) else results[0]
 
 
-def make_stretch(start_seconds: float, end_seconds: float | None) -> Stretch | None:
-    """Return the stretch of a video between these times; None for all of it."""
-    if start_seconds == 0 and end_seconds is None:
-        return None
-    return Stretch(start_seconds=start_seconds, end_seconds=end_seconds)
+@dataclass(kw_only=True, eq=False)
+class VideoSelector:
+    """`select_keyframes` for one video after another: its encoders and its model are loaded once.
+
+    Args:
+        may_download: see `default_encoder`; by default the environment decides.
+        others: those of `select_keyframes`, with its errors.
+
+    Attributes:
+        selector: chooses the frames; of a budget that depends on the video it knows nothing.
+    """
+
+    query: str | Sequence[str] | None
+    k: int = 8
+    sampler: str | FrameSampler | None = None
+    sampler_options: Mapping[str, Any] = field(default_factory=dict)
+    encoder: str | Encoder | None = None
+    encoder_options: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    store: RelevanceStore | str | Path | None = None
+    backend: str = "pyav"
+    share: float | None = None
+    seconds: float | None = None
+    fps: float | None = None
+    start_seconds: float = 0.0
+    end_seconds: float | None = None
+    may_download: Callable[[Checkpoint], bool] | None = None
+
+    selector: Selector = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Check the arguments and load the encoders."""
+        sampler = sampler_for(self.sampler, has_query=self.query is not None)
+        self._is_single = self.query is None or isinstance(self.query, str)
+        self._queries: Any = [NO_QUERY if self.query is None else self.query] if self._is_single else self.query
+        if not isinstance(self._queries, (list, tuple)):
+            raise InvalidInput(f"query must be text or a list of texts, got {self.query!r}")
+        self._budget = Budget(share=self.share, seconds=self.seconds)
+        stretch = None
+        if self.start_seconds != 0 or self.end_seconds is not None:
+            stretch = Stretch(start_seconds=self.start_seconds, end_seconds=self.end_seconds)
+        self.selector = make_selector(
+            sampler,
+            self.sampler_options,
+            self.encoder,
+            self.encoder_options,
+            self._budget,
+            store=self.store,
+            may_download=self.may_download,
+            k=self.k,
+            seed=self.seed,
+            backend=self.backend,
+            stretch=stretch,
+        )
+
+    def select(self, video: Video, *, progress: Progress | None = None) -> Any:
+        """Return the `VideoSelection` of one video; for a list of queries a list."""
+        reopen = partial(open_source, video, fps=self.fps, backend=self.backend, store=self.selector.store)
+        selections = select_with(self.selector, reopen, self._queries, self._budget, progress=progress)
+        return selections[0] if self._is_single else selections
 
 
 def make_selector(
@@ -627,12 +674,9 @@ def select_with(
             raise InvalidInput(f"{reader.path}: {selector.sampler.name} would choose no frame: {reason}")
         questions = [query_question(reader.path, query) for query in queries]
         warnings = [vocabulary_warning(selector.encoder, question.query) for question in questions]
-        select = partial(selector.select, video_path=reader.path, reader=reader, progress=progress)
-        rows: list[SelectionRow] = [select(questions[0])] if len(questions) == 1 else []
-        for at in range(len(rows), len(questions), QUERIES_AT_ONCE):
-            batcher = RendezvousBatcher(reader)
-            batch = questions[at : at + QUERIES_AT_ONCE]
-            rows += batcher.run([partial(select, question, batcher=batcher) for question in batch])
+        requests = [QuestionRequest(selector=selector, question=question, path=reader.path) for question in questions]
+        outcomes = choose_on_video(reader, requests, progress=progress, at_once=QUERIES_AT_ONCE)
+    rows = [outcome.selected_row() for outcome in outcomes]
     warnings = [
         " ".join(filter(None, [warning, standout_warning(selector.encoder, row)]))
         for warning, row in zip(warnings, rows, strict=True)

@@ -431,7 +431,7 @@ def select_on(
     if scan is not None:
         scan.number = number
     selector = _selector(source, (sampler, k, config.seeds[0]), encoder, scan)
-    return _row(selector, _question(source, trace), Path(_video(trace)), trace)
+    return selector.recorded(_question(source, trace), Path(_video(trace)), info=trace.info)
 
 
 def _run_source(
@@ -540,7 +540,7 @@ def _run_chunk(
         for (selector, finished_ids, _), selector_rows in zip(parts, rows, strict=True):
             # A video's questions together, or their shares of its frames would not add up.
             if not videos.get(question.video, {question.id}) <= finished_ids:
-                selector_rows.append(_row(selector, question, path, trace))
+                selector_rows.append(selector.recorded(question, path, info=trace.info))
     for (selector, finished_ids, folder), selector_rows in zip(parts, rows, strict=True):
         written_rows = _shared_by(selector.sampler, selector_rows) if source.world else _with_shares(selector_rows)
         _append(
@@ -548,16 +548,6 @@ def _run_chunk(
             [row for row in written_rows if row.question_id not in finished_ids],
         )
     return question_ids
-
-
-def _row(selector: Selector, question: Question, path: Path, trace: AnyTrace) -> SelectionRow:
-    """Return the row of a question, or its error row; only RunError is raised."""
-    try:
-        return selector.select(question, path, info=trace.info)
-    except RunError:
-        raise
-    except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
-        return selector.error_row(question, error)
 
 
 def _append(path: Path, rows: Sequence[SelectionRow]) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from traceback import clear_frames
 from typing import Any
@@ -36,8 +35,7 @@ from focus_eval.bench.lmms.requests import (
 from focus_eval.bench.lmms.tasks import NO_ANSWER
 from focus_eval.bench.lmms.tracing import GenerateTrace, end_of_prompt, prompt_record
 from focus_eval.core.errors import AnswerError, FocusEvalError, InvalidInput, RunError, is_device_failure
-from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
-from focus_eval.keyframes.pipeline.selector import Selector
+from focus_eval.keyframes.pipeline.selector import Outcome, QuestionRequest, Selector, choose_on_video
 from focus_eval.keyframes.pipeline.timing import charged_rows
 from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
 from focus_eval.keyframes.samplers.base import FrameSampler
@@ -151,46 +149,38 @@ class FrameChooser:
 
         The wall-clock time is divided among their rows.
         """
+        choosable = [pending for pending in group if pending.error is None and pending.path is not None]
+        started, reader = time.perf_counter(), None
         # Only a sampler that pulls gains from being served together; a replayed selection has nothing to embed.
-        if not isinstance(source, Selector) or path is None or len(group) == 1:
-            for pending in group:
-                self._select_one(pending, source.select)
-            return
-        # What the threads measure overlaps; charged is the wall clock of all together.
-        started = time.perf_counter()
-        try:
-            reader = open_video(path, backend=self._context.options.backend, kept=self._context.scan_cache)
-        except FocusEvalError:
-            for pending in group:  # each fails on its own, with its own row
-                self._select_one(pending, source.select)
-            return
-        with reader:
-            batcher = RendezvousBatcher(reader)
-            select = partial(source.select, batcher=batcher)
-            batcher.run([partial(self._select_one, pending, select) for pending in group])
-        with_rows = [(pending, pending.row) for pending in group if pending.row is not None]
-        charged = charged_rows([row for _, row in with_rows], time.perf_counter() - started)
-        for (pending, _), row in zip(with_rows, charged, strict=True):
-            pending.row = row
-
-    def _select_one(self, pending: PendingRequest, select: Callable[..., SelectionRow]) -> None:
-        """Set the row of a request by `select`; a failure is recorded in the request, with an error row.
-
-        Only RunError is raised.
-        """
-        source = self._context.source
-        try:
-            if pending.error is not None or pending.path is None:
-                raise AnswerError(pending.error or "the document has no video")
-            pending.row = select(pending.question, pending.path, bucket_of=pending.bucket_of)
-            # Now, not when the model refuses: decoding and batching would be in vain.
-            self._check_limit(pending)
-        except RunError:
-            raise
-        except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
-            pending.fail(error)
-            if pending.row is None and source is not None:
-                pending.row = source.error_row(pending.question, error, bucket_of=pending.bucket_of)
+        if isinstance(source, Selector) and path is not None and len(choosable) > 1:
+            with suppress(FocusEvalError):  # each opens it again and fails on its own, with its own row
+                reader = open_video(path, backend=self._context.options.backend, kept=self._context.scan_cache)
+        if isinstance(source, Selector) and path is not None and reader is not None:
+            requests = [
+                QuestionRequest(selector=source, question=pending.question, path=path, bucket_of=pending.bucket_of)
+                for pending in choosable
+            ]
+            with reader:
+                outcomes = choose_on_video(reader, requests)
+        else:
+            outcomes = [_attempt(source, pending) for pending in choosable]
+        for pending, outcome in zip(choosable, outcomes, strict=True):
+            _set_row(pending, source, outcome)
+        if reader is not None:
+            # What the threads measure overlaps; charged is the wall clock of all together.
+            rows = [pending.row for pending in choosable if pending.row is not None]
+            for pending, row in zip(choosable, charged_rows(rows, time.perf_counter() - started), strict=True):
+                pending.row = row
+        for pending in group:
+            if pending not in choosable:
+                unread = AnswerError(pending.error or "the document has no video")
+                _set_row(pending, source, Outcome(error=unread))
+            elif pending.error is None:
+                # Now, not when the model refuses: decoding and batching would be in vain.
+                try:
+                    self._check_limit(pending)
+                except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
+                    pending.fail(error)
 
     def _check_limit(self, pending: PendingRequest) -> None:
         """Raise InvalidInput if the row has no frames, more than the model shows, or sizes that it cannot show."""
@@ -210,6 +200,28 @@ class FrameChooser:
             return ""
         reason = source.sampler.infeasible_reason(row.info, k=source.k)
         return f": {reason}" if reason else ""
+
+
+def _attempt(source: FrameSource, pending: PendingRequest) -> Outcome:
+    """Return the outcome of one request on its own; only a RunError is raised."""
+    assert pending.path is not None
+    if isinstance(source, Selector):
+        return source.attempt(pending.question, pending.path, bucket_of=pending.bucket_of)
+    try:
+        return Outcome(row=source.select(pending.question, pending.path, bucket_of=pending.bucket_of))
+    except RunError:
+        raise
+    except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
+        return Outcome(error=error)
+
+
+def _set_row(pending: PendingRequest, source: FrameSource, outcome: Outcome) -> None:
+    """Set the row of a request, or its error and the row that records it."""
+    pending.row = outcome.row
+    if outcome.error is not None:
+        pending.fail(outcome.error)
+        cost = {"cost": outcome.cost} if outcome.cost is not None else {}  # of a Selector alone
+        pending.row = source.error_row(pending.question, outcome.error, bucket_of=pending.bucket_of, **cost)
 
 
 def has_infeasible_videos(sampler: FrameSampler) -> bool:

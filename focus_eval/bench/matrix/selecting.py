@@ -20,7 +20,6 @@ from focus_eval.bench.matrix.folder import RunFolder
 from focus_eval.bench.matrix.machine import BATCH_FRAMES, FrameReservations, WorkerResources
 from focus_eval.bench.matrix.questions import QuestionSet
 from focus_eval.core.errors import FocusEvalError, RunError
-from focus_eval.core.types import Question
 from focus_eval.keyframes.encoders.base import Encoder
 from focus_eval.keyframes.encoders.cache import FeatureCache
 from focus_eval.keyframes.encoders.registry import make_encoder
@@ -29,7 +28,7 @@ from focus_eval.keyframes.llms.registry import Model, llm_of
 from focus_eval.keyframes.pipeline.batch_packer import BatchPacker
 from focus_eval.keyframes.pipeline.pass_progress import PassLengths, PassProgress
 from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
-from focus_eval.keyframes.pipeline.selector import Selector
+from focus_eval.keyframes.pipeline.selector import Outcome, QuestionRequest, Selector, choose_on_video
 from focus_eval.keyframes.pipeline.timing import SharedClock, charged_rows
 from focus_eval.keyframes.rows.records import RowWriter, SelectionRow
 from focus_eval.keyframes.samplers.base import FrameSampler
@@ -83,34 +82,6 @@ def select_jobs(specs: list[SelectionSpec], sets: dict[str, QuestionSet], folder
             # Each pays alone, so nothing may be served with it.
             jobs += [SelectJob(video, name, {spec: [item]}) for spec in separate_specs for item in ids]
     return [open_job for job in jobs if (open_job := job.without(finished_ids)).n_rows]
-
-
-@dataclass(frozen=True)
-class _QuestionRequest:
-    """One question for one selector, and the writer of its row."""
-
-    questions: QuestionSet
-    question: Question
-    selector: Selector
-    writer: RowWriter
-
-    def error_row(self, error: Exception) -> SelectionRow:
-        """Return the row of the question that records `error`."""
-        return self.selector.error_row(self.question, error, bucket_of=self.questions.benchmark.bucket)
-
-
-def _row(question_request: _QuestionRequest, batcher: RendezvousBatcher | None = None) -> SelectionRow:
-    """Return the selection row of a question, or its error row; only a RunError is raised."""
-    questions, question = question_request.questions, question_request.question
-    bucket_of, path = questions.benchmark.bucket, questions.video_path(question.video)
-    try:
-        # Without a folder of videos the stated length is all there is.
-        info = None if questions.config.videos else questions.info(question)
-        return question_request.selector.select(question, path, info=info, batcher=batcher, bucket_of=bucket_of)
-    except RunError:
-        raise
-    except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
-        return question_request.error_row(error)
 
 
 class SelectWorker:
@@ -199,31 +170,39 @@ class SelectWorker:
         questions = self._sets[job.benchmark]
         by_id = {question.id: question for question in questions.by_video[job.video]}
         with self._starting:
-            question_requests = [
-                _QuestionRequest(questions, by_id[item], self._selector(spec), self._writer(spec))
+            path, bucket_of = questions.video_path(job.video), questions.benchmark.bucket
+            requests = [
+                QuestionRequest(selector=self._selector(spec), question=by_id[item], path=path, bucket_of=bucket_of)
                 for spec, ids in job.missing.items()
                 for item in ids
             ]
+            writers = [self._writer(spec) for spec, ids in job.missing.items() for _ in ids]
             # One lock for all of this: two videos that start at once would load an encoder twice.
             loading, self._load_seconds = self._load_seconds, 0.0  # of encoders loaded since the last video
         if not questions.config.videos:
             # Without a folder of videos, lengths and rates from a file stand in for them: no frame can be read.
-            for question_request in question_requests:
-                self._write(question_request, _row(question_request), on_row)
+            for request, writer in zip(requests, writers, strict=True):
+                try:
+                    outcome = request.attempt(info=questions.info(request.question))
+                except FocusEvalError as error:  # a length that nothing states
+                    if isinstance(error, RunError):
+                        raise
+                    outcome = Outcome(error=error)
+                self._write(writer, request, request.row_of(outcome), on_row)
                 if on_work is not None:
-                    on_work(1 / len(question_requests))
+                    on_work(1 / len(requests))
             return
         progress = PassProgress(self._pass_lengths, on_work or (lambda share: None))
         with self._clock.job() as device_seconds:
-            rows = self._rows_of_video(questions.video_path(job.video), question_requests, progress)
+            rows = self._rows_of_video(path, requests, progress)
             # The threads' seconds overlap; the rows of a video must add up to the time the device was held for it.
             rows = charged_rows(rows, device_seconds(), loading=loading, gpus=self._share.gpus)
             rows = self._with_device_seconds(
                 rows, [self._specs[spec] for spec, ids in job.missing.items() for _ in ids]
             )
-        self._note_first_sight(Path(questions.config.videos), questions.video_path(job.video))
-        for question_request, row in zip(question_requests, rows, strict=True):
-            self._write(question_request, row, on_row)
+        self._note_first_sight(Path(questions.config.videos), path)
+        for writer, request, row in zip(writers, requests, rows, strict=True):
+            self._write(writer, request, row, on_row)
         progress.end()
         self._note_recoveries()
 
@@ -254,9 +233,7 @@ class SelectWorker:
         if self._store is not None and path.exists() and (sha256 := self._store.known_fingerprint(path)):
             note_first_sight(folder, path, sha256=sha256)
 
-    def _rows_of_video(
-        self, path: Path, question_requests: list[_QuestionRequest], progress: PassProgress
-    ) -> list[SelectionRow]:
+    def _rows_of_video(self, path: Path, requests: list[QuestionRequest], progress: PassProgress) -> list[SelectionRow]:
         """Return the row of each request about one video, decoded once.
 
         A video that cannot be opened gives error rows.
@@ -264,23 +241,28 @@ class SelectWorker:
         try:
             reader = open_video(path, n_threads=self._n_threads, kept=self._store)
         except Exception:  # noqa: BLE001 (each question opens it again and fails on its own, with its own row)
-            return [_row(question_request) for question_request in question_requests]
+            return [request.row_of(request.attempt()) for request in requests]
         n_bytes = self._share.bytes_of_video(reader.width, reader.height, n_threads=self._n_threads)
         # Room first, then the batcher: no frame is decoded before there is room for it.
         with reader, self._memory.reserved(n_bytes), self._batcher(reader, progress) as batcher:
-            return batcher.run([partial(_row, question_request, batcher) for question_request in question_requests])
+            outcomes = choose_on_video(reader, requests, batcher=batcher)
+        return [request.row_of(outcome) for request, outcome in zip(requests, outcomes, strict=True)]
 
     def _write(
-        self, question_request: _QuestionRequest, row: SelectionRow, on_row: Callable[[SelectionRow], None] | None
+        self,
+        writer: RowWriter,
+        request: QuestionRequest,
+        row: SelectionRow,
+        on_row: Callable[[SelectionRow], None] | None,
     ) -> None:
         """Append the row, and pass it to `on_row`; a row that cannot be written as JSON becomes an error row."""
         with self._writing:
             try:
-                question_request.writer.write(row)
+                writer.write(row)
             except (TypeError, ValueError) as error:  # a sampler's fact that JSON does not hold
                 # The question is still recorded; a missing row would be tried again in every start.
-                row = question_request.error_row(error)
-                question_request.writer.write(row)
+                row = request.row_of(Outcome(error=error))
+                writer.write(row)
             if on_row is not None:
                 on_row(row)
 

@@ -70,7 +70,7 @@ def ask(
     Options of a model follow its name: chat:model=NAME,max_side=2048; focus-eval list llms has them all. The model sees
     pictures of at most 1024 pixels, about 750 tokens each; max_side=none sends them whole.
     """
-    from focus_eval.keyframes.api import Budget, make_selector
+    from focus_eval.keyframes.api import VideoSelector
     from focus_eval.keyframes.llms.registry import make_llm
 
     if llm is None:
@@ -81,15 +81,14 @@ def ask(
     check_outputs([video], None, None, frames, k=k)
     model = make_llm(llm)
     model.check()
-    settings: dict[str, Any] = {"k": k, "seed": seed, "store": store}
+    settings: dict[str, Any] = {"k": k, "seed": seed, "store": store, "fps": fps}
+    settings |= {"sampler": sampler, "sampler_options": parse_assignments(option)}
+    settings |= {"encoder": encoder, "encoder_options": parse_assignments(encoder_option)}
     settings["may_download"] = partial(may_download, yes=yes, is_silent=as_json)
     with print_if_slow("loading the encoder"):
-        selector = make_selector(
-            sampler, parse_assignments(option), encoder, parse_assignments(encoder_option), Budget(), **settings
-        )
-    say_what_yes_needs(selector, yes=yes)
-    text = question if query is None else query
-    selection = select_one(selector, video, query=text, budget=Budget(), fps=fps, backend="pyav", quiet=as_json)
+        selector = VideoSelector(query=question if query is None else query, **settings)
+    say_what_yes_needs(selector.selector, yes=yes)
+    selection = select_one(selector, video, quiet=as_json)
     started = time.perf_counter()
     with print_if_slow(f"asking {llm}"):
         reply = selection.ask(model, question, max_tokens=max_tokens)

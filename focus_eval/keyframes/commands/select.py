@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.table import Table as RichTable
 
-    from focus_eval.keyframes.api import Budget, VideoSelection
+    from focus_eval.keyframes.api import VideoSelection, VideoSelector
     from focus_eval.keyframes.encoders.weights import Checkpoint
     from focus_eval.keyframes.pipeline.selector import Selector
     from focus_eval.keyframes.rows.records import SelectionRow
@@ -106,27 +106,22 @@ def select(
     yes: YesOption = False,
 ) -> None:
     """Choose keyframes of videos for a query or a summary."""
-    from focus_eval.keyframes.api import NO_QUERY, Budget, make_selector, make_stretch, sampler_for
+    from focus_eval.keyframes.api import VideoSelector
 
     to_stdout = as_json or out == Path("-")
     out = None if out == Path("-") else out
     paths = _video_files(videos, are_pictures=fps is not None)
     check_outputs(paths, out, sheet, frames, k=k)
     check_question(paths, query)
-    sampler_of_query = sampler_for(sampler, has_query=query is not None)
-    budget = Budget(share=share, seconds=seconds)
-    options, of_encoder = parse_assignments(option), parse_assignments(encoder_option)
-    download = partial(may_download, yes=yes, is_silent=quiet or to_stdout)
-    settings: dict[str, Any] = {"k": k, "seed": seed, "store": store, "backend": backend, "may_download": download}
-    settings["stretch"] = make_stretch(start, end)
+    settings: dict[str, Any] = {"k": k, "seed": seed, "store": store, "backend": backend, "fps": fps}
+    settings |= {"sampler": sampler, "sampler_options": parse_assignments(option), "share": share, "seconds": seconds}
+    settings |= {"encoder": encoder, "encoder_options": parse_assignments(encoder_option)}
+    settings["may_download"] = partial(may_download, yes=yes, is_silent=quiet or to_stdout)
     with print_if_slow("loading the encoder"):
-        selector = make_selector(sampler_of_query, options, encoder, of_encoder, budget, **settings)
-    say_what_yes_needs(selector, yes=yes)
+        selector = VideoSelector(query=query, start_seconds=start, end_seconds=end, **settings)
+    say_what_yes_needs(selector.selector, yes=yes)
     outputs = _Outputs(out, sheet, frames, ".png" if png else ".jpg", to_stdout, quiet)
-    select_video = partial(
-        select_one, selector, query=NO_QUERY if query is None else query, budget=budget, fps=fps, backend=backend
-    )
-    if _select_all(paths, partial(select_video, quiet=quiet), outputs) < len(paths):
+    if _select_all(paths, partial(select_one, selector, quiet=quiet), outputs) < len(paths):
         raise typer.Exit(2)
 
 
@@ -163,17 +158,14 @@ def _select_all(paths: Sequence[Path], select_one: Callable[[Path], VideoSelecti
     return len(selections)
 
 
-def select_one(
-    selector: Selector, video: Path, *, query: str, budget: Budget, fps: float | None, backend: str, quiet: bool
-) -> VideoSelection:
+def select_one(selector: VideoSelector, video: Path, *, quiet: bool) -> VideoSelection:
     """Return the selection of one video, with a progress bar unless `quiet`."""
-    from focus_eval.keyframes.api import open_source, select_with
-
-    reopen = partial(open_source, video, fps=fps, backend=backend, store=selector.store)
-    title = f"{selector.sampler.name} on {video.name}"
-    waiting = f"loading encoder {selector.encoder.name}, decoding the first frames" if selector.encoder else title
+    sampler, encoder = selector.selector.sampler, selector.selector.encoder
+    title = f"{sampler.name} on {video.name}"
+    waiting = f"loading encoder {encoder.name}, decoding the first frames" if encoder else title
     with naming_crash(video), pull_progress(title, waiting=waiting) if not quiet else nullcontext() as progress:
-        return select_with(selector, reopen, [query], budget, progress=progress)[0]
+        selection: VideoSelection = selector.select(video, progress=progress)
+    return selection
 
 
 def _video_files(paths: Sequence[Path], *, are_pictures: bool) -> list[Path]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from focus_eval.core.errors import InvalidInput
+from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.core.types import (
     CoarseSeed,
     FloatArray,
@@ -52,7 +52,7 @@ from focus_eval.keyframes.rows.records import (
     selection_row,
 )
 from focus_eval.keyframes.samplers.base import FrameSampler, QuestionTexts, derived_rng
-from focus_eval.keyframes.samplers.ledger import FunctionSource, LookFn, RelevanceFn, RelevanceSource
+from focus_eval.keyframes.samplers.ledger import FunctionSource, LookFn, RelevanceSource
 from focus_eval.keyframes.samplers.scanning import ScanningSampler, cheap_frames
 from focus_eval.keyframes.video import gives_exact_pixels, open_video
 from focus_eval.keyframes.video.subtitles import read_subtitles
@@ -64,6 +64,46 @@ if TYPE_CHECKING:
 
 # Features held for the several texts of one question, where nothing else holds them.
 QUESTION_BYTES = 1 << 30
+_NO_ENCODER = FunctionSource(None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of one question: its row, or the error with what was spent before.
+
+    Args:
+        row: None after an error.
+        error: None if there is a row.
+        cost: of a failed question that had asked a model; None otherwise.
+    """
+
+    row: SelectionRow | None = None
+    error: Exception | None = None
+    cost: SelectionCost | None = None
+
+    def selected_row(self) -> SelectionRow:
+        """Return the row, or raise the error."""
+        if self.row is None:
+            raise self.error or RunError("a question without a row or an error")
+        return self.row
+
+
+@dataclass
+class _QuestionRun:
+    """One question while its frames are chosen: its sources of relevance and what it costs.
+
+    Attributes:
+        session: with the model that the sampler asks; None if it asks none.
+        has_begun: True once the sampler runs.
+    """
+
+    question: Question
+    video_path: Path
+    meter: Meter = field(default_factory=Meter)
+    session: ModelSession | None = None
+    pull: RelevanceSource = _NO_ENCODER
+    scan: RelevanceSource = _NO_ENCODER
+    has_begun: bool = False
 
 
 class Selector:
@@ -178,7 +218,15 @@ class Selector:
         changed.__dict__.pop("origin", None)
         return changed
 
-    def select(
+    def select(self, question: Question, video_path: Path, **source: Any) -> SelectionRow:
+        """Return the row of `question` on the video at `video_path`; `source` has the keywords of `attempt`.
+
+        Raises:
+            FocusEvalError: the video, a frame or the encoder's output is invalid.
+        """
+        return self.attempt(question, video_path, **source).selected_row()
+
+    def attempt(
         self,
         question: Question,
         video_path: Path,
@@ -188,8 +236,8 @@ class Selector:
         batcher: RendezvousBatcher | None = None,
         bucket_of: BucketOf | None = None,
         progress: Progress | None = None,
-    ) -> SelectionRow:
-        """Return the row of `question` on the video at `video_path`.
+    ) -> Outcome:
+        """Choose the frames of `question` on the video at `video_path`; only a RunError is raised.
 
         Args:
             info: length and rate, if no frame need be read (a sampler that never pulls, recorded relevance); the file
@@ -198,46 +246,69 @@ class Selector:
             batcher: serves this question together with others of the same video, and has the open video.
             bucket_of: length bucket of a duration in seconds, for questions that do not state their own.
             progress: called with the expected number of pulls, then as they are made.
-
-        Raises:
-            FocusEvalError: the video, a frame or the encoder's output is invalid.
         """
-        meter = Meter()
-        session = self._session(question, meter)
-        look: LookFn | None
-        clock: FloatArray | None
-        if info is not None:
-            pull, scan = (
-                self._source_without_frames(encoder, question, video_path)
-                for encoder in (self.encoder, self.scan_encoder)
+        run = _QuestionRun(question, video_path)
+        try:
+            run.session = self._session(question, run.meter)
+            if info is not None:
+                selection, clock = self._select_unread(run, info), None
+            else:
+                selection, clock = self._select_from_video(run, reader, batcher, progress)
+            return Outcome(row=self._row(question, selection, clock, self._cost(run), bucket_of))
+        except RunError:
+            raise
+        except Exception as error:  # noqa: BLE001 (returned: one question never ends a run)
+            # What was spent is spent: the row of the error has it.
+            is_paid = run.has_begun and (run.session is not None or bool(run.meter.asked))
+            return Outcome(error=error, cost=self._cost(run) if is_paid else None)
+
+    def recorded(self, question: Question, video_path: Path, **source: Any) -> SelectionRow:
+        """Return the row of `question`, or one that records its error; `source` as in `attempt`."""
+        outcome = self.attempt(question, video_path, **source)
+        return self.row_of(outcome, question, bucket_of=source.get("bucket_of"))
+
+    def row_of(self, outcome: Outcome, question: Question, *, bucket_of: BucketOf | None = None) -> SelectionRow:
+        """Return the row of an outcome; after an error one that records it and its cost."""
+        if outcome.error is None:
+            return outcome.selected_row()
+        return self.error_row(question, outcome.error, bucket_of=bucket_of, cost=outcome.cost)
+
+    def _select_unread(self, run: _QuestionRun, info: VideoInfo) -> Selection:
+        """Choose frames of a video that is not opened, by its length or by recorded relevance."""
+        run.pull, run.scan = (
+            self._source_without_frames(encoder, run.question, run.video_path)
+            for encoder in (self.encoder, self.scan_encoder)
+        )
+        look = self._given.pictures_of if self._given and self._given.overrides("pictures_of") else None
+        return self._run(run, info, np.arange(info.n_frames) / info.fps, look)
+
+    def _select_from_video(
+        self,
+        run: _QuestionRun,
+        reader: VideoReader | None,
+        batcher: RendezvousBatcher | None,
+        progress: Progress | None,
+    ) -> tuple[Selection, FloatArray]:
+        """Choose frames of an open video, or of one opened here; return the time of all frames too."""
+        meter = run.meter
+        with meter.stage("open"):
+            source = batcher.reader if batcher is not None else reader
+            opened = open_video(run.video_path, backend=self._backend, kept=self.store) if source is None else source
+        # Only what is opened here is closed here.
+        with opened if source is None else nullcontext(opened) as reader:
+            if hasattr(reader, "n_decoded"):
+                meter.count_decoded("all", 0)  # stated, also where the store knows every frame
+            if progress is not None:
+                progress.expect(self._n_frames_to_see(self.info_of(reader)))
+            start_session = partial(
+                VideoSession, reader=reader, batch_size=self._batch_size, meter=meter, server=batcher
             )
-            look = self._given.pictures_of if self._given and self._given.overrides("pictures_of") else None
-            even_times = np.arange(info.n_frames) / info.fps
-            look = session.with_picture_times(look, even_times) if session and look else look
-            selection = self._run(question, info, even_times, (pull, scan, look, session), meter, video_path)
-            clock = None
-        else:
+            run.pull = self._source(run.question, reader.path, start_session, progress)
+            run.scan = self._source(run.question, reader.path, start_session, progress, is_scan=True)
             with meter.stage("open"):
-                source = batcher.reader if batcher is not None else reader
-                opened = open_video(video_path, backend=self._backend, kept=self.store) if source is None else source
-            # Only what is opened here is closed here.
-            with opened if source is None else nullcontext(opened) as reader:
-                if hasattr(reader, "n_decoded"):
-                    meter.count_decoded("all", 0)  # said, also where the store knows every frame
-                if progress is not None:
-                    progress.expect(self._n_frames_to_see(self.info_of(reader)))
-                start_session = partial(
-                    VideoSession, reader=reader, batch_size=self._batch_size, meter=meter, server=batcher
-                )
-                pull = self._source(question, reader.path, start_session, progress)
-                scan = self._source(question, reader.path, start_session, progress, is_scan=True)
-                with meter.stage("open"):
-                    info = self._info(reader)
-                clock = reader.frame_times(np.arange(info.n_frames))
-                look = partial(pictures_of, start_session)
-                look = session.with_picture_times(look, clock) if session else look
-                selection = self._run(question, info, clock, (pull, scan, look, session), meter, video_path)
-        return self._row(question, selection, clock, self._cost(meter, session, pull, scan), bucket_of)
+                info = self._info(reader)
+            clock = reader.frame_times(np.arange(info.n_frames))
+            return self._run(run, info, clock, partial(pictures_of, start_session)), clock
 
     def _session(self, question: Question, meter: Meter) -> ModelSession | None:
         """Return a session with the model for one question; None if the sampler asks none."""
@@ -248,10 +319,16 @@ class Selector:
             model = model.for_question(question.query, question.evidence_seconds, reply=self.sampler.example_reply)
         return ModelSession(model, store=self.store, meter=meter)
 
-    def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
-        """Return the row of a question whose selection failed, with the cost so far, and log the error."""
+    def error_row(
+        self,
+        question: Question,
+        error: BaseException,
+        *,
+        bucket_of: BucketOf | None = None,
+        cost: SelectionCost | None = None,
+    ) -> SelectionRow:
+        """Return the row of a question whose selection failed, and log the error."""
         log.warning("%s %s: no selection by %s: %s", question.benchmark, question.id, self.sampler.name, error)
-        cost = getattr(error, _COST, None)
         query = self._query_of(question)
         return failed_selection_row(question, self.origin, error, bucket_of=bucket_of, query=query, cost=cost)
 
@@ -277,27 +354,19 @@ class Selector:
         """Readable name of the device that the encoder runs on."""
         return device_name(self.encoder.device if self.encoder else "cpu")
 
-    def _run(
-        self,
-        question: Question,
-        info: VideoInfo,
-        clock: FloatArray,
-        sources: tuple[RelevanceSource, RelevanceSource, LookFn | None, ModelSession | None],
-        meter: Meter,
-        video_path: Path,
-    ) -> Selection:
-        """Run the sampler on one question and return the selection; on an error, attach its cost to the error.
+    def _run(self, run: _QuestionRun, info: VideoInfo, clock: FloatArray, look: LookFn | None) -> Selection:
+        """Run the sampler on one question and return the selection.
 
-        `clock` has the time of every frame in seconds; `sources` are relevance, scan relevance, pictures and the model
-        session.
+        `clock` has the time of every frame in seconds; `look` gives pictures.
         """
-        pull, scan, look, session = sources
-        sampler_scan: RelevanceFn | None = scan_logits(scan) if self.scan_encoder else None
+        question, meter, session = run.question, run.meter, run.session
+        if session is not None and look is not None:
+            look = session.with_picture_times(look, clock)
+        pull = run.pull
+        scan = scan_logits(run.scan) if self.scan_encoder else None
         part = None if self._stretch is None else self._stretch.part_of(info, clock)
-        sampler_pull = pull
         if part is not None:
-            info, look = part.info, part.look(look)
-            sampler_pull, sampler_scan = part.source(pull), part.scan(sampler_scan)
+            info, pull, scan, look = part.info, part.source(pull), part.scan(scan), part.look(look)
         # From the question, not from one running generator: the order of questions changes nothing.
         rng = derived_rng(self.seed, question.benchmark, question.id, self.sampler.name)
         coarse_rng = None
@@ -305,25 +374,21 @@ class Selector:
             # Not from the sampler either: all samplers of a video draw the same coarse frames, which are then embedded
             # once.
             coarse_rng = derived_rng(self.seed, question.benchmark, question.video, "coarse")
-        try:
-            with meter.stage("select"):
-                selection = self.sampler.select(
-                    info,
-                    k=self.k,
-                    pull=sampler_pull,
-                    rng=rng,
-                    coarse_rng=coarse_rng,
-                    evidence_seconds=question.evidence_seconds,
-                    scan=sampler_scan,
-                    scan_cost=self.scan_cost,
-                    texts=self._texts(question, video_path),
-                    look=look,
-                    llm=session,
-                )
-        except Exception as error:
-            if session is not None or meter.asked:  # what was spent is spent: the row of the error says it
-                setattr(error, _COST, self._cost(meter, session, pull, scan))
-            raise
+        run.has_begun = True
+        with meter.stage("select"):
+            selection = self.sampler.select(
+                info,
+                k=self.k,
+                pull=pull,
+                rng=rng,
+                coarse_rng=coarse_rng,
+                evidence_seconds=question.evidence_seconds,
+                scan=scan,
+                scan_cost=self.scan_cost,
+                texts=self._texts(question, run.video_path),
+                look=look,
+                llm=session,
+            )
         meter.add("select", selection.seconds_apart)
         return selection if part is None else part.whole(selection)
 
@@ -406,7 +471,7 @@ class Selector:
     def _source_without_frames(self, encoder: Encoder | None, question: Question, video_path: Path) -> RelevanceSource:
         """Return a source of relevance that reads no frames."""
         if encoder is None:
-            return FunctionSource(None)
+            return _NO_ENCODER
         if encoder.reads_frames:
             raise InvalidInput(f"encoder {encoder.name!r} needs the frames of {video_path}, not only its length")
         query = self._query_of(question)
@@ -477,16 +542,14 @@ class Selector:
             device=self.device,
         )
 
-    def _cost(
-        self, meter: Meter, session: ModelSession | None, pull: RelevanceSource, scan: RelevanceSource
-    ) -> SelectionCost:
-        """Return the cost of one question: forwards, seconds, decoded frames and the model's usage."""
-        usage = {} if session is None else dict(session.usage)
+    def _cost(self, run: _QuestionRun) -> SelectionCost:
+        """Return the cost of one question so far: forwards, seconds, decoded frames and the model's usage."""
+        usage, meter = {} if run.session is None else dict(run.session.usage), run.meter
         for name, value in meter.asked.items():
             usage[name] = usage.get(name, 0) + value
         return SelectionCost(
-            forwards=pull.forwards,
-            scan_forwards=scan.forwards,
+            forwards=run.pull.forwards,
+            scan_forwards=run.scan.forwards,
             seconds=meter.rounded(),
             decoded=meter.decoded,
             asked=usage,
@@ -519,6 +582,54 @@ class Selector:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class QuestionRequest:
+    """One question about one video, and the selector that chooses its frames.
+
+    Args:
+        bucket_of: as in `Selector.attempt`.
+    """
+
+    selector: Selector
+    question: Question
+    path: Path
+    bucket_of: BucketOf | None = None
+
+    def attempt(self, **source: Any) -> Outcome:
+        """Choose the frames; `source` has the keywords of `Selector.attempt`."""
+        return self.selector.attempt(self.question, self.path, bucket_of=self.bucket_of, **source)
+
+    def row_of(self, outcome: Outcome) -> SelectionRow:
+        """Return the row of an outcome, or one that records its error."""
+        return self.selector.row_of(outcome, self.question, bucket_of=self.bucket_of)
+
+
+def choose_on_video(
+    reader: VideoReader,
+    requests: Sequence[QuestionRequest],
+    *,
+    batcher: RendezvousBatcher | None = None,
+    progress: Progress | None = None,
+    at_once: int | None = None,
+) -> list[Outcome]:
+    """Choose the frames of several questions about an open video; a frame that several need is embedded once.
+
+    Args:
+        batcher: serves the questions, even a single one; None makes one for several questions.
+        progress: as in `Selector.attempt`.
+        at_once: questions that are served together, each in a thread; None for all.
+    """
+    attempts = [partial(request.attempt, reader=reader, progress=progress) for request in requests]
+    if batcher is None and len(attempts) == 1:
+        return [attempts[0]()]
+    outcomes: list[Outcome] = []
+    n_served = at_once or max(1, len(attempts))
+    for start in range(0, len(attempts), n_served):
+        server = batcher or RendezvousBatcher(reader)
+        outcomes += server.run([partial(attempt, batcher=server) for attempt in attempts[start : start + n_served]])
+    return outcomes
+
+
 def _frame_seconds(clock: FloatArray, fps: float, fields: Mapping[str, Any], question: Question) -> list[list[float]]:
     """Return `frame_seconds` of a row with these fields; see `SelectionRow`."""
     frames = np.arange(clock.size)
@@ -540,9 +651,6 @@ def texts_of(question: Question, query: str) -> QuestionTexts:
 
 
 log = logging.getLogger(__name__)
-
-# Attribute of an error of a question with the `SelectionCost` until then.
-_COST = "focus_eval_cost"
 
 
 def _is_cut(encoder: Encoder | None, query: str) -> bool:

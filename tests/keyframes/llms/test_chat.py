@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import random
+import re
 
 import numpy as np
 import pytest
@@ -164,11 +165,12 @@ def test_what_can_change_a_reply_makes_another_selection(server):
 def test_nonsense_is_an_error_with_its_cost_and_no_frames(server, clip, reply, name, error):
     server.reply_to = lambda body: reply
     failing = selector(name, llm="chat:model=tiny;retry_backoff_s=0.01;parameters=7", encoder=Greys())
-    with pytest.raises(AnswerError, match=error) as raised:
-        failing.select(question(clip), clip)
-    row = failing.error_row(question(clip), raised.value)
+    outcome = failing.attempt(question(clip), clip)
+    with pytest.raises(AnswerError, match=error):
+        outcome.selected_row()
+    row = failing.row_of(outcome, question(clip))
     assert row.keyframes == []
-    assert row.error == str(raised.value)
+    assert row.error == str(outcome.error)
     assert "\n" not in row.error
     assert row.asked["input"] == 100 * row.asked["requests"] > 0
     assert row.gmacs == {"image": 2.0, "fusion": 0.5, "llm_token": 7.0}
@@ -181,10 +183,10 @@ def test_a_model_that_times_out_is_tried_again_and_then_an_error(server, clip):
         "subquestions", llm="chat:model=tiny;timeout=0.1;max_retries=2;retry_backoff_s=0.01", encoder=Greys()
     )
     generator = random.getstate()
-    with pytest.raises(AnswerError, match=r"APITimeoutError: Request timed out\. \(after 2 requests\)") as raised:
-        limited.select(question(clip), clip)
+    outcome = limited.attempt(question(clip), clip)
+    assert re.search(r"APITimeoutError: Request timed out\. \(after 2 requests\)", str(outcome.error))
     assert random.getstate() == generator
-    assert limited.error_row(question(clip), raised.value).asked["requests"] == 2
+    assert outcome.cost.asked["requests"] == 2
 
 
 def test_no_more_is_asked_once_enough_is_spent(server, clip):
@@ -252,9 +254,8 @@ def test_what_an_encoder_was_paid_stands_in_the_row_of_a_question_that_failed(se
     server.reply_to = lambda body: ("Well", {"Well": 1.0})
     encoder = make_encoder("vlm", llm="chat:model=tiny;price_input=10;price_output=20")
     topk = Selector(sampler=make_sampler("topk"), encoder=encoder, k=2)
-    with pytest.raises(AnswerError, match="first word is neither") as raised:
-        topk.select(question(clip), clip)
-    row = topk.error_row(question(clip), raised.value)
+    row = topk.recorded(question(clip), clip)
+    assert "first word is neither" in row.error
     assert row.asked["requests"] > 0
     assert row.asked["dollars"] == pytest.approx(row.asked["requests"] * (100 * 10 + 20) / 1e6)
 

@@ -190,16 +190,10 @@ def run_together(clip, encoder, queries, *, store=None, rounds_made=lambda batch
     ]
     selector = Selector(sampler=make_sampler("topk"), encoder=encoder, k=4, store=store)
 
-    def choose(question, batcher):
-        try:
-            return selector.select(question, clip, batcher=batcher)
-        except EncoderError as error:
-            return selector.error_row(question, error)
-
     with open_video(clip) as reader:
         batcher = RendezvousBatcher(reader)
         rounds_made(batcher)
-        return batcher.run([partial(choose, question, batcher) for question in question_runs])
+        return batcher.run([partial(selector.recorded, question, clip, batcher=batcher) for question in question_runs])
 
 
 def test_a_query_that_fails_costs_the_others_nothing(clip):
