@@ -47,15 +47,16 @@ def read_runs(paths: Sequence[Path], options: ReadingOptions) -> tuple[list[Run]
         InvalidInput: a path that does not exist, or that holds no run, log or selections.
     """
     runs: list[Run] = []
-    notes: list[str] = []
+    notes: dict[str, None] = {}
     for path in paths:
         if not path.exists():
             raise InvalidInput(f"{path}: no such file or folder")
-        in_path = list(_read_path(run_folder(path), options, notes))
-        if not in_path:
+        items = list(_read_path(run_folder(path), options))
+        if not any(isinstance(item, Run) for item in items):
             raise InvalidInput(f"{path}: neither a run, nor lmms-eval's samples, nor a file of selections")
-        runs += in_path
-    return runs, list(dict.fromkeys(notes))
+        runs += [item for item in items if isinstance(item, Run)]
+        notes |= dict.fromkeys(item for item in items if isinstance(item, str))
+    return runs, list(notes)
 
 
 def run_of_logs(path: Path, options: LogOptions) -> Run:
@@ -69,8 +70,8 @@ def is_log_path(path: Path) -> bool:
     return not is_run_path(path) and (is_samples_file(path) or has_samples(path))
 
 
-def _read_path(path: Path, options: ReadingOptions, notes: list[str]) -> Iterator[Run]:
-    """Yield each run, log and file of selections at `path` or below; append reasons for unread items to `notes`."""
+def _read_path(path: Path, options: ReadingOptions) -> Iterator[Run | str]:
+    """Yield each run, log and file of selections at `path` or below, and a sentence for each item that is not read."""
     if path.is_dir() and is_run_path(path):
         yield load_run(path)
     elif path.is_dir() and (runs := run_folders(path)):
@@ -79,34 +80,34 @@ def _read_path(path: Path, options: ReadingOptions, notes: list[str]) -> Iterato
     elif path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file())
         if any(map(is_samples_file, files)):
-            yield from _read_logs(path, options, notes)
+            yield from _read_logs(path, options)
         for file in files:
             is_of_log = is_samples_file(file) or is_results_file(file)
             if _SELECTION_FILE.search(file.name) and not is_of_log:
-                yield from _read_file(file, options, notes, is_named=False)
+                yield from _read_file(file, options, is_named=False)
     else:
-        yield from _read_file(path, options, notes, is_named=True)
+        yield from _read_file(path, options, is_named=True)
 
 
-def _read_file(path: Path, options: ReadingOptions, notes: list[str], *, is_named: bool) -> Iterator[Run]:
+def _read_file(path: Path, options: ReadingOptions, *, is_named: bool) -> Iterator[Run | str]:
     """Yield the logs or the selections in a file.
 
     Args:
-        is_named: True raises InvalidInput for another kind of file; False appends the reason to `notes`.
+        is_named: True raises InvalidInput for another kind of file; False yields the reason.
     """
     if is_samples_file(path) or (path.suffix == ".parquet" and _is_table(path)):
-        yield from _read_logs(path, options, notes)
+        yield from _read_logs(path, options)
         return
     try:
         yield read_selections(path, options)
     except InvalidInput as error:  # a file that is no selection, beside others
         if is_named:
             raise
-        notes.append(f"{path}: not checked ({error})")
+        yield f"{path}: not checked ({error})"
 
 
-def _read_logs(path: Path, options: ReadingOptions, notes: list[str]) -> Iterator[Run]:
-    """Yield a run for each log at `path`, read as far as possible; add sentences on unread frames to `notes`."""
+def _read_logs(path: Path, options: ReadingOptions) -> Iterator[Run | str]:
+    """Yield a run for each log at `path`, read as far as possible, and sentences on unread frames."""
     # A table has one column of frames, so nobody needs to name it.
     frames_field = "frames" if path.suffix == ".parquet" else options.frames_field
     for log in read_log_imports(
@@ -117,7 +118,7 @@ def _read_logs(path: Path, options: ReadingOptions, notes: list[str]) -> Iterato
         is_tolerant=True,
     ):
         yield _run_of_import(log)
-        notes += _frame_notes(log)
+        yield from _frame_notes(log)
 
 
 def _run_of_import(log: LogImport) -> Run:

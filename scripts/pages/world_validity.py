@@ -197,7 +197,7 @@ def ground_of(
     fps = {question.id: infos[question.id].fps for question in judged}
     times = {}
     for method, path in paths.items():
-        selections = load_selections(path, questions=questions, left_out=[])
+        selections = load_selections(path, questions=questions, allow_outside=True)
         times[method] = [np.array(selections[question.id].times_at(fps[question.id])) for question in judged]
     for k in SIZES["uniform"]:
         times["uniform", k] = [np.linspace(0, infos[q.id].n_frames - 1, k) / fps[q.id] for q in judged]

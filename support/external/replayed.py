@@ -182,15 +182,15 @@ def measured_groups(listed: Sequence[PublishedFile], material: Material) -> Iter
             if (item.benchmark, item.k) != (benchmark, k) or (path := material.find(item)) is None:
                 continue
             questions, rate_of, ground = material.ground(benchmark)
-            left_out: list[str] = []
             loaded = load_selections(
                 path,
                 format=item.format,
                 questions=questions,
                 fps=frame_rates(rate_of),
                 allow_missing=True,
-                left_out=left_out,
+                allow_outside=True,
             )
+            left_out = [*loaded.left_out]
             if missing_ids := [case.question_id for case in ground.cases if case.question_id not in loaded]:
                 count = f"{len(missing_ids)} of {len(ground.cases)} questions"
                 left_out.append(f"no selection for {count}, counted as nothing in view, the first: {missing_ids[0]}")

@@ -55,7 +55,9 @@ def grounds(shared):
 def figures_of(entry, file, grounds):
     questions, rates, ground = grounds[entry.benchmark]
     fps = frame_rates(rates)
-    loaded = load_selections(file, format=entry.format, questions=questions, fps=fps, allow_missing=True, left_out=[])
+    loaded = load_selections(
+        file, format=entry.format, questions=questions, fps=fps, allow_missing=True, allow_outside=True
+    )
     rows = selection_rows(loaded, questions, rates, name=entry.file)
     return ground, loaded, leaderboard_figures(ground, shown_frames(rows))
 

@@ -181,12 +181,13 @@ def test_recall_prints_the_three_measures_of_a_scene_file(tmp_path):
 
 
 def test_scenes_of_other_questions_are_left_out_with_a_sentence_but_not_a_file_of_nothing_else(tmp_path):
-    path, left_out = tmp_path / "scenes.json", []
+    path = tmp_path / "scenes.json"
     path.write_text('{"q": [[0, 5]], "other": [[1, 2]]}')
-    assert known_scenes(path, {"q"}, left_out) == {"q": [[(0.0, 5.0)]]}
-    assert "scenes of 1 ids" in left_out[0]
+    scenes, notes = known_scenes(path, {"q"}, allow_outside=True)
+    assert scenes == {"q": [[(0.0, 5.0)]]}
+    assert "scenes of 1 ids" in notes[0]
     with pytest.raises(InvalidInput, match="'other', which is not a question"):
-        known_scenes(path, {"q"}, None)
+        known_scenes(path, {"q"}, allow_outside=False)
     path.write_text('{"other": [[1, 2]]}')
     with pytest.raises(InvalidInput, match="'other', which is not a question"):
-        known_scenes(path, {"q"}, left_out)
+        known_scenes(path, {"q"}, allow_outside=True)

@@ -131,12 +131,12 @@ def _questions_or_lengths(matrix: MatrixConfig, preflight: Preflight, *, quiet: 
 
 def _with_stated_problems(preflight: Preflight, matrix: MatrixConfig, sets: Mapping[str, QuestionSet]) -> Preflight:
     """Return `preflight` with the selections that may end without frames on stated lengths, which it has not seen."""
-    from focus_eval.bench.matrix.preflight import infeasible_problems
+    from focus_eval.bench.matrix.preflight import infeasible_problems, split_notes
 
     stated = {f"{matrix.name}/{name}": questions for name, questions in sets.items()}
-    notes = [*preflight.notes]
-    problems = infeasible_problems(matrix, {key: stated[key] for key in stated.keys() - preflight.sets.keys()}, notes)
-    return replace(preflight, missing=(*preflight.missing, *problems), notes=tuple(notes))
+    unseen = {key: stated[key] for key in stated.keys() - preflight.sets.keys()}
+    missing, notes = split_notes(infeasible_problems(matrix, unseen))
+    return replace(preflight, missing=(*preflight.missing, *missing), notes=(*preflight.notes, *notes))
 
 
 def _print_plan(plan: Plan) -> None:

@@ -350,10 +350,10 @@ def _shard_problems(folder: Path) -> list[str]:
     return problems
 
 
-def key_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
+def key_problems(model: ModelConfig) -> Iterator[Missing | str]:
     """Yield problems of a model's API: no key, a refused key, an unknown model, an unreachable service.
 
-    A service that lists no models only adds a line to `notes`.
+    A service that lists no models gives only a note.
     """
     if not model.api_key:
         return
@@ -380,7 +380,7 @@ def key_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
     except openai.APIConnectionError:
         yield Missing(f"the API of model {model.name}: {service} cannot be reached", "check the network and base_url")
     except openai.APIStatusError as error:
-        notes.append(f"{model.name}: {service} lists no models ({error.status_code}): its key could not be checked")
+        yield f"{model.name}: {service} lists no models ({error.status_code}): its key could not be checked"
     else:
         # An empty list says nothing of what is served.
         if served_models and name and name not in served_models:
@@ -430,8 +430,8 @@ def _has_tokenizer(folder: Path) -> bool:
     return any(all((folder / name).is_file() for name in names) for names in _TOKENIZERS)
 
 
-def memory_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
-    """Yield a lack of GPUs or of memory for a model's weights; running on the CPU only adds a line to `notes`."""
+def memory_problems(model: ModelConfig) -> Iterator[Missing | str]:
+    """Yield a lack of GPUs or of memory for a model's weights; running on the CPU gives only a note."""
     from focus_eval.keyframes.encoders.weights import weights_folder
 
     pretrained: Any = model.args.get("pretrained")
@@ -440,7 +440,7 @@ def memory_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
         return
     weight_gigabytes, gpu_sizes, n_gpus = weights_gigabytes(folder), gpu_gigabytes(), int(model.gpus or 1)
     if not gpu_sizes:
-        notes.append(f"{model.name} will run on the CPU: torch finds no GPU")
+        yield f"{model.name} will run on the CPU: torch finds no GPU"
         # Weights only: frames and activations come on top, so a model that fails here cannot run.
         memory = host_gigabytes()
         if memory is not None and weight_gigabytes > memory:
@@ -458,12 +458,11 @@ def memory_problems(model: ModelConfig, notes: list[str]) -> Iterator[Missing]:
         )
 
 
-def infeasible_problems(matrix: MatrixConfig, sets: dict[str, QuestionSet], notes: list[str]) -> Iterator[Missing]:
-    """Yield selections that may end without frames for more questions than `max_error_share` allows.
+def infeasible_problems(matrix: MatrixConfig, sets: dict[str, QuestionSet]) -> Iterator[Missing | str]:
+    """Yield selections that may end without frames for more questions than `max_error_share` allows; else notes.
 
     Args:
         sets: questions by "matrix/benchmark"; benchmarks without an entry are left out.
-        notes: gets a line per such selection instead if the share is allowed.
     """
     n_rows = n_infeasible = 0
     lines: dict[str, None] = {}
@@ -483,7 +482,7 @@ def infeasible_problems(matrix: MatrixConfig, sets: dict[str, QuestionSet], note
     is_allowed = n_infeasible <= matrix.max_error_share * n_rows
     for line in lines:
         if is_allowed:
-            notes.append(f"{line}; such errors count, as max_error_share = {matrix.max_error_share:.0%} allows")
+            yield f"{line}; such errors count, as max_error_share = {matrix.max_error_share:.0%} allows"
         else:
             yield Missing(f"frames of {line}", "or leave that part out with --only, or raise max_error_share")
 
@@ -533,8 +532,8 @@ def check_all(
         store: file of embeddings; None for `store.sqlite` beside each run's folder.
         loads_wrappers: check arguments of models by lmms-eval's wrappers, whose import takes 20 seconds and a gigabyte.
     """
-    notes: list[str] = []
-    missing = [*package_problems([matrix for matrix, _ in matrices], engine)]
+    # Texts among them are notes, which stop nothing.
+    missing: list[Missing | str] = [*package_problems([matrix for matrix, _ in matrices], engine)]
     sets: dict[str, QuestionSet] = {}
     missing += write_problems(store.parent, "--store") if store else []
     for matrix, folder in matrices:
@@ -552,11 +551,11 @@ def check_all(
             if questions.questions:
                 sets[f"{matrix.name}/{benchmark.name}"] = questions
             missing += video_problems(questions, answered=bool(matrix.models))
-            notes += _verification_note(questions)
-            notes += _available_note(questions) if matrix.available_only else []
+            missing += _verification_note(questions)
+            missing += _available_note(questions) if matrix.available_only else []
             # Only models ask the task's documents; samplers do with the annotations.
             missing += documents_problems(questions) if matrix.models and benchmark.annotations else []
-        missing += infeasible_problems(matrix, sets, notes)
+        missing += infeasible_problems(matrix, sets)
     specs = [spec for matrix, _ in matrices for spec in selection_specs(matrix)]
     for encoder in _unique(item for matrix, _ in matrices for item in all_encoders(matrix)):
         missing += encoder_problems(encoder)
@@ -564,26 +563,39 @@ def check_all(
         missing += llm_problems(sampler)
     for model in _unique(item for matrix, _ in matrices for item in matrix.models):
         of_model = [matrix for matrix, _ in matrices if model in matrix.models]
-        missing += model_problems(model, of_model, engine, notes, loads_wrappers=loads_wrappers)
-    missing += disk_problems(matrices, missing, store)
-    return Preflight(tuple(_unique(missing)), tuple(_unique(notes)), sets)
+        missing += model_problems(model, of_model, engine, loads_wrappers=loads_wrappers)
+    stopping, notes = split_notes(missing)
+    stopping += disk_problems(matrices, stopping, store)
+    return Preflight(tuple(_unique(stopping)), tuple(_unique(notes)), sets)
+
+
+def split_notes(problems: Iterable[Missing | str]) -> tuple[list[Missing], list[str]]:
+    """Return what is missing, and the notes, which stop nothing."""
+    entries = list(problems)
+    missing = [entry for entry in entries if isinstance(entry, Missing)]
+    return missing, [entry for entry in entries if isinstance(entry, str)]
 
 
 def model_problems(
-    model: ModelConfig, matrices: list[MatrixConfig], engine: str, notes: list[str], *, loads_wrappers: bool
-) -> Iterator[Missing]:
+    model: ModelConfig, matrices: list[MatrixConfig], engine: str, *, loads_wrappers: bool
+) -> Iterator[Missing | str]:
     """Yield problems of a model; its arguments are checked, with lmms-eval, only if weights and keys are there."""
     if unknown := list(name_problems(model, loads_wrappers=loads_wrappers)):
         yield from unknown
         return
-    weights, keys = list(weights_problems(model)), list(key_problems(model, notes))
+    weights, keys = list(weights_problems(model)), list(key_problems(model))
     yield from (*weights, *keys)
-    if loads_wrappers and not weights and not keys and importlib.util.find_spec("lmms_eval") is not None:
+    if (
+        loads_wrappers
+        and not weights
+        and not split_notes(keys)[0]
+        and importlib.util.find_spec("lmms_eval") is not None
+    ):
         frames = max(max(matrix.k, default=model.frames) for matrix in matrices)
         yield from argument_problems(model, frames)
     # A cluster's GPUs are not those of this machine.
     if engine == "local" and not weights:
-        yield from memory_problems(model, notes)
+        yield from memory_problems(model)
 
 
 def package_problems(matrices: list[MatrixConfig], engine: str = "local") -> Iterator[Missing]:

@@ -64,8 +64,9 @@ def recall(
     questions = read_annotations(benchmark, annotations)
     rate_of = read_rates(rates) if rates is not None else stated_rates(questions)
     fps = frame_rates(rate_of)
-    left_out: list[str] | None = [] if allow_outside else None
-    rows_by_name = _load(selections, format, questions, rate_of, allow_missing=allow_missing, left_out=left_out)
+    rows_by_name, left_out = _load(
+        selections, format, questions, rate_of, allow_missing=allow_missing, allow_outside=allow_outside
+    )
     shared_ids = set.intersection(*({row.question_id for row in rows} for rows in rows_by_name.values()))
     compared = [question for question in questions if question.id in shared_ids]
     rows_by_name = {name: [row for row in rows if row.question_id in shared_ids] for name, rows in rows_by_name.items()}
@@ -74,9 +75,13 @@ def recall(
     cases = evidence_cases(benchmark, compared, fps, has_evidence=scenes is not None)
     tables = [moment_table(cases, rows_by_name)] if any(case.evidence_seconds.size for case in cases) else []
     known_ids = {question.id for question in questions}
-    tables += _scene_tables(scenes, compared, cases, rows_by_name, known_ids=known_ids, left_out=left_out)
+    scenes_by_id = None
+    if scenes is not None:
+        scenes_by_id, scene_notes = known_scenes(scenes, known_ids, allow_outside=allow_outside)
+        left_out += scene_notes
+    tables += _scene_tables(scenes_by_id, compared, cases, rows_by_name)
     print_tables(tables, out)
-    for line in [*_rate_notes(without_rate, cases), *_left_out_notes(questions, compared), *(left_out or ())]:
+    for line in [*_rate_notes(without_rate, cases), *_left_out_notes(questions, compared), *left_out]:
         print_folded(line)
 
 
@@ -90,51 +95,44 @@ def _rate_notes(without_rate: Sequence[str], cases: Sequence[EvidenceCase]) -> l
     return [f"{count}: their uniform and random frames are taken at {NOMINAL_FPS:g} a second."] if without_rate else []
 
 
-def known_scenes(path: Path, known_ids: set[str], left_out: list[str] | None) -> dict[str, Scenes]:
-    """Return the scenes of known questions by id.
+def known_scenes(path: Path, known_ids: set[str], *, allow_outside: bool) -> tuple[dict[str, Scenes], list[str]]:
+    """Return the scenes of known questions by id, and a note on scenes of other ids.
 
     Args:
-        left_out: gets a sentence about scenes of other ids; None refuses them (InvalidInput). A file without any known
-            question is refused either way.
+        allow_outside: False refuses scenes of other ids (InvalidInput). A file without any known question is refused
+            either way.
     """
     from focus_eval.bench.report.recall import read_scenes
 
     scenes_by_id = read_scenes(path)
     foreign = sorted(set(scenes_by_id) - known_ids)
-    if foreign and (left_out is None or len(foreign) == len(scenes_by_id)):
+    if foreign and (not allow_outside or len(foreign) == len(scenes_by_id)):
         raise InvalidInput(f"{path}: scenes of {foreign[0]!r}, which is not a question of this benchmark")
-    if foreign and left_out is not None:
-        left_out.append(
-            f"{path}: scenes of {len(foreign)} ids that are no questions here left out, e.g. {foreign[0]!r}"
-        )
-    return {key: scenes for key, scenes in scenes_by_id.items() if key in known_ids}
+    note = (
+        f"{path}: scenes of {len(foreign)} ids that are no questions here left out, e.g. {foreign[0]!r}"
+        if foreign
+        else ""
+    )
+    return {key: scenes for key, scenes in scenes_by_id.items() if key in known_ids}, [note] if note else []
 
 
 def _scene_tables(
-    path: Path | None,
+    scenes_by_id: Mapping[str, Scenes] | None,
     questions: Sequence[Question],
     cases: Sequence[EvidenceCase],
     rows_by_name: Mapping[str, Sequence[SelectionRow]],
-    *,
-    known_ids: set[str],
-    left_out: list[str] | None,
 ) -> list[Table]:
-    """Return a table of hits of the annotated intervals, if there are any, and one of the scenes in `path`, if given.
-
-    Args:
-        known_ids: ids of all questions of the benchmark, compared or not.
-        left_out: gets a sentence about scenes of other ids; None refuses them (InvalidInput).
-    """
+    """Return a table of hits of the annotated intervals, if there are any, and one of the scenes, if given."""
     from focus_eval.external.selection_tables import interval_table, scene_table
 
     intervals = {
         question.id: list(question.evidence_intervals) for question in questions if question.evidence_intervals
     }
     tables = [interval_table(cases, intervals, rows_by_name)] if intervals else []
-    if path is None:
+    if scenes_by_id is None:
         return tables
     present = {question.id for question in questions}
-    scenes = {key: own_scenes for key, own_scenes in known_scenes(path, known_ids, left_out).items() if key in present}
+    scenes = {key: own_scenes for key, own_scenes in scenes_by_id.items() if key in present}
     return [*tables, scene_table(cases, scenes, rows_by_name)]
 
 
@@ -169,22 +167,27 @@ def _load(
     rate_of: Mapping[str, VideoRate],
     *,
     allow_missing: bool,
-    left_out: list[str] | None,
-) -> dict[str, list[SelectionRow]]:
-    """Return the rows of each file by the name of its selection; raise InvalidInput for two of one name."""
+    allow_outside: bool,
+) -> tuple[dict[str, list[SelectionRow]], list[str]]:
+    """Return the rows of each file by the name of its selection, and a sentence for each item that was left out.
+
+    Raises InvalidInput for two selections of one name.
+    """
     from focus_eval.bench.benchmarks.registry import frame_rates
     from focus_eval.external.imports.loading import load_selections, selection_rows
 
     fps = frame_rates(rate_of)
     rows_by_name: dict[str, list[SelectionRow]] = {}
+    left_out: list[str] = []
     for name, file, kind in selection_files(paths, formats):
         if name in rows_by_name:
             raise InvalidInput(f"two selections are called {name!r}; write NAME=FILE")
         loaded = load_selections(
-            file, format=kind, questions=questions, fps=fps, allow_missing=allow_missing, left_out=left_out
+            file, format=kind, questions=questions, fps=fps, allow_missing=allow_missing, allow_outside=allow_outside
         )
+        left_out += loaded.left_out
         rows_by_name[name] = selection_rows(loaded, questions, rate_of, name=name)
-    return rows_by_name
+    return rows_by_name, left_out
 
 
 def evidence(
@@ -259,15 +262,16 @@ def predict(
     from focus_eval.bench.report.run import Run, load_runs
     from focus_eval.external.predict import predict_tables
 
-    left_out: list[str] | None = [] if allow_outside else None
     questions, rate_of = read_annotations(benchmark, annotations), read_rates(rates)
-    loaded = _load(selections, format, questions, rate_of, allow_missing=allow_missing, left_out=left_out)
+    loaded, left_out = _load(
+        selections, format, questions, rate_of, allow_missing=allow_missing, allow_outside=allow_outside
+    )
     selection_run = Run("selections", [row for rows in loaded.values() for row in rows], [])
     tables = predict_tables(
         load_runs(logs), selection_run, families=dict(parse_assignments(family)), min_seconds=min_seconds
     )
     print_tables(tables, out)
-    for line in left_out or ():
+    for line in left_out:
         print_folded(line)
     if any(row.figures[-1] for row in tables[0].rows):
         raise typer.Exit(1)

@@ -79,33 +79,47 @@ def import_(
         return
     if to is not None and annotations is None:
         raise InvalidInput(f"the format {to} lists selections in the order of the annotations; give --annotations")
-    left_out = list[str]() if allow_outside else None
-    questions = _annotated_questions(benchmark, annotations, scenes, left_out)
+    questions, scene_notes = _annotated_questions(benchmark, annotations, scenes, allow_outside=allow_outside)
     reading_options = {
         "format": kind,
         "unit": unit,
         "allow_missing": allow_missing,
         "options": options,
-        "left_out": left_out,
+        "allow_outside": allow_outside,
     }
-    _import_selections(file, out, reading_options, questions=questions, rates=rates, name=name, model=model, to=to)
+    _import_selections(
+        file,
+        out,
+        reading_options,
+        questions=questions,
+        scene_notes=scene_notes,
+        rates=rates,
+        name=name,
+        model=model,
+        to=to,
+    )
 
 
 def _annotated_questions(
-    benchmark: str, annotations: Path | None, scenes: Path | None, left_out: list[str] | None
-) -> Sequence[Question] | None:
-    """Return the annotation's questions, with the scenes of a file as their evidence; None without an annotation."""
+    benchmark: str, annotations: Path | None, scenes: Path | None, *, allow_outside: bool
+) -> tuple[Sequence[Question] | None, list[str]]:
+    """Return the annotation's questions, with the scenes of a file as their evidence, and notes on other scenes.
+
+    Without an annotation there are no questions: None.
+    """
     from focus_eval.bench.benchmarks.registry import read_annotations
     from focus_eval.bench.report.recall import with_scenes
 
     if annotations is None:
         if scenes is not None:
             raise InvalidInput("--scenes goes with --annotations, whose questions they are of")
-        return None
+        return None, []
     questions = read_annotations(benchmark, annotations)
     if scenes is None:
-        return questions
-    return with_scenes(questions, known_scenes(scenes, {question.id for question in questions}, left_out))
+        return questions, []
+    known_ids = {question.id for question in questions}
+    scenes_by_id, notes = known_scenes(scenes, known_ids, allow_outside=allow_outside)
+    return with_scenes(questions, scenes_by_id), notes
 
 
 def _import_selections(
@@ -114,6 +128,7 @@ def _import_selections(
     reading_options: Mapping[str, Any],
     *,
     questions: Sequence[Question] | None,
+    scene_notes: Sequence[str],
     rates: Path | None,
     name: str,
     model: str,
@@ -135,7 +150,7 @@ def _import_selections(
     entries = load_selections(file, questions=questions, fps=fps, **reading_options)
     filled = [n for entry in entries.values() if (n := entry.selection.facts.get("filled"))]
     fill_notes = [f"{len(filled):,} selections filled with {sum(filled):,} even frames"] if filled else []
-    for line in [*fill_notes, *(reading_options["left_out"] or ())]:
+    for line in [*fill_notes, *scene_notes, *entries.left_out]:
         print_folded(line)
     if to is not None:
         typer.echo("\n".join(map(str, write_selections(entries, out, format=to, questions=questions or ()))))

@@ -34,7 +34,17 @@ SLACK_SECONDS = 1.0
 # Below this many frames in all, "every index is smaller than the seconds" may be chance.
 _FEWEST_FRAMES_TO_JUDGE = 16
 
-Entries = dict[str, FileEntry]
+
+class Entries(dict[str, FileEntry]):
+    """Selections of a file by question id.
+
+    Attributes:
+        left_out: a sentence for each row of no question and each selection that lost frames past its video's end.
+    """
+
+    def __init__(self, entries: Mapping[str, FileEntry], left_out: Sequence[str] = ()) -> None:
+        super().__init__(entries)
+        self.left_out = tuple(left_out)
 
 
 def load_selections(
@@ -45,7 +55,7 @@ def load_selections(
     unit: str | None = None,
     fps: Mapping[str, float] | None = None,
     allow_missing: bool = False,
-    left_out: list[str] | None = None,
+    allow_outside: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> Entries:
     """Return what a file states of each question, by question id and in the file's order.
@@ -57,8 +67,8 @@ def load_selections(
         unit: "frames" or "seconds" if the file differs from its format's usual unit.
         fps: rate by question id, to detect indices past the end without opening a video.
         allow_missing: leave out questions without frames instead of refusing the file.
-        left_out: if given, frames past the end of their video and rows of no question are left out and described here,
-            instead of refusing the file.
+        allow_outside: leave out frames past the end of their video and rows of no question, and describe them in
+            `Entries.left_out`, instead of refusing the file.
         options: of the format: `field` (wfs), `sampler` (rows), the names of the fields (answers). Of every format:
             `unit`, and `fill=even`, which adds frames in the middle of the widest gaps to selections with fewer
             different frames than the K of most of them.
@@ -81,10 +91,10 @@ def load_selections(
     entries = _by_id(reader.read(source), source.path)
     if questions is None:
         return entries
-    entries = _fitted(entries, questions, source.path, allow_missing=allow_missing, left_out=left_out)
+    entries = _fitted(entries, questions, source.path, allow_missing=allow_missing, allow_outside=allow_outside)
     if source.unit == "frames":
         _check_unit_plausible(entries, questions)
-    entries = _within_videos(entries, questions, fps or {}, left_out=left_out)
+    entries = _within_videos(entries, questions, fps or {}, allow_outside=allow_outside)
     return _filled(entries, questions, fps or {}) if fill == "even" else entries
 
 
@@ -192,7 +202,7 @@ def _detect(source: Source) -> str:
 
 def _by_id(entries: Iterable[FileEntry], path: Path) -> Entries:
     """Return the entries by question id; raise SelectionMismatch for a repeated question or an empty file."""
-    by_id: Entries = {}
+    by_id: dict[str, FileEntry] = {}
     for entry in entries:
         question_id = entry.selection.question_id
         if question_id in by_id:
@@ -201,15 +211,15 @@ def _by_id(entries: Iterable[FileEntry], path: Path) -> Entries:
         by_id[question_id] = entry
     if not by_id:
         raise SelectionMismatch(f"{path}: no selections in this file")
-    return by_id
+    return Entries(by_id)
 
 
 def _fitted(
-    entries: Entries, questions: Sequence[Question], path: Path, *, allow_missing: bool, left_out: list[str] | None
+    entries: Entries, questions: Sequence[Question], path: Path, *, allow_missing: bool, allow_outside: bool
 ) -> Entries:
     """Return the entries of known questions, with benchmark and video filled in from these.
 
-    Entries of unknown questions raise SelectionMismatch, or, if `left_out` is given, go there as sentences. Questions
+    Entries of unknown questions raise SelectionMismatch, or are left out with `allow_outside`. Questions
     without one raise it unless `allow_missing`, and so do entries of another benchmark.
     """
     question_by_id = {question.id: question for question in questions}
@@ -218,10 +228,8 @@ def _fitted(
         for key, entry in entries.items()
         if key not in question_by_id
     ]
-    if foreign and (left_out is None or len(foreign) == len(entries)):
+    if foreign and (not allow_outside or len(foreign) == len(entries)):
         raise SelectionMismatch(foreign[0])
-    if left_out is not None:
-        left_out += [f"{problem}; left out" for problem in foreign]
     missing = [question.id for question in questions if question.id not in entries]
     if missing and not allow_missing:
         raise SelectionMismatch(
@@ -238,7 +246,7 @@ def _fitted(
                 f"{question.benchmark}"
             )
         known_entries[key] = _changed(entry, benchmark=question.benchmark, video=question.video)
-    return known_entries
+    return Entries(known_entries, [f"{problem}; left out" for problem in foreign])
 
 
 def _changed(entry: FileEntry, **fields: Any) -> FileEntry:
@@ -268,19 +276,20 @@ def _check_unit_plausible(entries: Entries, questions: Sequence[Question]) -> No
 
 
 def _within_videos(
-    entries: Entries, questions: Sequence[Question], fps: Mapping[str, float], *, left_out: list[str] | None
+    entries: Entries, questions: Sequence[Question], fps: Mapping[str, float], *, allow_outside: bool
 ) -> Entries:
     """Return the entries after checking that none goes more than a second past its video's annotated end.
 
     Args:
         fps: rate by question id, for entries without their own; without rate or length, frames are not checked.
-        left_out: if given, takes a sentence about each entry that loses frames; one without any left is dropped.
+        allow_outside: leave such frames out, and entries without any other.
 
     Raises:
-        SelectionMismatch: a frame past the end, and no `left_out`; names the row.
+        SelectionMismatch: a frame past the end that is not left out; names the row.
     """
     seconds = {question.id: question.duration_seconds for question in questions}
-    checked = {}
+    checked: dict[str, FileEntry] = {}
+    left_out = [*entries.left_out]
     for key, entry in entries.items():
         length, rate = seconds.get(key), entry.selection.fps or fps.get(key)
         is_known = length is not None and (entry.selection.keyframes is None or rate is not None)
@@ -289,7 +298,7 @@ def _within_videos(
             checked[key] = entry
             continue
         problem = _past_end(entry, times, length)
-        if left_out is None:
+        if not allow_outside:
             raise SelectionMismatch(f"{problem} (--allow-outside leaves it out)")
         inside = sum(time <= length + SLACK_SECONDS for time in times)
         left_out.append(f"{problem}; {len(times) - inside} of {len(times)} frames left out")
@@ -297,7 +306,7 @@ def _within_videos(
             lists = {name: getattr(entry.selection, name) for name in ("keyframes", "times_seconds", "scales")}
             cut = {name: values[:inside] for name, values in lists.items() if values is not None}
             checked[key] = _changed(entry, **cut)
-    return checked
+    return Entries(checked, left_out)
 
 
 def _past_end(entry: FileEntry, times: Sequence[float], length: float) -> str:
@@ -320,7 +329,7 @@ def _filled(entries: Entries, questions: Sequence[Question], fps: Mapping[str, f
     seconds = {question.id: question.duration_seconds for question in questions}
     counts = Counter(entry.selection.k for entry in entries.values())
     k = max(counts, key=lambda n: (counts[n], n))
-    filled = {}
+    filled: dict[str, FileEntry] = {}
     for key, entry in entries.items():
         frames, times, length = entry.selection.keyframes, entry.selection.times_seconds or [], seconds.get(key)
         rate = TIMES_PER_SECOND if frames is None else entry.selection.fps or fps.get(key)
@@ -339,7 +348,7 @@ def _filled(entries: Entries, questions: Sequence[Question], fps: Mapping[str, f
         if frames is None:
             changes = {"times_seconds": sorted({*times, *(new_frames / rate).tolist()})}
         filled[key] = _changed(entry, **changes, scales=None, facts={"filled": int(new_frames.size)})
-    return filled
+    return Entries(filled, entries.left_out)
 
 
 def _unknown_question(row: SelectionRow) -> Question:

@@ -262,6 +262,8 @@ class LogImport:
         identity = {"selection": self.selection_id, "model": self.model, "arguments": dict(self.log.model_args)}
         names = CellNames(cell_id=identity_hash({**identity, "task": self.log.task}), cell=self.cell)
         for scored in self._scored_records(self.counts.metric):
+            if isinstance(scored, str):  # in `problems` since the first reading
+                continue
             selection = self._selection(scored)
             yield selection, self._answer(scored, selection, names)
 
@@ -269,7 +271,10 @@ class LogImport:
         """Read the log once and return its counts; problems are raised, or listed by a tolerant import."""
         counts = LogCounts(metric=self._metric())
         line_of: dict[str, str] = {}
-        for scored in self._scored_records(counts.metric, problems=self.problems):
+        for scored in self._scored_records(counts.metric):
+            if isinstance(scored, str):
+                self.problems.append(scored)
+                continue
             question_id, location = scored.question.id, scored.record.location
             if question_id in line_of:
                 self._refuse(f"{location}: question {question_id!r} a second time, first in {line_of[question_id]}")
@@ -324,13 +329,8 @@ class LogImport:
             "right answers, and the answers are scored here"
         )
 
-    def _scored_records(self, metric: str, *, problems: list[str] | None = None) -> Iterator[ScoredRecord]:
-        """Yield the readable records with their question and score.
-
-        Args:
-            problems: list to which a tolerant import adds a sentence for each unreadable record.
-        """
-        listed: list[str] = [] if problems is None else problems
+    def _scored_records(self, metric: str) -> Iterator[ScoredRecord | str]:
+        """Yield the records with question and score; for an unreadable one, a tolerant import yields a sentence."""
         records = self.log.records()
         while True:
             try:
@@ -341,7 +341,7 @@ class LogImport:
             except (InvalidInput, SelectionMismatch) as error:
                 if not self.is_tolerant:
                     raise
-                listed.append(str(error))
+                yield str(error)
                 continue
             yield scored
 

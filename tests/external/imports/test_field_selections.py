@@ -34,9 +34,8 @@ def benchmark(annotation, rates):
 @pytest.mark.parametrize("name", REAL)
 def test_a_published_file_gives_the_evidence_recall_of_the_field(shared, name):
     questions, rates, cases = benchmark(shared("data/lvb_val.json"), shared("data/lvb_val_fps.csv"))
-    left_out = []
     path = shared(f"data/field/selections/{name}.json.gz")
-    loaded = load_selections(path, questions=questions, fps=frame_rates(rates), left_out=left_out)
+    loaded = load_selections(path, questions=questions, fps=frame_rates(rates), allow_outside=True)
     assert len(loaded) == 1337
     assert {entry.selection.sampler for entry in loaded.values()} == {FORMATS.get(name, "wfs")}
     rows = selection_rows(loaded, questions, rates, name=name)
@@ -44,7 +43,7 @@ def test_a_published_file_gives_the_evidence_recall_of_the_field(shared, name):
     for bucket, expected in zip(("medium", "long"), REAL[name], strict=True):
         measured = [table.loc[bucket, f"recall@{d}"] for d in (1, 2, 5)]
         assert measured == pytest.approx(expected, abs=6e-4)
-    assert len(left_out) == (name == "wfs_lvb_32")
+    assert len(loaded.left_out) == (name == "wfs_lvb_32")
 
 
 @pytest.mark.parametrize(("encoder", "recall"), [("blip", 0.417), ("clip", 0.269)])
@@ -63,10 +62,9 @@ def test_wfs_sbs_32_frames_are_refused_whole_unless_what_is_outside_may_go(share
     path = shared("data/field/selections/wfs_lvb_32.json.gz")
     with pytest.raises(SelectionMismatch, match=r"row 1307 \(3hyPwjkdHEA_1\): frame 9180 \(459\.0 s\) asked"):
         load_selections(path, questions=questions, fps=fps)
-    left_out = []
-    loaded = load_selections(path, questions=questions, fps=fps, left_out=left_out)
+    loaded = load_selections(path, questions=questions, fps=fps, allow_outside=True)
     assert len(loaded["3hyPwjkdHEA_1"].shown) == 30
-    assert left_out[0].endswith("2 of 32 frames left out")
+    assert loaded.left_out[0].endswith("2 of 32 frames left out")
 
 
 def question(name):
@@ -82,11 +80,10 @@ def written(folder, value):
 def test_a_selection_that_lies_outside_altogether_and_a_foreign_row_are_left_out(tmp_path):
     rows = [{"id": "a", "frame_timestamps": [1.0, 300.0]}, {"id": "b", "frame_timestamps": [200.0]}]
     path = written(tmp_path, [*rows, {"id": "z", "frame_timestamps": [1.0]}])
-    left_out = []
     benchmark_questions = [question("a"), question("b")]
-    loaded = load_selections(path, questions=benchmark_questions, left_out=left_out)
+    loaded = load_selections(path, questions=benchmark_questions, allow_outside=True)
     assert {key: entry.selection.times_seconds for key, entry in loaded.items()} == {"a": [1.0]}
-    assert [line.rpartition(";")[2].strip() for line in left_out] == [
+    assert [line.rpartition(";")[2].strip() for line in loaded.left_out] == [
         "left out",
         "1 of 2 frames left out",
         "1 of 1 frames left out",
@@ -98,7 +95,7 @@ def test_a_selection_that_lies_outside_altogether_and_a_foreign_row_are_left_out
 def test_a_file_of_another_benchmark_is_refused_whatever_may_go(tmp_path):
     path = written(tmp_path, [{"id": "z", "frame_timestamps": [1.0]}])
     with pytest.raises(SelectionMismatch, match="'z' is not a question"):
-        load_selections(path, questions=[question("a")], left_out=[], allow_missing=True)
+        load_selections(path, questions=[question("a")], allow_outside=True, allow_missing=True)
 
 
 @pytest.mark.parametrize(
