@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from focus_eval.bench.commands.demo import RECALL_K
 from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.report.measures import FRAMES_SCORED
 from focus_eval.lab.overview import draw_frontier
-from scripts.pages.draw_demo_frontier import replay_budgets
+from scripts.pages.draw_demo_frontier import BUDGETS, replay_budgets
 from support.bench.matrix_rows import run_matrix
 from tests.bench.matrix.conftest import write_simulation
 
@@ -27,6 +29,23 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def replayed(run):
     return replay_budgets(run)
+
+
+def test_every_sampler_is_replayed_at_every_budget_and_k(replayed):
+    assert replayed["error"].isna().all()
+    assert set(replayed["k"]) == set(RECALL_K)
+    n_budgets = replayed.groupby(["sampler", "k"])["label"].nunique()
+    # Besides the budgets, as many frames as focus scores.
+    assert set(n_budgets) == {len(BUDGETS) + 1}
+    assert set(n_budgets.index.get_level_values("sampler")) == {"focus", "even_topk", "even_diverse", "even_cover"}
+
+
+def test_the_even_samplers_score_the_share_of_frames_that_the_budget_says(replayed):
+    longest = replayed[(replayed["n_frames"] == replayed["n_frames"].max()) & (replayed["k"] == 8)]
+    for label, percent in (("every_seconds=1 ", 4.0), ("every_seconds=4 ", 1.0), ("share=0.04", 4.0)):
+        rows = longest[longest["label"].str.contains(label)]
+        # Percent of 25 frames a second; these videos have 30.
+        assert np.allclose(100 * rows["n_pulls"] / rows["n_frames"], percent * 25 / 30, rtol=0.05), label
 
 
 def test_a_replay_is_the_same_again_and_changes_nothing_of_the_run(run, replayed):

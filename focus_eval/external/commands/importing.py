@@ -80,24 +80,10 @@ def import_(
     if to is not None and annotations is None:
         raise InvalidInput(f"the format {to} lists selections in the order of the annotations; give --annotations")
     questions, scene_notes = _annotated_questions(benchmark, annotations, scenes, allow_outside=allow_outside)
-    reading_options = {
-        "format": kind,
-        "unit": unit,
-        "allow_missing": allow_missing,
-        "options": options,
-        "allow_outside": allow_outside,
-    }
-    _import_selections(
-        file,
-        out,
-        reading_options,
-        questions=questions,
-        scene_notes=scene_notes,
-        rates=rates,
-        name=name,
-        model=model,
-        to=to,
-    )
+    reading_options = {"format": kind, "unit": unit, "allow_missing": allow_missing, "options": options}
+    reading_options["allow_outside"] = allow_outside
+    outputs: dict[str, Any] = {"rates": rates, "name": name, "model": model, "to": to}
+    _import_selections(file, out, reading_options, questions=questions, scene_notes=scene_notes, **outputs)
 
 
 def _annotated_questions(

@@ -1,4 +1,4 @@
-"""The demo's picture: what the run measured, and its stored relevance replayed at other budgets."""
+"""The demo: the table and the page at its end, and its progress."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from rich.progress import Progress
 from typer.testing import CliRunner
 
 from focus_eval.bench.commands.demo import (
-    RECALL_K,
     SECONDS_OF_ANSWERS,
     SECONDS_OF_REPORT,
     SECONDS_OF_SELECTING,
@@ -19,49 +18,12 @@ from focus_eval.bench.commands.demo import (
     _write_report,
 )
 from focus_eval.bench.demo import photo_events
-from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.report.page.charts import headline, panels_of
 from focus_eval.bench.report.run import load_run
 from focus_eval.cli import app
 from focus_eval.keyframes.encoders.cache import duplicate_cache, using_feature_folder
 from focus_eval.keyframes.encoders.offline import OfflineScorer
-from scripts.pages.draw_demo_frontier import BUDGETS, replay_budgets
-from support.bench.matrix_rows import run_matrix
-from tests.bench.matrix.conftest import write_simulation
 from tests.bench.report.simulated import Simulation, simulate_run
-
-MEASURED = ["benchmark", "question_id", "label", "k", "n_pulls", "recall@2"]
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A run on two videos whose samplers scored one frame a second and more."""
-    folder = tmp_path_factory.mktemp("replayed")
-    matrix = write_simulation(folder, n_questions=4, n_videos=2, samplers=("topk", "focus"))
-    run_matrix(load_matrix(matrix), out=folder / "run")
-    return folder / "run"
-
-
-@pytest.fixture(scope="module")
-def replayed(run):
-    return replay_budgets(run)
-
-
-def test_every_sampler_is_replayed_at_every_budget_and_k(replayed):
-    assert replayed["error"].isna().all()
-    assert set(replayed["k"]) == set(RECALL_K)
-    n_budgets = replayed.groupby(["sampler", "k"])["label"].nunique()
-    # Besides the budgets, as many frames as focus scores.
-    assert set(n_budgets) == {len(BUDGETS) + 1}
-    assert set(n_budgets.index.get_level_values("sampler")) == {"focus", "even_topk", "even_diverse", "even_cover"}
-
-
-def test_the_even_samplers_score_the_share_of_frames_that_the_budget_says(replayed):
-    longest = replayed[(replayed["n_frames"] == replayed["n_frames"].max()) & (replayed["k"] == 8)]
-    for label, percent in (("every_seconds=1 ", 4.0), ("every_seconds=4 ", 1.0), ("share=0.04", 4.0)):
-        rows = longest[longest["label"].str.contains(label)]
-        # Percent of 25 frames a second; these videos have 30.
-        assert np.allclose(100 * rows["n_pulls"] / rows["n_frames"], percent * 25 / 30, rtol=0.05), label
 
 
 def a_frame(points):
