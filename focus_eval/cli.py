@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -15,6 +16,10 @@ from typer.core import TyperGroup
 
 from focus_eval.core.errors import FocusEvalError, InvalidInput, printable, unknown_name
 from focus_eval.core.extras import install_command
+
+# numpy multiplies small matrices here, for which its threads only wait for each other: with the demo's report half the
+# processor time. Networks have threads of their own.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _MOST_CHARACTERS = 2000  # of an error message
 _SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")

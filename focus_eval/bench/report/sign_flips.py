@@ -14,6 +14,7 @@ DRAWS = 20_000
 INTERVAL_DRAWS = 4_000
 SEED = 20260101
 _VIDEOS_AT_ONCE = 64
+_RUNS_AT_ONCE = 32  # their statistics stay in the processor's cache: of 400 at once they take three times as long
 _HALVINGS = 16
 
 
@@ -114,12 +115,16 @@ def rejections(sums: FloatArray, weights: FloatArray, *, level: float, draws: in
     """
     signs = np.random.default_rng(SEED).choice(np.array([-1.0, 1.0]), (weights.size, draws + 1))
     signs[:, 0] = 1.0
-    total, crossed, cubes, doubled = (
-        (sums**power * weights**of) @ signs for power, of in ((1, 0), (1, 1), (3, 0), (1, 2))
-    )
-    with np.errstate(invalid="ignore"):  # 0 over 0 if no video differs: not rejected
-        distance = np.abs(_corrected(total, crossed, cubes, doubled, parts=sums, shares=weights))
-    p_values = (distance >= distance[:, :1] - 1e-9 * (1 + distance[:, :1])).mean(axis=1)
+    p_values = np.empty(len(sums))
+    for at in range(0, len(sums), _RUNS_AT_ONCE):
+        parts = sums[at : at + _RUNS_AT_ONCE]
+        total, crossed, cubes, doubled = (
+            part @ signs for part in (parts, parts * weights, parts**3, parts * weights**2)
+        )
+        with np.errstate(invalid="ignore"):  # 0 over 0 if no video differs: not rejected
+            distance = np.abs(_corrected(total, crossed, cubes, doubled, parts=parts, shares=weights))
+        is_as_far = distance >= distance[:, :1] - 1e-9 * (1 + distance[:, :1])
+        p_values[at : at + _RUNS_AT_ONCE] = is_as_far.mean(axis=1)
     # Random assignments to so few videos could seem rarer than all of them are.
     n_differing = np.count_nonzero(np.abs(sums) > 1e-12, axis=1)
     return np.asarray((p_values <= level) & (2.0 ** (1 - n_differing) <= level))
