@@ -439,6 +439,10 @@ def measured_rates(folder: Path, machine: Machine | None = None) -> MeasuredRate
     return MeasuredRates(*_rates_of_selections(matrix, run), _times_of_answers(matrix, run, machine))
 
 
+# Lists that are most of a row, and have no part in its rates.
+_UNCLOCKED = ("keyframes", "times_seconds", "pulled_frames", "pulled_relevance", "text_pulls", "clips", "frame_seconds")
+
+
 def _rates_of_selections(matrix: MatrixConfig, run: RunFolder) -> tuple[list[EncoderRate], list[DecodingCost]]:
     """Return one rate for each encoder and device, and one cost of decoding for each device."""
     encoder_by_name = dict[str, EncoderConfig]()
@@ -448,7 +452,7 @@ def _rates_of_selections(matrix: MatrixConfig, run: RunFolder) -> tuple[list[Enc
         if spec.encoder is None or spec.scan_encoder is not None:
             continue
         encoder_by_name[spec.encoder.name] = spec.encoder
-        for row in run.selections(spec):
+        for row in run.selections(spec).without(*_UNCLOCKED):
             if "device" in row.seconds:
                 held = sum(row.seconds.get(stage, 0.0) for stage in BLOCKING_STAGES)
                 encoding[spec.encoder.name, row.device] += (row.forwards, row.seconds["device"], held)
@@ -478,7 +482,7 @@ def _times_of_answers(matrix: MatrixConfig, run: RunFolder, machine: Machine | N
     sums: dict[tuple[str, str, str], FloatArray] = defaultdict(lambda: np.zeros(3))
     for cell in cells(matrix):
         seconds_by_machine = dict[str, float | None]()
-        for row in run.answers(cell):
+        for row in run.answers(cell).without("fed_frames"):
             node = machine or _shipped_machine(row.device)
             if row.error is not None or "generate" not in row.seconds or not node or not node.has_device(row.device):
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import atan, cos, exp, inf, lgamma, pi, sqrt, tan
 from statistics import NormalDist
 
@@ -178,7 +179,7 @@ def t_quantile(share: float, freedom: int) -> float:
     With t = sqrt(freedom) tan(angle) the density is a power of cos(angle), which 32 nodes integrate to rounding.
     Newton's method comes from the normal quantile, which is below, and never passes the root.
     """
-    nodes, weights = np.polynomial.legendre.leggauss(32)
+    nodes, weights = _nodes()
     scale = exp(lgamma((freedom + 1) / 2) - lgamma(freedom / 2)) / sqrt(pi)
     angle, step = atan(NormalDist().inv_cdf(share) / sqrt(freedom)), inf
     while step > 1e-14 * angle:
@@ -186,6 +187,13 @@ def t_quantile(share: float, freedom: int) -> float:
         step = (share - 0.5 - area) / (scale * cos(angle) ** (freedom - 1))
         angle += step
     return sqrt(freedom) * tan(angle)
+
+
+@cache
+def _nodes() -> tuple[FloatArray, FloatArray]:
+    # 5 ms each time, and a table asks for hundreds of quantiles.
+    nodes, weights = np.polynomial.legendre.leggauss(32)
+    return nodes, weights
 
 
 def videos_needed(detectable: float, videos: int, difference: float) -> int:

@@ -138,8 +138,9 @@ def shares_within(gaps: FloatArray, tolerances: Sequence[float], scales: Times |
     if gaps.shape[1] == 0:
         return np.zeros(len(tolerances))
     if scales is None:
-        nearest = gaps.min(axis=1)
-        return np.array([(nearest <= tolerance + SLACK_SECONDS).mean() for tolerance in tolerances])
+        limits = np.asarray(tolerances, dtype=np.float64) + SLACK_SECONDS
+        near: FloatArray = (gaps.min(axis=1)[:, np.newaxis] <= limits).mean(axis=0)
+        return near
     undrawn = 1.0 - np.square(np.asarray(scales, dtype=np.float64))
     missed = [np.where(gaps <= tolerance + SLACK_SECONDS, undrawn, 1.0).prod(axis=1) for tolerance in tolerances]
     return np.array([1.0 - share.mean() for share in missed])
@@ -172,7 +173,7 @@ def _near_frames(gaps: FloatArray) -> float:
 def spread(times: Times, *, duration_seconds: float) -> float:
     """Return the share of ten equal parts of the video that hold one of the frames at `times`, in [0, 1]."""
     parts = np.floor(np.asarray(times, dtype=np.float64) / duration_seconds * N_PARTS)
-    return np.unique(np.clip(parts, 0, N_PARTS - 1)).size / N_PARTS
+    return len({min(max(part, 0), N_PARTS - 1) for part in parts.tolist()}) / N_PARTS
 
 
 def row_measures(
@@ -190,7 +191,7 @@ def row_measures(
         **{recall_column(d): share for d, share in zip(RECALL_SECONDS, at_equal_pixels, strict=True)},
         **{recall_column(d, any_size=True): share for d, share in zip(RECALL_SECONDS, at_any_size, strict=True)},
         "nearness": nearness_of(gaps),
-        "near_frames": _near_frames(gaps[:, np.unique(np.asarray(times, dtype=np.float64), return_index=True)[1]]),
+        "near_frames": _near_frames(gaps[:, np.unique(times, return_index=True)[1]]),
         "spread": spread(times, duration_seconds=duration_seconds) if duration_seconds else None,
     }
 

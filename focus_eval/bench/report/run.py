@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -42,7 +42,7 @@ from focus_eval.keyframes.rows.records import (
 
 _ORDER = ("blind", "uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
 _LAST = ("oracle",)  # the ceiling, below all that it bounds
-_ROWS_AT_ONCE = 64
+_ROWS_AT_ONCE = 1024
 _UNKNOWN = float("nan")
 
 
@@ -246,14 +246,12 @@ def _columns_of(rows: Iterable[RowT], line: Callable[[RowT], dict[str, Any]]) ->
     A run may have a million rows, so equal texts are one object and a column of floats or integers is an array.
     """
     columns: dict[str, Any] = {}
-    waiting: dict[str, list[Any]] = {}
-    for number, row in enumerate(rows, 1):
-        for name, value in line(row).items():
-            waiting.setdefault(name, []).append(intern(value) if type(value) is str else value)
-        if number % _ROWS_AT_ONCE == 0:
-            columns = {name: _extended(columns.get(name), values) for name, values in waiting.items()}
-            waiting.clear()
-    columns.update({name: _extended(columns.get(name), values) for name, values in waiting.items()})
+    lines = map(line, rows)
+    while part := list(islice(lines, _ROWS_AT_ONCE)):
+        for name in part[0]:
+            values = [item[name] for item in part]
+            values = [intern(value) if type(value) is str else value for value in values]
+            columns[name] = _extended(columns.get(name), values)
     return {name: np.asarray(column) if isinstance(column, array) else column for name, column in columns.items()}
 
 
@@ -584,11 +582,12 @@ class Run:
         def line(row: SelectionRow) -> dict[str, Any]:
             """Return the line of a row; also note its variant and its cost."""
             if row.sampler or row.selection_id not in variants:  # a failed row may not say who was to choose
-                variants[row.selection_id] = row.without_pulls()
+                variants[row.selection_id] = row
             costs.add(row, has_cost=_has_cost(row))
             return _selection_line(row)
 
         columns = _columns_of(rows, line)
+        variants = {selection_id: row.without_pulls() for selection_id, row in variants.items()}
         return variants, pd.DataFrame({**columns, **costs.columns()}, copy=False)
 
     @cached_property

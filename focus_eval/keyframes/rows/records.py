@@ -164,8 +164,10 @@ class SelectionRow:
 
     def seconds_of(self, frames: ArrayLike) -> FloatArray:
         """Return times of pulls or ends of clips: the file's own, by its mean rate if they are not known."""
-        seconds_by_frame = {int(frame): seconds for frame, seconds in self.frame_seconds or ()}
         fps = self.fps or 1.0
+        if not self.frame_seconds:
+            return np.asarray(frames) / fps
+        seconds_by_frame = {int(frame): seconds for frame, seconds in self.frame_seconds}
         return np.array([seconds_by_frame.get(int(frame), frame / fps) for frame in np.asarray(frames)])
 
     @property

@@ -119,11 +119,12 @@ def test_rates_leave_out_rows_that_scan_with_a_second_encoder_and_decoding_count
     row = SimpleNamespace(
         device="cpu", sampler="focus", forwards=10, looked_frames=[1, 2, 3], seconds={"device": 2.0, "decode_cpu": 6.5}
     )
+    stored = SimpleNamespace(without=lambda *_: [row])
     specs = [SimpleNamespace(encoder=BLIP, scan_encoder=scan_encoder) for scan_encoder in (None, BLIP)]
     monkeypatch.setattr("focus_eval.bench.matrix.hours.matrix_of_run", lambda _: None)
     monkeypatch.setattr("focus_eval.bench.matrix.hours.cells", lambda _: [])
     monkeypatch.setattr("focus_eval.bench.matrix.hours.selection_specs", lambda _: specs)
-    monkeypatch.setattr("focus_eval.bench.matrix.hours.RunFolder.selections", lambda *_: [row])
+    monkeypatch.setattr("focus_eval.bench.matrix.hours.RunFolder.selections", lambda *_: stored)
     measured = measured_rates(tmp_path)
     (rate,), (decoding,) = measured.encoders, measured.decoding
     assert (rate.n_forwards, rate.device_seconds) == (10, 2.0)
@@ -153,7 +154,8 @@ def test_plan_scales_answering_by_the_seconds_of_rows_on_its_device(clocked_run,
         for error, device, seconds in [(None, h100, 1.0), (None, h100, 2.0), ("failed", h100, 9.0), (None, "cpu", 7.0)]
     ]
     monkeypatch.setattr("focus_eval.bench.matrix.hours.cells", lambda _: [cell])
-    monkeypatch.setattr("focus_eval.bench.matrix.hours.RunFolder.answers", lambda *_: rows)
+    stored = SimpleNamespace(without=lambda *_: rows)
+    monkeypatch.setattr("focus_eval.bench.matrix.hours.RunFolder.answers", lambda *_: stored)
     node = load_machine("eight_h100")
     for machine in (node, None):
         (answers,) = measured_rates(clocked_run[0], machine).answers

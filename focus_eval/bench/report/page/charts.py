@@ -186,28 +186,29 @@ def accuracy_panels(run: Run, part: pd.DataFrame, *, benchmark: str, model: str)
     costs = list(COSTS)
     if all(paid for (name, _), paid in run.pays_its_own.items() if name == benchmark):
         costs.append("GPU hours" if measures.runs_on_gpu(measures.selections_of(run, part)) else "device-hours (cpu)")
+    points_by_k = {int(k): cost_points(run, rows, costs=costs) for k, rows in part.groupby("k")}
     panels = []
     for cost in costs:
-        for k, rows in part.groupby("k"):
-            points = cost_points(run, rows, cost=cost)
+        for k, points_by_cost in points_by_k.items():
+            points = points_by_cost[cost]
             if points and (benchmark, model, k) == ("longvideobench", "llava_video_7b", PUBLISHED_K):
                 points += published_points(cost)
-            panels.append(Panel(int(k), "Accuracy (%)", cost, points))
+            panels.append(Panel(k, "Accuracy (%)", cost, points))
     return [panel for panel in panels if panel.points]
 
 
 def recall_panels(selections: pd.DataFrame) -> list[Panel]:
     """Return recall within `NEAR_SECONDS` against each cost, per K, for lines of selections of one benchmark."""
-    panels = []
-    for cost, count in COSTS.items():
-        for k, rows in selections[selections[_RECALL].notna()].groupby("k"):
-            points = []
-            for label, series_rows in rows.groupby("label"):
-                value, spent = measures.recall_figure(series_rows, _RECALL), count(series_rows)
+    points: dict[tuple[str, int], list[Point]] = {}
+    for k, rows in selections[selections[_RECALL].notna()].groupby("k"):
+        for label, series_rows in rows.groupby("label"):
+            value = measures.recall_figure(series_rows, _RECALL)
+            for cost, count in COSTS.items():
+                spent = count(series_rows)
                 if value.ours is not None and spent is not None:
-                    points.append(Point(label=str(label), cost=spent, value=value))
-            panels.append(Panel(int(k), _RECALL_TITLE, cost, points))
-    return [panel for panel in panels if panel.points]
+                    points.setdefault((cost, int(k)), []).append(Point(label=str(label), cost=spent, value=value))
+    places = sorted(points, key=lambda key: list(COSTS).index(key[0]))
+    return [Panel(k, _RECALL_TITLE, cost, points[cost, k]) for cost, k in places]
 
 
 def _panel_chart(
@@ -243,18 +244,22 @@ def styles_of_run(run: Run) -> dict[str, Style]:
     return styles_of([*labels, *published])
 
 
-def cost_points(run: Run, part: pd.DataFrame, *, cost: str) -> list[Point]:
-    """Return a point (cost, figure) for each label of `part`, the answers of one benchmark, model and K.
+def cost_points(run: Run, part: pd.DataFrame, *, costs: Sequence[str]) -> dict[str, list[Point]]:
+    """Return for each cost a point (cost, figure) for each label of `part`, the answers of one benchmark, model and K.
 
-    `cost` is a key of `COSTS`; any other text means hours per seed. Labels without a figure or a cost are left out.
+    Labels without a figure or a cost are left out.
+
+    Args:
+        costs: keys of `COSTS`; any other text means hours per seed.
     """
-    points = []
+    points_by_cost: dict[str, list[Point]] = {cost: [] for cost in costs}
     for label, rows in part.groupby("label"):
         value, selections = measures.reported_figure(rows), measures.selections_of(run, rows)
-        spent = COSTS.get(cost, measures.hours_per_seed)(selections)
-        if value.ours is not None and spent is not None:
-            points.append(Point(label=str(label), cost=spent, value=value))
-    return points
+        for cost, points in points_by_cost.items():
+            spent = COSTS.get(cost, measures.hours_per_seed)(selections)
+            if value.ours is not None and spent is not None:
+                points.append(Point(label=str(label), cost=spent, value=value))
+    return points_by_cost
 
 
 def published_points(cost: str) -> list[Point]:

@@ -38,7 +38,7 @@ def test_points_of_the_plots_are_those_of_one_benchmark_and_one_k(run, rows):
     for benchmark, model, k in itertools.product(BENCHMARKS, MODELS, FRAMES):
         frame = run.answer_frame
         part = frame[(frame["benchmark"] == benchmark) & (frame["model"] == model) & (frame["k"] == k)]
-        by_cost = {cost: cost_points(run, part, cost=cost) for cost in ("frames scored (%)", "GPU hours")}
+        by_cost = cost_points(run, part, costs=("frames scored (%)", "GPU hours"))
         assert [len(points) for points in by_cost.values()] == [5, 5]
         for scored, hours in zip(*by_cost.values(), strict=True):
             label = scored.label

@@ -1,0 +1,97 @@
+"""How do the commands that read a run grow with its questions? Made rows of four samplers and one model, by size.
+
+    python scripts/bench/growth.py --csv results/measured/growth.csv --code 0de8869b
+
+An own benchmark with recorded relevance, ten questions a video. A run chooses the frames of the first 200 questions;
+the other rows repeat these under their own questions, and every row has a made answer. Each command runs in a process
+of its own. Prints processor seconds, peak memory, the page's size, and the factor of time for ten times the questions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import subprocess
+import sys
+import tempfile
+from datetime import date
+from pathlib import Path
+
+from support.bench.load import measured
+
+COMMANDS = ("plan", "status", "report", "compare", "audit", "pack")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--commands", nargs="+", default=COMMANDS, choices=COMMANDS)
+    parser.add_argument("--csv", type=Path, help="Replace the rows of --code in this file.")
+    parser.add_argument("--machine", default="Intel Xeon, 2 cores, shared with other work")
+    parser.add_argument("--code", default="now", help="Name of the code that is measured, e.g. its commit.")
+    parser.add_argument("--checkout", type=Path, help="Folder whose package is measured. [default: the installed one]")
+    options = parser.parse_args()
+    # As in an install, whose modules are compiled once.
+    environment = {"PYTHONDONTWRITEBYTECODE": ""}
+    environment |= {"PYTHONPATH": str(options.checkout.resolve())} if options.checkout else {}
+    measured_lines(10, options.commands, environment)
+    lines = [line for size in options.sizes for line in measured_lines(size, options.commands, environment)]
+    for line in lines:
+        smaller = next((item for item in lines if item["command"] == line["command"]
+                        and 10 * item["questions"] == line["questions"]), None)  # fmt: skip
+        if smaller:
+            factor = line["processor s"] / smaller["processor s"]
+            print(f"{line['command']}, {line['questions']:,} questions: {factor:.1f} times the seconds of a tenth")
+    if options.csv:
+        write_csv(options.csv, lines, code=options.code, machine=options.machine)
+
+
+def measured_lines(
+    n_questions: int, commands: list[str], environment: dict[str, str]
+) -> list[dict[str, int | float | str]]:
+    """Return a line of figures for each command on a run of `n_questions`, and print it."""
+    lines = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        # In a process of its own: the peak of a child begins with the memory of the process that starts it.
+        subprocess.run([sys.executable, "-m", "support.bench.made_runs", str(folder), str(n_questions)], check=True)
+        matrix, out = folder / "datasets" / "longvideobench" / "matrix.yaml", folder / "runs" / "load"
+        arguments = {
+            "plan": [str(matrix), "--out", str(out)],
+            "compare": [str(out), str(out)],
+            "pack": [str(out), "--out", str(folder / "load.zip")],
+        }
+        for command in commands:
+            # audit exits with 1 if it finds a fault.
+            codes = (0, 1) if command == "audit" else (0,)
+            words = arguments.get(command, [str(out)])
+            taken = measured(command, *words, environment=environment, codes=codes)
+            line: dict[str, int | float | str] = {
+                "questions": n_questions,
+                "command": command,
+                "processor s": round(taken.processor_seconds, 1),
+                "peak MiB": round(taken.peak_mib),
+                "page MB": round(os.path.getsize(out / "report.html") / 1e6, 1) if command == "report" else "",
+            }
+            print(*line.values(), sep="\t", flush=True)
+            lines.append(line)
+    return lines
+
+
+def write_csv(path: Path, lines: list[dict[str, int | float | str]], *, code: str, machine: str) -> None:
+    """Write `lines` under the name `code` to a CSV file, in place of those that it has under this name."""
+    kept = []
+    if path.exists():
+        with open(path, newline="", encoding="utf-8") as file:
+            kept = [row for row in csv.DictReader(file) if row["code"] != code]
+    made = {"machine": machine, "date": date.today().isoformat()}
+    rows = [*kept, *({"code": code, **line, **made} for line in lines)]
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
