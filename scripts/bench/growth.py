@@ -20,6 +20,7 @@ from pathlib import Path
 
 from support.bench.load import measured
 
+KEYS = ("code", "questions", "command")
 COMMANDS = ("plan", "status", "report", "compare", "audit", "pack")
 
 
@@ -27,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     parser.add_argument("--commands", nargs="+", default=COMMANDS, choices=COMMANDS)
-    parser.add_argument("--csv", type=Path, help="Replace the rows of --code in this file.")
+    parser.add_argument("--csv", type=Path, help="Write to this file, over rows of the same code, size and command.")
     parser.add_argument("--machine", default="Intel Xeon, 2 cores, shared with other work")
     parser.add_argument("--code", default="now", help="Name of the code that is measured, e.g. its commit.")
     parser.add_argument("--checkout", type=Path, help="Folder whose package is measured. [default: the installed one]")
@@ -80,11 +81,12 @@ def measured_lines(
 
 
 def write_csv(path: Path, lines: list[dict[str, int | float | str]], *, code: str, machine: str) -> None:
-    """Write `lines` under the name `code` to a CSV file, in place of those that it has under this name."""
-    kept = []
+    """Write `lines` under the name `code` to a CSV file, in place of those of the same code, size and command."""
+    kept: list[dict[str, str]] = []
+    measured_now = {(code, str(line["questions"]), str(line["command"])) for line in lines}
     if path.exists():
         with open(path, newline="", encoding="utf-8") as file:
-            kept = [row for row in csv.DictReader(file) if row["code"] != code]
+            kept = [row for row in csv.DictReader(file) if tuple(row[key] for key in KEYS) not in measured_now]
     made = {"machine": machine, "date": date.today().isoformat()}
     rows = [*kept, *({"code": code, **line, **made} for line in lines)]
     with open(path, "w", newline="", encoding="utf-8") as file:

@@ -220,6 +220,21 @@ def load():
     ]
 
 
+def growth():
+    """Return docs/performance.md's table of what commands take by the number of questions of a run."""
+    of = {(row["command"], row["questions"]): row for row in rows_of(MEASURED / "growth.csv")}
+    lines, pages = [], []
+    for command in dict.fromkeys(command for command, _ in of):
+        small, large = (of[command, size] for size in ("1000", "10000"))
+        seconds = [float(row["processor s"]) for row in (small, large)]
+        peaks = f"{small['peak MiB']} to {large['peak MiB']} MiB"
+        lines.append(
+            (f"`{command}`", *(f"{value:.1f} s" for value in seconds), f"{seconds[1] / seconds[0]:.1f}", peaks)
+        )
+        pages += [row["page MB"] for row in (small, large) if row["page MB"]]
+    return [*table(*lines), f"The page has {pages[0]} and {pages[1]} MB"]
+
+
 DATA = {
     "longvideobench": ("LongVideoBench", "longvideobench_val_v", "CC-BY-NC-SA 4.0, gated: accept its terms"),
     "videomme": ("Video-MME", "videomme", "academic research only"),
@@ -361,6 +376,7 @@ FIGURES = {
     "faults": faults,
     "kills": kills,
     "load": load,
+    "growth": growth,
     "machine": machine,
     "offline_queries": offline_queries,
     "offline_words": offline_words,
