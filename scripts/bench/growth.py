@@ -67,12 +67,12 @@ def measured_lines(
             # audit exits with 1 if it finds a fault.
             codes = (0, 1) if command == "audit" else (0,)
             words = arguments.get(command, [str(out)])
-            taken = measured(command, *words, environment=environment, codes=codes)
+            load = measured(command, *words, environment=environment, codes=codes)
             line: dict[str, int | float | str] = {
                 "questions": n_questions,
                 "command": command,
-                "processor s": round(taken.processor_seconds, 1),
-                "peak MiB": round(taken.peak_mib),
+                "processor s": round(load.processor_seconds, 1),
+                "peak MiB": round(load.peak_mib),
                 "page MB": round(os.path.getsize(out / "report.html") / 1e6, 1) if command == "report" else "",
             }
             print(*line.values(), sep="\t", flush=True)
@@ -82,13 +82,13 @@ def measured_lines(
 
 def write_csv(path: Path, lines: list[dict[str, int | float | str]], *, code: str, machine: str) -> None:
     """Write `lines` under the name `code` to a CSV file, in place of those of the same code, size and command."""
-    kept: list[dict[str, str]] = []
+    kept_rows: list[dict[str, str]] = []
     measured_now = {(code, str(line["questions"]), str(line["command"])) for line in lines}
     if path.exists():
         with open(path, newline="", encoding="utf-8") as file:
-            kept = [row for row in csv.DictReader(file) if tuple(row[key] for key in KEYS) not in measured_now]
-    made = {"machine": machine, "date": date.today().isoformat()}
-    rows = [*kept, *({"code": code, **line, **made} for line in lines)]
+            kept_rows = [row for row in csv.DictReader(file) if tuple(row[key] for key in KEYS) not in measured_now]
+    provenance = {"machine": machine, "date": date.today().isoformat()}
+    rows = [*kept_rows, *({"code": code, **line, **provenance} for line in lines)]
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
