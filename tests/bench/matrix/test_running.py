@@ -90,8 +90,8 @@ def test_a_longer_limit_adds_only_what_is_missing(simulation, tmp_path):
     assert result_bytes(tmp_path / "run") == result_bytes(tmp_path / "apart" / "whole")
 
 
-def test_a_run_killed_ten_times_ends_as_an_undisturbed_one(tmp_path):
-    file = write_simulation(tmp_path / "simulation", n_questions=300, n_videos=6)
+def test_a_run_killed_five_times_ends_as_an_undisturbed_one(tmp_path):
+    file = write_simulation(tmp_path / "simulation", n_questions=150, n_videos=6)
     matrix = load_matrix(file)
     run_matrix(matrix, out=tmp_path / "apart" / "undisturbed")
     command = ["focus_eval", "run", str(file), "--out", str(tmp_path / "killed")]
@@ -99,7 +99,7 @@ def test_a_run_killed_ten_times_ends_as_an_undisturbed_one(tmp_path):
     rng = random.Random(0)
     finished: set[tuple[str, str]] = set()
     with WarmProcess(imports, folder=tmp_path) as warm:
-        for _ in range(10):
+        for _ in range(5):
             n_rows = rng.randrange(1, 100)
             killed = warm.run(command, kill_at_row=n_rows)
             assert killed.returncode == -signal.SIGKILL, killed.stderr

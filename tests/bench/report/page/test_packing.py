@@ -87,10 +87,10 @@ def test_the_same_rows_give_the_same_page(demo_run):
 
 
 @pytest.mark.slow
-def test_a_page_of_1500_questions_stays_small_and_opens(opened, tmp_path, capsys):
+def test_a_page_of_many_questions_stays_small_and_opens(opened, tmp_path, capsys):
     parts = []
     for benchmark in ("longvideobench", "videomme"):
-        simulation = Simulation(n_questions=750, samplers=("uniform", "topk", "focus"), k=64, benchmark=benchmark)
+        simulation = Simulation(n_questions=150, samplers=("uniform", "topk", "focus"), k=64, benchmark=benchmark)
         parts += simulated_parts(simulation)
     run = Run(
         "large",
@@ -108,7 +108,7 @@ def test_a_page_of_1500_questions_stays_small_and_opens(opened, tmp_path, capsys
     browser.page.wait_for_function("document.querySelector('#detail h3').textContent.includes('scene 30')")
     click = time.perf_counter() - began
     with capsys.disabled():
-        print(f"\n1500 questions, 3 samplers: {size:.1f} MB, opens in {seconds:.2f} s, one question in {click:.2f}")
-    assert size < 9
-    assert browser.listed() == "1,500 of 1,500 questions"
+        print(f"\n300 questions, 3 samplers: {size:.1f} MB, opens in {seconds:.2f} s, one question in {click:.2f}")
+    assert size < 1.8
+    assert browser.listed() == "300 of 300 questions"
     assert browser.problems == []
