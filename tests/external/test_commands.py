@@ -12,19 +12,11 @@ from focus_eval.cli import app
 from focus_eval.core.errors import FocusEvalError, InvalidInput, UnknownName
 from focus_eval.external.commands.exchange import selection_files
 from focus_eval.keyframes.rows.records import RowWriter
+from support.bench.commands import called
 from tests.bench.report.simulated import Simulation, simulate_run
 from tests.external.imports.test_lmms_logs import line, write_log
 
 # report, recall, import and compare as they are called.
-
-
-def called(*arguments):
-    """Run a command; return what it printed, or raise the error that the command line would print as one line."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.fixture(scope="module")

@@ -15,29 +15,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from focus_eval.bench.commands.reports import _reading_processes
 from focus_eval.bench.report import outputs
 from focus_eval.bench.report import run as run_module
 from focus_eval.bench.report.page.thumbnails import evidence_frames, thumbnail_maker
 from focus_eval.bench.report.run import load_run
-from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput, RunError, VideoError
 from focus_eval.keyframes.rows.records import RowWriter
+from support.bench.commands import called
 from support.keyframes.clips import write_clip
 from tests.bench.report.simulated import Simulation, simulate_run
 
 # report, recall, import and compare as they are called.
-
-
-def called(*arguments):
-    """Run a command; return what it printed, or raise the error that the command line would print as one line."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.fixture(scope="module")

@@ -7,28 +7,18 @@ import re
 import shutil
 
 import pytest
-from typer.testing import CliRunner
 
 from focus_eval.bench.lmms.models.openai import FocusGPT4o, FocusGPT4oChat
 from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.matrix.running import complete_run
 from focus_eval.bench.report.run import load_run
-from focus_eval.cli import app
 from support.bench.answering import write_answering_matrix
+from support.bench.commands import called
 from support.keyframes.chat_server import ChatServer
 from support.keyframes.tiny_transformers import save_qwen_successor
 
 RECORDS = ("service_chat", "service_simple", "local_chat", "local_simple", "native")
 N_QUESTIONS = {"longvideobench": 8, "videomme": 4}
-
-
-def called(*arguments):
-    """Run a command; return what it printed."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import yaml
 
+from focus_eval.keyframes.video.clip_writer import ClipWriter
+
 
 def lvb_question(number, video, seconds, *, answer):
     """Return a line of LongVideoBench's annotations about `video`, with two choices and a piece of evidence."""
@@ -24,6 +26,32 @@ def lvb_question(number, video, seconds, *, answer):
         "question_category": "S2E",
         "position": [24 * (number % 50)],
     }
+
+
+def write_noise_matrix(folder, *, n_videos, gop, **settings):
+    """Write clips of 12 seconds of noise with two questions each, and a matrix of them; return the matrix file.
+
+    Args:
+        gop: frames from one sync frame of a clip to the next.
+        settings: further entries of the matrix.
+    """
+    rng, questions = np.random.default_rng(0), []
+    for number in range(n_videos):
+        with ClipWriter(folder / f"v{number}.mp4", width=64, height=48, fps=8, gop=gop) as writer:
+            for _ in range(12):
+                writer.write(rng.integers(0, 256, (48, 64, 3), dtype=np.uint8), n_times=8)
+        questions += [lvb_question(10 * number + part, f"v{number}", 12, answer=part) for part in range(2)]
+    annotations = folder / "questions.json"
+    annotations.write_text(json.dumps(questions))
+    places = {"annotations": str(annotations), "videos": str(folder)}
+    document = {
+        "benchmarks": [{"name": "noise", "benchmark": "longvideobench", **places}],
+        "encoders": [{"name": "offline", "encoder": "offline"}],
+        "k": [4],
+        **settings,
+    }
+    (folder / "matrix.yaml").write_text(yaml.safe_dump(document))
+    return folder / "matrix.yaml"
 
 
 def write_simulation(

@@ -9,17 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
-import yaml
 
 from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video import open_video
-from focus_eval.keyframes.video.clip_writer import ClipWriter
 from focus_eval.keyframes.video.crashes import crash_record, noting_reads, record_crashes
 
-from .conftest import lvb_question
+from .conftest import write_noise_matrix
 
 pytest.importorskip("openvino", reason="the offline extra is not installed")
 
@@ -42,25 +39,12 @@ decoder.Decoder._decode = decode
 @pytest.fixture
 def matrix_file(tmp_path):
     """Four videos with two questions each, scored by the offline encoder."""
-    rng, questions = np.random.default_rng(0), []
-    for number in range(N_VIDEOS):
-        with ClipWriter(tmp_path / f"v{number}.mp4", width=64, height=48, fps=8, gop=96) as writer:
-            for _ in range(12):
-                writer.write(rng.integers(0, 256, (48, 64, 3), dtype=np.uint8), n_times=8)
-        questions += [lvb_question(10 * number + part, f"v{number}", 12, answer=part) for part in range(2)]
-    (tmp_path / "questions.json").write_text(json.dumps(questions))
-    benchmark = {
-        "name": "made", "benchmark": "longvideobench", "annotations": str(tmp_path / "questions.json"),
-        "videos": str(tmp_path),
-    }  # fmt: skip
-    document = {
-        "name": "crashing", "benchmarks": [benchmark], "encoders": [{"name": "offline", "encoder": "offline"}],
-        "samplers": ["topk"], "k": [4], "max_error_share": 1,
-    }  # fmt: skip
-    (tmp_path / "matrix.yaml").write_text(yaml.safe_dump(document))
+    file = write_noise_matrix(
+        tmp_path, n_videos=N_VIDEOS, gop=96, name="crashing", samplers=["topk"], max_error_share=1
+    )
     (tmp_path / "python").mkdir()
     (tmp_path / "python" / "sitecustomize.py").write_text(_FAULT)
-    return tmp_path / "matrix.yaml"
+    return file
 
 
 def _environment(folder: Path, faulty_video: str) -> dict[str, str]:

@@ -10,9 +10,7 @@ import threading
 import time
 from contextlib import contextmanager
 
-import numpy as np
 import pytest
-import yaml
 
 from focus_eval.bench.matrix import engines, selecting
 from focus_eval.bench.matrix.cells import selection_specs
@@ -30,11 +28,10 @@ from focus_eval.keyframes.encoders.registry import make_encoder
 from focus_eval.keyframes.encoders.torch_scorer import TorchScorer
 from focus_eval.keyframes.pipeline.batch_packer import BatchPacker
 from focus_eval.keyframes.rows.records import BLOCKING_STAGES, RowWriter
-from focus_eval.keyframes.video.clip_writer import ClipWriter
 from support.bench.matrix_rows import run_matrix
 from support.keyframes.random_weights import write_tiny_clip
 
-from .conftest import lvb_question
+from .conftest import write_noise_matrix
 from .test_running import result_bytes
 
 pytest.importorskip("openvino", reason="the offline extra is not installed")
@@ -45,30 +42,8 @@ N_VIDEOS = 4
 @pytest.fixture(scope="module")
 def matrix(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rendered")
-    rng = np.random.default_rng(0)
-    questions = []
-    for number in range(N_VIDEOS):
-        with ClipWriter(folder / f"v{number}.mp4", width=64, height=48, fps=8, gop=24) as writer:
-            for _ in range(12):
-                writer.write(rng.integers(0, 256, (48, 64, 3), dtype=np.uint8), n_times=8)
-        questions += [lvb_question(10 * number + part, f"v{number}", 12, answer=part) for part in range(2)]
-    (folder / "questions.json").write_text(json.dumps(questions))
-    document = {
-        "name": "rendered",
-        "benchmarks": [
-            {
-                "name": "rendered",
-                "benchmark": "longvideobench",
-                "annotations": str(folder / "questions.json"),
-                "videos": str(folder),
-            }
-        ],
-        "encoders": [{"name": "offline", "encoder": "offline"}],
-        "samplers": ["uniform", "topk", "focus"],
-        "k": [4],
-    }
-    (folder / "matrix.yaml").write_text(yaml.safe_dump(document))
-    return load_matrix(folder / "matrix.yaml")
+    samplers = ["uniform", "topk", "focus"]
+    return load_matrix(write_noise_matrix(folder, n_videos=N_VIDEOS, gop=24, name="rendered", samplers=samplers))
 
 
 @pytest.fixture(scope="module")
