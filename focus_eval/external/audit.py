@@ -416,7 +416,8 @@ def same_frames_everywhere(series: CheckedSeries) -> Iterator[Finding]:
 
 def positions_as_frames(series: CheckedSeries) -> Iterator[Finding]:
     """Find annotated frame numbers used as frame numbers of video files that have another frame rate."""
-    rate = _position_rate(series.benchmark)
+    unit = make_benchmark(series.benchmark).fields.evidence_unit if series.benchmark in BENCHMARKS else ""
+    rate = annotation_fps(unit) if unit.startswith("frames@") else None
     if rate is None:
         return
     fed_ids: dict[bool, list[str]] = {True: [], False: []}
@@ -444,12 +445,6 @@ def positions_as_frames(series: CheckedSeries) -> Iterator[Finding]:
         if n_checked[is_known] >= MIN_SHARED and len(fed_ids[is_known]) > POSITIONS_FED * n_checked[is_known]:
             worst = f"{first_positions}; the annotation counts {reason}"
             yield _finding(check, series, fed_ids[is_known], n_checked[is_known], worst, severity=severity)
-
-
-def _position_rate(benchmark: str) -> float | None:
-    """Return the frames per second of a benchmark's annotation; None if it is not in frames."""
-    unit = make_benchmark(benchmark).fields.evidence_unit if benchmark in BENCHMARKS else ""
-    return annotation_fps(unit) if unit.startswith("frames@") else None
 
 
 def unparsed(series: CheckedSeries) -> Iterator[Finding]:

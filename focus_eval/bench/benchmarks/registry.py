@@ -192,7 +192,10 @@ def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, Any]], 
     for at, row in enumerate(documents):
         try:
             question = benchmark.question(row)
-            _refuse_escape(question)
+            # Annotations come from others. Links inside the folder are followed: the hub's cache consists of them.
+            path = PurePosixPath(question.video.replace("\\", "/"))
+            if path.is_absolute() or ".." in path.parts or "\0" in question.video:
+                raise InvalidInput(f"{question.id}: video {question.video!r} leaves the folder of videos")
             questions.append(question)
         except InvalidInput as error:
             raise InvalidInput(f"{location}: row {at}: {error}") from error
@@ -204,16 +207,6 @@ def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, Any]], 
             f"{location}: {len(repeated_ids)} ids occur more than once, the first is {repeated_ids[0]!r}"
         )
     return questions
-
-
-def _refuse_escape(question: Question) -> None:
-    """Raise InvalidInput for a video path out of the folder of videos, since annotations come from others.
-
-    Links inside the folder are followed: the hub's cache and many data folders consist of them.
-    """
-    path = PurePosixPath(question.video.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or "\0" in question.video:
-        raise InvalidInput(f"{question.id}: video {question.video!r} leaves the folder of videos")
 
 
 def read_documents(path: Path) -> list[Mapping[str, Any]]:

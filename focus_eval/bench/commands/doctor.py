@@ -132,19 +132,14 @@ def _print_tables(facts: dict[str, Any]) -> None:
         width = max(map(len, rows), default=0)
         for name, value in rows.items():
             if isinstance(value, dict):
-                _print_checkpoint(name, value)
+                note = f" ({value['note']})" if value["note"] else ""
+                pinned = "" if value["pinned"] == "yes" else " (unpinned)"
+                print_folded(f" {name}: {value['encoder']}, {value['size']}, {value['revision'][:12]}{pinned}{note}", 3)
+                print_folded(f"   {value['state']}", 5)
             else:
                 # A long name, such as a folder, leaves no room beside it.
                 print_folded(f" {name:<{width}}  {value}", min(width + 3, console.width // 3))
         console.print()
-
-
-def _print_checkpoint(name: str, row: dict[str, str]) -> None:
-    """Print a checkpoint's encoder, size and revision, and where it is or how to get it."""
-    note = f" ({row['note']})" if row["note"] else ""
-    pinned = "" if row["pinned"] == "yes" else " (unpinned)"
-    print_folded(f" {name}: {row['encoder']}, {row['size']}, {row['revision'][:12]}{pinned}{note}", 3)
-    print_folded(f"   {row['state']}", 5)
 
 
 def _version(package: str) -> str:

@@ -78,7 +78,10 @@ def list_(
         raise unknown_name("kind", kind, KINDS)
     if copy is not None:
         _check_kind("--copy", kind, "configs")
-        _copy_configs(copy)
+        from focus_eval.bench.matrix.config import copy_configs
+
+        files = copy_configs(copy)
+        print_folded(f"{len(files)} files in {copy}; run one with: focus-eval run {copy}/paper/alpha.yaml")
     elif install_path:
         _check_kind("--install-path", kind, "tasks")
         print(resource_path("tasks"))
@@ -335,14 +338,6 @@ KINDS: dict[str, Callable[[], list[Entry]]] = {
     "readers": reader_entries,
     "llms": llm_entries,
 }
-
-
-def _copy_configs(folder: Path) -> None:
-    """Copy the shipped configs to `folder`, and print how to run one."""
-    from focus_eval.bench.matrix.config import copy_configs
-
-    files = copy_configs(folder)
-    print_folded(f"{len(files)} files in {folder}; run one with: focus-eval run {folder}/paper/alpha.yaml")
 
 
 def matrix_size(matrix: MatrixConfig) -> tuple[str, str, str]:

@@ -86,7 +86,10 @@ def plan(
         typer.echo(json.dumps(plan_document(documented, preflight, node), indent=1, ensure_ascii=False))
         raise typer.Exit(1 if preflight.missing else 0)
     if len(plans) > 1:
-        _print_pool(plans)
+        from focus_eval.bench.matrix.plan import pooled
+
+        for kind, (n_requested, n_distinct) in pooled(plans).items():
+            print_folded(f"all {len(plans)} matrices: {n_requested:,} {kind}, {n_distinct:,} of them distinct")
     if node is not None and plans:
         for folder in (folder for _, folder in folders if (folder / "run.json").is_file()):
             node = print_rates(folder, node) or node
@@ -359,14 +362,6 @@ def _print_answers(plans: list[Plan], machine: Machine) -> None:
         print_table(table)
 
 
-def _print_pool(plans: list[Plan]) -> None:
-    """Print how many selections and answers the matrices need, and how many are distinct."""
-    from focus_eval.bench.matrix.plan import pooled
-
-    for kind, (n_requested, n_distinct) in pooled(plans).items():
-        print_folded(f"all {len(plans)} matrices: {n_requested:,} {kind}, {n_distinct:,} of them distinct")
-
-
 def _matrix_names() -> list[str]:
     from focus_eval.bench.matrix.config import shipped_matrices
 
@@ -565,17 +560,12 @@ def _load(path: Path, only: list[str], set_: list[str], limit: int | None, avail
     names_by_list = {key: value.split(",") for key, value in parse_assignments(only).items()}
     matrix = narrow(load_matrix(path, overrides=overrides), names_by_list)
     check_lists(matrix)
-    _check_layout(matrix.anchors)
-    return matrix
-
-
-def _check_layout(name: str) -> None:
-    """Refuse a table layout that the report does not have, before the run."""
     # The published tables all have one (a test says so); the report's own code takes seconds to load.
-    if name and not (resource_path("paper") / f"{name}.csv").is_file():
+    if matrix.anchors and not (resource_path("paper") / f"{matrix.anchors}.csv").is_file():
         from focus_eval.bench.report.tables import layout_named
 
-        layout_named(name)
+        layout_named(matrix.anchors)
+    return matrix
 
 
 def print_missing(preflight: Preflight) -> bool:

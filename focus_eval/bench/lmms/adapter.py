@@ -290,7 +290,9 @@ class FrameAdapter:
         )
         check_source(options)
         frames = self._agree_on_frames(options, wrapper_arguments, base)
-        self._check_batch(wrapper_arguments)
+        batch_size = wrapper_arguments.get("batch_size", 1)
+        if self.largest_batch is not None and int(batch_size) > self.largest_batch:
+            raise InvalidInput(f"{self.model_id} takes batch_size={self.largest_batch} at most, not {batch_size}")
         return options, wrapper_arguments, frames, self.prepare(adapter_arguments, wrapper_arguments)
 
     def _agree_on_frames(self, options: AdapterOptions, wrapper_arguments: dict[str, Any], base: type) -> int:
@@ -307,9 +309,3 @@ class FrameAdapter:
         # The wrapper may cut to its own most frames; it must be no lower than ours.
         wrapper_arguments.setdefault(self.frames_argument, int(frames))
         return int(frames)
-
-    def _check_batch(self, wrapper_arguments: Mapping[str, Any]) -> None:
-        """Raise InvalidInput if the batch size is larger than the adapter supports."""
-        batch_size = wrapper_arguments.get("batch_size", 1)
-        if self.largest_batch is not None and int(batch_size) > self.largest_batch:
-            raise InvalidInput(f"{self.model_id} takes batch_size={self.largest_batch} at most, not {batch_size}")

@@ -254,7 +254,11 @@ def check_source(options: AdapterOptions) -> None:
     elif options.encoder_options:
         raise InvalidInput(f"encoder.{next(iter(options.encoder_options))} is given, but no encoder")
     if options.is_native or options.selections:
-        _refuse_idle(options)
+        chooser = "sampler=native" if options.is_native else "selections="
+        # Ignored, they would seem to have had an effect.
+        for name, value in (("sampler options", options.sampler_options), ("encoder", options.encoder)):
+            if value:
+                raise InvalidInput(f"{chooser} does not choose frames itself; remove the {name}")
         return
     sampler = samplers.make_sampler(options.sampler, **texts(options.sampler_options))
     if sampler.needs_scan:
@@ -264,15 +268,6 @@ def check_source(options: AdapterOptions) -> None:
     if sampler.needs_encoder and not options.encoder:
         names = ", ".join(encoders.ENCODERS.names())
         raise InvalidInput(f"sampler {options.sampler!r} needs an encoder: set encoder= to one of {names}")
-
-
-def _refuse_idle(options: AdapterOptions) -> None:
-    """Raise InvalidInput for sampler options or an encoder where the plugin chooses no frames."""
-    chooser = "sampler=native" if options.is_native else "selections="
-    # Ignored, they would seem to have had an effect.
-    for name, value in (("sampler options", options.sampler_options), ("encoder", options.encoder)):
-        if value:
-            raise InvalidInput(f"{chooser} does not choose frames itself; remove the {name}")
 
 
 def make_source(options: AdapterOptions, *, frames: int) -> FrameSource | None:

@@ -227,12 +227,16 @@ class FolderRecorder(Recorder):
         )
         self.folder = Path(options.record)
         self._name = f"{model}-{options.sampler or Path(options.selections).stem}-k{frames}-seed{options.seed}"
+        revision = str(wrapper_arguments.get("revision") or "main")
+        folder = weights_folder(pretrained, revision) if pretrained else None
+        for damaged in damaged_blobs(folder) if folder is not None else []:
+            raise RunError(damaged)
         # Everything that can change an answer, except task, split and generation arguments.
         self._identity = {
             "model": model,
             "packages": packages,
             "arguments": wrapper_arguments,
-            "weights": _check_weights(pretrained, str(wrapper_arguments.get("revision") or "main")),
+            "weights": weights_identity(pretrained, revision),
             "adapter": str(prepared) if prepared is not None else "",
             "selection": selection_id,
             "frames": frames,
@@ -457,11 +461,3 @@ def check_readable(counts: RunCounts, *, allow_unparsed: bool) -> None:
             f"{counts.first_error or counts.first_unread}: is it the service, the model, its weights or the prompt? "
             "Ask again with another record= folder, or accept such answers with allow_unparsed=true"
         )
-
-
-def _check_weights(pretrained: str, revision: str) -> str:
-    """Return an identity of the exact weights. Raises RunError if a file of the checkpoint is damaged."""
-    folder = weights_folder(pretrained, revision) if pretrained else None
-    for damaged in damaged_blobs(folder) if folder is not None else []:
-        raise RunError(damaged)
-    return weights_identity(pretrained, revision)

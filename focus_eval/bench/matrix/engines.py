@@ -437,7 +437,11 @@ class RayEngine:
 
     def __init__(self, *, address: str | None, store: Path | None, select: Resources, answer: Resources) -> None:
         """Connect to the cluster at `address`, or start one on this machine; raise MissingDependency without Ray."""
-        _use_token_of_cluster(address)
+        # Newer versions of `ray start` require the account's token once there is one (a local cluster makes one), but
+        # `ray.init` with an address sends it only in this mode, and is refused without it.
+        has_token = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+        if address and (has_token or (Path.home() / ".ray" / "auth_token").is_file()):
+            os.environ.setdefault("RAY_AUTH_MODE", "token")
         try:
             import ray
         except ImportError as error:
@@ -592,17 +596,6 @@ class _PhaseActor:
         """Close the files; release encoders or model."""
         self._worker.close()
         self._notes.__exit__(None, None, None)
-
-
-def _use_token_of_cluster(address: str | None) -> None:
-    """Use this account's cluster token, as `ray start` does.
-
-    Newer versions of `ray start` require the account's token once there is one (a local cluster makes one), but
-    `ray.init` with an address sends it only in this mode, and is refused without it.
-    """
-    has_token = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
-    if address and (has_token or (Path.home() / ".ray" / "auth_token").is_file()):
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def _resources() -> dict[str, float]:

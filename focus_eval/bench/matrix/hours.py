@@ -241,12 +241,6 @@ def answer_lines(plan: Plan, machine: Machine) -> list[AnswerLine]:
     return lines
 
 
-def _planned_answer_seconds(model: str, machine: Machine, k: int) -> float | None:
-    """Return the GPU seconds of an answer to `k` frames by arithmetic; None for a service or an unknown model."""
-    size = public_facts("models").get(model, {})
-    return _answer_seconds(size, machine, [(1, k)]) if "layers" in size else None
-
-
 def _answer_seconds(size: dict[str, Any], machine: Machine, frames: list[tuple[int, int]]) -> float | None:
     """Return GPU seconds: products of tower and language model at the reached rate, then weights read once a token.
 
@@ -487,7 +481,10 @@ def _times_of_answers(matrix: MatrixConfig, run: RunFolder, machine: Machine | N
             if row.error is not None or "generate" not in row.seconds or not node or not node.has_device(row.device):
                 continue
             if node.name not in seconds_by_machine:
-                seconds_by_machine[node.name] = _planned_answer_seconds(cell.model.name, node, cell.selection.k)
+                size = public_facts("models").get(cell.model.name, {})
+                seconds_by_machine[node.name] = (
+                    _answer_seconds(size, node, [(1, cell.selection.k)]) if "layers" in size else None
+                )
             if planned := seconds_by_machine[node.name]:
                 sums[node.name, cell.model.name, row.device] += (1, row.seconds["generate"], planned)
     return [

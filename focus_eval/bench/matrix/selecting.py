@@ -200,7 +200,8 @@ class SelectWorker:
             rows = self._with_device_seconds(
                 rows, [self._specs[spec] for spec, ids in job.missing.items() for _ in ids]
             )
-        self._note_first_sight(Path(questions.config.videos), path)
+        if self._store is not None and path.exists() and (sha256 := self._store.known_fingerprint(path)):
+            note_first_sight(Path(questions.config.videos), path, sha256=sha256)
         for writer, request, row in zip(writers, requests, rows, strict=True):
             self._write(writer, request, row, on_row)
         progress.end()
@@ -227,11 +228,6 @@ class SelectWorker:
                     booked = rows[at].seconds.get("device", 0.0) + seconds
                     rows[at] = replace(rows[at], seconds={**rows[at].seconds, "device": round(booked, 9)})
         return rows
-
-    def _note_first_sight(self, folder: Path, path: Path) -> None:
-        """Add a video to its folder's manifest if the store already has the hash of its content."""
-        if self._store is not None and path.exists() and (sha256 := self._store.known_fingerprint(path)):
-            note_first_sight(folder, path, sha256=sha256)
 
     def _rows_of_video(self, path: Path, requests: list[QuestionRequest], progress: PassProgress) -> list[SelectionRow]:
         """Return the row of each request about one video, decoded once.

@@ -326,9 +326,17 @@ def _log(samples: Path, run: str) -> LmmsLog:
     Raises InvalidInput if that file has no figures of this task.
     """
     stamp, task = _stamp_and_task(samples)
-    results = _results_file(samples, stamp)
+    paths = [samples.with_name(f"{stamp}_results.json{end}") for end in ("", ".gz")]
+    results = next((file for file in paths if file.is_file()), None)
     if results is None:
-        return LmmsLog(run=run, stamp=stamp, task=task, samples=samples, metric_names=_metrics_of_first(samples))
+        first = next(read_lines(samples), None)
+        return LmmsLog(
+            run=run,
+            stamp=stamp,
+            task=task,
+            samples=samples,
+            metric_names=tuple(name for name in first[1] if name not in LINE_KEYS) if first else (),
+        )
     content = _results(results)
     if task not in content["results"]:
         raise InvalidInput(
@@ -378,12 +386,6 @@ def _table_lines(path: Path, run: str) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, {"doc_id": row["id"], "doc": doc, **answer}
 
 
-def _results_file(samples: Path, stamp: str) -> Path | None:
-    """Return the results file, gzipped or not, with this stamp beside `samples`; None if there is none."""
-    paths = [samples.with_name(f"{stamp}_results.json{end}") for end in ("", ".gz")]
-    return next((file for file in paths if file.is_file()), None)
-
-
 def _results(path: Path) -> dict[str, Any]:
     """Return the content of a results file; raise InvalidInput if it has no key `results`."""
     content = read_json(path)
@@ -414,12 +416,6 @@ def _arguments(stated_arguments: Any) -> dict[str, str]:
         return {str(name): str(value) for name, value in stated_arguments.items()}
     pairs = (part.partition("=") for part in str(stated_arguments or "").split(","))
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
-
-
-def _metrics_of_first(samples: Path) -> tuple[str, ...]:
-    """Return the names of the metrics in the first line of the samples; () if there is no line."""
-    first = next(read_lines(samples), None)
-    return tuple(name for name in first[1] if name not in LINE_KEYS) if first else ()
 
 
 def _run_names(files: Sequence[Path]) -> dict[Path, str]:

@@ -297,7 +297,10 @@ def _within_videos(
         if length is None or not times or times[-1] <= length + SLACK_SECONDS:
             checked[key] = entry
             continue
-        problem = _past_end(entry, times, length)
+        last, hint = f"{times[-1]:g} s", "are these frames? (unit: frames)"
+        if entry.selection.keyframes is not None:
+            last, hint = f"frame {entry.selection.keyframes[-1]} ({times[-1]:.1f} s)", "past the end"
+        problem = f"{entry.place}: {last} asked, the video has {length:g} s; {hint}"
         if not allow_outside:
             raise SelectionMismatch(f"{problem} (--allow-outside leaves it out)")
         inside = sum(time <= length + SLACK_SECONDS for time in times)
@@ -307,14 +310,6 @@ def _within_videos(
             cut = {name: values[:inside] for name, values in lists.items() if values is not None}
             checked[key] = _changed(entry, **cut)
     return Entries(checked, left_out)
-
-
-def _past_end(entry: FileEntry, times: Sequence[float], length: float) -> str:
-    """Return the message for an entry whose last frame or time is past the end of its video, `length` seconds."""
-    last, hint = f"{times[-1]:g} s", "are these frames? (unit: frames)"
-    if entry.selection.keyframes is not None:
-        last, hint = f"frame {entry.selection.keyframes[-1]} ({times[-1]:.1f} s)", "past the end"
-    return f"{entry.place}: {last} asked, the video has {length:g} s; {hint}"
 
 
 def _filled(entries: Entries, questions: Sequence[Question], fps: Mapping[str, float]) -> Entries:

@@ -277,7 +277,10 @@ class LogImport:
                 continue
             question_id, location = scored.question.id, scored.record.location
             if question_id in line_of:
-                self._refuse(f"{location}: question {question_id!r} a second time, first in {line_of[question_id]}")
+                problem = f"{location}: question {question_id!r} a second time, first in {line_of[question_id]}"
+                if not self.is_tolerant:
+                    raise InvalidInput(problem)
+                self.problems.append(problem)
             line_of[question_id] = f"line {scored.record.line}"
             _count_record(counts, scored, self._rate(scored), self.options.unit)
         if not counts.answers and not self.problems:
@@ -294,12 +297,6 @@ class LogImport:
                 "copy it again, or move the results file away to import what is there"
             )
         return counts
-
-    def _refuse(self, problem: str) -> None:
-        """Raise InvalidInput with `problem`, or list it if the import is tolerant."""
-        if not self.is_tolerant:
-            raise InvalidInput(problem)
-        self.problems.append(problem)
 
     def _metric(self) -> str:
         """Return the name of the score's metric: the option's, or the first with a verdict in the first line."""

@@ -59,7 +59,7 @@ class Rows(SelectionFormat):
 
 def is_rows_path(path: Path) -> bool:
     """Return True if `path` looks like our rows: by its suffix, or as a folder that holds such files."""
-    return _suffix(path) in _SUFFIXES or (path.is_dir() and bool(_row_files(path)))
+    return Path(path.name.removesuffix(".gz")).suffix in _SUFFIXES or (path.is_dir() and bool(_row_files(path)))
 
 
 def _row_files(folder: Path) -> list[Path]:
@@ -79,11 +79,6 @@ def _rows_of(file: Path, lines_of: LinesOf) -> list[tuple[str, Mapping[str, Any]
     if file.suffix == ".parquet":
         return [(f"{file.name}: row {number}", row) for number, row in enumerate(parquet_records(file))]
     return [(f"{file.name}: line {number}", row) for number, row in lines_of(file)]
-
-
-def _suffix(path: Path) -> str:
-    """Return the file's suffix, without a final ".gz"."""
-    return Path(path.name.removesuffix(".gz")).suffix
 
 
 def _of_one_sampler(

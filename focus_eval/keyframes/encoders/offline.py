@@ -68,7 +68,11 @@ def class_vectors(encoder: SentenceEncoder) -> NDArray[np.float64]:
     vectors = _read_vectors(path)
     if vectors is None:
         vectors = _embed_classes(encoder)
-        _write_vectors(path, vectors)
+        # A home that cannot be written to costs seconds at every start, and changes no number.
+        with suppress(OSError, InvalidInput):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replace_file(path) as part, open(part, "wb") as file:
+                np.save(file, vectors)
     vectors.setflags(write=False)
     return vectors
 
@@ -108,15 +112,6 @@ def _read_vectors(path: Path) -> NDArray[np.float64] | None:
     except (OSError, ValueError, EOFError):  # not there, or damaged: computed again
         return None
     return vectors if vectors.shape == _SHAPE and vectors.dtype == np.float64 else None
-
-
-def _write_vectors(path: Path, vectors: NDArray[np.float64]) -> None:
-    """Cache the class embeddings at `path`, in one step; do nothing if that is not possible."""
-    # A home that cannot be written to costs seconds at every start, and changes no number.
-    with suppress(OSError, InvalidInput):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replace_file(path) as part, open(part, "wb") as file:
-            np.save(file, vectors)
 
 
 Matrix = NDArray[np.float64]

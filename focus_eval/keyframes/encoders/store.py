@@ -361,12 +361,8 @@ class RelevanceStore:
                 f"{self.path}: no space left to keep relevance; free some and run again, nothing kept is lost"
             )
         if any(sign in text for sign in _DAMAGE):
-            return self._damage_error(text)
+            return RunError(f"{self.path}: damaged, or not a relevance store ({text}); delete it to start again")
         return RunError(f"{self.path}: the store cannot be used ({text}); check the folder's permissions and space")
-
-    def _damage_error(self, problem: str) -> RunError:
-        """Return the error for a file that is damaged or not a store."""
-        return RunError(f"{self.path}: damaged, or not a relevance store ({problem}); delete it to start again")
 
 
 _OF_PARENTS: list[sqlite3.Connection] = []

@@ -284,9 +284,5 @@ def _embed_requests(
     for at, (request, mask) in enumerate(zip(requests, is_requested[:, is_requested_by_any], strict=True)):
         request.forwards += int((computed & (first[is_requested_by_any] == at)).sum())
         if mask.any():
-            _deliver_features(request, part[is_requested_by_any][mask], _rows(features, mask))
-
-
-def _rows(features: Any, mask: Any) -> Any:
-    """Return the rows of `features` at the True places of `mask`; the same object if all are."""
-    return features if mask.all() else features[np.flatnonzero(mask)]
+            rows = features if mask.all() else features[np.flatnonzero(mask)]
+            _deliver_features(request, part[is_requested_by_any][mask], rows)
