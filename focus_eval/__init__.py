@@ -33,8 +33,9 @@ class _FormerNames:
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
-        house, _, rest = name.partition(".")
-        if house != __name__ or rest.partition(".")[0] in _ROOMS:
+        """Return a spec for a module's name in version 0.2; None leaves the name to Python."""
+        package, _, rest = name.partition(".")
+        if package != __name__ or rest.partition(".")[0] in _ROOMS:
             return None
         from focus_eval.core.moved import find_moved
 

@@ -45,7 +45,7 @@ class _MovedLoader(Loader):
         present_name = str(spec.origin)
         warnings.warn(f"{spec.name} is {present_name} now; the old name leaves after version 0.3", FutureWarning, 2)
         module = importlib.import_module(present_name)
-        # The import system overwrites the spec of what it loads.
+        # The import system overwrites the spec of what it loads: `exec_module` puts the real one back.
         spec.loader_state = module.__spec__
         return module
 

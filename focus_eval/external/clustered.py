@@ -113,7 +113,7 @@ class ClusteredDesign:
         """
         crossed = self._products(self._controls, basis)
         products = np.block([[self._control_products, crossed], [crossed.swapaxes(1, 2), self._products(basis, basis)]])
-        adjusted = _scaled(products, products[:, :, -basis.shape[1] :] @ weights)
+        adjusted = _cr2_adjusted(products, products[:, :, -basis.shape[1] :] @ weights)
         adjusted[:, -basis.shape[1] :] += weights
         projected = np.add.reduceat(residuals[:, np.newaxis] * np.column_stack([self._controls, basis]), self._starts)
         errors = np.sqrt((np.einsum("vp,vpk->vk", projected, adjusted) ** 2).sum(axis=0))
@@ -146,8 +146,10 @@ class ClusteredDesign:
         return basis
 
 
-def _scaled(products: FloatArray, vectors: FloatArray) -> FloatArray:
-    """Return `((I - G)^(-1/2) - I) G^(-1) x` per video, shape `(n_videos, p, k)`.
+def _cr2_adjusted(products: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Return `((I - G)^(-1/2) - I) G^(-1) x` per video, shape `(n_videos, p, k)`: CR2 of Bell and McCaffrey (2002).
+
+    `G` is a video's part of the hat matrix in coordinates of the fit's columns.
 
     If only one video determines a direction, `G` has eigenvalue 1 there; `(I - G)^(-1/2)` then counts as 0.
 
@@ -157,6 +159,7 @@ def _scaled(products: FloatArray, vectors: FloatArray) -> FloatArray:
     """
     shares, directions = np.linalg.eigh(products)
     root = np.sqrt(np.maximum(1 - shares, 1e-10))
+    # (1 / root - 1) / share, without cancellation at small shares.
     factors = np.where(1 - shares > 1e-10, 1 / (root * (1 + root)), -1.0)
     return np.asarray(directions @ (factors[:, :, np.newaxis] * (directions.swapaxes(1, 2) @ vectors)))
 

@@ -84,16 +84,16 @@ def _read_path(path: Path, options: ReadingOptions) -> Iterator[Run | str]:
         for file in files:
             is_of_log = is_samples_file(file) or is_results_file(file)
             if _SELECTION_FILE.search(file.name) and not is_of_log:
-                yield from _read_file(file, options, is_named=False)
+                yield from _read_file(file, options, is_argument=False)
     else:
-        yield from _read_file(path, options, is_named=True)
+        yield from _read_file(path, options, is_argument=True)
 
 
-def _read_file(path: Path, options: ReadingOptions, *, is_named: bool) -> Iterator[Run | str]:
+def _read_file(path: Path, options: ReadingOptions, *, is_argument: bool) -> Iterator[Run | str]:
     """Yield the logs or the selections in a file.
 
     Args:
-        is_named: True raises InvalidInput for another kind of file; False yields the reason.
+        is_argument: True raises InvalidInput for another kind of file; False yields the reason.
     """
     if is_samples_file(path) or (path.suffix == ".parquet" and _is_table(path)):
         yield from _read_logs(path, options)
@@ -101,7 +101,7 @@ def _read_file(path: Path, options: ReadingOptions, *, is_named: bool) -> Iterat
     try:
         yield read_selections(path, options)
     except InvalidInput as error:  # a file that is no selection, beside others
-        if is_named:
+        if is_argument:
             raise
         yield f"{path}: not checked ({error})"
 

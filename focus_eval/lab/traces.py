@@ -21,6 +21,7 @@ SHARE_OF_CUTS_SEEN = 0.925
 # An annotated moment lies so many seconds from the centre of what is seen (Student's t, 3 degrees of freedom), which
 # lasts log-normally long.
 _CENTRE_SECONDS, _CENTRE_FREEDOM = 0.3, 3
+_SEEN_THROUGH = 0.3  # share of the background that remains under a shot of its own or a look-alike
 _SEEN_MEDIAN_SECONDS, _SEEN_LOG_DEVIATION = 8.0, 0.9
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _LATENT_LIMIT = 12.0
@@ -363,7 +364,7 @@ def _add_events(
     background = latent.copy()
     for at in np.argsort(heights, kind="stable"):
         cells = _cells(starts[at], starts[at] + max(lengths[at], world.least_seen_seconds), latent.size)
-        latent[cells] = heights[at] + (0.3 if world.event_is_shot else 1.0) * background[cells]
+        latent[cells] = heights[at] + (_SEEN_THROUGH if world.event_is_shot else 1.0) * background[cells]
 
 
 def _add_related(latent: NDArray[np.float32], world: World, placed: PlacedEvidence, rng: np.random.Generator) -> None:
@@ -388,7 +389,7 @@ def _add_distractors(latent: NDArray[np.float32], world: World, seconds: float, 
     heights = world.encoder_quality * rng.normal(world.strength, world.strength_spread, n)
     for start, length, height in zip(starts, lengths, heights, strict=True):
         cells = _cells(start, start + length, latent.size)
-        latent[cells] = np.maximum(latent[cells], height + 0.3 * latent[cells])
+        latent[cells] = np.maximum(latent[cells], height + _SEEN_THROUGH * latent[cells])
 
 
 def _cells(start: float, stop: float, n: int) -> slice:

@@ -1,4 +1,4 @@
-"""Lists the benchmarks, declared in YAML or from packages, and finds the one of an lmms-eval task.
+"""Lists the benchmarks, declared in `configs/benchmarks/*.yaml` or by packages, and finds the one of an lmms-eval task.
 
     questions = read_annotations("longvideobench", "lvb_val.json")
 

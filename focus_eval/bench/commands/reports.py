@@ -1,4 +1,4 @@
-"""`focus-eval report`, `compare` and `audit`: tables, figures, pages and checks of runs."""
+"""`focus-eval report` and `compare`: tables, figures and pages of runs."""
 
 from __future__ import annotations
 

@@ -335,7 +335,7 @@ class BatchAnswerer:
             if pending.n_reached == 0:
                 raise AnswerError(f"{pending.path}: the wrapper's own sampling showed the model no frame")
             return
-        if not pending.frame_batch.is_taken:
+        if not pending.frame_batch.pixels_were_read:
             raise AnswerError(f"{pending.path}: the wrapper did not read the chosen frames; does it support this file?")
         if pending.frame_batch.scales is not None or pending.n_reached is None:
             return

@@ -273,13 +273,13 @@ def keep_videos_on_one_rank() -> None:
         raw_iterator: Any, rank: Any, world_size: Any, limit: Any = None, offset: Any = 0
     ) -> Iterator[Any]:
         """Return the items of one rank, all of a video on the same; as stock for a single process."""
-        stock(iter(()), rank, world_size, limit, offset)  # refuses what it refuses
+        stock(iter(()), rank, world_size, limit, offset)  # raises for arguments that lmms-eval's own refuses
         if int(world_size) < 2:
             return iter(stock(raw_iterator, rank, world_size, limit, offset))
         # `limit` and `offset` are applied by lmms-eval, as in a run of one process.
         all_items = stock(raw_iterator, 0, 1, limit, offset)
         # Every rank deals out all documents and keeps its own: they agree without talking to each other.
-        return (item for of, item in _dealt_by_video(all_items, int(world_size)) if of == int(rank))
+        return (item for owner, item in _dealt_by_video(all_items, int(world_size)) if owner == int(rank))
 
     create_iterator.stock = stock  # type: ignore[attr-defined]
     utils.create_iterator = evaluator.create_iterator = create_iterator

@@ -440,7 +440,10 @@ def over_all_ranks(counts: RunCounts) -> RunCounts:
 
 
 def check_error_share(counts: RunCounts, limit: float) -> None:
-    """Raise RunError, with the first error, if the share of questions with an error is above `limit`."""
+    """Raise RunError, with the first error, if the share of questions with an error is above `limit`.
+
+    Called at the end of a run.
+    """
     if counts.questions and counts.errors / counts.questions > limit:
         raise RunError(
             f"{counts.errors} of {counts.questions} questions have no answer, more than max_error_share={limit:g} "

@@ -108,7 +108,7 @@ class FrameBatch:
         encoded: an adapter's own form of the pixels, made ahead of time (`FrameAdapter.ready`); None without one.
         encoded_bytes: memory of `encoded`.
         patch_size: side of the model's patches in pixels, for a wrapper that resizes by another; None for its own.
-        is_taken: True once a wrapper has read the pixels.
+        pixels_were_read: True once a wrapper has read the pixels; an answer given before is refused.
     """
 
     path: Path
@@ -123,7 +123,7 @@ class FrameBatch:
     encoded: Any = None
     encoded_bytes: int = 0
     patch_size: int | None = None
-    is_taken: bool = field(default=False, compare=False)
+    pixels_were_read: bool = field(default=False, compare=False)
 
     @property
     def frames_of_video(self) -> tuple[int, ...]:
@@ -148,9 +148,9 @@ class FrameBatch:
         return FrameClock(rate=1000.0, ticks=ticks, n_ticks=max(round(1000 * self.n_frames / self.fps), ticks[-1] + 1))
 
     def take(self) -> Pixels:
-        """Return the pixels and set `is_taken`."""
+        """Return the pixels and set `pixels_were_read`."""
         # The only way to the pixels, so that an answer given without them is found out.
-        self.is_taken = True
+        self.pixels_were_read = True
         return self.pixels
 
     def replace_pixels(self, encoded: Any, *, n_bytes: int) -> None:
@@ -159,7 +159,7 @@ class FrameBatch:
         self.pixels = np.empty((0, *self.pixels.shape[1:]), dtype=np.uint8)
 
     def images(self) -> list[Image.Image]:
-        """Return the frames as RGB images, each shrunk by its scale (Lanczos), and set `is_taken`."""
+        """Return the frames as RGB images, each shrunk by its scale (Lanczos), and set `pixels_were_read`."""
         from PIL import Image
 
         images = [Image.fromarray(frame) for frame in self.take()]

@@ -256,9 +256,9 @@ class RunFolder:
         for part in parts:
             if self.part(part).is_dir():
                 with self.unchanged(part):
-                    self._drop_errors(part)
+                    self._rewrite_without_errors(part)
 
-    def _drop_errors(self, spec: SelectionSpec | AnswerSpec) -> None:
+    def _rewrite_without_errors(self, spec: SelectionSpec | AnswerSpec) -> None:
         """Rewrite one part without its rows with errors; do nothing if it has none.
 
         Raises RunError if another run writes to the part.
@@ -266,7 +266,7 @@ class RunFolder:
         if all(error is None for error in self.errors(spec).values()):
             return
         folder = self.part(spec)
-        # Its files cannot be taken away from it, and its errors would come back.
+        # The other run's open files cannot be replaced: it would write its error rows again.
         if self.pool.files_in_use(folder):
             raise RunError(f"{folder}: another run writes here; retry its errors when that run has ended")
         # Written whole before anything old goes: a kill leaves the rows twice, which `StoredRows` reads once.

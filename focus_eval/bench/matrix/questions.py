@@ -343,7 +343,7 @@ def stated_sets(matrix: MatrixConfig) -> dict[str, QuestionSet]:
         return sets
     for config in matrix.benchmarks:
         if config.name in lengths:
-            questions = tuple(_stated_questions(config.benchmark, lengths[config.name]))
+            questions = tuple(_placeholder_questions(config.benchmark, lengths[config.name]))
             sets[config.name] = StatedLengths(config, questions[: matrix.limit], [each.id for each in questions])
     return sets
 
@@ -353,8 +353,11 @@ def stated_source(benchmark: str) -> str:
     return str(public_facts("lengths")[benchmark]["source"])
 
 
-def _stated_questions(benchmark: str, lengths: dict[str, Any]) -> Iterator[Question]:
-    """Yield stand-in questions; `lengths["videos"]` has (seconds, questions a video, number of videos)."""
+def _placeholder_questions(benchmark: str, lengths: dict[str, Any]) -> Iterator[Question]:
+    """Yield placeholder questions, with which `plan` works without the data set.
+
+    `lengths["videos"]` has (seconds, questions a video, number of videos).
+    """
     for group, (seconds, n_questions, n_videos) in enumerate(lengths["videos"]):
         for number in range(n_videos * n_questions):
             video = f"{group}-{number // n_questions}"

@@ -1,4 +1,4 @@
-"""Computes the sign-flip test over videos, corrected for skew, and the interval of means that it does not reject."""
+"""Computes the sign-flip test over videos, corrected for skew, and the interval of differences it does not reject."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class SignFlips:
 def rejections(sums: FloatArray, weights: FloatArray, *, level: float, draws: int) -> NDArray[np.bool_]:
     """Return True for each of many runs in which the test that the mean is 0 rejects it at `level`, shape `(n_runs,)`.
 
-    All runs share the random assignments, so that thousands of simulated tests take about a second.
+    All runs share the random assignments, so that thousands of simulated tests take about a second (`power.least_of`).
 
     Args:
         sums: as in `sign_flip_p`, a line for each run, shape `(n_runs, n_videos)`.

@@ -1,4 +1,4 @@
-"""The tables of a run's results, in the paper's layouts or as an overview.
+"""The layouts and columns of the results table: the paper's, or an overview.
 
 print(to_markdown(results_table(load_run("results/runs/demo"))))
 """

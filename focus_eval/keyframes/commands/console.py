@@ -92,7 +92,7 @@ def print_entries(entries: Sequence[tuple[str, Sequence[str]]]) -> None:
             console.print(Text(textwrap.indent(text, "    ")))
 
 
-def completed(kind: str) -> Callable[[], list[str]]:
+def name_completion(kind: str) -> Callable[[], list[str]]:
     """Return a function that lists the names of a kind ("sampler", "encoder", "video reader") for a shell."""
 
     def names() -> list[str]:

@@ -21,8 +21,8 @@ from focus_eval.core.types import checked_query
 from focus_eval.keyframes.commands.console import (
     SamplerOptions,
     clock_text,
-    completed,
     counted,
+    name_completion,
     naming_crash,
     print_folded,
     print_if_slow,
@@ -47,14 +47,14 @@ SamplerOption = Annotated[
     str | None,
     typer.Option(
         help="Sampler, e.g. focus:alpha=0.1, or FILE.py:Class. [default: even_cover, 600 frames scored]",
-        autocompletion=completed("sampler"),
+        autocompletion=name_completion("sampler"),
     ),
 ]
 EncoderOption = Annotated[
     str | None,
     typer.Option(
         help="Encoder, e.g. clip:device=cpu. [default: the best whose weights are here, else offline]",
-        autocompletion=completed("encoder"),
+        autocompletion=name_completion("encoder"),
     ),
 ]
 EncoderOptions = Annotated[
@@ -68,7 +68,7 @@ FramesOption = Annotated[
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Download an encoder if none is here and none is named.")]
 BackendOption = Annotated[
-    str, typer.Option(help="Video reader; see focus-eval list readers.", autocompletion=completed("video reader"))
+    str, typer.Option(help="Video reader; see focus-eval list readers.", autocompletion=name_completion("video reader"))
 ]
 
 

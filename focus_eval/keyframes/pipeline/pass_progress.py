@@ -48,7 +48,7 @@ class PassProgress:
         self._n_expected = max(self._n_expected, self._n_done + n_pulls)
 
     def advance(self, n_pulls: int) -> None:
-        """Report the share of `n_pulls` more frames; a longer pass than expected never takes back."""
+        """Report the share of `n_pulls` more frames; the reported share never falls if a pass is longer."""
         self._n_done += n_pulls
         share = self._n_done / self._n_expected
         if share > self._reported:

@@ -401,13 +401,13 @@ class FrameSampler(ABC):
         """Check `choice` and return it as a `Selection` with its pulls, scans, looks and model usage."""
         ledger, video = request.ledger, request.video
         keyframes, facts_of_count = checked_keyframes(self, choice, video=video, n_requested=request.n_wanted)
-        has_distinct_frames = choice.scales is None and not facts_of_count.get("unique_keyframes")
-        if self.snap_seconds and has_distinct_frames:
+        can_be_moved = choice.scales is None and not facts_of_count.get("unique_keyframes")
+        if self.snap_seconds and can_be_moved:
             from focus_eval.keyframes.samplers.snap import snapped_frames
 
             keyframes, n_snapped = snapped_frames(keyframes, ledger, video, seconds=self.snap_seconds)
             facts_of_count |= {"snapped": n_snapped} if n_snapped else {}
-        if self.distinct and has_distinct_frames:
+        if self.distinct and can_be_moved:
             from focus_eval.keyframes.samplers.distinct import distinct_frames
 
             keyframes, n_replaced = distinct_frames(keyframes, ledger, video)

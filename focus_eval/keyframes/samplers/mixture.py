@@ -15,7 +15,7 @@ from focus_eval.keyframes.samplers.coverage import fill_gaps
 from focus_eval.keyframes.samplers.ledger import Ledger
 from focus_eval.keyframes.samplers.registry import make_sampler
 
-UNMIXED_NEEDS = (
+_REFUSED_DECLARATIONS = (
     "needs_scan", "needs_logits", "needs_embeddings", "needs_texts", "needs_subtitles", "needs_llm", "needs_evidence",
     "may_return_more",
 )  # fmt: skip
@@ -26,8 +26,8 @@ class Mixture(FrameSampler):
     """Every second keyframe of one sampler, then those of another that are no near twins.
 
     Places that are left go to other keyframes of the first, then to the widest gaps. Both samplers choose `k` keyframes
-    and get relevance alone. A frame that both pull is pulled once; the facts count the pulls of the first, and those
-    that the second adds.
+    and get relevance and pictures alone. A frame that both pull is pulled once; the facts count the pulls of the first,
+    and those that the second adds.
 
     Args:
         first, second: samplers with their options, e.g. `aks:max_depth=3`.
@@ -42,10 +42,13 @@ class Mixture(FrameSampler):
     twin_seconds: float = option(1.0, at_least=0)
 
     def __post_init__(self) -> None:
-        """Check the options; raise InvalidInput for a part that needs more than relevance, or is a mixture."""
+        """Check the options; raise InvalidInput for a part that needs more than relevance and pictures.
+
+        Also for one that may return more than K, and for a mixture.
+        """
         super().__post_init__()
         for sampler in self.parts:
-            needs = [name for name in UNMIXED_NEEDS if getattr(sampler, name)]
+            needs = [name for name in _REFUSED_DECLARATIONS if getattr(sampler, name)]
             if needs or isinstance(sampler, Mixture):
                 raise InvalidInput(f"sampler 'mixture' takes no {sampler.name} ({needs[0] if needs else 'a mixture'})")
 
@@ -98,8 +101,10 @@ class _SharedPulls:
 
 def _selection(sampler: FrameSampler, request: SelectionRequest) -> Selection:
     """Return the selection of one part, which shares the pulls of the request."""
-    pull = _SharedPulls(request.ledger)
-    return sampler.select(request.video, k=request.k, pull=pull, rng=request.rng, coarse_rng=request.coarse_rng)
+    pull, look = _SharedPulls(request.ledger), request.ledger.look
+    return sampler.select(
+        request.video, k=request.k, pull=pull, look=look, rng=request.rng, coarse_rng=request.coarse_rng
+    )
 
 
 def _thinned(frames: IntArray, n: int) -> IntArray:

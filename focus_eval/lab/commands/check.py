@@ -12,8 +12,8 @@ from focus_eval.core.options import parse_assignments
 from focus_eval.core.resources import resource_path
 from focus_eval.keyframes.commands.console import (
     SamplerOptions,
-    completed,
     count_progress,
+    name_completion,
     print_folded,
     say_how_to_continue,
 )
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def check(
     sampler: Annotated[
-        str, typer.Argument(help="Name of a sampler, or FILE.py:Class.", autocompletion=completed("sampler"))
+        str, typer.Argument(help="Name of a sampler, or FILE.py:Class.", autocompletion=name_completion("sampler"))
     ],
     option: SamplerOptions = [],  # noqa: B006
     seconds: Annotated[float, typer.Option(help="Processor seconds allowed for a ten-hour video.")] = 30.0,

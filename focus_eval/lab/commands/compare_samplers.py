@@ -13,7 +13,7 @@ import typer
 
 from focus_eval.bench.commands.tables import print_table
 from focus_eval.core.options import parse_named
-from focus_eval.keyframes.commands.console import MinutesOption, completed, naming_out, print_folded
+from focus_eval.keyframes.commands.console import MinutesOption, name_completion, naming_out, print_folded
 from focus_eval.keyframes.rows.records import write_text
 from focus_eval.lab.commands.check import (
     RelevanceOption,
@@ -43,14 +43,15 @@ def compare_samplers(
     sampler: Annotated[
         str,
         typer.Argument(
-            help="Name of the new sampler, or FILE.py:Class, with :OPTION=VALUE.", autocompletion=completed("sampler")
+            help="Name of the new sampler, or FILE.py:Class, with :OPTION=VALUE.",
+            autocompletion=name_completion("sampler"),
         ),
     ],
     other_samplers: Annotated[
         list[str],
         typer.Argument(
             metavar="OTHERS",
-            autocompletion=completed("sampler"),
+            autocompletion=name_completion("sampler"),
             help="Samplers to compare with, beside the controls. [default: focus]",
         ),
     ] = [],  # noqa: B006

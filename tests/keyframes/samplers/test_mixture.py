@@ -9,6 +9,8 @@ from focus_eval import VideoInfo, make_sampler
 from focus_eval.core.errors import InvalidInput
 from focus_eval.keyframes.samplers.sources import ArraySource, bumpy
 
+from .test_distinct import VIDEO, Scenes, pictures
+
 HOUR = VideoInfo(108_000, 30.0)
 
 
@@ -46,3 +48,12 @@ def test_a_short_video_is_filled():
 def test_a_sampler_that_needs_more_than_relevance_is_not_mixed(part):
     with pytest.raises(InvalidInput, match=f"'mixture' takes no {part}"):
         make_sampler("mixture", first=part)
+
+
+def test_a_part_without_embeddings_tells_twins_by_pictures():
+    mixture = make_sampler("mixture", first="topk:distinct=true", second="topk")
+    source = Scenes([0.9, 0.8, 0.7, *[0.1] * 7])
+    mixed = mixture.select(VIDEO, k=4, pull=source, look=pictures, rng=np.random.default_rng(0))
+    assert len(mixed.looked_frames) > 0
+    with pytest.raises(InvalidInput, match="no pictures to look at"):
+        mixture.select(VIDEO, k=4, pull=source, rng=np.random.default_rng(0))
