@@ -7,7 +7,7 @@ right or refused, and tables by codec and by kind of damage. A file that is refu
 frame as it should be is "refused falsely".
 A file with a wrong frame in which a plain decode finds nothing either is "wrong without a sign": only a checksum tells.
 Run: python scripts/checks/faults.py [--each 2] [--month 2026-11] [--first 0] [--only TEXT,TEXT]
-    [--csv results/published/faults.csv]
+    [--further] [--csv results/published/faults.csv]
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from support.keyframes.faults import (
     damaged,
     fault_clips,
     frame_prints,
+    further_clips,
     read_apart,
 )
 
@@ -41,12 +42,13 @@ def main() -> None:
     parser.add_argument("--month", default=f"{date.today():%Y-%m}", help="draws the damage (default: this month)")
     parser.add_argument("--first", type=int, default=0, help="number of the month's first file, below 100 (default: 0)")
     parser.add_argument("--only", default="", help="only clips whose name contains one of these, with commas")
+    parser.add_argument("--further", action="store_true", help="damage 21 other clips: codecs in other containers")
     parser.add_argument("--csv", type=Path, help="write the counts by clip here too")
     options = parser.parse_args()
     start, peak = time.perf_counter(), 0.0
     counts: Counter[tuple[str, str, str]] = Counter()
     with tempfile.TemporaryDirectory() as temporary:
-        for name, make in fault_clips().items():
+        for name, make in (further_clips() if options.further else fault_clips()).items():
             if not any(text in name for text in options.only.split(",")):
                 continue
             whole = make(Path(temporary) / name)

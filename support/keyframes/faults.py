@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -67,6 +68,33 @@ def fault_clips() -> dict[str, Maker]:
         "vp9_noise.webm": {**_NOISE, "crf": 40, "codec": "libvpx-vp9",
                            "options": {"cpu-used": "8", "deadline": "realtime"}},
         "mpeg4_noise.avi": {**_NOISE, "codec": "mpeg4", "options": {"b": "300k"}},
+    }  # fmt: skip
+    return {name: _maker(encoding) for name, encoding in settings.items()}
+
+
+def further_clips() -> dict[str, Maker]:
+    """Return 21 clips by file name: codecs in other containers than those of `fault_clips`, most with noise."""
+    mjpeg = {"codec": "mjpeg", "pixel_format": "yuvj420p", "width": 320, "height": 192, "noise": 12, "n_frames": 40}
+    noise, x265 = {"noise": 8, "n_frames": 60}, {"codec": "libx265"}
+    vp8, vp9 = {"codec": "libvpx", **noise}, {"codec": "libvpx-vp9", "options": {"cpu-used": "8"}, **noise}
+    settings: dict[str, dict[str, object]] = {
+        "mjpeg.mov": mjpeg, "mjpeg.mkv": mjpeg, "mjpeg.mp4": mjpeg,
+        "h264_b0.avi": {**noise, "options": {"x264-params": "bframes=0"}},
+        "h264_refs.avi": {**noise, "options": {"x264-params": "bframes=0:ref=5"}},
+        "h264_refs.mp4": {**noise, "options": {"x264-params": "bframes=2:ref=5"}},
+        "h264_slices.mov": {**noise, "options": {"x264-params": "slices=4"}},
+        "h264_slices.mkv": {**noise, "options": {"x264-params": "slices=4"}}, "h264_further.ts": noise,
+        "vp8.mkv": {**vp8, "gop": 12}, "vp8_further.webm": vp8, "vp8.avi": vp8,
+        "vp9.mkv": vp9, "vp9.mp4": {**vp9, "noise": 0},
+        "mpeg4.mov": {"codec": "mpeg4", "fps": 25, "n_frames": 60},
+        "mpeg4_further.avi": {"codec": "mpeg4", "fps": 25, **noise},
+        "hevc_slices.mp4": {**x265, "options": {"x265-params": "log-level=error:slices=2"}, "width": 256,
+                            "height": 144},
+        "hevc_further.ts": {**x265, "options": {"x265-params": "log-level=error:bframes=0"}, **noise},
+        "mpeg2.mkv": {"codec": "mpeg2video", "fps": 25, "options": {"bf": "2"}, "n_frames": 60},
+        "prores.mkv": {"codec": "prores_ks", "pixel_format": "yuv422p10le", "crf": None, "n_frames": 40},
+        "av1_further.mp4": {"codec": "libsvtav1", "options": {"preset": "12", "svtav1-params": "lp=1"}, "crf": 35,
+                            "n_frames": 60},
     }  # fmt: skip
     return {name: _maker(encoding) for name, encoding in settings.items()}
 
@@ -197,7 +225,7 @@ def run_apart(module: str, path: Path, *, text: str = "", seconds: float | None 
 
 
 def read_here(path: Path, prints: list[int]) -> Reading:
-    """Read a file forward and frame by frame, and compare; see `KINDS` for the outcomes.
+    """Read a file forward, with one thread and with four, and frame by frame; see `KINDS` for the outcomes.
 
     `refused`: some frames, or all, were refused with an error that names the file, and all others are right;
     `shorter`: it has fewer or more frames than it should, nothing was refused, and those that are there are right.
@@ -210,12 +238,20 @@ def _compare(path: Path, prints: list[int]) -> tuple[Reading, set[tuple[int, int
     wrong: set[tuple[int, int]] = set()
     refusal, right_print = "", dict(enumerate(prints))
 
-    def compare(frames: Iterable[tuple[int, Pixels]]) -> None:
+    def compare(frames: Iterable[tuple[int, Pixels]], given: list[tuple[int, int]] | None = None) -> None:
         for number, pixels in frames:
             if (frame_print := _print(pixels)) != right_print.get(number):
                 wrong.add((number, frame_print))
+            if given is not None:
+                given.append((number, frame_print))
 
     try:
+        by_threads: list[list[tuple[int, int]]] = [[], []]
+        for n_threads, given in zip((1, 4), by_threads, strict=True):
+            with open_video(path, n_threads=n_threads) as video, suppress(FocusEvalError):
+                compare(video.stream(np.arange(video.info.n_frames)), given)
+        if by_threads[0] != by_threads[1]:
+            return Reading("wrong", "four threads give other frames than one"), {(-1, 0)}
         with open_video(path) as video:
             n_frames = video.info.n_frames
             for frames in (range(n_frames), *([number] for number in range(0, n_frames, max(_STEP, n_frames // 40)))):

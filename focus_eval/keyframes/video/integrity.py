@@ -40,14 +40,9 @@ _PACK, _END, _FIRST_STREAM = 0xBA, 0xB9, 0xBB
 _MPEG1_PACK, _MPEG2_PACK = 12, 14
 
 
-def program_fault(data: mmap.mmap, *, stream: int, n_packets: int) -> str | None:
-    """Return the fault in the structure of an MPEG program stream, as a clause for a message, or None.
-
-    Args:
-        stream: id of the video stream.
-        n_packets: pictures that the demuxer found; each time stamp belongs to one of its own.
-    """
-    at, n_times = 0, 0
+def _program_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Findings) -> str | None:
+    """Return the fault in the structure of an MPEG program stream, as a clause for a message, or None."""
+    at = 0
     while at + 6 <= len(data):
         kind = data[at + 3]
         if data[at : at + 3] != b"\0\0\1" or kind < _END:
@@ -57,22 +52,8 @@ def program_fault(data: mmap.mmap, *, stream: int, n_packets: int) -> str | None
         elif kind == _END:
             at += 4
         else:
-            n_times += kind == stream and _has_time(data, at + 6)
             at += 6 + int.from_bytes(data[at + 4 : at + 6], "big")
-    if at > len(data):
-        return "its last packet is incomplete: cut off"
-    return f"{n_times - n_packets} of its pictures are missing" if n_times > n_packets else None
-
-
-def _has_time(data: mmap.mmap, at: int) -> bool:
-    """Return True if the header at `at` holds a presentation time (MPEG-2: flag; MPEG-1: mark after stuffing)."""
-    if data[at] >> 6 == 2:
-        return data[at + 1] >> 7 == 1
-    while at < len(data) and data[at] == 0xFF:
-        at += 1
-    if at + 2 < len(data) and data[at] >> 6 == 1:
-        at += 2
-    return at < len(data) and data[at] >> 4 in (2, 3)
+    return "its last packet is incomplete: cut off" if at > len(data) else None
 
 
 _EBML, _SEGMENT, _CLUSTER, _CRC = 0x1A45DFA3, 0x18538067, 0x1F43B675, 0xBF
@@ -305,7 +286,7 @@ def check_whole(path: Path, decoder: Decoder, packets: Packets, *, logged: list[
     names = decoder.container.format.name.split(",")
     findings = Findings()
     _check_count(path, decoder, packets)
-    if "matroska" in names or "flv" in names:
+    if "matroska" in names:
         _check_length(path, decoder, packets)
     for name, find_fault in _FAULTS.items():
         if name in names:
@@ -332,7 +313,7 @@ def mark_doubtful_end(path: Path, decoder: Decoder, packets: Packets) -> Packets
 
 
 def _check_count(path: Path, decoder: Decoder, packets: Packets) -> None:
-    """Raise VideoError if the header promises more frames than the file holds."""
+    """Raise VideoError if the header promises more frames than the file holds; of AVI also if fewer."""
     n_promised, n_packets = decoder.stream.frames, packets.ticks.size
     if n_promised > n_packets and "mov" in decoder.container.format.name:
         # An edit list may leave samples out; without it the demuxer shows all that are there.
@@ -340,6 +321,11 @@ def _check_count(path: Path, decoder: Decoder, packets: Packets) -> None:
         n_packets = sum(1 for _ in packets_of(whole.container, whole.stream))
         whole.close()
     if decoder.container.format.name == "avi":
+        if 0 < n_promised < n_packets:
+            raise VideoError(
+                f"{path}: the header promises {n_promised} frames, the file holds {n_packets}: part of it is there "
+                "twice; download it again"
+            )
         # AVI counts a repeated frame, which has an index entry but no packet; its time base is one frame. The last
         # frame may be repeated as often as any other.
         n_packets = max(n_packets, packets.end_ticks + int(np.diff(np.sort(packets.ticks)).max(initial=1)) - 1)
@@ -480,40 +466,6 @@ def _nests(data: mmap.mmap, start: int, stop: int) -> bool:
     return start == stop
 
 
-def _avi_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Findings) -> str | None:
-    """Return the fault in the RIFF parts of an AVI, as a clause for a message, or None.
-
-    A file over 1 GB has several parts; behind them there may be a tag or padding.
-    """
-    start = 0
-    while data[start : start + 4] == b"RIFF":
-        length = int.from_bytes(data[start + 4 : start + 8], "little")
-        if start + 8 + length > len(data):
-            if start == 0 and _ends_in_index(data):
-                findings.note_end("its index, behind the last picture, is cut off")
-                return None
-            return (
-                f"the header promises {start + 8 + length} bytes, the file has {len(data)}: cut off, or bytes missing"
-            )
-        if length == 0:
-            return None
-        start += 8 + length + length % 2
-    tail = data[start:]
-    if tail.strip(b"\0") and not tail.startswith((b"TAG", b"ID3", b"JUNK")):
-        return f"it goes on after its end at byte {start}: damaged"
-    return None
-
-
-def _ends_in_index(data: mmap.mmap) -> bool:
-    """Return True if an AVI that is cut off ends in the index after its pictures."""
-    at, name = 12, b""
-    while at + 8 <= len(data):
-        name = data[at : at + 4]
-        at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
-        at += at % 2
-    return name == b"idx1"
-
-
 def _asf_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Findings) -> str | None:
     """Return the fault if the header promises more bytes than the file has, as a clause for a message, or None."""
     at = data.find(_ASF_FILE_PROPERTIES, 0, 1 << 16)
@@ -565,7 +517,6 @@ def _marks_packets(decoder: Decoder) -> bool:
 
 _FAULTS: dict[str, Callable[[mmap.mmap, Any, Packets, Findings], str | None]] = {
     "mov": _mp4_fault,
-    "avi": _avi_fault,
     "asf": _asf_fault,
     "flv": _flv_fault,
     "ogg": _ogg_fault,
@@ -577,7 +528,5 @@ _FAULTS: dict[str, Callable[[mmap.mmap, Any, Packets, Findings], str | None]] = 
         findings=findings,
         is_marked=partial(_marks_packets, decoder),
     ),
-    "mpeg": lambda data, decoder, packets, findings: program_fault(
-        data, stream=decoder.stream.id, n_packets=packets.ticks.size
-    ),
+    "mpeg": _program_fault,
 }

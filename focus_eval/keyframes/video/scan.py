@@ -108,7 +108,7 @@ class Orientation:
 
 
 # Containers whose structure shows missing packets. Of others, every frame is decoded when the file is opened.
-_TRUSTED_FORMATS = frozenset({"mov", "matroska", "avi", "mpegts"})
+_TRUSTED_FORMATS = frozenset({"mov", "matroska", "mpegts"})
 _UNTRUSTED = (
     "its container ({}) says little of missing pictures, so all were decoded once to verify it; "
     "ffmpeg -i '{}' -c copy '{}.mkv' puts them into one that opens at once"

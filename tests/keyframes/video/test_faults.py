@@ -133,6 +133,22 @@ def test_a_file_of_another_container_is_decoded_once_when_it_is_opened_and_says_
         open_video(path)
 
 
+def test_an_avi_that_lost_a_picture_or_holds_a_part_twice_is_refused(tmp_path):
+    """Its index of packets has one fewer, and each picture after it another number."""
+    options = {"x264-params": "bframes=0:ref=5"}
+    whole = write_clip(tmp_path / "whole.avi", n_frames=60, gop=24, noise=8, options=options)
+    prints, data = frame_prints(whole), whole.read_bytes()
+    path, chunks = tmp_path / "clip.avi", _samples(whole)
+    for number in (20, 40):
+        place, size = chunks[number]
+        path.write_bytes(data[: place - 8] + bytes(size + 8) + data[place + size :])
+        assert read_here(path, prints).kind == "refused"
+    place, stop = chunks[40][0] - 8, chunks[48][0] - 8
+    path.write_bytes(data[:stop] + data[place:])
+    with pytest.raises(VideoError, match=r"promises 60 frames, the file holds 6\d: part of it is there"):
+        open_video(path)
+
+
 def test_damaged_times_that_change_the_order_of_frames_are_refused(tmp_path):
     """Pictures that nobody refers to are skipped on the way, so that reading alone does not see the order."""
     options = {"x264-params": "bframes=3:b-adapt=0:scenecut=0"}
@@ -359,7 +375,7 @@ def test_a_file_cut_anywhere_is_refused(name, tmp_path):
 
 
 _ENDS: dict[str, tuple[dict[str, object], str]] = {
-    "index.avi": ({"codec": "mpeg4", "fps": 25}, "its index, behind the last picture, is cut off"),
+    "index.avi": ({"codec": "mpeg4", "fps": 25}, "its container (avi) says little of missing pictures"),
     "cues.mkv": ({}, "its cues, behind the last picture, are cut off"),
     "fragments.mp4": ({"container_options": {"movflags": "frag_keyframe"}}, "its last part states 30 bytes too many"),
 }
@@ -373,7 +389,7 @@ def test_a_file_cut_behind_its_last_picture_is_read(name, tmp_path):
     path.write_bytes(whole.read_bytes()[:-30])
     assert read_here(path, prints).kind == "right"
     with open_video(path) as video:
-        assert note in video.notes
+        assert any(line.startswith(note) for line in video.notes)
     # Some bytes of pictures are missing, too.
     path.write_bytes(whole.read_bytes()[:-2000])
     assert read_here(path, prints).kind == "refused"
