@@ -1,7 +1,8 @@
 """Kill runs at random moments, by signals and by writes that end at some byte, and check the rows that are left.
 
-Six roads: selecting with recorded relevance, turning finished lines into Parquet, selecting with an encoder and its
-store, answering through a service on this machine, the same through lmms-eval, and selecting on a Ray cluster.
+Ten roads: selecting with recorded relevance, turning finished lines into Parquet, selecting with an encoder and its
+store, answering through a service on this machine, the same through lmms-eval, and selecting on a Ray cluster; then
+selecting in each engine and answering, in processes that SIGSEGV ends as a crashing decoder does.
 Run: python scripts/checks/kill_test.py [--kills 10] [--roads select store] [--seed 0]
 """
 
@@ -22,7 +23,8 @@ from pathlib import Path
 from support.bench.kills import Survived, kill_again_and_again, started
 from support.keyframes.chat_server import ChatServer
 
-ROADS = ("select", "compact", "store", "answer", "lmms-eval", "ray")
+ROADS = ("select", "compact", "store", "answer", "lmms-eval", "ray", "crash-local", "crash-processes", "crash-ray",
+         "crash-answer")  # fmt: skip
 
 
 def main() -> None:
@@ -46,16 +48,26 @@ def _kill(name: str, folder: Path, n_questions: int, url: str, *, n_kills: int, 
     """Kill runs of one kind, by name, and print what was left."""
     from support.bench import kill_roads
 
-    if name == "ray":
+    if name in ("crash-local", "crash-processes"):
+        road = kill_roads.crashing(folder / name, n_questions // 10, name.removeprefix("crash-"))
+        _print(road, folder, n_kills, seed)
+    elif name == "crash-ray":
+        with _cluster() as address:
+            road = kill_roads.crashing(folder / name, n_questions // 10, "ray", address=address)
+            _print(road, folder, n_kills, seed)
+    elif name == "ray":
         with _cluster() as address:
             _print(kill_roads.on_ray(folder / name, n_questions, address), folder, n_kills, seed)
-    elif name in ("answer", "lmms-eval"):
+    elif name in ("answer", "crash-answer", "lmms-eval"):
         import lmms_eval.evaluator  # noqa: F401 (once, before the forks)
 
         import focus_eval.bench.lmms.models.openai  # noqa: F401
 
-        make = kill_roads.answering if name == "answer" else kill_roads.lmms_eval
-        _print(make(folder / name, n_questions, url), folder, n_kills, seed)
+        if name == "lmms-eval":
+            road = kill_roads.lmms_eval(folder / name, n_questions, url)
+        else:
+            road = kill_roads.answering(folder / name, n_questions, url, crashes=name == "crash-answer")
+        _print(road, folder, n_kills, seed)
     else:
         make = {"select": kill_roads.selecting, "compact": kill_roads.compacting, "store": kill_roads.storing}[name]
         _print(make(folder / name, n_questions // 10 if name == "store" else n_questions), folder, n_kills, seed)
@@ -125,6 +137,7 @@ def _print(road, folder: Path, n_kills: int, seed: int) -> None:
         kinds=road.kinds,
         prepare=road.prepare,
         digests=road.digests,
+        victims=road.victims,
     )
     print(f"{road.name}: {_line(survived)}, {time.perf_counter() - start:.0f} s", flush=True)
     for line in survived.wrong:
@@ -133,7 +146,7 @@ def _print(road, folder: Path, n_kills: int, seed: int) -> None:
 
 def _line(survived: Survived) -> str:
     """Return a line on what was left: kills by kind, rows lost and doubled, and runs that ended wrongly."""
-    kinds = ", ".join(f"{n} {kind}" for kind, n in survived.kills.items())
+    kinds = ", ".join(f"{n} {kind}" for kind, n in survived.kills.items() if n)
     ends = f"{survived.rounds} runs brought to their end, {len(survived.wrong)} not as they must be"
     return (
         f"{sum(survived.kills.values())} kills ({kinds}); {survived.lost} rows lost, {survived.repeated} twice; {ends}"

@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ class Road:
         prepare: makes the folder of a new run before its first start.
         digests: of what an undisturbed run and a killed one must have in common.
         kinds: how it is killed.
+        victims: of the processes that a run with this id has, those that may be killed.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Road:
     prepare: Callable[[Path], Any] = lambda run: None
     digests: Callable[[Path], dict[str, str]] = row_digests
     kinds: tuple[str, ...] = KINDS
+    victims: Callable[[int], list[int]] = lambda pid: [pid]
 
 
 def selecting(folder: Path, n_questions: int) -> Road:
@@ -72,19 +75,64 @@ def compacting(folder: Path, n_questions: int) -> Road:
 
 def storing(folder: Path, n_questions: int) -> Road:
     """Select on real clips with an encoder whose embeddings are stored."""
+    matrix = _storing_matrix(folder, n_questions)
+    return Road("store", lambda run: complete_run(matrix, out=run), digests=rows_and_store)
+
+
+def _storing_matrix(folder: Path, n_questions: int) -> MatrixConfig:
     document = yaml.safe_load(write_answering_matrix(folder, n_questions, model=_NO_MODEL).read_text())
     # Its embeddings are the same to the bit in any batch, so that rows may be compared byte by byte.
     document |= {"models": [], "encoders": [{"name": "offline", "encoder": "offline"}], "k": [4], "name": "storing"}
     document["samplers"] = ["topk", "focus"]
+    document["max_error_share"] = 1
     (folder / "matrix.yaml").write_text(yaml.safe_dump(document))
-    matrix = load_matrix(folder / "matrix.yaml")
-    return Road("store", lambda run: complete_run(matrix, out=run), digests=rows_and_store)
+    return load_matrix(folder / "matrix.yaml")
 
 
-def answering(folder: Path, n_questions: int, url: str) -> Road:
-    """Answer through a service, eight requests at once."""
+def crashing(folder: Path, n_questions: int, engine: str, *, address: str = "") -> Road:
+    """Select as `storing` does, in processes that a decoder seems to end; each start asks failed questions again."""
+    from focus_eval.bench.matrix.config import Resources
+    from focus_eval.bench.matrix.engines import LocalEngine, ProcessEngine, RayEngine
+
+    matrix = _storing_matrix(folder, n_questions)
+
+    def command(run: Path) -> None:
+        resources = Resources(gpus=0, cpus=1)
+        engines: dict[str, Callable[[], Any]] = {
+            "local": lambda: LocalEngine(store=None),
+            "processes": lambda: ProcessEngine(store=None),
+            "ray": lambda: RayEngine(address=address, store=None, select=resources, answer=resources),
+        }
+        complete_run(matrix, out=run, engine=engines[engine](), retry_errors=True)
+
+    # A worker on Ray is no child of the run.
+    victims = {"local": lambda pid: [pid], "processes": lambda pid: [pid, *_children(pid)], "ray": _ray_workers}
+    return Road(f"crash-{engine}", command, kinds=("SIGSEGV",), victims=victims[engine])
+
+
+def _children(pid: int) -> list[int]:
+    return [int(word) for path in Path(f"/proc/{pid}/task").glob("*/children") for word in path.read_text().split()]
+
+
+def _ray_workers(pid: int) -> list[int]:
+    """Return the processes of our actors on this machine; the run itself where there are none yet."""
+    workers = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            workers += [int(path.parent.name)] if path.read_bytes().startswith(b"ray::_PhaseActor") else []
+    return workers or [pid]
+
+
+def answering(folder: Path, n_questions: int, url: str, *, crashes: bool = False) -> Road:
+    """Answer through a service, eight requests at once.
+
+    Args:
+        crashes: end processes as a decoder does, and ask failed questions again at each start.
+    """
     model = {"name": "chat", "model": "focus_gpt4o", "args": _service(url), "frames": 2}
     matrix = load_matrix(write_answering_matrix(folder, n_questions, model=model))
+    if crashes:
+        return Road("crash-answer", lambda run: complete_run(matrix, out=run, retry_errors=True), kinds=("SIGSEGV",))
     return Road("answer", lambda run: complete_run(matrix, out=run))
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,8 @@ from focus_eval.bench.rows.store import COST_COLUMNS, parquet_records
 from focus_eval.keyframes.rows.records import read_lines
 
 KINDS = ("SIGKILL", "SIGTERM", "SIGINT", "cut")
+# Not among the kinds: an open video is then blamed, and its questions have other rows until they are asked again.
+_CRASH = "SIGSEGV"
 LONGEST_SECONDS = 300.0
 
 
@@ -34,7 +37,7 @@ class Survived:
         wrong: what was wrong, one line each.
     """
 
-    kills: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    kills: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*KINDS, _CRASH), 0))
     rounds: int = 0
     lost: int = 0
     repeated: int = 0
@@ -75,6 +78,7 @@ def kill_again_and_again(
     kinds: Sequence[str] = KINDS,
     prepare: Callable[[Path], Any] = lambda run: None,
     digests: Callable[[Path], dict[str, str]] | None = None,
+    victims: Callable[[int], list[int]] = lambda pid: [pid],
 ) -> Survived:
     """Run `command(run folder)` in forks until `n_kills` of them were killed; compare every finished run.
 
@@ -83,6 +87,7 @@ def kill_again_and_again(
     Args:
         prepare: makes the folder of a new run, before its first start.
         digests: of what must be the same at the end; those of the finished rows by default.
+        victims: of the processes that a run with this id has, those that may be killed: one of them is.
     """
     digests = digests or row_digests
     rng, survived = random.Random(seed), Survived()
@@ -101,7 +106,7 @@ def kill_again_and_again(
     while sum(survived.kills.values()) < n_kills:
         run = folder / f"round{survived.rounds}" / "run"
         prepare(run)
-        _one_round(partial(command, run), run, survived, rng, n_kills, kinds, seconds, largest, log)
+        _one_round(partial(command, run), run, survived, rng, n_kills, kinds, seconds, largest, log, victims)
         if digests(run) != expected:
             survived.wrong.append(f"round {survived.rounds}: other bytes at the end")
         survived.rounds += 1
@@ -111,6 +116,7 @@ def kill_again_and_again(
 def _one_round(
     command: Callable[[], Any], run: Path, survived: Survived, rng: random.Random, n_kills: int,
     kinds: Sequence[str], seconds: float, largest: int, log: Path,
+    victims: Callable[[int], list[int]],
 ) -> None:  # fmt: skip
     """Kill until the run has come to its end."""
     rows = _rows(run)
@@ -118,30 +124,36 @@ def _one_round(
         kind = rng.choice(kinds) if sum(survived.kills.values()) < n_kills else ""
         limit = rng.randrange(200, largest) if kind == "cut" else None
         pid = started(command, log=log, most_bytes=limit)
-        status = _end_of(pid, None if kind in ("", "cut") else rng.uniform(0.0, 0.6 * seconds), kind)
-        if os.WIFSIGNALED(status) or (kind and status):
+        after_seconds = None if kind in ("", "cut") else rng.uniform(0.0, 0.6 * seconds)
+        status, is_killed = _end_of(pid, after_seconds, kind, lambda pid: rng.choice(victims(pid)))
+        if os.WIFSIGNALED(status) or (kind and status) or is_killed:
             survived.kills[kind] += 1
         now, survived.repeated = _rows(run), survived.repeated + _n_repeated(run)
         survived.lost += sum(now.get(key) != row for key, row in rows.items())
         rows = now
-        if status == 0:
+        # Where one of its processes was killed, the run went on without the video that this one read.
+        if status == 0 and not is_killed:
             return
         if not kind:
             survived.wrong.append(f"an undisturbed start failed: {log.read_text()[-300:]}")
             return
 
 
-def _end_of(pid: int, after_seconds: float | None, kind: str) -> int:
-    """Wait for the end of a process, killed by signal `kind` after some seconds where it still runs; its status."""
-    started_at, is_killed = time.perf_counter(), after_seconds is None
+def _end_of(pid: int, after_seconds: float | None, kind: str, victim: Callable[[int], int]) -> tuple[int, bool]:
+    """Wait for the end of a process; return its status, and whether it or one of its own was killed by signal `kind`.
+
+    The victim is killed after some seconds where the process still runs.
+    """
+    started_at, is_killed = time.perf_counter(), False
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)
         passed = time.perf_counter() - started_at
         if ended:
-            return status
+            return status, is_killed
         if not is_killed and after_seconds is not None and passed > after_seconds:
-            os.kill(pid, signal.Signals[kind])
-            is_killed = True
+            with suppress(ProcessLookupError):  # one that ended by itself
+                os.kill(victim(pid), signal.Signals[kind])
+                is_killed = True
         if passed > LONGEST_SECONDS:
             os.kill(pid, signal.SIGKILL)
             raise RuntimeError(f"process {pid} did not end within {LONGEST_SECONDS:.0f} s of {kind or 'its start'}")
@@ -171,20 +183,26 @@ def _n_repeated(run: Path) -> int:
 
 
 def row_texts(run: Path) -> dict[tuple[str, str], set[str]]:
-    """Return the rows of a run as text by (part, question), each as often as it differs, without what they cost."""
+    """Return the rows of a run as text by (part, question), each as often as it differs, without what they cost.
+
+    Rows that record an error are left out: they are asked again.
+    """
     answers: dict[tuple[str, str], set[str]] = {}
     for part in sorted(run.glob("*/*")):
         for path in sorted(part.glob("*.jsonl")):
             for _, values in read_lines(path):
-                answers.setdefault((part.name, values["question_id"]), set()).add(_text(values))
+                if not values.get("error"):
+                    answers.setdefault((part.name, values["question_id"]), set()).add(_text(values))
         if (part / "rows.parquet").exists():
             for values in parquet_records(part / "rows.parquet"):
-                answers.setdefault((part.name, values["question_id"]), set()).add(_text(values))
+                if not values.get("error"):
+                    answers.setdefault((part.name, values["question_id"]), set()).add(_text(values))
     return answers
 
 
 def _text(values: dict[str, Any]) -> str:
-    """Return the row as text to compare, without costs and without empty intervals of evidence."""
-    # A line leaves out empty intervals, which Parquet holds.
-    stated_values = {name: value for name, value in values.items() if value or name != "evidence_intervals"}
+    """Return the row as text to compare, without costs and what a line leaves out."""
+    # A line leaves out empty intervals and what is not so, which Parquet holds.
+    left_out = ("evidence_intervals", "is_cut")
+    stated_values = {name: value for name, value in values.items() if value or name not in left_out}
     return repr(sorted((name, value) for name, value in stated_values.items() if name not in COST_COLUMNS))

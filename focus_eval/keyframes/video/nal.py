@@ -110,7 +110,7 @@ class _Bits:
     def __init__(self, data: bytes) -> None:
         # Encoders put a 3 behind two zeros, so that no start code appears (ITU-T H.264, 7.4.1).
         content = data.replace(b"\0\0\3", b"\0\0")
-        self._bits, self._at = "".join(f"{byte:08b}" for byte in content), 0
+        self._bits, self._at = f"{int.from_bytes(content, 'big'):0{8 * len(content)}b}", 0
 
     @property
     def is_past_end(self) -> bool:
@@ -157,30 +157,32 @@ class PictureNumbers:
                 self._numberings.add(_numbering(extradata[at + 3 : at + 2 + size]))
                 at += 2 + size
         elif extradata:
-            self._learn(_units_behind_codes(extradata))
-
-    def _learn(self, units: Iterator[tuple[int, bytes]]) -> None:
-        self._numberings |= {_numbering(data) for header, data in units if header & 31 == _SEQUENCE}
+            units = _units_behind_codes(extradata)
+            self._numberings |= {_numbering(data) for header, data in units if header & 31 == _SEQUENCE}
 
     def follow(self, packet: Any) -> bool:
         """Return True if a packet's number follows those of the packets before, or no number is known."""
-        units = list(nal_units(packet, self._length_bytes))
-        self._learn(iter(units))
-        header, data = next(((header, data) for header, data in units if header & 31 in H264_SLICES), (0, b""))
-        if not header or len(self._numberings) != 1:
+        for header, data in nal_units(packet, self._length_bytes):
+            if header & 31 == _SEQUENCE:
+                self._numberings.add(_numbering(data))
+            if header & 31 in H264_SLICES:
+                break
+        else:
+            return True
+        if len(self._numberings) != 1:
             return True
         ((n_bits, may_skip),) = self._numberings
-        bits = _Bits(data[:16])
+        bits = _Bits(data[:12])
         bits.exp_golomb()  # its first macroblock
         kind = bits.exp_golomb()
         bits.exp_golomb()  # its parameters
-        number = bits.number(n_bits)
-        is_known = n_bits and self._latest is not None and header & 31 != _IDR and not may_skip
+        number, latest = bits.number(n_bits), self._latest
+        is_known = latest is not None and header & 31 != _IDR and not may_skip
         # The second field of a picture has the same number. Behind an I picture, numbers may begin anew.
-        may_follow = {self._latest, ((self._latest or 0) + 1) % (1 << n_bits), *((0, 1) if self._may_restart else ())}
+        follows = latest is None or (number - latest) % (1 << n_bits) < 2 or (self._may_restart and number < 2)
         if header >> 5 & 3:
             self._latest, self._may_restart = number, kind % 5 == _INTRA
-        return not is_known or number in may_follow
+        return not is_known or follows
 
 
 def _numbering(sequence: bytes) -> tuple[int, bool]:
