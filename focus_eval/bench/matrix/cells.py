@@ -157,7 +157,8 @@ class SelectionSpec:
         options = {**self.sampler.options}
         if self.sampler.needs_llm:
             options["llm"] = llm_text(options["llm"])
-        changed = [f"{key}={value}" for key, value in options.items() if value != defaults[key]]
+        # An option that is off by default may have no entry there.
+        changed = [f"{key}={value}" for key, value in options.items() if value != defaults.get(key)]
         changed += [] if self.query == "question" else [f"query={self.query}"]
         return ",".join([self.sampler.name, *changed])
 

@@ -43,6 +43,7 @@ from focus_eval.keyframes.rows.records import (
 _ORDER = ("blind", "uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
 _LAST = ("oracle",)  # the ceiling, below all that it bounds
 _ROWS_AT_ONCE = 1024
+_MAX_REVISION_TEXT = 20  # characters of a part of a revision that a label shows
 _UNKNOWN = float("nan")
 
 
@@ -50,7 +51,8 @@ def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
     """Return a short unique name by selection id: the sampler, and options that are not default or differ.
 
     E.g. "focus"; "aks max_depth=3"; "focus alpha=0.25" beside "focus alpha=0.5"; "focus (clip)" if the sampler has
-    several encoders; "oracle [ceiling]" for a control, ceiling or floor.
+    several encoders, "topk (offline, 96 px)" if they differ in an option; "oracle [ceiling]" for a control, ceiling or
+    floor.
     """
     variants: dict[str, SelectionRow] = {}
     for row in rows:
@@ -64,12 +66,28 @@ def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
         all_options = [{**row.options, **row.changed_options} for row in rows_of_sampler]
         names = dict.fromkeys(name for options in all_options for name in options)
         differing = {name for name in names if len({str(options.get(name)) for options in all_options}) > 1}
-        several_encoders = len({row.encoder for row in rows_of_sampler}) > 1
+        encoder_by_id = _encoder_texts(rows_of_sampler)
         for row in rows_of_sampler:
             text = _with_options(row, differing)
-            text += f" ({row.encoder})" if several_encoders and row.encoder else ""
+            text += (
+                f" ({encoder_by_id[row.selection_id]})" if len({*encoder_by_id.values()}) > 1 and row.encoder else ""
+            )
             labels[row.selection_id] = text + role_mark(row)
     return unique_labels(labels, variants)
+
+
+def _encoder_texts(rows: Sequence[SelectionRow]) -> dict[str, str]:
+    """Return an encoder's name by selection id, followed by what tells its revision from others: "offline, 96 px"."""
+    revisions: dict[str, list[set[str]]] = {}
+    for row in rows:
+        revisions.setdefault(row.encoder, []).append({*row.encoder_revision.split(", ")})
+    texts = {}
+    for row in rows:
+        common = set.intersection(*revisions[row.encoder])
+        own = [part for part in row.encoder_revision.split(", ") if part and part not in common]
+        # A commit of 40 digits tells a reader nothing: such labels end in the start of the selection's id.
+        texts[row.selection_id] = ", ".join([row.encoder, *(part for part in own if len(part) <= _MAX_REVISION_TEXT)])
+    return texts
 
 
 def series_text(row: SelectionRow, *, hidden: Iterable[str] = ()) -> str:

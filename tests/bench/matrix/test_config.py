@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from focus_eval.bench.matrix.cells import cells, narrow, selection_specs
-from focus_eval.bench.matrix.config import NO_MATRICES, load_matrix
+from focus_eval.bench.matrix.config import NO_MATRICES, SamplerConfig, load_matrix
 from focus_eval.core.errors import InvalidInput, UnknownName
 from focus_eval.core.resources import resource_path
 
@@ -70,6 +70,17 @@ def test_lists_expand_to_all_combinations_once(tmp_path):
     assert len(specs) == 1 * 2 + 2 * 2 * 2
     assert len({spec.name for spec in specs}) == len(specs)
     assert {spec.label for spec in specs} == {"uniform", "focus,alpha=0.1", "focus"}
+
+
+def test_options_that_are_off_by_default_name_the_lines_that_have_them(tmp_path):
+    matrix = load_matrix(written(tmp_path, GOOD)).model_copy(
+        update={
+            "samplers": [SamplerConfig(sampler="uniform", options={"snap_seconds": [0, 1], "fill": [None, "even"]})]
+        }
+    )
+    assert {spec.label for spec in selection_specs(matrix)} == {
+        "uniform", "uniform,fill=even", "uniform,snap_seconds=1.0", "uniform,snap_seconds=1.0,fill=even"
+    }  # fmt: skip
 
 
 def test_samplers_that_never_pull_have_no_encoder(tmp_path):

@@ -31,6 +31,14 @@ def test_selections_that_differ_in_what_no_option_shows_get_names_of_their_own()
     assert labels_of([SELECTION, second]) == {"1111aaaa": "focus #1111", "2222bbbb": "focus #2222"}
 
 
+def test_two_sizes_of_one_encoder_are_told_apart_by_what_differs():
+    small = replace(SELECTION, selection_id="2222bbbb", encoder_revision="r, 96 px")
+    assert labels_of([SELECTION, small]) == {"1111aaaa": "focus (blip)", "2222bbbb": "focus (blip, 96 px)"}
+    # A commit is no text for readers.
+    other = replace(SELECTION, selection_id="2222bbbb", encoder_revision="f" * 40)
+    assert labels_of([SELECTION, other])["2222bbbb"] == "focus (blip)"
+
+
 def test_seeds_and_k_of_one_configuration_keep_one_name():
     rows = [SELECTION, replace(SELECTION, selection_id="2222bbbb", seed=1), replace(SELECTION, selection_id="3", k=16)]
     assert set(labels_of(rows).values()) == {"focus"}
