@@ -16,7 +16,14 @@ from focus_eval.bench.rows.packed import run_folder
 from focus_eval.bench.rows.store import run_folders
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.types import Question
-from focus_eval.external.imports.lmms_logs import find_logs, has_samples, is_results_file, is_samples_file, run_name_of
+from focus_eval.external.imports.lmms_logs import (
+    PREDICTION_SUFFIXES,
+    find_logs,
+    has_samples,
+    is_results_file,
+    is_samples_file,
+    run_name_of,
+)
 from focus_eval.external.imports.loading import load_selections, rows_of_selections
 from focus_eval.external.imports.log_import import LogImport, LogOptions, LogOrigin, read_log_imports
 
@@ -66,8 +73,12 @@ def run_of_logs(path: Path, options: LogOptions) -> Run:
 
 
 def is_log_path(path: Path) -> bool:
-    """Return True for a samples file of lmms-eval, or a folder with such files that is not a run of focus-eval."""
-    return not is_run_path(path) and (is_samples_file(path) or has_samples(path))
+    """Return True for a samples file of lmms-eval or a table of VLMEvalKit, or a folder with the former.
+
+    A run of focus-eval is no such folder.
+    """
+    is_table = path.suffix in PREDICTION_SUFFIXES and path.is_file()
+    return not is_run_path(path) and (is_table or is_samples_file(path) or has_samples(path))
 
 
 def _read_path(path: Path, options: ReadingOptions) -> Iterator[Run | str]:
@@ -83,7 +94,7 @@ def _read_path(path: Path, options: ReadingOptions) -> Iterator[Run | str]:
             yield from _read_logs(path, options)
         for file in files:
             is_of_log = is_samples_file(file) or is_results_file(file)
-            if _SELECTION_FILE.search(file.name) and not is_of_log:
+            if (_SELECTION_FILE.search(file.name) and not is_of_log) or file.suffix in PREDICTION_SUFFIXES:
                 yield from _read_file(file, options, is_argument=False)
     else:
         yield from _read_file(path, options, is_argument=True)
@@ -95,7 +106,8 @@ def _read_file(path: Path, options: ReadingOptions, *, is_argument: bool) -> Ite
     Args:
         is_argument: True raises InvalidInput for another kind of file; False yields the reason.
     """
-    if is_samples_file(path) or (path.suffix == ".parquet" and _is_table(path)):
+    is_table = path.suffix in PREDICTION_SUFFIXES or (path.suffix == ".parquet" and _is_table(path))
+    if is_samples_file(path) or (is_table and path.is_file()):
         yield from _read_logs(path, options)
         return
     try:

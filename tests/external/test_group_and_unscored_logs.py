@@ -82,6 +82,7 @@ def test_a_log_without_scores_is_scored_from_its_options_and_says_so(tmp_path):
     assert "no findings" not in output
     result = run_command("import", "lmms", tmp_path / "log", "--out", tmp_path / "run")
     assert result.exit_code == 0, result.output
+    assert "scored here from the annotation, strictly, mean 0.62500" in " ".join(result.output.split())
     assert load_run(tmp_path / "run").answer_frame["score"].sum() == len(RIGHT)
 
 

@@ -35,7 +35,8 @@ KIND_MEANINGS = {"probability": "taken as they are", "cosine": "relevance is (1 
 
 def import_(
     format: Annotated[
-        str, typer.Argument(help="Format of the file, or auto, lmms (logs) or relevance; see focus-eval list formats.")
+        str,
+        typer.Argument(help="Format, or auto, lmms or vlmevalkit (logs), relevance; see focus-eval list formats."),
     ],
     file: Annotated[Path, typer.Argument(help="Selection file, a run's folder, a folder of logs, or scores.json.")],
     out: Annotated[Path, typer.Option(help="Parquet file, or run folder, to write; with --to a file of that format.")],
@@ -67,7 +68,7 @@ def import_(
     against the benchmark's questions first. A log needs no benchmark.
     """
     kind, options = named_options(format, parse_assignments(option))
-    if kind == "lmms" and to is None:
+    if kind in ("lmms", "vlmevalkit") and to is None:
         log_options = {"frames_field": frames_field, "unit": unit or "frames", "model": model, "name": name}
         _import_logs(file, out, {**log_options, **options}, benchmark=benchmark, annotations=annotations, rates=rates)
         return
@@ -259,11 +260,11 @@ def _frames(log: LogImport) -> str:
 
 def _score(log: LogImport) -> str:
     """Return the metric and its mean as text, and whether the log's own figure equals it."""
-    from focus_eval.external.imports.log_import import explain_difference, stated_accuracy
+    from focus_eval.external.imports.log_import import SCORED_HERE, explain_difference, stated_accuracy
 
     counts = log.counts
     stated_figure, is_equal = stated_accuracy(log)
-    mean_text = f"{counts.metric}, mean {counts.accuracy:.5f}"
+    mean_text = f"{counts.metric or f'the log has none, scored here {SCORED_HERE}'}, mean {counts.accuracy:.5f}"
     if stated_figure is None:
         return f"{mean_text}; the log states no figure of its own"
     if is_equal:

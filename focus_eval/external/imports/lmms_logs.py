@@ -37,6 +37,8 @@ LINE_KEYS = frozenset(
 )
 # A table of the answers of several runs, as Parquet: these columns and no others are read.
 TABLE_COLUMNS = ("run", "id", "frames", "resp", "target", "score")
+# Tables of VLMEvalKit's predictions, each a log of its own.
+PREDICTION_SUFFIXES = (".xlsx", ".tsv")
 # How tasks call what the model named, what is right, and what it is worth.
 PREDICTED = ("parsed_pred", "pred_answer", "parsed_answer", "pred", "prediction")
 RIGHT = ("answer", "gt_answer", "ground_truth", "target", "gt")
@@ -244,7 +246,7 @@ def find_logs(path: str | Path) -> list[LmmsLog]:
     """Return the logs in a file of samples or below a folder, in the order of their names.
 
     A Parquet file with the columns `TABLE_COLUMNS` holds the answers of several runs and gives a log for each, without
-    a task.
+    a task. An .xlsx or .tsv file is VLMEvalKit's (see `vlmevalkit`).
 
     Raises:
         InvalidInput: no samples there, one log twice, or samples of a task that is missing in the results.
@@ -252,6 +254,10 @@ def find_logs(path: str | Path) -> list[LmmsLog]:
     path = Path(path)
     if path.suffix == ".parquet":
         return _logs_of_table(path)
+    if path.suffix in PREDICTION_SUFFIXES:
+        from focus_eval.external.imports.vlmevalkit import predictions_log
+
+        return [predictions_log(path)]
     # Not rglob: folders of runs are often links.
     sample_paths = glob.glob("**/*_samples_*.jsonl*", root_dir=path, recursive=True) if path.is_dir() else []
     files = [path, *(path / name for name in sorted(sample_paths))]
