@@ -209,6 +209,7 @@ class Question:
         fps: the frame rate stated in the annotation; None if none is stated.
         subtitles: subtitle file, relative to the parent of the video folder; "" if the benchmark has none.
         subtitles_offset_seconds: time on the subtitles' clock at which the video begins.
+        group: kind and structure of the group of questions that is scored as one; () if single questions are scored.
     """
 
     benchmark: str
@@ -228,6 +229,7 @@ class Question:
     fps: float | None = None
     subtitles: str = ""
     subtitles_offset_seconds: float = 0.0
+    group: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise InvalidInput if id, video or query is empty."""

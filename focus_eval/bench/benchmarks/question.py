@@ -278,6 +278,8 @@ class Benchmark:
         moments, intervals, unread = _evidence(document, declared, location=location)
         seconds = _duration(document, declared, location=location)
         moments_inside = moments if seconds is None else within_video(moments, seconds)
+        grouped = self.facts.group_score
+        group = [document.get(name) for name in (grouped.type, grouped.structure)] if grouped else []
         return Question(
             benchmark=self.name,
             id=question_id or _id_from_text(video, query, options),
@@ -295,6 +297,7 @@ class Benchmark:
             fps=_number(document, declared.fps, location=location, field_role="fps"),
             subtitles=str(_value(document, declared.subtitles) or "") if declared.subtitles else "",
             subtitles_offset_seconds=_offset(document, declared, location=location),
+            group=() if None in group else tuple(map(str, group)),
         )
 
     def bucket(self, duration_seconds: float) -> str:

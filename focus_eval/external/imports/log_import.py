@@ -20,7 +20,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from focus_eval.bench.benchmarks.group_scores import GroupScore
 from focus_eval.bench.benchmarks.question import END_SLACK_SECONDS, Benchmark, letters
 from focus_eval.bench.benchmarks.registry import (
     VideoRate,
@@ -39,7 +38,6 @@ from focus_eval.external.imports.lmms_logs import LmmsLog, LogRecord, Verdict, f
 from focus_eval.external.imports.log_questions import (
     FRAME_FIELDS,
     QuestionSource,
-    field_texts,
     first_record,
     group_fields,
     number_fields,
@@ -312,7 +310,7 @@ class LogImport:
                     f"scores are in: {', '.join(names) or 'none'}"
                 )
             return self.options.metric
-        group = self._group_facts
+        group = facts_of(self.source.benchmark).group_score
         # The score of a group is no score of its questions, under whose names lmms-eval logs the same entry.
         preferred = [group.question_metric] if group else []
         for name in dict.fromkeys([*preferred, *self.log.metric_names, *first.metrics]):
@@ -370,11 +368,6 @@ class LogImport:
         parsed = read_answer(record.response, verdict, question.options)
         return ScoredRecord(record=record, question=question, verdict=verdict, parsed=parsed, fed_frames=fed_frames)
 
-    @property
-    def _group_facts(self) -> GroupScore | None:
-        """The benchmark's score of groups; None without one."""
-        return facts_of(self.source.benchmark).group_score
-
     def _frames_asked(self) -> int:
         """Return K from the options, else from the log; 0 for an unknown K, or InvalidInput where K is needed."""
         if self.options.k:
@@ -418,8 +411,6 @@ class LogImport:
             facts["scored"] = SCORED_HERE
         if groups := group_fields(scored.record):
             facts["groups"] = groups
-        if group := self._group_facts:
-            facts["group"] = field_texts(scored.record, (group.type, group.structure))
         length = question.duration_seconds or (rate.duration_seconds if rate else None)
         return selection_row(
             question,

@@ -292,12 +292,6 @@ def group_fields(record: LogRecord) -> dict[str, str]:
     return {name: str(value) for name, value in values if isinstance(value, (str, int)) and len(str(value)) <= 80}
 
 
-def field_texts(record: LogRecord, names: Sequence[str]) -> list[str]:
-    """Return the values under `names` in the document or a metric's entry as text; [] unless all are there."""
-    values = [_field(record, [name]) for name in names]
-    return [] if None in values else [str(value) for value in values]
-
-
 def _field(record: LogRecord, names: Sequence[str]) -> Any:
     """Return the first value under one of `names` in the document or a metric's entry; None without any."""
     places = _places(record)

@@ -569,7 +569,7 @@ def selection_row(
         **{
             **_shared_fields(question, origin, duration, bucket_of),
             **(vars(cost) if cost else {}),
-            **fields,
+            **_with_group(question, fields),
             "n_frames": None if video is None else video.n_frames,
             "fps": None if video is None else video.fps,
             "keyframes": None if keyframes is None else list(keyframes),
@@ -595,7 +595,14 @@ def failed_selection_row(
 ) -> SelectionRow:
     """Return the row of a question whose selection failed with `error`; `cost` and `fields` as in `selection_row`."""
     shared = _shared_fields(question, origin, question.duration_seconds, bucket_of)
-    return SelectionRow(**{**shared, **(vars(cost) if cost else {}), **fields, "error": error_line(error)})
+    own = _with_group(question, fields)
+    return SelectionRow(**{**shared, **(vars(cost) if cost else {}), **own, "error": error_line(error)})
+
+
+def _with_group(question: Question, row_fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of a row, its facts with the group that the question is scored in."""
+    group = {"group": list(question.group)} if question.group else {}
+    return {**row_fields, "facts": {**row_fields.get("facts", {}), **group}} if group else row_fields
 
 
 def answer_row(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
+import pytest
 import yaml
 
 from focus_eval.bench.matrix.cells import selection_specs
 from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.matrix.folder import RunFolder
+from focus_eval.bench.report.measures import group_score_table
+from focus_eval.bench.report.run import load_run
+from focus_eval.keyframes.rows.records import AnswerRow
 from support.bench.matrix_rows import run_matrix
 
 
@@ -59,3 +64,33 @@ def test_each_form_of_the_query_is_a_selection_of_its_own_and_shows_in_its_rows(
         ("mine", "v0.mp4", "short"),
         ("mine", "v1.mp4", "short"),
     }
+
+
+def test_rows_of_a_benchmark_scored_in_groups_have_its_group_score(tmp_path):
+    write_matrix(tmp_path)
+    questions = json.loads((tmp_path / "questions.json").read_text())
+    for question in questions:
+        question |= {"kind": "logic" if question["film"] == "v0" else "relevance", "levels": "[1, 2]"}
+    (tmp_path / "questions.json").write_text(json.dumps(questions))
+    document = yaml.safe_load((tmp_path / "matrix.yaml").read_text())
+    document["benchmarks"][0]["group_score"] = {
+        "metric": "score", "question_metric": "acc", "type": "kind", "structure": "levels", "size": 2
+    }  # fmt: skip
+    (tmp_path / "matrix.yaml").write_text(yaml.safe_dump({**document, "samplers": ["uniform"]}))
+    matrix = load_matrix(tmp_path / "matrix.yaml")
+    run_matrix(matrix, out=tmp_path / "run")
+    run = load_run(tmp_path / "run")
+    assert [row.facts["group"] for row in run.selections] == [["logic", "[1, 2]"], ["relevance", "[1, 2]"]] * 2
+    # The second question of the logic group is right: it counts nothing. One of two is a quarter.
+    answers = [answered(row, is_right=row.question_id in ("u2", "u3")) for row in run.selections]
+    table = group_score_table(replace(run, answers=answers))
+    (line,) = table.rows
+    assert (line.figures[0].ours, line.figures[1].ours) == (pytest.approx(100 * (0 + 1 / 4) / 2), 2)
+
+
+def answered(row, *, is_right):
+    return AnswerRow(
+        benchmark=row.benchmark, question_id=row.question_id, video=row.video, selection_id=row.selection_id,
+        cell_id="c", cell="c", model="m", bucket=row.bucket, frames_asked=4, frames_chosen=4, frames_fed=4, answer="B",
+        parsed="B", correct_answer="B", score=float(is_right),
+    )  # fmt: skip
