@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 from PIL import Image
@@ -452,3 +454,11 @@ def test_the_log_of_the_package_tells_of_opened_videos_and_selections(tmp_path, 
 def test_nothing_of_the_log_is_printed_by_itself():
     code = "import logging, focus_eval; logging.getLogger('focus_eval.keyframes.pipeline').warning('a failed question')"
     assert subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, check=True).stderr == b""
+
+
+def test_the_store_keeps_decoders_apart(clip, tmp_path):
+    store = RelevanceStore(tmp_path / "store.sqlite")
+    select_keyframes(clip, query="a bar", k=2, sampler="topk", encoder="offline:size=64", store=store.path)
+    with sqlite3.connect(store.path) as connection:
+        (key,) = {row[0] for row in connection.execute("SELECT video FROM series")}
+    assert key == f"{store.video_fingerprint(clip)} libavcodec {av.library_versions['libavcodec'][0]}"

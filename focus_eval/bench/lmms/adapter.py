@@ -19,6 +19,7 @@ from focus_eval.bench.lmms.arguments import (
     split_arguments,
 )
 from focus_eval.bench.lmms.lookahead import OwnProcessors
+from focus_eval.bench.lmms.manifests import CHAT_SUFFIX, MODELS
 from focus_eval.bench.lmms.recording import (
     FolderRecorder,
     RunCounts,
@@ -203,6 +204,8 @@ class FrameAdapter:
             wrapper_arguments=self._wrapper_arguments,
             pretrained=str(self._wrapper_arguments.get("pretrained") or default_of(self.wrapper(), "pretrained") or ""),
             prepared=self.prepared,
+            # The two kinds of requests send other texts around the frames. Cells of chat requests keep their ids.
+            requests="simple" if self.is_simple and self.model_id + CHAT_SUFFIX in MODELS else "",
             selection_id=source.selection_id if source else NATIVE,
             selection=source.identity if source else {},
             frames=frames,

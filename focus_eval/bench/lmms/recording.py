@@ -198,6 +198,7 @@ class FolderRecorder(Recorder):
         packages: whose versions can change an answer.
         pretrained: folder or hub name of the loaded checkpoint; "" for none.
         prepared: result of the adapter's `prepare`; its text becomes part of the cell's identity.
+        requests: "simple" for simple requests to a model that takes chat requests too, else "".
         selection_id: hash over all that can change a selection; "native" for the wrapper's own sampling.
         selection: everything behind that hash, for the description; {} for the wrapper's own sampling.
         frames: frames per question.
@@ -213,6 +214,7 @@ class FolderRecorder(Recorder):
         wrapper_arguments: Mapping[str, Any],
         pretrained: str,
         prepared: Any,
+        requests: str,
         selection_id: str,
         selection: Mapping[str, Any],
         frames: int,
@@ -242,6 +244,7 @@ class FolderRecorder(Recorder):
             "frames": frames,
             "frame_policy": options.frame_policy,
             "answer_parsing": options.answer_parsing,
+            **({"requests": requests} if requests else {}),
         }
         self._selection = selection
         self._stock_name = stock_name

@@ -59,6 +59,7 @@ CREATE TABLE IF NOT EXISTS scan (
 CREATE TABLE IF NOT EXISTS reply (key TEXT PRIMARY KEY, content BLOB NOT NULL);
 """
 _FILE_STATE = "path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
+_DECODER = " libavcodec "  # in a video's key, between fingerprint and version
 _NO_QUERY = ""  # the series of embeddings; a real query is never empty
 
 ResultT = TypeVar("ResultT")
@@ -68,8 +69,9 @@ class RelevanceStore:
     """Keeps embeddings of frames, and relevance of frames to queries, across runs and processes.
 
     Keys are texts: `scorer` is name and revision in one line, `video` a fingerprint of the content (see
-    `video_fingerprint`). The first value stored for a key stays: a put returns what the store now holds, so that two
-    processes that scored one frame go on with the same numbers. Safe for threads; survives a fork.
+    `video_fingerprint`), perhaps with the decoder's version. The first value stored for a key stays: a put returns what
+    the store now holds, so that two processes that scored one frame go on with the same numbers. Safe for threads;
+    survives a fork.
 
     Args:
         path: the file; made with its folder if missing.
@@ -229,8 +231,17 @@ class RelevanceStore:
     def _read(self, table: str, column: str, series: tuple[str, str, str], frames: IntArray) -> dict[int, bytes]:
         """Return the stored values of `frames` by frame, for a series (scorer, video, query).
 
-        Missing ones are left out; damaged ones are deleted from the store, and left out too.
+        Values stored when keys of videos had no decoder count too. Missing ones are left out; damaged ones are deleted
+        from the store, and left out too.
         """
+        rows = self._read_series(table, column, series, frames)
+        scorer, video, query = series
+        fingerprint, decoder = video.partition(_DECODER)[:2]
+        if decoder and len(rows) < len(set(frames.tolist())):
+            rows = {**self._read_series(table, column, (scorer, fingerprint, query), frames), **rows}
+        return rows
+
+    def _read_series(self, table: str, column: str, series: tuple[str, str, str], frames: IntArray) -> dict[int, bytes]:
         ask = f"SELECT frame, {column} FROM {table} WHERE series = ? AND frame IN (SELECT value FROM json_each(?))"
 
         def read(connection: sqlite3.Connection) -> dict[int, bytes]:

@@ -462,11 +462,12 @@ class Selector:
         return FeatureCache(QUESTION_BYTES) if cache is None and self.sampler.needs_texts else cache
 
     def _video_key(self, store: RelevanceStore, session: VideoSession) -> str:
-        """Return the store's key of the open video: its fingerprint, and the backend if its pixels are not exact."""
+        """Return the store's key of the open video: fingerprint, decoder, and a backend with inexact pixels."""
         # Once for all questions of an open video: even a file that is known takes a look at the disk and the store.
         server, path = session.server, session.reader.path
         fingerprint = server.fingerprint(store) if server else store.video_fingerprint(path)
-        return " ".join([fingerprint, *self._inexact_backend.values()])
+        decoder = filter(None, [session.reader.decoder_version])
+        return " ".join([fingerprint, *decoder, *self._inexact_backend.values()])
 
     def _source_without_frames(self, encoder: Encoder | None, question: Question, video_path: Path) -> RelevanceSource:
         """Return a source of relevance that reads no frames."""

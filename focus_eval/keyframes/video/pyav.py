@@ -13,6 +13,7 @@ from queue import Queue, SimpleQueue
 from threading import Event
 from typing import Any, ClassVar, TypeVar
 
+import av
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -217,6 +218,11 @@ class PyAVReader(ScannedReader):
         self._underway: Iterator[tuple[int, Pixels]] = iter(())
         self._turn = 0
         self._unclean_syncs: set[int] = set()
+
+    @property
+    def decoder_version(self) -> str:
+        """Name and major version of FFmpeg's decoders: colours of 10 bit differ between versions."""
+        return f"libavcodec {av.library_versions['libavcodec'][0]}"
 
     @property
     def n_decoded(self) -> int:

@@ -56,6 +56,11 @@ class VideoReader(ABC):
         return pixels
 
     @property
+    def decoder_version(self) -> str:
+        """Decoder and version that a pixel may depend on, for keys of stores; "" if not known."""
+        return ""
+
+    @property
     def reference_frames(self) -> IntArray | None:
         """Frames that others may refer to, ascending; all if packets do not show it, None without a frame index."""
         return None

@@ -81,6 +81,27 @@ def test_a_sampler_and_its_options_are_one_text_in_model_args_too():
     assert (source.sampler.alpha, source.sampler.clip_seconds, source.encoder.n_classes) == (0.1, 8.0, 5)
 
 
+def test_simple_and_chat_requests_to_one_model_have_cells_of_their_own(tmp_path, monkeypatch):
+    from focus_eval.bench.lmms.models.openai import FocusGPT4o, FocusGPT4oChat
+    from focus_eval.bench.lmms.requests import RequestParts
+
+    monkeypatch.setenv("OPENAI_API_KEY", "any")
+    parts = RequestParts(context="", generation={}, look=len, doc_id=0, task="videomme", split="test")
+    named = []
+    for kind, sampler in ((FocusGPT4o, "uniform"), (FocusGPT4oChat, "uniform"), (FocusGPT4o, "mine.py:Class")):
+        model = kind(base_url="http://localhost:9/v1", sampler="uniform", frames=4, record=str(tmp_path))
+        recorder = model.context.recorder
+        recorder._name = recorder._name.replace("uniform", sampler)
+        named.append(recorder.names(parts))
+    simple, chat, own = named
+    assert (simple.cell_id == own.cell_id, simple.cell_id == chat.cell_id) == (True, False)
+    assert ":" not in own.cell
+    # A folder named before is gone on with.
+    former = own.cell.replace("mine.py_Class", "mine.py:Class")
+    (tmp_path / former).mkdir()
+    assert recorder.names(parts).cell == former
+
+
 def test_llava_onevision_answers_one_question_at_a_time():
     from focus_eval.bench.lmms.models.llava_hf import FocusLlavaOnevision
 

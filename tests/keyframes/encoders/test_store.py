@@ -409,3 +409,14 @@ def test_a_lock_held_too_long_is_one_clear_line(store, path):
     holder.execute("ROLLBACK")
     waiting.put_relevance(SCORER, VIDEO, QUERY, np.array([1]), np.array([0.5]))
     assert store.relevance(SCORER, VIDEO, QUERY, np.array([1])) == 0.5
+
+
+def test_another_decoder_has_values_of_its_own_and_values_without_one_are_read(store):
+    frames, vectors = np.array([1, 2]), np.eye(2, dtype=np.float32)
+    store.put_embeddings("offline", "abc", frames[:1], vectors[:1])
+    store.put_embeddings("offline", "abc libavcodec 61", frames[1:], vectors[1:])
+    is_stored, stored_vectors = store.embeddings("offline", "abc libavcodec 61", frames)
+    assert is_stored.tolist() == [True, True]
+    assert stored_vectors.tolist() == vectors.tolist()
+    assert store.embeddings("offline", "abc libavcodec 62", frames)[0].tolist() == [True, False]
+    assert store.embeddings("offline", "abc", frames)[0].tolist() == [True, False]
