@@ -121,9 +121,9 @@ def test_a_query_outside_the_vocabulary_is_flagged_with_the_nearest_names(clip, 
     assert "may not know 'a slide with a bar chart'; the nearest it knows: horizontal bar, " in flagged.warning
     assert (plain.warning, json.loads(plain.to_json())["warning"]) == ("", None)
     assert json.loads(flagged.to_json())["warning"] == flagged.warning
-    with_warning, without = (item.sheet.get_suptitle() for item in (flagged, plain))
+    with_warning, plain_title = (item.sheet.get_suptitle() for item in (flagged, plain))
     assert flagged.warning in with_warning
-    assert with_warning.count("\n") == without.count("\n") + 1
+    assert with_warning.count("\n") == plain_title.count("\n") + 1
 
 
 def test_a_sheet_names_the_query_and_marks_the_best_of_its_captioned_frames(selection):

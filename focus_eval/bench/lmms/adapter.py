@@ -19,7 +19,6 @@ from focus_eval.bench.lmms.arguments import (
     split_arguments,
 )
 from focus_eval.bench.lmms.lookahead import OwnProcessors
-from focus_eval.bench.lmms.manifests import CHAT_SUFFIX, MODELS
 from focus_eval.bench.lmms.recording import (
     FolderRecorder,
     RunCounts,
@@ -64,6 +63,8 @@ class FrameAdapter:
     checkpoint_types: ClassVar[tuple[str, ...]] = ()
     stock_name: ClassVar[str] = ""
     packages: ClassVar[tuple[str, ...]] = ()
+    # Part of a cell's identity: "simple" of the simple class of a model with a chat class, which sends other messages.
+    requests: ClassVar[str] = ""
     frames_argument: ClassVar[str]
     frames_merged: ClassVar[int] = 1
     takes_mixed_sizes: ClassVar[bool] = False
@@ -204,8 +205,7 @@ class FrameAdapter:
             wrapper_arguments=self._wrapper_arguments,
             pretrained=str(self._wrapper_arguments.get("pretrained") or default_of(self.wrapper(), "pretrained") or ""),
             prepared=self.prepared,
-            # The two kinds of requests send other texts around the frames. Cells of chat requests keep their ids.
-            requests="simple" if self.is_simple and self.model_id + CHAT_SUFFIX in MODELS else "",
+            requests=self.requests,
             selection_id=source.selection_id if source else NATIVE,
             selection=source.identity if source else {},
             frames=frames,

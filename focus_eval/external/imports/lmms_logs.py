@@ -246,7 +246,7 @@ def find_logs(path: str | Path) -> list[LmmsLog]:
     """Return the logs in a file of samples or below a folder, in the order of their names.
 
     A Parquet file with the columns `TABLE_COLUMNS` holds the answers of several runs and gives a log for each, without
-    a task. An .xlsx or .tsv file is VLMEvalKit's (see `vlmevalkit`).
+    a task.
 
     Raises:
         InvalidInput: no samples there, one log twice, or samples of a task that is missing in the results.
@@ -254,10 +254,6 @@ def find_logs(path: str | Path) -> list[LmmsLog]:
     path = Path(path)
     if path.suffix == ".parquet":
         return _logs_of_table(path)
-    if path.suffix in PREDICTION_SUFFIXES:
-        from focus_eval.external.imports.vlmevalkit import predictions_log
-
-        return [predictions_log(path)]
     # Not rglob: folders of runs are often links.
     sample_paths = glob.glob("**/*_samples_*.jsonl*", root_dir=path, recursive=True) if path.is_dir() else []
     files = [path, *(path / name for name in sorted(sample_paths))]

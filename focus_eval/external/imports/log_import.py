@@ -34,7 +34,15 @@ from focus_eval.core.errors import InvalidInput, SelectionMismatch, UnknownName
 from focus_eval.core.options import checked_values, option
 from focus_eval.core.resources import whole_text
 from focus_eval.core.types import Question
-from focus_eval.external.imports.lmms_logs import LmmsLog, LogRecord, Verdict, find_logs, read_answer, verdict_of
+from focus_eval.external.imports.lmms_logs import (
+    PREDICTION_SUFFIXES,
+    LmmsLog,
+    LogRecord,
+    Verdict,
+    find_logs,
+    read_answer,
+    verdict_of,
+)
 from focus_eval.external.imports.log_questions import (
     FRAME_FIELDS,
     QuestionSource,
@@ -43,6 +51,7 @@ from focus_eval.external.imports.log_questions import (
     number_fields,
     question_source,
 )
+from focus_eval.external.imports.vlmevalkit import predictions_log
 from focus_eval.keyframes.rows.identity import identity_hash
 from focus_eval.keyframes.rows.records import AnswerRow, CellNames, Origin, SelectionRow, answer_row, selection_row
 
@@ -462,7 +471,7 @@ def read_log_imports(
     is_tolerant: bool = False,
     needs_k: bool = True,
 ) -> list[LogImport]:
-    """Return the logs in a file of samples or below a folder, checked and ready to become rows.
+    """Return the logs in a file of samples, a table of VLMEvalKit or below a folder, checked, ready to become rows.
 
     Args:
         benchmark: its name; "" for that of each log's task.
@@ -474,7 +483,7 @@ def read_log_imports(
     Raises:
         InvalidInput, SelectionMismatch: logs that cannot be read, share a name or do not fit the annotation.
     """
-    logs = find_logs(path)
+    logs = [predictions_log(path)] if path.suffix in PREDICTION_SUFFIXES else find_logs(path)
     if options.name and len(logs) > 1:
         raise InvalidInput(f"{path}: {len(logs)} logs cannot all be called {options.name!r}; import each by itself")
     imports = []

@@ -1,6 +1,6 @@
 """Reads VLMEvalKit's predictions: one table of a model's answers, `MODEL_DATASET_8frame.xlsx` or `.tsv`.
 
-    (log,) = find_logs(Path("GPT4o_Video-MME_8frame_score.xlsx"))   # a log like those of lmms-eval
+    log = predictions_log(Path("GPT4o_Video-MME_8frame_score.xlsx"))   # a log like those of lmms-eval
     for record in log.records(): ...
 
 Columns are those that its code writes: `index`, `prediction`, the data set's own (`video`, `question`, `candidates` or

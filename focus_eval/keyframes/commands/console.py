@@ -325,5 +325,7 @@ SamplerOptions = Annotated[
     list[str], typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the sampler; repeatable.")
 ]
 MinSecondsOption = Annotated[float, typer.Option(help="Leave out videos shorter than this.")]
-MinutesOption = Annotated[float, typer.Option(help="Most minutes of the whole command; fewer videos run if need be.")]
+MinutesOption = Annotated[
+    float, typer.Option(help="Most minutes of the whole command; fewer videos run if need be.", min=0.1)
+]
 AlsoOption = Annotated[Path | None, typer.Option(help="Also write the tables to this file (.md, .csv or .tex).")]

@@ -87,19 +87,19 @@ def test_simple_and_chat_requests_to_one_model_have_cells_of_their_own(tmp_path,
 
     monkeypatch.setenv("OPENAI_API_KEY", "any")
     parts = RequestParts(context="", generation={}, look=len, doc_id=0, task="videomme", split="test")
-    named = []
+    cells = []
     for kind, sampler in ((FocusGPT4o, "uniform"), (FocusGPT4oChat, "uniform"), (FocusGPT4o, "mine.py:Class")):
         model = kind(base_url="http://localhost:9/v1", sampler="uniform", frames=4, record=str(tmp_path))
         recorder = model.context.recorder
         recorder._name = recorder._name.replace("uniform", sampler)
-        named.append(recorder.names(parts))
-    simple, chat, own = named
-    assert (simple.cell_id == own.cell_id, simple.cell_id == chat.cell_id) == (True, False)
-    assert ":" not in own.cell
+        cells.append(recorder.names(parts))
+    simple_cell, chat_cell, file_cell = cells
+    assert (simple_cell.cell_id == file_cell.cell_id, simple_cell.cell_id == chat_cell.cell_id) == (True, False)
+    assert ":" not in file_cell.cell
     # A folder named before is gone on with.
-    former = own.cell.replace("mine.py_Class", "mine.py:Class")
-    (tmp_path / former).mkdir()
-    assert recorder.names(parts).cell == former
+    former_name = file_cell.cell.replace("mine.py_Class", "mine.py:Class")
+    (tmp_path / former_name).mkdir()
+    assert recorder.names(parts).cell == former_name
 
 
 def test_llava_onevision_answers_one_question_at_a_time():

@@ -35,8 +35,8 @@ def test_two_sizes_of_one_encoder_are_told_apart_by_what_differs():
     small = replace(SELECTION, selection_id="2222bbbb", encoder_revision="r, 96 px")
     assert labels_of([SELECTION, small]) == {"1111aaaa": "focus (blip)", "2222bbbb": "focus (blip, 96 px)"}
     # A commit is no text for readers.
-    other = replace(SELECTION, selection_id="2222bbbb", encoder_revision="f" * 40)
-    assert labels_of([SELECTION, other])["2222bbbb"] == "focus (blip)"
+    later_weights = replace(SELECTION, selection_id="2222bbbb", encoder_revision="f" * 40)
+    assert labels_of([SELECTION, later_weights])["2222bbbb"] == "focus (blip)"
 
 
 def test_seeds_and_k_of_one_configuration_keep_one_name():

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from focus_eval.bench.report.run import load_run
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
-from focus_eval.external.imports.lmms_logs import find_logs
+from focus_eval.external.imports.vlmevalkit import predictions_log
 
 LETTERED = {"A": "red", "B": "None", "C": "green", "D": "3"}
 OPTIONS = [*LETTERED.values()]
@@ -75,7 +75,7 @@ def test_a_table_without_scores_is_scored_from_its_options_and_says_so(tmp_path)
 
 def test_the_data_set_of_videos_is_read_as_its_class_writes_it(tmp_path):
     path = write(video_mme(), tmp_path / "Qwen2.5-VL-7B-Instruct_Video-MME_1fps_score.tsv")
-    (log,) = find_logs(path)
+    log = predictions_log(path)
     assert (log.model, log.task) == ("Qwen2.5-VL-7B-Instruct", "Video-MME")
     record = next(log.records())
     assert record.doc["candidates"] == ["A. red", "B. None", "C. green", "D. 3"]
@@ -86,8 +86,8 @@ def test_the_data_set_of_videos_is_read_as_its_class_writes_it(tmp_path):
 
 def test_two_tables_are_paired_by_content_whatever_their_index(tmp_path):
     write(video_mme(), tmp_path / "a_Video-MME_8frame.xlsx")
-    other = video_mme().assign(score=[1, 0, 0], prediction=["B", "A", "A"])
-    write(other.iloc[::-1].assign(index=range(3)), tmp_path / "b_Video-MME_8frame.tsv")
+    second_table = video_mme().assign(score=[1, 0, 0], prediction=["B", "A", "A"])
+    write(second_table.iloc[::-1].assign(index=range(3)), tmp_path / "b_Video-MME_8frame.tsv")
     result = CliRunner().invoke(
         app, ["compare", str(tmp_path / "a_Video-MME_8frame.xlsx"), str(tmp_path / "b_Video-MME_8frame.tsv")]
     )
@@ -115,4 +115,4 @@ def test_what_cannot_be_read_is_refused_with_file_and_fix(tmp_path, frame, name,
 def test_a_file_that_is_no_sheet_is_refused(tmp_path):
     (tmp_path / "m_d_8frame.xlsx").write_bytes(b"not a zip")
     with pytest.raises(InvalidInput, match="no table"):
-        find_logs(tmp_path / "m_d_8frame.xlsx")
+        predictions_log(tmp_path / "m_d_8frame.xlsx")

@@ -226,6 +226,7 @@ class FocusGPT4o(OpenAIAdapter, OpenAISimple):  # type: ignore[misc]
 
     model_id: ClassVar[str] = "focus_gpt4o"
     stock_name: ClassVar[str] = "openai"
+    requests: ClassVar[str] = "simple"
 
     def encode_video(self, video_path: Any, for_get_frames_num: int) -> list[str]:
         """Return one stand-in per frame for a path that carries frames; other paths are read by the stock wrapper."""

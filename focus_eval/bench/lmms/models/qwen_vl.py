@@ -90,6 +90,7 @@ class FocusQwen2_5VL(QwenAdapter, Qwen2_5_VL):  # type: ignore[misc]
     """Qwen2.5-VL, simple requests."""
 
     model_id = "focus_qwen2_5_vl"
+    requests: ClassVar[str] = "simple"
     stock_name: ClassVar[str] = "qwen2_5_vl"
     checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen2_5_vl",)
 
@@ -113,6 +114,7 @@ class FocusQwen3VL(ThinkingQwenAdapter, Qwen3_VL):  # type: ignore[misc]
     """Qwen3-VL, simple requests."""
 
     model_id = "focus_qwen3_vl"
+    requests: ClassVar[str] = "simple"
     stock_name: ClassVar[str] = "qwen3_vl"
     checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen3_vl", "qwen3_vl_moe")
 
@@ -129,6 +131,7 @@ class FocusQwen3_5(ThinkingQwenAdapter, Qwen3_5):  # type: ignore[misc]
     """Qwen3.5, simple requests. Its wrapper samples answers at temperature 0.7 if a task sets none."""
 
     model_id = "focus_qwen3_5"
+    requests: ClassVar[str] = "simple"
     stock_name: ClassVar[str] = "qwen3_5"
 
 
