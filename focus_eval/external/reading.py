@@ -106,12 +106,14 @@ def _read_file(path: Path, options: ReadingOptions, *, is_argument: bool) -> Ite
     Args:
         is_argument: True raises InvalidInput for another kind of file; False yields the reason.
     """
-    is_table = path.suffix in PREDICTION_SUFFIXES or (path.suffix == ".parquet" and _is_table(path))
-    if is_samples_file(path) or (is_table and path.is_file()):
+    if is_samples_file(path) or (path.suffix == ".parquet" and _is_table(path)):
         yield from _read_logs(path, options)
         return
     try:
-        yield read_selections(path, options)
+        if path.suffix in PREDICTION_SUFFIXES and path.is_file():
+            yield from _read_logs(path, options)
+        else:
+            yield read_selections(path, options)
     except InvalidInput as error:  # a file that is no selection, beside others
         if is_argument:
             raise

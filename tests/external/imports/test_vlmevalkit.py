@@ -116,3 +116,12 @@ def test_a_file_that_is_no_sheet_is_refused(tmp_path):
     (tmp_path / "m_d_8frame.xlsx").write_bytes(b"not a zip")
     with pytest.raises(InvalidInput, match="no table"):
         predictions_log(tmp_path / "m_d_8frame.xlsx")
+
+
+def test_audit_reads_the_tables_of_a_folder_and_names_those_of_another_kind(tmp_path):
+    write(table(), tmp_path / "m_MyMCQ_8frame_score.tsv")
+    (tmp_path / "other.tsv").write_text("a\tb\n1\t2\n")
+    result = CliRunner().invoke(app, ["audit", str(tmp_path)])
+    output = " ".join(result.output.split())
+    assert "other.tsv: not checked" in output, (output, result.exception)
+    assert "answers not parsed: 1 of 5" in output, output
