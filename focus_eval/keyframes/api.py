@@ -416,9 +416,41 @@ class VideoSelector:
         )
 
     def select(self, video: Video, *, progress: Progress | None = None) -> Any:
-        """Return the `VideoSelection` of one video; for a list of queries a list."""
-        reopen = partial(open_source, video, fps=self.fps, backend=self.backend, store=self.selector.store)
-        selections = select_with(self.selector, reopen, self._queries, self._budget, progress=progress)
+        """Return the `VideoSelection` of one video; for a list of queries a list.
+
+        Queries share the decoded and encoded frames of the video.
+        """
+        reopen: Callable[[], VideoReader] = partial(
+            open_source, video, fps=self.fps, backend=self.backend, store=self.selector.store
+        )
+        with reopen() as reader:
+            if not isinstance(reader, PictureReader) and reader.path.is_file():
+                reopen = partial(_open_same, reopen, file_state(reader.path))
+            selector = self._budget.apply_to(self.selector, reader)
+            if isinstance(reader, PictureReader) and selector.store is not None:
+                raise InvalidInput(
+                    f"{reader.path}: a store keeps what is known of video files, not of pictures; leave it out"
+                )
+            if (reason := selector.sampler.infeasible_reason(selector.info_of(reader), k=selector.k)) is not None:
+                raise InvalidInput(f"{reader.path}: {selector.sampler.name} would choose no frame: {reason}")
+            questions = [query_question(reader.path, query) for query in self._queries]
+            warnings = [vocabulary_warning(selector.encoder, question.query) for question in questions]
+            requests = [
+                QuestionRequest(selector=selector, question=question, path=reader.path) for question in questions
+            ]
+            outcomes = choose_on_video(reader, requests, progress=progress, at_once=QUERIES_AT_ONCE)
+        rows = [outcome.selected_row() for outcome in outcomes]
+        warnings = [
+            " ".join(filter(None, [warning, standout_warning(selector.encoder, row)]))
+            for warning, row in zip(warnings, rows, strict=True)
+        ]
+        for row in rows:
+            log.info("%s: %s chose %d keyframes for %r", row.video, row.sampler, len(row.keyframes or ()), row.query)
+        version = selector.sampler.version
+        selections = [
+            selection_of(row, sampler_version=version, reopen=reopen, warning=warning)
+            for row, warning in zip(rows, warnings, strict=True)
+        ]
         return selections[0] if self._is_single else selections
 
 
@@ -651,43 +683,6 @@ def selection_of(
     if (selection := row.selection) is None:
         raise SelectionMismatch(f"{row.benchmark} {row.question_id}: no selection, {row.error or 'frames not known'}")
     return VideoSelection(**vars(selection), row=row, sampler_version=sampler_version, reopen=reopen, warning=warning)
-
-
-def select_with(
-    selector: Selector,
-    reopen: Callable[[], VideoReader],
-    queries: Sequence[str],
-    budget: Budget,
-    *,
-    progress: Progress | None = None,
-) -> list[VideoSelection]:
-    """Return one selection per query; a frame that several queries need is decoded and encoded once."""
-    with reopen() as reader:
-        if not isinstance(reader, PictureReader) and reader.path.is_file():
-            reopen = partial(_open_same, reopen, file_state(reader.path))
-        selector = budget.apply_to(selector, reader)
-        if isinstance(reader, PictureReader) and selector.store is not None:
-            raise InvalidInput(
-                f"{reader.path}: a store keeps what is known of video files, not of pictures; leave it out"
-            )
-        if (reason := selector.sampler.infeasible_reason(selector.info_of(reader), k=selector.k)) is not None:
-            raise InvalidInput(f"{reader.path}: {selector.sampler.name} would choose no frame: {reason}")
-        questions = [query_question(reader.path, query) for query in queries]
-        warnings = [vocabulary_warning(selector.encoder, question.query) for question in questions]
-        requests = [QuestionRequest(selector=selector, question=question, path=reader.path) for question in questions]
-        outcomes = choose_on_video(reader, requests, progress=progress, at_once=QUERIES_AT_ONCE)
-    rows = [outcome.selected_row() for outcome in outcomes]
-    warnings = [
-        " ".join(filter(None, [warning, standout_warning(selector.encoder, row)]))
-        for warning, row in zip(warnings, rows, strict=True)
-    ]
-    for row in rows:
-        log.info("%s: %s chose %d keyframes for %r", row.video, row.sampler, len(row.keyframes or ()), row.query)
-    version = selector.sampler.version
-    return [
-        selection_of(row, sampler_version=version, reopen=reopen, warning=warning)
-        for row, warning in zip(rows, warnings, strict=True)
-    ]
 
 
 def _open_same(reopen: Callable[[], VideoReader], state: FileState) -> VideoReader:
