@@ -342,6 +342,21 @@ def test_a_video_with_fewer_frames_than_k_is_no_finding():
     assert audit([with_selections(honest(), ["q0"], keyframes=[0, 1, 2], n_frames=3)]) == []
 
 
+def test_fed_frames_in_another_order_or_after_a_fallback_are_no_other_frames():
+    series = honest()
+
+    def checks(fed, **changes):
+        answers = {
+            key: replace(row, fed_frames=fed(series.selections[key].keyframes), **changes)
+            for key, row in series.answers.items()
+        }
+        return {finding.check for finding in audit([replace(series, answers=answers)])} - {"frames not in order"}
+
+    assert checks(lambda frames: frames[::-1]) == set()
+    assert checks(lambda frames: [frame + 1 for frame in frames], fallback="aks") == set()
+    assert checks(lambda frames: [frame + 1 for frame in frames]) == {"other frames fed than chosen"}
+
+
 def test_what_is_unknown_is_not_checked():
     run = with_selections(honest(), n_frames=None, fps=None, duration_seconds=None, times_seconds=None)
     assert audit([run]) == []

@@ -38,6 +38,20 @@ def test_longvideobench_shows_3_6_points_and_mlvu_test_5_to_6():
     assert 5 < 100 * least_difference([1] * 502, PUBLISHED) < 6
 
 
+def test_many_correlated_videos_of_few_differing_questions_can_show_no_difference():
+    # 40 of 5,000 questions differ: all in one direction are .8 points, and the t test needs 2.4.
+    assert least_difference([50] * 100, Discordance(share=0.008, video_correlation=0.9)) is None
+    assert least_difference([50] * 100, Discordance(share=0.008)) < 0.008
+
+
+def test_correlated_questions_of_sixty_videos_show_about_what_a_t_test_of_their_means_shows():
+    sizes = [18] * 60
+    for correlation in (0.1, 0.3):
+        error = np.sqrt(0.21 * (1 + 17 * correlation) / sum(sizes))
+        least = least_difference(sizes, Discordance(share=0.21, video_correlation=correlation))
+        assert least == pytest.approx(power_reach(60) * error, rel=0.1)
+
+
 def test_a_planned_difference_is_the_one_that_is_detected_afterwards():
     rng = np.random.default_rng(0)
     videos = np.repeat(np.arange(753), LONGVIDEOBENCH)
