@@ -338,6 +338,20 @@ def test_runs_of_ours_may_show_the_same_frames_under_two_seeds():
     assert audit([a, replace(a, name="b", answers=honest("b", shift=1).answers)]) == []
 
 
+def test_an_imported_length_gets_slack_and_a_counted_one_none():
+    series = honest()
+    first = next(iter(series.selections))
+    found = {}
+    for name, facts in (("imported", {"published": True}), ("counted", {})):
+        # 1000 frames at 25 a second: a frame 4 past the end is within the slack of a length from seconds.
+        moved = with_selections(series, facts=facts)
+        moved = with_selections(moved, [first], keyframes=[*range(7), 1003])
+        answers = {key: replace(row, fed_frames=[]) for key, row in moved.answers.items()}
+        checks = {finding.check for finding in audit([replace(moved, answers=answers)])}
+        found[name] = "frames past the end of the video" in checks
+    assert found == {"imported": False, "counted": True}
+
+
 def test_a_video_with_fewer_frames_than_k_is_no_finding():
     assert audit([with_selections(honest(), ["q0"], keyframes=[0, 1, 2], n_frames=3)]) == []
 

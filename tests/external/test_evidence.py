@@ -159,6 +159,13 @@ def test_what_happened_to_the_evidence_is_told_apart():
         within_question(a, b.assign(question_id="z"), distance=5.0)
 
 
+def test_evidence_that_stays_in_view_in_part_is_neither_gained_nor_lost():
+    changes = {(0.5, 1.0): "in part", (1.0, 0.5): "in part", (0.5, 0.0): "in part", (1.0, 0.0): "lost"}
+    for views, change in changes.items():
+        a, b = (answered([(f"q{i}", f"v{i}", view, 1.0) for i in range(6)]) for view in views)
+        assert [item.change for item in within_question(a, b, distance=5.0)] == [change, "all questions"], views
+
+
 def test_a_question_is_paired_within_its_seed():
     # Under seed 0 both see the evidence, under seed 1 neither: across seeds it would seem to be gained and lost.
     parts = [answered([(f"q{i}", f"v{i}", 1.0 - seed, 1.0) for i in range(6)], seed=seed) for seed in (0, 1)]
