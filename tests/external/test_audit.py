@@ -341,15 +341,15 @@ def test_runs_of_ours_may_show_the_same_frames_under_two_seeds():
 def test_an_imported_length_gets_slack_and_a_counted_one_none():
     series = honest()
     first = next(iter(series.selections))
-    found = {}
+    is_past_by_kind = {}
     for name, facts in (("imported", {"published": True}), ("counted", {})):
         # 1000 frames at 25 a second: a frame 4 past the end is within the slack of a length from seconds.
         moved = with_selections(series, facts=facts)
         moved = with_selections(moved, [first], keyframes=[*range(7), 1003])
         answers = {key: replace(row, fed_frames=[]) for key, row in moved.answers.items()}
         checks = {finding.check for finding in audit([replace(moved, answers=answers)])}
-        found[name] = "frames past the end of the video" in checks
-    assert found == {"imported": False, "counted": True}
+        is_past_by_kind[name] = "frames past the end of the video" in checks
+    assert is_past_by_kind == {"imported": False, "counted": True}
 
 
 def test_a_video_with_fewer_frames_than_k_is_no_finding():
@@ -359,9 +359,9 @@ def test_a_video_with_fewer_frames_than_k_is_no_finding():
 def test_fed_frames_in_another_order_or_after_a_fallback_are_no_other_frames():
     series = honest()
 
-    def checks(fed, **changes):
+    def checks(shown, **changes):
         answers = {
-            key: replace(row, fed_frames=fed(series.selections[key].keyframes), **changes)
+            key: replace(row, fed_frames=shown(series.selections[key].keyframes), **changes)
             for key, row in series.answers.items()
         }
         return {finding.check for finding in audit([replace(series, answers=answers)])} - {"frames not in order"}

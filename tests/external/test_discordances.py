@@ -33,8 +33,8 @@ def test_the_correlation_within_videos_is_the_one_that_differences_were_drawn_wi
     rng, n_videos, per_video, share, correlation = np.random.default_rng(0), 3000, 5, 0.3, 0.4
     # A question repeats the difference of its video with this chance, so that two of a video do with its square.
     of_video = rng.choice([-1, 0, 1], (n_videos, 1), p=[share / 2, 1 - share, share / 2])
-    own = rng.choice([-1, 0, 1], (n_videos, per_video), p=[share / 2, 1 - share, share / 2])
-    differences = np.where(rng.random(own.shape) < correlation**0.5, of_video, own).ravel()
+    of_question = rng.choice([-1, 0, 1], (n_videos, per_video), p=[share / 2, 1 - share, share / 2])
+    differences = np.where(rng.random(of_question.shape) < correlation**0.5, of_video, of_question).ravel()
     videos = np.repeat(np.arange(n_videos), per_video)
     uniform = pd.DataFrame({"score": (differences < 0).astype(float), "video": videos})
     aks = uniform.assign(score=uniform["score"] + differences)

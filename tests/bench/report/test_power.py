@@ -48,8 +48,8 @@ def test_correlated_questions_of_sixty_videos_show_about_what_a_t_test_of_their_
     sizes = [18] * 60
     for correlation in (0.1, 0.3):
         error = np.sqrt(0.21 * (1 + 17 * correlation) / sum(sizes))
-        least = least_difference(sizes, Discordance(share=0.21, video_correlation=correlation))
-        assert least == pytest.approx(power_reach(60) * error, rel=0.1)
+        difference = least_difference(sizes, Discordance(share=0.21, video_correlation=correlation))
+        assert difference == pytest.approx(power_reach(60) * error, rel=0.1)
 
 
 def test_a_planned_difference_is_the_one_that_is_detected_afterwards():
