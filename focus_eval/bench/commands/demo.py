@@ -89,8 +89,8 @@ def run_demo(folder: Path, data: Path, *, k: list[int], samplers: list[str], see
             complete_run(matrices[0], selected_with=further_matrices, out=folder, engine=engine, progress=run_progress)
             for matrix in matrices[1:]:
                 complete_run(matrix, out=folder, engine=engine, progress=run_progress)
-        progress.begin("report")
-        shown = _write_report(folder, data / "datasets" / "longvideobench" / "videos")
+            progress.begin("report")
+            shown = _write_report(folder, data / "datasets" / "longvideobench" / "videos")
     # A table that is printed while a bar is shown would begin behind the bar.
     _print_report(*shown)
 
