@@ -65,6 +65,11 @@ def test_kfs_benchs_measures_equal_a_plain_second_way(scenes, times):
     assert all(0 <= value <= 1 + 1e-12 for value in expected)
 
 
+def test_a_long_scene_needs_no_more_than_an_equal_part_of_the_frames():
+    # By its length the first scene would need three of the four frames; two are an equal part.
+    assert scene_score([[(0.0, 90.0)], [(100.0, 110.0)]], [10.0, 50.0, 102.0, 108.0]).ukss == pytest.approx(1.0)
+
+
 def test_a_scene_without_a_frame_costs_all_three_measures():
     scenes = [[(0.0, 10.0)], [(20.0, 30.0)]]
     score = scene_score(scenes, [5.0, 6.0, 50.0, 60.0])
