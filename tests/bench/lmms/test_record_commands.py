@@ -7,17 +7,19 @@ import re
 import shutil
 
 import pytest
+from typer.testing import CliRunner
 
 from focus_eval.bench.lmms.models.openai import FocusGPT4o, FocusGPT4oChat
 from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.matrix.running import complete_run
 from focus_eval.bench.report.run import load_run
+from focus_eval.cli import app
 from support.bench.answering import write_answering_matrix
 from support.bench.commands import called
 from support.keyframes.chat_server import ChatServer
 from support.keyframes.tiny_transformers import save_qwen_successor
 
-RECORDS = ("service_chat", "service_simple", "local_chat", "local_simple", "native")
+RECORDS = ("service_chat", "service_simple", "local_chat", "local_simple", "native", "two_ranks")
 N_QUESTIONS = {"longvideobench": 8, "videomme": 4}
 
 
@@ -62,7 +64,14 @@ def records(home, tiny_qwen, tmp_path_factory):
                 datetime_str="now",
                 bootstrap_iters=0,
             )
-    return {name: folder / name for name in models}
+    # What two processes of accelerate leave: each row in the file of the rank that was dealt its document.
+    shutil.copytree(folder / "service_simple", folder / "two_ranks")
+    for path in (folder / "two_ranks").rglob("rank0of1.jsonl"):
+        rows = path.read_text().splitlines(keepends=True)
+        for rank in (0, 1):
+            path.with_name(f"rank{rank}of2.jsonl").write_text("".join(rows[rank::2]))
+        path.unlink()
+    return {name: folder / name for name in (*models, "two_ranks")}
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +90,19 @@ def cell_of(record, benchmark="longvideobench"):
     """Return the folder of the record's cell on a benchmark."""
     (cell,) = record.glob(f"focus_{benchmark}-*")
     return cell
+
+
+@pytest.mark.parametrize("command", ["audit", "compare"])
+def test_a_record_of_two_ranks_is_read_as_that_of_one(records, command):
+    def output_of(name):
+        arguments = (
+            (cell_of(records[name]), cell_of(records["local_simple"])) if command == "compare" else (records[name],)
+        )
+        result = CliRunner().invoke(app, [command, *map(str, arguments)])
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result.exit_code, result.output.replace(str(records[name]), "").replace(name, "")
+
+    assert output_of("two_ranks") == output_of("service_simple")
 
 
 @pytest.mark.usefixtures("unsaved_figures")
