@@ -114,15 +114,15 @@ def _cache() -> Path:
     return cache_folder() / "demo"
 
 
-# Processor seconds of each stage, measured idle; only their ratios matter, since a bar tells time by its own rate.
-SECONDS_PER_FRAME_DRAWN = 0.00055
+# Seconds of each stage on two idle cores; only their ratios matter, since a bar tells time by its own rate.
+SECONDS_PER_FRAME_DRAWN = 0.0004
 SECONDS_OF_SELECTING = 0.017  # per unit of `SelectPhase.work`
-SECONDS_OF_ANSWERS = 35.0  # of a matrix
-SECONDS_OF_REPORT = 40.0
+SECONDS_OF_ANSWERS = 85.0  # of a matrix
+SECONDS_OF_REPORT = 32.0
 
 
 class DemoProgress:
-    """One bar over all stages of the demo, in expected processor seconds; a `matrix.running.RunProgress`.
+    """One bar over all stages of the demo, in expected seconds; a `matrix.running.RunProgress`.
 
     Args:
         n_frames: frames to draw.

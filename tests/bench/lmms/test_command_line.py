@@ -12,11 +12,14 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
 from focus_eval.bench.lmms.recording import RunCounts, check_readable, over_all_ranks
+from focus_eval.cli import app
 from focus_eval.core.errors import RunError
 from focus_eval.core.resources import resource_path
 from focus_eval.keyframes.rows.records import AnswerRow
+from support.bench.commands import called
 from support.keyframes.chat_server import ChatServer
 
 FOCUS_TASKS = ["focus_longvideobench", "focus_videomme", "focus_mlvu", "focus_vsibench"]
@@ -133,6 +136,12 @@ def test_two_processes_give_the_rows_of_one(home, evaluate, tools, tiny_qwen, tm
     assert files == ["rank0of2.jsonl"] * 4 + ["rank1of2.jsonl"] * 4  # selections and answers of two tasks
     # Seven questions on two ranks: the copy that keeps the ranks in step leaves no row.
     assert len(tools.read_record(tmp_path / "two", "answers")) == 7 + 2
+    # Commands read what accelerate's processes left as what one process left.
+    for cell in (tmp_path / "two").glob("focus_*"):
+        cells = (tmp_path / "one" / cell.name, cell)
+        audits = [CliRunner().invoke(app, ["audit", str(folder)]).output.replace(str(folder), "") for folder in cells]
+        assert audits[0] == audits[1]
+        assert "report.csv" in called("report", cell, "--no-html").replace("\n", "")
 
 
 def timeless(tools, record, kind):
