@@ -13,6 +13,7 @@ from focus_eval.core.errors import InvalidInput, UnknownName
 from focus_eval.core.types import VideoInfo
 from focus_eval.keyframes.samplers.base import derived_rng
 from focus_eval.keyframes.samplers.registry import make_sampler
+from focus_eval.lab import traces
 from focus_eval.lab.simulation import SimulationConfig, options_at
 from focus_eval.lab.traces import GRID_HZ, RealQuestion, autoregression, frame_noise, make_trace
 from focus_eval.lab.worlds import CHANNELS, WORLDS, world_of
@@ -281,3 +282,14 @@ def test_a_blind_question_has_no_related_stretch():
     related = replace(WORLDS["related"], blind=1.0, distractors_per_minute=0.0)
     raised, plain = (make_trace(world, 0, seed=0) for world in (related, replace(related, related_height=0.0)))
     assert (raised.latent == plain.latent).all()
+
+
+def test_what_is_seen_of_a_moment_lies_around_it_and_anywhere_around_it():
+    moments = 100.0 * np.arange(4000)
+    starts, lengths = traces._seen_around(moments, np.random.default_rng(0))
+    shares = (moments - starts) / lengths  # uniform: mean 1/2, variance 1/12
+    assert shares.mean() == pytest.approx(0.5, abs=0.02)
+    assert shares.var() == pytest.approx(1 / 12, abs=0.005)
+    kept, starts, lengths = traces._seen_events(moments, np.random.default_rng(0))
+    assert kept.tolist() == moments.tolist()
+    assert np.median(starts + lengths / 2 - moments) == pytest.approx(0, abs=0.1)
