@@ -90,7 +90,7 @@ COMMANDS = [
     ("select", "file.txt", "--query", "x"), ("select", "nowhere.mp4", "--query", ""),
     ("list", "samplers", "--minutes", "nan"), ("list", "samplers", "-k", "0"),
     ("evidence", "file.txt"), ("check", "nowhere.py:Mine"), ("check", "file.txt:Mine"),
-    ("list", "configs", "--copy", "file.txt"), ("videos", "index", "file.txt"),
+    ("list", "configs", "--copy", "file.txt"), ("videos", "index", "nowhere.mp4"),
 ]  # fmt: skip
 
 

@@ -326,6 +326,6 @@ SamplerOptions = Annotated[
 ]
 MinSecondsOption = Annotated[float, typer.Option(help="Leave out videos shorter than this.")]
 MinutesOption = Annotated[
-    float, typer.Option(help="Most minutes of the whole command; fewer videos run if need be.", min=0.1)
+    float, typer.Option(help="Most minutes of the whole command; fewer videos run if need be.", min=0)
 ]
 AlsoOption = Annotated[Path | None, typer.Option(help="Also write the tables to this file (.md, .csv or .tex).")]
