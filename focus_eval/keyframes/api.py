@@ -366,7 +366,8 @@ class VideoSelector:
 
     Args:
         may_download: see `default_encoder`; by default the environment decides.
-        others: those of `select_keyframes`, with its errors.
+
+    The other arguments and the errors are those of `select_keyframes`.
 
     Attributes:
         selector: chooses the frames; of a budget that depends on the video it knows nothing.

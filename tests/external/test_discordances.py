@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts/pages/discordances.py"
+from scripts.pages import discordances
 
 
-@pytest.fixture(scope="module")
-def discordances():
-    """The script, loaded from its file."""
-    spec = importlib.util.spec_from_file_location("discordances", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_table_has_a_line_for_each_benchmark_and_that_of_mlvu_is_what_its_logs_give(discordances, shared):
+def test_the_table_has_a_line_for_each_benchmark_and_that_of_mlvu_is_what_its_logs_give(shared):
     text = discordances.FILE.read_text(encoding="utf-8")
     assert text.startswith(discordances.HEADER)
     lines = text.removeprefix(discordances.HEADER).splitlines(keepends=True)
@@ -29,7 +17,7 @@ def test_the_table_has_a_line_for_each_benchmark_and_that_of_mlvu_is_what_its_lo
     assert discordances.line(shared("data"), "mlvu") == lines[-1]
 
 
-def test_the_correlation_within_videos_is_the_one_that_differences_were_drawn_with(discordances):
+def test_the_correlation_within_videos_is_the_one_that_differences_were_drawn_with():
     rng, n_videos, per_video, share, correlation = np.random.default_rng(0), 3000, 5, 0.3, 0.4
     # A question repeats the difference of its video with this chance, so that two of a video do with its square.
     of_video = rng.choice([-1, 0, 1], (n_videos, 1), p=[share / 2, 1 - share, share / 2])

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
+from scripts.pages import field
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/field.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def field():
-    """The script, loaded from its file."""
-    spec = importlib.util.spec_from_file_location("field", ROOT / "scripts/pages/field.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.slow
-def test_every_table_of_the_page_is_what_the_files_give(field, shared):
+def test_every_table_of_the_page_is_what_the_files_give(shared):
     folder = shared("data")
     shared("data/field/lmms_logs")
     for name, derived in field.SECTIONS.items():
         assert f"<!-- field: {name} -->\n{derived(folder)}\n<!-- end -->" in PAGE, name
 
 
-def test_every_mark_of_the_page_has_its_section(field):
+def test_every_mark_of_the_page_has_its_section():
     assert re.findall(r"<!-- field: (\w+) -->", PAGE) == [*field.SECTIONS]
 
 
-def test_the_readme_repeats_the_page(field, shared):
+def test_the_readme_repeats_the_page(shared):
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     shares, lengths = field.within(shared("data")), field.lengths(shared("data"))
     assert "| recall@1 | +17.1 [11.9, 22.3] | +14.6 [9.0, 20.2] |" in shares
@@ -42,7 +34,7 @@ def test_the_readme_repeats_the_page(field, shared):
     assert "loses 7.5 [3.5, 11.6] points" in readme
 
 
-def test_a_page_without_the_marks_is_refused(field):
+def test_a_page_without_the_marks_is_refused():
     assert field.put_between("a\n<!-- field: x -->\nold\n<!-- end -->\nb", "x", "new") == (
         "a\n<!-- field: x -->\nnew\n<!-- end -->\nb"
     )

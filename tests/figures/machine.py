@@ -235,6 +235,80 @@ def growth():
     return [*table(*lines), f"The page has {pages[0]} and {pages[1]} MB"]
 
 
+# Formats that one line of the table stands for, and the range they are coded in if it matters.
+COLOURS = {
+    "8 bits, 4:2:0 and 4:2:2, with alpha or not": (("8 bits, 4:2:0", "8 bits, 4:2:2", "8 bits, 4:2:0, alpha"), None),
+    "8 bits, 4:4:4": (("8 bits, 4:4:4",), None),
+    "8 bits, gray, limited range": (("8 bits, gray",), "limited"),
+    "8 bits, gray, full range": (("8 bits, gray",), "full"),
+    "10 and 12 bits, 4:2:0": (("10 bits, 4:2:0", "12 bits, 4:2:0"), None),
+    "10 bits, 4:2:2": (("10 bits, 4:2:2",), None),
+    "10 bits, 4:4:4 and gray, with alpha or not": (("10 bits, 4:4:4", "10 bits, gray", "10 bits, 4:4:4, alpha"), None),
+}
+
+
+def colours():
+    """Return docs/reliability.md's table of the largest differences of colours.
+
+    Fails if an orientation differs from the command line's, or the table leaves out a format.
+    """
+    rows = rows_of(PUBLISHED / "colours.csv")
+    turned = [row for row in rows if row["format"].startswith("display matrix")]
+    assert len(turned) == 8
+    assert {row["ffmpeg, bilinear"] for row in turned} == {"0"}
+    assert {row["format"] for row in rows} - {row["format"] for row in turned} == {
+        name for names, _ in COLOURS.values() for name in names
+    }
+    lines = []
+    for title, (formats, value_range) in COLOURS.items():
+        group = [row for row in rows if row["format"] in formats and value_range in (None, row["range"])]
+        columns = ("ffmpeg, bilinear", "ffmpeg", "formula")
+        lines.append((title, *(f"{max(float(row[column]) for row in group):g}" for column in columns)))
+    return table(*lines)
+
+
+def snap():
+    """Return docs/samplers.md's table of what `snap_seconds` changes with the demo's encoder; fails if more moved."""
+    rows = rows_of(PUBLISHED / "demo_snap.csv")
+    lines = []
+    for sampler, title in (
+        ("even_cover pulls=600", "`even_cover` with 600 pulls, as in `select`"),
+        ("focus", "`focus`"),
+    ):
+        (row,) = (row for row in rows if row["sampler"] == sampler and row["encoder"] == "96 px")
+        pairs = [f"{row[f'{name} without']}, {row[f'{name} with']}" for name in ("recall@1", "recall@2", "recall@5")]
+        moved = row["moved"] if row["moved"] == "1" else f"{row['moved']}, in {row['questions']} questions"
+        lines.append((title, moved, *pairs))
+    assert sorted(int(row["moved"]) for row in rows if row["moved"] != "0") == [1, 120]
+    return [*table(*lines), "| 0 | equal | equal | equal |"]
+
+
+def second_query():
+    """Return docs/quickstart.md's sentence on the processor seconds of a second query of the same video."""
+    of = measured("machine")
+    command, process = (
+        [of[f"{name}, the demo's video of 20 minutes, {query} query", "processor s"] for query in ("first", "second")]
+        for name in ("select --store", "select_keyframes(store=)")
+    )
+    return [
+        "On the demo's video of 20 minutes",
+        f"the first takes {command[0]} processor seconds, the second {command[1]}",
+        f"{process[0]} and {process[1]}",
+    ]
+
+
+def demo_seconds():
+    """Return docs/performance.md's sentence on the seconds of the demo from an empty cache."""
+    of = measured("machine")
+    stages = [of[f"demo, empty cache, {stage}", "s"] for stage in ("rendering", "selecting", "answering", "report")]
+    return [
+        f"{of['demo, empty cache', 's']} s, {of['demo, empty cache', 'processor s']} of the processor; the first table "
+        f"after {of['demo, empty cache, first table', 's']} s. Rendering {stages[0]} s, selecting {stages[1]}, "
+        f"answering {stages[2]}, the report {stages[3]}",
+        f"adds twenty million numbers in {of['twenty million additions', 's']} s",
+    ]
+
+
 DATA = {
     "longvideobench": ("LongVideoBench", "longvideobench_val_v", "CC-BY-NC-SA 4.0, gated: accept its terms"),
     "videomme": ("Video-MME", "videomme", "academic research only"),
@@ -377,6 +451,10 @@ FIGURES = {
     "kills": kills,
     "load": load,
     "growth": growth,
+    "colours": colours,
+    "snap": snap,
+    "second_query": second_query,
+    "demo_seconds": demo_seconds,
     "machine": machine,
     "offline_queries": offline_queries,
     "offline_words": offline_words,

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts/pages/equal_budgets.py"
-
-
-@pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("equal_budgets", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from scripts.pages import equal_budgets as script
 
 
 @pytest.mark.parametrize(
@@ -33,11 +22,11 @@ def script():
         ("all_frames [control] #2538", None),
     ],
 )
-def test_a_label_says_the_budget(script, label, label_text):
+def test_a_label_says_the_budget(label, label_text):
     assert script.series(label) == label_text
 
 
-def test_questions_are_paired_at_one_budget(script):
+def test_questions_are_paired_at_one_budget():
     def rows(label, recalls):
         return [
             {"k": 8, "label": label, "question_id": str(at), "video": str(at), "n_frames": 1000, "recall@2": recall,

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from focus_eval.lab.verdict import PAIRS_ORDERED_ALIKE, world_record
+from scripts.pages import world_validity as script
 from tests.figures.rows import PUBLISHED, rows_of
 
-SCRIPT = Path(__file__).parents[2] / "scripts/pages/world_validity.py"
 # Published files of the reference table by the names of the script; even frames and mixtures are made otherwise there.
 NAMES = {"AKS": "AKS", "AKSy-blip": "AKS others BLIP", "AKSy-clip": "AKS others CLIP", "WFS": "WFS"}
 
 
-@pytest.fixture(scope="module")
-def script():
-    """The script, loaded from its file."""
-    spec = importlib.util.spec_from_file_location("world_validity", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["world_validity"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_recall_of_the_published_files_is_that_of_the_reference_table(script, shared):
+def test_recall_of_the_published_files_is_that_of_the_reference_table(shared):
     ground = script.read_grounds(shared("data"))["longvideobench"]
     assert len(ground.questions) == 976
     is_long = np.array([question.info.duration_seconds >= 900 for question in ground.questions])
@@ -48,7 +35,7 @@ def test_recall_of_the_published_files_is_that_of_the_reference_table(script, sh
             assert recalls[inside].mean(axis=0) == pytest.approx(targets, abs=0.2), (row["method"], row["K"], sign)
 
 
-def test_a_folder_without_rates_or_with_scenes_of_an_unknown_benchmark_gets_a_line(script, tmp_path, capsys):
+def test_a_folder_without_rates_or_with_scenes_of_an_unknown_benchmark_gets_a_line(tmp_path, capsys):
     with pytest.raises(SystemExit, match=r"no lvb_val_fps\.csv: published frames become seconds only with rates"):
         script.read_grounds(tmp_path)
     (tmp_path / "lvb_val_fps.csv").write_text("id,duration_s,fps\na,200,25\n")
@@ -61,7 +48,7 @@ def test_a_folder_without_rates_or_with_scenes_of_an_unknown_benchmark_gets_a_li
     ]
 
 
-def test_a_world_that_was_fitted_to_the_selections_is_marked(script):
+def test_a_world_that_was_fitted_to_the_selections_is_marked():
     fields = {"seed": 1, "aks": "", "questions": 3, "pairs": 4, "share": (0.5, 0.2, 1.1), "error": (2.0, 1.0, 3.0)}
     item = script.Validity(benchmark="b", world="measured", is_fit=True, recall={}, roots={}, **fields)
     cells = script.cells_of(item)
@@ -69,7 +56,7 @@ def test_a_world_that_was_fitted_to_the_selections_is_marked(script):
     assert (cells["pairs"], cells["agree (%)"], cells["error (points)"]) == ("2 of 4", "50 [20, 100]", "2.0 [1.0, 3.0]")
 
 
-def test_a_world_like_reality_orders_every_pair_and_one_turned_around_orders_none(script):
+def test_a_world_like_reality_orders_every_pair_and_one_turned_around_orders_none():
     rng = np.random.default_rng(0)
     base = {("WFS", 8): 0.3, ("uniform", 8): 0.1, ("WFS", 16): 0.5, ("uniform", 16): 0.2}
     base |= {("WFS", 32): 0.6, ("uniform", 32): 0.3}
@@ -87,7 +74,7 @@ def test_a_world_like_reality_orders_every_pair_and_one_turned_around_orders_non
     assert (same.pairs, turned.pairs, same.is_fit) == (15, 15, True), "one, one and three pairs of K = 8, 16 and 32"
 
 
-def test_pairs_that_reality_does_not_tell_apart_are_not_judged_whatever_the_world_says(script):
+def test_pairs_that_reality_does_not_tell_apart_are_not_judged_whatever_the_world_says():
     rng = np.random.default_rng(0)
     methods = [("WFS", 8), ("uniform", 8), ("WFS", 16), ("uniform", 16), ("WFS", 32), ("uniform", 32)]
     names = list(script.mixtures(methods))
@@ -101,7 +88,7 @@ def test_pairs_that_reality_does_not_tell_apart_are_not_judged_whatever_the_worl
     assert (item.pairs, item.is_fit) == (3, False), "the pair of K = 8 at three tolerances"
 
 
-def test_intervals_are_basic_ones_over_videos(script):
+def test_intervals_are_basic_ones_over_videos():
     values = np.random.default_rng(0).uniform(size=(40, 2, 3))
     drawn, _ = script.drawn_means(values, values, ["the same"] * 40, 0)
     assert np.ptp(drawn, axis=0).max() < 1e-12

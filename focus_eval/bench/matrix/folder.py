@@ -12,6 +12,7 @@ Parts are links into the pool that all runs beside this one share; an unpacked r
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from collections import Counter
@@ -158,13 +159,19 @@ class RunFolder:
 
         A part made when names could still hold a `:` keeps its folder.
         """
-        for folder in (self.path / kind, self.pool.path / kind):
-            # The hash at the end is that of the identity, whatever was written before it.
-            former_names = (path for path in folder.glob(f"*{name[-9:]}") if safe_name(path.name) == safe_name(name))
-            for part in (folder / name, *sorted(former_names)):
-                # Links of a run lead into the pool, whose own names count.
-                if part.is_dir() and not part.is_symlink():
-                    return part
+        folders = (self.path / kind, self.pool.path / kind)
+        present = [folder / name for folder in folders]
+        # The hash at the end is that of the identity, whatever was written before it.
+        former = (
+            path
+            for folder in folders
+            for path in sorted(folder.glob(f"*{name[-9:]}"))
+            if safe_name(path.name) == safe_name(name)
+        )
+        for part in itertools.chain(present, former):
+            # Links of a run lead into the pool, whose own names count.
+            if part.is_dir() and not part.is_symlink():
+                return part
         return self.pool.part(kind, name)
 
     def open_part(self, spec: SelectionSpec | AnswerSpec) -> Path:

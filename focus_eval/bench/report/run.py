@@ -261,11 +261,14 @@ _SHOWN_IN: Mapping[str, tuple[str, ...]] = {"": (), "alpha": _ALPHA, "clip_secon
 def _columns_of(rows: Iterable[RowT], line: Callable[[RowT], dict[str, Any]]) -> dict[str, Any]:
     """Return the columns of a table whose lines `line` makes from the rows: column name -> values.
 
+    All lines have the same columns.
     A run may have a million rows, so equal texts are one object and a column of floats or integers is an array.
     """
     columns: dict[str, Any] = {}
     lines = map(line, rows)
     while part := list(islice(lines, _ROWS_AT_ONCE)):
+        if any(len(item) != len(part[0]) for item in part):
+            raise RuntimeError("lines of one table have different columns")
         for name in part[0]:
             values = [item[name] for item in part]
             values = [intern(value) if type(value) is str else value for value in values]

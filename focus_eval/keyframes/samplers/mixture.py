@@ -42,9 +42,10 @@ class Mixture(FrameSampler):
     twin_seconds: float = option(1.0, at_least=0)
 
     def __post_init__(self) -> None:
-        """Check the options; raise InvalidInput for a part that needs more than relevance and pictures.
+        """Check the options.
 
-        Also for one that may return more than K, and for a mixture.
+        Raises:
+            InvalidInput: a part needs more than relevance and pictures, may return more than K, or is a mixture.
         """
         super().__post_init__()
         for sampler in self.parts:
