@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, required=True)
     arguments = parser.parse_args()
     run = load_run(arguments.run)
-    means = run.selection_frame.groupby("selection_id")[list(RECALLS)].mean()
+    mean_recalls = run.selection_frame.groupby("selection_id")[list(RECALLS)].mean()
     sides: dict[tuple[str, str], dict[bool, list[SelectionRow]]] = defaultdict(lambda: {False: [], True: []})
     for row in run.selections:
         option_texts = [f"{name}={row.options[name]}" for name in ("pulls", "max_depth") if row.options.get(name)]
@@ -35,11 +35,14 @@ def main() -> None:
     lines = []
     for (sampler, size), rows in sorted(sides.items()):
         n_moved = [row.facts.get("snapped", 0) for row in rows[True]]
-        without, with_snap = (means.loc[side[0].selection_id] for side in (rows[False], rows[True]))
+        recalls_off, recalls_on = (mean_recalls.loc[side[0].selection_id] for side in (rows[False], rows[True]))
         line = {"sampler": sampler, "encoder": size, "keyframes": sum(len(row.keyframes or ()) for row in rows[True])}
         line |= {"moved": sum(n_moved), "questions": sum(count > 0 for count in n_moved)}
         for name in RECALLS:
-            line |= {f"{name} without": f"{100 * without[name]:.1f}", f"{name} with": f"{100 * with_snap[name]:.1f}"}
+            line |= {
+                f"{name} without": f"{100 * recalls_off[name]:.1f}",
+                f"{name} with": f"{100 * recalls_on[name]:.1f}",
+            }
         lines.append(line)
         print(" | ".join(map(str, line.values())))
     with arguments.csv.open("w", newline="", encoding="utf-8") as file:
