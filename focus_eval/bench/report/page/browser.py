@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,7 +185,9 @@ def pack_browser(
         thumbnail_bytes: most bytes of images in the page, of which every question gets its share; None for linked ones.
     """
     all_series = all_series_of(run)
-    all_questions = run.selection_frame[["benchmark", "question_id"]].drop_duplicates()
+    in_series = {row_id for series in all_series for row_id, _ in series.ids.values()}
+    frame = run.selection_frame
+    all_questions = frame.loc[frame["selection_id"].isin(in_series), ["benchmark", "question_id"]].drop_duplicates()
     questions = list(all_questions[:MOST_QUESTIONS].itertuples(index=False, name=None))
     ids_of = {key: [series.ids.get(key[0], ("", "")) for series in all_series] for key in questions}
     pictures = Pictures(thumbnails, budget_bytes=thumbnail_bytes, n_questions=len(questions))
@@ -226,15 +228,18 @@ def all_series_of(run: Run) -> list[Series]:
     several_models = len(run.models) > 1
     several_seeds = len({row.seed for row in run.variants}) > 1
     several_k = len({row.k for row in run.variants}) > 1
-    cells: Iterable[tuple[str, str, str, str]] = dict.fromkeys(
-        (benchmark, selection_id, cell_id, model) for benchmark, selection_id, cell_id, _, model in run.cells
+    cells = list(
+        dict.fromkeys((benchmark, row_id, cell_id, model) for benchmark, row_id, cell_id, _, model in run.cells)
     )
-    if not run.cells:
-        chosen_by = run.selection_frame[["benchmark", "selection_id"]].drop_duplicates()
-        cells = [
-            (benchmark, selection_id, "", "")
-            for benchmark, selection_id in chosen_by.itertuples(index=False, name=None)
-        ]
+    answered = {benchmark for benchmark, *_ in cells}
+    chosen_by = run.selection_frame[["benchmark", "selection_id"]].drop_duplicates()
+    # A run that is going on may have selections of a benchmark that no model has answered yet.
+    cells += [
+        (benchmark, selection_id, "", model)
+        for benchmark, selection_id in chosen_by.itertuples(index=False, name=None)
+        if benchmark not in answered
+        for model in run.models or [""]
+    ]
     ids: dict[tuple[str, int, str, int], dict[str, tuple[str, str]]] = {}
     for benchmark, selection_id, cell_id, model in cells:
         if selection_id in row_by_id:
