@@ -502,6 +502,12 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
     if any(figure.text == measures.NOT_SCORED for figure in figures):
         notes.append("Not scored here: the task is not one of focus-eval's benchmarks; lmms-eval's results have it.")
     answers = run.answer_frame
+    if run.answers:
+        # The table of a run that is going on, or was stopped or narrowed, would look whole.
+        models = [model["name"] for model in run.provenance.get("matrix", {}).get("models", [])]
+        for column, names in (("benchmark", run.selection_frame["benchmark"]), ("model", models)):
+            unanswered = [name for name in dict.fromkeys(names) if name not in {*answers[column]}]
+            notes += [f"Without an answer, so not in this table: {column} {name}." for name in unanswered]
     metrics = sorted(set(zip(answers["benchmark"], answers["metric"], strict=True))) if run.answers else []
     notes += [f"{benchmark}: scored by its task's own metric, {metric}." for benchmark, metric in metrics if metric]
     if counts:

@@ -17,11 +17,22 @@ from focus_eval.bench.report.table import Counts, Table, TableRow, Value, to_lat
 from focus_eval.bench.report.tables import LAYOUTS, results_table
 from focus_eval.core.errors import InvalidInput
 from focus_eval.keyframes.rows.records import BLOCKING_STAGES
-from tests.bench.report.simulated import PAPERS, Simulation, simulate_run
+from tests.bench.report.simulated import PAPERS, Simulation, simulate_run, simulated_parts
 
 
 def line(table, *keys):
     return next(row for row in table.rows if row.keys == keys)
+
+
+def test_a_benchmark_and_a_model_without_answers_are_named_below_the_table():
+    parts = {name: next(iter(simulated_parts(Simulation(n_questions=3, benchmark=name)))) for name in ("a", "b")}
+    (_, rows, answers), (_, unanswered, _) = parts.values()
+    run = Run("going on", [*rows, *unanswered], [row for replies in answers.values() for row in replies])
+    stated = replace(run, provenance={"matrix": {"models": [{"name": "zero_shot"}, {"name": "other"}]}})
+    notes = " ".join(results_table(stated).notes)
+    assert "Without an answer, so not in this table: benchmark b." in notes
+    assert "Without an answer, so not in this table: model other." in notes
+    assert "Without an answer" not in " ".join(results_table(Run("whole", rows, run.answers)).notes)
 
 
 def test_the_figures_are_those_of_the_rows(by_length_run):
