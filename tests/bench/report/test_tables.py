@@ -26,10 +26,10 @@ def line(table, *keys):
 
 def test_a_benchmark_and_a_model_without_answers_are_named_below_the_table():
     parts = {name: next(iter(simulated_parts(Simulation(n_questions=3, benchmark=name)))) for name in ("a", "b")}
-    (_, rows, answers), (_, unanswered, _) = parts.values()
-    run = Run("going on", [*rows, *unanswered], [row for replies in answers.values() for row in replies])
-    stated = replace(run, provenance={"matrix": {"models": [{"name": "zero_shot"}, {"name": "other"}]}})
-    notes = " ".join(results_table(stated).notes)
+    (_, rows, answers), (_, second_rows, _) = parts.values()
+    run = Run("going on", [*rows, *second_rows], [row for replies in answers.values() for row in replies])
+    planned_run = replace(run, provenance={"matrix": {"models": [{"name": "zero_shot"}, {"name": "other"}]}})
+    notes = " ".join(results_table(planned_run).notes)
     assert "Without an answer, so not in this table: benchmark b." in notes
     assert "Without an answer, so not in this table: model other." in notes
     assert "Without an answer" not in " ".join(results_table(Run("whole", rows, run.answers)).notes)

@@ -118,11 +118,11 @@ def test_a_page_of_many_questions_stays_small_and_opens(opened, tmp_path, capsys
 def test_a_benchmark_that_no_model_has_answered_yet_is_listed_too(tmp_path):
     """As in a run that is stopped between two benchmarks, or while its rows still come."""
     simulations = [Simulation(n_questions=3, benchmark=name) for name in ("longvideobench", "videomme")]
-    (_, answered, answers), *_ = simulated_parts(simulations[0])
-    (_, unanswered, _), *_ = simulated_parts(simulations[1])
+    (_, first_rows, answers), *_ = simulated_parts(simulations[0])
+    (_, second_rows, _), *_ = simulated_parts(simulations[1])
     replies = [row for rows in answers.values() for row in rows]
-    browser = pack_browser(Run("going on", [*answered, *unanswered], replies))
+    browser = pack_browser(Run("going on", [*first_rows, *second_rows], replies))
     assert [line[1] for line in browser.index["questions"]] == ["longvideobench"] * 3 + ["videomme"] * 3
     # A selection of the first benchmark that has no cell yet is in no series: its questions wait for their answers.
-    other = [replace(row, question_id=f"new {row.question_id}", selection_id="new") for row in answered]
-    assert len(pack_browser(Run("going on", [*answered, *other], replies)).index["questions"]) == 3
+    new_rows = [replace(row, question_id=f"new {row.question_id}", selection_id="new") for row in first_rows]
+    assert len(pack_browser(Run("going on", [*first_rows, *new_rows], replies)).index["questions"]) == 3
