@@ -72,7 +72,8 @@ def documents_problems(questions: QuestionSet) -> list[Missing]:
     except MissingDocuments as error:
         return [_with_token_hint(config, error)]
     except FocusEvalError as error:
-        return [Missing(f"documents of task {config.task} of {config.name}", str(error))]
+        of_task = f"task {config.task} of " if config.task else ""
+        return [Missing(f"documents of {of_task}{config.name}", str(error))]
     # By id, not by number: another version may hold as many questions, but others.
     known_ids = {question.id for question in documents}
     absent = [question.id for question in questions.questions if question.id not in known_ids]
