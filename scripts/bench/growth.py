@@ -1,6 +1,6 @@
 """How do the commands that read a run grow with its questions? Made rows of four samplers and one model, by size.
 
-    python scripts/bench/growth.py --csv results/measured/growth.csv --code 0de8869b
+    python scripts/bench/growth.py --csv results/measured/growth.csv --machine 'CPU, 2 cores' --code COMMIT
 
 An own benchmark with recorded relevance, ten questions a video. A run chooses the frames of the first 200 questions;
 the other rows repeat these under their own questions, and every row has a made answer. Each command runs in a process
@@ -29,10 +29,12 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     parser.add_argument("--commands", nargs="+", default=COMMANDS, choices=COMMANDS)
     parser.add_argument("--csv", type=Path, help="Write to this file, over rows of the same code, size and command.")
-    parser.add_argument("--machine", default="Intel Xeon, 2 cores, shared with other work")
+    parser.add_argument("--machine", default="", help="processor and cores, for --csv, e.g. 'AMD EPYC, 2 cores'")
     parser.add_argument("--code", default="now", help="Name of the code that is measured, e.g. its commit.")
     parser.add_argument("--checkout", type=Path, help="Folder whose package is measured. [default: the installed one]")
     options = parser.parse_args()
+    if options.csv and not options.machine:
+        parser.error("--csv needs --machine: whose seconds these are")
     # As in an install, whose modules are compiled once.
     environment = {"PYTHONDONTWRITEBYTECODE": ""}
     environment |= {"PYTHONPATH": str(options.checkout.resolve())} if options.checkout else {}
