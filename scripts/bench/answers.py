@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=32)
     parser.add_argument("--size", choices=list(SIZES), default="720p")
     parser.add_argument("--seconds", type=float, default=60.0, help="of the clip")
+    parser.add_argument("--weights", type=Path, help="folder of the checkpoint (default: written each time)")
     args = parser.parse_args()
     if args.engine == "vllm" and find_spec("vllm") is None:
         print("vLLM is not installed here: not measured")
@@ -46,7 +47,7 @@ def main() -> None:
     args.tiny = args.tiny or device == "cpu"
     with tempfile.TemporaryDirectory() as name:
         folder, started = Path(name), time.perf_counter()
-        weights = save_qwen2_vl(folder / "weights", shape="tiny" if args.tiny else "7B")
+        weights = args.weights or save_qwen2_vl(folder / "weights", shape="tiny" if args.tiny else "7B")
         clip = make_clips(folder, args.size, [args.seconds])[0]
         model = loaded(args, weights, device, folder)
         shape = "tiny, its figures mean nothing" if args.tiny else "of the 7B's shape"

@@ -136,6 +136,8 @@ class Bench:
             with torch.inference_mode():
                 embeddings = self.network.get_input_embeddings()(ids)
                 tokens = video["video"].pooler_output.flatten(0, 1).to(embeddings.dtype)
+                if len(tokens) == self.n_one - 1:  # some versions put the newline on in the forward
+                    tokens = torch.cat([tokens, self.network.model.image_newline[None].to(tokens)])
                 mask = (ids == self.network.config.video_token_index).unsqueeze(-1)
                 merged = embeddings.masked_scatter(mask, tokens)
             return {"inputs_embeds": merged, "attention_mask": torch.ones_like(ids)}

@@ -27,6 +27,7 @@ import runpy
 import subprocess
 import sys
 import time
+import traceback
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import date
@@ -98,6 +99,7 @@ def run_part(part: Part, *, seconds: float) -> str:
         text = printed.decode(errors="replace") if isinstance(printed, bytes) else printed
         return whole_lines(text) + f"\n\n**Not finished**: stopped after {seconds:.0f} s."
     if process.returncode:
+        print(process.stderr, file=sys.stderr, flush=True)
         message = (process.stderr.strip().splitlines() or ["no message"])[-1]
         return whole_lines(process.stdout) + f"\n\n**Not measured**: {message}"
     return whole_lines(process.stdout)
@@ -112,6 +114,7 @@ def run_here(part: Part) -> str:
         with redirect_stdout(printed):
             runpy.run_path(sys.argv[0], run_name="__main__")
     except (Exception, SystemExit) as error:  # noqa: BLE001 (said in the page; the other parts go on)
+        traceback.print_exc()
         message = f"\n\n**Not measured**: {type(error).__name__}: {error}"
     finally:
         sys.argv = saved_argv

@@ -133,6 +133,21 @@ def test_answers_of_a_gpu_are_those_of_the_processor_and_nothing_is_kept(roads, 
     check_on_gpu(roads(model), "cuda:1")
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("model", MODELS)
+def test_answers_of_this_machines_gpu_are_those_of_the_processor_and_nothing_is_kept(roads, model):
+    road = roads(model)
+    for _ in range(2):  # what libraries keep for themselves is there after the first
+        gc.collect()
+        n_bytes = torch.cuda.memory_allocated()
+        rows, inputs = road.answer("cuda:0")
+    assert rows == road.expected[0]
+    for tensors, expected in zip(inputs, road.expected[1], strict=True):
+        assert {name: device for name, (device, _, _) in tensors.items()} == dict.fromkeys(expected, "cuda:0")
+    gc.collect()
+    assert torch.cuda.memory_allocated() <= n_bytes
+
+
 def test_each_process_of_a_node_has_a_gpu_of_its_own_for_model_and_encoder(tmp_path, monkeypatch):
     two_processes = SimpleNamespace(num_processes=2, local_process_index=1)
     one_process = SimpleNamespace(num_processes=1, local_process_index=0)
