@@ -83,15 +83,17 @@ MODULES = {module_name(path): path for path in modules()}
 @cache
 def own_imports(path: Path) -> frozenset[str]:
     """Modules of focus_eval that a file imports anywhere: inside functions and for type checking included."""
-    found = set()
+    imported_modules = set()
     for node in nodes_of(path.read_text()):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}: relative import"
             base = node.module or ""
-            found |= {f"{base}.{alias.name}" if f"{base}.{alias.name}" in MODULES else base for alias in node.names}
+            imported_modules |= {
+                f"{base}.{alias.name}" if f"{base}.{alias.name}" in MODULES else base for alias in node.names
+            }
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return frozenset(name for name in found & MODULES.keys() if name != module_name(path))
+            imported_modules |= {alias.name for alias in node.names}
+    return frozenset(name for name in imported_modules & MODULES.keys() if name != module_name(path))
 
 
 def circles(arrows):
@@ -271,7 +273,7 @@ def registries():
     from focus_eval.keyframes.samplers.registry import SAMPLERS
     from focus_eval.keyframes.video import READERS
 
-    return {found.noun: found for found in (SAMPLERS, ENCODERS, READERS, FORMATS, BENCHMARKS, MODELS, LLMS)}
+    return {registry.noun: registry for registry in (SAMPLERS, ENCODERS, READERS, FORMATS, BENCHMARKS, MODELS, LLMS)}
 
 
 KINDS = ("sampler", "encoder", "video reader", "selection format", "benchmark", "model", "llm")
@@ -279,20 +281,20 @@ KINDS = ("sampler", "encoder", "video reader", "selection format", "benchmark", 
 
 def lists_of(names, source):
     """=Return the lines of collections in `source` that hold two fifths or more of `names`: second lists of these."""
-    found = []
+    line_numbers = []
     for node in nodes_of(source):
         held = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
         texts = {item.value for item in held if isinstance(item, ast.Constant) and isinstance(item.value, str)}
         if 5 * len(texts & names) >= 2 * len(names):
-            found.append(node.lineno)
-    return found
+            line_numbers.append(node.lineno)
+    return line_numbers
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_kind_of_plugin_is_listed_a_second_time(kind):
     names = {name.removesuffix(".chat") for name in registries()[kind].names()}
-    found = {str(path.relative_to(ROOT)): lists_of(names, path.read_text()) for path in modules()}
-    assert not {path: lines for path, lines in found.items() if lines}
+    lines_by_path = {str(path.relative_to(ROOT)): lists_of(names, path.read_text()) for path in modules()}
+    assert not {path: lines for path, lines in lines_by_path.items() if lines}
 
 
 def test_a_second_list_is_found():

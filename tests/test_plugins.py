@@ -289,7 +289,7 @@ def test_facts_of_a_class_include_those_it_inherits():
     facts = registry_of("encoder").plugins["clip"].facts
     assert facts["extra"] == "encoders"  # of the base class in another file
     assert facts["model_type"] == "clip"
-    assert registry_of("video reader").plugins["torchcodec_cuda_near"].facts["gives_exact_pixels"] is False
+    assert registry_of("video reader").plugins["torchcodec"].facts["gives_exact_pixels"] is False
 
 
 @pytest.mark.parametrize(

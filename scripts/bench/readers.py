@@ -15,13 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from focus_eval.bench.matrix.machine import gpu_gigabytes
 from focus_eval.core.errors import FocusEvalError
 from focus_eval.keyframes.video import open_video
 from scripts.node.clips import SIZES
 from support.keyframes.synthetic import write_long_clip
 
-READERS = ("pyav", "torchcodec", "torchcodec_cuda", "torchcodec_cuda_near")
+READERS = ("pyav", "torchcodec")
 
 
 def read_once(clip: Path, backend: str, exact: dict[int, np.ndarray]) -> str:
@@ -29,8 +28,6 @@ def read_once(clip: Path, backend: str, exact: dict[int, np.ndarray]) -> str:
 
     The default reader runs first and fills `exact`, with which the others are compared.
     """
-    if "cuda" in backend and not gpu_gigabytes():
-        return "no GPU here | | "
     started, cpu = time.perf_counter(), time.process_time()
     try:
         with open_video(clip, backend=backend) as video:

@@ -2,7 +2,7 @@
 
   selection   the real worker by resolution: GPU busy share, seconds by stage, hours (bench_feed)
   encoders    frames a second, relevance and keyframes changed in each precision (bench_encoders)
-  decoding    frames a second of each reader by resolution, torchcodec_cuda too, and frames that differ (bench_readers)
+  decoding    frames a second of each reader by resolution, and frames that differ (bench_readers)
   parity      BLIP at full size against transformers' own, and all ways to feed it (parity_blip)
   answers     a Qwen2-VL of the 7B's shape through the plugin: GPU busy share, seconds by stage (bench_answers)
   vllm        the same in vLLM, where it is installed

@@ -192,9 +192,12 @@ def test_locations_of_the_fitted_world_spread_over_questions_and_a_channel_share
     locations = np.array([trace.world.location for trace in traces])
     assert locations.mean() == pytest.approx(-1.85, abs=0.4)
     assert locations.std() == pytest.approx(2.35, rel=0.15)
-    seen = make_trace(WORLDS["measured"], 0, seed=0, minutes=(1, 2), channel=CHANNELS["wfs_sb"])
-    assert seen.world.location - -1.0 == pytest.approx(locations[0] - -1.85)
-    assert (seen.evidence_seconds, seen.cuts.tolist()) == (traces[0].evidence_seconds, traces[0].cuts.tolist())
+    trace_of_channel = make_trace(WORLDS["measured"], 0, seed=0, minutes=(1, 2), channel=CHANNELS["wfs_sb"])
+    assert trace_of_channel.world.location - -1.0 == pytest.approx(locations[0] - -1.85)
+    assert (trace_of_channel.evidence_seconds, trace_of_channel.cuts.tolist()) == (
+        traces[0].evidence_seconds,
+        traces[0].cuts.tolist(),
+    )
 
 
 @pytest.mark.parametrize("name", ["realistic", "calibrated", "measured"])
@@ -230,8 +233,10 @@ def test_the_fitted_world_gives_the_recall_and_the_splits_of_the_published_selec
 def added_by_events(world, number=0, *, real=None):
     """What events add to the background of a fitted world, ten values a second."""
     quiet = replace(world, strength=-50.0, strength_spread=0.0, event_spread=0.0)
-    seen, background = (make_trace(w, number, seed=0, minutes=(10, 11), real=real).latent for w in (world, quiet))
-    return seen - background
+    with_events, background = (
+        make_trace(w, number, seed=0, minutes=(10, 11), real=real).latent for w in (world, quiet)
+    )
+    return with_events - background
 
 
 def intervals(*ends):

@@ -65,7 +65,7 @@ def devices() -> dict[str, str]:
 def decoders() -> dict[str, str]:
     """Return the version of each package that decodes videos, or the command that installs it."""
     version_by_package = {}
-    for name in (name for name in READERS.names() if not READERS.fact(name, "needs_gpu", False)):
+    for name in READERS.names():
         package, extra = READERS.fact(name, "package", "") or name, READERS.fact(name, "extra", "")
         missing = f"missing: {install_command(extra)}" if extra else "missing"
         version_by_package[name] = _version(package) or _version(f"eva-{package}") or missing

@@ -286,13 +286,9 @@ def format_entries() -> list[Entry]:
 
 def reader_entries() -> list[Entry]:
     """Return the video readers, with the package that each needs."""
-
-    def describe(plugin: Plugin) -> list[str]:
-        """Return a line with the package that a reader needs; [] if none."""
-        gpu = " and a GPU" if plugin.facts.get("needs_gpu") else ""
-        return [f"needs {plugin.facts['package']}{gpu}"] if "package" in plugin.facts else []
-
-    return _plugin_entries("readers", describe)
+    return _plugin_entries(
+        "readers", lambda plugin: [f"needs {plugin.facts['package']}"] if "package" in plugin.facts else []
+    )
 
 
 def llm_entries() -> list[Entry]:

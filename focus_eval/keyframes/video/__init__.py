@@ -44,9 +44,8 @@ def open_video(
     2
 
     Args:
-        backend: "pyav" (the default, always installed), "torchcodec" or "decord" (extras); "torchcodec_cuda" decodes on
-            a GPU and refuses a file for which that gives other frames, "torchcodec_cuda_near" accepts other rounding;
-            or a plugin's name. With its options: "pyav:n_threads=2".
+        backend: "pyav" (the default, always installed), "torchcodec" or "decord" (extras), or a plugin's name. With its
+            options: "pyav:n_threads=2".
         n_threads: threads to decode with; None: the backend chooses by the number of cores. Set 1 to decode several
             videos at a time.
         kept: store of file scans shared between processes (a `RelevanceStore`); None: keep none.

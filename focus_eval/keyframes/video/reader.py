@@ -121,7 +121,6 @@ class ScannedReader(VideoReader):
         gives_exact_pixels: True if every file it opens gives the same pixels as the default reader.
         package: the distribution that decodes; `focus-eval doctor` shows its version.
         extra: the extra of this package that installs what the reader imports.
-        needs_gpu: True if it opens no file without a GPU.
 
     Attributes:
         notes: harmless peculiarities of the file, one sentence each.
@@ -131,7 +130,6 @@ class ScannedReader(VideoReader):
     gives_exact_pixels: ClassVar[bool] = False
     package: ClassVar[str] = ""
     extra: ClassVar[str] = ""
-    needs_gpu: ClassVar[bool] = False
 
     def __init__(self, path: str | Path, *, scan: Scan | None = None) -> None:
         """Scan the file, unless `scan` is given; raise VideoError if it is damaged."""

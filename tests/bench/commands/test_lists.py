@@ -50,7 +50,7 @@ DESCRIPTIONS = {
     "tasks": ("focus_mlvu", "MLVU dev: lmms-eval's mlvu_dev, read strictly"),
     "configs": ("alpha (table 4)", "8,022 selections, 8,022 answers"),
     "formats": ("kfs", "rows of `id` and `frame_timestamps` in seconds"),
-    "readers": ("torchcodec_cuda", "needs torchcodec and a GPU"),
+    "readers": ("torchcodec", "needs torchcodec"),
     "llms": ("chat", "model=NAME: name of the model at the service"),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from dataclasses import replace
 
@@ -114,6 +115,19 @@ def test_rows_of_another_version_are_named_and_refused(tmp_path):
         InvalidInput, match="another version of focus-eval, with columns this one does not know: scorer"
     ):
         load_run(tmp_path)
+
+
+def test_rows_of_a_video_reader_that_left_are_read(tmp_path):
+    folder = simulate_run(tmp_path, Simulation(n_questions=4))
+    for file in (folder / "selections").glob("*/*.jsonl"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        facts = {"video_backend": "torchcodec_cuda_near"}
+        file.write_text("".join(json.dumps({**row, "facts": facts}) + "\n" for row in rows))
+        identity = {"name": rows[0]["sampler"], "identity": {"k": 8, **facts}}
+        (file.parent / "spec.json").write_text(json.dumps(identity))
+    run = load_run(folder)
+    assert {row.facts["video_backend"] for row in run.selections} == {"torchcodec_cuda_near"}
+    assert results_table(run, "overview").rows
 
 
 def test_answers_keep_their_category_and_a_missing_score_in_parquet(tmp_path):

@@ -223,10 +223,10 @@ def test_a_gzipped_file_is_read_alike(tmp_path, name):
     content = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(gzip.compress(content))
     benchmark_questions, rates = questions(4)
-    again = read_relevance(
+    compressed = read_relevance(
         tmp_path / "scores.json", tmp_path / "frames.json", benchmark_questions, rates, encoder="blip"
     )
-    assert [row.pulled_relevance for row in again.rows] == [row.pulled_relevance for row in plain.rows]
+    assert [row.pulled_relevance for row in compressed.rows] == [row.pulled_relevance for row in plain.rows]
 
 
 def written(folder, benchmark_questions, rates):

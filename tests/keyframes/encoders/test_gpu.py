@@ -11,7 +11,6 @@ import torch
 
 from focus_eval import select_keyframes
 from focus_eval.keyframes.encoders.registry import make_encoder
-from focus_eval.keyframes.video import open_video
 from support.keyframes.random_weights import TINY_BLIP_HEADS
 from support.keyframes.synthetic import write_numbered_clip
 
@@ -106,14 +105,3 @@ def test_frames_chosen_on_the_gpu_are_those_of_the_processor(tmp_path):
         for device in ("cpu", "cuda")
     }  # fmt: skip
     assert chosen["cuda"] == chosen["cpu"]
-
-
-@pytest.mark.parametrize("codec", ["libx264", "libx265"])
-def test_the_gpus_decoder_gives_the_right_frame_or_refuses_the_file(tmp_path, codec):
-    pytest.importorskip("torchcodec")
-    clip = write_numbered_clip(tmp_path / "clip.mp4", 300, width=320, height=240, fps=30, gop=60, codec=codec)
-    numbers = [0, 7, 59, 60, 61, 150, 299]
-    with open_video(clip) as exact, open_video(clip, backend="torchcodec_cuda_near") as reader:
-        levels = np.abs(reader.read(numbers).astype(int) - exact.read(numbers)).mean(axis=(1, 2, 3))
-        unlike = np.abs(exact.read([8]).astype(int) - exact.read([7])).mean()
-    assert levels.max() < min(2.0, unlike)

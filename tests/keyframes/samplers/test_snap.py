@@ -61,10 +61,10 @@ def test_nothing_moves_without_relevance_or_where_all_frames_are_alike():
 def test_as_many_keyframes_are_left_each_within_the_distance(relevance, seconds, frames):
     sampler = type("Any", (Fixed,), {"frames": tuple(sorted(frames))})
     relevance = np.array(relevance)
-    before, after = chosen(sampler(), relevance)[0], chosen(sampler(snap_seconds=seconds), relevance)[0]
-    assert len(set(after)) == 3
-    for frame in set(after) - set(before):
-        assert min(abs(frame - other) for other in before) <= seconds * VIDEO.fps
+    frames_before, frames_after = chosen(sampler(), relevance)[0], chosen(sampler(snap_seconds=seconds), relevance)[0]
+    assert len(set(frames_after)) == 3
+    for frame in set(frames_after) - set(frames_before):
+        assert min(abs(frame - other) for other in frames_before) <= seconds * VIDEO.fps
         assert relevance[frame] >= 0.5 * relevance[[*range(0, 100, 5), 43]].max()
 
 

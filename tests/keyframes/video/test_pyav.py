@@ -155,9 +155,12 @@ def test_streams_of_four_threads_on_a_reader_give_right_frames_or_say_that_anoth
 
     with open_video(make_clip("constant.mp4"), n_threads=2) as video, ThreadPoolExecutor(4) as pool:
         rounds = [list(pool.map(partial(numbers_until_ended, video), wanted)) for _ in range(5)]
-    for given in rounds:
-        assert all(numbers == frames.tolist()[: len(numbers)] for numbers, frames in zip(given, wanted, strict=True))
-        assert any(len(numbers) == frames.size for numbers, frames in zip(given, wanted, strict=True))
+    for numbers_by_thread in rounds:
+        assert all(
+            numbers == frames.tolist()[: len(numbers)]
+            for numbers, frames in zip(numbers_by_thread, wanted, strict=True)
+        )
+        assert any(len(numbers) == frames.size for numbers, frames in zip(numbers_by_thread, wanted, strict=True))
 
 
 @pytest.mark.parametrize("name", ["pyav", "decord"])
@@ -167,8 +170,8 @@ def test_threads_that_share_a_stream_get_each_frame_once(make_clip, name):
     with open_video(make_clip("constant.mp4"), backend=name) as video, ThreadPoolExecutor(4) as pool:
         stream = video.stream(np.arange(100))
         parts = list(pool.map(lambda _: [(number, frame_number(pixels)) for number, pixels in stream], range(4)))
-    given = sorted(pair for part in parts for pair in part)
-    assert given == [(number, number) for number in range(100)]
+    numbered_frames = sorted(pair for part in parts for pair in part)
+    assert numbered_frames == [(number, number) for number in range(100)]
 
 
 def test_a_stream_that_is_left_early_harms_no_later_one(make_clip):
