@@ -3,7 +3,8 @@
 BLIP-large with random weights and clips of several sizes, FOCUS at K = 64, one question a video: the worker of
 `focus-eval run` with this machine's cores. Busy is the share of the time in which the GPU ran the encoder. The seconds
 of the stages are those of the rows: open, encode, select and idle add up to the time the GPU was held; decoding and
-resizing run beside them (decode_cpu: processor seconds of decoding), device is what the GPU's own clock says.
+resizing run beside them (decode_cpu: processor seconds of decoding), device is what the GPU's own clock says. Alone:
+what it says of as many full batches where nothing decodes; where that is much less, the GPU waited between the kernels.
 
 Run: python scripts/bench/feed.py [--tiny] [--sizes 360p 720p 1080p] [--precisions tf32 fp32]
 """
@@ -36,6 +37,12 @@ class Unclosed(BlipScorer):
     """BLIP scorer that stays open, so that several workers can use it one after another."""
 
     fills_batches = True
+    n_batches = 0
+
+    def queue_parts(self, parts):
+        """Queue frames as the scorer does, and count the batch."""
+        self.n_batches += 1
+        return super().queue_parts(parts)
 
     def close(self) -> None:
         """Do nothing: the next worker needs the weights."""
@@ -55,8 +62,9 @@ def main() -> None:
     size = "tiny" if tiny else "large"
     print(f"# BLIP-ITM {size}, random weights, {device_name(str(device))}, {n_cores()} cores\n")
     stages = " | ".join(f"{stage}, s" for stage in _STAGES)
-    print(f"| video | precision | frames | seconds | frames/s | busy | {stages} | hours for {_PULLS:,} frames |")
-    print("|---|---|" + "---:|" * (5 + len(_STAGES)))
+    titles = "frames | batches | seconds | frames/s | busy | alone, s"
+    print(f"| video | precision | {titles} | {stages} | hours for {_PULLS:,} frames |")
+    print("|---|---|" + "---:|" * (7 + len(_STAGES)))
     with tempfile.TemporaryDirectory() as name:
         for size in args.sizes or (["360p"] if tiny else list(SIZES)):
             lengths = [args.seconds or (6.0 if tiny else 300.0)] * (args.videos or (2 if tiny else 16))
@@ -67,7 +75,7 @@ def main() -> None:
                 print(line_of(Path(name), clips, encoder, size), flush=True)
 
 
-def line_of(folder: Path, clips: list[Path], encoder: BlipScorer, size: str) -> str:
+def line_of(folder: Path, clips: list[Path], encoder: Unclosed, size: str) -> str:
     """Choose frames of all clips with the real worker and return the table's line.
 
     Raises:
@@ -83,10 +91,16 @@ def line_of(folder: Path, clips: list[Path], encoder: BlipScorer, size: str) -> 
         frames.append(row.forwards)
 
     setting = settings(n_cores(), size, frame_gigabytes=frame_bytes(Resources()) / 1e9)["one worker per GPU"]
+    encoder.n_batches = 0
     outcome: Outcome = run_worker(folder, clips, encoder, setting, on_row=noted)[0]
-    n = sum(frames)
-    cells = [size, encoder.options.precision, f"{n}", f"{outcome.seconds:.1f}", f"{n / outcome.seconds:.0f}"]
-    cells += [f"{outcome.busy:.0%}", *(f"{seconds[stage]:.1f}" for stage in _STAGES)]
+    n, n_batches = sum(frames), encoder.n_batches
+    device_seconds, batch = encoder.device_seconds, np.zeros((encoder.batch_size, 96, 96, 3), np.uint8)
+    for _ in range(n_batches):
+        encoder.relevance(encoder.embed(batch), "alone")
+    alone_seconds = encoder.device_seconds - device_seconds
+    cells = [size, encoder.options.precision, f"{n}", f"{n_batches}", f"{outcome.seconds:.1f}"]
+    cells += [f"{n / outcome.seconds:.0f}", f"{outcome.busy:.0%}", f"{alone_seconds:.1f}"]
+    cells += [f"{seconds[stage]:.1f}" for stage in _STAGES]
     return "| " + " | ".join([*cells, f"{outcome.seconds / n * _PULLS / 3600:.2f}"]) + " |"
 
 

@@ -48,18 +48,19 @@ def coverage():
 
 
 def gpu_hours():
-    """Return docs/performance.md's table of pulls on LongVideoBench and their GPU hours at the stated rates.
-
-    The paper's hours stand beside them.
-    """
-    rates = yaml.safe_load((ROOT / "configs/machines/eight_h100.yaml").read_text())["frames_per_second"]["blip"]
+    """=Return docs/performance.md's table of pulls on LongVideoBench and their GPU hours, estimated and measured."""
+    estimated, measured = (
+        yaml.safe_load((ROOT / f"configs/machines/{name}.yaml").read_text())["frames_per_second"]["blip"]
+        for name in ("eight_h100", "h200")
+    )
+    rates = [of[precision] for precision in ("fp32", "tf32", "bf16") for of in (estimated, measured)]
     hours = {f"focus, alpha {row['alpha'][1:]}": row["gpu_hours"] for row in rows_of(PAPER / "alpha.csv")}
     published = {row["method"]: row["gpu_hours"] for row in rows_of(PAPER / "efficiency.csv")}
     hours |= {"aks": published["aks"], "aks_dense": published["aks_no_prefilter"]}
     lines = []
     for name, pulls in PULLS.items():
-        estimates = [pulls / rates[precision] / 3600 for precision in ("fp32", "tf32")]
-        lines.append((name, f"{pulls:,}", hours[name], *(f"{value:.{1 if value > 10 else 2}f}" for value in estimates)))
+        at_rates = [pulls / rate / 3600 for rate in rates]
+        lines.append((name, f"{pulls:,}", hours[name], *(f"{value:.{1 if value > 10 else 2}f}" for value in at_rates)))
     return table(*lines)
 
 

@@ -106,6 +106,52 @@ def node():
     return table(*lines)
 
 
+def gpu():
+    """=Return docs/performance.md's sentences and table of what was measured on a GPU."""
+    values, precisions = measured("h200"), []
+
+    def get(what, unit):
+        return values[what, unit]
+
+    for precision in ("fp32", "tf32", "bf16", "fp16"):
+        encoder, cells = f"BLIP-large, {precision}", ["-"] * 4
+        if precision != "fp32":
+            cells = [f"{float(get(encoder, 'largest move of relevance')):.3f}"]
+            cells += [f"{get(encoder, f'% of {sampler} keyframes changed')} %" for sampler in ("topk", "aks", "focus")]
+        rate, share = get(encoder, "frames a second"), get(encoder, "% of the matrix rate")
+        precisions.append((precision.replace("tf", "TF"), rate, f"{share} %", *cells))
+    clips = "focus, 16 clips of 5 minutes, {}, TF32"
+    rates = [
+        float(get(clips.format(size), "frames")) / float(get(clips.format(size), "s")) for size in ("360p", "720p")
+    ]
+    busy = [get(clips.format(size), "% busy") for size in ("360p", "720p")]
+    hours = [get(clips.format(size), "GPU hours for 446610 frames") for size in ("360p", "720p")]
+    n_frames = int(get(clips.format("360p"), "frames"))
+    needed = n_frames / float(get("BLIP-large, tf32", "frames a second"))
+    clock = get(clips.format("360p"), "s by the device's clock")
+    video, stock = "LLaVA-Video 7B, 64 frames", "transformers' LLaVA-OneVision with as many tokens"
+    first = [float(get(f"{who}, first token", "s")) for who in (video, stock)]
+    peaks = [get(who, "GiB at the peak") for who in (video, stock)]
+    qwen = "Qwen2-VL 7B, 32 frames of 720p"
+    resize = [
+        int(get(f"resize 640x360 to 384, {how}", "frames a second")) for how in ("on the device", "Pillow on one core")
+    ]
+    return [
+        *table(*precisions),
+        "(16 clips of 5 minutes, `focus`, TF32)",
+        f"encodes {rates[0]:.0f} frames a second at 360p and {rates[1]:.0f} at 720p",
+        f"{hours[0]} and {hours[1]} GPU hours for `focus` on LongVideoBench",
+        f"{busy[0]} and {busy[1]} % of the time",
+        f"at 360p {n_frames:,} frames took {clock} s of its clock, where the encoder alone needs {needed:.1f}",
+        f"LLaVA-Video 7B with 64 frames takes {first[0]:.2f} s to the first token and {peaks[0]} GiB",
+        f"transformers' own class with as many tokens {first[1]:.2f} s and {peaks[1]} GiB",
+        "A Qwen2-VL of the 7B's shape (32 frames of 720p, one new token, questions prepared ahead) takes "
+        f"{get(qwen, 's a question')} s a question",
+        f"generating {get(qwen, '% generating')} % of it",
+        f"The GPU resizes {resize[0]:,} frames a second, Pillow {resize[1]} on one core.",
+    ]
+
+
 def span(values):
     """Return the range of shares as percentages, e.g. "98 to 99 %"; one percentage if both ends are rounded to it."""
     lowest, highest = (f"{100 * value:.0f}" for value in (min(values), max(values)))
@@ -460,6 +506,7 @@ FIGURES = {
     "offline_words": offline_words,
     "reading": reading,
     "verification": verification,
+    "gpu": gpu,
     "node": node,
     "answering": answering,
     "foretold": foretold,

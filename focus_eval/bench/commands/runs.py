@@ -48,7 +48,8 @@ def plan(
     available_only: AvailableOption = False,
     out: FolderOption = None,
     machine: Annotated[
-        str | None, typer.Option(help="Estimate hours on this machine: a YAML file, or a shipped name (eight_h100).")
+        str | None,
+        typer.Option(help="Estimate hours on this machine: a YAML file, or a shipped name (eight_h100, h200)."),
     ] = None,
     discordance: Annotated[
         float | None,

