@@ -1,44 +1,50 @@
-"""Writes docs/commands.md, the reference of the command line, from the help texts of the commands.
+"""Writes docs/commands.md, the overview of the command line, from the help texts of the commands.
 
 python scripts/pages/write_commands.py
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
+from typing import Any
 
-from typer.cli import get_docs_for_click
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from focus_eval.cli import app
+from focus_eval.cli import COMMANDS, app
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
+HEAD = """# Command line
+
+<!-- written by scripts/pages/write_commands.py -->
+
+What each command does, an example, and its arguments and options by name (`--help` describes them).
+"""
 
 
 def command_reference() -> str:
-    """Return the reference of all commands as Markdown."""
+    """Return the overview of all commands as Markdown, grouped as in the help."""
     group = get_command(app)
     assert isinstance(group, TyperGroup)
-    text = get_docs_for_click(obj=group, ctx=group.make_context("focus-eval", [], resilient_parsing=True))
-    title = "# Command line\n\n<!-- written by scripts/pages/write_commands.py -->"
-    text = text.replace("# `focus-eval`", title, 1).rstrip() + "\n\n<!-- end -->\n"
-    # The example of a command, which its help ends with, becomes a block of code.
-    text = re.sub(r"^\x08\n(Example.*:)\n((?:  .+\n)+)", _as_block, text, flags=re.MULTILINE)
-    # Arguments say what a usage line says, and every command has --help.
-    text = re.sub(r"^\*\*Usage\*\*:\n\n```console\n.+\n```\n\n", "", text, flags=re.MULTILINE)
-    text = re.sub(r"^\* `-h, --help`: .*\n", "", text, flags=re.MULTILINE)
-    text = re.sub(r"^\*\*Options\*\*:\n\n\n", "", text, flags=re.MULTILINE)
-    # typer cuts the list's descriptions at 45 characters; the whole ones begin each command's section.
-    whole = dict(re.findall(r"^## `focus-eval ([\w-]+)`\n\n(.+)$", text, flags=re.MULTILINE))
-    line = re.compile(r"^\* `([a-z][\w-]*)`: .*$", re.MULTILINE)
-    return line.sub(lambda match: f"* `{match[1]}`: {whole.get(match[1], '')}", text)
+    sections = [HEAD]
+    for heading, names in COMMANDS.items():
+        sections.append(f"## {heading}\n")
+        for name in names:
+            command = group.commands[name]
+            label, _, lines = (command.epilog or "").removeprefix("\b\n").partition(":\n")
+            example = f"{label}:\n\n" + "\n".join(f"  {line}" for line in lines.splitlines())
+            params = " ".join(f"`{param_name(param)}`" for param in command.params)
+            sections.append(f"### {name}\n\n{command.help}\n\n{example}\n\n{params}\n")
+    return "\n".join(sections) + "\n<!-- end -->\n"
 
 
-def _as_block(example: re.Match[str]) -> str:
-    """Return the heading of an example and its command, indented as code."""
-    return f"{example[1]}\n\n" + "".join(f"  {line}\n" for line in example[2].splitlines())
+def param_name(param: Any) -> str:
+    """Return an argument in capitals, or the names of an option; of a flag that is on, the one that turns it off."""
+    if param.param_type_name == "argument":
+        return str(param.metavar or param.name).upper()
+    is_on = getattr(param, "is_flag", False) and param.default is True
+    names = param.secondary_opts if is_on and param.secondary_opts else param.opts
+    return "/".join(sorted(names, key=len))
 
 
 def main() -> None:

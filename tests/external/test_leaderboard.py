@@ -154,14 +154,6 @@ def test_toolmerges_recall_is_the_recorded_one():
             assert tuple(f"{float(row[f'within {d} s']):.4f}" for d in (1, 2, 5)) == expected
 
 
-def test_no_selection_is_called_first_where_the_order_depends_on_the_tolerance():
-    notes = recall_table([row for row in RECORDED if row["benchmark"] == "longvideobench"]).notes
-    (note,) = [note for note in notes if note.startswith("K = 64, medium")]
-    assert note == ("K = 64, medium: first by tolerance: AKS (within 1 s); ASCS (within 2 s, within 5 s, nearness).")
-    (note,) = [note for note in notes if note.startswith("K = 32, long")]
-    assert note == "K = 32, long: AKS is first at every tolerance and in nearness."
-
-
 def test_the_page_shows_the_figures_of_the_csv_files(tmp_path):
     page = tmp_path / "page.md"
     page.write_text((ROOT / "docs/leaderboard.md").read_text(encoding="utf-8"))
@@ -171,10 +163,7 @@ def test_the_page_shows_the_figures_of_the_csv_files(tmp_path):
 
 def test_the_page_leaves_out_variants_short_videos_and_random_frames():
     text = page_text(RECORDED, RECORDED_DIFFERENCES, FILES)
-    assert {line.split(" | ")[1] for line in text.splitlines() if "| LVU" in line} == {
-        "LVU scenes 1.0",
-        "LVU scenes 1.0 less AKS, t1 .37, depth 5",
-    }
+    assert [line.split(" | ")[1] for line in text.splitlines() if "| LVU" in line] == 2 * ["LVU scenes 1.0"]
     assert "short" not in text
     assert "random" not in text
     assert {row["bucket"] for row in RECORDED if row["name"] == "LVU scenes 0.5"} == {"short", "medium", "long"}
@@ -220,11 +209,6 @@ def test_rows_lie_by_benchmark_and_number_of_frames_baselines_first_then_by_name
         ("a", "8", "random"), ("a", "8", "uniform"), ("a", "8", "A"), ("a", "8", "B"), ("a", "16", "A"),
         ("a", "64", "Z"), ("b", "8", "uniform"),
     ]  # fmt: skip
-
-
-def test_first_is_who_finds_most_baselines_aside():
-    rows = [record(name=name, figure=figure) for name, figure in (("uniform", "0.9"), ("Less", "0.2"), ("More", "0.4"))]
-    assert recall_table(rows).notes == ("K = 8, all: More is first at every tolerance and in nearness.",)
 
 
 def test_records_are_written_as_they_are_read(tmp_path):

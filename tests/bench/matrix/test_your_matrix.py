@@ -52,9 +52,11 @@ def test_a_table_names_every_key_of_its_configuration_and_no_other(head):
     assert named == keys
 
 
-@pytest.mark.parametrize(("mark", "kind"), [("selections", SelectionRow), ("answers", AnswerRow)])
-def test_a_table_names_every_column_of_the_rows_and_no_other(mark, kind):
-    assert names_in(MARKED[mark]) == {item.name for item in fields(kind)}
+@pytest.mark.parametrize("kind", [SelectionRow, AnswerRow])
+def test_the_page_takes_the_columns_of_a_row_from_a_docstring_that_names_no_other(kind):
+    assert f".. autoclass:: {kind.__module__}.{kind.__name__}\n" in PAGE.read_text(encoding="utf-8")
+    described = re.findall(r"^ {8}(\w[\w, ]*): ", kind.__doc__, re.MULTILINE)
+    assert {name for names in described for name in names.split(", ")} <= {item.name for item in fields(kind)}
 
 
 def test_the_page_names_every_column_of_the_frames_and_no_other(tmp_path):
