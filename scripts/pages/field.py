@@ -395,7 +395,7 @@ def gains(folder: Path) -> str:
 
 
 def reached(folder: Path) -> str:
-    """Return how many answers of uniform and AKS on VideoEval-Pro are the same, by whether AKS's frames are recorded."""
+    """Return how many answers of uniform and AKS on VideoEval-Pro agree, by whether AKS's frames are recorded."""
     rows = []
     for k in (8, 16, 32):
         a, b = public_pair(folder, f"videoevalpro_nframes_{k}", f"videoevalpro_aks_nframes_{k}")

@@ -23,7 +23,6 @@ from support.external.leaderboard import (
     page_text,
     random_nearness,
     recall_records,
-    recall_table,
     shown_figures,
     update_page,
 )
