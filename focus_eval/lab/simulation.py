@@ -25,9 +25,9 @@ from focus_eval.core.types import CoarseSeed, FloatArray, IntArray, Pixels, Ques
 from focus_eval.keyframes.encoders.base import Encoder
 from focus_eval.keyframes.llms.registry import Model, make_llm
 from focus_eval.keyframes.pipeline.selector import Selector
-from focus_eval.keyframes.rows.files import read_sealed_json, write_sealed_json
+from focus_eval.keyframes.rows.files import locked_at_once, read_sealed_json, write_sealed_json
 from focus_eval.keyframes.rows.identity import git_revision, identity_hash, selection_identity, versions
-from focus_eval.keyframes.rows.records import RowWriter, SelectionRow, replace_file
+from focus_eval.keyframes.rows.records import RowWriter, SelectionRow
 from focus_eval.keyframes.samplers.base import FrameSampler
 from focus_eval.lab.features import TraceFeatures
 from focus_eval.lab.recorded import RecordedTrace, recorded_traces, scanned_traces
@@ -313,19 +313,11 @@ def run_simulation(
         InvalidInput: `out` holds another simulation.
         RunError: another run writes there.
     """
-    from filelock import Timeout
-
-    from focus_eval.keyframes.rows.files import FolderLock
-
     out.mkdir(parents=True, exist_ok=True)
-    lock = FolderLock(out / ".lock", timeout=0)
-    try:
-        with lock:
-            _describe(config, out)
-            for source in sources(config):
-                _run_source(source, config, out, limit=limit, n_workers=n_workers, progress=progress)
-    except Timeout as error:
-        raise RunError(f"{out}: another run writes here; wait for it, or name another folder") from error
+    with locked_at_once(out / ".lock", "another run writes here; wait for it, or name another folder"):
+        _describe(config, out)
+        for source in sources(config):
+            _run_source(source, config, out, limit=limit, n_workers=n_workers, progress=progress)
 
 
 def infeasible_lines(config: SimulationConfig, limit: int | None = None) -> list[str]:
@@ -624,5 +616,4 @@ def _describe(config: SimulationConfig, out: Path) -> None:
                 raise InvalidInput(
                     f"{out}: holds a simulation with another value of {key!r}; name another folder with --out"
                 )
-    with replace_file(file) as part:
-        write_sealed_json(part, document)
+    write_sealed_json(file, document)

@@ -12,6 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 N_QUESTIONS, N_TURNS = map(int, sys.argv[1:3]) if len(sys.argv) > 2 else (40, 5)
@@ -23,7 +24,6 @@ def main() -> None:
     from lmms_eval.api.instance import Instance
     from lmms_eval.models.simple.llava_hf import LlavaHf
 
-    from focus_eval.bench.lmms.arguments import GivenRows
     from focus_eval.bench.lmms.models.llava_hf import FocusLlavaOnevision
     from focus_eval.keyframes.rows.records import SelectionRow
     from support.bench.lmms_data import longvideobench_rows, read_record
@@ -66,9 +66,8 @@ def main() -> None:
         stock.task_dict = plugin_model.task_dict = documents
         plugin_model.generate_until(requests())
         rows = [SelectionRow(**row) for row in read_record(Path(folder) / "record", "selections")]
-        plugin_model.show(
-            GivenRows(rows, k=N_FRAMES, selection_id="given"), frames=N_FRAMES
-        )  # no selection in what follows
+        # No selection in what follows.
+        plugin_model.context = replace(plugin_model.context, source={row.question_id: row for row in rows})
         seconds: dict[str, list[float]] = {"stock": [], "ours": [], "added": [], "stock cpu": [], "ours cpu": []}
         for _ in range(N_TURNS):
             for name, model in (("stock", stock), ("ours", plugin_model)):

@@ -187,8 +187,7 @@ class FrameAdapter:
         """Use `source` for the questions that follow: one loaded model serves one selection after another.
 
         Args:
-            source: gives the selections (see `arguments.GivenRows` for finished rows); None for the wrapper's own
-                sampling.
+            source: gives the selections; None for the wrapper's own sampling.
             frames: requested keyframes, at most those the model was loaded for.
             options: frame policy, answer parsing, error share and the rest; those of the constructor by default.
         """
@@ -268,7 +267,7 @@ class FrameAdapter:
             # A sum over ranks: if one rank ended alone, the others would wait for it in the next collective call.
             counts, self._counts = over_all_ranks(self._counts), RunCounts()
             if self._rank_and_world[0] == 0:
-                logger.info(f"{self.model_id}: {counts.summary()}; rows in {self.context.recorder.folder}")
+                logger.info(f"{self.model_id}: {counts.summary()}; rows in {self.context.options.record}")
             options = self.context.options
             check_error_share(counts, options.max_error_share)
             # Only there an exit code must say it: to a caller from Python the results do.

@@ -34,7 +34,14 @@ from focus_eval.bench.lmms.requests import (
 )
 from focus_eval.bench.lmms.tasks import NO_ANSWER
 from focus_eval.bench.lmms.tracing import GenerateTrace, end_of_prompt, prompt_record
-from focus_eval.core.errors import AnswerError, FocusEvalError, InvalidInput, RunError, is_device_failure
+from focus_eval.core.errors import (
+    AnswerError,
+    FocusEvalError,
+    InvalidInput,
+    RunError,
+    SelectionMismatch,
+    is_device_failure,
+)
 from focus_eval.keyframes.pipeline.selector import Outcome, QuestionRequest, Selector, choose_on_video
 from focus_eval.keyframes.pipeline.timing import charged_rows
 from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
@@ -50,7 +57,7 @@ class RunContext:
     """Settings of one run: the source of selections, frames per question, options, and the recorder of its rows.
 
     Args:
-        source: gives the selections; None for the wrapper's own sampling.
+        source: gives the selections, or has their rows by question id; None for the wrapper's own sampling.
         frames: requested keyframes.
         options: frame policy, video reader, answer parsing.
         recorder: writes the rows.
@@ -58,7 +65,7 @@ class RunContext:
         cores: number of CPU cores for decoding and preparing.
     """
 
-    source: FrameSource | None
+    source: FrameSource | Mapping[str, SelectionRow] | None
     frames: int
     options: AdapterOptions
     recorder: Recorder
@@ -103,6 +110,10 @@ class FrameChooser:
         source = self._context.source
         if source is None:
             return
+        if isinstance(source, Mapping):
+            for pending in queue:
+                self._take_row(pending, source)
+            return
         # One selection per document: two requests about it (a repeat) must be shown the same frames.
         first_of: dict[tuple[str, str, int], PendingRequest] = {}
         by_video: dict[Path | None, list[PendingRequest]] = {}
@@ -124,6 +135,24 @@ class FrameChooser:
         for pending in queue:  # asked again: a repeat, or a copy that keeps ranks in step
             first = first_of[pending.parts.key]
             pending.row, pending.error = first.row, pending.error or first.error
+
+    def _take_row(self, pending: PendingRequest, row_by_question: Mapping[str, SelectionRow]) -> None:
+        """Set the request's row to the given one; a request without a row that it can be shown records an error."""
+        if pending.error is not None:
+            return
+        question = pending.question
+        try:
+            if pending.path is None:
+                raise AnswerError("the document has no video")
+            pending.row = row_by_question.get(question.id)
+            if pending.row is None:
+                n_rows = len(row_by_question)
+                raise SelectionMismatch(f"{question.benchmark} {question.id}: no selection among {n_rows} rows")
+            if pending.row.error is not None:
+                raise SelectionMismatch(f"no selection: {pending.row.error}")
+            self._check_limit(pending)
+        except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
+            pending.fail(error)
 
     def _warn_of_empty_selections(
         self, source: FrameSource, pending_by_video: Mapping[Path | None, Sequence[PendingRequest]]
@@ -281,8 +310,8 @@ class BatchAnswerer:
         Raises the model's error, also one that the wrapper caught, and AnswerError if the model was not called or did
         not get the frames.
         """
-        recorder = self._context.recorder
-        trace = GenerateTrace(wants_prompt_record=recorder.wants_prompt(batch[0].parts), turn=turn)
+        cell = self._context.recorder.cell_of(batch[0].parts)
+        trace = GenerateTrace(wants_prompt_record=cell.wants_prompt, turn=turn)
         with self._own_processors(turn) as processors:
             started, waited = time.perf_counter(), turn.waited_seconds if turn else 0.0
             try:
@@ -308,7 +337,7 @@ class BatchAnswerer:
             pending.output, pending.prompt_end = output, prompt_end
         if trace.sent:
             first = batch[0]
-            recorder.write_prompt(first.parts, prompt_record(view, first.question.id, trace.sent, first.tokens))
+            cell.write_prompt(prompt_record(view, first.question.id, trace.sent, first.tokens))
 
     def _own_processors(self, turn: Turn | None) -> AbstractContextManager[dict[str, Any]]:
         """Return a context with this thread's copies of the processors; an empty one if no batch is prepared ahead."""

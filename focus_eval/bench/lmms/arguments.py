@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -439,44 +439,6 @@ class ReplayedSelections:
                     f"{entry.place}: {len(entry.shown)} frames, the model is shown at most {self.k}; set frames="
                 )
         return entries
-
-
-class GivenRows:
-    """Selections from given rows: the matrix runner shows them to one model after another.
-
-    Args:
-        rows: selection rows, error rows included.
-        k: requested frames.
-        selection_id: the id of all rows.
-    """
-
-    def __init__(self, rows: Iterable[SelectionRow], *, k: int, selection_id: str) -> None:
-        self.k = k
-        self.selection_id = selection_id
-        self.identity: Mapping[str, Any] = {}  # the matrix describes its selections itself
-        self._rows = {(row.benchmark, row.question_id): row for row in rows}
-
-    def select(self, question: Question, video_path: Path, *, bucket_of: BucketOf | None = None) -> SelectionRow:
-        """Return the row of `question`.
-
-        Raises:
-            SelectionMismatch: no row, or one that records an error.
-        """
-        row = self._rows.get((question.benchmark, question.id))
-        if row is None:
-            raise SelectionMismatch(f"{question.benchmark} {question.id}: no selection among {len(self._rows)} rows")
-        if row.error is not None:
-            raise SelectionMismatch(f"no selection: {row.error}")
-        return row
-
-    def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
-        """Return the given error row of `question` if there is one, else a new row that records `error`."""
-        row = self._rows.get((question.benchmark, question.id))
-        if row is not None and row.error is not None:
-            # Its error says why the choice failed, which tells more than that there is none.
-            return row
-        chooser = Origin(selection_id=self.selection_id, sampler="", k=self.k)
-        return failed_selection_row(question, chooser, error, bucket_of=bucket_of)
 
 
 def _content_hash(path: Path) -> str:

@@ -4,111 +4,89 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from focus_eval.bench.lmms.arguments import AdapterOptions
 from focus_eval.bench.lmms.parsing import REASONING_TAGS, ParsedAnswer, StrippedReply, TagPairs, read_answer
 from focus_eval.bench.lmms.requests import PendingRequest, RequestParts
 from focus_eval.bench.lmms.tasks import DEFAULT, prompts_of_request, task_of, task_score
-from focus_eval.bench.rows.store import PROMPT_FILE, StoredRows
-from focus_eval.core.errors import InvalidInput, RunError
+from focus_eval.bench.rows.open_cell import OpenCell
+from focus_eval.core.errors import RunError
 from focus_eval.keyframes.encoders.weights import damaged_blobs, weights_folder, weights_identity
 from focus_eval.keyframes.pipeline.timing import device_name
-from focus_eval.keyframes.rows.files import write_sealed_json
 from focus_eval.keyframes.rows.identity import answer_identity, git_revision, identity_hash, versions
-from focus_eval.keyframes.rows.records import (
-    AnswerRow,
-    CellNames,
-    RowT,
-    RowWriter,
-    SelectionRow,
-    answer_row,
-    replace_file,
-)
-
-if TYPE_CHECKING:
-    from focus_eval.keyframes.rows.files import FolderLock
+from focus_eval.keyframes.rows.records import AnswerRow, CellNames, SelectionRow, answer_row
 
 
-_WRITING_PROMPT = threading.Lock()
-
-
-class Recorder(ABC):
-    """Writes the rows of one rank, and finds rows of an earlier start.
+class Recorder:
+    """Reads answers and writes their rows into one cell.
 
     Args:
         model: name of the model in the rows.
         options: of these, answer parsing and seed are used to read answers.
         selection_id: written in answers without a selection row (the wrapper's own sampling).
+        cell: of all requests; None only for a subclass that has one per request.
         device: name of the model's device in the rows; "" if unknown.
+
+    Attributes:
+        on_row: called with each row, once it is written.
     """
 
-    folder: Path
     # Of lmms-eval's command line; None if it states none.
     stated_reasoning_tags: str | None = None
+    on_row: Callable[[AnswerRow], None] | None = None
 
-    def __init__(self, *, model: str, options: AdapterOptions, selection_id: str, device: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        model: str,
+        options: AdapterOptions,
+        selection_id: str,
+        cell: OpenCell | None = None,
+        device: str = "",
+    ) -> None:
         self._model = model
         self._options = options
         self._selection_id = selection_id
         self._device = device
+        self._cells = {} if cell is None else {cell.names.cell_id: cell}
 
-    @abstractmethod
-    def names(self, parts: RequestParts) -> CellNames:
-        """Return id and folder name of the cell of a request."""
-
-    @abstractmethod
-    def write_answer(self, pending: PendingRequest, row: AnswerRow) -> None:
-        """Write the row of an answered question, or of one that failed."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Flush the rows to disk."""
+    def cell_of(self, parts: RequestParts) -> OpenCell:
+        """Return the cell of a request."""
+        (cell,) = self._cells.values()
+        return cell
 
     def earlier(self, pending: PendingRequest) -> AnswerRow | None:
-        """Return the answer row that an earlier start of this run wrote for the question; None if there is none."""
+        """Return the answer of an earlier start without an error; None if there is none, or nobody asks it again."""
         return None
 
     def earlier_selection(self, pending: PendingRequest) -> SelectionRow | None:
-        """Return the selection row that an earlier start of this run wrote for the question; None if there is none."""
+        """Return the selection of an earlier start without an error; None as in `earlier`."""
         return None
 
-    @abstractmethod
-    def cell_folder(self, parts: RequestParts) -> Path:
-        """Return the folder of the cell of a request, whether or not it exists."""
-
-    def wants_prompt(self, parts: RequestParts) -> bool:
-        """Return True if the cell has no prompt record yet."""
-        return not (self.cell_folder(parts) / PROMPT_FILE).exists()
-
-    def write_prompt(self, parts: RequestParts, record: Mapping[str, Any]) -> None:
-        """Write the prompt record (`tracing.prompt_record`) into the cell's folder, unless it has one."""
-        folder = self.cell_folder(parts)
-        folder.mkdir(parents=True, exist_ok=True)
-        # Questions of an API are answered side by side: several may have found no record yet.
-        with _WRITING_PROMPT:
-            if self.wants_prompt(parts):
-                try:
-                    # Whole or not at all, so that a kill leaves no half of it.
-                    with replace_file(folder / PROMPT_FILE) as part:
-                        write_sealed_json(part, dict(record))
-                except InvalidInput as error:  # the disk's fault, not the question's: no row may say so
-                    raise RunError(str(error)) from error
-
     def selection(self, pending: PendingRequest) -> None:
-        """Write the selection row of `pending`; a no-op if another recorder writes it."""
-        return
+        """Write the selection row of `pending`, unless it was read from an earlier start's file."""
+        # The very row that was read is not written a second time; one that was chosen again is.
+        if pending.row is not None and self.earlier_selection(pending) is not pending.row:
+            self.cell_of(pending.parts).write(pending.row)
+
+    def close(self) -> None:
+        """Close the files of all cells; a later row opens its file again."""
+        for cell in self._cells.values():
+            cell.close()
 
     def answer(self, pending: PendingRequest, frames: int) -> AnswerRow:
         """Write and return the answer row of `pending`; `frames` is the requested number of frames."""
         row = self.answer_row(pending, frames)
-        self.write_answer(pending, row)
+        self.cell_of(pending.parts).write(row)
+        # After the row is written, so that progress counts only rows that are there.
+        if self.on_row is not None:
+            self.on_row(row)
         return row
 
     def answer_row(self, pending: PendingRequest, frames: int) -> AnswerRow:
@@ -124,7 +102,7 @@ class Recorder(ABC):
         own_sampling = {} if selection else {"selection_id": self._selection_id, "frames_fed": pending.n_reached or 0}
         return answer_row(
             question,
-            self.names(pending.parts),
+            self.cell_of(pending.parts).names,
             model=self._model,
             frames_asked=frames,
             selection=selection,
@@ -248,68 +226,42 @@ class FolderRecorder(Recorder):
         }
         self._selection = selection
         self._stock_name = stock_name
-        rank, world = rank_and_world
-        self._file_name = f"rank{rank}of{world}.jsonl"
-        self._writers: dict[tuple[str, str], RowWriter] = {}
-        self._locks: dict[str, FolderLock] = {}
-        self._rows: dict[tuple[str, str], dict[str, Any]] = {}
+        self._rank, world = rank_and_world
+        self._file_name = f"rank{self._rank}of{world}.jsonl"
 
-    def names(self, parts: RequestParts) -> CellNames:
-        """Return the cell's id, a hash of its whole identity, and its folder's name with the hash's start."""
-        full = identity_hash(self._cell_identity(parts))
+    def cell_of(self, parts: RequestParts) -> OpenCell:
+        """Return the request's cell: its id is a hash of its whole identity, its folder's name has the hash's start."""
+        identity = self._cell_identity(parts)
+        full = identity_hash(identity)
+        if full not in self._cells:
+            names = self._names(parts, full)
+            path = self.folder / names.cell
+            self._cells[full] = OpenCell(
+                path,
+                names,
+                file_name=self._file_name,
+                rows={AnswerRow: path / "answers", SelectionRow: path / "selections"},
+                # Ranks share the folder; the first of them describes it.
+                description=partial(self._description, names, identity) if self._rank == 0 else None,
+                refusal="another run writes here; wait for it, or give record= another folder",
+            )
+        return self._cells[full]
+
+    def _names(self, parts: RequestParts, full: str) -> CellNames:
+        """Return id and folder name of the cell with the id `full`."""
         former_cell = f"{parts.task}-{self._name}-{full[:8]}".replace("/", "_")
         cell = former_cell.replace(":", "_")  # of `sampler=FILE.py:Class`; some systems refuse it in a name
         # Rows of an earlier start stay where they are, and are gone on with.
         is_former = cell != former_cell and (self.folder / former_cell).is_dir()
         return CellNames(cell_id=full, cell=former_cell if is_former else cell)
 
-    def cell_folder(self, parts: RequestParts) -> Path:
-        """Return the folder of the cell of a request, whether or not it exists."""
-        return self.folder / self.names(parts).cell
-
     def earlier(self, pending: PendingRequest) -> AnswerRow | None:
         """Return the answer row of an earlier start without an error; None if there is none."""
-        return self._earlier_row(pending, "answers", AnswerRow)
+        return self.cell_of(pending.parts).earlier(AnswerRow, pending.question.id)
 
     def earlier_selection(self, pending: PendingRequest) -> SelectionRow | None:
         """Return the selection row of an earlier start without an error; None if there is none."""
-        return self._earlier_row(pending, "selections", SelectionRow)
-
-    def _earlier_row(self, pending: PendingRequest, kind: str, row_type: type[RowT]) -> RowT | None:
-        """Return the row of a question in an earlier start's files; None if it is missing or has an error.
-
-        `kind` is "answers" or "selections". The files of a cell are read once.
-        """
-        cell = self.names(pending.parts).cell
-        if (cell, kind) not in self._rows:
-            # The files of all ranks: a run may go on with another number of processes.
-            rows = StoredRows(self.folder / cell / kind, row_type)
-            # A row with an error is not an answer: the question is asked again.
-            self._rows[cell, kind] = {row.question_id: row for row in rows if row.error is None}
-        earlier: RowT | None = self._rows[cell, kind].get(pending.question.id)
-        return earlier
-
-    def selection(self, pending: PendingRequest) -> None:
-        """Write the selection row of `pending`, unless it was read from an earlier start's file."""
-        # The very row that was read is not written a second time; one that was chosen again is.
-        if pending.row is not None and self.earlier_selection(pending) is not pending.row:
-            self._writer(pending.parts, "selections").write(pending.row)
-
-    def write_answer(self, pending: PendingRequest, row: AnswerRow) -> None:
-        """Append the answer row to the cell's file."""
-        self._writer(pending.parts, "answers").write(row)
-
-    def close(self) -> None:
-        """Close the files, release their locks and forget the rows read; a later row opens its file again."""
-        for writer in self._writers.values():
-            writer.close()
-        self._writers.clear()
-        # After the writers: until then our lines may not be on the disk.
-        for lock in self._locks.values():
-            lock.release()
-        self._locks.clear()
-        # Read again next time, since others may write from now on.
-        self._rows.clear()
+        return self.cell_of(pending.parts).earlier(SelectionRow, pending.question.id)
 
     def _cell_identity(self, parts: RequestParts) -> dict[str, Any]:
         """Return everything that can change an answer of the request's cell: options, task, generation, prompts."""
@@ -325,59 +277,19 @@ class FolderRecorder(Recorder):
             unusual_fields["reasoning_tags"] = tags
         return answer_identity(**identity, **unusual_fields)
 
-    def _writer(self, parts: RequestParts, kind: str) -> RowWriter:
-        """Return the writer of the cell's file of `kind`; at first use lock the cell and describe it."""
-        cell = self.names(parts).cell
-        if (cell, kind) not in self._writers:
-            folder = self.folder / cell / kind
-            folder.mkdir(parents=True, exist_ok=True)
-            # Before the first line, and only where a line is written: reading needs no lock.
-            self._lock_cell(cell)
-            self._write_description(parts)
-            self._writers[cell, kind] = RowWriter(folder / self._file_name)
-        return self._writers[cell, kind]
-
-    def _lock_cell(self, cell: str) -> None:
-        """Lock this rank's files of a cell against a second run, until `close` or the end of the process.
-
-        Raises:
-            RunError: another run writes there.
-        """
-        if cell in self._locks:
-            return
-        from filelock import Timeout
-
-        from focus_eval.keyframes.rows.files import FolderLock
-
-        # One per rank's file: the ranks of one run write side by side.
-        lock = FolderLock(self.folder / cell / f".{self._file_name}.lock", timeout=0)
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise RunError(
-                f"{self.folder / cell}: another run writes here; wait for it, or give record= another folder"
-            ) from error
-        self._locks[cell] = lock
-
-    def _write_description(self, parts: RequestParts) -> None:
-        """Write the cell's identity and versions to `cell.json`, once, by rank 0."""
-        name = self.names(parts).cell
-        file = self.folder / name / "cell.json"
-        # Ranks share the folder; the first of them describes it.
-        if file.exists() or not self._file_name.startswith("rank0"):
-            return
+    def _description(self, names: CellNames, identity: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the content of the cell's `cell.json`: its identity, the selection behind it, device and versions."""
         document = {
-            "name": name,
-            "identity": self._cell_identity(parts),
+            "name": names.cell,
+            "identity": identity,
             "selection": self._selection,
             "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "device": self._device,
             "git": git_revision(),
             "versions": versions(),
         }
-        # Whole or not at all, so that a kill leaves no half of it.
-        with replace_file(file) as part:
-            write_sealed_json(part, json.loads(json.dumps(document, default=str)))
+        as_json: dict[str, Any] = json.loads(json.dumps(document, default=str))
+        return as_json
 
 
 @dataclass

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.bench.lmms.answering import RunContext
-from focus_eval.bench.lmms.arguments import AdapterOptions, GivenRows
+from focus_eval.bench.lmms.arguments import AdapterOptions
 from focus_eval.bench.lmms.lookahead import own_cores
 from focus_eval.bench.lmms.patches import import_evaluate_late
 from focus_eval.bench.lmms.recording import Recorder
-from focus_eval.bench.lmms.requests import PendingRequest, RequestParts
 from focus_eval.bench.matrix.cells import AnswerSpec
 from focus_eval.bench.matrix.config import ModelConfig
 from focus_eval.bench.matrix.folder import RunFolder
@@ -22,7 +21,7 @@ from focus_eval.bench.matrix.questions import QuestionSet, TaskRequests
 from focus_eval.bench.rows.store import FinishedQuestions
 from focus_eval.core.errors import FocusEvalError, RunError
 from focus_eval.keyframes.encoders.store import RelevanceStore
-from focus_eval.keyframes.rows.records import AnswerRow, CellNames, RowWriter, SelectionRow, error_line
+from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow, error_line
 
 # Questions per job: small enough to spread over workers, large enough to make a batch.
 QUESTIONS_PER_JOB = 64
@@ -96,7 +95,7 @@ class AnswerWorker:
         # Kept, since a task builds the requests of all its documents at once.
         self._tasks: dict[tuple[str, str, str], TaskRequests] = {}
         self._loaded: tuple[str, Any] | None = None
-        self._recorders: dict[str, CellRecorder] = {}
+        self._recorders: dict[str, Recorder] = {}
         self._finished: dict[str, FinishedQuestions] = {}
         self._rows: dict[str, dict[str, SelectionRow]] = {}
         self._paths: dict[str, dict[str, Path]] = {}
@@ -224,16 +223,16 @@ class AnswerWorker:
             max_error_share=1.0,
         )
         if cell.name not in self._recorders:
-            writer = self._folder.writer(cell, self._name)
-            self._recorders[cell.name] = CellRecorder(cell, writer, options=options, selection_id=selection_id)
+            self._recorders[cell.name] = Recorder(
+                model=cell.model.name,
+                options=options,
+                selection_id=selection_id,
+                cell=self._folder.open_cell(cell, self._name),
+            )
         recorder = self._recorders[cell.name]
         recorder.on_row = on_row
         return RunContext(
-            source=GivenRows(
-                [rows[question_id] for question_id in question_ids if question_id in rows],
-                k=spec.k,
-                selection_id=selection_id,
-            ),
+            source=rows,
             frames=spec.k,
             options=options,
             recorder=recorder,
@@ -312,36 +311,6 @@ def _row_counter(
             on_work(job, 1 / job.n_rows)
 
     return count
-
-
-class CellRecorder(Recorder):
-    """Writes the answers of one cell with `writer` as they come, and calls `on_row` after each."""
-
-    def __init__(self, cell: AnswerSpec, writer: RowWriter, *, options: AdapterOptions, selection_id: str) -> None:
-        super().__init__(model=cell.model.name, options=options, selection_id=selection_id)
-        self.folder = writer.path.parent
-        self.on_row: Callable[[AnswerRow], None] | None = None
-        self._names = CellNames(cell_id=cell.id, cell=cell.name)
-        self._file = writer
-
-    def names(self, parts: RequestParts) -> CellNames:
-        """Return id and name of the cell, the same for all requests."""
-        return self._names
-
-    def cell_folder(self, parts: RequestParts) -> Path:
-        """Return the cell's folder, the same for all requests."""
-        return self.folder
-
-    def write_answer(self, pending: PendingRequest, row: AnswerRow) -> None:
-        """Append the answer row, and pass it to `on_row`."""
-        self._file.write(row)
-        # After the row is written, so that progress counts only rows that are there.
-        if self.on_row is not None:
-            self.on_row(row)
-
-    def close(self) -> None:
-        """Close the file of rows."""
-        self._file.close()
 
 
 def load_model(config: ModelConfig, *, frames: int) -> Any:

@@ -26,18 +26,19 @@ from filelock import Timeout
 
 from focus_eval.bench.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
 from focus_eval.bench.matrix.config import MatrixConfig, safe_name
+from focus_eval.bench.rows.open_cell import OpenCell, describe_part
 from focus_eval.bench.rows.packed import object_url
 from focus_eval.bench.rows.store import POOL_NAME, FinishedQuestions, StoredRows, compact, set_damaged_files_aside
 from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
-from focus_eval.keyframes.rows.files import FolderLock, read_sealed_json, set_aside, write_sealed_json
+from focus_eval.keyframes.rows.files import FolderLock, locked_at_once, read_sealed_json, set_aside, write_sealed_json
 from focus_eval.keyframes.rows.identity import git_revision, identity_hash, versions
 from focus_eval.keyframes.rows.records import (
     AnswerRow,
+    CellNames,
     RowWriter,
     SelectionRow,
     cut_torn_line,
     name_file_in_errors,
-    replace_file,
     write_rows,
 )
 
@@ -142,10 +143,7 @@ class RunFolder:
                 "focus-eval pack RUN, and copy the file there"
             )
         self.path.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = FolderLock(self.path / ".lock", timeout=0).acquire()
-        except Timeout as error:
-            raise RunError(f"{self.path}: another run is writing here; wait for it, or use another folder") from error
+        lock = locked_at_once(self.path / ".lock", "another run writes here; wait for it, or use another folder")
         # Other runs see from the second which files in the pool are still being written.
         with lock, self.pool.writing():
             yield
@@ -177,17 +175,19 @@ class RunFolder:
     def open_part(self, spec: SelectionSpec | AnswerSpec) -> Path:
         """Make the folder of a selection or a cell with its description, link it into the run, and return it."""
         folder = self.part(spec)
-        folder.mkdir(parents=True, exist_ok=True)
-        description = folder / _description_name(spec)
-        # Written once: the name ends in a hash of what it says, so it cannot change.
-        if not description.exists():
-            _write_json({"name": spec.name, "identity": spec.identity}, description)
+        describe_part(folder / _description_name(spec), lambda: {"name": spec.name, "identity": spec.identity})
         self.pool.link(self.path, kind_of(spec), folder.name)
         return folder
 
     def writer(self, spec: SelectionSpec | AnswerSpec, worker: str) -> RowWriter:
         """Return the appending writer of `worker` for a selection or a cell."""
         return RowWriter(self.open_part(spec) / self.pool.file_name(worker))
+
+    def open_cell(self, cell: AnswerSpec, worker: str) -> OpenCell:
+        """Return a cell to which `worker` writes answers; its folder is made, and the run holds the lock."""
+        folder = self.open_part(cell)
+        names = CellNames(cell_id=cell.id, cell=cell.name)
+        return OpenCell(folder, names, file_name=self.pool.file_name(worker), rows={AnswerRow: folder})
 
     def finished(self, spec: SelectionSpec | AnswerSpec) -> FinishedQuestions:
         """Return the finished questions of a selection or a cell; it can be read again while the run goes on."""
@@ -304,7 +304,7 @@ class RunFolder:
                 earlier_link.unlink()
             name_by_key[key] = name
             self.open_part(part)
-        _write_json(document, file)
+        write_sealed_json(file, document)
 
     def describe(
         self,
@@ -348,13 +348,13 @@ class RunFolder:
             # Kept from the first start on: a run that went on with other versions says so.
             "starts": [*earlier.get("starts", []), start],
         }
-        _write_json(document, file)
+        write_sealed_json(file, document)
 
     def note_end(self) -> None:
         """Record the recoveries of all starts in run.json."""
         file = self.path / "run.json"
         if recoveries := self.recoveries():
-            _write_json({**read_sealed_json(file), "recoveries": recoveries}, file)
+            write_sealed_json(file, {**read_sealed_json(file), "recoveries": recoveries})
 
     def note_recoveries(self, worker: str, encoder: str, counts: dict[str, int]) -> None:
         """Append counts of an encoder's recoveries, by kind, to the file of `worker`; written at once."""
@@ -406,9 +406,3 @@ def _rows_of(spec: SelectionSpec | AnswerSpec) -> type[Any]:
 def _description_name(spec: SelectionSpec | AnswerSpec) -> str:
     """Return the name of the file that states a part's identity."""
     return "cell.json" if isinstance(spec, AnswerSpec) else "spec.json"
-
-
-def _write_json(document: dict[str, Any], path: Path) -> None:
-    """Write `document` with a checksum to `path`, completely or not at all."""
-    with replace_file(path) as part:
-        write_sealed_json(part, document)

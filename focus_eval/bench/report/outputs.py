@@ -15,7 +15,6 @@ from focus_eval.core.errors import InvalidInput, RowsChanged
 from focus_eval.core.resources import resource_path
 from focus_eval.keyframes.rows.files import read_sealed_json, write_sealed_json
 from focus_eval.keyframes.rows.identity import installed_version
-from focus_eval.keyframes.rows.records import replace_file
 
 _CODE = Path(__file__).resolve().parents[2]
 # Libraries that compute, draw and write the outputs.
@@ -65,8 +64,7 @@ class KeptOutputs:
         if written:
             outputs = {os.path.relpath(path, self._record.parent): _state(path) for path in written}
             document = {"inputs": self._inputs, "outputs": outputs, "printed": "".join(copied.parts)}
-            with replace_file(self._record) as part:
-                write_sealed_json(part, document)
+            write_sealed_json(self._record, document)
 
 
 def inputs_digest(run: Path, *, options: Mapping[str, Any], videos: Path | None = None) -> str:

@@ -9,14 +9,12 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO
 
-from filelock import Timeout
-
-from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
-from focus_eval.keyframes.rows.files import FolderLock
+from focus_eval.core.errors import DamagedFile, InvalidInput
+from focus_eval.keyframes.rows.files import locked_at_once
 from focus_eval.keyframes.rows.records import replace_file
 
 # In the zip, in the form of sha256sum; not unpacked, for a run may go on.
@@ -63,7 +61,13 @@ def pack_run(folder: Path, out: Path, *, pictures: bool = False) -> list[str]:
         raise InvalidInput(f"{folder}: no rows under selections/ or answers/ to pack")
     run = folder.resolve().name
     out.parent.mkdir(parents=True, exist_ok=True)
-    with _hold_lock(folder), replace_file(out) as part, zipfile.ZipFile(part, "w") as file:
+    # Only a run of ours has a lock; rows of others are made at once.
+    lock, refusal = folder / ".lock", "another run writes here; pack it when it has ended"
+    with (
+        locked_at_once(lock, refusal) if lock.exists() else nullcontext(),
+        replace_file(out) as part,
+        zipfile.ZipFile(part, "w") as file,
+    ):
         sums = [f"{_add(file, f'{run}/{name}', names[name])}  {name}\n" for name in packed_names]
         file.writestr(_entry(f"{run}/{SUMS_FILE}"), "".join(sums))
     return packed_names
@@ -133,19 +137,6 @@ def check_links(folder: Path) -> None:
             f"{lost[0]}: its rows are not here, it is a link to {lost[0].readlink()} ({len(lost)} of {len(parts)} "
             "parts); copy a run with focus-eval pack, or together with the folder that its links name"
         )
-
-
-@contextmanager
-def _hold_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of the run in `folder`, if it has one, so that no run writes during the block."""
-    if not (folder / ".lock").exists():
-        yield
-        return
-    try:
-        with FolderLock(folder / ".lock", timeout=0):
-            yield
-    except Timeout as error:
-        raise RunError(f"{folder}: a run is writing here; pack it when it has ended") from error
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

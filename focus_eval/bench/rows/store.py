@@ -641,8 +641,7 @@ def write_parts(
         for selection, answer in rows:
             put_selection(selection)
             put_answer(answer)
-    with replace_file(places[1] / "cell.json") as unfinished:
-        write_sealed_json(unfinished, dict(cell))
+    write_sealed_json(places[1] / "cell.json", cell)
     name_run(folder)
     return [place / "rows.parquet" for place in places]
 
@@ -665,5 +664,4 @@ def name_run(folder: Path) -> None:
     """Write a `run.json` that names the run after its folder, unless there is one."""
     path = folder / "run.json"
     if not path.exists():
-        with replace_file(path) as unfinished:
-            write_sealed_json(unfinished, {"name": folder.resolve().name, "matrix": {}})
+        write_sealed_json(path, {"name": folder.resolve().name, "matrix": {}})

@@ -12,6 +12,8 @@ import os
 import re
 import sys
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
 from focus_eval.core.resources import read_json_object, whole_text
+from focus_eval.keyframes.rows.records import replace_file
 
 DIGEST_KEY = "focus_eval.sha256"
 NO_DIGEST = "0" * 64
@@ -64,12 +67,17 @@ def check_parquet(path: Path) -> None:
         _sound[path] = state
 
 
-def write_sealed_json(path: Path, document: dict[str, Any]) -> None:
-    """Write `document` with its digest as the last key; `path` is the unfinished file of `replace_file`."""
+def write_sealed_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Write `document` with its digest as the last key to `path`, whole or not at all.
+
+    Raises:
+        InvalidInput: as `replace_file`.
+    """
     # As it will be read: keys are text, and half a character is none.
-    content = json.loads(whole_text(json.dumps(document, ensure_ascii=False)))
+    content = json.loads(whole_text(json.dumps(dict(document), ensure_ascii=False)))
     text = json.dumps({**content, "sha256": _document_digest(content)}, indent=1, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    with replace_file(path) as part:
+        part.write_text(text + "\n", encoding="utf-8")
 
 
 def read_sealed_json(path: Path) -> dict[str, Any]:
@@ -163,3 +171,18 @@ class FolderLock(FileLock):
                 f"{folder}: cannot be locked ({error.strerror or error}); use a folder on a local disk, or mount it "
                 "with locks"
             ) from error
+
+
+@contextmanager
+def locked_at_once(file: Path, refusal: str) -> Iterator[None]:
+    """Hold the lock `file` in the block; the lock ends with the process, however it ends.
+
+    Raises:
+        RunError: another process holds it, "FOLDER: REFUSAL"; or as `FolderLock`.
+    """
+    try:
+        lock = FolderLock(file, timeout=0).acquire()
+    except Timeout as error:
+        raise RunError(f"{file.parent}: {refusal}") from error
+    with lock:
+        yield

@@ -92,14 +92,15 @@ def test_simple_and_chat_requests_to_one_model_have_cells_of_their_own(tmp_path,
         model = kind(base_url="http://localhost:9/v1", sampler="uniform", frames=4, record=str(tmp_path))
         recorder = model.context.recorder
         recorder._name = recorder._name.replace("uniform", sampler)
-        cells.append(recorder.names(parts))
+        cells.append(recorder.cell_of(parts).names)
     simple_cell, chat_cell, file_cell = cells
     assert (simple_cell.cell_id == file_cell.cell_id, simple_cell.cell_id == chat_cell.cell_id) == (True, False)
     assert ":" not in file_cell.cell
     # A folder named before is gone on with.
     former_name = file_cell.cell.replace("mine.py_Class", "mine.py:Class")
     (tmp_path / former_name).mkdir()
-    assert recorder.names(parts).cell == former_name
+    recorder._cells.clear()
+    assert recorder.cell_of(parts).names.cell == former_name
 
 
 def test_llava_onevision_answers_one_question_at_a_time():

@@ -255,21 +255,20 @@ def test_one_loaded_model_serves_many_runs_and_hands_back_rows_it_has(recorded, 
 
 
 def test_frames_of_mixed_sizes_are_refused_where_they_cannot_be_shown(tiny_llava, evaluate, tools, tmp_path):
-    from focus_eval.bench.lmms.arguments import GivenRows
     from focus_eval.bench.lmms.models.llava_hf import FocusLlavaOnevision
     from focus_eval.keyframes.pipeline.selector import Selector
     from focus_eval.keyframes.samplers.registry import make_sampler
 
-    class Halves(GivenRows):
-        def select(self, question, video_path, *, bucket_of=None):
-            selector = Selector(sampler=make_sampler("uniform"), encoder=None, k=2)
-            return replace(selector.select(question, video_path, bucket_of=bucket_of), scales=[1.0, 0.5])
+    class Halves(Selector):
+        def attempt(self, *arguments, **source):
+            outcome = super().attempt(*arguments, **source)
+            return replace(outcome, row=replace(outcome.row, scales=[1.0, 0.5]))
 
     llava = FocusLlavaOnevision(
         pretrained=str(tiny_llava), device="cpu", sampler="uniform", frames=2, record=str(tmp_path / "record"),
         max_error_share=1,
     )  # fmt: skip
-    llava.show(Halves([], k=2, selection_id="halves"), frames=2)
+    llava.show(Halves(sampler=make_sampler("uniform"), encoder=None, k=2), frames=2)
     evaluate(llava, ["focus_videomme"], limit=1)
     (answer,) = answers_of(tools, tmp_path).values()
     assert "one size only" in answer["error"]
@@ -280,19 +279,20 @@ def test_qwen2_vl_shows_frames_of_mixed_sizes_as_images_of_these_sizes(
 ):
     import numpy as np
 
-    from focus_eval.bench.lmms.arguments import GivenRows
     from focus_eval.keyframes.pipeline.selector import Selector
     from focus_eval.keyframes.samplers.registry import make_sampler
 
-    class Halves(GivenRows):
-        def select(self, question, video_path, *, bucket_of=None):
-            selector = Selector(sampler=make_sampler("uniform"), encoder=None, k=3)
-            return replace(selector.select(question, video_path, bucket_of=bucket_of), scales=[1.0, 0.75, 0.5])
+    class Halves(Selector):
+        def attempt(self, *arguments, **source):
+            outcome = super().attempt(*arguments, **source)
+            return replace(outcome, row=replace(outcome.row, scales=[1.0, 0.75, 0.5]))
 
     tap = tools.Tap(recorded.processor)
     monkeypatch.setattr(recorded, "processor", tap)
     source = recorded.context.source
-    recorded.show(Halves([], k=3, selection_id="halves"), frames=3, options=recorded.context.options)
+    recorded.show(
+        Halves(sampler=make_sampler("uniform"), encoder=None, k=3), frames=3, options=recorded.context.options
+    )
     evaluate(recorded, ["focus_videomme"], limit=1)
     recorded.show(source, frames=4)
     (answer,) = answers_of(tools, tmp_path).values()

@@ -96,17 +96,12 @@ def test_simple_requests_tell_qwen2_5_the_time_between_the_chosen_frames(evaluat
 
 
 def test_questions_answered_side_by_side_leave_one_record(tmp_path):
-    from focus_eval.bench.lmms.recording import Recorder
+    from focus_eval.bench.rows.open_cell import OpenCell
+    from focus_eval.keyframes.rows.records import CellNames
 
-    class InOneFolder(Recorder):
-        names = write_answer = close = lambda self, *_: None
-
-        def cell_folder(self, parts):
-            return tmp_path / "cell"
-
-    recorder = InOneFolder(model="m", options=None, selection_id="")
+    cell = OpenCell(tmp_path / "cell", CellNames(cell_id="1", cell="cell"), file_name="rank0of1.jsonl", rows={})
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda at: recorder.write_prompt(None, {"question_id": str(at)}), range(200)))
+        list(pool.map(lambda at: cell.write_prompt({"question_id": str(at)}), range(200)))
     (record,) = records(tmp_path)
     assert record["question_id"].isdigit()
-    assert not recorder.wants_prompt(None)
+    assert not cell.wants_prompt

@@ -19,6 +19,7 @@ from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.matrix.folder import RunFolder
 from focus_eval.bench.matrix.plan import load_sets
 from focus_eval.bench.matrix.running import complete_run
+from focus_eval.bench.rows.open_cell import OpenCell
 from support.bench.answering import N_VIDEOS, write_answering_matrix
 from support.bench.matrix_rows import run_matrix
 
@@ -166,15 +167,15 @@ def test_videos_too_large_to_share_are_decoded_question_by_question(matrix, sepa
 
 
 def test_a_run_that_was_stopped_answers_only_what_is_left(matrix, separate_answers, tmp_path, monkeypatch):
-    answer_row = answering.CellRecorder.write_answer
+    write_row = OpenCell.write
 
-    def stopping(self, pending, row):
-        if pending.question.id == "q5" and row.cell.startswith("made_up-encoder-random"):
+    def stopping(self, row):
+        if row.question_id == "q5" and row.cell.startswith("made_up-encoder-random"):
             raise KeyboardInterrupt
-        answer_row(self, pending, row)
+        write_row(self, row)
 
     with monkeypatch.context() as patch:
-        patch.setattr(answering.CellRecorder, "write_answer", stopping)
+        patch.setattr(OpenCell, "write", stopping)
         with pytest.raises(KeyboardInterrupt):
             run_matrix(matrix, out=tmp_path / "stopped")
     opened = counted_openings(monkeypatch)

@@ -155,7 +155,7 @@ def test_two_runs_on_one_folder_the_second_says_so(simulation, tmp_path):
         [sys.executable, "-c", holder, str(tmp_path / "run")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert first.stdout.readline() == b"held\n"
-    with pytest.raises(RunError, match="another run is writing here"):
+    with pytest.raises(RunError, match="another run writes here"):
         run_matrix(load_matrix(simulation), out=tmp_path / "run")
     first.kill()  # the lock goes with the process
     first.wait()

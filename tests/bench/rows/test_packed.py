@@ -88,7 +88,7 @@ def test_a_copied_run_whose_links_lead_nowhere_is_named(run, tmp_path):
 
 
 def test_a_run_that_is_written_is_not_packed(run, tmp_path):
-    with FolderLock(run / ".lock"), pytest.raises(RunError, match="a run is writing here"):
+    with FolderLock(run / ".lock"), pytest.raises(RunError, match="another run writes here; pack it"):
         pack_run(run, tmp_path / "x.zip")
     assert not (tmp_path / "x.zip").exists()
 

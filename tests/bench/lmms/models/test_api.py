@@ -88,21 +88,16 @@ def test_an_image_above_the_limit_is_an_error_that_says_what_to_set(gpt, server,
 
 
 def test_frames_of_mixed_sizes_are_sent_as_images_of_these_sizes(gpt, server, evaluate, home):
-    from focus_eval.bench.lmms.arguments import GivenRows
     from focus_eval.keyframes.pipeline.selector import Selector
     from focus_eval.keyframes.samplers.registry import make_sampler
 
-    class Halves(GivenRows):
-        def __init__(self):
-            super().__init__([], k=3, selection_id="halves")
-            self.selector = Selector(sampler=make_sampler("uniform"), encoder=None, k=3)
-
-        def select(self, question, video_path, *, bucket_of=None):
-            row = self.selector.select(question, video_path, bucket_of=bucket_of)
-            return replace(row, scales=[1.0, 0.5, 0.25])
+    class Halves(Selector):
+        def attempt(self, *arguments, **source):
+            outcome = super().attempt(*arguments, **source)
+            return replace(outcome, row=replace(outcome.row, scales=[1.0, 0.5, 0.25]))
 
     model = gpt()
-    model.show(Halves(), frames=3)
+    model.show(Halves(sampler=make_sampler("uniform"), encoder=None, k=3), frames=3)
     evaluate(model, ["focus_videomme"], limit=1)
     (body,) = server.bodies
     assert [image.size for image in images_of(body)] == [(112, 84), (56, 42), (28, 21)]
