@@ -6,7 +6,6 @@ python scripts/pages/write_commands.py
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from typer.core import TyperGroup
 from typer.main import get_command
@@ -18,7 +17,7 @@ HEAD = """# Command line
 
 <!-- written by scripts/pages/write_commands.py -->
 
-What each command does, an example, and its arguments and options by name (`--help` describes them).
+What each command does, with an example. `--help` behind a command prints its arguments and options.
 """
 
 
@@ -33,18 +32,8 @@ def command_reference() -> str:
             command = group.commands[name]
             label, _, lines = (command.epilog or "").removeprefix("\b\n").partition(":\n")
             example = f"{label}:\n\n" + "\n".join(f"  {line}" for line in lines.splitlines())
-            params = " ".join(f"`{param_name(param)}`" for param in command.params)
-            sections.append(f"### {name}\n\n{command.help}\n\n{example}\n\n{params}\n")
+            sections.append(f"### {name}\n\n{command.help}\n\n{example}\n")
     return "\n".join(sections) + "\n<!-- end -->\n"
-
-
-def param_name(param: Any) -> str:
-    """Return an argument in capitals, or the names of an option; of a flag that is on, the one that turns it off."""
-    if param.param_type_name == "argument":
-        return str(param.metavar or param.name).upper()
-    is_on = getattr(param, "is_flag", False) and param.default is True
-    names = param.secondary_opts if is_on and param.secondary_opts else param.opts
-    return "/".join(sorted(names, key=len))
 
 
 def main() -> None:

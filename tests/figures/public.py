@@ -27,7 +27,7 @@ def first_line(start):
 
 
 def first_sentences():
-    """Return what README and docs/samplers.md say before anything else of public answers."""
+    """Return what the README says before anything else of public answers."""
     eight = first_line("Eight chosen frames do about as well as 32 even ones")
     gains = first_line("Selection pays most with eight frames").removeprefix("AKS less uniform is ")
     best = re.search(
@@ -63,4 +63,4 @@ def answers():
     ]
 
 
-FIGURES = {"answers": answers, "first": first_sentences}
+FIGURES = {"answers": answers}
