@@ -157,6 +157,15 @@ def test_a_process_that_was_killed_from_outside_blames_no_video(matrix_file, tmp
     noting.__exit__(None, None, None)
 
 
+def test_a_video_that_was_closed_is_not_to_blame(matrix_file, tmp_path):
+    opened = [("v1.mp4", True), ("v1.mp4", False), ("v0.mp4", True)]
+    notes = [{"video": str(matrix_file.parent / name), "open": is_open} for name, is_open in opened]
+    (tmp_path / "reading-w.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
+    (tmp_path / "crash-w.txt").write_text("Fatal Python error: Segmentation fault\n\nCurrent thread")
+    assert record_crashes(tmp_path) == 1, "the only open one, which is not read again"
+    assert json.loads((tmp_path / "crashes.jsonl").read_text())["video"] == notes[2]["video"]
+
+
 def test_a_recorded_video_is_refused_only_where_reads_are_noted(matrix_file, tmp_path):
     video = matrix_file.parent / FAULTY
     (tmp_path / "reading-w.jsonl").write_text(json.dumps({"video": str(video), "open": True}) + "\n{torn")
