@@ -6,7 +6,8 @@ print(to_markdown(results_table(load_run("results/runs/demo"))))
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -111,8 +112,107 @@ def _is_as_published(table: str, row: SelectionRow) -> bool:
     return table == "encoder" or row.encoder in ("", _OTHER_ENCODERS.get(row.sampler, _ENCODER))
 
 
+INTERVAL_NOTE = "Brackets: 95 % interval, t on the logit scale, clustered by video."
+NOT_SCORED_NOTE = "Not scored here: the task is not one of focus-eval's benchmarks; lmms-eval's results have it."
+COUNTS_NOTE = "Questions are counted once; errors, unparsed, fallbacks and below K once per question and seed."
+ERRORS_NOTE = "A question that failed under a seed has no answer for that seed and is left out of its accuracy."
+FALLBACKS_NOTE = (
+    "Fallbacks: the model was fed other frames than the chosen ones (frame_policy: aks), or a black one where none was "
+    "chosen."
+)
+SEEDS_NOTE = "±: standard deviation over seeds; the interval is that of the mean over seeds."
 ASKED_OTHERWISE = (
     "The published runs differ in more than these figures: docs/reproduce.md, 'Settings that differ from the paper'."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """What a column shows, and the notes that it brings.
+
+    Args:
+        figure: value of a cell, from the run, the cell's answers, their selections, and the published figure or None.
+        notes: notes below a table with such a column.
+        subject: of figure and notes: "answers", "recall" or "cost".
+    """
+
+    figure: Callable[[Run, pd.DataFrame, pd.DataFrame, float | None], Value]
+    notes: Callable[[Run], Sequence[str]] = lambda run: ()
+    subject: str = "answers"
+
+    def value(self, run: Run, answers: pd.DataFrame, selections: pd.DataFrame, published: float | None) -> Value:
+        """Return the value of one cell; that of the published figure alone where nothing was answered or chosen."""
+        is_empty = "is_answered" not in answers if self.subject == "answers" else selections.empty
+        return Value(published=published) if is_empty else self.figure(run, answers, selections, published)
+
+
+def _hours(run: Run, answers: pd.DataFrame, selections: pd.DataFrame, published: float | None) -> Value:
+    hours = measures.hours_per_seed(selections)
+    if hours is None:
+        return Value(published=None)
+    paid = (run.pays_its_own[key] for key in zip(selections["benchmark"], selections["selection_id"], strict=True))
+    comparable = measures.runs_on_gpu(selections) and all(paid)
+    digits = 1 if hours >= 10 else 2 if hours >= 0.1 else 4
+    return Value(ours=hours, published=published if comparable else None, digits=digits)
+
+
+def _hours_notes(run: Run) -> list[str]:
+    """Return notes on lines that share frames with others, and on hours that no GPU took."""
+    frame = run.selection_frame
+    notes = []
+    if not all(run.pays_its_own.values()):
+        notes.append(
+            "Hours: of each line alone. Opening and choosing as measured; each of its frames at the mean seconds of a "
+            "forward of its encoder, and of the wait for decoding, on that device in this run."
+        )
+        unmeasured = sorted(set(frame.loc[frame["charged_seconds"].isna() & frame["has_cost"], "encoder"]))
+        if unmeasured:
+            encoders = ", ".join(unmeasured)
+            notes.append(f"No hours: every frame of {encoders} came from the store, no forward was measured.")
+    if not frame.empty and not measures.runs_on_gpu(frame):
+        notes.append("Hours on a CPU are not compared with the published GPU hours.")
+    return notes
+
+
+def _task_mean_notes(run: Run) -> list[str]:
+    note = "Mean of task types: as MLVU and VSI-Bench are reported, over the types that were asked."
+    return [note] if run.answers and bool((run.answer_frame["type"] != "").any()) else []
+
+
+def _recall_metric(column: str) -> Metric:
+    return Metric(figure=lambda run, answers, chosen, _: measures.recall_figure(chosen, column), subject="recall")
+
+
+ACCURACY = Metric(figure=lambda run, answers, chosen, published: measures.accuracy_figure(answers, published=published))
+TASK_MEAN = Metric(
+    figure=lambda run, answers, chosen, published: measures.accuracy_figure(
+        answers, published=published, over_types=True
+    ),
+    notes=_task_mean_notes,
+)
+FRAMES_SCORED = Metric(
+    figure=lambda run, answers, chosen, published: Value(
+        ours=measures.frames_scored_percent(chosen), published=published, digits=2
+    ),
+    subject="cost",
+)
+FORWARDS = Metric(
+    figure=lambda run, answers, chosen, _: Value(ours=measures.forwards_percent(chosen), digits=2),
+    notes=lambda run: [] if run.selection_frame.empty else measures.forwards_notes(run.selection_frame),
+    subject="cost",
+)
+HOURS = Metric(figure=_hours, notes=_hours_notes, subject="cost")
+RECALL_AT_ANY_SIZE = Metric(
+    # Without sizes it is what the other columns show.
+    figure=lambda run, answers, chosen, _: (
+        measures.recall_figure(chosen, _AT_ANY_SIZE) if measures.has_sizes(chosen) else Value()
+    ),
+    notes=lambda run: (
+        [f"{PIXELS_NOTE} Any size: a frame fed at a small scale counts as a whole one."]
+        if measures.has_sizes(run.selection_frame)
+        else []
+    ),
+    subject="recall",
 )
 
 
@@ -126,7 +226,7 @@ class Column:
     """
 
     title: str
-    metric: str = "accuracy"
+    metric: Metric = ACCURACY
     conditions: Mapping[str, str] = field(default_factory=dict)
     published: str = ""
 
@@ -225,9 +325,9 @@ LAYOUTS = {
             title="Cost of choosing",
             keys=("sampler",),
             columns=(
-                Column("Frames scored (%)", "frames_scored", published="frames_seen_percent"),
-                Column("Forward equivalents (%)", "forwards"),
-                Column("Hours", "hours", published="gpu_hours"),
+                Column("Frames scored (%)", FRAMES_SCORED, published="frames_seen_percent"),
+                Column("Forward equivalents (%)", FORWARDS),
+                Column("Hours", HOURS, published="gpu_hours"),
             ),
             published_by=("method",),
             benchmark="longvideobench",
@@ -238,8 +338,8 @@ LAYOUTS = {
             keys=("sampler", "alpha"),
             columns=(
                 Column("Accuracy", published="accuracy"),
-                Column("Frames scored (%)", "frames_scored", published="frames_seen_percent"),
-                Column("Hours", "hours", published="gpu_hours"),
+                Column("Frames scored (%)", FRAMES_SCORED, published="frames_seen_percent"),
+                Column("Hours", HOURS, published="gpu_hours"),
             ),
             published_by=("alpha",),
             benchmark="longvideobench",
@@ -249,9 +349,9 @@ LAYOUTS = {
             title="Accuracy on MLVU and VSI-Bench",
             keys=("model", "sampler"),
             columns=(
-                Column("MLVU", "task_mean", conditions={"benchmark": "mlvu"}, published="mlvu"),
+                Column("MLVU", TASK_MEAN, conditions={"benchmark": "mlvu"}, published="mlvu"),
                 Column("MLVU, over questions", conditions={"benchmark": "mlvu"}),
-                Column("VSI-Bench", "task_mean", conditions={"benchmark": "vsibench"}, published="vsibench"),
+                Column("VSI-Bench", TASK_MEAN, conditions={"benchmark": "vsibench"}, published="vsibench"),
                 Column("VSI-Bench, over questions", conditions={"benchmark": "vsibench"}),
             ),
             published_by=("model", "sampler"),
@@ -262,7 +362,7 @@ LAYOUTS = {
             name="clip_length",
             title="Seconds per clip",
             keys=("sampler", "clip_seconds"),
-            columns=(Column("Accuracy", published="accuracy"), Column("Hours", "hours", published="gpu_hours")),
+            columns=(Column("Accuracy", published="accuracy"), Column("Hours", HOURS, published="gpu_hours")),
             published_by=("clip_seconds",),
             benchmark="longvideobench",
         ),
@@ -281,12 +381,15 @@ LAYOUTS = {
             columns=(
                 *(Column(item.title, conditions=item.conditions) for item in _LENGTHS),
                 Column("Overall"),
-                Column("Mean of task types", "task_mean"),
-                *(Column(f"Recall@{seconds:g} s (%)", recall_column(seconds)) for seconds in RECALL_SECONDS),
-                Column(f"Recall@{NEAR_SECONDS:g} s, any size (%)", _AT_ANY_SIZE),
-                Column("Frames scored (%)", "frames_scored"),
-                Column("Forward equivalents (%)", "forwards"),
-                Column("Hours", "hours"),
+                Column("Mean of task types", TASK_MEAN),
+                *(
+                    Column(f"Recall@{seconds:g} s (%)", _recall_metric(recall_column(seconds)))
+                    for seconds in RECALL_SECONDS
+                ),
+                Column(f"Recall@{NEAR_SECONDS:g} s, any size (%)", RECALL_AT_ANY_SIZE),
+                Column("Frames scored (%)", FRAMES_SCORED),
+                Column("Forward equivalents (%)", FORWARDS),
+                Column("Hours", HOURS),
             ),
         ),
     )
@@ -404,7 +507,7 @@ def _row(run: Run, shape: Layout, values: dict[str, Any], part: pd.DataFrame) ->
         if line and value is not None and not has_published_settings(shape.name, line, rows, run.variants):
             value = None
         is_beside = is_beside or value is not None
-        figures.append(_figure(run, column, parts[key], selections[key], value))
+        figures.append(column.metric.value(run, parts[key], selections[key], value))
     texts = {**values, "sampler": _sampler_text(part, values)} if "sampler" in values else values
     row = TableRow(tuple(map(_key_text, texts.values())), tuple(figures), measures.counts_of(run, part))
     return place if is_beside or line is None else place - 0.5, row
@@ -414,31 +517,6 @@ def _sampler_text(part: pd.DataFrame, keys: Iterable[str]) -> str:
     """Return the sampler with its options that are not default and have no column among `keys`."""
     column = next((key for key in keys if key in ("alpha", "clip_seconds")), "")
     return " / ".join(sorted(set(part[f"sampler_text {column}"])))
-
-
-def _figure(run: Run, column: Column, part: pd.DataFrame, selections: pd.DataFrame, published: float | None) -> Value:
-    """Return the value of one cell: the column's metric over the answers `part` and their `selections`."""
-    if column.metric in ("accuracy", "task_mean"):
-        if "is_answered" not in part:
-            return Value(published=published)
-        return measures.accuracy_figure(part, published=published, over_types=column.metric == "task_mean")
-    if selections.empty:
-        return Value(published=published)
-    if column.metric == "frames_scored":
-        return Value(ours=measures.frames_scored_percent(selections), published=published, digits=2)
-    if column.metric == "forwards":
-        return Value(ours=measures.forwards_percent(selections), digits=2)
-    if column.metric == "hours":
-        hours = measures.hours_per_seed(selections)
-        if hours is None:
-            return Value(published=None)
-        paid = (run.pays_its_own[key] for key in zip(selections["benchmark"], selections["selection_id"], strict=True))
-        comparable = measures.runs_on_gpu(selections) and all(paid)
-        digits = 1 if hours >= 10 else 2 if hours >= 0.1 else 4
-        return Value(ours=hours, published=published if comparable else None, digits=digits)
-    if column.metric == _AT_ANY_SIZE and not measures.has_sizes(selections):
-        return Value()  # what stands in the other columns
-    return measures.recall_figure(selections, column.metric)
 
 
 def _rows_meeting(part: pd.DataFrame, conditions: Mapping[str, str]) -> pd.DataFrame:
@@ -480,76 +558,66 @@ def _published_only(shape: Layout, keys: Sequence[str], taken_places: set[float]
 
 
 def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]:
-    """Return the notes below the results: partial runs, intervals, published source, how figures are counted."""
-    counts = [row.counts for row in rows if row.counts is not None]
-    partial_counts = dict.fromkeys(count.questions_text for count in counts if count.is_partial)
-    notes = [f"Partial run: {', '.join(partial_counts)} questions."] if partial_counts else []
+    """Return the notes below the results in their order, each once."""
+    notes_by_subject: dict[str, list[str]] = defaultdict(list)
+    for column in shape.columns:
+        notes_by_subject[column.metric.subject] += column.metric.notes(run)
     figures = [figure for row in rows for figure in row.figures if isinstance(figure, Value)]
-    if any(figure.low is not None for figure in figures):
-        notes.append("Brackets: 95 % interval, t on the logit scale, clustered by video.")
-    if any(figure.has_too_few_videos for figure in figures):
-        notes.append(TOO_FEW_NOTE)
-    if shape.published_by:
-        notes.append(
-            f"Published: {_source(shape.published)}. No test says whether ours differs: the answers behind "
-            "a published figure are not published with it."
-        )
-        notes.append("A published figure is printed only beside lines with its model, K, encoder and options.")
-        notes.append(ASKED_OTHERWISE)
-    notes += _pivoted_options(run, shape)
-    if any(column.metric == "task_mean" for column in shape.columns) and _reports_task_means(run):
-        notes.append("Mean of task types: as MLVU and VSI-Bench are reported, over the types that were asked.")
-    if any(figure.text == measures.NOT_SCORED for figure in figures):
-        notes.append("Not scored here: the task is not one of focus-eval's benchmarks; lmms-eval's results have it.")
-    answers = run.answer_frame
-    if run.answers:
-        # The table of a run that is going on, or was stopped or narrowed, would look whole.
-        models = [model["name"] for model in run.provenance.get("matrix", {}).get("models", [])]
-        for column, names in (("benchmark", run.selection_frame["benchmark"]), ("model", models)):
-            unanswered = [name for name in dict.fromkeys(names) if name not in {*answers[column]}]
-            notes += [f"Without an answer, so not in this table: {column} {name}." for name in unanswered]
-    metrics = sorted(set(zip(answers["benchmark"], answers["metric"], strict=True))) if run.answers else []
-    notes += [f"{benchmark}: scored by its task's own metric, {metric}." for benchmark, metric in metrics if metric]
-    if counts:
-        notes.append("Questions are counted once; errors, unparsed, fallbacks and below K once per question and seed.")
-    if any(count.errors for count in counts):
-        notes.append("A question that failed under a seed has no answer for that seed and is left out of its accuracy.")
-    if any(count.unparsed for count in counts):
-        notes.append(_unparsed_note(run))
-    if any(count.fallbacks for count in counts):
-        notes.append(
-            "Fallbacks: the model was fed other frames than the chosen ones (frame_policy: aks), or a black one where "
-            "none was chosen."
-        )
-    if not shape.published_by and measures.has_sizes(run.selection_frame):
-        notes.append(f"{PIXELS_NOTE} Any size: a frame fed at a small scale counts as a whole one.")
-    notes += run.mixed_versions
-    if cuts := run.cut_queries:
-        cut_texts = ", ".join(f"{encoder} cut {n_cut} of {n}" for encoder, (n_cut, n) in cuts.items())
-        notes.append(f"The encoder reads only the start of long questions: {cut_texts}.")
-    notes += measures.scan_notes(run.selection_frame) + measures.llm_notes(run.selection_frame)
-    if any(figure.seeds > 1 for figure in figures):
-        notes.append("±: standard deviation over seeds; the interval is that of the mean over seeds.")
-    hours, frame = any(column.metric == "hours" for column in shape.columns), run.selection_frame
-    if any(column.metric == "forwards" for column in shape.columns) and not frame.empty:
-        notes += measures.forwards_notes(frame)
-    if hours and not all(run.pays_its_own.values()):
-        notes += _hours_notes(run)
-    if hours and not frame.empty and not measures.runs_on_gpu(frame):
-        notes.append("Hours on a CPU are not compared with the published GPU hours.")
+    counts = [row.counts for row in rows if row.counts is not None]
+    partial_texts = dict.fromkeys(count.questions_text for count in counts if count.is_partial)
+    cut_texts = [f"{encoder} cut {n_cut} of {n}" for encoder, (n_cut, n) in run.cut_queries.items()]
+    notes = [
+        *([f"Partial run: {', '.join(partial_texts)} questions."] if partial_texts else []),
+        *(INTERVAL_NOTE for figure in figures if figure.low is not None),
+        *(TOO_FEW_NOTE for figure in figures if figure.has_too_few_videos),
+        *_published_notes(shape),
+        *_pivoted_options(run, shape),
+        *notes_by_subject["answers"],
+        *(NOT_SCORED_NOTE for figure in figures if figure.text == measures.NOT_SCORED),
+        *_answer_notes(run),
+        *(COUNTS_NOTE for _ in counts),
+        *(ERRORS_NOTE for count in counts if count.errors),
+        *([_unparsed_note(run)] if any(count.unparsed for count in counts) else []),
+        *(FALLBACKS_NOTE for count in counts if count.fallbacks),
+        *notes_by_subject["recall"],
+        *run.mixed_versions,
+        *([f"The encoder reads only the start of long questions: {', '.join(cut_texts)}."] if cut_texts else []),
+        *measures.scan_notes(run.selection_frame),
+        *measures.llm_notes(run.selection_frame),
+        *(SEEDS_NOTE for figure in figures if figure.seeds > 1),
+        *notes_by_subject["cost"],
+    ]
     return tuple(dict.fromkeys(notes))
 
 
-def _hours_notes(run: Run) -> list[str]:
-    """Return notes on the hours of lines that share frames with others."""
-    frame = run.selection_frame
-    notes = [
-        "Hours: of each line alone. Opening and choosing as measured; each of its frames at the mean seconds of a "
-        "forward of its encoder, and of the wait for decoding, on that device in this run."
+def _published_notes(shape: Layout) -> list[str]:
+    if not shape.published_by:
+        return []
+    return [
+        f"Published: {_source(shape.published)}. No test says whether ours differs: the answers behind "
+        "a published figure are not published with it.",
+        "A published figure is printed only beside lines with its model, K, encoder and options.",
+        ASKED_OTHERWISE,
     ]
-    if unmeasured := sorted(set(frame.loc[frame["charged_seconds"].isna() & frame["has_cost"], "encoder"])):
-        notes.append(f"No hours: every frame of {', '.join(unmeasured)} came from the store, no forward was measured.")
-    return notes
+
+
+def _answer_notes(run: Run) -> list[str]:
+    """Return notes on benchmarks and models without an answer, and on tasks with a metric of their own."""
+    if not run.answers:
+        return []
+    answers = run.answer_frame
+    # The table of a run that is going on, or was stopped or narrowed, would look whole.
+    models = [model["name"] for model in run.provenance.get("matrix", {}).get("models", [])]
+    metrics = sorted(set(zip(answers["benchmark"], answers["metric"], strict=True)))
+    return [
+        *(
+            f"Without an answer, so not in this table: {column} {name}."
+            for column, names in (("benchmark", run.selection_frame["benchmark"]), ("model", models))
+            for name in dict.fromkeys(names)
+            if name not in {*answers[column]}
+        ),
+        *(f"{benchmark}: scored by its task's own metric, {metric}." for benchmark, metric in metrics if metric),
+    ]
 
 
 def _unparsed_note(run: Run) -> str:
@@ -570,11 +638,6 @@ def _pivoted_options(run: Run, shape: Layout) -> list[str]:
     other_options = frame[frame["sampler"].isin(column_samplers) & (frame["label"] != frame["sampler"])]
     pairs = sorted(set(zip(other_options["sampler"], other_options["label"], strict=True)))
     return [f"{sampler} here: {label}." for sampler, label in pairs]
-
-
-def _reports_task_means(run: Run) -> bool:
-    """Return True if some benchmark of the run reports the mean over question types."""
-    return bool(run.answers) and bool((run.answer_frame["type"] != "").any())
 
 
 def _key_text(value: Any) -> str:
