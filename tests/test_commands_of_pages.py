@@ -42,7 +42,6 @@ ELSEWHERE = {
     "report results/runs/alpha": "rehearsal/__main__.py",
     "pack": "tests/bench/rows/test_packed.py",
     "import relevance AKS": "tests/external/imports",
-    "predict focus=": "tests/external",
     "evidence results/runs/field": "tests/external/test_evidence.py",
     "check bisect_peaks": "tests/lab/test_new_sampler.py",
 }

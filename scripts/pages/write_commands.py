@@ -17,7 +17,7 @@ HEAD = """# Command line
 
 <!-- written by scripts/pages/write_commands.py -->
 
-What each command does, with an example. `--help` behind a command prints its arguments and options.
+Each command with an example. `--help` behind it prints what it does in full, its arguments and its options.
 """
 
 
@@ -32,7 +32,8 @@ def command_reference() -> str:
             command = group.commands[name]
             label, _, lines = (command.epilog or "").removeprefix("\b\n").partition(":\n")
             example = f"{label}:\n\n" + "\n".join(f"  {line}" for line in lines.splitlines())
-            sections.append(f"### {name}\n\n{command.help}\n\n{example}\n")
+            summary = (command.help or "").partition("\n")[0]
+            sections.append(f"### {name}\n\n{summary}\n\n{example}\n")
     return "\n".join(sections) + "\n<!-- end -->\n"
 
 

@@ -198,8 +198,7 @@ def page_text(recalls: Sequence[Record], differences: Sequence[Record], files: S
         (item.benchmark, str(item.k), item.name): f"{item.name}, {item.settings}" for item in files if item.settings
     }
     recalls, differences = ([_with_settings(row, settings) for row in rows] for rows in (recalls, differences))
-    tables = [recall_table(rows) for rows in _by_benchmark(recalls)]
-    tables += [_difference_table(rows) for rows in _by_benchmark(differences)]
+    tables = [recall_table(rows, differences) for rows in _by_benchmark(recalls)]
     return "\n".join(to_markdown(table) for table in tables).replace("### ", "## ")
 
 
@@ -216,24 +215,48 @@ def _by_benchmark(rows: Sequence[Record]) -> list[list[Record]]:
     ]
 
 
-def recall_table(rows: Sequence[Record]) -> Table:
-    """Return the table of one benchmark: a line for each selection, a column for each bucket and measure."""
+def recall_table(rows: Sequence[Record], differences: Sequence[Record]) -> Table:
+    """Return the table of one benchmark: a line for each selection, a column for each bucket and measure.
+
+    Two more columns have the paired differences to the reference of its K, in points, with intervals and adjusted p.
+
+    Args:
+        differences: records of any benchmarks.
+    """
+    (benchmark,) = {row["benchmark"] for row in rows}
     buckets = list(dict.fromkeys(row["bucket"] for row in rows))
     measures = [measure for measure in MEASURES if any(row[measure] for row in rows)]
     row_by_line: dict[tuple[str, str], dict[str, Record]] = {}
     for row in rows:
         row_by_line.setdefault((row["k"], row["name"]), {})[row["bucket"]] = row
+    differences = [row for row in differences if row["benchmark"] == benchmark]
+    difference_by_keys = {(row["k"], row["name"], row["measure"]): _difference(row) for row in differences}
     lines = []
     for keys, row_by_bucket in row_by_line.items():
         percents = [_percent(row_by_bucket.get(bucket), measure) for bucket in buckets for measure in measures]
-        lines.append(TableRow(keys, (_mean_frames(list(row_by_bucket.values())), *percents)))
+        points = [difference_by_keys.get((*keys, measure), Value()) for measure in SHOWN_DIFFERENCES]
+        lines.append(TableRow(keys, (_mean_frames(list(row_by_bucket.values())), *percents, *points)))
+    ks_by_reference: dict[str, list[str]] = {}
+    for k, reference in dict.fromkeys((row["k"], row["less"]) for row in differences):
+        ks_by_reference.setdefault(reference, []).append(k)
+    references = [f"{reference} at K = {', '.join(ks)}" for reference, ks in ks_by_reference.items()]
     return Table(
-        name=f"leaderboard_{rows[0]['benchmark']}",
-        title=f"Evidence in view of published selections (%), {rows[0]['benchmark']}",
+        name=f"leaderboard_{benchmark}",
+        title=f"Evidence in view of published selections (%), {benchmark}",
         key_titles=("K", "Selection"),
-        columns=("Frames", *(f"{bucket}, {measure}" for bucket in buckets for measure in measures)),
+        columns=(
+            "Frames",
+            *(f"{bucket}, {measure}" for bucket in buckets for measure in measures),
+            *(f"difference, {measure}" for measure in SHOWN_DIFFERENCES),
+        ),
         rows=tuple(lines),
+        notes=(f"Differences: points, videos of {LONG_SECONDS:g} s and more, less {'; '.join(references)}.",),
     )
+
+
+def _difference(row: Record) -> Value:
+    value, low, high = (100 * float(row[name]) if row[name] else None for name in ("value", "low", "high"))
+    return Value(ours=value, low=low, high=high, is_difference=True, p_adjusted=float(row["p_holm"]))
 
 
 def _percent(row: Record | None, measure: str) -> str:
@@ -246,26 +269,3 @@ def _mean_frames(rows: Sequence[Record]) -> str:
     rows = [row for row in rows if row["bucket"] == "all"] or rows
     frames = sum(float(row["frames"]) * int(row["questions"]) for row in rows)
     return f"{frames / sum(int(row['questions']) for row in rows):.1f}"
-
-
-def _difference_table(rows: Sequence[Record]) -> Table:
-    """Return the table of paired differences of one benchmark, in points, with intervals and adjusted p."""
-    lines: dict[tuple[str, str], dict[str, Value]] = {}
-    for row in rows:
-        value, low, high = (100 * float(row[name]) if row[name] else None for name in ("value", "low", "high"))
-        line = lines.setdefault((row["k"], row["name"]), {})
-        line[row["measure"]] = Value(
-            ours=value, low=low, high=high, is_difference=True, p_adjusted=float(row["p_holm"])
-        )
-    ks_by_reference: dict[str, list[str]] = {}
-    for k, reference in dict.fromkeys((row["k"], row["less"]) for row in rows):
-        ks_by_reference.setdefault(reference, []).append(k)
-    references = [f"{reference} at K = {', '.join(ks)}" for reference, ks in ks_by_reference.items()]
-    return Table(
-        name=f"leaderboard_differences_{rows[0]['benchmark']}",
-        title=f"Paired differences (points), {rows[0]['benchmark']}, videos of {LONG_SECONDS:g} s and more",
-        key_titles=("K", "Selection"),
-        columns=SHOWN_DIFFERENCES,
-        rows=tuple(TableRow(keys, tuple(line[name] for name in SHOWN_DIFFERENCES)) for keys, line in lines.items()),
-        notes=(f"Less {'; '.join(references)}.",),
-    )

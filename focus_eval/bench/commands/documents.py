@@ -1,4 +1,24 @@
-"""The JSON that `plan`, `status`, `report` and `compare` print with `--json`; docs/reproduce.md lists the keys."""
+"""The JSON that `plan`, `status`, `report` and `compare` print with `--json`, by its keys.
+
+- `plan`: `matrices`, `missing`, `notes`
+- each of `matrices`: `name`, `benchmarks`, `selections`, `cells` (their number), `hours` (null without `--machine`;
+  else `choosing`, `answering`)
+- each of `benchmarks`: `name`, `asked`, `questions` (in all), `videos`, `least_differences`
+- each of `least_differences`: `points` that can be shown with 80 % power, for the assumed `discordance` and
+  `video_correlation` and their `source`
+- each of `selections`: `benchmark`, `sampler`, `encoder`, `k`, `seed`, `questions`, `unknown` (of unknown length);
+  sums over questions: `pulls`, `frames` of the videos, `keyframes`, `encoded_alone`, `encoded_shared`,
+  `scanned_alone`, `scanned_shared`, `forward_equivalents_alone`, `forward_equivalents_shared`; `model_usage`
+  (`calls`, `images`, `tokens_sent`, `tokens_back`), `warnings`
+- each of `missing`: `problem`, `fix`, `gigabytes` to fetch
+- `status`: `run`, `parts`
+- each of `parts`: `kind` (selections or answers), `name`, `rows`, `questions`, `errors`, `is_done`, `seconds_left`
+- `report`: `run`, `faults`, `tables`, `files`
+- `compare`: `a`, `b`, `table`
+- each of `tables`, and `table`: `name`, `title`, `keys` and `columns` (their headings), `rows`, `notes`
+- each of `rows`: `keys`, `figures`
+- each of `figures`: `value`, `low` and `high` (95 %), `published`, in the unit of the column; `text` as printed
+"""
 
 from __future__ import annotations
 

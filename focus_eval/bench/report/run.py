@@ -554,7 +554,30 @@ class Run:
 
     @cached_property
     def selection_frame(self) -> pd.DataFrame:
-        """One line per question and selection: sampler and options, cost, and measures of evidence."""
+        """One line per question and selection, with sampler and options, cost, and measures of evidence.
+
+        - as in the row: `benchmark`, `question_id`, `video`, `bucket`, `selection_id`, `sampler`, `encoder`, `k`,
+          `seed`, `n_frames`, `duration_seconds`, `forwards`, `scan_encoder`, `scan_forwards`, `llm`, `error`
+        - the sampler's name in tables, with its options, without alpha, without clip length: `label`, `sampler_text `,
+          `sampler_text alpha`, `sampler_text clip_seconds`; these options: `alpha`, `clip_seconds`
+        - the question's key of content, whether its id is a row number, the logged prompt, questions scored together:
+          `content`, `has_row_id`, `prompt`, `group`
+        - number of keyframes, pixels in full frames, a number that equal keyframes share (the list is in the row):
+          `n_keyframes`, `full_frames`, `chosen_frames`
+        - frames scored, distinct ones, looked at; the encoder read only the query's start: `n_pulls`,
+          `n_distinct_pulls`, `n_looked`, `query_cut`
+        - cost, and whether it is known: `n_encoded`, `n_scanned_encoded`, `forward_equivalents`, `has_cost`,
+          `states_cost`
+        - correlation of scan and relevance: `scan_rho`
+        - usage of a model: `llm_calls`, `llm_images`, `llm_input`, `llm_output`, `llm_dollars`
+        - frames decoded: `decoded_all`, `decoded_reference`, `decoded_sync`
+        - device, seconds it was held, seconds alone: `select_device`, `select_seconds`, `charged_seconds`
+        - seconds by stage: `seconds_open`, `seconds_scan`, `seconds_encode`, `seconds_ask`, `seconds_select`,
+          `seconds_idle`, `seconds_decode`, `seconds_preprocess`, `seconds_device`
+        - recall in [0, 1], other measures, moments annotated: `recall@1`, `recall@2`, `recall@5`, `recall@1 any size`,
+          `recall@2 any size`, `recall@5 any size`, `nearness`, `near_frames`, `spread`, `hit`, `coverage`, `UKSS`,
+          `moments`
+        """
         frame = self._read_selections[1]
         if not frame.empty:
             frame["label"] = frame["selection_id"].map(self.labels)
@@ -564,6 +587,10 @@ class Run:
     @cached_property
     def answer_frame(self) -> pd.DataFrame:
         """One line per answer with the columns of its selection.
+
+        And those of the row: `cell_id`, `cell`, `model`, `correct_answer`, `score`, `category`, `type`, `metric`,
+        `is_answered`, `is_unparsed`, `is_cut`, `fallback`, `frames_asked`, `frames_fed`, `fed_frames`, `is_below_k`,
+        `generate_seconds`, `answer_device`.
 
         Raises:
             InvalidInput: an answer without its selection, or answers of a model in two cells from the same frames.

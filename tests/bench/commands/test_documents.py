@@ -1,4 +1,4 @@
-"""The JSON of plan, status, report and compare: one document each, with the keys that docs/reproduce.md lists."""
+"""The JSON of plan, status, report and compare: one document each, with the keys that its module lists."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from focus_eval.bench.commands import documents
 from focus_eval.cli import app
 from tests.bench.matrix.conftest import write_simulation
 from tests.bench.report.simulated import Simulation, simulate_run
 
-PAGE = Path(__file__).parents[3] / "docs/reproduce.md"
 LISTS = ("matrices", "benchmarks", "least_differences", "selections", "missing", "parts", "tables", "rows", "figures")
 
 
 @pytest.fixture(scope="module")
 def listed_keys():
-    """Keys by the name in the page's table: of a command's document, and of each entry of a list."""
-    section = PAGE.read_text(encoding="utf-8").partition("## Read by programs")[2].partition("\n## ")[0]
+    """Keys by the name in the module's docstring: of a command's document, and of each entry of a list."""
     keys = {}
-    for names, cell in re.findall(r"^\| (.*`.*) \| (.*) \|$", section, re.MULTILINE):
-        inner = set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", cell)))
+    for names, listed in re.findall(r"^- ([^:]*): (.*?)$(?=\n- |\n*\Z)", documents.__doc__, re.MULTILINE | re.DOTALL):
+        inner = set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", listed)))
         for name in re.findall(r"`(\w+)`", names):
             keys[name] = inner
     return keys
