@@ -6,6 +6,7 @@ digest, are read unchecked.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -166,11 +167,12 @@ class FolderLock(FileLock):
         except Timeout:
             raise
         except OSError as error:
+            is_protected = error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+            remedy = "copy it to a folder that can be written"
+            if not is_protected:
+                remedy = "use a folder on a local disk, or mount it with locks"
             folder = Path(self.lock_file).parent
-            raise RunError(
-                f"{folder}: cannot be locked ({error.strerror or error}); use a folder on a local disk, or mount it "
-                "with locks"
-            ) from error
+            raise RunError(f"{folder}: cannot be locked ({error.strerror or error}); {remedy}") from error
 
 
 @contextmanager

@@ -16,12 +16,19 @@ from focus_eval.keyframes.rows.files import FolderLock
 from focus_eval.keyframes.rows.records import replace_file
 
 
-def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOLCK, r"\(No locks available\); use a folder on a local disk, or mount it with locks"),
+        (errno.EROFS, r"\(Read-only file system\); copy it to a folder that can be written"),
+    ],
+)
+def test_a_file_system_that_gives_no_lock_is_named(tmp_path, monkeypatch, number, remedy):
     def no_locks(*args):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("fcntl.flock", no_locks)
-    match = rf"{tmp_path}/run: cannot be locked \(No locks available\); use a folder on a local disk, or mount it"
+    match = rf"{tmp_path}/run: cannot be locked {remedy}"
     with pytest.raises(RunError, match=match), RunFolder(tmp_path / "run").locked():
         pass
 
