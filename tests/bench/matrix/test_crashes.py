@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -152,9 +153,20 @@ def test_a_process_that_was_killed_from_outside_blames_no_video(matrix_file, tmp
     noting.__enter__()
     with open_video(matrix_file.parent / FAULTY):
         assert record_crashes(tmp_path, worker="local") == 0
+        assert (tmp_path / "reading-local.jsonl").exists(), "of a process that may run"
         assert record_crashes(tmp_path) == 0
     assert not (tmp_path / "crashes.jsonl").exists()
     noting.__exit__(None, None, None)
+
+
+def test_pythons_own_report_of_a_crash_is_on_again_after_a_run(tmp_path):
+    was_enabled = faulthandler.is_enabled()
+    faulthandler.enable()
+    with noting_reads(tmp_path, "local"):
+        pass
+    assert faulthandler.is_enabled()
+    if not was_enabled:
+        faulthandler.disable()
 
 
 def test_a_video_that_was_closed_is_not_to_blame(matrix_file, tmp_path):
