@@ -24,7 +24,7 @@ from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.core.types import CoarseSeed, FloatArray, IntArray, Pixels, Question, VideoInfo
 from focus_eval.keyframes.encoders.base import Encoder
 from focus_eval.keyframes.llms.registry import Model, make_llm
-from focus_eval.keyframes.pipeline.selector import Selector
+from focus_eval.keyframes.pipeline.selector import Selector, UnreadVideo
 from focus_eval.keyframes.rows.files import locked_at_once, read_sealed_json, write_sealed_json
 from focus_eval.keyframes.rows.identity import git_revision, identity_hash, selection_identity, versions
 from focus_eval.keyframes.rows.records import RowWriter, SelectionRow
@@ -423,7 +423,7 @@ def select_on(
     if scan is not None:
         scan.number = number
     selector = _selector(source, (sampler, k, config.seeds[0]), encoder, scan)
-    return selector.recorded(_question(source, trace), Path(_video(trace)), info=trace.info)
+    return selector.recorded(_question(source, trace), UnreadVideo(path=Path(_video(trace)), info=trace.info))
 
 
 def _run_source(
@@ -532,7 +532,7 @@ def _run_chunk(
         for (selector, finished_ids, _), selector_rows in zip(parts, rows, strict=True):
             # A video's questions together, or their shares of its frames would not add up.
             if not videos.get(question.video, {question.id}) <= finished_ids:
-                selector_rows.append(selector.recorded(question, path, info=trace.info))
+                selector_rows.append(selector.recorded(question, UnreadVideo(path=path, info=trace.info)))
     for (selector, finished_ids, folder), selector_rows in zip(parts, rows, strict=True):
         written_rows = _shared_by(selector.sampler, selector_rows) if source.world else _with_shares(selector_rows)
         _append(

@@ -35,7 +35,7 @@ from focus_eval.core.types import Question
 from focus_eval.keyframes.encoders.blip import LAVIS, BlipOptions, BlipScorer
 from focus_eval.keyframes.encoders.cache import FeatureCache
 from focus_eval.keyframes.encoders.torch_scorer import PRECISIONS, torch_device
-from focus_eval.keyframes.pipeline.selector import Selector
+from focus_eval.keyframes.pipeline.selector import Encoding, Selector
 from focus_eval.keyframes.pipeline.timing import device_name
 from focus_eval.keyframes.video.clip_writer import ClipWriter
 from support.keyframes.encoder_rates import image_gflop, matrix_rate
@@ -143,8 +143,7 @@ def run_ours(sample, paths, scorer, args, *, sampler: str, coarse_seed: str) -> 
         k=args.k,
         seed=args.seed,
         coarse_seed=coarse_seed,
-        batch_size=args.batch,
-        feature_cache=cache,
+        encoding=Encoding(batch_size=args.batch, feature_cache=cache),
     )
 
     def one_video(video: str) -> list:

@@ -28,7 +28,14 @@ from focus_eval.keyframes.llms.registry import Model, llm_of
 from focus_eval.keyframes.pipeline.batch_packer import BatchPacker
 from focus_eval.keyframes.pipeline.pass_progress import PassLengths, PassProgress
 from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
-from focus_eval.keyframes.pipeline.selector import Outcome, QuestionRequest, Selector, choose_on_video
+from focus_eval.keyframes.pipeline.selector import (
+    Encoding,
+    Outcome,
+    QuestionRequest,
+    Selector,
+    UnreadVideo,
+    choose_on_video,
+)
 from focus_eval.keyframes.pipeline.timing import SharedClock, charged_rows
 from focus_eval.keyframes.rows.records import RowWriter, SelectionRow
 from focus_eval.keyframes.samplers.base import FrameSampler
@@ -183,7 +190,8 @@ class SelectWorker:
             # Without a folder of videos, lengths and rates from a file stand in for them: no frame can be read.
             for request, writer in zip(requests, writers, strict=True):
                 try:
-                    outcome = request.attempt(info=questions.info(request.question))
+                    source = UnreadVideo(path=path, info=questions.info(request.question))
+                    outcome = request.attempt(source)
                 except FocusEvalError as error:  # a length that nothing states
                     if isinstance(error, RunError):
                         raise
@@ -321,12 +329,14 @@ class SelectWorker:
                 k=spec.k,
                 seed=spec.seed,
                 store=self._store if spec.share_frames else None,
-                feature_cache=self._features_of(spec.encoder, spec),
-                scan_feature_cache=self._features_of(spec.scan_encoder, spec),
                 coarse_seed=spec.coarse_seed,
                 query=spec.query,
-                share_frames=spec.share_frames,
-                batches=self._batches,
+                encoding=Encoding(
+                    feature_cache=self._features_of(spec.encoder, spec),
+                    scan_feature_cache=self._features_of(spec.scan_encoder, spec),
+                    share_frames=spec.share_frames,
+                    batches=self._batches,
+                ),
             )
         return self._selectors[spec_name]
 

@@ -88,6 +88,50 @@ class Outcome:
         return self.row
 
 
+@dataclass(frozen=True, kw_only=True)
+class VideoFile:
+    """A video whose frames are read.
+
+    Args:
+        reader: the open video, which stays open; None opens it.
+        batcher: serves this question together with others of the same video, and has the open video.
+        progress: called with the expected number of pulls, then as they are made.
+    """
+
+    path: Path
+    reader: VideoReader | None = None
+    batcher: RendezvousBatcher | None = None
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnreadVideo:
+    """A video of known length whose file is never opened: for samplers that never pull, or recorded relevance."""
+
+    path: Path
+    info: VideoInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """How frames are encoded, and what is kept in memory; changes no selection.
+
+    Args:
+        batch_size: frames encoded at once.
+        feature_cache: keeps features of an encoder that stores no embeddings for other questions of a video; selectors
+            with the same encoder may share it. None keeps none.
+        scan_feature_cache: `feature_cache` of the scan encoder.
+        share_frames: False embeds every frame again, even if other selectors of this process embedded it.
+        batches: fills batches of the encoder with frames of other videos that are processed at the same time.
+    """
+
+    batch_size: int = 32
+    feature_cache: FeatureCache | None = None
+    scan_feature_cache: FeatureCache | None = None
+    share_frames: bool = True
+    batches: BatchPacker | None = None
+
+
 @dataclass
 class _QuestionRun:
     """One question while its frames are chosen: its sources of relevance and what it costs.
@@ -120,13 +164,8 @@ class Selector:
         backend: video reader.
         coarse_seed: "video" lets the questions of one video share their coarse pulls.
         query: form of the question for the encoder (see `core.types.query_text`).
-        batch_size: frames encoded at once.
-        feature_cache: keeps features of an encoder that stores no embeddings for other questions of a video; selectors
-            with the same encoder may share it. None keeps none.
-        scan_feature_cache: `feature_cache` of the scan encoder.
+        encoding: batches and caches; by default those of a single question.
         keep_pulls: False writes only the number of scored frames, not the list: simulations make too many.
-        batches: fills batches of the encoder with frames of other videos that are processed at the same time.
-        share_frames: False embeds every frame again, even if other selectors of this process embedded it.
         stretch: the part of each video to choose from; None for all of it. For questions without evidence or subtitles,
             whose times are those of the whole video.
 
@@ -148,12 +187,8 @@ class Selector:
         backend: str = "pyav",
         coarse_seed: CoarseSeed = "question",
         query: str = "question",
-        batch_size: int = 32,
-        feature_cache: FeatureCache | None = None,
-        scan_feature_cache: FeatureCache | None = None,
-        share_frames: bool = True,
+        encoding: Encoding | None = None,
         keep_pulls: bool = True,
-        batches: BatchPacker | None = None,
         stretch: Stretch | None = None,
     ) -> None:
         """Keep what the sampler needs; raise InvalidInput if an encoder or model that it needs is None."""
@@ -179,12 +214,8 @@ class Selector:
         check_query_form(query)
         # Without an encoder or a model nothing reads it: all forms are one selection.
         self._query = query if self.encoder or self.llm else "question"
-        self._batch_size = batch_size
-        self._feature_cache = feature_cache
-        self._scan_feature_cache = scan_feature_cache
-        self._share_frames = share_frames
+        self._encoding = encoding or Encoding()
         self._keep_pulls = keep_pulls
-        self._batches = batches
         self._stretch = stretch
 
     @property
@@ -218,42 +249,33 @@ class Selector:
         changed.__dict__.pop("origin", None)
         return changed
 
-    def select(self, question: Question, video_path: Path, **source: Any) -> SelectionRow:
-        """Return the row of `question` on the video at `video_path`; `source` has the keywords of `attempt`.
+    def select(
+        self, question: Question, source: Path | VideoFile | UnreadVideo, *, bucket_of: BucketOf | None = None
+    ) -> SelectionRow:
+        """Return the row of `question`; the arguments are those of `attempt`.
 
         Raises:
             FocusEvalError: the video, a frame or the encoder's output is invalid.
         """
-        return self.attempt(question, video_path, **source).selected_row()
+        return self.attempt(question, source, bucket_of=bucket_of).selected_row()
 
     def attempt(
-        self,
-        question: Question,
-        video_path: Path,
-        *,
-        info: VideoInfo | None = None,
-        reader: VideoReader | None = None,
-        batcher: RendezvousBatcher | None = None,
-        bucket_of: BucketOf | None = None,
-        progress: Progress | None = None,
+        self, question: Question, source: Path | VideoFile | UnreadVideo, *, bucket_of: BucketOf | None = None
     ) -> Outcome:
-        """Choose the frames of `question` on the video at `video_path`; only a RunError is raised.
+        """Choose the frames of `question`; only a RunError is raised.
 
         Args:
-            info: length and rate, if no frame need be read (a sampler that never pulls, recorded relevance); the file
-                is then never opened.
-            reader: the open video, which stays open; None opens it.
-            batcher: serves this question together with others of the same video, and has the open video.
+            source: the video; a path is that of a `VideoFile`.
             bucket_of: length bucket of a duration in seconds, for questions that do not state their own.
-            progress: called with the expected number of pulls, then as they are made.
         """
-        run = _QuestionRun(question, video_path)
+        source = VideoFile(path=source) if isinstance(source, Path) else source
+        run = _QuestionRun(question, source.path)
         try:
             run.session = self._session(question, run.meter)
-            if info is not None:
-                selection, clock = self._select_unread(run, info), None
+            if isinstance(source, UnreadVideo):
+                selection, clock = self._select_unread(run, source.info), None
             else:
-                selection, clock = self._select_from_video(run, reader, batcher, progress)
+                selection, clock = self._select_from_video(run, source)
             return Outcome(row=self._row(question, selection, clock, self._cost(run), bucket_of))
         except RunError:
             raise
@@ -262,10 +284,9 @@ class Selector:
             is_paid = run.has_begun and (run.session is not None or bool(run.meter.asked))
             return Outcome(error=error, cost=self._cost(run) if is_paid else None)
 
-    def recorded(self, question: Question, video_path: Path, **source: Any) -> SelectionRow:
+    def recorded(self, question: Question, source: Path | VideoFile | UnreadVideo) -> SelectionRow:
         """Return the row of `question`, or one that records its error; `source` as in `attempt`."""
-        outcome = self.attempt(question, video_path, **source)
-        return self.row_of(outcome, question, bucket_of=source.get("bucket_of"))
+        return self.row_of(self.attempt(question, source), question)
 
     def row_of(self, outcome: Outcome, question: Question, *, bucket_of: BucketOf | None = None) -> SelectionRow:
         """Return the row of an outcome; after an error one that records it and its cost."""
@@ -282,26 +303,20 @@ class Selector:
         look = self._given.pictures_of if self._given and self._given.overrides("pictures_of") else None
         return self._run(run, info, np.arange(info.n_frames) / info.fps, look)
 
-    def _select_from_video(
-        self,
-        run: _QuestionRun,
-        reader: VideoReader | None,
-        batcher: RendezvousBatcher | None,
-        progress: Progress | None,
-    ) -> tuple[Selection, FloatArray]:
+    def _select_from_video(self, run: _QuestionRun, source: VideoFile) -> tuple[Selection, FloatArray]:
         """Choose frames of an open video, or of one opened here; return the time of all frames too."""
-        meter = run.meter
+        meter, batcher, progress = run.meter, source.batcher, source.progress
         with meter.stage("open"):
-            source = batcher.reader if batcher is not None else reader
-            opened = open_video(run.video_path, backend=self._backend, kept=self.store) if source is None else source
+            shared = batcher.reader if batcher is not None else source.reader
+            video = open_video(run.video_path, backend=self._backend, kept=self.store) if shared is None else shared
         # Only what is opened here is closed here.
-        with opened if source is None else nullcontext(opened) as reader:
+        with video if shared is None else nullcontext(video) as reader:
             if hasattr(reader, "n_decoded"):
                 meter.count_decoded("all", 0)  # stated, also where the store knows every frame
             if progress is not None:
                 progress.expect(self._n_frames_to_see(self.info_of(reader)))
             start_session = partial(
-                VideoSession, reader=reader, batch_size=self._batch_size, meter=meter, server=batcher
+                VideoSession, reader=reader, batch_size=self._encoding.batch_size, meter=meter, server=batcher
             )
             run.pull = self._source(run.question, reader.path, start_session, progress)
             run.scan = self._source(run.question, reader.path, start_session, progress, is_scan=True)
@@ -433,22 +448,22 @@ class Selector:
         is_scan: bool = False,
     ) -> RelevanceSource:
         """Return the source of relevance to `question` of the frames of the open video; see `VideoSession`."""
-        encoder, cache = self.encoder, self._feature_cache
+        encoder, cache = self.encoder, self._encoding.feature_cache
         if is_scan:
-            encoder, cache = self.scan_encoder, self._scan_feature_cache
+            encoder, cache = self.scan_encoder, self._encoding.scan_feature_cache
         if encoder is None or not encoder.reads_frames:
             return self._source_without_frames(encoder, question, video_path)
         session = start_session(
             encoder=encoder,
             store=self.store,
             feature_cache=self._cache_for(encoder, cache),
-            shares=self._share_frames,
+            shares=self._encoding.share_frames,
             stage="scan" if is_scan else "encode",
             decodes=self._scan_decode if is_scan else "all",
         )
         session.key = self._video_key(self.store, session) if self.store else ""
         # Only a server counts itself as a pass, and shared batches wait for passes.
-        session.batches = self._batches if session.server else None
+        session.batches = self._encoding.batches if session.server else None
         return VideoRelevance(session, self._query_of(question), progress=progress)
 
     def _cache_for(self, encoder: Encoder, cache: FeatureCache | None) -> FeatureCache | None:
@@ -596,9 +611,9 @@ class QuestionRequest:
     path: Path
     bucket_of: BucketOf | None = None
 
-    def attempt(self, **source: Any) -> Outcome:
-        """Choose the frames; `source` has the keywords of `Selector.attempt`."""
-        return self.selector.attempt(self.question, self.path, bucket_of=self.bucket_of, **source)
+    def attempt(self, source: VideoFile | UnreadVideo | None = None) -> Outcome:
+        """Choose the frames; by default of the file at `path`, opened for this question alone."""
+        return self.selector.attempt(self.question, source or self.path, bucket_of=self.bucket_of)
 
     def row_of(self, outcome: Outcome) -> SelectionRow:
         """Return the row of an outcome, or one that records its error."""
@@ -617,17 +632,21 @@ def choose_on_video(
 
     Args:
         batcher: serves the questions, even a single one; None makes one for several questions.
-        progress: as in `Selector.attempt`.
+        progress: as in `VideoFile`.
         at_once: questions that are served together, each in a thread; None for all.
     """
-    attempts = [partial(request.attempt, reader=reader, progress=progress) for request in requests]
-    if batcher is None and len(attempts) == 1:
-        return [attempts[0]()]
+    if batcher is None and len(requests) == 1:
+        return [requests[0].attempt(VideoFile(path=requests[0].path, reader=reader, progress=progress))]
     outcomes: list[Outcome] = []
-    n_served = at_once or max(1, len(attempts))
-    for start in range(0, len(attempts), n_served):
+    n_served = at_once or max(1, len(requests))
+    for start in range(0, len(requests), n_served):
         server = batcher or RendezvousBatcher(reader)
-        outcomes += server.run([partial(attempt, batcher=server) for attempt in attempts[start : start + n_served]])
+        outcomes += server.run(
+            [
+                partial(request.attempt, VideoFile(path=request.path, batcher=server, progress=progress))
+                for request in requests[start : start + n_served]
+            ]
+        )
     return outcomes
 
 

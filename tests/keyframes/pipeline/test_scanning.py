@@ -18,7 +18,7 @@ from focus_eval.keyframes.encoders.registry import make_encoder, make_scan_encod
 from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.pipeline.relevance import VideoRelevance, VideoSession, scan_logits
 from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
-from focus_eval.keyframes.pipeline.selector import Selector
+from focus_eval.keyframes.pipeline.selector import Encoding, Selector, UnreadVideo, VideoFile
 from focus_eval.keyframes.samplers.base import Choice
 from focus_eval.keyframes.samplers.ledger import FunctionSource, log_odds
 from focus_eval.keyframes.samplers.scanning import ScanningSampler
@@ -102,7 +102,7 @@ def test_two_questions_of_a_video_share_what_was_scanned(clip, tmp_path, keeps):
     caches = (
         {"store": RelevanceStore(tmp_path / "store")}
         if keeps == "store"
-        else {"scan_feature_cache": FeatureCache(1 << 20)}
+        else {"encoding": Encoding(scan_feature_cache=FeatureCache(1 << 20))}
     )
     scanning_selector = selector(scan, **caches)
     rows = [
@@ -118,7 +118,9 @@ def test_questions_served_together_scan_once_and_get_what_they_get_alone(clip): 
     scanning_selector = selector(scan)
     with open_video(clip) as reader:
         batcher = RendezvousBatcher(reader, batch_size=7)
-        rows = batcher.run([partial(scanning_selector.select, item, clip, batcher=batcher) for item in video_questions])
+        rows = batcher.run(
+            [partial(scanning_selector.select, item, VideoFile(path=clip, batcher=batcher)) for item in video_questions]
+        )
     assert scan.embedded == sum(row.scan_forwards for row in rows) == 20
     separate_rows = [selector(Darkness()).select(item, clip) for item in video_questions]
     assert [(row.keyframes, row.scanned_frames) for row in rows] == [
@@ -152,7 +154,7 @@ def test_a_video_whose_sync_frames_are_not_known_is_scanned_everywhere_and_the_r
     values = RecordedScorer(np.linspace(0.1, 0.9, 240))
     sampler = Scout(scan_encoder="recorded", scan_decode="sync")
     row = Selector(sampler=sampler, encoder=values, scan_encoder=values, k=4).select(
-        question(1, clip), clip, info=VideoInfo(240, 24)
+        question(1, clip), UnreadVideo(path=clip, info=VideoInfo(240, 24))
     )
     assert len(row.scanned_frames) == 20
     assert row.facts["scan_decoded_all"] is True
@@ -215,13 +217,13 @@ def test_relevance_and_logits_come_from_one_look_at_the_frames(clip):  # noqa: F
 def test_a_recorded_table_without_the_scanned_frames_names_video_and_frame(clip):  # noqa: F811
     values = np.linspace(0.1, 0.9, 240)
     recorded_selector = selector(RecordedScorer(values), encoder=RecordedScorer(values))
-    row = recorded_selector.select(question(1, clip), clip, info=VideoInfo(240, 24))
+    row = recorded_selector.select(question(1, clip), UnreadVideo(path=clip, info=VideoInfo(240, 24)))
     assert row.keyframes == [192, 204, 216, 228]
     assert row.scan_forwards == row.forwards == 0
     values[36] = np.nan
     recorded_selector = selector(RecordedScorer(values), encoder=RecordedScorer(values))
     with pytest.raises(EncoderError, match=r"clip.mp4: frame 36 has no relevance in the trace"):
-        recorded_selector.select(question(1, clip), clip, info=VideoInfo(240, 24))
+        recorded_selector.select(question(1, clip), UnreadVideo(path=clip, info=VideoInfo(240, 24)))
 
 
 def test_select_keyframes_makes_the_scan_encoder_that_the_sampler_names(clip, tmp_path):  # noqa: F811

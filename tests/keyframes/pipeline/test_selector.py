@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from focus_eval.keyframes.encoders.cache import FeatureCache
 from focus_eval.keyframes.encoders.recorded import RecordedScorer
 from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
-from focus_eval.keyframes.pipeline.selector import Selector
+from focus_eval.keyframes.pipeline.selector import Encoding, Selector, UnreadVideo, VideoFile
 from focus_eval.keyframes.rows.records import BLOCKING_STAGES, RowWriter, SelectionRow
 from focus_eval.keyframes.samplers.base import Choice, FlatSource, FrameSampler, derived_rng
 from focus_eval.keyframes.video import open_video
@@ -83,7 +84,10 @@ def test_the_row_gives_the_selection_back(clip):
 
 def test_an_open_video_that_is_given_stays_open(clip):
     with open_video(clip) as reader:
-        rows = [selector(Brightness()).select(question(number, clip), clip, reader=reader) for number in range(2)]
+        rows = [
+            selector(Brightness()).select(question(number, clip), VideoFile(path=clip, reader=reader))
+            for number in range(2)
+        ]
         assert reader.read(np.array([0])).shape[0] == 1
     assert all(row.error is None for row in rows)
 
@@ -95,7 +99,7 @@ def test_the_same_seed_gives_the_same_frames_and_another_seed_others(clip):
 
 def test_the_order_of_questions_and_the_batch_size_change_nothing(clip):
     forward = [selector(Brightness()).select(question(n, clip), clip).keyframes for n in range(4)]
-    small = selector(Brightness(), batch_size=3)
+    small = selector(Brightness(), encoding=Encoding(batch_size=3))
     backward = [small.select(question(n, clip), clip).keyframes for n in reversed(range(4))]
     assert forward == backward[::-1]
 
@@ -160,7 +164,9 @@ def test_the_generator_is_that_of_seed_benchmark_question_and_sampler(clip):
 
 def test_using_feature_folder_spare_the_forwards_of_the_next_question(clip):
     encoder = Brightness(stores_embeddings=False)
-    instance = Selector(sampler=make_sampler("topk"), encoder=encoder, k=4, feature_cache=FeatureCache(1 << 20))
+    instance = Selector(
+        sampler=make_sampler("topk"), encoder=encoder, k=4, encoding=Encoding(feature_cache=FeatureCache(1 << 20))
+    )
     rows = [instance.select(question(number, clip, query), clip) for number, query in ((1, "bright"), (2, "dark"))]
     assert [row.forwards for row in rows] == [10, 0]
     single = Selector(sampler=make_sampler("topk"), encoder=encoder, k=4).select(question(2, clip, "dark"), clip)
@@ -181,14 +187,14 @@ def test_whatever_can_change_a_selection_changes_its_identity(clip):
     ]
     ids = {base.selection_id, *(changed.selection_id for changed in selectors)}
     assert len(ids) == 1 + len(selectors)
-    assert selector(Brightness(), batch_size=5).selection_id == base.selection_id
+    assert selector(Brightness(), encoding=Encoding(batch_size=5)).selection_id == base.selection_id
 
 
 def test_recorded_relevance_needs_no_file():
     trace = np.linspace(0, 1, N_FRAMES)
     instance = selector(RecordedScorer(trace))
     row = instance.select(
-        question(1, __import__("pathlib").Path("absent.mp4")), "absent.mp4", info=VideoInfo(N_FRAMES, FPS)
+        question(1, Path("absent.mp4")), UnreadVideo(path=Path("absent.mp4"), info=VideoInfo(N_FRAMES, FPS))
     )
     assert row.pulled_relevance == [trace[frame] for frame in row.pulled_frames]
     assert row.times_seconds == pytest.approx([frame / FPS for frame in row.keyframes])
@@ -279,7 +285,7 @@ class Colour(Brightness):
 
 @pytest.mark.parametrize("encoder", [Brightness(), Colour()])
 def test_a_sampler_that_uses_relevance_and_embeddings_embeds_every_frame_once(clip, encoder):
-    chooser = Selector(sampler=make_sampler("wfs_sb"), encoder=encoder, k=4, batch_size=3)
+    chooser = Selector(sampler=make_sampler("wfs_sb"), encoder=encoder, k=4, encoding=Encoding(batch_size=3))
     row = chooser.select(question(1, clip), clip)
     assert encoder.embedded == row.forwards == len(row.pulled_frames) == 10
     with open_video(clip) as reader:
@@ -320,7 +326,7 @@ def test_a_frame_is_encoded_once_for_all_texts_and_a_look_is_decoded(clip, store
     # Together with another question of the video: the same row, though its frames were decoded in a shared pass.
     with open_video(clip) as reader:
         batcher = RendezvousBatcher(reader)
-        jobs = [partial(instance.select, question(n, clip), clip, batcher=batcher) for n in (1, 2)]
+        jobs = [partial(instance.select, question(n, clip), VideoFile(path=clip, batcher=batcher)) for n in (1, 2)]
         rows = batcher.run(jobs)[0]
     assert (rows.keyframes, rows.text_pulls, rows.facts) == (row.keyframes, row.text_pulls, row.facts)
 
