@@ -317,18 +317,41 @@ def validity():
     return table(*(tuple(row.values()) for row in rows_of(PUBLISHED / "worlds.csv")))
 
 
-def frontier(name):
-    """Return a table of docs/scan_cover.md with recall, cost and near twins at equal total cost, over all worlds.
+def frontier():
+    """Return the table of docs/scan_cover.md with recall, cost and near twins at equal total cost, over all worlds.
 
     Its last columns hold what the sampler under judgement gains.
     """
-    rows = [row for row in rows_of(PUBLISHED / f"{name}.csv") if (row["world"], row["K"]) == ("all", "all")]
+    rows = over_all("frontier")
     gains = [name for name in rows[0] if "less it" in name and "nearness" not in name]
     shown = ("1 s", "2 s", "5 s", "cost", "twins")
     return table(*(
         (f"`{row['sampler']}`", *(f"{float(row[name]):.1f}" for name in shown), *(row[name] for name in gains))
         for row in rows
     ))  # fmt: skip
+
+
+def over_all(name):
+    return [row for row in rows_of(PUBLISHED / f"{name}.csv") if (row["world"], row["K"]) == ("all", "all")]
+
+
+def frontier_mixtures():
+    """Return docs/scan_cover.md's sentence on the recall of mixtures, and its table of what one gains.
+
+    Fails unless the samplers beside them are those of the table of `frontier`.
+    """
+    rows, beside = over_all("frontier_mixtures"), {row["sampler"]: row for row in over_all("frontier")}
+    shown = ("1 s", "2 s", "5 s")
+    lines, recalls = [], []
+    for row in rows:
+        name, figures = row["sampler"], [f"{float(row[column]):.1f}" for column in shown]
+        if name.startswith("mixture"):
+            recalls.append(f"`{name}` {figures[0]}, {figures[1]} and {figures[2]} (twins {float(row['twins']):.1f})")
+        else:
+            assert figures == [f"{float(beside[name][column]):.1f}" for column in shown]
+        gains = [row[f"mixture, aks t1 .37 less it, {column}"] for column in shown]
+        lines += [(f"`{name}`", *gains)] if all(gains) else []
+    return [f"Recall within 1, 2 and 5 s: {'; '.join(recalls)}.", *table(*lines)]
 
 
 def frontier_select():
@@ -356,9 +379,12 @@ def frontier_demo():
 
 
 def frontier_budgets():
-    """Return the table of docs/scan_cover.md with recall within 2 s by budget, over all worlds and K."""
+    """Return the table of docs/scan_cover.md with recall within 2 s by budget, over all worlds and K.
+
+    That of `frontier` has the figures at its budget.
+    """
     rows = rows_of(PUBLISHED / "frontier_budgets.csv")
-    budgets = list(dict.fromkeys(row["budget"] for row in rows))
+    budgets = [budget for budget in dict.fromkeys(row["budget"] for row in rows) if not budget.startswith("1.8")]
     at = {(row["budget"], row["sampler"]): float(row["2 s"]) for row in rows}
     samplers = [row["sampler"] for row in rows if row["budget"] == budgets[0]]
     return table(*((f"`{name}`", *(f"{at[budget, name]:.1f}" for budget in budgets)) for name in samplers))
@@ -391,8 +417,8 @@ FIGURES = {
     "demo_encoder_sizes": demo_encoder_sizes,
     "demo_gain": demo_gain,
     "demo_samplers": demo_samplers,
-    "frontier": partial(frontier, "frontier"),
-    "frontier_mixtures": partial(frontier, "frontier_mixtures"),
+    "frontier": frontier,
+    "frontier_mixtures": frontier_mixtures,
     "frontier_budgets": frontier_budgets,
     "budget_gains": budget_gains,
     "frontier_demo": frontier_demo,
