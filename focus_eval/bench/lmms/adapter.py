@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from loguru import logger
 
 from focus_eval.bench.lmms import patches
-from focus_eval.bench.lmms.answering import RequestRunner, RunContext, run_together
+from focus_eval.bench.lmms.answering import RequestRunner, RunContext
 from focus_eval.bench.lmms.arguments import (
     NATIVE,
     AdapterOptions,
@@ -227,8 +227,7 @@ class FrameAdapter:
             contexts: one per run.
             requests: lmms-eval's requests of each run, in the order of `contexts`.
         """
-        runners = [RequestRunner(self, context, counts=self._counts, quiet=True) for context in contexts]
-        run_together(runners, requests)
+        RequestRunner(self, contexts, counts=self._counts, quiet=True).run(requests)
 
     @property
     def counts(self) -> RunCounts:
@@ -241,9 +240,9 @@ class FrameAdapter:
             patches.refuse_response_cache()
             self.context.recorder.stated_reasoning_tags = patches.stated_reasoning_tags()
             # Only the first rank shows progress bars.
-            return RequestRunner(self, self.context, counts=self._counts, quiet=self._rank_and_world[0] != 0).run(
-                requests
-            )
+            is_quiet = self._rank_and_world[0] != 0
+            (answers,) = RequestRunner(self, [self.context], counts=self._counts, quiet=is_quiet).run([requests])
+            return answers
 
     def wrapper_generate(self, requests: Sequence[Any]) -> list[Any]:
         """Return the stock wrapper's answers to `requests`; called on a view whose documents hold the chosen frames."""

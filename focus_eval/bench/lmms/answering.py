@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from focus_eval.bench.benchmarks.question import Benchmark
 from focus_eval.bench.lmms.arguments import AdapterOptions, FrameSource, ReplayedSelections
-from focus_eval.bench.lmms.lookahead import FrameGroup, LookAhead, Part, Turn, batches_that_fit, own_cores
+from focus_eval.bench.lmms.lookahead import LookAhead, Part, Turn, batches_that_fit, own_cores
 from focus_eval.bench.lmms.parsing import REASONING_TAGS
 from focus_eval.bench.lmms.recording import Recorder, RunCounts
 from focus_eval.bench.lmms.requests import (
@@ -44,7 +44,7 @@ from focus_eval.core.errors import (
 )
 from focus_eval.keyframes.pipeline.selector import Outcome, QuestionRequest, Selector, choose_on_video
 from focus_eval.keyframes.pipeline.timing import charged_rows
-from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
+from focus_eval.keyframes.rows.records import SelectionRow
 from focus_eval.keyframes.samplers.base import FrameSampler
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.scan import KeptScans
@@ -407,39 +407,49 @@ class BatchAnswerer:
 
 
 class RequestRunner:
-    """Answers the requests of one run; a question that fails does not affect the others.
+    """Answers the requests of runs with one model, in one pipeline: choose, decode, prepare, answer, write.
+
+    A question that fails does not affect the others. Several runs are answered video by video, so that the frames of a
+    video are decoded once.
 
     Args:
         model: the adapter.
-        context: settings of the run.
+        contexts: settings of each run; memory and cores are those of the first.
         counts: counts to which each written row is added.
         quiet: hides progress bars.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        context: RunContext,
-        *,
-        counts: RunCounts,
-        quiet: bool,
-    ) -> None:
-        self.context = context
+    def __init__(self, model: Any, contexts: Sequence[RunContext], *, counts: RunCounts, quiet: bool) -> None:
         self._model = model
+        self._contexts = contexts
         self._counts = counts
-        self._batches = BatchAnswerer(model, context)
-        self._max_bytes = context.options.decode_gigabytes * GIGABYTE
+        self._max_bytes = contexts[0].options.decode_gigabytes * GIGABYTE
         self._has_logged_pieces = False
         # tqdm heeds this variable only where nobody passes `disable`; the matrix runner has bars of its own.
         self._quiet = quiet or os.environ.get("TQDM_DISABLE", "") not in ("", "0")
 
-    def run(self, requests: Sequence[Any]) -> list[Any]:
-        """Return the wrapper's answer to each request, `NO_ANSWER` for one that failed."""
-        (answers,) = run_together([self], [requests])
-        return answers
+    def run(self, requests: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """Return the wrapper's answer to each request of each run, `NO_ANSWER` for one that failed."""
+        queues = [self.choose(*run) for run in zip(self._contexts, requests, strict=True)]
+        n_questions = sum(len(waiting) for _, waiting in queues)
+        parts = (
+            part
+            for context, (_, waiting) in zip(self._contexts, queues, strict=True)
+            for part in self.parts(context, waiting)
+        )
+        if len(self._contexts) > 1:
+            by_video: dict[Path | None, list[Part]] = {}
+            for part in parts:
+                by_video.setdefault(part.batch[0].path, []).append(part)
+            parts = (part for of_video in by_video.values() for part in of_video)
+        self.answer(parts, n_questions)
+        return [
+            [self.reply(context, pending) for pending in queue]
+            for context, (queue, _) in zip(self._contexts, queues, strict=True)
+        ]
 
-    def choose(self, requests: Sequence[Any]) -> tuple[list[PendingRequest], list[PendingRequest]]:
-        """Choose frames for the requests without an earlier answer.
+    def choose(self, context: RunContext, requests: Sequence[Any]) -> tuple[list[PendingRequest], list[PendingRequest]]:
+        """Choose frames for the requests of a run without an earlier answer.
 
         Returns:
             All requests, and those still to be answered. A request whose selection failed gets its row here.
@@ -449,52 +459,56 @@ class RequestRunner:
                 request,
                 self._model.task_dict,
                 is_simple=self._model.is_simple,
-                benchmark_name=self.context.options.benchmark,
+                benchmark_name=context.options.benchmark,
             )
             for request in requests
         ]
         # Questions answered before an interruption are not asked again; their answers are handed back, and count.
         new = []
         for pending in queue:
-            earlier = self._earlier_answer(pending)
+            earlier = context.recorder.earlier(pending)
             if earlier is None:
                 new.append(pending)
             elif not pending.is_padding:
                 self._counts.add(earlier)
                 self._counts.earlier += 1
-        FrameChooser(self._model, self.context, quiet=self._quiet).choose(new)
+        FrameChooser(self._model, context, quiet=self._quiet).choose(new)
         waiting = []
         for pending in new:
             if pending.error is None:
                 waiting.append(pending)
             else:
-                self.write_row(pending)
+                self.write_row(context, pending)
         return queue, waiting
 
-    def parts(self, queue: list[PendingRequest]) -> Iterator[Part]:
-        """Yield the requests of `queue` in parts; the model answers one part in one call."""
+    def parts(self, context: RunContext, queue: list[PendingRequest]) -> Iterator[Part]:
+        """Yield the requests of a run in parts; the model answers one part in one call."""
         if self._model.questions_at_once is not None:
             # A service takes many questions at once.
-            yield from (Part(self, [pending]) for pending in queue)
+            yield from (Part(context, [pending]) for pending in queue)
             return
         for batch in form_batches(self._model, queue):
-            pieces = list(batches_that_fit(batch, self._max_bytes, self.context.options.frame_policy))
+            pieces = list(batches_that_fit(batch, self._max_bytes, context.options.frame_policy))
             if len(pieces) > 1 and not self._has_logged_pieces:
                 self._has_logged_pieces = True
                 logger.info(
                     f"a batch of {len(batch)} questions is answered in {len(pieces)} parts, and others like it: their "
-                    f"frames take more than decode_gigabytes={self.context.options.decode_gigabytes:g}"
+                    f"frames take more than decode_gigabytes={context.options.decode_gigabytes:g}"
                 )
-            yield from (Part(self, piece) for piece in pieces)
+            yield from (Part(context, piece) for piece in pieces)
 
     def answer(self, parts: Iterator[Part], n_questions: int) -> None:
-        """Answer `parts`, which may belong to several runners, and write their rows.
+        """Answer `parts`, which may belong to several runs, and write their rows.
 
         Args:
             n_questions: number of questions in `parts`, for the progress bar.
         """
         look_ahead = LookAhead(
-            at_once=self._model.questions_at_once, cores=self.context.cores, max_bytes=self._max_bytes
+            self.prepare,
+            lambda part, turn: BatchAnswerer(self._model, part.context).answer(part.batch, turn),
+            at_once=self._model.questions_at_once,
+            cores=self._contexts[0].cores,
+            max_bytes=self._max_bytes,
         )
         # Closed here, whatever ends the loop: else its threads would go on asking while an interrupt is on its way up.
         with (
@@ -504,66 +518,56 @@ class RequestRunner:
             for part in answered_parts:
                 # A row as soon as its batch is done: a killed run loses only what is under way.
                 for pending in part.batch:
-                    part.runner.write_row(pending)
+                    self.write_row(part.context, pending)
                 progress.update(len(part.batch))
 
-    def feed(self, part: Part) -> None:
+    def prepare(self, part: Part) -> None:
         """Set the decoded frames of each question of `part`; a question that fails records its error."""
         frame_batches: dict[tuple[str, str, int], FrameBatch] = {}
         for pending in part.batch:
             started = time.perf_counter()
             try:
-                self._feed_one(pending, part.group, frame_batches)
+                self._prepare_one(pending, part, frame_batches)
             except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
                 pending.fail(error)
             pending.seconds["decode"] = time.perf_counter() - started + part.group.seconds_per_question
         part.n_bytes = sum(frame_batch.held_bytes for frame_batch in frame_batches.values())
         part.group.release(part)
 
-    def _feed_one(
-        self, pending: PendingRequest, group: FrameGroup, frame_batches: dict[tuple[str, str, int], FrameBatch]
+    def _prepare_one(
+        self, pending: PendingRequest, part: Part, frame_batches: dict[tuple[str, str, int], FrameBatch]
     ) -> None:
         """Set the frames of one request, from its group or decoded alone; nothing without a selection.
 
         `frame_batches` keeps them by document, for further requests of it.
         """
-        row, path, options = pending.row, pending.path, self.context.options
+        row, path, options = pending.row, pending.path, part.context.options
         if row is None or path is None:
             return
         key = pending.parts.key
         # A document asked twice in one batch is shown the same frames.
         if key not in frame_batches:
             frames, _ = frames_to_decode(row, options.frame_policy)
-            decoded = group.take(path, frames)
+            decoded = part.group.take(path, frames)
             if decoded is None:
-                decoded = read_frames(path, frames, backend=options.backend, scan_cache=self.context.scan_cache)
+                decoded = read_frames(path, frames, backend=options.backend, scan_cache=part.context.scan_cache)
             frame_batch = make_frame_batch(row, path, decoded, frame_policy=options.frame_policy)
             self._model.ready(frame_batch)
             frame_batches[key] = frame_batch
         pending.frame_batch = frame_batches[key]
 
-    def answer_batch(self, batch: list[PendingRequest], turn: Turn | None) -> None:
-        """Answer a batch whose frames are decoded (see `BatchAnswerer.answer`)."""
-        self._batches.answer(batch, turn)
-
-    def _earlier_answer(self, pending: PendingRequest) -> AnswerRow | None:
-        """Return the answer that an earlier start wrote for the request; None if there is none, or it failed."""
-        row = self.context.recorder.earlier(pending)
-        # A row with an error is not an answer: the question is asked again.
-        return row if row is not None and row.error is None else None
-
-    def write_row(self, pending: PendingRequest) -> None:
+    def write_row(self, context: RunContext, pending: PendingRequest) -> None:
         """Write the row of an answered or failed question, and count it."""
         # lmms-eval repeats a rank's last request so that all ranks make as many calls; it counts once.
         if pending.is_padding:
             return
-        row = self.context.recorder.answer(pending, self.context.frames)
+        row = context.recorder.answer(pending, context.frames)
         pending.is_cut = row.is_cut
         self._counts.add(row)
 
-    def reply(self, pending: PendingRequest) -> Any:
+    def reply(self, context: RunContext, pending: PendingRequest) -> Any:
         """Return the reply to lmms-eval: an earlier start's answer, the wrapper's output, or `NO_ANSWER` on error."""
-        earlier = self._earlier_answer(pending)
+        earlier = context.recorder.earlier(pending)
         if earlier is not None:
             # A row holds what the model wrote, of which some wrappers return a part.
             text = self._model.strip_reply(earlier.answer)
@@ -582,20 +586,3 @@ def mark_as_cut(output: Any) -> Any:
     text = str(unwrap_generation_output(output)[0])
     has_tag = not text.strip() or any(start in text for start, _ in REASONING_TAGS)
     return output if has_tag else REASONING_TAGS[0][0] + text
-
-
-def run_together(runners: Sequence[RequestRunner], requests: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Answer the requests of each runner, and return one list of replies per runner; all share one pipeline.
-
-    Several runners are answered video by video, so that the frames of a video are decoded once.
-    """
-    queues = [runner.choose(runner_requests) for runner, runner_requests in zip(runners, requests, strict=True)]
-    n_questions = sum(len(waiting) for _, waiting in queues)
-    parts = (part for runner, (_, waiting) in zip(runners, queues, strict=True) for part in runner.parts(waiting))
-    if len(runners) > 1:
-        by_video: dict[Path | None, list[Part]] = {}
-        for part in parts:
-            by_video.setdefault(part.batch[0].path, []).append(part)
-        parts = (part for of_video in by_video.values() for part in of_video)
-    runners[0].answer(parts, n_questions)
-    return [[runner.reply(pending) for pending in queue] for runner, (queue, _) in zip(runners, queues, strict=True)]

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,32 +54,11 @@ def n_groups_ahead(cores: int) -> int:
     return min(3, max(1, cores // 4))
 
 
-class PartRunner(Protocol):
-    """Decodes, answers and records the questions of parts; `answering.RequestRunner` is one."""
-
-    @property
-    def context(self) -> Any:
-        """The run's options and scan cache (`answering.RunContext`)."""
-        ...
-
-    def feed(self, part: Part) -> None:
-        """Set the decoded frames of each question of `part`; a question that fails records its error."""
-        ...
-
-    def answer_batch(self, batch: list[PendingRequest], turn: Turn | None) -> None:
-        """Answer a batch whose frames are decoded; set output or error of each question."""
-        ...
-
-    def write_row(self, pending: PendingRequest) -> None:
-        """Write the row of an answered or failed question."""
-        ...
-
-
 class Part:
     """Questions that go to the model together.
 
     Args:
-        runner: gives them their frames, answers them and writes their rows.
+        context: of their run (`answering.RunContext`): its options and scan cache.
         batch: the questions.
 
     Attributes:
@@ -89,10 +68,10 @@ class Part:
         answering: done once the part is answered; None before it is submitted.
     """
 
-    def __init__(self, runner: PartRunner, batch: list[PendingRequest]) -> None:
-        self.runner = runner
+    def __init__(self, context: Any, batch: list[PendingRequest]) -> None:
+        self.context = context
         self.batch = batch
-        policy = runner.context.options.frame_policy
+        policy = context.options.frame_policy
         frames = [(pending.path, np.unique(_indices(pending, policy))) for pending in batch if pending.path is not None]
         self.frames = [(path, indices) for path, indices in frames if indices.size]
         self.group = FrameGroup(self)
@@ -169,7 +148,7 @@ class FrameGroup:
 
     def decode(self) -> None:
         """Decode the frames of all parts, each video in one pass."""
-        started, context = time.perf_counter(), self.parts[0].runner.context
+        started, context = time.perf_counter(), self.parts[0].context
         for path, frames in self._frames.items():
             try:
                 self.decoded[path] = read_frames(
@@ -256,20 +235,31 @@ def frame_groups(parts: Iterable[Part], *, max_bytes: float) -> Iterator[FrameGr
 
 
 class LookAhead:
-    """Takes parts from their videos to their answers, several at a time.
+    """Takes parts through three stages, several parts at a time: decode, prepare, answer.
 
     - Order: parts are yielded in order. A local model also gets them in order, one at a time (`Turns`).
     - Memory: decoded frames stay within `max_bytes`; a part that needs more goes alone.
-    - Failures: runners record failures of a question. A `RunError` ends the run: no further part is sent. Parts that
+    - Failures: the stages record failures of a question. A `RunError` ends the run: no further part is sent. Parts that
       a service is already answering, which cost money, are still yielded.
 
     Args:
+        prepare: sets the decoded frames of each question of a part.
+        answer: asks the model about a part, in its turn; None for a service.
         at_once: questions that a service answers in parallel; None for a local model.
         cores: number of CPU cores for decoding and preparing.
         max_bytes: limit for all decoded frames, those of the parts being answered included.
     """
 
-    def __init__(self, *, at_once: int | None, cores: int, max_bytes: float) -> None:
+    def __init__(
+        self,
+        prepare: Callable[[Part], None],
+        answer: Callable[[Part, Turn | None], None],
+        *,
+        at_once: int | None,
+        cores: int,
+        max_bytes: float,
+    ) -> None:
+        self._prepare, self._answer = prepare, answer
         is_local = at_once is None
         self._turns = Turns() if is_local else None
         self._n_ahead = n_groups_ahead(cores) if is_local else 0
@@ -365,16 +355,16 @@ class LookAhead:
                 return
             part.n_bytes = n_bytes
             turn = self._turns.next_turn() if self._turns is not None else None
-            part.answering = self._submit(pool, partial(self._answer, part, turn))
+            part.answering = self._submit(pool, partial(self._take_through, part, turn))
             n_answering += 1
 
-    def _answer(self, part: Part, turn: Turn | None) -> None:
-        """Feed a part its frames and answer it; on a failure of the run, end all turns."""
+    def _take_through(self, part: Part, turn: Turn | None) -> None:
+        """Prepare and answer a decoded part; on a failure of the run, end all turns."""
         try:
-            part.runner.feed(part)
+            self._prepare(part)
             # An adapter may have made the frames smaller: there may be room for others.
             self._changed.set()
-            part.runner.answer_batch(part.batch, turn)
+            self._answer(part, turn)
         except BaseException:
             # Before the next one gets the model, which may be what failed.
             if self._turns is not None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from focus_eval.bench.lmms import lookahead
-from focus_eval.bench.lmms.answering import RequestRunner
+from focus_eval.bench.lmms.answering import BatchAnswerer, RequestRunner
 from focus_eval.bench.lmms.arguments import AdapterOptions
 from focus_eval.bench.lmms.recording import RunCounts
 
@@ -22,20 +22,20 @@ def test_an_interrupted_run_asks_a_service_no_further_question(monkeypatch):
             is_ending.set()
             super().shutdown(**options)
 
-    def answer(batch, turn):
+    def answer(self, batch, turn):
         asked_requests.extend(batch)
         # All but the first wait for the run's end, so that no more than two can be under way.
         assert batch == [first] or is_ending.wait(60)
 
-    def interrupted(pending):
+    def interrupted(context, pending):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(lookahead, "ThreadPoolExecutor", Pool)
     first, *later_requests = (SimpleNamespace(row=None, path=None, seconds={}, number=number) for number in range(6))
     context = SimpleNamespace(options=AdapterOptions(sampler="uniform"), scan_cache=None, cores=2)
-    runner = RequestRunner(SimpleNamespace(questions_at_once=2), context, counts=RunCounts(), quiet=True)
-    monkeypatch.setattr(runner, "_batches", SimpleNamespace(answer=answer))
+    runner = RequestRunner(SimpleNamespace(questions_at_once=2), [context], counts=RunCounts(), quiet=True)
+    monkeypatch.setattr(BatchAnswerer, "answer", answer)
     monkeypatch.setattr(runner, "write_row", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        runner.answer(runner.parts([first, *later_requests]), 6)
+        runner.answer(runner.parts(context, [first, *later_requests]), 6)
     assert len(asked_requests) <= 3

@@ -17,7 +17,7 @@ import pytest
 
 from focus_eval.bench.lmms import lookahead
 from focus_eval.bench.lmms import requests as frames_module
-from focus_eval.bench.lmms.answering import RequestRunner
+from focus_eval.bench.lmms.answering import BatchAnswerer, RequestRunner
 from focus_eval.bench.lmms.arguments import AdapterOptions
 from focus_eval.bench.lmms.lookahead import LookAhead, OwnProcessors, Part, Turn, Turns, frame_groups, n_lanes
 from focus_eval.bench.lmms.recording import RunCounts
@@ -82,8 +82,8 @@ def runner(monkeypatch):
     """A runner of a local model whose batches are answered by the test."""
     model = SimpleNamespace(questions_at_once=None, batch_size=1)
     context = SimpleNamespace(options=AdapterOptions(sampler="uniform"), scan_cache=None, cores=2)
-    request_runner = RequestRunner(model, context, counts=RunCounts(), quiet=True)
-    monkeypatch.setattr(request_runner, "write_row", lambda pending: None)
+    request_runner = RequestRunner(model, [context], counts=RunCounts(), quiet=True)
+    monkeypatch.setattr(request_runner, "write_row", lambda context, pending: None)
     return request_runner
 
 
@@ -94,7 +94,7 @@ def questions(n):
 def test_the_next_batches_are_prepared_while_one_is_answered(runner, monkeypatch):
     prepared, answered = [threading.Event() for _ in range(8)], []
 
-    def answer(batch, turn):
+    def answer(self, batch, turn):
         number = batch[0].number
         prepared[number].set()
         turn.take()
@@ -102,23 +102,23 @@ def test_the_next_batches_are_prepared_while_one_is_answered(runner, monkeypatch
             assert prepared[number + 2].wait(60), "nobody prepares the one after the next"
         answered.append(number)
 
-    monkeypatch.setattr(runner, "_batches", SimpleNamespace(answer=answer))
-    runner.answer(runner.parts(questions(8)), 8)
+    monkeypatch.setattr(BatchAnswerer, "answer", answer)
+    runner.answer(runner.parts(runner._contexts[0], questions(8)), 8)
     assert answered == list(range(8))
 
 
 def test_a_failure_of_the_device_ends_the_run_and_no_later_batch_gets_the_model(runner, monkeypatch):
     reached = []
 
-    def answer(batch, turn):
+    def answer(self, batch, turn):
         turn.take()
         reached.append(batch[0].number)
         if batch[0].number == 1:
             raise RunError("CUDA error")
 
-    monkeypatch.setattr(runner, "_batches", SimpleNamespace(answer=answer))
+    monkeypatch.setattr(BatchAnswerer, "answer", answer)
     with pytest.raises(RunError, match="CUDA error"):
-        runner.answer(runner.parts(questions(30)), 30)
+        runner.answer(runner.parts(runner._contexts[0], questions(30)), 30)
     assert reached == [0, 1]
 
 
@@ -204,16 +204,23 @@ def memory(monkeypatch):
     return totals
 
 
+def look_ahead_of(runner, *, at_once, max_bytes):
+    def answer(part, turn):
+        BatchAnswerer(runner._model, part.context).answer(part.batch, turn)
+
+    return LookAhead(runner.prepare, answer, at_once=at_once, cores=8, max_bytes=max_bytes)
+
+
 def answered(runner, batches, *, at_once, max_bytes):
-    look_ahead = LookAhead(at_once=at_once, cores=8, max_bytes=max_bytes)
-    with closing(look_ahead.run(Part(runner, batch) for batch in batches)) as parts:
+    look_ahead = look_ahead_of(runner, at_once=at_once, max_bytes=max_bytes)
+    with closing(look_ahead.run(Part(runner._contexts[0], batch) for batch in batches)) as parts:
         return [[pending.number for pending in part.batch] for part in parts]
 
 
 def answer_after(seconds):
     """Return a stand-in for a model that answers a batch after so many seconds, once its turn has come."""
 
-    def answer(batch, turn):
+    def answer(self, batch, turn):
         if turn is not None:
             turn.take()
         time.sleep(seconds)
@@ -221,14 +228,14 @@ def answer_after(seconds):
         for pending in batch:
             pending.frame_batch = None
 
-    return SimpleNamespace(answer=answer)
+    return answer
 
 
 @pytest.mark.parametrize("at_once", [None, 8])
 def test_decoded_frames_stay_within_their_memory_and_a_larger_part_goes_alone(runner, monkeypatch, memory, at_once):
     sizes = [60, 60, 30, 250, 10, 90, 5, 100]
     requests = [pending_request(at, Path(f"v{at}.mp4"), range(size)) for at, size in enumerate(sizes)]
-    monkeypatch.setattr(runner, "_batches", answer_after(0.01))
+    monkeypatch.setattr(BatchAnswerer, "answer", answer_after(0.01))
     monkeypatch.setattr(runner._model, "ready", lambda frame_batch: None, raising=False)
     order = answered(runner, [[request] for request in requests], at_once=at_once, max_bytes=100)
     assert order == [[at] for at in range(len(sizes))]
@@ -238,7 +245,7 @@ def test_decoded_frames_stay_within_their_memory_and_a_larger_part_goes_alone(ru
 
 def test_questions_of_one_video_copy_their_frames_within_the_memory(runner, monkeypatch, memory):
     requests = [pending_request(at, Path("v.mp4"), range(at, at + 8)) for at in range(6)]
-    monkeypatch.setattr(runner, "_batches", answer_after(0.01))
+    monkeypatch.setattr(BatchAnswerer, "answer", answer_after(0.01))
     monkeypatch.setattr(runner._model, "ready", lambda frame_batch: None, raising=False)
     assert answered(runner, [[request] for request in requests], at_once=None, max_bytes=104) == [
         [at] for at in range(6)
@@ -249,7 +256,7 @@ def test_questions_of_one_video_copy_their_frames_within_the_memory(runner, monk
 
 def test_a_group_takes_an_eighth_of_the_memory_with_eight_cores(runner, monkeypatch, memory):
     requests = [pending_request(at, Path("v.mp4"), range(at, at + 8)) for at in range(7)]
-    monkeypatch.setattr(runner, "_batches", answer_after(0.01))
+    monkeypatch.setattr(BatchAnswerer, "answer", answer_after(0.01))
     monkeypatch.setattr(runner._model, "ready", lambda frame_batch: None, raising=False)
     answered(runner, [[request] for request in requests], at_once=None, max_bytes=96)
     assert len(memory) == 2 + 7, "the frames of five questions are 12 bytes: two passes, one copy each"
@@ -258,10 +265,10 @@ def test_a_group_takes_an_eighth_of_the_memory_with_eight_cores(runner, monkeypa
 def test_frames_that_an_adapter_made_smaller_leave_room_for_others(runner, monkeypatch, memory):
     barrier = threading.Barrier(4)
 
-    def answer(batch, turn):
+    def answer(self, batch, turn):
         barrier.wait(60)
 
-    monkeypatch.setattr(runner, "_batches", SimpleNamespace(answer=answer))
+    monkeypatch.setattr(BatchAnswerer, "answer", answer)
     shrink = lambda frame_batch: frame_batch.replace_pixels("url", n_bytes=2)  # noqa: E731
     monkeypatch.setattr(runner._model, "ready", shrink, raising=False)
     requests = [[pending_request(at, Path(f"v{at}.mp4"), range(90))] for at in range(4)]
@@ -270,17 +277,18 @@ def test_frames_that_an_adapter_made_smaller_leave_room_for_others(runner, monke
 
 
 def test_a_run_that_stops_early_leaves_nobody_waiting(runner, monkeypatch, memory):
-    monkeypatch.setattr(runner, "_batches", answer_after(0.001))
+    monkeypatch.setattr(BatchAnswerer, "answer", answer_after(0.001))
     monkeypatch.setattr(runner._model, "ready", lambda frame_batch: None, raising=False)
     requests = [pending_request(at, Path(f"v{at}.mp4"), range(60)) for at in range(40)]
-    look_ahead = LookAhead(at_once=None, cores=8, max_bytes=100)
-    with closing(look_ahead.run(Part(runner, [request]) for request in requests)) as parts:
+    look_ahead = look_ahead_of(runner, at_once=None, max_bytes=100)
+    with closing(look_ahead.run(Part(runner._contexts[0], [request]) for request in requests)) as parts:
         assert next(parts).batch == [requests[0]]
     assert requests[-1].seconds == {}
 
 
 def grouped(runner, paths, frames, max_bytes):
-    parts = [Part(runner, [pending_request(at, path, indices)]) for path in paths for at, indices in enumerate(frames)]
+    context = runner._contexts[0]
+    parts = [Part(context, [pending_request(at, path, indices)]) for path in paths for at, indices in enumerate(frames)]
     groups = list(frame_groups(parts, max_bytes=max_bytes))
     assert [part for group in groups for part in group.parts] == parts
     return groups
@@ -329,7 +337,7 @@ def test_a_damaged_stretch_fails_only_the_questions_that_show_it(runner, monkeyp
     (group,) = grouped(runner, [path], [[2, 40], [20]], 1 << 30)
     group.decode()
     for part in group.parts:
-        runner.feed(part)
+        runner.prepare(part)
     good, bad = (part.batch[0] for part in group.parts)
     assert np.array_equal(good.frame_batch.pixels, right)
     assert isinstance(bad.error, VideoError)
