@@ -314,7 +314,17 @@ def world_orders():
 
 def validity():
     """Return docs/simulation.md's table that scripts/pages/world_validity.py computes."""
-    return table(*(tuple(row.values()) for row in rows_of(PUBLISHED / "worlds.csv")))
+    rows = rows_of(PUBLISHED / "worlds.csv")
+    counts = {(row["benchmark"], "blind" in row["world"]): row["questions"] for row in rows}
+    lines = [
+        tuple(value.replace(" (fitted to these)", "") for name, value in row.items() if name != "questions")
+        for row in rows
+    ]
+    return [
+        f"{counts['longvideobench', False]} questions of LongVideoBench (videos from `180` s); "
+        f"{counts['videomme', False]} of Video-MME (medium and long ones), with `blind` every second one, {counts['videomme', True]},",
+        *table(*lines),
+    ]
 
 
 def frontier():
