@@ -322,7 +322,8 @@ def validity():
     ]
     return [
         f"{counts['longvideobench', False]} questions of LongVideoBench (videos from `180` s); "
-        f"{counts['videomme', False]} of Video-MME (medium and long ones), with `blind` every second one, {counts['videomme', True]},",
+        f"{counts['videomme', False]} of Video-MME (medium and long ones), "
+        f"with `blind` every second one, {counts['videomme', True]},",
         *table(*lines),
     ]
 
