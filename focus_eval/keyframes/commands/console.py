@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -169,14 +170,26 @@ class ProgressLines(Progress):
 
 
 def seconds_left(task: Task) -> float | None:
-    """Return the seconds that a task will still take at its rate since the start; None before that is known."""
-    if not task.completed or not task.elapsed or task.total is None:
+    """Return the seconds that a task will still take at its rate since half of its time; None before that is known.
+
+    Not since the start: loading a model, and the first videos, say little of the rest. Not in the last seconds either,
+    as work is done in bursts.
+    """
+    n_done, elapsed = task.completed, task.elapsed or 0.0
+    history: deque[tuple[float, float]] = task.fields.setdefault("history", deque([(0.0, 0.0)]))
+    # A bar is drawn ten times a second: a hundred points are enough to find the half.
+    if elapsed - history[-1][0] > elapsed / 100:
+        history.append((elapsed, n_done))
+    while len(history) > 1 and history[1][0] <= elapsed / 2:
+        history.popleft()
+    if not n_done or not elapsed or task.total is None:
         return None
-    return (task.total - task.completed) * task.elapsed / task.completed
+    since_seconds, n_then = history[0] if history[0][1] < n_done else (0.0, 0.0)
+    return (task.total - n_done) * (elapsed - since_seconds) / (n_done - n_then)
 
 
 def progress_line(task: Task, unit: str) -> str:
-    """Return e.g. "select: 120 of 500 rows (24.0 %), 2.0 rows/s, about 0:03:10 left", by the rate since the start.
+    """Return e.g. "select: 120 of 500 rows (24.0 %), 2.0 rows/s, about 0:03:10 left".
 
     With `PERCENT`, whose counts mean nothing to a reader: "select, 120 of 500 rows: 24.0 %, about 0:03:10 left".
     """
@@ -205,7 +218,7 @@ def progress_bar(unit: str = "frames") -> Progress:
 
 
 class TimeLeft(columns.ProgressColumn):
-    """Time left by the rate since the start: rich's own goes by the last seconds, and work is done in bursts."""
+    """Time left by `seconds_left`: rich's own goes by the last seconds, and work is done in bursts."""
 
     def render(self, task: Task) -> Text:
         """Return e.g. "0:03:10 left"; blank before the first work is done."""

@@ -18,6 +18,7 @@ from focus_eval.keyframes.commands.console import (
     TimeLeft,
     print_if_slow,
     progress_line,
+    seconds_left,
 )
 from focus_eval.keyframes.commands.select import _print, alike_keyframes
 from focus_eval.keyframes.rows.records import SelectionRow
@@ -31,11 +32,28 @@ def test_a_line_says_rate_and_time_left():
     assert progress_line(bar.tasks[0], "rows") == "select: 0 of 400 rows (0.0 %), none yet after 0:00:20"
     bar.update(task, completed=100)
     now[0] = 50.0
-    line = "select: 100 of 400 rows (25.0 %), 2.0 rows/s, about 0:02:30 left"
+    line = "select: 100 of 400 rows (25.0 %), 2.0 rows/s, about 0:01:30 left"
     assert progress_line(bar.tasks[0], "rows") == line
 
 
-def test_work_of_no_unit_is_told_in_percent_by_the_rate_since_the_start():
+def test_the_time_left_goes_by_the_later_half_which_loading_is_not_in():
+    now = [0.0]
+    bar = Progress(disable=True, get_time=lambda: now[0])
+    task = bar.add_task("select", total=100)
+    seconds_of = {}
+    for tick in range(1, 801):
+        now[0] = tick / 10
+        # Twenty seconds of loading, then two a second, in bursts of five seconds.
+        n_done = max(0, 2 * 5 * int((now[0] - 20) / 5))
+        bar.update(task, completed=n_done)
+        seconds_of[n_done] = seconds_left(bar.tasks[0])
+    assert seconds_of[0] is None
+    assert len(bar.tasks[0].fields["history"]) < 110
+    truth = {n_done: (100 - n_done) / 2 for n_done in (50, 70, 80)}
+    assert all(abs(seconds_of[n_done] - left) < left / 3 for n_done, left in truth.items()), seconds_of
+
+
+def test_work_of_no_unit_is_told_in_percent():
     now = [0.0]
     bar = Progress(disable=True, get_time=lambda: now[0])
     task = bar.add_task("select, 0 of 40 rows", total=1234.5)
@@ -44,11 +62,11 @@ def test_work_of_no_unit_is_told_in_percent_by_the_rate_since_the_start():
     assert TimeLeft().render(bar.tasks[0]).plain == ""
     bar.update(task, completed=1234.5 / 4, description="select, 5 of 40 rows")
     now[0] = 50.0
-    assert progress_line(bar.tasks[0], PERCENT) == "select, 5 of 40 rows: 25.0 %, about 0:02:30 left"
-    # By the time since the start: a burst in the last second changes little.
+    assert progress_line(bar.tasks[0], PERCENT) == "select, 5 of 40 rows: 25.0 %, about 0:01:30 left"
+    # A burst in the last second changes little.
     now[0] = 99.0
     bar.update(task, completed=1234.5 / 2)
-    assert TimeLeft().render(bar.tasks[0]).plain == "0:01:39 left"
+    assert TimeLeft().render(bar.tasks[0]).plain == "0:01:19 left"
 
 
 class Heard(io.StringIO):
