@@ -427,6 +427,9 @@ def results_table(run: Run, layout: str | None = None) -> Table:
     if shape.benchmark and not lines.empty:
         lines = lines[lines["benchmark"] == shape.benchmark]
         lines = lines[_in_any_column(shape, lines)]
+    if not {*shape.keys} & {*lines}:
+        # A layout whose lines are models, before a model has answered: all selections are one line.
+        lines = lines.assign(**dict.fromkeys(shape.keys, ""))
     keys = _keys(shape, lines)
     placed: list[tuple[float, TableRow]] = []
     if not lines.empty:

@@ -313,3 +313,12 @@ def test_what_is_asked_otherwise_is_named_once_wherever_a_published_figure_stand
     page = render_html(load_run(other_folder), thumbnail_bytes=0)
     assert "published runs differ" not in page
     assert "hollow" not in page.partition("<script")[0]
+
+
+@pytest.mark.parametrize("name", ["two_stage", "bernstein"])
+def test_a_layout_of_models_is_made_before_a_model_has_answered(name, tmp_path):
+    run = load_run(simulate_run(tmp_path, Simulation(samplers=("uniform", "focus"), models=())))
+    table = results_table(run, name)
+    assert table.key_titles == ("Model",)
+    published_models = [line["model"] for line in LAYOUTS[name].published]
+    assert [row.keys for row in table.rows] == [*((model,) for model in published_models), ("",)]
