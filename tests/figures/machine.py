@@ -274,14 +274,17 @@ def growth():
     of = {(row["command"], row["questions"]): row for row in rows_of(MEASURED / "growth.csv")}
     lines, pages = [], []
     for command in dict.fromkeys(command for command, _ in of):
-        small, large = (of[command, size] for size in ("1000", "10000"))
-        seconds = [float(row["processor s"]) for row in (small, large)]
-        peaks = f"{small['peak MiB']} to {large['peak MiB']} MiB"
-        lines.append(
-            (f"`{command}`", *(f"{value:.1f} s" for value in seconds), f"{seconds[1] / seconds[0]:.1f}", peaks)
-        )
-        pages += [row["page MB"] for row in (small, large) if row["page MB"]]
-    return [*table(*lines), f"The page has {pages[0]} and {pages[1]} MB"]
+        sizes = [of.get((command, size)) for size in ("1000", "10000", "100000")]
+        seconds = [float(row["processor s"]) if row else None for row in sizes]
+        times = [
+            f"{large / small:.1f}" if small and large else "-"
+            for small, large in zip(seconds[:-1], seconds[1:], strict=True)
+        ]
+        peaks = [row["peak MiB"] for row in sizes if row]
+        pages += [row["page MB"] for row in sizes if row and row["page MB"]]
+        in_seconds = [f"{value:.1f} s" if value else "-" for value in seconds]
+        lines.append((f"`{command}`", *in_seconds, *times, f"{peaks[0]} to {peaks[-1]} MiB"))
+    return [*table(*lines), f"The page has {', '.join(pages[:-1])} and {pages[-1]} MB"]
 
 
 # Formats that one line of the table stands for, and the range they are coded in if it matters.
