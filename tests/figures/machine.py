@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import pairwise
 
 from focus_eval.bench.commands.lists import matrix_size
 from focus_eval.bench.matrix.config import load_matrix, load_yaml, shipped_matrices, table_of
@@ -276,10 +277,7 @@ def growth():
     for command in dict.fromkeys(command for command, _ in of):
         sizes = [of.get((command, size)) for size in ("1000", "10000", "100000")]
         seconds = [float(row["processor s"]) if row else None for row in sizes]
-        times = [
-            f"{large / small:.1f}" if small and large else "-"
-            for small, large in zip(seconds[:-1], seconds[1:], strict=True)
-        ]
+        times = [f"{large / small:.1f}" if small and large else "-" for small, large in pairwise(seconds)]
         peaks = [row["peak MiB"] for row in sizes if row]
         pages += [row["page MB"] for row in sizes if row and row["page MB"]]
         in_seconds = [f"{value:.1f} s" if value else "-" for value in seconds]
