@@ -58,6 +58,7 @@ class CheckedSeries:
         name: name of the series in findings.
         model: "" for a selection alone.
         selections, answers: rows by question id, without rows that have an error.
+        errors: what failed, by question id: the answer's error, or the selection's where no model answered.
         origin: an imported file's statements about itself; None for a run of this project.
         prompt: the first prompt of the cell, "" if not recorded.
         expected: all questions of the benchmark; empty if not known.
@@ -67,6 +68,7 @@ class CheckedSeries:
     model: str = ""
     selections: Mapping[str, SelectionRow] = field(default_factory=dict)
     answers: Mapping[str, AnswerRow] = field(default_factory=dict)
+    errors: Mapping[str, str] = field(default_factory=dict)
     origin: LogOrigin | None = None
     prompt: str = ""
     expected: Sequence[Question] = ()
@@ -163,30 +165,41 @@ def series_of(runs: Sequence[Run], expected: Sequence[Question] = ()) -> list[Ch
 
 def _series_of_run(run: Run, expected: Sequence[Question]) -> Iterator[CheckedSeries]:
     """Yield the series of one run; for an imported file without readable rows, a series with its origin alone."""
-    selections: dict[str, dict[str, SelectionRow]] = {}
-    variants: dict[str, SelectionRow] = {}
+    # By benchmark too: benchmarks may number their questions alike.
+    selections: dict[tuple[str, str], dict[str, SelectionRow]] = {}
+    variants: dict[tuple[str, str], SelectionRow] = {}
+    errors: dict[tuple[str, str, str], dict[str, str]] = {}
     for row in run.selections:
-        slim = row.without_pulls()
-        variants.setdefault(row.selection_id, slim)
+        slim, of_row = row.without_pulls(), (row.benchmark, row.selection_id)
+        variants.setdefault(of_row, slim)
         if row.error is None:
-            selections.setdefault(row.selection_id, {})[row.question_id] = slim
-    answers: dict[tuple[str, str], dict[str, AnswerRow]] = {}
+            selections.setdefault(of_row, {})[row.question_id] = slim
+        else:
+            errors.setdefault((*of_row, ""), {})[row.question_id] = row.error
+    answers: dict[tuple[str, str, str], dict[str, AnswerRow]] = {}
     for answer in run.answers:
+        key = answer.benchmark, answer.selection_id, answer.model
         if answer.error is None:
-            answers.setdefault((answer.selection_id, answer.model), {})[answer.question_id] = answer
-    answered = {selection_id for selection_id, _ in answers}
-    unanswered = [(selection_id, "") for selection_id in variants if selection_id not in answered]
-    for selection_id, model in [*answers, *unanswered]:
-        row, own_answers = variants[selection_id], answers.get((selection_id, model), {})
+            answers.setdefault(key, {})[answer.question_id] = answer
+        else:
+            errors.setdefault(key, {})[answer.question_id] = answer.error
+    answered = {key[:2] for key in answers}
+    unanswered = [(*key, "") for key in variants if key not in answered]
+    has_several = len({benchmark for benchmark, _ in variants}) > 1
+    for benchmark, selection_id, model in [*answers, *unanswered]:
+        row = variants[benchmark, selection_id]
+        own_answers = answers.get((benchmark, selection_id, model), {})
         cell = next((answer.cell for answer in own_answers.values()), "")
         origin = run.logs.get(cell)
-        label = " ".join((model, run.labels.get(selection_id, selection_id))).strip()
+        words = (benchmark if has_several else "", model, run.labels.get(selection_id, selection_id))
+        label = " ".join(filter(None, words))
         is_one_file = row.facts.get("published") and run.name == row.sampler
         yield CheckedSeries(
             name=run.name if is_one_file else f"{run.name}: {label}, K = {row.k}, seed {row.seed}",
             model=model,
-            selections=selections.get(selection_id, {}),
+            selections=selections.get((benchmark, selection_id), {}),
             answers=own_answers,
+            errors=errors.get((benchmark, selection_id, model), {}),
             origin=None if origin is None else LogOrigin.from_document(origin),
             prompt=str(run.made_with.get(cell, {}).get("prompt", "")),
             expected=expected if any(question.benchmark == row.benchmark for question in expected[:1]) else (),
@@ -515,6 +528,15 @@ def group_score_of_rows(series: CheckedSeries) -> Iterator[Finding]:
         yield Finding(check, series.name, len(groups), len(groups), text)
 
 
+def failed_questions(series: CheckedSeries) -> Iterator[Finding]:
+    """Find questions that have an error in place of an answer, or of a selection: no other check sees them."""
+    if series.errors:
+        first, error = next(iter(series.errors.items()))
+        n_asked = len(series.errors) + len(series.answers if series.model else series.selections)
+        worst = f"the first is {first}: {error}"
+        yield _finding("questions that failed", series, [*series.errors], n_asked, worst, severity=NOTE)
+
+
 def fed_other_frames(series: CheckedSeries) -> Iterator[Finding]:
     """Find answers whose fed frames differ from the chosen ones, other than after a fallback."""
     n_checked, differing_ids = 0, []
@@ -775,6 +797,7 @@ CHECKS_OF_ONE: tuple[Callable[[CheckedSeries], Iterable[Finding]], ...] = (
     unjudged_answers,
     stated_questions,
     missing_questions,
+    failed_questions,
     fed_other_frames,
     same_frames_everywhere,
     positions_as_frames,

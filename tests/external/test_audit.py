@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from focus_eval.bench.benchmarks.registry import read_annotations, read_rates
 from focus_eval.bench.report.comparisons import run_comparison
-from focus_eval.bench.report.run import joined_run, load_run
+from focus_eval.bench.report.run import Run, joined_run, load_run
 from focus_eval.bench.rows.packed import pack_run
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
@@ -657,3 +657,26 @@ def test_the_chance_of_honest_agreement_is_the_tail_of_a_binomial(n_alike, n):
     assert _chance_of_agreement(n_alike, n) == pytest.approx(math.fsum(chances))
     # Of so many questions a single term of the sum is no float any more.
     assert _chance_of_agreement(1000 * n_alike, 1000 * n) < 1e-12
+
+
+def test_benchmarks_that_number_their_questions_alike_are_apart_and_failures_are_told(tmp_path):
+    run = load_run(simulate_run(tmp_path / "r", Simulation(n_questions=12, samplers=("uniform", "topk"))))
+    mlvu_answers = [replace(row, benchmark="mlvu") for row in run.answers]
+    cell = mlvu_answers[0].cell_id
+    n_failed = sum(row.cell_id == cell for row in mlvu_answers) - 1
+    mlvu_answers = [
+        row if row.cell_id != cell or row is mlvu_answers[0] else replace(row, error="no memory")
+        for row in mlvu_answers
+    ]
+    joint_run = Run(
+        "both",
+        [*run.selections, *(replace(row, benchmark="mlvu") for row in run.selections)],
+        [*run.answers, *mlvu_answers],
+        {},
+    )
+    series = series_of([joint_run])
+    assert sum(len(item.answers) for item in series) == sum(row.error is None for row in joint_run.answers)
+    findings = {found.subject: found for found in audit(series) if found.check == "questions that failed"}
+    (finding,) = [found for subject, found in findings.items() if "mlvu" in subject]
+    assert (finding.severity, finding.count, finding.of) == (NOTE, n_failed, n_failed + 1)
+    assert "no memory" in finding.worst

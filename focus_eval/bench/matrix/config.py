@@ -477,6 +477,12 @@ def load_matrix(path: str | Path, *, overrides: dict[str, Any] | None = None) ->
     # With neither there would be no cells, and a run that does nothing ends well.
     if not matrix.k and not matrix.models:
         raise InvalidInput(f"{file}: a matrix without models needs k")
+    # Before anything is chosen: a run would stop at its first answer.
+    if untasked := [part.name for part in matrix.benchmarks if matrix.models and not part.task]:
+        raise InvalidInput(
+            f"{file}: benchmark {untasked[0]!r} has no task; models answer through an lmms-eval task: set it, or leave "
+            "models out"
+        )
     _check_names(matrix, file)
     return matrix
 

@@ -140,6 +140,11 @@ def run_comparison(a: Run, b: Run) -> Table:
             pairs.append(pair)
             notes += [*_pairing_notes(key_a, key_b, a.name, b.name, matches), *_prompt_notes(part_a, paired_part)]
             notes += _prompt_differences(a, part_a, b, part_b)
+            if n_left_out := len(matches.pairs) - pair.compared.difference.questions:
+                notes.append(
+                    f"{', '.join(group[:2])}, K {group[2]}, {name_a}: {n_left_out:,} paired questions failed in a run, "
+                    "or have no score, and are left out."
+                )
         if matches.only_a or matches.only_b or matches.by_row:
             causes += [*_missing_documents(a, part_a), *_missing_documents(b, part_b)]
     if not pairs:

@@ -114,7 +114,7 @@ class UnreadVideo:
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """How frames are encoded, and what is kept in memory; changes no selection.
+    """How frames are encoded, and what is kept in memory; the size of a batch may change last digits of relevance.
 
     Args:
         batch_size: frames encoded at once.

@@ -105,6 +105,11 @@ def test_samplers_that_never_pull_have_no_encoder(tmp_path):
         (GOOD + "models: [{name: a, model: b, frames: 8, gpus: none}]", r"matrix.yaml:10: models.0.gpus: .*number"),
         ("- a list", "must hold a mapping"),
         (GOOD.replace("k: [8, 16]", ""), "a matrix without models needs k"),
+        (
+            GOOD.replace("[longvideobench]", "[{name: own, benchmark: longvideobench, annotations: q.json}]")
+            + "models: [zero_shot]\n",
+            "benchmark 'own' has no task; models answer through an lmms-eval task",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_file_and_line(tmp_path, broken, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -204,6 +205,13 @@ def test_questions_are_paired_by_their_ids_whatever_their_order(by_length_run):
     counts = sorted({int(row.figures[1]) for row in table.rows})
     scored = [answer for answer in by_length_run.answers if answer.cell_id == first.cell_id and answer.error is None]
     assert min(counts) == len(scored) - (first.error is None)
+
+
+def test_a_comparison_says_how_many_failed_questions_it_leaves_out(by_length_run):
+    n_failed = Counter(row.cell for row in by_length_run.answers if row.error)
+    assert n_failed
+    left_out = [note for note in run_comparison(by_length_run, by_length_run).notes if "left out" in note]
+    assert sorted(int(note.split(": ")[1].split()[0]) for note in left_out) == sorted(n_failed.values())
 
 
 def test_runs_without_a_common_question_are_not_compared(by_length_run, tmp_path):
