@@ -1,4 +1,4 @@
-"""Fills the gaps between chosen frames."""
+"""Adds frames to a selection that has too few, each in the middle of the widest gap."""
 
 from __future__ import annotations
 

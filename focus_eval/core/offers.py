@@ -1,4 +1,4 @@
-"""Finds what a room above offers to those below, by this package's entry points: an import may only go down.
+"""Finds by entry point what `lab` and `external` offer to `bench`, which must not import them.
 
 load_selections = offered("load_selections")  # InvalidInput where the room is absent
 """

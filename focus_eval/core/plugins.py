@@ -359,13 +359,13 @@ def _literals(node: ast.ClassDef) -> dict[str, Any]:
 
 
 def _assigned(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
-    """Yield name and value expression of each assignment to one name in the class body."""
-    for line in node.body:
-        if not isinstance(line, (ast.Assign, ast.AnnAssign)) or line.value is None:
+    """Yield name and value expression of each assignment to one name in the class body, which is read, not run."""
+    for statement in node.body:
+        if not isinstance(statement, (ast.Assign, ast.AnnAssign)) or statement.value is None:
             continue
-        target = line.targets[0] if isinstance(line, ast.Assign) else line.target
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
         if isinstance(target, ast.Name):
-            yield target.id, line.value
+            yield target.id, statement.value
 
 
 def _class_in_file(noun: str, spec: str) -> tuple[Any, str]:

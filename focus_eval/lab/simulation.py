@@ -85,7 +85,7 @@ class SimulationConfig(BaseModel):
 
     @property
     def parsed_worlds(self) -> list[World]:
-        """The worlds; their names are unique."""
+        """The worlds; InvalidInput for two of one name, or for `minutes` that do not ascend from above 0."""
         worlds = [world_of(entry) for entry in self.worlds]
         if len({world.name for world in worlds}) < len(worlds):
             raise InvalidInput(f"{self.name}: two worlds have one name; give the changed one a `name` of its own")
@@ -316,7 +316,7 @@ def run_simulation(
     out.mkdir(parents=True, exist_ok=True)
     with locked_at_once(out / ".lock", "another run writes here; wait for it, or name another folder"):
         _describe(config, out)
-        for source in sources(config):
+        for source in trace_sources(config):
             _run_source(source, config, out, limit=limit, n_workers=n_workers, progress=progress)
 
 
@@ -327,7 +327,7 @@ def infeasible_lines(config: SimulationConfig, limit: int | None = None) -> list
         limit: only the first videos of each world.
     """
     lines = []
-    for source in sources(config):
+    for source in trace_sources(config):
         videos = [source.video(number, config) for number in source.numbers(config, limit)]
         for sampler, k in config.series():
             reasons = [reason for video in videos if (reason := sampler.infeasible_reason(video, k=k)) is not None]
@@ -367,8 +367,11 @@ def tried_files(config: SimulationConfig) -> list[str]:
     return sorted({sampler.file_digest for sampler, _ in config.series()} - {""})
 
 
-def sources(config: SimulationConfig) -> list[TraceSource]:
-    """Return the worlds of `config`, or its recorded run."""
+def trace_sources(config: SimulationConfig) -> list[TraceSource]:
+    """Return where the traces of `config` come from: a source per world, or one that holds a recorded run.
+
+    A source's revision is that of all its values, so that changed ones get rows of their own.
+    """
     if not config.recorded:
         return [TraceSource(world.name, _revision(world.values, config), world) for world in config.parsed_worlds]
     traces = recorded_traces(Path(config.recorded))
@@ -386,7 +389,7 @@ def selection_ids(config: SimulationConfig) -> set[str]:
     series = config.seeded_series()
     return {
         _selector(source, entry, TraceEncoder(source.revision), source.scan_encoder(entry[0], config)).selection_id
-        for source in sources(config)
+        for source in trace_sources(config)
         for entry in series
     }
 

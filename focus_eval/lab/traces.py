@@ -368,16 +368,17 @@ def _add_events(
 
 
 def _add_related(latent: NDArray[np.float32], world: World, placed: PlacedEvidence, rng: np.random.Generator) -> None:
-    """Raise the stretch that holds all events, or one around each with the event anywhere in it; overlaps once."""
+    """Raise the stretch that holds all events, or one around each with the event anywhere in it; no part twice."""
     if world.related_height == 0:
         return
     raised = np.zeros(latent.size, dtype=bool)
     if placed.stretch is not None:
         raised[_cells(*placed.stretch, latent.size)] = True
-    for start, length in () if placed.stretch is not None else zip(placed.starts, placed.lengths, strict=True):
-        stretch = rng.uniform(*world.related_seconds)
-        first = start - rng.uniform(0, stretch)
-        raised[_cells(first, max(first + stretch, start + length), latent.size)] = True
+    else:
+        for start, length in zip(placed.starts, placed.lengths, strict=True):
+            seconds = rng.uniform(*world.related_seconds)
+            first = start - rng.uniform(0, seconds)
+            raised[_cells(first, max(first + seconds, start + length), latent.size)] = True
     latent[raised] += np.float32(world.related_height * world.encoder_quality)
 
 

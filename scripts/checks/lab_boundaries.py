@@ -22,7 +22,7 @@ from focus_eval.bench.report.figures import figure_style, save_figure
 from focus_eval.bench.report.recall import recall_within
 from focus_eval.bench.report.statistics import difference_estimate
 from focus_eval.keyframes.samplers.registry import make_sampler
-from focus_eval.lab.simulation import SimulationConfig, select_on, sources
+from focus_eval.lab.simulation import SimulationConfig, select_on, trace_sources
 
 MINUTES = (3.0, 60.0)
 SPANS, HEIGHTS = ("15", "30", "60", "120", "300", "900"), (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
@@ -103,7 +103,7 @@ def differences(world, first, second, videos, ks, seed):
     The measures are the recall of moments and the share of events with a frame inside.
     """
     config = SimulationConfig(seed=seed, minutes=MINUTES, worlds=[world], samplers=["focus"], k=ks)
-    [source] = sources(config)
+    [source] = trace_sources(config)
     traces = [source.trace(number, config) for number in range(videos)]
     estimates = []
     for k in ks:

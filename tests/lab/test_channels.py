@@ -16,7 +16,7 @@ from focus_eval.bench.rows.store import StoredRows
 from focus_eval.core.errors import InvalidInput, UnknownName
 from focus_eval.keyframes.rows.records import SelectionRow
 from focus_eval.lab.overview import recall_overview
-from focus_eval.lab.simulation import SimulationConfig, run_simulation, select_on, selection_ids, sources
+from focus_eval.lab.simulation import SimulationConfig, run_simulation, select_on, selection_ids, trace_sources
 from focus_eval.lab.traces import GRID_HZ, make_trace
 from focus_eval.lab.worlds import CHANNELS, WORLDS, Channel, channel_of
 
@@ -126,7 +126,7 @@ def test_each_channel_is_a_selection_of_its_own_and_known_ahead(ran):
 
 
 def test_a_question_shown_again_is_the_row_of_the_run(ran):
-    (source,) = sources(CONFIG)
+    (source,) = trace_sources(CONFIG)
     sampler, k = next((s, k) for s, k in CONFIG.series() if s.options.get("scan_encoder") == "useless")
     second_row = select_on(source, CONFIG, sampler, k, 3)
     (row,) = (row for row in rows_of(ran)["smooth-scan_cover,scan_encoder=useless"] if row.question_id == "smooth-0003")

@@ -11,7 +11,7 @@ from focus_eval.core.types import VideoInfo, frozen_floats, frozen_ints
 from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.lab.features import TraceFeatures
 from focus_eval.lab.recorded import RecordedTrace
-from focus_eval.lab.simulation import SimulationConfig, select_on, sources
+from focus_eval.lab.simulation import SimulationConfig, select_on, trace_sources
 from focus_eval.lab.traces import make_trace
 from focus_eval.lab.worlds import WORLDS
 
@@ -85,7 +85,7 @@ def test_only_samplers_that_declare_it_are_given_logits_or_embeddings():
     assert hasattr(features, "logits")
     assert hasattr(features, "embeddings")
     config = SimulationConfig(samplers=["wfs_sb"], k=[8], minutes=(2, 3))
-    source = sources(config)[0]
+    source = trace_sources(config)[0]
     plain = select_on(source, config, make_sampler("wfs_sb"), 8, 0)
     assert None not in plain.pulled_relevance  # by distance in time, as before there were embeddings
 
@@ -94,14 +94,14 @@ def test_only_samplers_that_declare_it_are_given_logits_or_embeddings():
 @pytest.mark.parametrize("world", ["realistic", "smooth", "cuts"])
 def test_samplers_that_need_features_choose_on_simulated_and_on_recorded_traces(name, world):
     config = SimulationConfig(worlds=[world], samplers=[name], k=[8], minutes=(2, 3))
-    row = select_on(sources(config)[0], config, make_sampler(name), 8, 0)
+    row = select_on(trace_sources(config)[0], config, make_sampler(name), 8, 0)
     assert row.error is None
     assert len(row.keyframes) >= 8
 
 
 def test_a_sampler_that_believes_the_embeddings_finds_the_evidence():
     config = SimulationConfig(worlds=["smooth"], samplers=["mdp3"], k=[8], minutes=(1, 2))
-    source = replace(sources(config)[0], world=replace(WORLDS["smooth"], strength=6.0, event_seconds=(8.0, 8.0)))
+    source = replace(trace_sources(config)[0], world=replace(WORLDS["smooth"], strength=6.0, event_seconds=(8.0, 8.0)))
     hits = []
     for number in range(12):
         row = select_on(source, config, make_sampler("mdp3", balance=0.05), 8, number)

@@ -27,7 +27,7 @@ from focus_eval.lab import simulation as running
 from focus_eval.lab.commands.compare_samplers import simulation_sections
 from focus_eval.lab.overview import off_grid_lines, recall_overview
 from focus_eval.lab.recorded import recorded_traces
-from focus_eval.lab.simulation import SimulationConfig, run_simulation, select_on, selection_ids, sources
+from focus_eval.lab.simulation import SimulationConfig, run_simulation, select_on, selection_ids, trace_sources
 
 CONFIG = SimulationConfig(
     videos=12,
@@ -188,7 +188,7 @@ def test_what_may_choose_no_frame_is_said_before_the_run(tmp_path, monkeypatch):
 
 
 def test_the_length_of_a_video_is_that_of_its_trace():
-    for source in sources(CONFIG):
+    for source in trace_sources(CONFIG):
         for number in range(3):
             video, trace = source.video(number, CONFIG), source.trace(number, CONFIG)
             assert (video.n_frames, video.fps) == (trace.info.n_frames, trace.info.fps)
@@ -221,7 +221,7 @@ def test_the_oracle_finds_everything_and_uniform_pulls_nothing(ran):
 
 
 def test_a_row_without_its_pulls_is_the_row_with_them(ran):
-    source = sources(CONFIG)[0]
+    source = trace_sources(CONFIG)[0]
     for sampler, k in CONFIG.series():
         full = select_on(source, CONFIG, sampler, k, 3)
         rows = [row for row in load_run(ran).selections if row.selection_id == full.selection_id]
@@ -280,7 +280,7 @@ def test_a_sampler_that_fails_leaves_an_error_and_the_run_goes_on(tmp_path):
 
 
 def test_recorded_relevance_of_a_run_is_a_source_too(tmp_path, ran):
-    source, config = sources(CONFIG)[0], CONFIG
+    source, config = trace_sources(CONFIG)[0], CONFIG
     dense = make_sampler("topk", every_seconds=0.5)
     folder = tmp_path / "run" / "selections" / "dense"
     folder.mkdir(parents=True)
@@ -302,7 +302,7 @@ def recorded_run(folder, name="dense", *, every_seconds=0.5, world="calibrated")
     part = folder / "selections" / name
     part.mkdir(parents=True)
     dense = make_sampler("topk", every_seconds=every_seconds)
-    rows = [select_on(sources(config)[0], config, dense, 8, number) for number in range(4)]
+    rows = [select_on(trace_sources(config)[0], config, dense, 8, number) for number in range(4)]
     lines = [json.dumps({**vars(row), "question_id": f"q-{at}"}) for at, row in enumerate(rows)]
     (part / "rows-a.jsonl").write_text("\n".join(lines) + "\n")
     return folder
@@ -313,7 +313,7 @@ def test_pulls_between_recorded_frames_take_the_nearest_and_are_counted(tmp_path
     recorded = {"recorded": str(recorded_run(tmp_path / "run")), "samplers": samplers, "k": [8], "budgets": []}
     config = CONFIG.model_copy(update=recorded)
     run_simulation(config, tmp_path / "out", n_workers=1)
-    [source], run = sources(config), load_run(tmp_path / "out")
+    [source], run = trace_sources(config), load_run(tmp_path / "out")
     frames_by_question = {trace.question_id: trace.frames for trace in source.traces}
     off = dict.fromkeys(samplers, 0)
     assert not [row.error for row in run.selections if row.error]
@@ -333,17 +333,17 @@ def test_a_recorded_scan_is_what_scan_cover_scans(tmp_path):
     main, scan = recorded_run(tmp_path / "main"), recorded_run(tmp_path / "scan", world="flashes")
     changes = {"recorded": str(main), "samplers": ["scan_cover"], "k": [8], "budgets": []}
     without_scan = CONFIG.model_copy(update=changes)
-    row = select_on(sources(without_scan)[0], without_scan, make_sampler("scan_cover"), 8, 0)
+    row = select_on(trace_sources(without_scan)[0], without_scan, make_sampler("scan_cover"), 8, 0)
     assert "no scan was recorded; name one" in row.error
     config = CONFIG.model_copy(update={**changes, "scan_recorded": str(scan)})
-    row = select_on(sources(config)[0], config, make_sampler("scan_cover"), 8, 0)
+    row = select_on(trace_sources(config)[0], config, make_sampler("scan_cover"), 8, 0)
     assert row.error is None
     grid = recorded_traces(scan)[0].frames
     n_off = int(np.isin(row.scanned_frames, grid, invert=True).sum())
     assert 0 < n_off < row.frames_scanned
     assert row.facts["scans_off_grid"] == n_off
     other_scan = CONFIG.model_copy(update={**changes, "scan_recorded": str(main)})
-    assert sources(other_scan)[0].revision != sources(config)[0].revision
+    assert trace_sources(other_scan)[0].revision != trace_sources(config)[0].revision
 
 
 def test_a_scan_that_lacks_a_question_is_refused(tmp_path):
@@ -352,7 +352,7 @@ def test_a_scan_that_lacks_a_question_is_refused(tmp_path):
     file.write_text("".join(file.read_text().splitlines(keepends=True)[1:]))
     config = CONFIG.model_copy(update={"recorded": str(main), "scan_recorded": str(scan)})
     with pytest.raises(InvalidInput, match="nothing recorded for 1 questions, the first: q-0"):
-        sources(config)
+        trace_sources(config)
 
 
 def test_compare_samplers_replays_relevance_and_says_so(tmp_path):
@@ -375,7 +375,7 @@ def test_compare_samplers_replays_relevance_and_says_so(tmp_path):
     ],
 )
 def test_relevance_of_several_encoders_or_of_failed_questions_is_no_source(tmp_path, changes, message):
-    row = select_on(sources(CONFIG)[0], CONFIG, make_sampler("topk", every_seconds=0.5), 8, 0)
+    row = select_on(trace_sources(CONFIG)[0], CONFIG, make_sampler("topk", every_seconds=0.5), 8, 0)
     for number, changed in enumerate(changes):
         folder = tmp_path / "selections" / str(number)
         folder.mkdir(parents=True)
@@ -385,7 +385,7 @@ def test_relevance_of_several_encoders_or_of_failed_questions_is_no_source(tmp_p
 
 
 def test_relevance_of_several_queries_is_no_source(tmp_path):
-    row = select_on(sources(CONFIG)[0], CONFIG, make_sampler("topk", every_seconds=0.5), 8, 0)
+    row = select_on(trace_sources(CONFIG)[0], CONFIG, make_sampler("topk", every_seconds=0.5), 8, 0)
     for query in ("the question", "the question and its options"):
         folder = tmp_path / "selections" / query.replace(" ", "_")
         folder.mkdir(parents=True)
@@ -395,7 +395,7 @@ def test_relevance_of_several_queries_is_no_source(tmp_path):
 
 
 def test_a_run_that_scored_too_little_is_no_source(tmp_path):
-    source = sources(CONFIG)[0]
+    source = trace_sources(CONFIG)[0]
     focus = CONFIG.model_copy(update={"samplers": ["focus"], "budgets": []}).series()[0][0]
     folder = tmp_path / "selections" / "focus"
     folder.mkdir(parents=True)
@@ -413,7 +413,7 @@ def test_questions_of_a_recorded_video_share_its_frames_and_say_their_shares(tmp
     changes = {"recorded": str(tmp_path / "run"), "samplers": ["even_cover", "focus"], "k": [8], "budgets": []}
     config = CONFIG.model_copy(update=changes)
     run_simulation(config, tmp_path / "out")
-    run, source = load_run(tmp_path / "out"), sources(config)[0]
+    run, source = load_run(tmp_path / "out"), trace_sources(config)[0]
     for row in run.selections:
         full_rows = [select_on(source, config, make_sampler(row.sampler), 8, source.number(question_id))
                 for question_id in ("q-0", "q-again")]  # fmt: skip
@@ -430,7 +430,7 @@ def test_questions_of_a_recorded_video_share_its_frames_and_say_their_shares(tmp
 
 def test_a_limit_takes_whole_videos_since_their_questions_share_frames(tmp_path):
     config = CONFIG.model_copy(update={"recorded": str(recorded_run(tmp_path / "run"))})
-    [source] = sources(config)
+    [source] = trace_sources(config)
     traces = [replace(trace, video="one.mp4") if at in (0, 2) else trace for at, trace in enumerate(source.traces)]
     source = replace(source, traces=tuple(traces))
     assert list(source.numbers(config, 1)) == [0, 2]

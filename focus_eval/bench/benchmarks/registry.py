@@ -328,6 +328,7 @@ def write_rates(path: Path, infos: Mapping[str, VideoInfo]) -> None:
 def stated_rates(questions: Iterable[Question]) -> dict[str, VideoRate]:
     """Return length and rate by question id, for the questions whose annotation states both."""
     return {
+        # As written: the float of 29.97 is not 29.97.
         question.id: VideoRate(question.duration_seconds, exact_rate(repr(question.fps)))
         for question in questions
         if question.fps is not None and question.duration_seconds is not None

@@ -1,4 +1,4 @@
-"""The commands for whoever makes a table, and those that list and check what there is."""
+"""Lists the commands for whoever makes a table, and those that list and check what there is."""
 
 from __future__ import annotations
 

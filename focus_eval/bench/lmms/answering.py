@@ -429,7 +429,7 @@ class RequestRunner:
         self._quiet = quiet or os.environ.get("TQDM_DISABLE", "") not in ("", "0")
 
     def run(self, requests: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        """Return the wrapper's answer to each request of each run, `NO_ANSWER` for one that failed."""
+        """Return the wrapper's answer to each request of each context, `NO_ANSWER` for one that failed."""
         queues = [self.choose(*run) for run in zip(self._contexts, requests, strict=True)]
         n_questions = sum(len(waiting) for _, waiting in queues)
         parts = (
@@ -437,7 +437,7 @@ class RequestRunner:
             for context, (_, waiting) in zip(self._contexts, queues, strict=True)
             for part in self.parts(context, waiting)
         )
-        if len(self._contexts) > 1:
+        if len(self._contexts) > 1:  # samplers of one video share its decoded frames
             by_video: dict[Path | None, list[Part]] = {}
             for part in parts:
                 by_video.setdefault(part.batch[0].path, []).append(part)

@@ -17,7 +17,7 @@ from focus_eval.bench.lmms.requests import PendingRequest, RequestParts
 from focus_eval.bench.lmms.tasks import DEFAULT, prompts_of_request, task_of, task_score
 from focus_eval.bench.rows.open_cell import OpenCell
 from focus_eval.core.errors import RunError
-from focus_eval.keyframes.encoders.weights import damaged_blobs, weights_folder, weights_identity
+from focus_eval.keyframes.encoders.weights import damage_lines, weights_folder, weights_identity
 from focus_eval.keyframes.pipeline.timing import device_name
 from focus_eval.keyframes.rows.identity import answer_identity, git_revision, identity_hash, versions
 from focus_eval.keyframes.rows.records import AnswerRow, CellNames, SelectionRow, answer_row
@@ -209,7 +209,7 @@ class FolderRecorder(Recorder):
         self._name = f"{model}-{options.sampler or Path(options.selections).stem}-k{frames}-seed{options.seed}"
         revision = str(wrapper_arguments.get("revision") or "main")
         folder = weights_folder(pretrained, revision) if pretrained else None
-        for damaged in damaged_blobs(folder) if folder is not None else []:
+        for damaged in damage_lines(folder) if folder is not None else []:
             raise RunError(damaged)
         # Everything that can change an answer, except task, split and generation arguments.
         self._identity = {

@@ -244,7 +244,7 @@ class AnswerWorker:
         """Return the selection rows of `cell` by question id; read once for all its jobs."""
         if cell.name not in self._rows:
             # The lists of pulls are the bulk of a row, and no model is shown them.
-            with self._folder.unchanged(cell.selection):
+            with self._folder.part_lock(cell.selection):
                 selections = [row.without_pulls() for row in self._folder.selections(cell.selection)]
             self._rows[cell.name] = {row.question_id: row for row in selections}
         return self._rows[cell.name]

@@ -201,7 +201,7 @@ class RunFolder:
         """Return the finished rows of `cell`, read as they are iterated over."""
         return StoredRows(self.part(cell), AnswerRow)
 
-    def unchanged(self, part: SelectionSpec | AnswerSpec) -> FolderLock:
+    def part_lock(self, part: SelectionSpec | AnswerSpec) -> FolderLock:
         """Return the lock of a part, not yet held; its holder alone may replace the part's files."""
         return FolderLock(self.part(part) / ".lock")
 
@@ -217,7 +217,7 @@ class RunFolder:
         """Turn the lines of a finished part into Parquet, sorted by ids in `order`; files in use by other runs stay."""
         part = self.open_part(spec)
         # Two runs that end together must not both fold the same lines.
-        with self.unchanged(spec):
+        with self.part_lock(spec):
             compact(part, _rows_of(spec), order, in_use=self.pool.files_in_use(part))
 
     def set_damaged_files_aside(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
@@ -227,7 +227,7 @@ class RunFolder:
             folder = self.part(part)
             if folder.is_dir():
                 descriptions.append(folder / _description_name(part))
-                with self.unchanged(part):
+                with self.part_lock(part):
                     set_damaged_files_aside(folder, _rows_of(part), in_use=self.pool.files_in_use(folder))
         for file in descriptions:
             try:
@@ -246,7 +246,7 @@ class RunFolder:
             folder = self.part(part)
             if not folder.is_dir():
                 continue
-            with self.unchanged(part):
+            with self.part_lock(part):
                 if self.pool.files_in_use(folder):
                     raise RunError(f"{folder}: another run writes here; drop its rows when that run has ended")
                 # The rows first: costs alone are no part, rows without costs cannot be read.
@@ -262,7 +262,7 @@ class RunFolder:
         """
         for part in parts:
             if self.part(part).is_dir():
-                with self.unchanged(part):
+                with self.part_lock(part):
                     self._rewrite_without_errors(part)
 
     def _rewrite_without_errors(self, spec: SelectionSpec | AnswerSpec) -> None:

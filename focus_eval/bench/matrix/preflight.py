@@ -302,7 +302,7 @@ def checkpoint_problems(folder: Path, model: str) -> list[str]:
     file's content is checked too, elsewhere only the headers of the shards. The list is empty for a good folder.
     """
     from focus_eval.bench.lmms.manifests import CHAT_SUFFIX, MODELS
-    from focus_eval.keyframes.encoders.weights import damaged_blobs
+    from focus_eval.keyframes.encoders.weights import damage_lines
 
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -320,7 +320,7 @@ def checkpoint_problems(folder: Path, model: str) -> list[str]:
         problems.append("no tokenizer (tokenizer.json, or vocab.json and merges.txt)")
     if model_type not in _WITHOUT_PROCESSOR and not any((folder / name).is_file() for name in _PROCESSORS):
         problems.append("no preprocessor_config.json")
-    return problems + damaged_blobs(folder)
+    return problems + damage_lines(folder)
 
 
 def weights_gigabytes(folder: Path) -> float:

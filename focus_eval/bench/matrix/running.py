@@ -139,7 +139,7 @@ def _check_answers(run: RunFolder, all_cells: Sequence[AnswerSpec], sets: dict[s
     ids_by_benchmark = _ids_by_benchmark(sets)
     for cell in all_cells:
         unread: list[str | None] = []
-        with run.unchanged(cell):
+        with run.part_lock(cell):
             for row in run.answers(cell):
                 if row.error is None and row.question_id in ids_by_benchmark[cell.benchmark.name]:
                     if row.is_readable:
@@ -159,7 +159,7 @@ def _check_errors(run: RunFolder, matrix: MatrixConfig, sets: dict[str, Question
     ids_by_benchmark = _ids_by_benchmark(sets)
     n_rows, errors = 0, list[str]()
     for part in cells(matrix) if matrix.models else selection_specs(matrix):
-        with run.unchanged(part):
+        with run.part_lock(part):
             error_by_question = {
                 key: error for key, error in run.errors(part).items() if key in ids_by_benchmark[part.benchmark.name]
             }

@@ -134,9 +134,9 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
 
 def _failed_note(part: pd.DataFrame, answers: pd.DataFrame | None = None) -> list[str]:
     """Return a note with the numbers of failed selections and answers, as a list of one; [] if none failed."""
-    counts = {"selections": part, **({} if answers is None else {"answers": answers})}
-    failures = {kind: int(rows["error"].notna().sum()) for kind, rows in counts.items()}
-    text = ", ".join(f"{n} of {len(counts[kind])} {kind}" for kind, n in failures.items() if n)
+    frames = {"selections": part, **({} if answers is None else {"answers": answers})}
+    failures = {kind: int(frame["error"].notna().sum()) for kind, frame in frames.items()}
+    text = ", ".join(f"{n} of {len(frames[kind])} {kind}" for kind, n in failures.items() if n)
     return [f"Left out because they failed: {text}."] if text else []
 
 

@@ -538,7 +538,7 @@ def compact(folder: Path, kind: type[RowT], order: list[str], *, in_use: Collect
 
 
 def set_damaged_files_aside(folder: Path, kind: type[RowT], *, in_use: Collection[Path] = ()) -> None:
-    """Rename the unreadable files of a part and report them, so that their questions are asked again.
+    """Rename the unreadable files of a part (a folder of rows) and report them: their questions are asked again.
 
     Complete rows of a damaged file of JSON lines are kept. Files in `in_use` are still being written by others.
     """

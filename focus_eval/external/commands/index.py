@@ -1,4 +1,4 @@
-"""The commands for whoever has results of others."""
+"""Lists the commands for whoever has results of others; the command line is made of the four such lists."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Selections, logs and relevance of others: their formats become rows, rows become their formats."""
+"""Selections, logs and relevance of others become rows, and rows their formats: a file each, found by its class."""

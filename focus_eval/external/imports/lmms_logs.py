@@ -304,7 +304,10 @@ def verdict_of(entry: Any) -> Verdict | None:
 
 
 def read_answer(response: str, verdict: Verdict, options: Sequence[str]) -> str | None:
-    """Return the answer that the task read from `response`; None if it read none, or a letter the response lacks."""
+    """Return the answer that the task read from `response`; None if it read none, or a letter the response lacks.
+
+    A log that does not say what was read gives a leading letter, else the whole response.
+    """
     predicted = verdict.predicted
     if predicted is None:  # a score alone says nothing of how it was read
         letter_match = _LETTER.match(response)

@@ -85,7 +85,11 @@ def question_source(
 
 
 def first_record(log: LmmsLog, *, is_tolerant: bool) -> LogRecord | None:
-    """Return the first document of a log; None if there is none that can be read and `is_tolerant`."""
+    """Return the first record of a log; None if there is none that can be read and `is_tolerant`.
+
+    Raises:
+        InvalidInput: not `is_tolerant`, and the log is empty or its first line cannot be read.
+    """
     try:
         first = next(log.records(), None)
     except InvalidInput:

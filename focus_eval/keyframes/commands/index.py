@@ -1,4 +1,4 @@
-"""The commands for whoever has a video."""
+"""Lists the commands for whoever has a video; the command line is made of the four such lists."""
 
 from __future__ import annotations
 

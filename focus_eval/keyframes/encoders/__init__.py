@@ -1,1 +1,1 @@
-"""Encoders: frames and a query go in, relevance comes out."""
+"""Encoders, one file each, found by `registry`."""

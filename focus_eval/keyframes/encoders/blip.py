@@ -263,16 +263,16 @@ class BlipScorer(MatchingScorer):
         """Return token ids and mask of `texts`, each int64 `(n_texts, longest)`, as the text encoder gets them.
 
         Raises:
-            EncoderError: without a cut, a text longer than the text encoder has positions.
+            EncoderError: without `max_tokens`, a text longer than the text encoder has positions.
         """
-        cut = {"truncation": True, "max_length": self.rules.max_tokens} if self.rules.max_tokens else {}
+        truncation = {"truncation": True, "max_length": self.rules.max_tokens} if self.rules.max_tokens else {}
         cleaned = [self._clean_text(text) for text in texts]
-        encoded = self._tokenizer(cleaned, padding="longest", return_tensors="pt", **cut)
+        encoded = self._tokenizer(cleaned, padding="longest", return_tensors="pt", **truncation)
         ids = encoded["input_ids"].clone()
         positions = self._model.config.text_config.max_position_embeddings
         if ids.shape[1] > positions:
             raise EncoderError(f"a query has {ids.shape[1]} tokens, the encoder {positions}; use preprocess=lavis")
-        if self.rules.first_token is not None:
+        if self.rules.first_token is not None:  # in place of [CLS], as the original does
             ids[:, 0] = self.rules.first_token
         return ids, encoded["attention_mask"]
 

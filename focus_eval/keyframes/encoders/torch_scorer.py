@@ -395,7 +395,10 @@ class TorchScorer(Encoder):
         self._image_runner = self._runner(options.batch_size)
 
     def _load_on_device(self, model: Any, image_rules: ImageRules) -> None:
-        """Move the model to the device in fp32, ready for inference, and keep the input's rules."""
+        """Move the model to the device in fp32, ready for inference, and keep the input's rules.
+
+        On a GPU pictures of one size wait for a full batch.
+        """
         self.image_rules = image_rules
         self._model = model.to(device=self._torch_device, dtype=torch.float32).eval().requires_grad_(False)
         if self._torch_device.type == "cuda" and image_rules.has_one_size:

@@ -321,7 +321,7 @@ def _check(folder: Path, label: str, model_type: str | tuple[str, ...]) -> None:
     if stated_type not in readable:
         readable_text = " or ".join(repr(name) for name in readable)
         raise EncoderError(f"{label}: holds a {stated_type!r} model, this scorer needs {readable_text}")
-    if damaged := damaged_blobs(folder):
+    if damaged := damage_lines(folder):
         raise EncoderError(damaged[0])
     files = weight_files(folder, layout)
     if not files:
@@ -393,10 +393,10 @@ def _identity(repository: str, folder: Path) -> str:
         # By content and without the path: two machines then give one checkpoint one identity.
         return f"{folder.resolve().name}@{_folder_hash(folder)}"
     # In the hub's cache a snapshot's folder is named by its commit.
-    return f"{repository}@{folder.name}" + (", damaged" if damaged_blobs(folder) else "")
+    return f"{repository}@{folder.name}" + (", damaged" if damage_lines(folder) else "")
 
 
-def damaged_blobs(folder: Path) -> list[str]:
+def damage_lines(folder: Path) -> list[str]:
     """Return an error line for each file of `damaged_files`."""
     return [
         f"{file}: damaged, its content is not that of its hash; delete {file.resolve()} and download it again"

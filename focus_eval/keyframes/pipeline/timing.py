@@ -40,7 +40,7 @@ class Meter:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Add the time inside the block to stage `name`."""
+        """Add the time inside the block to stage `name`, but for that of stages inside it."""
         self._book()
         self._open.append(name)
         try:

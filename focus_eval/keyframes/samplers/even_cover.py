@@ -1,4 +1,4 @@
-"""Which keyframes cover the most evidence expected after one batch of even pulls?"""
+"""Which keyframes cover the most evidence expected after one batch of even pulls? The default of `select`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do two samplers that err on different questions find more together?"""
+"""Takes half of the keyframes from each of two samplers: do they find more together?"""
 
 from __future__ import annotations
 

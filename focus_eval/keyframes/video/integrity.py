@@ -93,14 +93,14 @@ def _segment_fault(data: mmap.mmap, at: int, end: int, findings: Findings) -> st
     has_clusters = False
     while at < end:
         start, kind, size = _header(data, at)
-        if size is None and kind == _CLUSTER:
+        if size is None and kind == _CLUSTER:  # written live: its end, and all behind it, is known to the demuxer alone
             return None
         if has_clusters and kind in _BEHIND_PICTURES and size and start + size > end:
             findings.note_end(f"its {_HOLD_NO_PICTURES[kind]}, behind the last picture, are cut off")
             break
         if size is None or kind not in _PARTS or start + size > end:
             return f"damaged at byte {at}, where a part of the file should begin"
-        if _crc_agrees(data, start, start + size) is False:
+        if _crc_agrees(data, start, start + size) is False:  # None: it has no checksum
             if kind not in _HOLD_NO_PICTURES:
                 return f"damaged between bytes {start} and {start + size}, whose checksum does not match"
             findings.notes.append(f"the checksum of its {_HOLD_NO_PICTURES[kind]} does not match")

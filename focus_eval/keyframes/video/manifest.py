@@ -44,12 +44,14 @@ def checked_file(path: Path) -> Path:
     Raises:
         VideoError: the path does not exist, is a directory, a pipe or a device, is empty, or may not be read.
     """
-    if path.is_dir():
-        raise VideoError(f"{path}: a directory, not a video file; name a file inside it")
     try:
         status = path.stat()
-    except OSError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise VideoError(f"{path}: no such file; check the path") from error
+    except OSError as error:
+        raise VideoError(f"{path}: cannot be read ({error.strerror}); check the path and permissions") from error
+    if stat.S_ISDIR(status.st_mode):
+        raise VideoError(f"{path}: a directory, not a video file; name a file inside it")
     if not stat.S_ISREG(status.st_mode):
         raise VideoError(f"{path}: a pipe or a device, not a video file; write it to a file first")
     if status.st_size == 0:

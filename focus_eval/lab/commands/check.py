@@ -145,7 +145,11 @@ def load_simulation(path: Path | None) -> SimulationConfig:
 
 
 def print_infeasible(config: SimulationConfig, *, limit: int | None = None) -> None:
-    """Print a line for each sampler and K that may choose no frame of some videos."""
+    """Print a line with the reason for each sampler and K that cannot choose frames of some videos.
+
+    Args:
+        limit: only the first videos of each world.
+    """
     from focus_eval.lab.simulation import infeasible_lines
 
     for line in infeasible_lines(config, limit):

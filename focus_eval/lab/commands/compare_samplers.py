@@ -80,7 +80,7 @@ def compare_samplers(
     and with evenly spread pulls at the new sampler's own cost.
     """
     from focus_eval.bench.report.page.html import render_sections
-    from focus_eval.lab.simulation import sources
+    from focus_eval.lab.simulation import trace_sources
     from focus_eval.lab.subprocess_sampler import make_apart
     from focus_eval.lab.verdict import LOOKS
 
@@ -94,7 +94,7 @@ def compare_samplers(
     config = config if seed is None else config.model_copy(update={"seed": seed})
     looks: Sequence[int] = [config.videos] if videos else LOOKS
     if config.recorded:  # its questions are as many as they are
-        looks = [max(len({trace.video for trace in source.traces}) for source in sources(config))]
+        looks = [max(len({trace.video for trace in source.traces}) for source in trace_sources(config))]
     with naming_out(folder):
         sections = _run(config, folder, looks, deadline, margin)
     title = f"{new.name} against {', '.join([*rivals, 'controls at its cost'])}"
@@ -303,9 +303,9 @@ class _WorldRivals:
 
 def _worlds(config: SimulationConfig, frame: pd.DataFrame) -> list[_WorldRivals]:
     """Return the rows and rivals of each world."""
-    from focus_eval.lab.simulation import sources
+    from focus_eval.lab.simulation import trace_sources
 
-    parts = {source.name: frame[frame["benchmark"] == source.name] for source in sources(config)}
+    parts = {source.name: frame[frame["benchmark"] == source.name] for source in trace_sources(config)}
     return [
         _WorldRivals(name, part, _label(config, 0, config.k[0], part), _rivals(config, part))
         for name, part in parts.items()
@@ -417,10 +417,10 @@ def _frontier_frame(config: SimulationConfig, out: Path, most_videos: int, deadl
 def _timelines(frame: pd.DataFrame, config: SimulationConfig) -> list[Section]:
     """Return a section of timelines for questions that the new sampler wins, and one for those it loses."""
     from focus_eval.bench.report.figures import draw_timelines, page_svg
-    from focus_eval.lab.simulation import select_on, sources
+    from focus_eval.lab.simulation import select_on, trace_sources
     from focus_eval.lab.verdict import telling_questions
 
-    source, k = sources(config)[0], config.k[0]
+    source, k = trace_sources(config)[0], config.k[0]
     frame = frame[frame["benchmark"] == source.name]
     series = [sampler for sampler, at in config.series() if at == k]
     new, first = _label(config, 0, k, frame), _rivals(config, frame)[0]

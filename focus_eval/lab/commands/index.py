@@ -1,4 +1,4 @@
-"""The commands for whoever has a sampler."""
+"""Lists the commands for whoever has a sampler; the command line is made of the four such lists."""
 
 from __future__ import annotations
 

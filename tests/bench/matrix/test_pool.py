@@ -156,7 +156,7 @@ def test_a_part_stays_as_it_is_while_a_run_reads_it(two, tmp_path):
         writer.write(row)
     writer.close()
     compacting = threading.Thread(target=first.compact, args=(spec, [row.question_id for row in rows]))
-    with second.unchanged(spec):
+    with second.part_lock(spec):
         reading = iter(second.selections(spec))
         read = [next(reading)]
         compacting.start()

@@ -23,7 +23,7 @@ from focus_eval.external.imports.relevance import read_relevance
 from focus_eval.keyframes.encoders.recorded import RecordedScorer
 from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.lab.recorded import recorded_traces
-from focus_eval.lab.simulation import SimulationConfig, sources
+from focus_eval.lab.simulation import SimulationConfig, trace_sources
 from tests.external.imports.made_relevance import candidates, write_files
 from tests.keyframes.samplers.recorded import recorded_cases, recorded_relevance
 
@@ -254,7 +254,7 @@ def test_the_command_writes_what_simulations_and_the_recorded_encoder_read(tmp_p
     traces = recorded_traces(tmp_path / "out")
     assert [trace.question_id for trace in traces] == sorted(q.id for q in benchmark_questions if q.id != "v4_0")
     assert {trace.bucket for trace in traces} == {"short", "medium"}
-    [source] = sources(SimulationConfig(recorded=str(tmp_path / "out"), samplers=["topk"], k=[8]))
+    [source] = trace_sources(SimulationConfig(recorded=str(tmp_path / "out"), samplers=["topk"], k=[8]))
     assert source.name == "longvideobench"  # so that `predict` takes rows of it
     [file] = (tmp_path / "out").glob("selections/*/rows-0.jsonl")
     scorer = RecordedScorer(path=file)

@@ -39,6 +39,12 @@ def test_a_missing_file_is_named(backend, tmp_path):
     assert _refusal(tmp_path / "no.mp4", backend=backend) == "no such file; check the path"
 
 
+def test_a_link_to_itself_is_not_called_missing(backend, tmp_path):
+    (tmp_path / "loop.mp4").symlink_to(tmp_path / "loop.mp4")
+    refusal = _refusal(tmp_path / "loop.mp4", backend=backend)
+    assert refusal.startswith("cannot be read (Too many levels of symbolic links); check the path")
+
+
 def test_a_directory_is_no_video(backend, tmp_path):
     assert _refusal(tmp_path, backend=backend).startswith("a directory, not a video file")
 

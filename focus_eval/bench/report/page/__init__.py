@@ -1,1 +1,1 @@
-"""The HTML page."""
+"""The HTML page of a report: charts, tables, and a browser of questions."""
