@@ -198,10 +198,14 @@ def checked_values(owner: str, instance: Any) -> dict[str, Any]:
     hints = _hints(instance.__class__)
     values = {}
     for declared in fields(instance):
-        current, hint = getattr(instance, declared.name), hints[declared.name]
+        current, hint, limits = getattr(instance, declared.name), hints[declared.name], declared.metadata
         value = _typed(current, hint)
-        if value is _NOT_THAT or not _is_within(value, declared.metadata):
-            raise _refusal(owner, declared.name, hint, current, declared.metadata)
+        is_allowed = value is not _NOT_THAT
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            low, high = limits.get("at least", -np.inf), limits.get("at most", np.inf)
+            is_allowed = value > limits.get("above", -np.inf) and low <= value <= high
+        if not is_allowed:
+            raise _refusal(owner, declared.name, hint, current, limits)
         values[declared.name] = value
     return values
 
@@ -266,14 +270,6 @@ def _from_text(text: str, hint: Any) -> Any:
     if Path in members:
         return Path(text)
     return text if str in members or not all(_is_plain(member) for member in members) else _NOT_THAT
-
-
-def _is_within(value: Any, limits: Mapping[str, Any]) -> bool:
-    """Return True if number `value` is within the limits that `option` declared; always True if it is no number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return True
-    low, high = limits.get("at least", -np.inf), limits.get("at most", np.inf)
-    return bool(value > limits.get("above", -np.inf) and low <= value <= high)
 
 
 def _refusal(owner: str, name: str, hint: Any, value: Any, limits: Mapping[str, Any] = _NO_LIMITS) -> InvalidInput:

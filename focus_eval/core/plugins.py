@@ -122,8 +122,11 @@ class Registry(Generic[T]):
         if name in self.plugins:
             return self.plugins[name]
         if self._takes_files and name.endswith(".py"):
-            classes = ", ".join(f"{name}:{item}" for item in _classes_in_file(Path(name)))
-            of_file = f" ({classes})" if classes else ""
+            classes: list[str] = []
+            with suppress(OSError, SyntaxError, ValueError):  # the file need not exist, and is not run
+                statements = ast.parse(Path(name).read_bytes()).body
+                classes = [f"{name}:{node.name}" for node in statements if isinstance(node, ast.ClassDef)]
+            of_file = f" ({', '.join(classes)})" if classes else ""
             raise UnknownName(f"unknown {self.noun} {name!r}; write a {self.noun} in a file as FILE.py:Class{of_file}")
         raise unknown_name(self.noun, name, self.plugins)
 
@@ -291,14 +294,6 @@ class _ModuleClasses:
 
     classes: Mapping[str, ast.ClassDef]
     imported: Mapping[str, str]
-
-
-def _classes_in_file(path: Path) -> list[str]:
-    """Return the names of the classes at the top of a Python file, without running it; [] if it cannot be read."""
-    try:
-        return [node.name for node in ast.parse(path.read_bytes()).body if isinstance(node, ast.ClassDef)]
-    except (OSError, SyntaxError, ValueError):
-        return []
 
 
 @cache

@@ -221,7 +221,9 @@ def _count_values(node: Any, path: Path) -> int:
     while stack:
         current, is_done = stack.pop()
         key = id(current)
-        children = _children(current)
+        value = getattr(current, "value", None)
+        entries = value if isinstance(value, list) else []  # a scalar has none, a mapping pairs of key and value
+        children = [child for entry in entries for child in (entry if isinstance(entry, tuple) else (entry,))]
         if is_done:
             under_way.discard(key)
             counts[key] = min(1 + sum(counts[id(child)] for child in children), 10 * MOST_YAML_VALUES)
@@ -232,11 +234,3 @@ def _count_values(node: Any, path: Path) -> int:
             stack.append((current, True))
             stack += [(child, False) for child in children]
     return counts.get(id(node), 0)
-
-
-def _children(node: Any) -> list[Any]:
-    """Return the nodes directly inside a YAML list or mapping, keys and values alike; [] for a scalar."""
-    value = getattr(node, "value", None)
-    if not isinstance(value, list):
-        return []
-    return [child for entry in value for child in (entry if isinstance(entry, tuple) else (entry,))]
