@@ -89,14 +89,6 @@ MAX_QUERY_CHARACTERS = 100_000
 log = logging.getLogger("focus_eval")
 
 
-def _jpeg_part(image: Image) -> dict[str, Any]:
-    """Return an image as part of a chat message: a JPEG as data URL."""
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=95)
-    url = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
-    return {"type": "image_url", "image_url": {"url": url}}
-
-
 class Keyframe(NamedTuple):
     """One keyframe: index, presentation time in seconds, and relevance (NaN without scored frames)."""
 
@@ -212,7 +204,13 @@ class VideoSelection(Selection):
         parts: list[dict[str, Any]] = []
         for seconds, image in zip(self.times, self.images(), strict=True):
             parts.append({"type": "text", "text": f"[{seconds:.1f} s]"})
-            parts.append({"type": "image", "image": image} if client == "transformers" else _jpeg_part(image))
+            if client == "transformers":
+                parts.append({"type": "image", "image": image})
+                continue
+            buffer = io.BytesIO()
+            image.save(buffer, "JPEG", quality=95)
+            url = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+            parts.append({"type": "image_url", "image_url": {"url": url}})
         return [{"role": "user", "content": [*parts, {"type": "text", "text": question or self.query}]}]
 
     def ask(self, llm: str | Model, question: str = "", *, max_tokens: int = 512) -> Reply:

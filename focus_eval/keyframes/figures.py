@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -102,18 +102,17 @@ _STYLE_INDEX = {"focus": 0, "topk": 1, "aks": 2, "focus_released": 3, "random": 
 def styles_of(labels: Sequence[str]) -> dict[str, Style]:
     """Return the style of each label: well-known samplers have a fixed one, uniform frames are grey."""
     taken_indices = {_STYLE_INDEX[label] for label in labels if label in _STYLE_INDEX}
-    free = (style for i, style in enumerate(_every_style()) if i not in taken_indices)
+    # `STYLES`, then endlessly the same colours with marks shifted by one more each round.
+    free = (
+        replace(style, marker=STYLES[(at + turn) % len(STYLES)].marker)
+        for turn in count()
+        for at, style in enumerate(STYLES)
+        if turn or at not in taken_indices
+    )
     return {
         label: BASELINE if label == "uniform" else STYLES[_STYLE_INDEX[label]] if label in _STYLE_INDEX else next(free)
         for label in labels
     }
-
-
-def _every_style() -> Iterator[Style]:
-    """Yield `STYLES`, then endlessly the same colours with marks shifted by one more each round."""
-    for turn in count():
-        for at, style in enumerate(STYLES):
-            yield replace(style, marker=STYLES[(at + turn) % len(STYLES)].marker)
 
 
 def css_variables() -> str:

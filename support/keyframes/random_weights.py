@@ -66,14 +66,16 @@ def blip_scorer(
 ) -> Any:
     """Return a BLIP encoder on a `BlipForImageTextRetrieval` made elsewhere, prepared by `rules` (default: LAVIS')."""
     from focus_eval.keyframes.encoders import blip
+    from focus_eval.keyframes.encoders.preprocess import ImageRules
 
     scorer = (scorer_class or blip.BlipScorer).__new__(scorer_class or blip.BlipScorer)
     scorer._prepare_device(options or blip.BlipOptions())
     scorer.rules = rules or blip.LAVIS
-    scorer._load_on_device(model, blip._image_rules(model.config))
+    side = model.config.vision_config.image_size
+    scorer._load_on_device(model, ImageRules(height=side, width=side))
     scorer._set_up(tokenizer, image_processor)
     scorer.revision = f"random weights, {scorer.rules}, {scorer.options}"
-    scorer.gmacs = blip.blip_gmacs(model.config, blip._max_text_tokens(scorer.rules))
+    scorer.gmacs = blip.blip_gmacs(model.config, scorer.rules.max_tokens or blip.LAVIS_TOKENS)
     return scorer
 
 

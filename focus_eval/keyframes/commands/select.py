@@ -153,8 +153,14 @@ def _select_all(paths: Sequence[Path], select_one: Callable[[Path], VideoSelecti
         if outputs.sheet is not None:
             selections[-1].save_sheet(outputs.sheet)
     _write_records(selections, outputs.out, to_stdout=outputs.to_stdout, is_list=len(paths) > 1)
-    if not outputs.quiet and not outputs.to_stdout:
-        _print(selections[0]) if len(paths) == 1 else _print_together(selections)
+    if outputs.quiet or outputs.to_stdout:
+        return len(selections)
+    if len(paths) == 1:
+        _print(selections[0])
+    else:
+        table_console().print(keyframe_table(selections))
+        for warning in dict.fromkeys(selection.warning for selection in selections if selection.warning):
+            print_folded(warning)
     return len(selections)
 
 
@@ -275,13 +281,6 @@ def alike_keyframes(pictures: Mapping[int, NDArray[np.uint8]]) -> dict[int, int]
         if earlier_frames:
             alike[frame] = earlier_frames[0]
     return alike
-
-
-def _print_together(selections: Sequence[VideoSelection]) -> None:
-    """Print the keyframes of several videos as one table, then each warning once."""
-    table_console().print(keyframe_table(selections))
-    for warning in dict.fromkeys(selection.warning for selection in selections if selection.warning):
-        print_folded(warning)
 
 
 def keyframe_table(selections: Sequence[VideoSelection]) -> RichTable:

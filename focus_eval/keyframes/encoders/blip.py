@@ -217,22 +217,32 @@ class BlipScorer(MatchingScorer):
 
     def read_image_rules(self, folder: Path) -> ImageRules:
         """Return the square input size that the model's configuration states."""
-        return _image_rules(_config(folder, self.rules))
+        side = int(_config(folder, self.rules).vision_config.image_size)
+        return ImageRules(height=side, width=side)
 
     def load_text(self, located: Located) -> None:
         """Load the tokenizer, and transformers' image processor where frames go through it."""
-        is_torchvision = self.rules.resize == "torchvision"
-        self._set_up(load_tokenizer(located.folder), _torchvision_processor(located.folder) if is_torchvision else None)
+        image_processor = None
+        if self.rules.resize == "torchvision":
+            from transformers import BlipImageProcessor
+
+            image_processor = BlipImageProcessor.from_pretrained(located.folder, local_files_only=True)
+        self._set_up(load_tokenizer(located.folder), image_processor)
 
     @classmethod
     def settings(cls, options: BlipOptions) -> dict[str, Any]:
-        """Return the preparation's parts of `revision`."""
-        return _settings(options.rules)
+        """Return the preparation's parts of `revision`: the preset, and the fields that differ from it."""
+        rules = options.rules
+        if rules == TRANSFORMERS:
+            return {"preprocess": "hf"}
+        changed = {name: value for name, value in asdict(rules).items() if value != getattr(LAVIS, name)}
+        return {"preprocess": "lavis", **changed}
 
     @classmethod
     def gmacs_in(cls, folder: Path, options: BlipOptions) -> dict[str, float]:
         """Return 10^9 multiply-adds by part, for a text of the most tokens that the rules allow."""
-        return blip_gmacs(_config(folder, options.rules), _max_text_tokens(options.rules))
+        # Without a cut, few questions exceed LAVIS' limit.
+        return blip_gmacs(_config(folder, options.rules), options.rules.max_tokens or LAVIS_TOKENS)
 
     def _set_up(self, tokenizer: Any, image_processor: Any) -> None:
         """Make the loaded model ready: fused attention, compiled image tower if asked, text batches and caches."""
@@ -324,12 +334,15 @@ class BlipScorer(MatchingScorer):
         The text layers' keys and values of these frames are taken from `keys`, or computed and kept there while memory
         allows.
         """
-        n = len(states)
+        n, n_tokens, _ = states.shape
+        device = states.device.type
+        is_autocast = torch.is_autocast_enabled(device)
         # A batch that was not finite in half precision is computed again in fp32, with keys and values of its own.
-        key = (part.start, part.stop, torch.is_autocast_enabled(states.device.type))
+        key = (part.start, part.stop, is_autocast)
         readers = [layer.crossattention.self for layer in self._model.text_encoder.encoder.layer]
         stored = keys.by_part.get(key)
-        n_bytes = len(readers) * _key_bytes(readers[0], states)
+        dtype = torch.get_autocast_dtype(device) if is_autocast else states.dtype
+        n_bytes = len(readers) * 2 * n * n_tokens * int(readers[0].all_head_size) * dtype.itemsize
         keeps = stored is None and keys.n_bytes + n_bytes <= _MAX_KEPT_BYTES
         for at, reader in enumerate(readers):
             reader.image, reader.keeps_image = stored[at] if stored else None, keeps
@@ -362,14 +375,6 @@ class BlipScorer(MatchingScorer):
         return values
 
 
-def _key_bytes(reader: Any, states: torch.Tensor) -> int:
-    """Return the bytes of one layer's keys and values for image tokens `states`, `(n, tokens, width)`."""
-    device = states.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype
-    n, tokens, _ = states.shape
-    return 2 * n * tokens * int(reader.all_head_size) * dtype.itemsize
-
-
 def load_model(folder: Path, rules: BlipRules, *, label: str) -> Any:
     """Return the `BlipForImageTextRetrieval` in `folder`, configured by `rules`, in fp32.
 
@@ -398,29 +403,3 @@ def load_tokenizer(folder: Path) -> Any:
     from transformers import BertTokenizer
 
     return BertTokenizer.from_pretrained(folder, local_files_only=True)
-
-
-def _image_rules(config: Any) -> ImageRules:
-    """Return the square input size that a BLIP configuration states."""
-    side = int(config.vision_config.image_size)
-    return ImageRules(height=side, width=side)
-
-
-def _max_text_tokens(rules: BlipRules) -> int:
-    """Return the length of the longest text in tokens; without a cut LAVIS' limit, which few questions exceed."""
-    return rules.max_tokens or LAVIS_TOKENS
-
-
-def _settings(rules: BlipRules) -> dict[str, Any]:
-    """Return `rules` as parts of the revision: the preset, and the fields that differ from it."""
-    if rules == TRANSFORMERS:
-        return {"preprocess": "hf"}
-    changed = {name: value for name, value in asdict(rules).items() if value != getattr(LAVIS, name)}
-    return {"preprocess": "lavis", **changed}
-
-
-def _torchvision_processor(folder: Path) -> Any:
-    """Return transformers' image processor of the checkpoint in `folder`, without the network."""
-    from transformers import BlipImageProcessor
-
-    return BlipImageProcessor.from_pretrained(folder, local_files_only=True)

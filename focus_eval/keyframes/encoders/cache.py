@@ -54,7 +54,13 @@ class FeatureCache:
             for key in keys:
                 self._rows.move_to_end(key)
             rows = [self._rows[key] for key in keys]
-        return is_stored, _stacked(rows) if rows else None
+        if not rows:
+            return is_stored, None
+        if isinstance(rows[0], np.ndarray):
+            return is_stored, np.stack(rows)
+        import torch
+
+        return is_stored, torch.stack(rows)
 
     def put(self, video: str, frames: IntArray, features: Any) -> None:
         """Store a copy of each row of `features`, one a frame; the least recently used go beyond `max_bytes`."""
@@ -75,15 +81,6 @@ class FeatureCache:
         with self._lock:
             self._rows.clear()
             self.n_bytes = 0
-
-
-def _stacked(rows: list[Any]) -> Any:
-    """Return `rows`, all arrays or all tensors, joined along a new first axis."""
-    if isinstance(rows[0], np.ndarray):
-        return np.stack(rows)
-    import torch
-
-    return torch.stack(rows)
 
 
 MAX_PICTURES = 32768  # about 60 MB of embeddings of 384 numbers

@@ -67,14 +67,15 @@ def blip_gmacs(config: Any, n_tokens: int) -> dict[str, float]:
         n_tokens: length of the text.
     """
     text, image_tokens = config.text_config, _n_tokens("blip", config.vision_config)
-    layer = _layer(n_tokens, text.hidden_size, text.intermediate_size) + _cross_attention(
-        n_tokens, image_tokens, text.hidden_size
-    )
-    keys = 2 * image_tokens * config.vision_config.hidden_size * text.hidden_size
+    width = text.hidden_size
+    # Attention to image tokens whose keys and values are computed already.
+    cross_attention = 2 * n_tokens * width**2 + 2 * n_tokens * image_tokens * width
+    layer = _layer(n_tokens, width, text.intermediate_size) + cross_attention
+    keys = 2 * image_tokens * config.vision_config.hidden_size * width
     return _in_gmacs(
         image=_image_tower("blip", config.vision_config),
         keys=text.num_hidden_layers * keys,
-        fusion=text.num_hidden_layers * layer + 2 * text.hidden_size,
+        fusion=text.num_hidden_layers * layer + 2 * width,
     )
 
 
@@ -107,11 +108,6 @@ def _image_tower(model_type: str, vision: Any) -> int:
 def _layer(tokens: int, width: int, mlp: int, *, is_gated: bool = False) -> int:
     """Return the multiply-adds of a transformer layer on `tokens` tokens: projections, attention and MLP."""
     return 4 * tokens * width**2 + 2 * tokens**2 * width + (3 if is_gated else 2) * tokens * width * mlp
-
-
-def _cross_attention(tokens: int, image_tokens: int, width: int) -> int:
-    """Return the multiply-adds of attention to `image_tokens` whose keys and values are computed already."""
-    return 2 * tokens * width**2 + 2 * tokens * image_tokens * width
 
 
 # EfficientNet-Lite0: blocks, kernel, stride of the first, widening, channels (Tan and Le 2019, table 1).

@@ -113,29 +113,25 @@ class SentenceEncoder:
             """Store the mean token state of each text of a finished batch; `part` has the texts' positions."""
             vectors[part] = request.get_output_tensor().data.mean(axis=1, dtype=np.float64)
 
+        groups: dict[int, list[int]] = {}
+        for at, tokens in enumerate(ids):
+            groups.setdefault(len(tokens), []).append(at)
+        word, position, token_type = self._embeddings
         with self._lock:
             self._queue.set_callback(keep)
-            for part in _parts_of_equal_length(ids):
-                self._queue.start_async(self._token_vectors(np.array([ids[at] for at in part])), part)
+            for group in groups.values():
+                for at in range(0, len(group), _TEXTS_AT_ONCE):
+                    part = group[at : at + _TEXTS_AT_ONCE]
+                    part_ids = np.array([ids[text_at] for text_at in part])
+                    # The first layer's input before its norm, `(n, n_tokens, 384)`.
+                    vectors_in = np.asarray(word[part_ids] + (position[: part_ids.shape[1]] + token_type[0]))
+                    self._queue.start_async(vectors_in, part)
             self._queue.wait_all()
         return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12))
 
     def is_cut(self, text: str) -> bool:
         """Return True if `text` has more than `MAX_TOKENS` tokens with both ends, so that its end is not read."""
         return bool(self._tokenizer.encode(text).overflowing)
-
-    def _token_vectors(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the first layer's input before its norm, `(n, n_tokens, 384)`, for token ids `(n, n_tokens)`."""
-        word, position, token_type = self._embeddings
-        return np.asarray(word[ids] + (position[: ids.shape[1]] + token_type[0]))
-
-
-def _parts_of_equal_length(ids: list[list[int]]) -> list[list[int]]:
-    """Return batches of positions in `ids`: texts of equal length, at most `_TEXTS_AT_ONCE` a batch."""
-    groups: dict[int, list[int]] = {}
-    for at, tokens in enumerate(ids):
-        groups.setdefault(len(tokens), []).append(at)
-    return [group[at : at + _TEXTS_AT_ONCE] for group in groups.values() for at in range(0, len(group), _TEXTS_AT_ONCE)]
 
 
 def _load_text_weights() -> Weights:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -178,10 +178,13 @@ def resize_frames(frames: Pixels, rules: ImageRules) -> Pixels:
 
     def resized(frame: Pixels) -> Pixels:
         """Return one frame, resized and cut to its centre."""
-        return _pillow_resize(frame, height, width, rules.resample)[rows, columns]
+        image, resample = Image.fromarray(np.ascontiguousarray(frame)), Image.Resampling(rules.resample)
+        # Width first, then height, in two calls: in one call Pillow 13 swaps the order for portrait images.
+        across = image.resize((width, frame.shape[0]), resample=resample)
+        return np.asarray(across.resize((width, height), resample=resample))[rows, columns]
 
     out = np.empty((len(frames), rules.height, rules.width, 3), dtype=np.uint8)
-    for at, image in enumerate(_on_threads(resized, frames)):
+    for at, image in enumerate(_pool().map(resized, frames) if len(frames) > 1 else map(resized, frames)):
         out[at] = image
     return out
 
@@ -215,23 +218,6 @@ def release_constants() -> None:
     """Drop what is cached on devices; encoders that go on copy their own again."""
     _constants.cache_clear()
     _weights_on.cache_clear()
-
-
-def _pillow_resize(frame: Pixels, height: int, width: int, resample: int) -> Pixels:
-    """Return one frame resized by Pillow with filter `resample`: width first, then height.
-
-    Two calls, for in one call Pillow 13 swaps the order for portrait images.
-    """
-    image = Image.fromarray(np.ascontiguousarray(frame))
-    across = image.resize((width, frame.shape[0]), resample=Image.Resampling(resample))
-    return np.asarray(across.resize((width, height), resample=Image.Resampling(resample)))
-
-
-def _on_threads(function: Callable[[Pixels], Pixels], frames: Pixels) -> list[Pixels]:
-    """Return `function` of each frame, in order; several frames are shared among threads."""
-    if len(frames) == 1:
-        return [function(frames[0])]
-    return list(_pool().map(function, frames))
 
 
 @cache

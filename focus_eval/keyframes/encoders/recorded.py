@@ -54,8 +54,11 @@ class RecordedScorer(Encoder):
 
     def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
         """Return the recorded relevance of `frames`; raise EncoderError for a query or a frame without one."""
-        video = Path(video)
-        relevance_by_frame = self._records(video, checked_query(query))
+        video, query = Path(video), checked_query(query)
+        keys = ((video.name, query), (video.stem, query), (_WILDCARD, _WILDCARD))  # a bare trace serves any
+        relevance_by_frame = next((self._table[key] for key in keys if key in self._table), None)
+        if relevance_by_frame is None:
+            raise EncoderError(f"{video.name}: nothing is recorded for the query {query[:60]!r} in {self._source}")
         values = np.array(
             [relevance_by_frame.get(frame, np.nan) for frame in np.asarray(frames).tolist()], dtype=np.float64
         )
@@ -65,16 +68,6 @@ class RecordedScorer(Encoder):
                 f"{video.name}: frame {frame} has no relevance in {self._source} ({len(relevance_by_frame)} have)"
             )
         return values
-
-    def _records(self, video: Path, query: str) -> dict[int, float]:
-        """Return recorded relevance by frame of a video and query; a bare trace serves any.
-
-        The video is found by file name, else by stem. Raises EncoderError if nothing is recorded.
-        """
-        for key in ((video.name, query), (video.stem, query), (_WILDCARD, _WILDCARD)):
-            if key in self._table:
-                return self._table[key]
-        raise EncoderError(f"{video.name}: nothing is recorded for the query {query[:60]!r} in {self._source}")
 
     def _add(self, video: str, query: str, frames: ArrayLike, relevance: ArrayLike) -> None:
         """Add one row of relevance to the table, without NaN; raise InvalidInput for values outside [0, 1]."""

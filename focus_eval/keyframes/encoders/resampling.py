@@ -128,7 +128,9 @@ class _AxisFilter:
 def _axis_filter(size_in: int, size_out: int) -> _AxisFilter:
     """Return the bicubic filter that resizes rows of `size_in` pixels to `size_out`; cached."""
     first, weights = filter_weights(size_in, size_out, BICUBIC)
-    n_bits = _n_bits(float(weights.max()))
+    largest_weight = float(weights.max())
+    # As many fraction bits, at most 22, as leave the largest weight within int16.
+    n_bits = next((bits for bits in range(22) if int(0.5 + largest_weight * (1 << (bits + 1))) >= 1 << 15), 22)
     fixed = fixed_point(weights, n_bits)
     matrix = np.zeros((size_in, size_out))
     for column, (start, values) in enumerate(zip(first, fixed, strict=True)):
@@ -145,8 +147,3 @@ def _axis_filter(size_in: int, size_out: int) -> _AxisFilter:
         inputs = slice(int(used[0]), int(used[-1]) + 1)
         blocks.append((inputs, outputs, matrix[inputs, outputs].astype(dtype)))
     return _AxisFilter(blocks, offset.astype(dtype), 2.0**-n_bits, dtype)
-
-
-def _n_bits(largest: float) -> int:
-    """Return with how many fraction bits, at most 22, the weight `largest` still fits into int16."""
-    return next((bits for bits in range(22) if int(0.5 + largest * (1 << (bits + 1))) >= 1 << 15), 22)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -263,7 +263,10 @@ def _switch_precisions(*, is_tf32: bool) -> Iterator[None]:
         precisions.append(switch.fp32_precision)
         switch.fp32_precision = "none"
     # No newer switch contradicts it now.
-    matmul, allows_tf32 = torch.get_float32_matmul_precision(), _cudnn_allows_tf32()
+    matmul, allows_tf32 = torch.get_float32_matmul_precision(), True
+    # Where torch raises, TF32 in convolutions is on, and the newer switches, which are cleared, do not say so.
+    with suppress(RuntimeError):
+        allows_tf32 = bool(torch.backends.cudnn.allow_tf32)
     try:
         torch.set_float32_matmul_precision("high" if is_tf32 else "highest")
         torch.backends.cudnn.allow_tf32 = is_tf32
@@ -292,14 +295,6 @@ def _precision_switches() -> list[Any]:
     gpu = [backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn]
     cpu = [backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn]
     return [backends, backends.cudnn, *gpu, *cpu]
-
-
-def _cudnn_allows_tf32() -> bool:
-    """Return torch's switch of TF32 in convolutions; True where torch refuses to state it."""
-    try:
-        return bool(torch.backends.cudnn.allow_tf32)
-    except RuntimeError:  # it is on, and the newer switches, which are cleared, do not say so
-        return True
 
 
 def torch_device(name: str) -> torch.device:

@@ -314,14 +314,17 @@ class Selector:
             if hasattr(reader, "n_decoded"):
                 meter.count_decoded("all", 0)  # stated, also where the store knows every frame
             if progress is not None:
-                progress.expect(self._n_frames_to_see(self.info_of(reader)))
+                part, planned = self.info_of(reader), self.sampler.at_cost(self.scan_cost)
+                progress.expect(planned.count_pulls(part, k=self.k) + planned.count_scans(part, k=self.k))
             start_session = partial(
                 VideoSession, reader=reader, batch_size=self._encoding.batch_size, meter=meter, server=batcher
             )
             run.pull = self._source(run.question, reader.path, start_session, progress)
             run.scan = self._source(run.question, reader.path, start_session, progress, is_scan=True)
             with meter.stage("open"):
-                info = self._info(reader)
+                info = reader.info
+                if self._scan_decode == "reference":
+                    info = replace(info, reference_frames=getattr(reader, "reference_frames", None))
             clock = reader.frame_times(np.arange(info.n_frames))
             return self._run(run, info, clock, partial(pictures_of, start_session)), clock
 
@@ -421,22 +424,11 @@ class Selector:
         """How frames to scan are decoded; "all" without a scan encoder."""
         return str(self.sampler.options.get("scan_decode", "all")) if self.scan_encoder else "all"
 
-    def _info(self, reader: VideoReader) -> VideoInfo:
-        """Return length and rate of the video for the sampler, with reference frames if only these are scanned."""
-        if self._scan_decode != "reference":
-            return reader.info
-        return replace(reader.info, reference_frames=getattr(reader, "reference_frames", None))
-
     def info_of(self, reader: VideoReader) -> VideoInfo:
         """Return length and rate of the part of the open video that frames are chosen from."""
         if self._stretch is None:
             return reader.info
         return self._stretch.part_of(reader.info, reader.frame_times(np.arange(reader.info.n_frames))).info
-
-    def _n_frames_to_see(self, info: VideoInfo) -> int:
-        """Return the approximate number of frames pulled and scanned for a question, for a progress bar."""
-        planned = self.sampler.at_cost(self.scan_cost)
-        return planned.count_pulls(info, k=self.k) + planned.count_scans(info, k=self.k)
 
     def _source(
         self,
@@ -453,36 +445,28 @@ class Selector:
             encoder, cache = self.scan_encoder, self._encoding.scan_feature_cache
         if encoder is None or not encoder.reads_frames:
             return self._source_without_frames(encoder, question, video_path)
+        # A cache is only for an encoder whose features never go into the store.
+        cache = None if encoder.stores_embeddings else cache
+        if cache is None and self.sampler.needs_texts:
+            # Several texts are compared with a frame: its features are kept for the question where nothing else does.
+            cache = FeatureCache(QUESTION_BYTES)
         session = start_session(
             encoder=encoder,
             store=self.store,
-            feature_cache=self._cache_for(encoder, cache),
+            feature_cache=cache,
             shares=self._encoding.share_frames,
             stage="scan" if is_scan else "encode",
             decodes=self._scan_decode if is_scan else "all",
         )
-        session.key = self._video_key(self.store, session) if self.store else ""
-        # Only a server counts itself as a pass, and shared batches wait for passes.
-        session.batches = self._encoding.batches if session.server else None
-        return VideoRelevance(session, self._query_of(question), progress=progress)
-
-    def _cache_for(self, encoder: Encoder, cache: FeatureCache | None) -> FeatureCache | None:
-        """Return the feature cache of `encoder`; None if the store keeps its embeddings.
-
-        A sampler that asks for several texts gets a small cache of its own.
-        """
-        # Only for an encoder whose features never go into the store.
-        cache = None if encoder.stores_embeddings else cache
-        # Several texts are compared with a frame: its features are kept for the question where nothing else keeps them.
-        return FeatureCache(QUESTION_BYTES) if cache is None and self.sampler.needs_texts else cache
-
-    def _video_key(self, store: RelevanceStore, session: VideoSession) -> str:
-        """Return the store's key of the open video: fingerprint, decoder, and a backend with inexact pixels."""
-        # Once for all questions of an open video: even a file that is known takes a look at the disk and the store.
         server, path = session.server, session.reader.path
-        fingerprint = server.fingerprint(store) if server else store.video_fingerprint(path)
-        decoder = filter(None, [session.reader.decoder_version])
-        return " ".join([fingerprint, *decoder, *self._inexact_backend.values()])
+        if self.store:
+            # Once for all questions of an open video: even a file that is known takes a look at the disk and the store.
+            fingerprint = server.fingerprint(self.store) if server else self.store.video_fingerprint(path)
+            decoder = filter(None, [session.reader.decoder_version])
+            session.key = " ".join([fingerprint, *decoder, *self._inexact_backend.values()])
+        # Only a server counts itself as a pass, and shared batches wait for passes.
+        session.batches = self._encoding.batches if server else None
+        return VideoRelevance(session, self._query_of(question), progress=progress)
 
     def _source_without_frames(self, encoder: Encoder | None, question: Question, video_path: Path) -> RelevanceSource:
         """Return a source of relevance that reads no frames."""

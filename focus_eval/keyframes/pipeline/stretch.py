@@ -64,10 +64,11 @@ class VideoPart:
     def info(self) -> VideoInfo:
         """Length and rate of the part, as a sampler is given them."""
         kinds = {"sync_frames": self.video.sync_frames, "reference_frames": self.video.reference_frames}
-        return VideoInfo(self.stop - self.first, self.video.fps, **{name: self._own(of) for name, of in kinds.items()})
-
-    def _own(self, frames: IntArray | None) -> IntArray | None:
-        return None if frames is None else frames[(frames >= self.first) & (frames < self.stop)] - self.first
+        kinds_inside = {
+            name: None if frames is None else frames[(frames >= self.first) & (frames < self.stop)] - self.first
+            for name, frames in kinds.items()
+        }
+        return VideoInfo(self.stop - self.first, self.video.fps, **kinds_inside)
 
     def source(self, source: RelevanceSource) -> RelevanceSource:
         """Return a source of relevance that takes the part's frames."""

@@ -383,9 +383,11 @@ def shared_ids(series: Mapping[str, Sequence[QuestionKey]]) -> dict[str, list[st
     names: list[str] = []
     ids: dict[str, list[str]] = {}
     for selection, keys in series.items():
-        repeated = _repeated_rows(keys)
         matches = match_questions(known_keys, keys)
         name_of = {to: names[at] for at, to in matches.pairs}
+        # Questions known by their log row only, whose content occurs several times in the selection.
+        row_counts = Counter(key.content for key in keys if key.is_row and key.content)
+        repeated = {at for at, key in enumerate(keys) if key.is_row and row_counts[key.content] > 1}
         ambiguous = {*matches.ambiguous_b, *repeated}
         used_names = set(names)
         own_names = []
@@ -401,12 +403,6 @@ def shared_ids(series: Mapping[str, Sequence[QuestionKey]]) -> dict[str, list[st
             own_names.append(name)
         ids[selection] = own_names
     return ids
-
-
-def _repeated_rows(keys: Sequence[QuestionKey]) -> set[int]:
-    """Return positions of questions, known by log row only, whose content occurs several times in `keys`."""
-    counts = Counter(key.content for key in keys if key.is_row and key.content)
-    return {at for at, key in enumerate(keys) if key.is_row and counts[key.content] > 1}
 
 
 def _grouped(places: Iterable[int], key_of: Callable[[int], Hashable]) -> dict[Hashable, list[int]]:

@@ -643,17 +643,14 @@ def answer_row(
     )
 
 
-def _interval_columns(question: Question) -> list[tuple[Any, ...]]:
-    """Return the evidence intervals of a question as a row stores them, with their scene numbers if it has any."""
-    scenes = question.evidence_scenes
-    return [question.evidence_intervals, scenes] if scenes else [question.evidence_intervals]
-
-
 def _shared_fields(
     question: Question, origin: Origin, duration_seconds: float | None, bucket_of: BucketOf | None
 ) -> dict[str, Any]:
     """Return the row fields that question and origin give, whether or not choosing its frames succeeded."""
     bucket = bucket_of(duration_seconds) if bucket_of and duration_seconds else ""
+    intervals: list[list[Any]] = [list(interval) for interval in question.evidence_intervals]
+    if question.evidence_scenes:
+        intervals = [[*ends, scene] for ends, scene in zip(intervals, question.evidence_scenes, strict=True)]
     return {
         **vars(origin),
         "benchmark": question.benchmark,
@@ -663,8 +660,6 @@ def _shared_fields(
         "bucket": question.bucket or bucket,
         "duration_seconds": duration_seconds,
         "evidence_seconds": list(question.evidence_seconds),
-        "evidence_intervals": [
-            [*interval, *scene] for interval, *scene in zip(*_interval_columns(question), strict=True)
-        ],
+        "evidence_intervals": intervals,
         "option_texts": list(question.options),
     }

@@ -91,7 +91,8 @@ def checked_keyframes(
     name = sampler.name
     of_video = f"of a video of {video.n_frames} frames ({video.duration_seconds:.1f} s)"
     if not hasattr(choice, "keyframes") or not hasattr(choice, "facts"):
-        raise broken("choice", f"{name}: choose must return a Choice, not {_described(choice)}")
+        returned = "None (is a `return` missing?)" if choice is None else f"a {type(choice).__name__}"
+        raise broken("choice", f"{name}: choose must return a Choice, not {returned}")
     frames = _as_frames(choice.keyframes, name)
     outside = frames[(frames < 0) | (frames >= video.n_frames)]
     if outside.size:
@@ -165,11 +166,6 @@ def _check_sources(pull: Any, scan: Any, look: Any, scan_cost: Any, *, needs_pul
 def _shown(value: Any) -> str:
     """Return `value` on one line, cut to 80 characters, for a message."""
     return " ".join(repr(value).split())[:80]
-
-
-def _described(value: Any) -> str:
-    """Return the type of a wrong return value, for a message."""
-    return "None (is a `return` missing?)" if value is None else f"a {type(value).__name__}"
 
 
 @dataclass(frozen=True, kw_only=True)

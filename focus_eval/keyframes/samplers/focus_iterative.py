@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from focus_eval.core.options import option
 from focus_eval.core.types import FloatArray, VideoInfo
@@ -42,7 +41,10 @@ class FocusIterative(Focus):
         n_final = self.n_final_arms(len(arms.clips))
         n_rounds = 0
         while (arm := _most_uncertain(arms, n_final)) is not None and request.ledger.n_pulls < limit:
-            arms = self._pull_arm(arms, arm, min(self.pulls_per_arm, limit - request.ledger.n_pulls), request)
+            frames = np.arange(arms.clips.starts[arm], arms.clips.stops[arm])
+            free = frames[~request.ledger.is_pulled(frames)]
+            n = min(self.pulls_per_arm, limit - request.ledger.n_pulls, free.size)
+            arms = pull_into_arms(arms, request.rng.choice(free, n, replace=False), request.ledger)
             n_rounds += 1
         choice, radius = choice_of_best_arms(arms, n_final, request, temperature=self.temperature), _radius(arms)
         facts = {"stopped": "stable" if arm is None else "max_pulls", "rounds": n_rounds, **choice.facts}
@@ -69,24 +71,14 @@ class FocusIterative(Focus):
         fine_rates = (arms.n_pulls - n_coarse) / np.maximum(1, clips.sizes - n_coarse)
         return ExpectedPulls(coarse=Draw(edges, n_coarse / clips.sizes), later_draws=(Draw(edges, fine_rates),))
 
-    def _pull_arm(self, arms: Arms, arm: int, n: int, request: SelectionRequest) -> Arms:
-        """Return the arms after up to `n` pulls of random frames of one arm that were not pulled before."""
-        frames = np.arange(arms.clips.starts[arm], arms.clips.stops[arm])
-        free = frames[~request.ledger.is_pulled(frames)]
-        return pull_into_arms(arms, request.rng.choice(free, min(n, free.size), replace=False), request.ledger)
-
 
 def _most_uncertain(arms: Arms, n_final: int) -> int | None:
     """Return the disputed arm of the largest radius; None if no arm is disputed."""
     radius = _radius(arms)
-    disputed = _disputed(arms, n_final, radius)
+    # Disputed: it leaves or enters the top set if the set's means fall by the radius and the others rise by it.
+    top = top_set(arms.mean, n_final)
+    disputed = top != top_set(arms.mean + np.where(top, -radius, radius), n_final)
     return int(np.argmax(np.where(disputed, radius, -1.0))) if disputed.any() else None
-
-
-def _disputed(arms: Arms, n: int, radius: FloatArray) -> NDArray[np.bool_]:
-    """Return a mask of arms that leave or enter the top set if its means fall and others rise by `radius`."""
-    top = top_set(arms.mean, n)
-    return np.not_equal(top, top_set(arms.mean + np.where(top, -radius, radius), n))
 
 
 def _radius(arms: Arms) -> FloatArray:

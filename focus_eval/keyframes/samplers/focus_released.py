@@ -219,7 +219,11 @@ class FocusReleased(FrameSampler):
         candidates = inside[~is_chosen[inside]]
         if n == 0 or candidates.size == 0:
             return candidates[:0]
-        is_apart = _distance(candidates, np.flatnonzero(is_chosen)) >= gap
+        # Distance to the nearest chosen frame, infinite if there is none.
+        around = np.concatenate([[-np.inf], np.flatnonzero(is_chosen), [np.inf]])
+        right = np.searchsorted(around, candidates)
+        distance: FloatArray = np.minimum(candidates - around[right - 1], around[right] - candidates)
+        is_apart = distance >= gap
         if not is_apart.any():
             is_apart[:] = True
         distant_frames = candidates[is_apart]
@@ -240,7 +244,14 @@ class FocusReleased(FrameSampler):
 
     def _windows(self, video: VideoInfo, centres: IntArray) -> list[tuple[int, int, int, int]]:
         """Return (start, stop, fine pulls, evenly spaced ones among them) of the window around each centre."""
-        stride, half, windows = self._fine_stride(video), self._half_window(video), []
+        n_segments = self._n_coarse_segments(video)
+        # Fine pulls are at most as far apart as arms.
+        stride = min(max(1, round(self.fine_every_sec * video.fps)), max(1, video.n_frames // n_segments))
+        half_seconds = self.region_half_window_sec
+        if half_seconds is None:
+            half_seconds = max(1.0 / video.fps, _seconds(video) / n_segments / 2.0)
+        half = max(1, round(half_seconds * video.fps))
+        windows = []
         for centre in centres.tolist():
             start, stop = max(0, centre - half), min(video.n_frames, centre + half + 1)
             n_wanted = max(1, (stop - start) // stride)
@@ -250,18 +261,6 @@ class FocusReleased(FrameSampler):
     def _n_coarse_segments(self, video: VideoInfo) -> int:
         """Return the number of coarse arms that the options ask for; the video may give fewer."""
         return max(self.min_coarse_segments, math.ceil(_seconds(video) / self.coarse_every_sec))
-
-    def _fine_stride(self, video: VideoInfo) -> int:
-        """Return the frames from one fine pull to the next, at most those between arms."""
-        coarse_stride = max(1, video.n_frames // self._n_coarse_segments(video))
-        return min(max(1, round(self.fine_every_sec * video.fps)), coarse_stride)
-
-    def _half_window(self, video: VideoInfo) -> int:
-        """Return the frames on each side of a zoomed centre that belong to its window."""
-        seconds = self.region_half_window_sec
-        if seconds is None:
-            seconds = max(1.0 / video.fps, _seconds(video) / self._n_coarse_segments(video) / 2.0)
-        return max(1, round(seconds * video.fps))
 
 
 def _seconds(video: VideoInfo) -> float:
@@ -284,11 +283,3 @@ def evenly_inside(start: int, stop: int, n: int) -> IntArray:
     # The length of a part comes first: another order of the same terms rounds to other frames.
     part = length / n
     return np.minimum(start + (np.arange(n) * part + part / 2).astype(np.int64), stop - 1)
-
-
-def _distance(frames: IntArray, keyframes: IntArray) -> FloatArray:
-    """Return the distance of each frame to the nearest of ascending `keyframes`, infinite if there is none."""
-    around = np.concatenate([[-np.inf], keyframes, [np.inf]])
-    right = np.searchsorted(around, frames)
-    distance: FloatArray = np.minimum(frames - around[right - 1], around[right] - frames)
-    return distance

@@ -9,7 +9,7 @@ import numpy as np
 
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import option
-from focus_eval.core.types import FloatArray, IntArray, Selection, VideoInfo
+from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.keyframes.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.keyframes.samplers.coverage import fill_gaps
 from focus_eval.keyframes.samplers.ledger import Ledger
@@ -61,7 +61,17 @@ class Mixture(FrameSampler):
     def choose(self, request: SelectionRequest) -> Choice:
         """Return every second keyframe of the first sampler, then those of the second that are no near twins."""
         n_first = (request.n_wanted + 1) // 2
-        first, second = (_selection(part, request) for part in self.parts)
+        first, second = (
+            part.select(
+                request.video,
+                k=request.k,
+                pull=_SharedPulls(request.ledger),
+                look=request.ledger.look,
+                rng=request.rng,
+                coarse_rng=request.coarse_rng,
+            )
+            for part in self.parts
+        )
         first_frames = np.unique(np.array(first.keyframes, dtype=np.int64))
         first_half = _thinned(first_frames, n_first)
         candidates = np.unique(np.array(second.keyframes, dtype=np.int64))
@@ -98,14 +108,6 @@ class _SharedPulls:
         self._ledger.relevance(frames[~self._ledger.is_pulled(frames)])
         pulled_frames, relevance = self._ledger.pulls_in_time()
         return np.asarray(relevance[np.searchsorted(pulled_frames, frames)])
-
-
-def _selection(sampler: FrameSampler, request: SelectionRequest) -> Selection:
-    """Return the selection of one part, which shares the pulls of the request."""
-    pull, look = _SharedPulls(request.ledger), request.ledger.look
-    return sampler.select(
-        request.video, k=request.k, pull=pull, look=look, rng=request.rng, coarse_rng=request.coarse_rng
-    )
 
 
 def _thinned(frames: IntArray, n: int) -> IntArray:

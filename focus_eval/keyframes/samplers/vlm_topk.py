@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from focus_eval.core.options import option
-from focus_eval.core.types import IntArray
 from focus_eval.keyframes.samplers.bandit import best_first
 from focus_eval.keyframes.samplers.base import AskingSampler, Choice, SelectionRequest
 from focus_eval.keyframes.samplers.uniform import even_frames
@@ -44,11 +43,8 @@ class VlmTopK(AskingSampler):
         frames = even_frames(request.video, max(self.frames, request.k))
         options = "\n".join(request.options)
         prompt = PROMPT.format(question=request.question, options=options).replace("\n\n", "\n")
+        yes: list[float] = []
         # A few at a time: the pictures of an hour of video need not be in memory at once.
-        yes = [p for at in range(0, frames.size, 64) for p in self._yes(request, prompt, frames[at : at + 64])]
+        for at in range(0, frames.size, 64):
+            yes += request.llm.yes(prompt, request.ledger.look(frames[at : at + 64], size=self.size)).tolist()
         return Choice(keyframes=frames[best_first(np.array(yes))[: request.n_wanted]])
-
-    def _yes(self, request: SelectionRequest, prompt: str, frames: IntArray) -> list[float]:
-        """Return the model's probability of yes for each frame."""
-        values: list[float] = request.llm.yes(prompt, request.ledger.look(frames, size=self.size)).tolist()
-        return values

@@ -139,10 +139,14 @@ def record_crashes(folder: Path, *, worker: str | None = None) -> int:
     n_recorded = 0
     for reading in sorted(folder.glob(f"reading-{worker or '*'}.jsonl")):
         trace = reading.with_name(reading.name.replace("reading-", "crash-", 1)).with_suffix(".txt")
-        signal_number = _fatal_signal(trace)
+        head = trace.read_text(encoding="utf-8", errors="replace")[:200] if trace.exists() else ""
+        signal_number = next((n for name, n in _SIGNALS.items() if f"Fatal Python error: {name}" in head), None)
         if signal_number is None and worker is not None:
             continue  # it runs, or was killed
-        videos = _open_videos(reading) if signal_number is not None else []
+        n_open: Counter[str] = Counter()
+        for line in _whole_lines(reading) if signal_number is not None else ():
+            n_open[line["video"]] += 1 if line["open"] else -1
+        videos = [video for video, count in n_open.items() if count > 0]
         for video in videos:
             number = signal_number if len(videos) == 1 else _signal_of_reading(Path(video))
             if number is not None:
@@ -154,18 +158,6 @@ def record_crashes(folder: Path, *, worker: str | None = None) -> int:
         reading.unlink()
         trace.unlink(missing_ok=True)
     return n_recorded
-
-
-def _fatal_signal(trace: Path) -> int | None:
-    head = trace.read_text(encoding="utf-8", errors="replace")[:200] if trace.exists() else ""
-    return next((int(number) for name, number in _SIGNALS.items() if f"Fatal Python error: {name}" in head), None)
-
-
-def _open_videos(reading: Path) -> list[str]:
-    n_open: Counter[str] = Counter()
-    for line in _whole_lines(reading):
-        n_open[line["video"]] += 1 if line["open"] else -1
-    return [video for video, count in n_open.items() if count > 0]
 
 
 def _whole_lines(path: Path) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,10 @@ def unreadable(path: Path, cause: BaseException) -> VideoError:
 
 def lacks_index(path: Path) -> bool:
     """Return True for an MP4 that ends before or within its index."""
-    return _is_mp4(path) and not _has_box(path, b"moov")
+    if not _is_mp4(path):
+        return False
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return not any(box == b"moov" and start + length <= len(data) for box, start, length in mp4_boxes(data))
 
 
 def without_index(path: Path) -> VideoError:
@@ -102,12 +106,6 @@ def _is_mp4(path: Path) -> bool:
     """Return True if the file begins like an MP4."""
     with path.open("rb") as file:
         return file.read(12)[4:8] == b"ftyp"
-
-
-def _has_box(path: Path, name: bytes) -> bool:
-    """Return True if an MP4 has a complete box `name` at its top level."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return any(box == name and start + length <= len(data) for box, start, length in mp4_boxes(data))
 
 
 def mp4_boxes(data: mmap.mmap) -> Iterator[tuple[bytes, int, int]]:
@@ -461,7 +459,11 @@ class Decoder:
         if self.has_seen_damage:
             # After an error FFmpeg's H.264 decoder may conceal parts of the next picture too, across seek and flush.
             self.restart()
-        for go in self._ways_to(index, first):
+        ways: list[Callable[[], None]] = [self.restart]
+        if self._seeks:
+            times = (index.packets.ticks[first], index.packets.decode_ticks[first])
+            ways = [*(partial(self._seek, int(ticks)) for ticks in times), self.restart]
+        for go in ways:
             go()
             packets = self._packets()
             for packet in itertools.islice(packets, _MAX_FRAGMENTS_AFTER_SEEK):
@@ -492,13 +494,6 @@ class Decoder:
                 raise VideoError(f"{self.path}: packet {position} has changed since opening; was the file replaced?")
             if position >= first:
                 yield position, packet
-
-    def _ways_to(self, index: FrameIndex, packet: int) -> Iterator[Callable[[], None]]:
-        """Yield functions that move to or before a packet: seek by presentation time, by decoding time, restart."""
-        if self._seeks:
-            yield lambda: self._seek(int(index.packets.ticks[packet]))
-            yield lambda: self._seek(int(index.packets.decode_ticks[packet]))
-        yield self.restart
 
     def _seek(self, ticks: int) -> None:
         """Seek to the last packet at or before `ticks`; do nothing if the container cannot seek."""

@@ -100,20 +100,15 @@ def _segment_fault(data: mmap.mmap, at: int, end: int, findings: Findings) -> st
             break
         if size is None or kind not in _PARTS or start + size > end:
             return f"damaged at byte {at}, where a part of the file should begin"
-        if _crc_agrees(data, start, start + size) is False:  # None: it has no checksum
+        has_checksum = size > 6 and data[start] == _CRC and data[start + 1] == 0x84
+        checksum = int.from_bytes(data[start + 2 : start + 6], "little")
+        if has_checksum and zlib.crc32(memoryview(data)[start + 6 : start + size]) != checksum:
             if kind not in _HOLD_NO_PICTURES:
                 return f"damaged between bytes {start} and {start + size}, whose checksum does not match"
             findings.notes.append(f"the checksum of its {_HOLD_NO_PICTURES[kind]} does not match")
         has_clusters |= kind == _CLUSTER
         at = start + size
     return None
-
-
-def _crc_agrees(data: mmap.mmap, start: int, stop: int) -> bool | None:
-    """Return True if bytes `[start, stop)` of a Matroska element agree with the CRC-32 that begins it; None without."""
-    if stop - start <= 6 or data[start] != _CRC or data[start + 1] != 0x84:
-        return None
-    return zlib.crc32(memoryview(data)[start + 6 : stop]) == int.from_bytes(data[start + 2 : start + 6], "little")
 
 
 def _header(data: mmap.mmap, at: int) -> tuple[int, int, int | None]:
@@ -207,13 +202,12 @@ def _unpadded_size(data: mmap.mmap, length: int, findings: Findings) -> int:
 
 def _packet_shape(data: mmap.mmap) -> tuple[int, int] | None:
     """Return (length, bytes before the sync byte) of the file's transport packets; None if it begins otherwise."""
-    return next((shape for shape in _PACKET_LENGTHS if _is_aligned(data, *shape)), None)
-
-
-def _is_aligned(data: mmap.mmap, length: int, skip: int) -> bool:
-    """Return True if nearly all of the first packets of `length` bytes begin with the sync byte after `skip` bytes."""
-    places = range(skip, min(len(data), length * 8), length)
-    return sum(data[place] == _SYNC for place in places) >= max(len(places) - 2, 1)
+    for length, skip in _PACKET_LENGTHS:
+        places = range(skip, min(len(data), length * 8), length)
+        # Nearly all of the first packets begin with the sync byte.
+        if sum(data[place] == _SYNC for place in places) >= max(len(places) - 2, 1):
+            return length, skip
+    return None
 
 
 def ends_in_full_packet(data: mmap.mmap, *, pid: int) -> bool:

@@ -454,14 +454,11 @@ def _has_blanked_part(codec: str, packet: Any, length_bytes: int, padding: int) 
     for start, stop in sized_units(memoryview(data), length_bytes):
         kind = data[start] & 31 if codec == "h264" else data[start] >> 1 & 63
         first = start if kind in slices else data.find(START, start, stop)
-        if first >= 0 and _has_forbidden_zeros(data[first:stop], padding):
+        unit = data[first:stop] if first >= 0 else b""
+        if b"\0\0\0" not in unit and b"\0\0\2" not in unit:
+            continue
+        # Bytes that escaping forbids, or more zeros at the end than `padding`.
+        content = unit.rstrip(b"\0")
+        if len(unit) - len(content) > padding or _ZEROS_IN_UNIT.search(content) is not None:
             return True
     return False
-
-
-def _has_forbidden_zeros(unit: bytes, padding: int) -> bool:
-    """Return True for a unit with bytes that escaping forbids, or more than `padding` zeros at its end."""
-    if b"\0\0\0" not in unit and b"\0\0\2" not in unit:
-        return False
-    content = unit.rstrip(b"\0")
-    return len(unit) - len(content) > padding or _ZEROS_IN_UNIT.search(content) is not None

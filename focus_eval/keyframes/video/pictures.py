@@ -97,13 +97,9 @@ def pictures_in(folder: Path) -> list[Path]:
         raise VideoError(
             f"{folder}: no pictures here ({', '.join(SUFFIXES)}); name a video file or a folder of pictures"
         )
-    return sorted(files, key=lambda path: [int(part) if part.isdigit() else part for part in _parts(path.name)])
-
-
-def _parts(name: str) -> list[str]:
-    """Return the runs of digits in `name` and the texts between them."""
     # Digits and other text take turns, beginning with text: numbers are only ever compared with numbers.
-    return re.split(r"([0-9]+)", name)
+    names = {path: re.split(r"([0-9]+)", path.name) for path in files}
+    return sorted(files, key=lambda path: [int(part) if part.isdigit() else part for part in names[path]])
 
 
 def _checked_array(pictures: Pixels) -> Pixels:

@@ -222,8 +222,11 @@ def _trusted_index(decoder: Decoder, packets: Packets, first: Any) -> FrameIndex
     """
     if first.pts is None:
         return None
+    # An MPEG-4 packet without a picture: the one before held two, or stays shown.
+    if decoder.stream.codec_context.name == "mpeg4" and (packets.sizes <= _MAX_BYTES_WITHOUT_PICTURE).any():
+        return None
     # A palette comes with the first packet only, or with the one that changes it: lost by every seek.
-    if _may_repeat(decoder, packets) or first.format.name == "pal8":
+    if first.format.name == "pal8":
         return None
     index = FrameIndex.build(packets, first_ticks=first.pts)
     if index is not None and packets.are_reordered and not packets.times_agree:
@@ -246,12 +249,6 @@ def _begins_as(decoder: Decoder, index: FrameIndex, n_frames: int | None = None)
     n_frames = n_frames or int([*index.sync_frame, index.frame_ticks.size][1])
     frames = itertools.islice(decoder.frames_from_start(is_strict=False), n_frames)
     return bool([frame.pts for frame in frames] == index.frame_ticks[:n_frames].tolist())
-
-
-def _may_repeat(decoder: Decoder, packets: Packets) -> bool:
-    """Return True if an MPEG-4 packet holds no picture: the one before held two, or stays shown."""
-    is_mpeg4 = decoder.stream.codec_context.name == "mpeg4"
-    return is_mpeg4 and bool((packets.sizes <= _MAX_BYTES_WITHOUT_PICTURE).any())
 
 
 def _counted_ticks(packets: Packets, n_frames: int) -> IntArray | None:
