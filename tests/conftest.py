@@ -21,8 +21,8 @@ N_BLIP_WORDS = 30524
 for _name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
     os.environ.setdefault(_name, "1")
 
-# A full collection of garbage walks through all imported modules: by default a sixth of the suite's time.
-gc.set_threshold(700, 10, 100)
+# By default collections of garbage, after each 700 objects and over all imported modules, take a quarter of the time.
+gc.set_threshold(50_000, 10, 100)
 
 # The same examples in every run, however slow the machine: a test fails because of the code or not at all.
 settings.register_profile(
