@@ -33,8 +33,9 @@ REFERENCE = "AKS"
 UKSS = "UKSS"
 # UKSS is a geometric mean, and not compared in pairs.
 MEASURES = (*MEANS, UKSS)
-# The differences that the page shows; the CSV file has those of every measure.
+# What the page shows; the CSV files have every measure.
 SHOWN_DIFFERENCES = ("within 2 s", "nearness")
+SHOWN_MEASURES = (*SHOWN_DIFFERENCES, UKSS)
 # Frames further away than this count as nothing: exp(-12) is 6 in a million.
 FADED_SECONDS = 12 * SCALE_SECONDS
 _MARKS = ("<!-- leaderboard -->", "<!-- end of leaderboard -->")
@@ -225,7 +226,7 @@ def recall_table(rows: Sequence[Record], differences: Sequence[Record]) -> Table
     """
     (benchmark,) = {row["benchmark"] for row in rows}
     buckets = list(dict.fromkeys(row["bucket"] for row in rows))
-    measures = [measure for measure in MEASURES if any(row[measure] for row in rows)]
+    measures = [measure for measure in SHOWN_MEASURES if any(row[measure] for row in rows)]
     row_by_line: dict[tuple[str, str], dict[str, Record]] = {}
     for row in rows:
         row_by_line.setdefault((row["k"], row["name"]), {})[row["bucket"]] = row
