@@ -90,7 +90,7 @@ def warm_lmms_eval(home, task_index, tmp_path_factory):
     """A process that runs lmms-eval's command line in `home`, each time in a fork that need not import it again."""
     environment = {**home.environment(), "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
     folder = tmp_path_factory.mktemp("warm")
-    imports = ["lmms_eval.__main__", "lmms_eval.evaluator"]
+    imports = ["lmms_eval.__main__", "lmms_eval.evaluator", "focus_eval.bench.lmms.models.qwen_vl"]
     with WarmProcess(imports, folder=folder, task_index=task_index, cwd=home.root, env=environment) as process:
         yield process
 

@@ -6,7 +6,6 @@ import importlib
 import json
 import runpy
 import socket
-import subprocess
 import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -103,7 +102,8 @@ def recorded(home, tools, folder):
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_rows_of_one(home, evaluate, tools, tiny_qwen, tmp_path):
+@pytest.mark.usefixtures("unsaved_figures")
+def test_two_processes_give_the_rows_of_one(home, evaluate, tools, tiny_qwen, tmp_path, task_index, warm_lmms_eval):
     from focus_eval.bench.lmms.models.qwen_vl import FocusQwen2VL
 
     tasks = ["focus_longvideobench", "focus_mlvu"]
@@ -116,13 +116,12 @@ def test_two_processes_give_the_rows_of_one(home, evaluate, tools, tiny_qwen, tm
     # Where its port is taken, accelerate finds a free one that nobody else can take meanwhile.
     with socket.create_server(("127.0.0.1", 0)) as free_port_server:
         command = [
-            sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2",
-            "--main_process_port", str(free_port_server.getsockname()[1]), "-m", "lmms_eval",
+            "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port",
+            str(free_port_server.getsockname()[1]), "-m", "support.bench.official_tasks", task_index, "lmms_eval",
             "--model", "focus_qwen2_vl", "--model_args", model_arguments, "--tasks", ",".join(tasks), *include(),
             "--limit", "7", "--output_path", str(tmp_path / "out"), *GENERATION,
         ]  # fmt: skip
-        environment = {**home.environment(), "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
-        process = subprocess.run(command, cwd=home.root, env=environment, capture_output=True, text=True, timeout=600)
+        process = warm_lmms_eval.run(command)
     assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-3000:]
     (results,) = (tmp_path / "out").rglob("*_results.json")
     in_two = json.loads(results.read_text())["results"]
