@@ -106,12 +106,11 @@ class BenchmarkFacts:
         """
         if not self.mean_over_types or not all(categories):
             return None
-        return [self._stratum(category) for category in categories]
-
-    def _stratum(self, category: str) -> str:
-        """Return a category as the type to average over: "type/part" if its type is in `types_with_parts`."""
-        whole = next((name for name in self.types_with_parts if category.startswith(f"{name}_")), None)
-        return category if whole is None else f"{whole}/{category[len(whole) + 1 :]}"
+        strata = []
+        for category in categories:
+            whole = next((name for name in self.types_with_parts if category.startswith(f"{name}_")), None)
+            strata.append(category if whole is None else f"{whole}/{category[len(whole) + 1 :]}")
+        return strata
 
 
 LMMS_EVAL_PARSINGS = ("longvideobench", "vsibench", "letters")
@@ -276,13 +275,22 @@ class Benchmark:
             query, options = split_question(query)
         options = options or _options(document, declared, location=location)
         moments, intervals, unread = _evidence(document, declared, location=location)
-        seconds = _duration(document, declared, location=location)
+        seconds = _number(document, declared.duration, location=location, field_role="duration")
+        minutes = _number(document, declared.duration_minutes, location=location, field_role="duration_minutes")
+        if seconds is None and minutes is not None:
+            seconds = 60.0 * minutes
         moments_inside = moments if seconds is None else within_video(moments, seconds)
         grouped = self.facts.group_score
         group = [document.get(name) for name in (grouped.type, grouped.structure)] if grouped else []
+        category = _value(document, declared.category) if declared.category else None
+        if isinstance(category, (list, tuple)):
+            category = ", ".join(map(str, category))
+        if not question_id:
+            words = " ".join("\n".join((query, *options)).split())
+            question_id = f"{PurePosixPath(video).stem}_{hashlib.sha256(words.encode()).hexdigest()[:8]}"
         return Question(
             benchmark=self.name,
-            id=question_id or _id_from_text(video, query, options),
+            id=question_id,
             query=query,
             options=options,
             video=video,
@@ -293,7 +301,7 @@ class Benchmark:
             evidence_intervals=intervals,
             n_evidence_dropped=len(moments) - len(moments_inside),
             evidence_unread=unread,
-            category=_category(document, declared),
+            category="" if category is None else str(category),
             fps=_number(document, declared.fps, location=location, field_role="fps"),
             subtitles=str(_value(document, declared.subtitles) or "") if declared.subtitles else "",
             subtitles_offset_seconds=_offset(document, declared, location=location),
@@ -320,12 +328,6 @@ def split_question(text: str) -> tuple[str, tuple[str, ...]]:
     last = text[marks[-1].end() :].partition("\n")[0]
     texts = [text[mark.end() : end] for mark, end in zip(marks, ends, strict=False)]
     return text[: marks[0].start()].strip(), tuple(option.strip() for option in [*texts, last])
-
-
-def _id_from_text(video: str, query: str, options: tuple[str, ...]) -> str:
-    """Return an id for a question whose document has none: the video's stem and a hash of query and options."""
-    words = " ".join("\n".join((query, *options)).split())
-    return f"{PurePosixPath(video).stem}_{hashlib.sha256(words.encode()).hexdigest()[:8]}"
 
 
 def _value(document: Mapping[str, Any], name: str) -> Any:
@@ -449,16 +451,6 @@ def _answer(
 _ANSWER_SAID = {"letter": "the letter of one", "index": "the index", "text": "the text of just one"}
 
 
-def _duration(document: Mapping[str, Any], declared: DocumentFields, *, location: str) -> float | None:
-    """Return the video's length in seconds, from the field in seconds or the one in minutes.
-
-    None if neither is there.
-    """
-    seconds = _number(document, declared.duration, location=location, field_role="duration")
-    minutes = _number(document, declared.duration_minutes, location=location, field_role="duration_minutes")
-    return 60.0 * minutes if seconds is None and minutes is not None else seconds
-
-
 def _offset(document: Mapping[str, Any], declared: DocumentFields, *, location: str) -> float:
     """Return the seconds that the subtitles' clock is ahead of the video's; 0.0 if not declared or empty."""
     value = _value(document, declared.subtitles_offset) if declared.subtitles_offset else None
@@ -510,14 +502,6 @@ def _evidence(
         return ((), (), "") if value is None else (*evidence_of(value, declared.evidence_unit, location=location), "")
     except InvalidInput as error:
         return (), (), str(error)
-
-
-def _category(document: Mapping[str, Any], declared: DocumentFields) -> str:
-    """Return the question's category, several joined by commas; "" if the document has none."""
-    value = _value(document, declared.category) if declared.category else None
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(str, value))
-    return "" if value is None else str(value)
 
 
 def documents_in(rows: Iterable[Mapping[str, Any]], shape: FileShape, path: Path) -> Iterator[Mapping[str, Any]]:

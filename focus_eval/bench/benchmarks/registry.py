@@ -120,24 +120,18 @@ def declared(document: Mapping[str, Any], *, name: str, location: str, edges: Le
     The keys are `task` and `tasks`, `fields` (or the name of a benchmark with the same fields), `edges_seconds`, and
     the names of `BenchmarkFacts` and `FileShape`.
     """
-    own_edges = document.get("edges_seconds")
+    own_edges, fields = document.get("edges_seconds"), document["fields"]
+    is_name = isinstance(fields, str)
     tasks = map(str, [*([document["task"]] if document.get("task") else []), *(document.get("tasks") or [])])
     return Benchmark(
         name=name,
         # A task of ours is found by the benchmark's name.
         tasks=tuple(task for task in tasks if task != f"{TASK_PREFIX}{name}"),
-        fields=_fields(document["fields"], location=location),
+        fields=make_benchmark(fields).fields if is_name else make(f"fields in {location}", DocumentFields, fields),
         edges=edges or (LengthEdges(*own_edges) if own_edges else LengthEdges()),
         facts=_facts(document, BenchmarkFacts()),
         shape=make(location, FileShape, {key: document[key] for key in _SHAPE if document.get(key) is not None}),
     )
-
-
-def _fields(field_names: Mapping[str, Any] | str, *, location: str) -> DocumentFields:
-    """Return the declared fields, given as a mapping or as the name of a benchmark with the same fields."""
-    if isinstance(field_names, str):
-        return make_benchmark(field_names).fields
-    return make(f"fields in {location}", DocumentFields, field_names)
 
 
 def _facts(stated_facts: Mapping[str, Any], own_facts: BenchmarkFacts) -> BenchmarkFacts:

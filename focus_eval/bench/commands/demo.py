@@ -20,7 +20,7 @@ from focus_eval.keyframes.commands.console import PERCENT, print_if_slow, print_
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from focus_eval.bench.matrix.config import MatrixConfig, SamplerConfig
+    from focus_eval.bench.matrix.config import MatrixConfig
     from focus_eval.bench.matrix.engines import Engine
     from focus_eval.bench.matrix.running import RunProgress
     from focus_eval.bench.report.table import Table, Value
@@ -186,19 +186,14 @@ def _matrix(k: int, *, samplers: list[str], seeds: int) -> MatrixConfig:
 
     overrides = {"seeds": list(range(seeds)), "k": [k]}
     matrix = load_matrix(resource_path("configs") / "demo.yaml", overrides=overrides)
-    sampler_configs = [_fit_aks_depth(sampler, k) for sampler in matrix.samplers]
+    # AKS's default depth of 5, or the largest at which a segment still yields a frame.
+    depth = {"options": {"max_depth": min(5, k.bit_length() - 1)}}
+    sampler_configs = [item.model_copy(update=depth) if item.sampler == "aks" else item for item in matrix.samplers]
     names = {item.sampler for item in sampler_configs}
     sampler_configs += [SamplerConfig(sampler=sampler) for sampler in samplers if sampler not in names]
     completed = matrix.model_copy(update={"samplers": sampler_configs})
     check_lists(completed)
     return completed
-
-
-def _fit_aks_depth(config: SamplerConfig, k: int) -> SamplerConfig:
-    """Return AKS with its default depth of 5, or the largest depth at which a segment still yields a frame."""
-    if config.sampler != "aks":
-        return config
-    return config.model_copy(update={"options": {"max_depth": min(5, k.bit_length() - 1)}})
 
 
 def _without_answers(matrix: MatrixConfig) -> MatrixConfig:

@@ -166,17 +166,17 @@ def _plugin_entries(kind: str, describe: Callable[[Plugin], list[str]]) -> list[
 def sampler_entries(
     video: VideoInfo = VideoInfo(n_frames=108_000, fps=30.0), k: int = 64, cost_title: str = ""
 ) -> list[Entry]:
-    """Return the samplers with their cost on `video`."""
+    """Return the samplers with source, options with defaults, and cost on `video`."""
     from focus_eval.keyframes.samplers.registry import sampler_classes
 
-    return [_sampler_entry(sampler_row(kind, video, k), cost_title) for kind in sampler_classes().values()]
-
-
-def _sampler_entry(row: dict[str, Any], cost_title: str) -> Entry:
-    """Return the entry of a sampler: source, options with defaults, and cost."""
-    options = " ".join(f"{name}={_as_text(value)}" for name, value in row["options"].items())
-    cost = f"{row['pulls']} ({100 * row['frames_scored']:.2f} %) {cost_title}; needs {row['needs']}"
-    return Entry(row["name"], (row["source"], *([f"-o {options}"] if options else []), cost), row)
+    entries = []
+    for kind in sampler_classes().values():
+        row = sampler_row(kind, video, k)
+        options = " ".join(f"{name}={_as_text(value)}" for name, value in row["options"].items())
+        cost = f"{row['pulls']} ({100 * row['frames_scored']:.2f} %) {cost_title}; needs {row['needs']}"
+        lines = (row["source"], *([f"-o {options}"] if options else []), cost)
+        entries.append(Entry(row["name"], lines, row))
+    return entries
 
 
 def _list_samplers(k: int, minutes: float, fps: float, *, as_json: bool) -> None:

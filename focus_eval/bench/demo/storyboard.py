@@ -72,7 +72,11 @@ def render(shot: Shot, picture: Image.Image, *, width: int, height: int) -> Iter
         picture = ImageOps.mirror(picture)
     if shot.gain != 1.0:
         picture = ImageEnhance.Brightness(picture).enhance(shot.gain)
-    planes = _planes(picture)
+    # Luma, and both chromas at half the size, in the ranges of video (16 to 235, 16 to 240).
+    luma, *chromas = picture.convert("YCbCr").split()
+    half_size = (max(1, picture.width // 2), max(1, picture.height // 2))
+    planes = [luma.point(lambda value: 16 + value * 219 / 255)]
+    planes += [chroma.resize(half_size).point(lambda value: 128 + (value - 128) * 224 / 255) for chroma in chromas]
     step = shot.n_frames if shot.first == shot.last else FRAMES_PER_MOVE
     for frame in range(0, shot.n_frames, step):
         x_min, y_min, x_max, y_max = shot.view(frame)
@@ -82,14 +86,6 @@ def render(shot: Shot, picture: Image.Image, *, width: int, height: int) -> Iter
             view = plane.resize((width // factor, height // factor), Image.Resampling.BILINEAR, box=box)
             drawn.append(np.asarray(view).reshape(-1, width))
         yield np.concatenate(drawn), min(step, shot.n_frames - frame)
-
-
-def _planes(picture: Image.Image) -> tuple[Image.Image, Image.Image, Image.Image]:
-    """Return luma, and both chromas at half the size, in the ranges of video (16 to 235, 16 to 240)."""
-    luma, *chromas = picture.convert("YCbCr").split()
-    size = (max(1, picture.width // 2), max(1, picture.height // 2))
-    blue, red = (chroma.resize(size).point(lambda value: 128 + (value - 128) * 224 / 255) for chroma in chromas)
-    return luma.point(lambda value: 16 + value * 219 / 255), blue, red
 
 
 @dataclass(frozen=True)
@@ -280,17 +276,15 @@ def _storyboard(
         if photograph:
             shots.append(_event_shot(rng, photograph, stop - start, aspects[photograph]))
         at = stop
-    questions = tuple(
-        BoardQuestion(
-            topic.name,
-            topic.query,
-            _choices(rng, topic, photograph, right),
-            right,
-            tuple((start, stop) for start, stop, name in scenes if name == photograph),
-        )
-        for (topic, photograph), right in zip(topics, correct, strict=True)
-    )
-    return Storyboard(video_id, fps, tuple(shots), questions)
+    questions = []
+    for (topic, photograph), right in zip(topics, correct, strict=True):
+        wrong = [text for name, text in topic.answers.items() if name != photograph]
+        wrong += rng.sample(topic.other_answers, N_CHOICES - 1 - len(wrong))
+        rng.shuffle(wrong)
+        choices = (*wrong[:right], topic.answers[photograph], *wrong[right:])
+        evidence = tuple((start, stop) for start, stop, name in scenes if name == photograph)
+        questions.append(BoardQuestion(topic.name, topic.query, choices, right, evidence))
+    return Storyboard(video_id, fps, tuple(shots), tuple(questions))
 
 
 def _topics_by_video() -> list[list[tuple[Topic, str]]]:
@@ -329,14 +323,6 @@ def _balanced_letters() -> list[int]:
         rng.shuffle(block)
         letters += block
     return letters
-
-
-def _choices(rng: Random, topic: Topic, photograph: str, right: int) -> tuple[str, ...]:
-    """Return the topic's choices: the other photographs' and further ones, shuffled, the right one at `right`."""
-    wrong = [text for name, text in topic.answers.items() if name != photograph]
-    wrong += rng.sample(topic.other_answers, N_CHOICES - 1 - len(wrong))
-    rng.shuffle(wrong)
-    return (*wrong[:right], topic.answers[photograph], *wrong[right:])
 
 
 def _scenes(

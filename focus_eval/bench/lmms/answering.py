@@ -312,7 +312,11 @@ class BatchAnswerer:
         """
         cell = self._context.recorder.cell_of(batch[0].parts)
         trace = GenerateTrace(wants_prompt_record=cell.wants_prompt, turn=turn)
-        with self._own_processors(turn) as processors:
+        # This thread's copies of the processors; none if no batch is prepared ahead.
+        own_processors: AbstractContextManager[dict[str, Any]] = nullcontext({})
+        if turn is not None and self._model.prepares_ahead:
+            own_processors = self._model.processors.of(self._model, turn)
+        with own_processors as processors:
             started, waited = time.perf_counter(), turn.waited_seconds if turn else 0.0
             try:
                 if not self._model.prepares_ahead:
@@ -338,13 +342,6 @@ class BatchAnswerer:
         if trace.sent:
             first = batch[0]
             cell.write_prompt(prompt_record(view, first.question.id, trace.sent, first.tokens))
-
-    def _own_processors(self, turn: Turn | None) -> AbstractContextManager[dict[str, Any]]:
-        """Return a context with this thread's copies of the processors; an empty one if no batch is prepared ahead."""
-        if turn is None or not self._model.prepares_ahead:
-            return nullcontext({})
-        processors: AbstractContextManager[dict[str, Any]] = self._model.processors.of(self._model, turn)
-        return processors
 
     def _record_costs(self, batch: list[PendingRequest], trace: GenerateTrace, seconds: float) -> None:
         """Set frames, tokens and an equal part of the batch's seconds in each request."""

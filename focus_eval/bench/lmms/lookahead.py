@@ -487,10 +487,17 @@ class OwnProcessors:
 
         Processors, but not tokenizers, move their inputs to the device only when `turn` is near.
         """
-        originals = {name: value for name, value in vars(model).items() if _is_processor(value)}
+        from transformers import BaseImageProcessor, BaseVideoProcessor, PreTrainedTokenizerBase, ProcessorMixin
+
+        kinds = (BaseImageProcessor, BaseVideoProcessor, PreTrainedTokenizerBase, ProcessorMixin)
+        originals = {name: value for name, value in vars(model).items() if isinstance(value, kinds)}
         copies = self._copies(originals)
         try:
-            yield {name: _wrap_processor(value, turn) for name, value in copies.items()}
+            # Of a tokenizer the ids are all there is, and wrappers set its fields.
+            yield {
+                name: value if isinstance(value, PreTrainedTokenizerBase) else NearbyInputs(value, turn)
+                for name, value in copies.items()
+            }
         finally:
             self._spare.put((originals, copies))
 
@@ -534,18 +541,3 @@ class NearbyInputs:
 
             inputs.to = to
         return inputs
-
-
-def _wrap_processor(value: Any, turn: Turn) -> Any:
-    """Return `value`, wrapped as NearbyInputs unless it is a tokenizer."""
-    from transformers import PreTrainedTokenizerBase
-
-    # Of a tokenizer the ids are all there is, and wrappers set its fields.
-    return value if isinstance(value, PreTrainedTokenizerBase) else NearbyInputs(value, turn)
-
-
-def _is_processor(value: Any) -> bool:
-    """Return True if `value` is a processor or tokenizer of transformers."""
-    from transformers import BaseImageProcessor, BaseVideoProcessor, PreTrainedTokenizerBase, ProcessorMixin
-
-    return isinstance(value, (BaseImageProcessor, BaseVideoProcessor, PreTrainedTokenizerBase, ProcessorMixin))

@@ -234,7 +234,11 @@ class FolderRecorder(Recorder):
         identity = self._cell_identity(parts)
         full = identity_hash(identity)
         if full not in self._cells:
-            names = self._names(parts, full)
+            former_cell = f"{parts.task}-{self._name}-{full[:8]}".replace("/", "_")
+            cell = former_cell.replace(":", "_")  # of `sampler=FILE.py:Class`; some systems refuse it in a name
+            # Rows of an earlier start stay where they are, and are gone on with.
+            is_former = cell != former_cell and (self.folder / former_cell).is_dir()
+            names = CellNames(cell_id=full, cell=former_cell if is_former else cell)
             path = self.folder / names.cell
             self._cells[full] = OpenCell(
                 path,
@@ -246,14 +250,6 @@ class FolderRecorder(Recorder):
                 refusal="another run writes here; wait for it, or give record= another folder",
             )
         return self._cells[full]
-
-    def _names(self, parts: RequestParts, full: str) -> CellNames:
-        """Return id and folder name of the cell with the id `full`."""
-        former_cell = f"{parts.task}-{self._name}-{full[:8]}".replace("/", "_")
-        cell = former_cell.replace(":", "_")  # of `sampler=FILE.py:Class`; some systems refuse it in a name
-        # Rows of an earlier start stay where they are, and are gone on with.
-        is_former = cell != former_cell and (self.folder / former_cell).is_dir()
-        return CellNames(cell_id=full, cell=former_cell if is_former else cell)
 
     def earlier(self, pending: PendingRequest) -> AnswerRow | None:
         """Return the answer row of an earlier start without an error; None if there is none."""

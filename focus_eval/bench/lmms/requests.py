@@ -472,15 +472,10 @@ def _question_of_unknown_task(parts: RequestParts, document: Document, path: Pat
     """
     fields = (document.get(name) for name in QUESTION_FIELDS)
     query = next((text for text in fields if isinstance(text, str) and text.strip()), parts.context)
-    return Question(
-        benchmark=parts.task, id=str(parts.doc_id), query=query, options=(), video=_short_path(path), answer=None
-    )
-
-
-def _short_path(path: Path | None) -> str:
-    """Return `path` below `$HF_HOME`, where lmms-eval keeps videos, so that rows of two machines name one video."""
+    # Below `$HF_HOME`, where lmms-eval keeps videos, so that rows of two machines name one video.
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
-    return str(path.relative_to(home)) if path is not None and path.is_relative_to(home) else str(path)
+    video = str(path.relative_to(home)) if path is not None and path.is_relative_to(home) else str(path)
+    return Question(benchmark=parts.task, id=str(parts.doc_id), query=query, options=(), video=video, answer=None)
 
 
 @cache

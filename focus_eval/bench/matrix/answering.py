@@ -173,9 +173,13 @@ class AnswerWorker:
                 open_questions.append((cell, open_job.question_ids, _row_counter(job, on_row, on_work)))
         if not open_questions:
             return
-        model = self._model(open_questions[0][0].model)
+        first_cell = open_questions[0][0]
+        model = self._model(first_cell.model)
         contexts = [self._context(model, *open_question) for open_question in open_questions]
-        with self._requests(model, open_questions[0][0]).served(model) as requests:
+        key = self._task_key(model, first_cell)
+        if key not in self._tasks:  # loaded once for all cells that share it
+            self._tasks[key] = TaskRequests(self._sets[key[0]], kind=key[1], prompts=key[2])
+        with self._tasks[key].served(model) as requests:
             # The wrapper's own call, on requests that the task built, so that prompts and preprocessing are the stock
             # ones.
             model.answer_together(contexts, [requests.of(question_ids) for _, question_ids, _ in open_questions])
@@ -260,13 +264,6 @@ class AnswerWorker:
         """Return (benchmark name, "simple" or "chat", name of the prompts)."""
         # Simple and chat models get other requests for the same document, and some models prompts of their own.
         return (cell.benchmark.name, "simple" if model.is_simple else "chat", cell.prompts)
-
-    def _requests(self, model: Any, cell: AnswerSpec) -> TaskRequests:
-        """Return the task's requests for this model and cell; the task is loaded once for all cells that share it."""
-        key = self._task_key(model, cell)
-        if key not in self._tasks:
-            self._tasks[key] = TaskRequests(self._sets[key[0]], kind=key[1], prompts=key[2])
-        return self._tasks[key]
 
 
 def shares_frames(model: Any) -> bool:

@@ -50,8 +50,12 @@ def questions_digest(config: BenchmarkConfig) -> str:
     Returns "" if the questions cannot be read on this machine; no run starts in that state.
     """
     try:
+        files = [Path(config.annotations)] if config.annotations else list(find_documents(config).files)
+        files += [Path(config.rates)] if config.rates else []
+        shards = [shard for file in files for shard in (sorted(file.glob("*.parquet")) if file.is_dir() else [file])]
+        stamp = tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in shards)
         # Read again only when a file has changed: many parts of a matrix ask for the same benchmark.
-        return _digest(config.model_dump_json(), _stamp(config))
+        return _digest(config.model_dump_json(), stamp)
     except (FocusEvalError, OSError):
         return ""
 
@@ -68,14 +72,6 @@ def _digest(key: str, stamp: Hashable) -> str:
     rates = Path(config.rates).read_text(encoding="utf-8") if config.rates and not config.videos else ""
     # Sorted: the order of the questions changes no row.
     return identity_hash({"asked": sorted(contents, key=lambda entry: str(entry[0])), "rates": rates})
-
-
-def _stamp(config: BenchmarkConfig) -> Hashable:
-    """Return (path, bytes, modification time in ns) of each file of questions and rates."""
-    files = [Path(config.annotations)] if config.annotations else list(find_documents(config).files)
-    files += [Path(config.rates)] if config.rates else []
-    shards = [shard for file in files for shard in (sorted(file.glob("*.parquet")) if file.is_dir() else [file])]
-    return tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in shards)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,17 +61,14 @@ def check(model: type[ModelT], values: dict[str, Any], path: Path, *, replaced: 
         key = ".".join(str(part) for part in location)
         message = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
-            message = _unknown_key(str(location[-1]), _fields_at(model, location[:-1]))
+            known_keys = _fields_at(model, location[:-1])
+            close = difflib.get_close_matches(str(location[-1]), known_keys, n=1, cutoff=0.5)
+            fix = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known_keys)}"
+            message = f"unknown key; {fix}"
         if location and location[0] in replaced:
             raise InvalidInput(f"{key} (set over {path}): {message}") from error
         # A check of the whole part is about no key.
         raise InvalidInput(": ".join(filter(None, (f"{path}:{_line_of(path, location)}", key, message)))) from error
-
-
-def _unknown_key(key: str, known_keys: list[str]) -> str:
-    """Return the message for an unknown key: with the nearest of `known_keys`, else with all of them."""
-    close = difflib.get_close_matches(key, known_keys, n=1, cutoff=0.5)
-    return f"unknown key; did you mean {close[0]!r}?" if close else f"unknown key; known: {', '.join(known_keys)}"
 
 
 def read_yaml_value(text: str) -> Any:

@@ -47,7 +47,8 @@ def check_ray_address(address: str) -> None:
 def best_device() -> str:
     """Return "cuda" if torch finds a GPU, else "cpu"."""
     # Loading torch takes seconds and hundreds of megabytes: a run that needs none should not load it to hear "cpu".
-    if "torch" not in sys.modules and not _may_have_gpu():
+    may_have_gpu = not sys.platform.startswith("linux") or any(Path(file).exists() for file in _DRIVER_FILES)
+    if "torch" not in sys.modules and not may_have_gpu:
         return "cpu"
     try:
         import torch
@@ -55,11 +56,6 @@ def best_device() -> str:
         # A run of replayed or cheap samplers needs no torch.
         return "cpu"
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _may_have_gpu() -> bool:
-    """Return False if this is Linux without a GPU driver's file, so that torch need not be imported; else True."""
-    return not sys.platform.startswith("linux") or any(Path(file).exists() for file in _DRIVER_FILES)
 
 
 def gpu_gigabytes() -> list[float]:

@@ -480,21 +480,11 @@ def _home_of_tasks(folder: Path) -> Iterator[None]:
             os.environ["HF_HOME"] = earlier_home
 
 
-def _documents(config: BenchmarkConfig) -> dict[str, Any]:
-    """Return task settings that make lmms-eval read the local files of the documents, without a network.
+def _load_task(config: BenchmarkConfig, kind: str, prompts: str) -> Any:
+    """Return the lmms-eval task of `config`; `kind` is "simple" or "chat". It reads local files, without a network.
 
     Raises:
         MissingDocuments: they are not on this machine.
-    """
-    documents, split = find_documents(config), task_source(config.task).split
-    files = [str(file.resolve()) for file in documents.files]
-    return {"dataset_path": documents.format, "dataset_name": None, "dataset_kwargs": {"data_files": {split: files}}}
-
-
-def _load_task(config: BenchmarkConfig, kind: str, prompts: str) -> Any:
-    """Return the lmms-eval task of `config`; `kind` is "simple" or "chat".
-
-    Raises:
         RunError: lmms-eval cannot load it.
     """
     name = config.task
@@ -506,7 +496,15 @@ def _load_task(config: BenchmarkConfig, kind: str, prompts: str) -> Any:
     is_ours = (folder / f"{name}.yaml").exists()
     manager = TaskManager(include_path=str(folder), include_defaults=not is_ours, model_name=prompts)
     try:
+        documents, split = find_documents(config), task_source(name).split
+        files = [str(file.resolve()) for file in documents.files]
+        settings = {
+            "task": name,
+            "dataset_path": documents.format,
+            "dataset_name": None,
+            "dataset_kwargs": {"data_files": {split: files}},
+        }
         # lmms-eval's get_task_dict forgets `kind` where the documents are named, and builds simple requests for all.
-        return manager.load_task_or_group([{"task": name, **_documents(config)}], kind)[name]
+        return manager.load_task_or_group([settings], kind)[name]
     except (KeyError, ValueError, FileNotFoundError) as error:
         raise RunError(f"lmms-eval cannot load task {name!r}: {error}") from error

@@ -38,7 +38,6 @@ from focus_eval.keyframes.pipeline.selector import (
 )
 from focus_eval.keyframes.pipeline.timing import SharedClock, charged_rows
 from focus_eval.keyframes.rows.records import RowWriter, SelectionRow
-from focus_eval.keyframes.samplers.base import FrameSampler
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.reader import VideoReader
 from focus_eval.keyframes.video.verification import note_first_sight
@@ -183,7 +182,10 @@ class SelectWorker:
                 for spec, ids in job.missing.items()
                 for item in ids
             ]
-            writers = [self._writer(spec) for spec, ids in job.missing.items() for _ in ids]
+            for spec in job.missing:
+                if spec not in self._writers:
+                    self._writers[spec] = self._folder.writer(self._specs[spec], self._name)
+            writers = [self._writers[spec] for spec, ids in job.missing.items() for _ in ids]
             # One lock for all of this: two videos that start at once would load an encoder twice.
             loading, self._load_seconds = self._load_seconds, 0.0  # of encoders loaded since the last video
         if not questions.config.videos:
@@ -321,11 +323,15 @@ class SelectWorker:
         """Return the selector of a selection, made with its encoders at first use."""
         if spec_name not in self._selectors:
             spec = self._specs[spec_name]
+            # One model for all selections that name it: they have one `max_cost`.
+            llm = str(spec.sampler.options.get("llm", "")) if spec.sampler.needs_llm else ""
+            if llm not in self._llms:
+                self._llms[llm] = llm_of(spec.sampler)
             self._selectors[spec_name] = Selector(
                 sampler=spec.sampler,
                 encoder=self._scorer(spec.encoder) if spec.encoder else None,
                 scan_encoder=self._scorer(spec.scan_encoder) if spec.scan_encoder else None,
-                llm=self._llm(spec.sampler),
+                llm=self._llms[llm],
                 k=spec.k,
                 seed=spec.seed,
                 store=self._store if spec.share_frames else None,
@@ -358,17 +364,3 @@ class SelectWorker:
                 raise RunError(f"encoder {encoder.name!r}: {error}") from error
             self._load_seconds += time.perf_counter() - started
         return self._scorers[encoder.name]
-
-    def _llm(self, sampler: FrameSampler) -> Model | None:
-        """Return the model that the sampler asks, made at first use; None if it asks none."""
-        # One for all selections that name it: they have one `max_cost`.
-        text = str(sampler.options.get("llm", "")) if sampler.needs_llm else ""
-        if text not in self._llms:
-            self._llms[text] = llm_of(sampler)
-        return self._llms[text]
-
-    def _writer(self, spec_name: str) -> RowWriter:
-        """Return the writer of a selection's rows, opened at first use."""
-        if spec_name not in self._writers:
-            self._writers[spec_name] = self._folder.writer(self._specs[spec_name], self._name)
-        return self._writers[spec_name]

@@ -138,11 +138,14 @@ def run_comparison(a: Run, b: Run) -> Table:
         pair = _pair(question_means(part_a, "score"), question_means(paired_part, "score"), name_a, name_b, group)
         if pair is not None:
             pairs.append(pair)
-            notes += [*_pairing_notes(key_a, key_b, a.name, b.name, matches), *_prompt_notes(part_a, paired_part)]
+            if key_a[0] != key_b[0]:
+                notes.append(f"{a.name} calls these questions {key_a[0]}, {b.name} {key_b[0]}: paired by content.")
+            cell_text = f"{group[0]}, {group[1]}, K {group[2]}"
+            notes += [f"{cell_text}: {summaries[-1]}.", *_prompt_notes(part_a, paired_part)]
             notes += _prompt_differences(a, part_a, b, part_b)
             if n_left_out := len(matches.pairs) - pair.compared.difference.questions:
                 notes.append(
-                    f"{', '.join(group[:2])}, K {group[2]}, {name_a}: {n_left_out:,} paired questions failed in a run, "
+                    f"{cell_text}, {name_a}: {n_left_out:,} paired questions failed in a run, "
                     "or have no score, and are left out."
                 )
         if matches.only_a or matches.only_b or matches.by_row:
@@ -187,15 +190,6 @@ def _with_ids_of(part_a: pd.DataFrame, part_b: pd.DataFrame, matches: Matches) -
     id_of = {ids_b[to]: ids_a[at] for at, to in matches.pairs}
     paired_part = part_b[part_b["question_id"].isin(id_of)]
     return paired_part.assign(question_id=paired_part["question_id"].map(id_of), benchmark=part_a["benchmark"].iloc[0])
-
-
-def _pairing_notes(
-    key_a: tuple[str, ...], key_b: tuple[str, ...], name_a: str, name_b: str, matches: Matches
-) -> Iterator[str]:
-    """Yield sentences on how the questions of two cells were paired, and on benchmark names that differ."""
-    if key_a[0] != key_b[0]:
-        yield f"{name_a} calls these questions {key_a[0]}, {name_b} {key_b[0]}: paired by content."
-    yield f"{key_a[0]}, {key_a[1]}, K {_k_text(key_a[2], key_b[2])}: {matches.summary(name_a, name_b)}."
 
 
 def _k_text(*values: str) -> str:
@@ -248,9 +242,11 @@ def _baseline_text(pairs: Sequence[Pair]) -> str:
 
 def _prompt_differences(a: Run, part_a: pd.DataFrame, b: Run, part_b: pd.DataFrame) -> Iterator[str]:
     """Yield a sentence for each field, the question apart, in which the first prompts of two cells differ."""
-    first, second = (
-        _without_images(run.prompts.get(part["cell"].iloc[0], {})) for run, part in ((a, part_a), (b, part_b))
-    )
+    first, second = (dict(run.prompts.get(part["cell"].iloc[0], {})) for run, part in ((a, part_a), (b, part_b)))
+    for record in (first, second):
+        if "text" in record:
+            # Bytes of images in a request to a service differ whenever two samplers choose other frames.
+            record["text"] = re.sub(r"<(image/\w+), [\d,]+ bytes, [0-9a-f]+", r"<\1", record["text"])
     if not first or not second:
         return
     # Texts of different questions differ anyway.
@@ -259,17 +255,6 @@ def _prompt_differences(a: Run, part_a: pd.DataFrame, b: Run, part_b: pd.DataFra
         if first.get(name) != second.get(name):
             difference = f"{a.name} {_short(name, first, second)}; {b.name} {_short(name, second, first)}"
             yield f"{part_a['model'].iloc[0]} got different requests, {name}: {difference}."
-
-
-def _without_images(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a prompt record whose text names the images of a request to a service by their kind alone.
-
-    Their bytes differ whenever two samplers choose other frames.
-    """
-    text = (
-        {"text": re.sub(r"<(image/\w+), [\d,]+ bytes, [0-9a-f]+", r"<\1", record["text"])} if "text" in record else {}
-    )
-    return {**record, **text}
 
 
 def _short(name: str, record: Mapping[str, Any], counterpart: Mapping[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -100,7 +99,11 @@ def accuracy_figure(part: pd.DataFrame, *, published: float | None = None, over_
         return Value(published=published)
     estimate = mean_estimate(questions.values, questions.videos, strata=strata)
     per_seed = [question_means(rows, "score") for _, rows in answered.groupby("seed")] if "seed" in answered else []
-    seed_means = [100 * _mean(scores, scores.strata if over_types else None) for scores in per_seed if scores.keys]
+    seed_means = []
+    for scores in per_seed:
+        if scores.keys:
+            weights = stratum_weights(scores.strata) if over_types and scores.strata else None
+            seed_means.append(100 * float(np.average(scores.values, weights=weights)))
     spread = float(np.std(seed_means, ddof=1)) if len(seed_means) > 1 else None
     return replace(Value.of(estimate), published=published, spread=spread, seeds=max(1, len(seed_means)))
 
@@ -251,12 +254,6 @@ def selections_of(run: Run, part: pd.DataFrame) -> pd.DataFrame:
     keys = ["benchmark", "question_id", "selection_id"]
     selection_keys = part[keys].drop_duplicates()
     return frame.merge(selection_keys, on=keys)
-
-
-def _mean(questions: QuestionMeans, strata: Sequence[str] | None) -> float:
-    """Return the mean over questions, or over strata, each of equal weight, if these are given."""
-    weights = stratum_weights(strata) if strata else None
-    return float(np.average(questions.values, weights=weights))
 
 
 def _distinct_questions(part: pd.DataFrame) -> int:

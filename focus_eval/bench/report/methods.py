@@ -42,7 +42,9 @@ def methods_texts(run: Run) -> tuple[str, str]:
         if key not in writer.references
     ]
     methods += ["", f"No reference on file: {'; '.join(missing)}."] if missing else []
-    entries = [*(_bibtex(key, writer.references[key]) for key in known_keys), _our_entry()]
+    entries = [_bibtex(key, writer.references[key]) for key in known_keys]
+    ours = {"title": "{focus-eval}", "author": "{The focus-eval authors}", "note": f"Version {version('focus-eval')}"}
+    entries.append(_entry("software", OUR_KEY, ours))
     return "\n".join(methods) + "\n", "\n".join(entries) + "\n"
 
 
@@ -86,9 +88,15 @@ class _MethodsWriter:
         sentences += [f"Relevance: {'; '.join(encoders)}."] if encoders else []
         ks, seeds = ({str(getattr(row, name)) for row in run.variants} for name in ("k", "seed"))
         numbers = f"K = {', '.join(sorted(ks, key=int))}; seeds {', '.join(sorted(seeds, key=int))}"
-        coarse = "".join(f"; coarse_seed {value}" for value in self._coarse_seeds())
+        # What coarse pulls were drawn for, "question" or "video", where matrix or cells say.
+        selections = [identity.get("selection", {}) for _, identity in self._cells()]
+        stated = [run.provenance.get("matrix", {}), *(item for item in selections if isinstance(item, Mapping))]
+        coarse_seeds = _unique(str(item["coarse_seed"]) for item in stated if item.get("coarse_seed"))
+        coarse = "".join(f"; coarse_seed {value}" for value in coarse_seeds)
         sentences.append(f"{numbers}{coarse}.")
-        sentences.append(f"Benchmarks: {'; '.join(self._benchmarks())}.")
+        counts = run.selection_frame.groupby("benchmark", sort=False)["question_id"].nunique()
+        benchmarks = [f"{name}{self._cite(str(name))} ({count:,} questions)" for name, count in counts.items()]
+        sentences.append(f"Benchmarks: {'; '.join(benchmarks)}.")
         models = _unique(self._model(model, identity) for model, identity in self._cells())
         sentences += (
             [f"Answers: {'; '.join(models)}, scored with lmms-eval{self._cite('lmms-eval')}."] if models else []
@@ -113,22 +121,11 @@ class _MethodsWriter:
             texts.append(f"{row.sampler}{self._cite(self._paper(row.sampler))} ({', '.join([*details, options])})")
         return _unique(texts)
 
-    def _coarse_seeds(self) -> list[str]:
-        """Return what coarse pulls were drawn for: "question" or "video"; [] if neither matrix nor cells say."""
-        selections = [identity.get("selection", {}) for _, identity in self._cells()]
-        stated = [self.run.provenance.get("matrix", {}), *(item for item in selections if isinstance(item, Mapping))]
-        return _unique(str(item["coarse_seed"]) for item in stated if item.get("coarse_seed"))
-
     def _encoder(self, row: SelectionRow) -> str:
         """Return a phrase for the row's encoder: name, citation, revision and scan encoder."""
         revision = f" ({row.encoder_revision})" if row.encoder_revision else ""
         scan = f", scan by {row.scan_encoder}" if row.scan_encoder else ""
         return f"{row.encoder}{self._cite(_encoder_family(row.encoder))}{revision}{scan}"
-
-    def _benchmarks(self) -> list[str]:
-        """Return a phrase for each benchmark of the run: its name, citation and number of questions."""
-        counts = self.run.selection_frame.groupby("benchmark", sort=False)["question_id"].nunique()
-        return [f"{name}{self._cite(str(name))} ({count:,} questions)" for name, count in counts.items()]
 
     def _model(self, model: str, identity: Mapping[str, Any]) -> str:
         """Return a phrase for a model: name, citation and weights. Its own `frames` is not the K that it was shown."""
@@ -160,12 +157,6 @@ def _bibtex(key: str, reference: Mapping[str, Any]) -> str:
     fields |= {"booktitle": reference["venue"]} if "venue" in reference else {}
     fields |= {"eprint": reference["arxiv"], "archivePrefix": "arXiv"} if "arxiv" in reference else {}
     return _entry("inproceedings" if "venue" in reference else "misc", key, fields)
-
-
-def _our_entry() -> str:
-    """Return this package's own BibTeX entry, with the installed version."""
-    fields = {"title": "{focus-eval}", "author": "{The focus-eval authors}", "note": f"Version {version('focus-eval')}"}
-    return _entry("software", OUR_KEY, fields)
 
 
 def _entry(kind: str, key: str, fields: Mapping[str, str]) -> str:

@@ -88,7 +88,9 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
     part, answers = frame[frame["k"] == k], run.answer_frame
     failed = _failed_note(part, answers[answers["k"] == k])
     answers = answers[(answers["k"] == k) & answers["error"].isna()]
-    solvable = _answered_by_ceiling(answers)
+    ceiling = answers[answers["sampler"] == "oracle"]
+    # Without the oracle every answered question counts.
+    solvable = set((ceiling[ceiling["score"] >= 0.5] if len(ceiling) else answers)["question_id"])
     base, labels = baseline_label(part, baseline), sorted(set(part["label"]), key=sampler_order)
     lines = []
     for label in labels:
@@ -138,16 +140,6 @@ def _failed_note(part: pd.DataFrame, answers: pd.DataFrame | None = None) -> lis
     failures = {kind: int(frame["error"].notna().sum()) for kind, frame in frames.items()}
     text = ", ".join(f"{n} of {len(frames[kind])} {kind}" for kind, n in failures.items() if n)
     return [f"Left out because they failed: {text}."] if text else []
-
-
-def _answered_by_ceiling(answers: pd.DataFrame) -> set[str]:
-    """Return ids of the questions that the oracle's frames let the model answer correctly.
-
-    All answered without oracle.
-    """
-    ceiling = answers[answers["sampler"] == "oracle"]
-    right = ceiling[ceiling["score"] >= 0.5] if len(ceiling) else answers
-    return set(right["question_id"])
 
 
 def _effect_note(part: pd.DataFrame, answers: pd.DataFrame) -> list[str]:

@@ -203,7 +203,7 @@ class RunRows(Collection[RowT]):
     def in_order(self, keys: Sequence[Key]) -> list[Iterator[RowT]]:
         """Return an iterator per part over its rows whose keys are among `keys`, in the order of `keys`."""
         place = {key: number for number, key in enumerate(keys)}
-        own_keys = {self._shared_key(key): key for key in self._shared_ids}
+        own_keys = {(key[0], shared_id, key[2]): key for key, shared_id in self._shared_ids.items()}
         place = {own_keys.get(key, key): number for key, number in place.items()}
         ordered: list[Iterator[RowT]] = []
         for part in self._parts:
@@ -217,10 +217,6 @@ class RunRows(Collection[RowT]):
         renamed = copy(self)
         renamed._shared_ids = shared_ids
         return renamed
-
-    def _shared_key(self, key: Key) -> Key:
-        """Return the row key with the shared question id."""
-        return (key[0], self._shared_ids[key], key[2])
 
     def _renamed(self, row: RowT) -> RowT:
         """Return the row under its shared question id, if it has one."""
@@ -314,6 +310,7 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
         measures |= interval_measures(intervals, times) if intervals else {}
     n_keyframes = _UNKNOWN if row.keyframes is None else len(row.keyframes)
     none_asked = _UNKNOWN if row.asked.get("calls") else 0
+    none_decoded = 0 if row.decoded or row.error is not None else _UNKNOWN
     return {
         "benchmark": row.benchmark,
         "question_id": row.question_id,
@@ -351,7 +348,7 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
         "llm": row.llm,
         "n_looked": len(row.looked_frames),
         **{f"llm_{usage}": row.asked.get(usage, none_asked) for usage in LLM_USAGE},
-        **{f"decoded_{mode}": _decoded(row, mode) for mode in DECODE_MODES},
+        **{f"decoded_{mode}": row.decoded.get(mode, none_decoded) for mode in DECODE_MODES},
         "select_device": row.device,
         "select_seconds": sum(row.seconds.get(stage, 0.0) for stage in BLOCKING_STAGES),
         **{
@@ -397,11 +394,6 @@ def _answer_line(row: AnswerRow) -> dict[str, Any]:
 def _frames_number(frames: Sequence[int]) -> float:
     """Return a number that equal frames share in any order; NaN for no frames. A run's frames would fill the memory."""
     return float(hash(tuple(sorted(frames))) & ((1 << 52) - 1)) if frames else float("nan")
-
-
-def _decoded(row: SelectionRow, mode: str) -> float:
-    """Return the number of frames decoded in `mode`: 0 for a failed question, NaN if the row does not say."""
-    return row.decoded.get(mode, 0) if row.decoded or row.error is not None else float("nan")
 
 
 def _has_cost(row: SelectionRow) -> bool:
@@ -599,7 +591,10 @@ class Run:
         _refuse_two_cells(self.name, lines)
         if lines.empty:
             return lines
-        lines["type"] = self._types(lines)
+        pairs = list(zip(lines["benchmark"], lines["category"], strict=True))
+        # "" for a benchmark that is reported as the mean over questions.
+        types = {(name, category): self.facts_of(name).strata([category]) or [""] for name, category in set(pairs)}
+        lines["type"] = [types[pair][0] for pair in pairs]
         if self.selection_frame.empty:
             return lines
         keys = ["benchmark", "question_id", "selection_id"]
@@ -612,12 +607,6 @@ class Run:
                 f"{self.name}: {len(missing)} answers without their selection, the first is {first['question_id']!r}"
             )
         return joined
-
-    def _types(self, lines: pd.DataFrame) -> list[str]:
-        """Return the question type of each line; "" if its benchmark is reported as the mean over questions."""
-        pairs = list(zip(lines["benchmark"], lines["category"], strict=True))
-        types = {(name, category): self.facts_of(name).strata([category]) or [""] for name, category in set(pairs)}
-        return [types[pair][0] for pair in pairs]
 
     @cached_property
     def _read_selections(self) -> tuple[dict[str, SelectionRow], pd.DataFrame]:
@@ -699,28 +688,32 @@ def _checked_folder(folder: str | Path) -> Path:
 
 def _stored_run(path: Path) -> Run:
     """Return the run in the folder `path`, with the question ids that its rows have on disk."""
-    file = path / "run.json"
-    provenance = read_sealed_json(file) if file.exists() else _plugin_provenance(path / "cell.json")
+    file, plugin_file = path / "run.json", path / "cell.json"
+    provenance: dict[str, Any] = {}
+    if file.exists():
+        provenance = read_sealed_json(file)
+    elif plugin_file.is_file():
+        # The plugin's description of a cell tells of its first start.
+        document = read_sealed_json(plugin_file)
+        start = {name: document[name] for name in ("time", "git", "device", "versions") if document.get(name)}
+        provenance = {"starts": [start]} if start else {}
     question_ids = {name: set(ids) for name, ids in provenance.get("asked", {}).items()}
     selections: Collection[SelectionRow] = RunRows(_parts(path / "selections"), SelectionRow, question_ids)
     answers = RunRows(_parts(path / "answers"), AnswerRow, question_ids)
     if not selections:
         selections = [_unknown_selection(row) for row in answers]
     if not selections and not answers:
-        raise InvalidInput(f"{path}: no rows under selections/ or answers/; {_row_folders_hint(path)}")
+        names = [folder.name for folder in run_folders(path)]
+        hint = f"its folders hold runs, name one: {', '.join(names)}" if names else "has the run begun?"
+        raise InvalidInput(f"{path}: no rows under selections/ or answers/; {hint}")
     name = str(provenance.get("name") or path.resolve().name)
     for description in (path / "spec.json", *sorted((path / "selections").glob("*/spec.json"))):
         if description.is_file():
             read_sealed_json(description)  # nothing of it is shown, but a folder with damage is named
     identities, logs = _cell_documents(path)
-    return Run(name, selections, answers, provenance, made_with=identities, prompts=_prompts(path), logs=logs)
-
-
-def _plugin_provenance(file: Path) -> dict[str, Any]:
-    """Return what the plugin's description of a cell tells of its first start, as `run.json` would; {} without one."""
-    document = read_sealed_json(file) if file.is_file() else {}
-    start = {name: document[name] for name in ("time", "git", "device", "versions") if document.get(name)}
-    return {"starts": [start]} if start else {}
+    cells = [path, *sorted((path / "answers").glob("*"))]
+    prompts = {_cell_name(cell): read_sealed_json(file) for cell in cells if (file := cell / PROMPT_FILE).is_file()}
+    return Run(name, selections, answers, provenance, made_with=identities, prompts=prompts, logs=logs)
 
 
 def _unknown_selection(row: AnswerRow) -> SelectionRow:
@@ -755,12 +748,6 @@ def _renamed(rows: Collection[RowT], shared_ids: Mapping[Key, str]) -> Collectio
     if isinstance(rows, RunRows):
         return rows.with_shared_ids(shared_ids)
     return [replace(row, question_id=shared_ids[row.key]) if row.key in shared_ids else row for row in rows]
-
-
-def _row_folders_hint(folder: Path) -> str:
-    """Return a hint for a folder without rows: the names of the runs one folder below, if there are any."""
-    names = [path.name for path in run_folders(folder)]
-    return f"its folders hold runs, name one: {', '.join(names)}" if names else "has the run begun?"
 
 
 def _refuse_two_cells(name: str, answers: pd.DataFrame) -> None:
@@ -806,12 +793,6 @@ def _cell_name(folder: Path) -> str:
     file = folder / "cell.json"
     stated = read_sealed_json(file).get("name") if file.is_file() else ""
     return str(stated or folder.resolve().name)
-
-
-def _prompts(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """Return the first prompt by cell; only cells that recorded it."""
-    cells = [folder, *sorted((folder / "answers").glob("*"))]
-    return {_cell_name(cell): read_sealed_json(file) for cell in cells if (file := cell / PROMPT_FILE).is_file()}
 
 
 def _parts(folder: Path) -> list[Path]:

@@ -288,19 +288,17 @@ def _note_for_few_videos(table: Table) -> Table:
     bare = {at for at in columns_with_few if all(cell.low is None for cell in cells[at])}
     if not bare:
         return table
-    rows = tuple(
-        replace(row, figures=tuple(_without_few(cell) if at in bare else cell for at, cell in enumerate(row.figures)))
-        for row in table.rows
-    )
+    rows = []
+    for row in table.rows:
+        figures = [
+            replace(cell, has_too_few_videos=False) if at in bare and isinstance(cell, Value) else cell
+            for at, cell in enumerate(row.figures)
+        ]
+        rows.append(replace(row, figures=tuple(figures)))
     notes = tuple(note for note in table.notes if note != TOO_FEW_NOTE or len(bare) < len(columns_with_few))
     has_others = any(cell.low is not None for column in cells for cell in column)
     columns_text = f" in {', '.join(table.columns[at] for at in sorted(bare))}" if has_others else ""
-    return replace(table, rows=rows, notes=(*notes, f"No interval{columns_text}: that takes 5 videos or more."))
-
-
-def _without_few(cell: Value | str) -> Value | str:
-    """Return the cell without "[too few videos]"; a text unchanged."""
-    return replace(cell, has_too_few_videos=False) if isinstance(cell, Value) else cell
+    return replace(table, rows=tuple(rows), notes=(*notes, f"No interval{columns_text}: that takes 5 videos or more."))
 
 
 def notes_once(tables: Sequence[Table]) -> list[Table]:
@@ -531,14 +529,6 @@ def _taken(columns: Sequence[_TerminalColumn]) -> int:
     return sum(column.width + 3 for column in columns)
 
 
-def _key_widths(keys: Sequence[_TerminalColumn], room: int) -> list[int]:
-    """Return the widths of the key columns, the widest reduced (to no less than 8) until all fit `room`."""
-    widths = [column.width for column in keys]
-    while sum(widths) + 3 * len(widths) > room and max(widths) > 8:
-        widths[widths.index(max(widths))] -= 1
-    return widths
-
-
 def _rich_table(
     keys: list[_TerminalColumn],
     columns: list[_TerminalColumn],
@@ -555,7 +545,11 @@ def _rich_table(
     drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, caption=Text("\n".join(notes)), caption_justify="left")
     if above:
         drawn.title, drawn.title_justify = Text(above), "left"
-    for column, max_width in zip(keys, _key_widths(keys, width - _taken(columns)), strict=True):
+    # The widest key column gives way, down to 8, until all fit.
+    room, key_widths = width - _taken(columns), [column.width for column in keys]
+    while sum(key_widths) + 3 * len(key_widths) > room and max(key_widths) > 8:
+        key_widths[key_widths.index(max(key_widths))] -= 1
+    for column, max_width in zip(keys, key_widths, strict=True):
         drawn.add_column(column.title, overflow="fold", width=max_width)
     for column in columns:
         drawn.add_column(column.title, justify="right", overflow="fold", width=column.width)

@@ -45,13 +45,6 @@ def read_anchors(name: str) -> tuple[Mapping[str, str], ...]:
         return tuple(csv.DictReader(file))
 
 
-def _source(lines: Sequence[Mapping[str, str]]) -> str:
-    """Return e.g. "FOCUS, ICLR 2026, table 2"."""
-    numbers = sorted({line["table"] for line in lines}, key=lambda entry: (entry == "appendix", entry))
-    table_texts = [number if number == "appendix" else f"table {number}" for number in numbers]
-    return f"{lines[0]['source']}, {' and '.join(table_texts)}"
-
-
 def published_value(line: Mapping[str, str] | None, column: str) -> float | None:
     """Return the figure in `column` of a published line; None if the line is None or has no such figure."""
     text = line.get(column, "") if line else ""
@@ -89,18 +82,14 @@ def has_published_settings(
     """
     if table in _OF_ONE_MODEL and "model" in part and set(part["model"]) != {_ONE_MODEL}:
         return False
-    if set(part["k"]) != {_published_k(line)}:
+    k = int(line.get("frames") or 0)
+    if not k:
+        k_by_model = {entry["model"]: int(entry["frames"]) for entry in read_anchors("main_results")}
+        k = k_by_model.get(line.get("model", ""), _K_OF_OTHERS)
+    if set(part["k"]) != {k}:
         return False
     selection_ids = set(part["selection_id"])
     return all(_is_as_published(table, row) for row in variants if row.selection_id in selection_ids)
-
-
-def _published_k(line: Mapping[str, str]) -> int:
-    """Return the K of a published line: stated, else that of its model in the main table, else `_K_OF_OTHERS`."""
-    if line.get("frames"):
-        return int(line["frames"])
-    of_models = {entry["model"]: int(entry["frames"]) for entry in read_anchors("main_results")}
-    return of_models.get(line.get("model", ""), _K_OF_OTHERS)
 
 
 def _is_as_published(table: str, row: SelectionRow) -> bool:
@@ -423,7 +412,9 @@ def results_table(run: Run, layout: str | None = None) -> Table:
         InvalidInput: rows that do not belong together.
     """
     shape = layout_named(layout or run.anchors or "overview")
-    lines = _lines(run)
+    lines: pd.DataFrame = (run.answer_frame if run.answers else run.selection_frame).copy(deep=False)
+    if "encoder" in lines:
+        lines["encoder"] = lines["encoder"].replace("", _NO_ENCODER)
     if shape.benchmark and not lines.empty:
         lines = lines[lines["benchmark"] == shape.benchmark]
         lines = lines[_in_any_column(shape, lines)]
@@ -437,7 +428,9 @@ def results_table(run: Run, layout: str | None = None) -> Table:
             placed.append(_row(run, shape, dict(zip(keys, values, strict=True)), part))
     placed += _published_only(shape, keys, {place for place, _ in placed})
     ordered = [row for _, row in sorted(placed, key=lambda entry: entry[0])]
-    columns = _with_device(_kept_columns(shape, ordered), run)
+    selections = run.selection_frame
+    hours = "GPU hours" if selections.empty or measures.runs_on_gpu(selections) else "Device-hours (cpu)"
+    columns = [(i, hours if title == "Hours" else title) for i, title in _kept_columns(shape, ordered)]
     rows = [TableRow(row.keys, tuple(row.figures[i] for i, _ in columns), row.counts) for row in ordered]
     return Table(
         name=shape.name,
@@ -447,14 +440,6 @@ def results_table(run: Run, layout: str | None = None) -> Table:
         rows=tuple(rows),
         notes=_notes(run, shape, rows),
     )
-
-
-def _lines(run: Run) -> pd.DataFrame:
-    """Return the lines of answers, or of selections if no model answered; a missing encoder is named as such."""
-    lines: pd.DataFrame = (run.answer_frame if run.answers else run.selection_frame).copy(deep=False)
-    if "encoder" in lines:
-        lines["encoder"] = lines["encoder"].replace("", _NO_ENCODER)
-    return lines
 
 
 def _in_any_column(shape: Layout, lines: pd.DataFrame) -> NDArray[np.bool_]:
@@ -511,15 +496,13 @@ def _row(run: Run, shape: Layout, values: dict[str, Any], part: pd.DataFrame) ->
             value = None
         is_beside = is_beside or value is not None
         figures.append(column.metric.value(run, parts[key], selections[key], value))
-    texts = {**values, "sampler": _sampler_text(part, values)} if "sampler" in values else values
+    texts = values
+    if "sampler" in values:
+        # Without the option that has a column of its own.
+        own_column = next((key for key in values if key in ("alpha", "clip_seconds")), "")
+        texts = {**values, "sampler": " / ".join(sorted(set(part[f"sampler_text {own_column}"])))}
     row = TableRow(tuple(map(_key_text, texts.values())), tuple(figures), measures.counts_of(run, part))
     return place if is_beside or line is None else place - 0.5, row
-
-
-def _sampler_text(part: pd.DataFrame, keys: Iterable[str]) -> str:
-    """Return the sampler with its options that are not default and have no column among `keys`."""
-    column = next((key for key in keys if key in ("alpha", "clip_seconds")), "")
-    return " / ".join(sorted(set(part[f"sampler_text {column}"])))
 
 
 def _rows_meeting(part: pd.DataFrame, conditions: Mapping[str, str]) -> pd.DataFrame:
@@ -538,13 +521,6 @@ def _kept_columns(shape: Layout, rows: Sequence[TableRow]) -> list[tuple[int, st
         for i in range(len(shape.columns))
     ]
     return [(i, column.title) for i, column in enumerate(shape.columns) if has_ours[i]]
-
-
-def _with_device(columns: list[tuple[int, str]], run: Run) -> list[tuple[int, str]]:
-    """Return the columns with "Hours" titled by the device: GPU hours if all ran on a GPU, else device-hours."""
-    frame = run.selection_frame
-    hours = "GPU hours" if frame.empty or measures.runs_on_gpu(frame) else "Device-hours (cpu)"
-    return [(i, hours if title == "Hours" else title) for i, title in columns]
 
 
 def _published_only(shape: Layout, keys: Sequence[str], taken_places: set[float]) -> list[tuple[float, TableRow]]:
@@ -596,9 +572,12 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
 def _published_notes(shape: Layout) -> list[str]:
     if not shape.published_by:
         return []
+    lines = shape.published
+    numbers = sorted({line["table"] for line in lines}, key=lambda entry: (entry == "appendix", entry))
+    table_texts = [number if number == "appendix" else f"table {number}" for number in numbers]
     return [
-        f"Published: {_source(shape.published)}. No test says whether ours differs: the answers behind "
-        "a published figure are not published with it.",
+        f"Published: {lines[0]['source']}, {' and '.join(table_texts)}. No test says whether ours differs: the answers "
+        "behind a published figure are not published with it.",
         "A published figure is printed only beside lines with its model, K, encoder and options.",
         ASKED_OTHERWISE,
     ]

@@ -8,7 +8,7 @@ import stat
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO
@@ -223,7 +223,9 @@ def _extract(packed: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo], folde
 
     Raise DamagedFile on a difference.
     """
-    sums = _sums(packed.read(entries.pop(SUMS_FILE)).decode().splitlines())
+    # Lines `DIGEST  NAME`.
+    parts = (line.partition("  ") for line in packed.read(entries.pop(SUMS_FILE)).decode().splitlines())
+    sums = {name: digest for digest, _, name in parts}
     if differing := sorted(sums.keys() ^ entries.keys()):
         raise DamagedFile(f"{file}: {differing[0]!r} is not both in it and in its {SUMS_FILE}; copy it again")
     for name, entry in entries.items():
@@ -237,8 +239,3 @@ def _extract(packed: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo], folde
             raise InvalidInput(f"{file}: {name!r} is both a file and a folder; not a packed run") from error
         if digest != sums[name]:
             raise DamagedFile(f"{file}: {name} does not match its SHA-256; copy the file again")
-
-
-def _sums(lines: Sequence[str]) -> dict[str, str]:
-    """Return SHA-256 by file name, from lines `DIGEST  NAME`."""
-    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}

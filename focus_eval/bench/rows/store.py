@@ -106,7 +106,11 @@ def parquet_writer(path: Path, kind: type[Any], names: Sequence[str]) -> Iterato
 
     def flush() -> None:
         """Write the waiting rows to the file as one row group."""
-        columns = {name: _cells(name, [values[name] for values in waiting]) for name in names}
+        columns: dict[str, list[Any]] = {}
+        for name in names:
+            columns[name] = [values[name] for values in waiting]
+            if name in JSON_COLUMNS:
+                columns[name] = [json.dumps(cell, ensure_ascii=False, separators=(",", ":")) for cell in columns[name]]
         writer.write_table(pa.table(columns, schema=schema))
         waiting.clear()
 
@@ -193,13 +197,6 @@ def _decoded(batch: Any, path: Path) -> list[dict[str, Any]]:
 def _unreadable(path: Path, error: Exception) -> DamagedFile:
     """Return the error for a Parquet file that cannot be read, to be raised by the caller."""
     return DamagedFile(f"{path}: not a Parquet file that can be read ({error})")
-
-
-def _cells(name: str, values: list[Any]) -> list[Any]:
-    """Return the values to store in Parquet column `name`: JSON text for the columns in `JSON_COLUMNS`."""
-    if name not in JSON_COLUMNS:
-        return values
-    return [json.dumps(value, ensure_ascii=False, separators=(",", ":")) for value in values]
 
 
 def _schema(kind: type[Any], names: Sequence[str]) -> pa.Schema:
@@ -300,8 +297,11 @@ class StoredRows(Collection[RowT]):
         """
         self._check_unchanged()
         if not self._lines and question_ids is None:
-            n_rows, n_errors = _parquet_counts(self._parquet[0]) if self._parquet else (0, 0)
-            return n_rows, n_errors
+            if not self._parquet:
+                return 0, 0
+            # The rows of a Parquet file have different questions.
+            errors = _unchecked_columns(self._parquet[0], ["error"])["error"]
+            return len(errors), len(errors) - errors.null_count
         is_failed: dict[str, bool] = {}
         for question_id, has_error in itertools.chain(
             _parquet_question_states(self._parquet[0]) if self._parquet else (),
@@ -413,12 +413,6 @@ class StoredRows(Collection[RowT]):
             return [os.stat(path).st_ino for path in (*self._parquet, *self._lines)]
         except FileNotFoundError:
             return None
-
-
-def _parquet_counts(path: Path) -> tuple[int, int]:
-    """Return the numbers of rows and of rows with an error; the rows of a Parquet file have different questions."""
-    errors = _unchecked_columns(path, ["error"])["error"]
-    return len(errors), len(errors) - errors.null_count
 
 
 def _parquet_question_states(path: Path) -> Iterator[tuple[str, bool]]:

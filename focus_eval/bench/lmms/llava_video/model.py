@@ -200,8 +200,16 @@ class VideoNetwork:
             stop_ids: end an answer, besides those of the generation config.
             known_ids: ids from here on are never chosen (the original's loader cuts those columns off).
         """
-        from transformers import LogitsProcessorList
+        from transformers import LogitsProcessorList, RepetitionPenaltyLogitsProcessor
 
+        stops = self.network.generation_config.eos_token_id
+        penalty = self.network.generation_config.repetition_penalty
+        configured_stops = [stops] if isinstance(stops, int) else stops or []
+        processors = LogitsProcessorList()
+        if penalty not in (None, 1.0):
+            # Transformers 5 would make one itself, but for rows padded on the left it skips as many new tokens as
+            # there is padding, although its ids begin after the prompt.
+            processors.append(RepetitionPenaltyLogitsProcessor(float(penalty)))
         embeddings, mask = left_padded(rows)
         sampling: dict[str, Any] = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
         if temperature > 0:
@@ -212,32 +220,14 @@ class VideoNetwork:
             attention_mask=mask,
             max_new_tokens=max_new_tokens,
             num_beams=num_beams,
-            eos_token_id=sorted({*stop_ids, *self._configured_stops()}) or None,
+            eos_token_id=sorted({*stop_ids, *configured_stops}) or None,
             pad_token_id=pad_id,
             suppress_tokens=unknown_ids or None,
             repetition_penalty=1.0,
-            logits_processor=LogitsProcessorList(self._configured_penalty()),
+            logits_processor=processors,
             **sampling,
         )
         return cast(torch.Tensor, new)
-
-    def _configured_penalty(self) -> list[Any]:
-        """Return the processor of the generation config's repetition penalty.
-
-        Transformers 5 would make one itself, but for rows padded on the left it skips as many new tokens as there is
-        padding, although its ids begin after the prompt.
-        """
-        from transformers import RepetitionPenaltyLogitsProcessor
-
-        penalty = self.network.generation_config.repetition_penalty
-        return [] if penalty in (None, 1.0) else [RepetitionPenaltyLogitsProcessor(float(penalty))]
-
-    def _configured_stops(self) -> list[int]:
-        """Return the token ids that end an answer, from the generation config; [] if it names none."""
-        stops = self.network.generation_config.eos_token_id
-        if stops is None:
-            return []
-        return [stops] if isinstance(stops, int) else list(stops)
 
 
 def left_padded(rows: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -107,25 +107,23 @@ class TracedEngine:
     def generate(self, inputs: list[dict[str, Any]], *args: Any, **options: Any) -> Any:
         """Generate; record seconds, tokens, frames and an exception, which is raised again."""
         trace = self._trace
-        trace.frames = [_frames_in(request) for request in inputs]
+        trace.frames = []
+        for request in inputs:
+            videos = request.get("multi_modal_data", {}).get("video") or []
+            n_frames = sum(len(video[0] if isinstance(video, tuple) else video) for video in videos)
+            # Whole pairs are the units of the vision tower.
+            trace.frames.append(n_frames + n_frames % 2)
         if trace.wants_prompt_record:
             ids = inputs[0].get("prompt_token_ids")
             trace.sent = {"token_ids": list(ids)} if ids is not None else {"text": str(inputs[0].get("prompt", ""))}
         with trace.generating():
             outputs = self._engine.generate(inputs, *args, **options)
-        trace.tokens = [_tokens_of(output) for output in outputs]
+        ids_by_name = [
+            {
+                "input": getattr(output, "prompt_token_ids", None),
+                "output": getattr(output.outputs[0], "token_ids", None),
+            }
+            for output in outputs
+        ]
+        trace.tokens = [{name: len(ids) for name, ids in lists.items() if ids is not None} for lists in ids_by_name]
         return outputs
-
-
-def _frames_in(request: dict[str, Any]) -> int:
-    """Return the number of frames in one request, rounded up to whole pairs, the units of the vision tower."""
-    videos = request.get("multi_modal_data", {}).get("video") or []
-    frames = sum(len(video[0] if isinstance(video, tuple) else video) for video in videos)
-    return frames + frames % 2
-
-
-def _tokens_of(output: Any) -> dict[str, int]:
-    """Return the numbers of "input" and "output" tokens of a vLLM output, as far as it has them."""
-    prompt_ids, completion = getattr(output, "prompt_token_ids", None), output.outputs[0]
-    counts = {"output": len(completion.token_ids)} if getattr(completion, "token_ids", None) is not None else {}
-    return {"input": len(prompt_ids), **counts} if prompt_ids is not None else counts

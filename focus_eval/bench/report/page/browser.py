@@ -54,12 +54,16 @@ def question_detail(
     present_rows = [row for row in rows if row is not None]
     first = next((row for row in present_rows if row.error is None), present_rows[0])
     first_answer = next((answer for answer in answers if answer is not None), None)
+    # Pulls, clips or the pictures of the evidence are placed by the video's mean rate.
+    is_evidence_pictured = bool(pictures and present_rows[0].evidence_seconds)
+    is_at_mean_rate = is_evidence_pictured and all(row.frame_seconds is None for row in present_rows)
+    is_at_mean_rate |= any(row.frame_seconds is None and (row.pulled_frames or row.clips) for row in present_rows)
     return {
         "video": first.video,
         "seconds": None if first.duration_seconds is None else round(first.duration_seconds, 2),
         "evidence": [round(time, 2) for time in first.evidence_seconds],
         "evidence_frames": evidence_frames([first, *present_rows]),
-        "mean_rate": _is_at_mean_rate(present_rows, has_pictures=bool(pictures)),
+        "mean_rate": is_at_mean_rate,
         "options": first.option_texts,
         "correct": first_answer.correct_answer if first_answer else None,
         "pictures": dict(pictures),
@@ -67,14 +71,6 @@ def question_detail(
             None if row is None else _series_detail(row, answer) for row, answer in zip(rows, answers, strict=True)
         ],
     }
-
-
-def _is_at_mean_rate(rows: Sequence[SelectionRow], *, has_pictures: bool) -> bool:
-    """Return True if pulls, clips or the pictures of the evidence are placed by the mean rate of the video."""
-    is_evidence_pictured = has_pictures and bool(rows[0].evidence_seconds)
-    if is_evidence_pictured and all(row.frame_seconds is None for row in rows):
-        return True
-    return any(row.frame_seconds is None and (row.pulled_frames or row.clips) for row in rows)
 
 
 def _series_detail(row: SelectionRow, answer: AnswerRow | None) -> dict[str, Any]:
@@ -201,7 +197,9 @@ def pack_browser(
         lines.append(_line(rows, answers))
         details.append(question_detail(rows, answers, pictures.taken.get(number, {})))
         if len(details) == CHUNK_QUESTIONS or number == len(questions) - 1:
-            chunks.append(_packed(details))
+            text = json.dumps(details, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            # Without a time, so that the same values give the same bytes.
+            chunks.append(base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode())
             details = []
     index = {
         "series": [
@@ -342,9 +340,3 @@ def _verdict(row: SelectionRow | None, answer: AnswerRow | None) -> str:
     if answer.score is None:
         return UNSCORED
     return RIGHT if answer.score == 1 else WRONG if answer.score == 0 else PARTLY
-
-
-def _packed(part: list[dict[str, Any]]) -> str:
-    """Return JSON values as base64 of gzip of JSON, the same bytes for the same values."""
-    text = json.dumps(part, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()

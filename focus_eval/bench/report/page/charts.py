@@ -335,20 +335,16 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, Style], ends: tup
     axes.set(xlabel=panel.cost[0].upper() + panel.cost[1:], ylabel=panel.measure, ylim=ends)
     figures.log_if_wide(axes, [point.cost for point in panel.points])
     for point in panel.points:
-        style, x, y = styles[point.label], point.cost, point.value.plotted
+        style, value = styles[point.label], point.value
+        x, y, reach = point.cost, value.plotted, None
+        if value.ours is not None and value.low is not None and value.high is not None:
+            reach = [[max(0.0, value.ours - value.low)], [max(0.0, value.high - value.ours)]]
         if point.is_published:
             (mark,) = axes.plot(x, y, **style.hollow, ms=5, ls="", label="published", clip_on=False)
         else:
             drawn = {**style.filled, "ms": 4, "ls": "", "capsize": 2, "elinewidth": 0.7, "clip_on": False}
-            mark = axes.errorbar(x, y, _reach(point.value), label=point.label, **drawn).lines[0]
+            mark = axes.errorbar(x, y, reach, label=point.label, **drawn).lines[0]
         mark.set_gid(figures.MARK + point.title)
-
-
-def _reach(value: Value) -> list[list[float]] | None:
-    """Return the lengths of the interval below and above the figure, in matplotlib's form."""
-    if value.ours is None or value.low is None or value.high is None:
-        return None
-    return [[max(0.0, value.ours - value.low)], [max(0.0, value.high - value.ours)]]
 
 
 def telling_question(run: Run) -> list[SelectionRow]:

@@ -82,11 +82,13 @@ def render_html(
     charts = charts_of(run, panels)
     has_published = any(chart.has_published for chart in charts)
     page_tables = [narrowed(item) for item in notes_once([*(tables or report_tables(run)), *cost_tables(run)])]
+    listed, n_questions = len(browser.index["questions"]), browser.n_questions
+    questions = f"{listed:,}" if listed == n_questions else f"{n_questions:,} (the first {listed:,} are listed)"
     return _render(
         "report.html.j2",
         script=script,
         run=run,
-        facts=run_facts(run, questions=_questions(browser)),
+        facts=run_facts(run, questions=questions),
         headline=headline(run, panels),
         leads=[
             (width, chart)
@@ -210,6 +212,8 @@ def run_facts(run: Run, *, questions: str = "") -> list[tuple[str, str]]:
     starts: Sequence[dict[str, Any]] = run.provenance.get("starts", [])
     last = starts[-1] if starts else {}
     frame, versions = run.selection_frame, last.get("versions", {})
+    git = str(last.get("git") or "")
+    commit = git[:10] + ("+" if git.endswith("+") else "")  # "+": files differed from the commit
     facts = [
         ("Benchmark", ", ".join(frame["benchmark"].unique())),
         ("Questions", questions or f"{len(frame.drop_duplicates(['benchmark', 'question_id'])):,}"),
@@ -218,7 +222,7 @@ def run_facts(run: Run, *, questions: str = "") -> list[tuple[str, str]]:
         ("Started", str(last.get("time", ""))),
         ("Device", str(last.get("device", ""))),
         ("Recoveries of encoders", _recoveries(run.provenance.get("recoveries", {}))),
-        ("Code", " ".join(str(item) for item in (versions.get("focus-eval", ""), _short(last.get("git"))) if item)),
+        ("Code", " ".join(str(item) for item in (versions.get("focus-eval", ""), commit) if item)),
     ]
     return [(name, value) for name, value in facts if value]
 
@@ -242,14 +246,6 @@ def _asked(run: Run) -> Iterator[tuple[str, str]]:
             yield f"Asked, {model}", ", ".join(texts)
 
 
-def _questions(browser: Browser) -> str:
-    """Return the number of questions as text, with the number that the page lists if these differ."""
-    listed = len(browser.index["questions"])
-    return (
-        f"{listed:,}" if listed == browser.n_questions else f"{browser.n_questions:,} (the first {listed:,} are listed)"
-    )
-
-
 def _recoveries(by_encoder: dict[str, dict[str, int]]) -> str:
     """Return the batches that encoders had to repeat as text, by encoder and kind; "" if there are none."""
     kinds = {"halved_batches": "halved for lack of memory", "fp32_batches": "redone in fp32"}
@@ -258,11 +254,6 @@ def _recoveries(by_encoder: dict[str, dict[str, int]]) -> str:
         for encoder, counts in by_encoder.items()
         for kind, count in counts.items()
     )
-
-
-def _short(commit: str | None) -> str:
-    """Return the first ten digits of a commit, and its "+" if files differed from it."""
-    return "" if not commit else commit[:10] + ("+" if commit.endswith("+") else "")
 
 
 def write_index(folders: Sequence[Path], path: Path) -> Path:
