@@ -43,8 +43,12 @@ def methods_texts(run: Run) -> tuple[str, str]:
     ]
     methods += ["", f"No reference on file: {'; '.join(missing)}."] if missing else []
     entries = [_bibtex(key, writer.references[key]) for key in known_keys]
-    ours = {"title": "{focus-eval}", "author": "{The focus-eval authors}", "note": f"Version {version('focus-eval')}"}
-    entries.append(_entry("software", OUR_KEY, ours))
+    own_fields = {
+        "title": "{focus-eval}",
+        "author": "{The focus-eval authors}",
+        "note": f"Version {version('focus-eval')}",
+    }
+    entries.append(_entry("software", OUR_KEY, own_fields))
     return "\n".join(methods) + "\n", "\n".join(entries) + "\n"
 
 

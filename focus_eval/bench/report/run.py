@@ -300,10 +300,9 @@ _MEASURE_COLUMNS = (
 
 def _selection_line(row: SelectionRow) -> dict[str, Any]:
     """Return the line of a selection row in `Run.selection_frame`: settings, costs, and measures of evidence."""
-    intervals = row.evidence_intervals
+    length, intervals = row.duration_seconds, row.evidence_intervals
     evidence = [interval[:2] for interval in intervals] if intervals else row.evidence_seconds
     times = row.times_seconds if row.error is None and evidence else None
-    length = row.duration_seconds
     measures: dict[str, float | None] = dict.fromkeys(_MEASURE_COLUMNS)
     if times is not None:
         measures |= row_measures(evidence, times, duration_seconds=length, scales=row.scales)
