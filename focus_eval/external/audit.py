@@ -445,7 +445,9 @@ def positions_as_frames(series: CheckedSeries) -> Iterator[Finding]:
         n_checked[is_known] += 1
         if set(positions) <= set(frames):
             fed_ids[is_known].append(question_id)
-            first_positions = first_positions or f"{question_id}: {_numbers(positions)}"
+            if not first_positions:
+                listed = ", ".join(map(str, positions[:4])) + (", ..." if len(positions) > 4 else "")
+                first_positions = f"{question_id}: {listed}"
     for is_known, severity, check, reason in (
         (True, FAULT, "annotated positions taken as native frame numbers", "at another rate than the file"),
         (
@@ -557,7 +559,10 @@ def same_answers(group: ComparableSeries) -> Iterator[Finding]:
     pairs = list(group.pairs())
     alike_by_reason: dict[str, list[tuple[float, int, int, str, str, bool]]] = {}
     for pair in pairs:
-        shared, are_known = _with_other_frames(pair)
+        with_frames = [ids for ids in pair.ids if ids[0] in pair.a.frames and ids[1] in pair.b.frames]
+        are_known = bool(with_frames)
+        # Left out: one series was fed the frames of the other and more, as with K = 4 beside K = 8.
+        shared = [ids for ids in with_frames if not pair.is_nested(ids)] if are_known else list(pair.ids)
         n, n_alike = len(shared), sum(pair.is_alike(ids) for ids in shared)
         if n < MIN_SHARED or n_alike <= SAME_ANSWERS * n:
             continue
@@ -586,17 +591,6 @@ def _chance_of_agreement(n_alike: int, n: int) -> float:
     from scipy.special import bdtrc
 
     return float(bdtrc(n_alike - 1, n, HONEST_AGREEMENT))
-
-
-def _with_other_frames(pair: SeriesPair) -> tuple[list[tuple[str, str]], bool]:
-    """Return (ids of questions whose frames differ, True), or (all ids, False) if no frames are known.
-
-    Left out are questions for which one series was fed the frames of the other and more, as with K = 4 beside K = 8.
-    """
-    with_frames = [ids for ids in pair.ids if ids[0] in pair.a.frames and ids[1] in pair.b.frames]
-    if with_frames:
-        return [ids for ids in with_frames if not pair.is_nested(ids)], True
-    return list(pair.ids), False
 
 
 # Words that tell a repeat, or stock sampling, and no selection.
@@ -818,8 +812,3 @@ def _finding(
     The first of them is named if no `worst` case is given.
     """
     return Finding(check, series.name, len(keys), of, worst or f"the first is {keys[0]}", severity)
-
-
-def _numbers(values: Sequence[int]) -> str:
-    """Return the first four of `values` as text, with ", ..." if there are more."""
-    return ", ".join(map(str, values[:4])) + (", ..." if len(values) > 4 else "")

@@ -359,7 +359,10 @@ def _view_cells(accuracy: ViewAccuracy) -> Cells:
     """Return the cells of one row by column: accuracies by view, and their differences if they can be tested."""
     estimates = {"All in view": accuracy.by_view["all"], "None in view": accuracy.by_view["none"]}
     estimates |= {"Some in view": accuracy.by_view["some"], "Overall": accuracy.overall}
-    cells: Cells = {column: _accuracy(estimate) for column, estimate in estimates.items()}
+    cells: Cells = {}
+    for column, estimate in estimates.items():
+        value = Value.of(estimate)
+        cells[column] = value if estimate is None else replace(value, text=f"{value.ours_text} ({estimate.questions})")
     if accuracy.difference is not None:
         cells["All − none"] = statistics.Tested(difference=accuracy.difference, p_value=accuracy.p_value)
     if accuracy.same_kind is not None:
@@ -396,9 +399,3 @@ def _within_table(
             _CLUSTERED,
         ),
     )
-
-
-def _accuracy(estimate: statistics.Estimate | None) -> Value:
-    """Return an accuracy as a table value with its number of questions; empty for None."""
-    value = Value.of(estimate)
-    return value if estimate is None else replace(value, text=f"{value.ours_text} ({estimate.questions})")

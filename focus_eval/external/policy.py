@@ -28,7 +28,7 @@ from focus_eval.bench.report.run import Run
 from focus_eval.bench.report.statistics import compare_paired
 from focus_eval.bench.report.table import Table
 from focus_eval.core.errors import InvalidInput, unknown_name
-from focus_eval.core.types import FloatArray, IntArray
+from focus_eval.core.types import FloatArray
 
 CHOSEN = "?"
 N_FOLDS = 10
@@ -200,7 +200,12 @@ def _picked_scores(
     on the other nine.
     """
     everyone = np.arange(len(questions))
-    by_alternative = np.array([scores[_picked_runs(rules, questions, labels), everyone] for rules in alternatives])
+    score_rows = []
+    for rules in alternatives:
+        places = [labels.index(rule.pattern) for rule in rules]
+        picked = np.select([rule.fits(questions) for rule in rules], places)
+        score_rows.append(scores[picked, everyone])
+    by_alternative = np.array(score_rows)
     if len(alternatives) == 1:
         return by_alternative[0], ""
     videos, video = np.unique(questions["video"].to_numpy(dtype=str), return_inverse=True)
@@ -209,9 +214,3 @@ def _picked_scores(
     counts = Counter(",".join(map(str, alternatives[at])) for at in best)
     chosen = "; ".join(f"{name} ({count})" for name, count in counts.most_common())
     return by_alternative[np.array(best)[fold], everyone], f"chosen in {N_FOLDS} folds over videos: {chosen}."
-
-
-def _picked_runs(rules: Sequence[Rule], questions: pd.DataFrame, labels: Sequence[str]) -> IntArray:
-    """Return which of `labels` answers each question, shape `(n_questions,)`."""
-    places = [labels.index(rule.pattern) for rule in rules]
-    return np.asarray(np.select([rule.fits(questions) for rule in rules], places), dtype=np.int64)

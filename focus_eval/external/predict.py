@@ -286,7 +286,10 @@ def predict_tables(
         notes.append(f"{model}: {_interval_note(n_families, bool(families))}")
         has_error = bool(families) and n_families >= FEWEST_FAMILIES
         errors_by_measures = prediction_errors(common) if has_error else []
-        errors += _error_rows((str(benchmark), str(model)), errors_by_measures)
+        for error in errors_by_measures:
+            by_family = ", ".join(f"{family} {100 * value:.1f}" for family, value in error.by_family.items())
+            figures = (Value(ours=100 * error.mean), by_family, Value(ours=100 * error.one_run))
+            errors.append(TableRow((str(benchmark), str(model), error.name), figures))
         for (label, k), lines in measured[measured["benchmark"] == benchmark].groupby(["label", "k"], sort=False):
             prediction = predict(common, lines, errors_by_measures[0] if errors_by_measures else None)
             keys = (str(benchmark), str(model), f"{label}, K = {k}")
@@ -343,13 +346,6 @@ def _error_table(rows: Sequence[TableRow], lengths: str) -> Table:
             "its variants stay in the logs, which makes its error look smaller.",
         ),
     )
-
-
-def _error_rows(keys: tuple[str, str], errors: Sequence[PredictionError]) -> Iterator[TableRow]:
-    """Yield a row per error; `keys` are the benchmark and the model."""
-    for error in errors:
-        by_family = ", ".join(f"{family} {100 * value:.1f}" for family, value in error.by_family.items())
-        yield TableRow((*keys, error.name), (Value(ours=100 * error.mean), by_family, Value(ours=100 * error.one_run)))
 
 
 def _prediction_values(prediction: Prediction, answers: pd.DataFrame) -> Iterator[Value | str]:

@@ -114,7 +114,8 @@ def draw_frontier(frame: pd.DataFrame, *, replayed: pd.DataFrame | None = None, 
     samplers = set(frame["sampler"]) | (set() if replayed is None else set(replayed["sampler"]))
     styles = styles_of(sorted(samplers))
     with figure_style():
-        figure, panels = _panels(len(ks))
+        figure = new_figure(PAGE_INCHES, 3.0)
+        panels = list(figure.subplots(1, len(ks), sharey=True, squeeze=False)[0])
         for axes, k in zip(panels, ks, strict=True):
             costs = []
             if replayed is not None:
@@ -151,9 +152,3 @@ def _draw_budgets(
         drawn = {**style.hollow, "ms": 3} if hollow else {**style.filled, "ms": 4, "label": str(sampler)}
         axes.plot(spent, recall, **drawn, lw=lw)
     return costs
-
-
-def _panels(n: int) -> tuple[Figure, list[Axes]]:
-    """Return a figure and its `n` panels side by side, with one vertical axis."""
-    figure = new_figure(PAGE_INCHES, 3.0)
-    return figure, list(figure.subplots(1, n, sharey=True, squeeze=False)[0])

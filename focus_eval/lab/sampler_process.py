@@ -66,7 +66,8 @@ def _serve(requests: socket.socket, spec: str) -> None:
             if os.fork() == 0:
                 requests.close()
                 with suppress(EOFError, BrokenPipeError):  # the process that asked is gone
-                    question = _receive(os.dup(fds[0]))
+                    with Connection(os.dup(fds[0])) as line:
+                        question = line.recv()
                     if question["ask"] == "serve":
                         sys.path[:] = question["path"]
                         _serve(socket.socket(fileno=fds[0]), question["spec"])
@@ -75,12 +76,6 @@ def _serve(requests: socket.socket, spec: str) -> None:
                 sys.stdout.flush()
                 os._exit(0)
             os.close(fds[0])
-
-
-def _receive(fd: int) -> Any:
-    """Return one message received on file descriptor `fd`, which is closed."""
-    with Connection(fd) as line:
-        return line.recv()
 
 
 def _answer(line: Connection, question: dict[str, Any], import_error: FocusEvalError | None) -> None:

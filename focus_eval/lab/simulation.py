@@ -373,7 +373,11 @@ def trace_sources(config: SimulationConfig) -> list[TraceSource]:
     A source's revision is that of all its values, so that changed ones get rows of their own.
     """
     if not config.recorded:
-        return [TraceSource(world.name, _revision(world.values, config), world) for world in config.parsed_worlds]
+        shared = {"version": VERSION, "seed": config.seed, "minutes": list(config.minutes)}
+        return [
+            TraceSource(world.name, identity_hash({**shared, "world": world.values}), world)
+            for world in config.parsed_worlds
+        ]
     traces = recorded_traces(Path(config.recorded))
     recorded = {trace.question_id: [trace.frames.tolist(), trace.values.tolist()] for trace in traces}
     if config.scan_recorded:
@@ -578,11 +582,6 @@ def bucket_of(seconds: float) -> str:
 def _video(trace: AnyTrace) -> str:
     """Return the name of a trace's video."""
     return trace.video if isinstance(trace, RecordedTrace) else f"{trace.question_id}.mp4"
-
-
-def _revision(values: dict[str, Any], config: SimulationConfig) -> str:
-    """Return a hash of a world's parameters, the seed and the lengths, as revision of its encoder."""
-    return identity_hash({"version": VERSION, "world": values, "seed": config.seed, "minutes": list(config.minutes)})
 
 
 def _part(out: Path, source: TraceSource, config: SimulationConfig, sampler: FrameSampler, k: int, seed: int) -> Path:

@@ -307,16 +307,12 @@ def _import_relevance(
         f"{n_replayed} with evidence; {len(relevance.left_out)} left out"
     )
     span = f"{relevance.low:.3g} to {relevance.high:.3g}"
-    print_folded(f"read as {_plural(relevance.kind)} ({span}): {KIND_MEANINGS[relevance.kind]}")
+    scores_text = "probabilities" if relevance.kind == "probability" else "cosines"
+    print_folded(f"read as {scores_text} ({span}): {KIND_MEANINGS[relevance.kind]}")
     if import_options.published is not None:
         aks = make_sampler("aks", t1=import_options.t1, max_depth=import_options.max_depth)
         for line in published_check(relevance, questions, import_options.published, aks=aks):
             print_folded(line)
-
-
-def _plural(kind: str) -> str:
-    """Return the word for several scores of that kind."""
-    return "probabilities" if kind == "probability" else "cosines"
 
 
 def published_check(

@@ -107,7 +107,14 @@ class ListLines(SelectionFormat):
     def read(self, source: Source) -> Iterable[FileEntry]:
         """Yield the frames of each line below the first, for the question at the same row of the annotation."""
         rows = list(csv.reader(io.StringIO(read_text(source.path))))[1 + self.skip :]
-        lists = [_frames(row, f"{source.path.name}: row {number}") for number, row in enumerate(rows)]
+        lists = []
+        for number, row in enumerate(rows):
+            try:
+                lists.append(json.loads(row[0]))
+            except (ValueError, IndexError) as error:
+                raise SelectionMismatch(
+                    f"{source.path.name}: row {number}: no list of frames, {','.join(row)[:40]!r}"
+                ) from error
         for number, (frames, question) in enumerate(source.rows_with_questions(lists)):
             yield from source.selection(frames, question_id=question.id, location=f"row {number}", video=question.video)
 
@@ -154,11 +161,3 @@ def _focus_clip(arm: Mapping[str, Any]) -> list[Any]:
         return [start, stop, 0, None, None, is_final]
     mean = float(arm["mean_similarity"])
     return [start, stop, n_pulls, mean, float(arm["focus_score"]) - mean, is_final]
-
-
-def _frames(row: list[str], location: str) -> Any:
-    """Return the JSON list in the first cell of `row`; raise SelectionMismatch, naming `location`, if there is none."""
-    try:
-        return json.loads(row[0])
-    except (ValueError, IndexError) as error:
-        raise SelectionMismatch(f"{location}: no list of frames, {','.join(row)[:40]!r}") from error

@@ -153,8 +153,11 @@ class Source:
         suffix = Path(self.path.name.removesuffix(".gz")).suffix
         if self.path.is_dir() or suffix in _NOT_JSON:
             return None
-        if suffix != ".json" and self.path.is_file() and not _begins_like_json(self.path):
-            return None
+        if suffix != ".json" and self.path.is_file():
+            with self.path.open("rb") as file:
+                head = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()  # without a byte-order mark
+            if not head.startswith((b"[", b"{")):
+                return None
         return read_json(self.path)
 
     def selection(
@@ -287,12 +290,6 @@ def make_format(name: str, **options: Any) -> SelectionFormat:
     name, options = named_options(name, options)
     kind = FORMATS.load(name)
     return make(f"selection format {name!r}", kind, options)
-
-
-def _begins_like_json(path: Path) -> bool:
-    """Return True if the file's first character, after a byte-order mark and blanks, is `[` or `{`."""
-    with path.open("rb") as file:
-        return file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"[", b"{")
 
 
 def is_list_of_rows(data: Any, *fields: str) -> bool:

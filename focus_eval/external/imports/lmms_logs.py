@@ -342,7 +342,9 @@ def _log(samples: Path, run: str) -> LmmsLog:
             samples=samples,
             metric_names=tuple(name for name in first[1] if name not in LINE_KEYS) if first else (),
         )
-    content = _results(results)
+    content = read_json(results)
+    if not isinstance(content, dict) or not isinstance(content.get("results"), dict):
+        raise InvalidInput(f"{results}: not lmms-eval's results: the key `results` is missing")
     if task not in content["results"]:
         raise InvalidInput(
             f"{samples}: {results.name} beside it has no task {task!r}, but {_listed(content['results'])}; "
@@ -391,14 +393,6 @@ def _table_lines(path: Path, run: str) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, {"doc_id": row["id"], "doc": doc, **answer}
 
 
-def _results(path: Path) -> dict[str, Any]:
-    """Return the content of a results file; raise InvalidInput if it has no key `results`."""
-    content = read_json(path)
-    if not isinstance(content, dict) or not isinstance(content.get("results"), dict):
-        raise InvalidInput(f"{path}: not lmms-eval's results: the key `results` is missing")
-    return content
-
-
 def _object(value: Any) -> Mapping[str, Any]:
     """Return `value` if it is a JSON object, else {}: some versions and forks write other types there."""
     return value if isinstance(value, Mapping) else {}
@@ -431,18 +425,16 @@ def _run_names(files: Sequence[Path]) -> dict[Path, str]:
     stamps: dict[Path, set[str]] = {}
     for file in files:
         stamps.setdefault(file.parent, set()).add(_stamp_and_task(file)[0])
-    short = {folder: _folder_name(folder) for folder in stamps}
+    short: dict[Path, str] = {}
+    for folder in stamps:
+        resolved = folder.resolve()
+        is_of_model = "__" in resolved.name and resolved.parent.name
+        short[folder] = resolved.parent.name if is_of_model else resolved.name
     short_names = list(short.values())
     names = {folder: name if short_names.count(name) == 1 else str(folder).strip("/") for folder, name in short.items()}
     several = {folder for folder, of_folder in stamps.items() if len(of_folder) > 1}
     ends = {file: f"/{_stamp_and_task(file)[0]}" if file.parent in several else "" for file in files}
     return {file: f"{names[file.parent]}{end}" for file, end in ends.items()}
-
-
-def _folder_name(folder: Path) -> str:
-    """Return the name of a run's folder, or of the folder above if it is named after the model ("a__b")."""
-    folder = folder.resolve()
-    return folder.parent.name if "__" in folder.name and folder.parent.name else folder.name
 
 
 def _stamp_and_task(file: Path) -> tuple[str, str]:

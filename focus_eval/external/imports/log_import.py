@@ -583,9 +583,13 @@ def _count_record(counts: LogCounts, scored: ScoredRecord, rate: VideoRate | Non
     counts.fewest_frames = len(frames) if is_first else min(counts.fewest_frames, len(frames))
     counts.most_frames = max(counts.most_frames, len(frames))
     counts.unsorted += any(later < earlier for earlier, later in pairwise(frames))
-    if rate is not None and frames and _seconds(max(frames), rate, unit) > rate.duration_seconds + END_SLACK_SECONDS:
+    if rate is None or not frames:
+        return
+    last = max(frames)
+    last_seconds = last if unit == "seconds" else last / float(rate.fps)
+    if last_seconds > rate.duration_seconds + END_SLACK_SECONDS:
         counts.past_end += 1
-        counts.first_past_end = counts.first_past_end or f"line {record.line} ({question.id}): {max(frames):,.10g}"
+        counts.first_past_end = counts.first_past_end or f"line {record.line} ({question.id}): {last:,.10g}"
 
 
 def _count_groups(counts: LogCounts, scored: ScoredRecord) -> None:
@@ -599,11 +603,6 @@ def _count_groups(counts: LogCounts, scored: ScoredRecord) -> None:
             total = groups.setdefault(str(value), [0.0, 0.0])
             total[0] += scored.score
             total[1] += 1
-
-
-def _seconds(frame: float, rate: VideoRate, unit: str) -> float:
-    """Return a frame, or a time if `unit` is "seconds", as seconds."""
-    return frame if unit == "seconds" else frame / float(rate.fps)
 
 
 def _frames_and_times(

@@ -251,13 +251,20 @@ def _as_they_stand(log: LmmsLog, first: LogRecord | None, video_field: str, *, r
         """Return a question made from the record alone, with its row as id."""
         duration = _field(record, ("duration",))
         is_length = isinstance(duration, (int, float)) and not isinstance(duration, bool) and duration > 0
+        # A question is known by its text, by its prompt's hash, or at last by its row.
+        text = str(_field(record, _QUERY_FIELDS) or record.prompt).strip()
+        hashed = f"prompt {record.prompt_hash}" if record.prompt_hash else f"doc_id {record.doc_id}"
+        own_id = _field(record, _ID_FIELDS)
+        own_video = f"doc_id {record.doc_id}" if own_id is None else f"of question {own_id}"
+        verdicts = (verdict_of(entry) for entry in record.metrics.values())
+        right = next((verdict.right for verdict in verdicts if verdict and verdict.right), None)
         return Question(
             benchmark=benchmark,
             id=str(record.doc_id),
-            query=_text_of(record),
+            query=text or hashed,
             options=options_of(record),
-            video=str(_field(record, (video_name,)) or _unnamed_video(record)),
-            answer=_right_answer(record),
+            video=str(_field(record, (video_name,)) or own_video),
+            answer=right or record.target or None,
             duration_seconds=float(duration) if is_length else None,
             bucket=duration if duration in BUCKETS else None,
             category=category_of(record),
@@ -267,25 +274,6 @@ def _as_they_stand(log: LmmsLog, first: LogRecord | None, video_field: str, *, r
     videos = f"videos by {video_name}" if video_name else unnamed
     reading = f"{reason}: questions by task, split and doc_id; {videos}"
     return QuestionSource(benchmark=benchmark, description=reading, question=question, bucket=LengthEdges().bucket)
-
-
-def _text_of(record: LogRecord) -> str:
-    """Return the text by which a record's question is known: question, prompt, its hash, or at last its row."""
-    text = str(_field(record, _QUERY_FIELDS) or record.prompt).strip()
-    hashed = f"prompt {record.prompt_hash}" if record.prompt_hash else f"doc_id {record.doc_id}"
-    return text or hashed
-
-
-def _unnamed_video(record: LogRecord) -> str:
-    """Return a stand-in for a missing video name: the question's own id, else its row."""
-    own_id = _field(record, _ID_FIELDS)
-    return f"doc_id {record.doc_id}" if own_id is None else f"of question {own_id}"
-
-
-def _right_answer(record: LogRecord) -> str | None:
-    """Return the right answer that a metric's entry or the target states; None if neither does."""
-    verdicts = (verdict_of(entry) for entry in record.metrics.values())
-    return next((verdict.right for verdict in verdicts if verdict and verdict.right), None) or record.target or None
 
 
 def group_fields(record: LogRecord) -> dict[str, str]:

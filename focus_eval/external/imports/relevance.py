@@ -113,7 +113,9 @@ def _usable_scores(
         location = f"{question.id} (place {number})"
         try:
             own_scores = _numbers(values, "scores")
-            _check_finite(own_scores)
+            bad = np.flatnonzero(~np.isfinite(own_scores))
+            if bad.size:
+                raise ValueError(f"score {bad[0]} is {own_scores[bad[0]]}")
             _check_frames(own_scores, _numbers(at, "frames"), rates[question.id])
         except _Misfit as error:
             misfits.append(f"{location}: {error}")
@@ -156,13 +158,6 @@ def _numbers(values: Any, content: str) -> FloatArray:
     if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
         raise ValueError(f"its {content} are not a list of numbers")
     return np.asarray(values).astype(np.float64)
-
-
-def _check_finite(scores: FloatArray) -> None:
-    """Raise ValueError for the first score that is NaN or infinite."""
-    bad = np.flatnonzero(~np.isfinite(scores))
-    if bad.size:
-        raise ValueError(f"score {bad[0]} is {scores[bad[0]]}")
 
 
 def _check_frames(scores: FloatArray, frames: FloatArray, rate: VideoRate) -> None:
