@@ -60,10 +60,15 @@ _NOT_INHERITED = re.compile(
     r"(HF|HUGGINGFACE|TRANSFORMERS|LMMS|FOCUS|OPENAI|AZURE|XDG|PYTEST|RANK|WORLD|LOCAL_RANK|MASTER|DECORD"
     r"|PYTHONDONTWRITEBYTECODE)(_|$)"
 )
+# Of lmms-eval's thousands of task files those beside the tasks are read: an index of all takes seconds.
 _UNPACK = """
 import sys
-from lmms_eval.tasks import TaskManager, get_task_dict
-get_task_dict(sys.argv[1:], TaskManager("ERROR", model_name="default"), "simple")
+from pathlib import Path
+from lmms_eval import tasks
+names = sys.argv[1:]
+folders = [str(path.parent) for name in names for path in Path(tasks.__file__).parent.rglob(f"{name}.yaml")]
+manager = tasks.TaskManager("ERROR", include_path=folders, include_defaults=False, model_name="default")
+tasks.get_task_dict(names, manager, "simple")
 """
 
 

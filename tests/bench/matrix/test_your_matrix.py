@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from dataclasses import fields
 
 import pytest
@@ -22,6 +20,7 @@ from focus_eval.bench.matrix.config import (
 )
 from focus_eval.bench.report.run import load_run
 from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
+from support.bench.commands import called
 from tests.bench.report.simulated import simulate_run
 from tests.pages import ROOT, blocks, shell_lines
 
@@ -85,16 +84,15 @@ def test_the_example_has_ten_lines_and_as_many_rows_as_the_page_states(folder):
 
 
 @pytest.mark.slow
-def test_the_example_runs_on_the_demos_data(folder):
+@pytest.mark.usefixtures("unsaved_figures")
+def test_the_example_runs_on_the_demos_data(folder, monkeypatch):
     pytest.importorskip("skimage")
     build_photo_events(folder / "results/demo", video_ids=["short_a", "short_b"])
     lines = [line.words[1:] for line in shell_lines(PAGE) if line.program == "focus-eval" and len(line.words) > 2]
     assert [words[0] for words in lines] == ["plan", "run", "report"]
+    monkeypatch.chdir(folder)
     for words in lines:
-        ended = subprocess.run(
-            [sys.executable, "-m", "focus_eval", *words], cwd=folder, check=False, capture_output=True, text=True
-        )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
+        called(*words)
     run = load_run(folder / "results/runs/table")
     assert (len(run.selections), len(run.answers)) == (80, 80)
     assert {row.error for row in (*run.selections, *run.answers)} == {None}
