@@ -175,7 +175,7 @@ class AnswerWorker:
             return
         first_cell = open_questions[0][0]
         model = self._model(first_cell.model)
-        contexts = [self._context(model, *open_question) for open_question in open_questions]
+        contexts = [self._context(model, cell, count_row) for cell, _, count_row in open_questions]
         key = self._task_key(model, first_cell)
         if key not in self._tasks:  # loaded once for all cells that share it
             self._tasks[key] = TaskRequests(self._sets[key[0]], kind=key[1], prompts=key[2])
@@ -206,10 +206,9 @@ class AnswerWorker:
         self,
         model: Any,
         cell: AnswerSpec,
-        question_ids: Sequence[str],
         on_row: Callable[[AnswerRow], None],
     ) -> RunContext:
-        """Return the settings to answer `question_ids` of `cell`: its rows as frame source, options and recorder.
+        """Return the settings to answer questions of `cell`: its rows as frame source, options and recorder.
 
         A cell's file of rows is opened once.
         """

@@ -7,7 +7,7 @@ Every citation in the paragraph has its BibTeX entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -88,20 +88,20 @@ class _MethodsWriter:
         our_version = start.get("versions", {}).get("focus-eval") or version("focus-eval")
         sentences = [f"Frames were chosen by focus-eval {our_version}{revision} [@{OUR_KEY}]."]
         sentences.append(f"Samplers: {'; '.join(self._samplers())}.")
-        encoders = _unique(self._encoder(row) for row in run.variants if row.encoder)
+        encoders = dict.fromkeys(self._encoder(row) for row in run.variants if row.encoder)
         sentences += [f"Relevance: {'; '.join(encoders)}."] if encoders else []
         ks, seeds = ({str(getattr(row, name)) for row in run.variants} for name in ("k", "seed"))
         numbers = f"K = {', '.join(sorted(ks, key=int))}; seeds {', '.join(sorted(seeds, key=int))}"
         # What coarse pulls were drawn for, "question" or "video", where matrix or cells say.
         selections = [identity.get("selection", {}) for _, identity in self._cells()]
         stated = [run.provenance.get("matrix", {}), *(item for item in selections if isinstance(item, Mapping))]
-        coarse_seeds = _unique(str(item["coarse_seed"]) for item in stated if item.get("coarse_seed"))
+        coarse_seeds = dict.fromkeys(str(item["coarse_seed"]) for item in stated if item.get("coarse_seed"))
         coarse = "".join(f"; coarse_seed {value}" for value in coarse_seeds)
         sentences.append(f"{numbers}{coarse}.")
         counts = run.selection_frame.groupby("benchmark", sort=False)["question_id"].nunique()
         benchmarks = [f"{name}{self._cite(str(name))} ({count:,} questions)" for name, count in counts.items()]
         sentences.append(f"Benchmarks: {'; '.join(benchmarks)}.")
-        models = _unique(self._model(model, identity) for model, identity in self._cells())
+        models = dict.fromkeys(self._model(model, identity) for model, identity in self._cells())
         sentences += (
             [f"Answers: {'; '.join(models)}, scored with lmms-eval{self._cite('lmms-eval')}."] if models else []
         )
@@ -123,7 +123,7 @@ class _MethodsWriter:
             options = ", ".join(f"{name}={value}" for name, value in row.changed_options.items()) or "default options"
             details = [f"version {versions[row.sampler]}"] if versions.get(row.sampler) else []
             texts.append(f"{row.sampler}{self._cite(self._paper(row.sampler))} ({', '.join([*details, options])})")
-        return _unique(texts)
+        return list(dict.fromkeys(texts))
 
     def _encoder(self, row: SelectionRow) -> str:
         """Return a phrase for the row's encoder: name, citation, revision and scan encoder."""
@@ -148,11 +148,6 @@ class _MethodsWriter:
 def _encoder_family(encoder: str) -> str:
     """Return an encoder's name without options and size, the key of its paper."""
     return encoder.partition(":")[0].partition("_size")[0]
-
-
-def _unique(texts: Iterable[str]) -> list[str]:
-    """Return the texts in order, each once."""
-    return list(dict.fromkeys(texts))
 
 
 def _bibtex(key: str, reference: Mapping[str, Any]) -> str:

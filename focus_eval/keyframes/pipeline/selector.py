@@ -347,7 +347,7 @@ class Selector:
     ) -> SelectionRow:
         """Return the row of a question whose selection failed, and log the error."""
         log.warning("%s %s: no selection by %s: %s", question.benchmark, question.id, self.sampler.name, error)
-        query = self._query_of(question)
+        query = query_text(question, self._query)
         return failed_selection_row(question, self.origin, error, bucket_of=bucket_of, query=query, cost=cost)
 
     @property
@@ -466,7 +466,7 @@ class Selector:
             session.key = " ".join([fingerprint, *decoder, *self._inexact_backend.values()])
         # Only a server counts itself as a pass, and shared batches wait for passes.
         session.batches = self._encoding.batches if server else None
-        return VideoRelevance(session, self._query_of(question), progress=progress)
+        return VideoRelevance(session, query_text(question, self._query), progress=progress)
 
     def _source_without_frames(self, encoder: Encoder | None, question: Question, video_path: Path) -> RelevanceSource:
         """Return a source of relevance that reads no frames."""
@@ -474,14 +474,10 @@ class Selector:
             return _NO_ENCODER
         if encoder.reads_frames:
             raise InvalidInput(f"encoder {encoder.name!r} needs the frames of {video_path}, not only its length")
-        query = self._query_of(question)
+        query = query_text(question, self._query)
         needs_features = self.sampler.needs_logits or self.sampler.needs_embeddings
         features = encoder.features_of(video_path, query) if needs_features else None
         return _ByIndex(encoder, video_path, query) if features is None else features
-
-    def _query_of(self, question: Question) -> str:
-        """Return the text of a question that encoders compare frames with."""
-        return query_text(question, self._query)
 
     @property
     def _inexact_backend(self) -> dict[str, str]:
@@ -527,7 +523,7 @@ class Selector:
         frames = np.asarray(selection.keyframes, dtype=np.int64)
         # Without the file there are no presentation times; at a constant rate they are these.
         times = frames / selection.video.fps if clock is None else clock[frames]
-        query = self._query_of(question)
+        query = query_text(question, self._query)
         flat = selection_fields(selection, keep_pulls=self._keep_pulls)
         flat["facts"] |= self._facts(query, selection)
         return selection_row(
