@@ -11,6 +11,7 @@ from focus_eval.bench.matrix.config import MatrixConfig
 from focus_eval.bench.matrix.folder import RunFolder
 from focus_eval.bench.matrix.plan import load_sets
 from focus_eval.bench.matrix.running import complete_run
+from focus_eval.keyframes.rows.records import values_of
 
 
 def run_matrix(matrix: MatrixConfig, **options: Any) -> pd.DataFrame:
@@ -39,7 +40,7 @@ def rows_frame(run: RunFolder, matrix: MatrixConfig) -> pd.DataFrame:
             if row.question_id in ids_by_benchmark[cell.benchmark.name]:
                 of_selection = columns_by_selection[cell.selection.name].get(row.question_id, {})
                 costs = {key: of_selection.get(key) for key in ("pulls", "n_frames", "forwards")}
-                rows.append({**_who(cell.selection), **costs, **vars(row), "part": cell.name})
+                rows.append({**_who(cell.selection), **costs, **values_of(row), "part": cell.name})
     return pd.DataFrame(rows)
 
 
@@ -50,7 +51,7 @@ def _selection_columns(run: RunFolder, spec: SelectionSpec, question_ids: set[st
     columns = {}
     for row in run.selections(spec):
         if row.question_id in question_ids:
-            short = {key: value for key, value in vars(row).items() if key not in long}
+            short = {key: value for key, value in values_of(row).items() if key not in long}
             columns[row.question_id] = {**_who(spec), **short, "pulls": row.n_scored, "part": spec.name}
     return columns
 

@@ -20,7 +20,7 @@ from focus_eval.bench.report.run import load_run
 from focus_eval.bench.rows.store import StoredRows
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput, RunError
-from focus_eval.keyframes.rows.records import RowWriter, SelectionRow
+from focus_eval.keyframes.rows.records import RowWriter, SelectionRow, values_of
 from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.keyframes.samplers.topk import TopK
 from focus_eval.lab import simulation as running
@@ -285,7 +285,7 @@ def test_recorded_relevance_of_a_run_is_a_source_too(tmp_path, ran):
     folder = tmp_path / "run" / "selections" / "dense"
     folder.mkdir(parents=True)
     rows = [select_on(source, config, dense, 8, number) for number in range(4)]
-    (folder / "rows-a.jsonl").write_text("".join(json.dumps(vars(row)) + "\n" for row in rows))
+    (folder / "rows-a.jsonl").write_text("".join(json.dumps(values_of(row)) + "\n" for row in rows))
     traces = recorded_traces(tmp_path / "run")
     assert [trace.question_id for trace in traces] == [row.question_id for row in rows]
     pulled = np.array(rows[0].pulled_frames)
@@ -303,7 +303,7 @@ def recorded_run(folder, name="dense", *, every_seconds=0.5, world="calibrated")
     part.mkdir(parents=True)
     dense = make_sampler("topk", every_seconds=every_seconds)
     rows = [select_on(trace_sources(config)[0], config, dense, 8, number) for number in range(4)]
-    lines = [json.dumps({**vars(row), "question_id": f"q-{at}"}) for at, row in enumerate(rows)]
+    lines = [json.dumps({**values_of(row), "question_id": f"q-{at}"}) for at, row in enumerate(rows)]
     (part / "rows-a.jsonl").write_text("\n".join(lines) + "\n")
     return folder
 
@@ -379,7 +379,7 @@ def test_relevance_of_several_encoders_or_of_failed_questions_is_no_source(tmp_p
     for number, changed in enumerate(changes):
         folder = tmp_path / "selections" / str(number)
         folder.mkdir(parents=True)
-        (folder / "rows-a.jsonl").write_text(json.dumps({**vars(row), **changed}) + "\n")
+        (folder / "rows-a.jsonl").write_text(json.dumps({**values_of(row), **changed}) + "\n")
     with pytest.raises(InvalidInput, match=message):
         recorded_traces(tmp_path)
 
@@ -389,7 +389,7 @@ def test_relevance_of_several_queries_is_no_source(tmp_path):
     for query in ("the question", "the question and its options"):
         folder = tmp_path / "selections" / query.replace(" ", "_")
         folder.mkdir(parents=True)
-        (folder / "rows-a.jsonl").write_text(json.dumps({**vars(row), "query": query}) + "\n")
+        (folder / "rows-a.jsonl").write_text(json.dumps({**values_of(row), "query": query}) + "\n")
     with pytest.raises(InvalidInput, match="was scored for several queries; narrow the run to one"):
         recorded_traces(tmp_path)
 
@@ -400,7 +400,7 @@ def test_a_run_that_scored_too_little_is_no_source(tmp_path):
     folder = tmp_path / "selections" / "focus"
     folder.mkdir(parents=True)
     row = select_on(source, CONFIG, focus, 8, 0)
-    (folder / "rows-a.jsonl").write_text(json.dumps(vars(row)) + "\n")
+    (folder / "rows-a.jsonl").write_text(json.dumps(values_of(row)) + "\n")
     with pytest.raises(InvalidInput, match="needs one a second"):
         recorded_traces(tmp_path)
 

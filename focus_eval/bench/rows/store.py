@@ -39,6 +39,7 @@ from focus_eval.keyframes.rows.records import (
     read_rows,
     replace_file,
     restore_row,
+    values_of,
     write_rows,
 )
 
@@ -59,6 +60,8 @@ JSON_COLUMNS = (
 )  # fmt: skip
 # Rows that are Python objects at once, and rows that are compressed together: with its pulls a row takes up to 100 KB.
 BATCH_ROWS, GROUP_ROWS = 64, 256
+# Texts that are kept while a file is read, so that rows share them, and the longest such text.
+MOST_SHARED, MAX_SHARED_TEXT = 10_000, 300
 MAX_NAME_BYTES = 255  # on every usual file system
 
 
@@ -75,8 +78,11 @@ def parquet_records(path: Path, *, columns: Sequence[str] | None = None) -> Iter
         # A few columns are short; rows with their lists of pulls are read a few at a time.
         n_rows = 4096 if columns is not None and "pulled_frames" not in columns else BATCH_ROWS
         batches = file.iter_batches(batch_size=n_rows, columns=columns, use_threads=False)
+        known_values: dict[tuple[bool, str], Any] = {}
         while (batch := _next(batches, path)) is not None:
-            yield from _decoded(batch, path)
+            yield from _decoded(batch, path, known_values)
+            if len(known_values) > MOST_SHARED:
+                known_values.clear()
 
 
 def parquet_columns(path: Path) -> list[str]:
@@ -177,18 +183,25 @@ def _next(batches: Iterator[Any], path: Path) -> Any:
         raise _unreadable(path, error) from error
 
 
-def _decoded(batch: Any, path: Path) -> list[dict[str, Any]]:
+def _decoded(batch: Any, path: Path, known_values: dict[tuple[bool, str], Any]) -> list[dict[str, Any]]:
     """Return the rows of a record batch as dicts, with the text of JSON columns parsed.
 
-    Raise DamagedFile if it is no JSON.
+    Short equal texts become one object, kept in `known_values` by (is JSON, text): most fields of a part's rows are
+    equal. Raises DamagedFile if a text is no JSON.
     """
     try:
         records: list[dict[str, Any]] = batch.to_pylist()
         for record in records:
-            for name in JSON_COLUMNS:
-                if isinstance(text := record.get(name), str):
-                    # Most cells are empty, and need no parser.
-                    record[name] = {} if text == "{}" else [] if text == "[]" else json.loads(text)
+            for name, text in record.items():
+                if not isinstance(text, str):
+                    continue
+                is_json = name in JSON_COLUMNS
+                if len(text) > MAX_SHARED_TEXT:
+                    record[name] = json.loads(text) if is_json else text
+                elif (key := (is_json, text)) in known_values:
+                    record[name] = known_values[key]
+                else:
+                    record[name] = known_values[key] = json.loads(text) if is_json else text
     except ValueError as error:  # a damaged file of an earlier version, without a digest
         raise _unreadable(path, error) from error
     return records
@@ -592,8 +605,9 @@ def part_writer(folder: Path, kind: type[RowT]) -> Iterator[Callable[[RowT], Non
 
         def write(row: RowT) -> None:
             """Append `row`: its costs to one file, all else to the other."""
-            write_row(vars(row))
-            write_costs(vars(row))
+            values = values_of(row)
+            write_row(values)
+            write_costs(values)
 
         yield write
 

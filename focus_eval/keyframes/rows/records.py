@@ -45,7 +45,7 @@ LLM_USAGE = ("calls", "images", "input", "output", "dollars")
 DECODE_MODES = ("all", "reference", "sync")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SelectionRow:
     """The selection of one question, or the error that prevented it.
 
@@ -208,11 +208,20 @@ class SelectionRow:
 
     def without_pulls(self) -> SelectionRow:
         """Return the row without its lists of pulls, which take most of the memory."""
-        pulled = replace(self, n_pulls=self.n_scored, pulled_frames=[], pulled_relevance=[], text_pulls=[], clips=[])
-        return replace(pulled, n_scanned=self.frames_scanned or None, scanned_frames=[], frame_seconds=None)
+        return replace(
+            self,
+            n_pulls=self.n_scored,
+            pulled_frames=[],
+            pulled_relevance=[],
+            text_pulls=[],
+            clips=[],
+            n_scanned=self.frames_scanned or None,
+            scanned_frames=[],
+            frame_seconds=None,
+        )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AnswerRow:
     """The answer of one model to one question from the frames it was fed, or the error that prevented it.
 
@@ -273,6 +282,11 @@ class AnswerRow:
         return self.error is None and self.parsed is not None and bool(self.answer and self.answer.strip())
 
 
+def values_of(row: SelectionRow | AnswerRow) -> dict[str, Any]:
+    """Return the fields of a row by name, in their order; not copies."""
+    return {name: getattr(row, name) for name in row.__slots__}
+
+
 # Fields that few rows have.
 _LEFT_OUT_IF_EMPTY = ("evidence_intervals", "is_cut")
 
@@ -292,7 +306,7 @@ class RowWriter:
 
     def write(self, row: SelectionRow | AnswerRow) -> None:
         """Append `row` as one line and flush it to the operating system; raise RunError if that fails."""
-        values = {name: value for name, value in vars(row).items() if value or name not in _LEFT_OUT_IF_EMPTY}
+        values = {name: value for name, value in values_of(row).items() if value or name not in _LEFT_OUT_IF_EMPTY}
         line = json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         with name_file_in_errors(self.path):
             self._file.write(whole_text(line).encode() + b"\n")
