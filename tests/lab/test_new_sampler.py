@@ -56,7 +56,9 @@ def test_the_file_gets_a_verdict_and_a_page(project):
         "bisect_peaks.py:BisectPeaks",
         "focus",
         "--videos",
-        "12",
+        "5",
+        "--world",
+        "realistic",
         "--out",
         "out",
     )
