@@ -580,7 +580,8 @@ class _PhaseActor:
     def __init__(self, phase: Phase[Any, Any], name: str, store: Path | None, share: WorkerResources) -> None:
         self._worker = phase.worker(name=name, store=store, share=share)
         self._notes = noting_reads(phase.run.path, name)
-        self._notes.__enter__()
+        # Begun with the first job: a worker that is killed while it starts would leave its notes.
+        self._has_notes, self._lock = False, threading.Lock()
 
     def started(self) -> bool:
         """Return True: Ray answers this call once the worker runs."""
@@ -588,6 +589,10 @@ class _PhaseActor:
 
     def run(self, job: Any) -> tuple[int, int]:
         """Run `job`; return the numbers of rows and of errors written."""
+        with self._lock:
+            if not self._has_notes:
+                self._notes.__enter__()
+                self._has_notes = True
         errors: list[bool] = []
         self._worker.run(job, on_row=lambda row: errors.append(row.error is not None))
         return len(errors), sum(errors)
@@ -595,7 +600,8 @@ class _PhaseActor:
     def close(self) -> None:
         """Close the files; release encoders or model."""
         self._worker.close()
-        self._notes.__exit__(None, None, None)
+        if self._has_notes:
+            self._notes.__exit__(None, None, None)
 
 
 def _resources() -> dict[str, float]:

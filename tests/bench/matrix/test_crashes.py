@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
+from focus_eval.bench.matrix.engines import _PhaseActor
 from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.crashes import crash_record, noting_reads, record_crashes
@@ -190,3 +192,14 @@ def test_a_recorded_video_is_refused_only_where_reads_are_noted(matrix_file, tmp
     with crash_record(tmp_path, forget=True), noting_reads(tmp_path, "other"):
         open_video(video).close()
     assert not list(tmp_path.glob("*.jsonl"))
+
+
+def test_a_worker_of_ray_that_is_killed_before_its_first_job_leaves_no_notes(tmp_path):
+    worker = SimpleNamespace(run=lambda job, on_row: None, close=lambda: None)
+    phase = SimpleNamespace(run=SimpleNamespace(path=tmp_path), worker=lambda **_: worker)
+    actor = _PhaseActor(phase, "ray-1", None, None)
+    assert [*tmp_path.iterdir()] == []
+    actor.run("job")
+    assert (tmp_path / "reading-ray-1.jsonl").exists()
+    actor.close()
+    assert [*tmp_path.iterdir()] == []
