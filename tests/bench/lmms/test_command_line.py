@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import runpy
+import signal
 import socket
 import sys
 from contextlib import nullcontext
@@ -23,6 +25,8 @@ from support.keyframes.chat_server import ChatServer
 
 FOCUS_TASKS = ["focus_longvideobench", "focus_videomme", "focus_mlvu", "focus_vsibench"]
 OFFICIAL = ["longvideobench_val_v", "videomme", "mlvu_dev", "vsibench"]
+# More of them prove more and take longer; 10 were tried.
+KILLS = int(os.environ.get("FOCUS_EVAL_KILLS", "1"))
 QUESTIONS_PER_BENCHMARK = {"longvideobench": 8, "videomme": 4, "mlvu": 2, "vsibench": 4}
 
 
@@ -266,3 +270,42 @@ def test_the_comparison_with_a_stock_run_counts_equal_prompts_frames_and_answers
     compare_stock = runpy.run_path(str(resource_path("configs").parent / "scripts" / "checks" / "compare_stock.py"))
     compare_stock["compare"](["gpt4o, decord"], warm_lmms_eval, tmp_path)
     assert "| gpt4o, decord | openai | 0 | 4 | 0 | 4 | 4 | 4 | 4 |" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_killed_command_line_goes_on_where_it_was_and_loses_no_row(warm_lmms_eval, tools, tiny_qwen, tmp_path):
+    names = ["landscape", "portrait", "odd"]
+    rows = tools.longvideobench_rows(names, [f"What is in scene {n}?" for n in range(20 * KILLS)])
+    data = tools.write_parquet(tmp_path / "data", "validation", rows)
+    text = (resource_path("tasks") / "focus_longvideobench.yaml").read_text()
+    (tmp_path / "tasks").mkdir()
+    lines_ = [f"dataset_path: {data}" if line.startswith("dataset_path:") else line for line in text.splitlines()]
+    (tmp_path / "tasks" / "focus_longvideobench.yaml").write_text("\n".join(lines_))
+    record = tmp_path / "record"
+    command = [
+        "lmms_eval", "--model", "focus_qwen2_vl", "--tasks", "focus_longvideobench",
+        "--include_path", str(tmp_path / "tasks"), "--gen_kwargs", "max_new_tokens=2", "--model_args",
+        f"pretrained={tiny_qwen},device=cpu,sampler=uniform,frames=2,record={record},allow_unparsed=true",
+    ]  # fmt: skip
+    finished: list[str] = []
+    for number in range(KILLS):
+        n_rows = 10 if number else len(rows) + 10  # all selections are written before the first answer
+        killed = warm_lmms_eval.run(command, kill_at_row=n_rows)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr[-3000:]
+        written = asked_whole(record)
+        assert len(written) == len(set(written)), "a question was answered twice"
+        assert set(finished) < set(written), "rows lost"
+        assert len(written) == len(finished) + 10
+        finished = written
+    process = warm_lmms_eval.run(command)
+    assert process.returncode == 0, process.stderr[-3000:]
+    written = asked_whole(record)
+    assert sorted(written) == sorted(row["id"] for row in rows)
+    assert set(finished) < set(written)
+    assert f"{len(written)} questions ({len(finished)} answered earlier)" in process.stdout + process.stderr
+
+
+def asked_whole(record):
+    """Return the questions of complete lines; what follows the last line break was cut off."""
+    files = record.glob("*/answers/*.jsonl")
+    return [json.loads(line)["question_id"] for file in files for line in file.read_bytes().split(b"\n")[:-1]]

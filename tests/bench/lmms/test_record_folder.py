@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 
@@ -12,11 +10,7 @@ import pytest
 
 from focus_eval.bench.report.run import load_run
 from focus_eval.core.errors import RunError
-from focus_eval.core.resources import resource_path
 from support.keyframes.tiny_transformers import save_qwen2_vl
-
-# More of them prove more and take longer; 10 were tried.
-KILLS = int(os.environ.get("FOCUS_EVAL_KILLS", "1"))
 
 
 @pytest.fixture(scope="module")
@@ -133,42 +127,3 @@ def test_two_runs_of_the_same_thing_at_once_the_second_says_so(load, evaluate, h
     holder_process.wait()
     evaluate(load(tmp_path), ["focus_mlvu"])
     assert len(asked(tmp_path)) == 2
-
-
-@pytest.mark.slow
-def test_a_killed_command_line_goes_on_where_it_was_and_loses_no_row(warm_lmms_eval, tools, tiny_qwen, tmp_path):
-    names = ["landscape", "portrait", "odd"]
-    rows = tools.longvideobench_rows(names, [f"What is in scene {n}?" for n in range(20 * KILLS)])
-    data = tools.write_parquet(tmp_path / "data", "validation", rows)
-    text = (resource_path("tasks") / "focus_longvideobench.yaml").read_text()
-    (tmp_path / "tasks").mkdir()
-    lines_ = [f"dataset_path: {data}" if line.startswith("dataset_path:") else line for line in text.splitlines()]
-    (tmp_path / "tasks" / "focus_longvideobench.yaml").write_text("\n".join(lines_))
-    record = tmp_path / "record"
-    command = [
-        "lmms_eval", "--model", "focus_qwen2_vl", "--tasks", "focus_longvideobench",
-        "--include_path", str(tmp_path / "tasks"), "--gen_kwargs", "max_new_tokens=2", "--model_args",
-        f"pretrained={tiny_qwen},device=cpu,sampler=uniform,frames=2,record={record},allow_unparsed=true",
-    ]  # fmt: skip
-    finished: list[str] = []
-    for number in range(KILLS):
-        n_rows = 10 if number else len(rows) + 10  # all selections are written before the first answer
-        killed = warm_lmms_eval.run(command, kill_at_row=n_rows)
-        assert killed.returncode == -signal.SIGKILL, killed.stderr[-3000:]
-        written = asked_whole(record)
-        assert len(written) == len(set(written)), "a question was answered twice"
-        assert set(finished) < set(written), "rows lost"
-        assert len(written) == len(finished) + 10
-        finished = written
-    process = warm_lmms_eval.run(command)
-    assert process.returncode == 0, process.stderr[-3000:]
-    written = asked_whole(record)
-    assert sorted(written) == sorted(row["id"] for row in rows)
-    assert set(finished) < set(written)
-    assert f"{len(written)} questions ({len(finished)} answered earlier)" in process.stdout + process.stderr
-
-
-def asked_whole(record):
-    """Return the questions of complete lines; what follows the last line break was cut off."""
-    files = record.glob("*/answers/*.jsonl")
-    return [json.loads(line)["question_id"] for file in files for line in file.read_bytes().split(b"\n")[:-1]]
