@@ -21,7 +21,7 @@ N_BLIP_WORDS = 30524
 for _name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
     os.environ.setdefault(_name, "1")
 
-# By default collections of garbage, after each 700 objects and over all imported modules, take a quarter of the time.
+# By default garbage is collected after each 700 objects, over all imported modules: 14 % of the seconds of three files.
 gc.set_threshold(50_000, 10, 100)
 
 # The same examples in every run, however slow the machine: a test fails because of the code or not at all.
