@@ -177,11 +177,12 @@ def write_report(
     from focus_eval.bench.report.methods import write_methods
     from focus_eval.bench.report.page.browser import pack_browser
     from focus_eval.bench.report.page.charts import panels_of, write_figures
-    from focus_eval.bench.report.page.html import report_tables, write_html
+    from focus_eval.bench.report.page.html import check_names, report_tables, write_html
     from focus_eval.bench.report.page.thumbnails import thumbnail_maker
     from focus_eval.keyframes.samplers.registry import sampler_name
 
     baseline = sampler_name(baseline) if baseline else None
+    check_names(run, table, baseline=baseline)  # a mistake leaves an earlier report as it was
     failures, pictures = dict[str, str](), dict[str, Any]()
     page = target / "report.html"
     remove_stale(target)

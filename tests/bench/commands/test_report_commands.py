@@ -159,10 +159,13 @@ def test_a_folder_that_is_no_run_is_one_line(tmp_path):
         called("report", tmp_path / "nowhere")
 
 
-def test_an_unknown_table_names_the_nearest(run_folder, tmp_path):
-    with pytest.raises(InvalidInput, match="did you mean 'by_length'"):
-        called("report", run_folder, "--out", tmp_path, "--table", "by_lenght")
-    assert list(tmp_path.iterdir()) == []
+def test_an_unknown_table_or_baseline_names_the_nearest_and_leaves_an_earlier_report(run_folder, tmp_path):
+    earlier = tmp_path / "report.md"
+    earlier.write_text("| earlier |")
+    for option, nearest in (("--table=by_lenght", "by_length"), ("--baseline=topp", "topk")):
+        with pytest.raises(InvalidInput, match=f"did you mean '{nearest}'"):
+            called("report", run_folder, "--out", tmp_path, option)
+    assert list(tmp_path.iterdir()) == [earlier]
 
 
 def test_compare_prints_how_two_runs_differ(run_folder, tmp_path):

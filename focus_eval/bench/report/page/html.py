@@ -38,7 +38,7 @@ from focus_eval.bench.report.table import (
     notes_once,
     to_csv,
 )
-from focus_eval.bench.report.tables import ASKED_OTHERWISE, results_table
+from focus_eval.bench.report.tables import ASKED_OTHERWISE, layout_named, results_table
 from focus_eval.keyframes.figures import css_variables
 from focus_eval.keyframes.rows.records import write_text
 
@@ -174,6 +174,12 @@ def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
+def check_names(run: Run, layout: str | None, *, baseline: str | None) -> None:
+    """Raise UnknownName if there is no layout `layout`, or if no sampler of the run is called `baseline`."""
+    layout_named(layout or run.anchors or "overview")
+    baseline_labels(run, baseline)
+
+
 def report_tables(run: Run, layout: str | None = None, *, baseline: str | None = None) -> list[Table]:
     """Return the first tables of every form of the report.
 
@@ -184,7 +190,7 @@ def report_tables(run: Run, layout: str | None = None, *, baseline: str | None =
     Raises:
         UnknownName: no such layout, or no sampler of the run is called `baseline`.
     """
-    baseline_labels(run, baseline)
+    check_names(run, layout, baseline=baseline)
     tables = [results_table(run, layout)]
     if tables[0].name != "overview":
         tables.append(results_table(run, "overview"))
