@@ -60,6 +60,7 @@ class ClipWriter:
         """Open the file and the encoder; raise VideoError if either fails."""
         self.path, self.width, self.height = Path(path), width, height
         self.n_frames = 0
+        self._is_failed = False
         rate = Fraction(fps).limit_denominator(1001)
         encoder_options = {"crf": str(crf)} if crf is not None and codec in _WITH_CRF else {}
         if codec in _WITH_PRESET:
@@ -98,21 +99,26 @@ class ClipWriter:
             self.n_frames += 1
             self._mux(frame)
 
-    def _mux(self, frame: av.VideoFrame | None) -> None:
-        """Encode one frame and write its packets; None writes those that the encoder holds back."""
+    def _mux(self, frame: av.VideoFrame) -> None:
+        """Encode one frame and write its packets."""
         try:
             self._container.mux(self._stream.encode(frame))
         except av.FFmpegError as error:
+            # FFmpeg crashes where more is written after a failure, such as of a full disk.
+            self._is_failed = True
             raise VideoError(f"{self.path}: frame {self.n_frames - 1} could not be encoded: {error}") from error
 
     def close(self) -> None:
-        """Finish the file; frames held back by the encoder are written now."""
-        if self._container is None:
+        """Write the frames that the encoder holds back, and finish the file; after a failure, only let go of it."""
+        container, self._container = self._container, None
+        if container is None or self._is_failed:
             return
-        if self.n_frames:
-            self._mux(None)
-        self._container.close()
-        self._container = None
+        try:
+            if self.n_frames:
+                container.mux(self._stream.encode(None))
+            container.close()
+        except av.FFmpegError as error:
+            raise VideoError(f"{self.path}: the file could not be finished: {error}") from error
 
     def __enter__(self) -> ClipWriter:
         return self

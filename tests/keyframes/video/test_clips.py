@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import subprocess
+import sys
+
 import av
 import numpy as np
 import pytest
@@ -120,3 +124,25 @@ def test_a_name_that_looks_like_an_address_is_a_name(name, tmp_path):
     path = write_clip(tmp_path / "clip.mkv", n_frames=3).rename(tmp_path / name)
     with open_video(path) as video:
         assert frame_number(video.read([2])[0]) == 2
+
+
+def test_a_full_disk_is_an_error_and_ends_no_process(tmp_path):
+    """In a process of its own: FFmpeg crashed where more was written after the failure."""
+    code = """
+import sys
+import numpy as np
+from focus_eval.core.errors import VideoError
+from focus_eval.keyframes.video.clip_writer import ClipWriter
+try:
+    with ClipWriter(sys.argv[1], width=64, height=64) as writer:
+        for number in range(int(sys.argv[2])):
+            writer.write(np.random.default_rng(number).integers(0, 255, (64, 64, 3), dtype=np.uint8))
+except VideoError as error:
+    print(error, error.__cause__.errno)
+"""
+    (tmp_path / "clip.mp4").symlink_to("/dev/full")
+    for n_frames in ("1", "200"):  # the header cannot be written; nor the packets of frames
+        command = [sys.executable, "-c", code, str(tmp_path / "clip.mp4"), n_frames]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (result.returncode, result.stderr) == (0, "")
+        assert result.stdout.endswith(f"No space left on device: '{tmp_path / 'clip.mp4'}' {errno.ENOSPC}\n")
