@@ -81,7 +81,7 @@ def event_lengths():
     ]
 
 
-IN_BOTH = ("uniform", "random [control]", "topk", "aks max_depth=3", "focus", "even_cover",
+IN_BOTH = ("uniform", "topk", "aks max_depth=3", "focus", "even_cover",
            "even_cover budget_of=focus", "even_diverse [control]", "even_topk [control]")  # fmt: skip
 
 

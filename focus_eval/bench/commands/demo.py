@@ -117,8 +117,8 @@ def _cache() -> Path:
 # Seconds of each stage on two idle cores; only their ratios matter, since a bar tells time by its own rate.
 SECONDS_PER_FRAME_DRAWN = 0.0004
 SECONDS_OF_SELECTING = 0.017  # per unit of `SelectPhase.work`
-SECONDS_OF_ANSWERS = 85.0  # of a matrix
-SECONDS_OF_REPORT = 32.0
+SECONDS_OF_ANSWERS = 62.0  # of a matrix
+SECONDS_OF_REPORT = 26.0
 
 
 class DemoProgress:

@@ -114,7 +114,7 @@ def _row(board: Storyboard, number: int, question: BoardQuestion) -> dict[str, A
         "id": f"{board.video_id}_{number}",
         "video_path": f"{board.video_id}.mp4",
         "subtitle_path": f"{board.video_id}_en.json",
-        "duration_group": 60 if seconds < 180 else 600 if seconds <= 1200 else 3600,
+        "duration_group": 60 if seconds < 180 else 600 if seconds < 900 else 3600,
         "starting_timestamp_for_subtitles": 0,
         "duration": round(seconds, 3),
         "view_count": 0,

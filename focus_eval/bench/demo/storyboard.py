@@ -173,20 +173,16 @@ VIDEOS: tuple[tuple[str, int, Fraction, tuple[float, float]], ...] = (
     ("short_h", 119, Fraction(12), (4, 14)),
     ("short_i", 126, Fraction(15), (4, 14)),
     ("short_j", 134, Fraction(25), (4, 14)),
-    ("short_k", 143, Fraction(12), (4, 16)),
-    ("short_l", 155, Fraction(15), (4, 16)),
-    ("medium_a", 188, _NTSC_24, (6, 25)),
-    ("medium_b", 199, Fraction(12), (6, 25)),
-    ("medium_c", 208, Fraction(15), (6, 30)),
-    ("medium_d", 219, Fraction(12), (6, 30)),
-    ("medium_e", 231, Fraction(12), (6, 25)),
-    ("medium_f", 243, Fraction(12), (6, 25)),
-    ("medium_g", 256, Fraction(12), (6, 30)),
-    ("medium_h", 268, Fraction(15), (6, 30)),
-    ("medium_i", 281, Fraction(12), (6, 30)),
-    ("medium_j", 297, Fraction(12), (6, 30)),
-    ("long_a", 1215, Fraction(12), (8, 50)),
-    ("long_b", 1290, Fraction(12), (8, 60)),
+    ("medium_a", 182, _NTSC_24, (6, 25)),
+    ("medium_b", 187, Fraction(12), (6, 25)),
+    ("medium_c", 193, Fraction(15), (6, 30)),
+    ("medium_d", 199, Fraction(12), (6, 30)),
+    ("medium_e", 206, Fraction(12), (6, 25)),
+    ("medium_f", 213, Fraction(12), (6, 25)),
+    ("medium_g", 221, Fraction(12), (6, 30)),
+    ("medium_h", 230, Fraction(15), (6, 30)),
+    ("long_a", 640, Fraction(12), (8, 50)),
+    ("long_b", 905, Fraction(12), (8, 60)),
 )
 VIDEO_IDS: tuple[str, ...] = tuple(video_id for video_id, *_ in VIDEOS)
 
@@ -315,11 +311,11 @@ def _topics_by_video() -> list[list[tuple[Topic, str]]]:
 
 
 def _balanced_letters() -> list[int]:
-    """Return the index of the right choice of every question: each letter equally often among any 12 in a row."""
+    """Return the index of the right choice of every question: each letter five times in every 20."""
     rng = Random("photo_events letters")
     letters: list[int] = []
     while len(letters) < len(VIDEOS) * N_QUESTIONS_PER_VIDEO:
-        block = list(range(N_CHOICES)) * 3
+        block = list(range(N_CHOICES)) * 5
         rng.shuffle(block)
         letters += block
     return letters
