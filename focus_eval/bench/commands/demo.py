@@ -115,10 +115,10 @@ def _cache() -> Path:
 
 
 # Seconds of each stage on two idle cores; only their ratios matter, since a bar tells time by its own rate.
-SECONDS_PER_FRAME_DRAWN = 0.0004
-SECONDS_OF_SELECTING = 0.017  # per unit of `SelectPhase.work`
-SECONDS_OF_ANSWERS = 62.0  # of a matrix
-SECONDS_OF_REPORT = 26.0
+SECONDS_PER_FRAME_DRAWN = 0.00034
+SECONDS_OF_SELECTING = 0.02  # per unit of `SelectPhase.work`
+SECONDS_OF_ANSWERS = 66.0  # of a matrix
+SECONDS_OF_REPORT = 28.0
 
 
 class DemoProgress:
