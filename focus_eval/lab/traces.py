@@ -15,7 +15,7 @@ from focus_eval.lab.worlds import EVIDENCE_SHAPES, SHARES, Channel, EvidenceShap
 
 GRID_HZ = 10
 FRAME_RATES = (24.0, 25.0, 24000 / 1001, 30000 / 1001)
-# x264's defaults: a sync frame at most every 250 frames; it saw 335 of the 362 cuts of the demo's videos.
+# x264's defaults: a sync frame at most every 250 frames; it saw 335 of the 362 cuts of an earlier demo's videos.
 LONGEST_GROUP = 250
 SHARE_OF_CUTS_SEEN = 0.925
 # An annotated moment lies so many seconds from the centre of what is seen (Student's t, 3 degrees of freedom), which

@@ -171,8 +171,8 @@ _NOT_FITTED = (
     "cluster_seconds",
 )
 _SMOOTH = World(name="smooth")
-# Fitted to the relevance of every half second of the demo's videos to its questions (docs/simulation.md): no skew once
-# it is a logit, shots that explain most of the variance, and questions of very different strength.
+# Fitted to the relevance of every half second of an earlier demo's videos to its questions (docs/simulation.md): no
+# skew once it is a logit, shots that explain most of the variance, and questions of very different strength.
 _CALIBRATED = World(
     name="calibrated",
     shot_share=0.88,

@@ -154,7 +154,7 @@ def equal(repeats):
     """Print how often the sign-flip test tells equal samplers apart, by shape of the run and seeds."""
     print("| shape | seeds | sign-flip rejects (%) |\n|---|---:|---:|")
     for name, n_videos, per_video, correlation in (
-        ("12 videos of 3 questions (the demo)", 12, 3, 0.2),
+        ("12 videos of 3 questions", 12, 3, 0.2),
         ("753 videos of 2 (LongVideoBench)", 753, 2, 0.3),
         ("288 videos of 18, correlation .3 (VSI-Bench)", 288, 18, 0.3),
     ):

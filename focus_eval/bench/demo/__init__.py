@@ -1,1 +1,1 @@
-"""The demo's benchmark: long videos made of photographs from installed packages."""
+"""The demo's benchmark: videos made of photographs from installed packages."""

@@ -154,8 +154,8 @@ class OfflineScorer(Encoder):
         n_classes: names whose embeddings are averaged, in [1, 1000]; ConSE's T.
         centred: subtract the mean embedding of all class names from names and query before comparing. Without it
             (ConSE as published) every frame is close to every question that mentions a picture.
-        size: side of the square that the classifier sees, in pixels, in [32, 224]; at 64, the demo's scan encoder, a
-            frame takes a twelfth of the work.
+        size: side of the square that the classifier sees, in pixels, in [32, 224]; at 64 a frame takes a twelfth of
+            the work.
 
     Raises:
         InvalidInput: an option outside its range.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -94,6 +95,8 @@ class ClipWriter:
         frame = frame.reformat(format=self._stream.pix_fmt)
         frame.time_base = self._stream.codec_context.time_base
         first = self.n_frames if ticks is None else ticks
+        if self._is_failed:  # FFmpeg crashes where more is written after a failure, such as of a full disk
+            raise VideoError(f"{self.path}: an earlier frame could not be written")
         for time in range(first, first + n_times):
             frame.pts = time
             self.n_frames += 1
@@ -104,21 +107,24 @@ class ClipWriter:
         try:
             self._container.mux(self._stream.encode(frame))
         except av.FFmpegError as error:
-            # FFmpeg crashes where more is written after a failure, such as of a full disk.
             self._is_failed = True
             raise VideoError(f"{self.path}: frame {self.n_frames - 1} could not be encoded: {error}") from error
 
     def close(self) -> None:
         """Write the frames that the encoder holds back, and finish the file; after a failure, only let go of it."""
         container, self._container = self._container, None
-        if container is None or self._is_failed:
+        if container is None:
             return
         try:
-            if self.n_frames:
+            if self.n_frames and not self._is_failed:
                 container.mux(self._stream.encode(None))
             container.close()
         except av.FFmpegError as error:
-            raise VideoError(f"{self.path}: the file could not be finished: {error}") from error
+            # Here, where an error can be dropped: PyAV would close it with the object's end, and print a traceback.
+            with suppress(av.FFmpegError):
+                container.close()
+            if not self._is_failed:
+                raise VideoError(f"{self.path}: the file could not be finished: {error}") from error
 
     def __enter__(self) -> ClipWriter:
         return self

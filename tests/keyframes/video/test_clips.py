@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import subprocess
 import sys
 
@@ -126,23 +125,42 @@ def test_a_name_that_looks_like_an_address_is_a_name(name, tmp_path):
         assert frame_number(video.read([2])[0]) == 2
 
 
-def test_a_full_disk_is_an_error_and_ends_no_process(tmp_path):
-    """In a process of its own: FFmpeg crashed where more was written after the failure."""
-    code = """
-import sys
+_ON_A_FULL_DISK = """
+import resource, sys
 import numpy as np
 from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video.clip_writer import ClipWriter
+path, n_frames, most_bytes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+errors = []
 try:
-    with ClipWriter(sys.argv[1], width=64, height=64) as writer:
-        for number in range(int(sys.argv[2])):
-            writer.write(np.random.default_rng(number).integers(0, 255, (64, 64, 3), dtype=np.uint8))
+    with ClipWriter(path, width=64, height=64) as writer:
+        for number in range(n_frames):
+            try:
+                writer.write(np.random.default_rng(number).integers(0, 255, (64, 64, 3), dtype=np.uint8))
+            except VideoError as error:  # as a caller would that does not stop
+                errors.append(str(error))
 except VideoError as error:
-    print(error, error.__cause__.errno)
+    errors.append(str(error))
+print(errors[0].removeprefix(path), errors[-1].removeprefix(path), sep="|")
 """
-    (tmp_path / "clip.mp4").symlink_to("/dev/full")
-    for n_frames in ("1", "200"):  # the header cannot be written; nor the packets of frames
-        command = [sys.executable, "-c", code, str(tmp_path / "clip.mp4"), n_frames]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert (result.returncode, result.stderr) == (0, "")
-        assert result.stdout.endswith(f"No space left on device: '{tmp_path / 'clip.mp4'}' {errno.ENOSPC}\n")
+
+
+@pytest.mark.parametrize(
+    ("n_frames", "most_bytes", "first", "last"),
+    [
+        (1, -1, ": the file could not be finished: [Errno 28]", ": the file could not be finished: [Errno 28]"),
+        (200, -1, "could not be encoded: [Errno 28]", ": an earlier frame could not be written"),
+        (200, 100_000, "could not be encoded: [Errno 27]", ": an earlier frame could not be written"),
+    ],
+)
+def test_a_full_disk_is_an_error_and_ends_no_process(n_frames, most_bytes, first, last, tmp_path):
+    """In a process of its own: FFmpeg crashed where more was written after a failure, of the header or of a frame."""
+    if most_bytes < 0:
+        (tmp_path / "clip.mp4").symlink_to("/dev/full")
+    command = [sys.executable, "-c", _ON_A_FULL_DISK, str(tmp_path / "clip.mp4"), str(n_frames), str(most_bytes)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    first_error, last_error = result.stdout.split("|")
+    assert first in first_error
+    assert last in last_error

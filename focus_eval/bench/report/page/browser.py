@@ -286,7 +286,7 @@ def _shown(all_series: Sequence[Series]) -> list[bool]:
 
 
 def _first_pair(all_series: Sequence[Series]) -> list[str]:
-    """Return the bases of two series (at least one is there) that the page compares first: focus, uniform if it can."""
+    """Return the bases of the two series that the page compares first: focus and uniform where the run has them."""
     bases = list(dict.fromkeys(series.base for series in all_series))
     by_label = {series.label: series.base for series in reversed(all_series)}
     second = by_label.get("uniform", bases[0])
