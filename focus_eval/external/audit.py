@@ -417,7 +417,9 @@ def fewer_than_k(series: CheckedSeries) -> Iterator[Finding]:
 def same_frames_everywhere(series: CheckedSeries) -> Iterator[Finding]:
     """Find a selection that repeats one frame in nearly every question, or has equal frames in every question."""
     frames_of = series.frames
-    if len(frames_of) < MIN_SHARED:
+    # A floor such as `blind` shows one black frame on purpose.
+    is_floor = any(row.role == "floor" for row in itertools.islice(series.selections.values(), 1))
+    if len(frames_of) < MIN_SHARED or is_floor:
         return
     single = [key for key, frames in frames_of.items() if len(frames) > 1 and len(set(frames)) == 1]
     if len(single) >= SAME_FRAMES * len(frames_of):

@@ -282,6 +282,13 @@ def test_k_that_a_log_does_not_state_is_the_most_frames_of_a_question():
     assert audit([with_selections(oracle, IDS[:2], keyframes=[5])]) == []
 
 
+def test_a_floor_shows_the_same_in_every_question_and_is_no_fault():
+    frames = {"keyframes": [], "times_seconds": [], "facts": {}}
+    shows_nothing = with_answers(with_selections(replace(honest("blind"), origin=None), **frames), fed_frames=[])
+    assert "the same frames in every question" in {finding.check for finding in audit([shows_nothing])}
+    assert audit([with_selections(shows_nothing, role="floor")]) == []
+
+
 def half_arrived(name="aks"):
     """=Return two series: uniform, and one whose frames reached the model in the last half of 200 questions only."""
     questions = [replace(QUESTIONS[0], id=f"p{at}", query=f"what is {at}?") for at in range(200)]

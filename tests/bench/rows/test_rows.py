@@ -175,6 +175,19 @@ def test_a_selection_is_restored_from_its_row(tmp_path, form):
     assert plain(row.selection) == plain(SELECTION)
 
 
+def test_rows_share_equal_texts_of_a_file_and_take_no_text_for_json(tmp_path):
+    first = replace(row_holding(SELECTION), query="{}", options={"query": "{}"})
+    second = replace(first, question_id="second", query='{"query":"{}"}', options={})
+    with part_writer(tmp_path, SelectionRow) as write:
+        write(first)
+        write(second)
+        write(replace(first, question_id="third"))
+    rows = list(StoredRows(tmp_path, SelectionRow))
+    assert [(row.query, row.options) for row in rows] == [(row.query, row.options) for row in (first, second, first)]
+    assert rows[2].query is rows[0].query
+    assert rows[2].options is rows[0].options
+
+
 def test_a_row_that_counts_its_pulls_holds_no_selection():
     row = row_holding(SELECTION, keep_pulls=False)
     assert (row.n_scored, row.frames_scanned, row.pulled_frames, row.scanned_frames) == (3, 2, [], [])
