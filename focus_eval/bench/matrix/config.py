@@ -522,6 +522,10 @@ def _part_file(kind: str, name: str, matrix_file: Path) -> Path | None:
     """
     from focus_eval.keyframes.encoders.registry import ENCODERS
 
+    if name.endswith((".yaml", ".yml")):
+        if (file := matrix_file.resolve().parent / Path(name).expanduser()).is_file():
+            return file
+        raise InvalidInput(f"{matrix_file}: {kind}: no such file {file}; its path is relative to the matrix")
     # Beside the matrix before the package's own: a user's part replaces a shipped one of its name.
     folders = [folder / kind for folder in matrix_file.resolve().parents[:3]] + [resource_path("configs") / kind]
     for folder in folders:

@@ -251,3 +251,13 @@ def test_a_file_of_an_encoder_beside_the_matrix_goes_before_the_encoder_of_that_
     file = tmp_path / "m.yaml"
     file.write_text(BRIEF + "encoders: [blip]")
     assert load_matrix(file).encoders[0].options == {"checkpoint": "/weights/blip"}
+
+
+def test_a_benchmark_of_a_file_beside_the_matrix_is_named_by_its_path(tmp_path):
+    (tmp_path / "mine.yaml").write_text("benchmark: mine\nfields: longvideobench\nannotations: questions.json\n")
+    (tmp_path / "table.yaml").write_text("benchmarks: [mine.yaml]\nsamplers: [uniform]\nk: [8]\n")
+    (part,) = load_matrix(tmp_path / "table.yaml").benchmarks
+    assert (part.name, part.benchmark) == ("mine", "mine")
+    (tmp_path / "table.yaml").write_text("benchmarks: [theirs.yaml]\nsamplers: [uniform]\nk: [8]\n")
+    with pytest.raises(InvalidInput, match=r"benchmarks: no such file .*theirs\.yaml; its path is relative"):
+        load_matrix(tmp_path / "table.yaml")
