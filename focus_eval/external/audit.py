@@ -218,7 +218,16 @@ def audit(series: Sequence[CheckedSeries]) -> list[Finding]:
             for at, check in enumerate(CHECKS_OF_SEVERAL)
             for finding in check(group)
         ]
-    return [finding for _, finding in sorted(findings, key=lambda item: (item[1].severity != FAULT, item[0]))]
+    ordered = [finding for _, finding in sorted(findings, key=lambda item: (item[1].severity != FAULT, item[0]))]
+    # Notes that differ in their subject alone, such as a video that no series could read, become one.
+    subjects_of: dict[Finding, list[str]] = {}
+    for finding in ordered:
+        shared = replace(finding, subject="") if finding.severity == NOTE else finding
+        subjects_of.setdefault(shared, []).append(finding.subject)
+    return [
+        replace(finding, subject=subjects[0] + (f" and {len(subjects) - 1} more series" if len(subjects) > 1 else ""))
+        for finding, subjects in subjects_of.items()
+    ]
 
 
 @dataclass(frozen=True)

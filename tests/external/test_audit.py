@@ -289,6 +289,18 @@ def test_a_floor_shows_the_same_in_every_question_and_is_no_fault():
     assert audit([with_selections(shows_nothing, role="floor")]) == []
 
 
+def test_a_note_that_several_series_have_alike_is_one_line_and_faults_stay_apart():
+    def subjects(series, check):
+        return [finding.subject for finding in audit(series) if check in finding.check]
+
+    failed = [replace(honest(name), errors={"x": "v.mp4: damaged"}) for name in ("a", "b", "c")]
+    assert subjects(failed, "failed") == ["a and 2 more series"]
+    other_error = replace(failed[1], errors={"x": "v.mp4: too short"})
+    assert subjects([failed[0], other_error], "failed") == ["a", "b"]
+    past_the_end = [with_selections(item, ["q0"], keyframes=[*range(7), 1025]) for item in failed]
+    assert subjects(past_the_end, "past the end") == ["a", "b", "c"]
+
+
 def half_arrived(name="aks"):
     """=Return two series: uniform, and one whose frames reached the model in the last half of 200 questions only."""
     questions = [replace(QUESTIONS[0], id=f"p{at}", query=f"what is {at}?") for at in range(200)]
