@@ -2,7 +2,7 @@
 
 Those between `<!-- figures: NAME -->` and `<!-- end -->` follow from recorded rows, by the functions of tests/figures;
 outside marks, pages state no measured figure. The tables of docs/field.md and docs/leaderboard.md have marks and tests
-of their own (tests/external/test_field.py, tests/registry/test_replayed.py).
+of their own (tests/external/test_field.py, tests/external/test_leaderboard.py).
 """
 
 from __future__ import annotations

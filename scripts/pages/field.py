@@ -1,14 +1,17 @@
 """Derive every figure of docs/field.md from public files: `field.py FOLDER [--page docs/field.md] [--section NAME]`.
 
 FOLDER holds `lvb_val.json`, `lvb_val_fps.csv` and `field/` (logs and annotations of others; the page names their
-repositories and commits). Prints a section per table; `--page` puts them between the page's marks.
+repositories and commits). Prints a section per table or sentence; `--page` puts them between the page's marks,
+`--csv results/published` writes the tables that the page has only a sentence of, each to `field_NAME.csv`.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import itertools
 import re
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -40,6 +43,7 @@ from support.external.field_data import (
 ROOT = Path(__file__).resolve().parents[2]
 LONG_SECONDS = 180
 SHORT_SECONDS = 65
+Rows = list[tuple[str, ...]]  # of a table, its heads first
 MEASURES = ("recall@1", "recall@2", "recall@5", "nearness", "near_frames", "spread")
 
 
@@ -47,6 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="folder of the public files")
     parser.add_argument("--page", type=Path, help="Markdown page to put the tables into")
+    parser.add_argument("--csv", type=Path, metavar="FOLDER", help="folder for the tables of sentences")
     parser.add_argument("--section", choices=SECTIONS, action="append", help="one section only; repeatable")
     arguments = parser.parse_args()
     tables = {}
@@ -59,6 +64,9 @@ def main() -> None:
         for name, table in tables.items():
             text = put_between(text, name, table)
         arguments.page.write_text(text, encoding="utf-8")
+    for name in ROWS if arguments.csv else ():
+        with (arguments.csv / f"field_{name}.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows(ROWS[name](arguments.folder))
 
 
 def put_between(page: str, name: str, table: str) -> str:
@@ -72,15 +80,23 @@ def put_between(page: str, name: str, table: str) -> str:
 
 
 def logs(folder: Path) -> str:
+    """Return a sentence on the accuracy of each log beside the stated one; fails if one differs."""
+    _, *rows = log_rows(folder)
+    assert all(row[1] == row[2] for row in rows)
+    texts = " and ".join(f"`{row[0]}` {row[1]}" for row in rows).replace(" and ", ", ", len(rows) - 2)
+    return folded(f"The rows give the accuracy that each log states: {texts}.")
+
+
+def log_rows(folder: Path) -> Rows:
     """Return the table of logs: accuracy beside the stated one, and recall of the frames that were fed."""
-    lines = []
+    rows: Rows = [("log", "rows give", "log states", *(f"recall within {d} s (%)" for d in (1, 2, 5)))]
     for log in find_logs(folder / "field/lmms_logs"):
         if log.task != "longvideobench_val_v":
             continue
-        log_rows = log_lines(folder, log, "indices")
-        recalls = [f"{100 * log_rows[f'recall@{d}'].mean():.1f}" for d in (1, 2, 5)]
-        lines.append((log.run, f"{log_rows['score'].mean():.5f}", f"{log.scores['lvb_acc']:.5f}", *recalls))
-    return table(("log", "rows give", "log states", *(f"recall within {d} s (%)" for d in (1, 2, 5))), lines)
+        lines = log_lines(folder, log, "indices")
+        recalls = (f"{100 * lines[f'recall@{d}'].mean():.1f}" for d in (1, 2, 5))
+        rows.append((log.run, f"{lines['score'].mean():.5f}", f"{log.scores['lvb_acc']:.5f}", *recalls))
+    return rows
 
 
 def within(folder: Path) -> str:
@@ -274,7 +290,7 @@ def benchmarks(folder: Path) -> str:
     return table(("benchmark", "K", "questions", "AKS less uniform", "least difference, 80 % power"), rows)
 
 
-POOLED_LOGS = "the Qwen2.5-VL-7B logs but LongVideoBench, where AKS arrived"
+POOLED_LOGS = "pooled, where AKS arrived"
 
 
 def _arrived(pair: tuple[pd.DataFrame, pd.DataFrame]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -314,14 +330,23 @@ def first(folder: Path) -> str:
 
 
 def fewer_frames(folder: Path) -> str:
-    """Return the difference of AKS with 8 frames less uniform with 32."""
+    """Return a sentence on AKS with 8 frames less uniform with 32, by benchmark."""
+    _, minerva, video_eval, arrived, _ = fewer_frames_rows(folder)
+    return folded(
+        f"Eight AKS frames less 32 uniform ones: {minerva[3]} points on MINERVA and {video_eval[3]} on VideoEval-Pro, "
+        f"{arrived[3]} where AKS arrived."
+    )
+
+
+def fewer_frames_rows(folder: Path) -> Rows:
+    """Return the differences of AKS with 8 frames less uniform with 32."""
     pairs = {name: public_pair(folder, f"{stem}_nframes_32", f"{stem}_aks_nframes_8")
              for name, (stem, counts) in PUBLIC_LOGS.items() if 8 in counts}  # fmt: skip
     rows = [_difference_row(name, "8 and 32", *pair)[:4] for name, pair in pairs.items()]
     arrived_pairs = [*map(_arrived, pairs.values())]
     rows.append(_difference_row("VideoEval-Pro, where AKS arrived", "8 and 32", *arrived_pairs[1])[:4])
     rows.append(_difference_row("both, where AKS arrived", "8 and 32", *_pooled(arrived_pairs))[:4])
-    return table(("benchmark", "K", "questions", "8 AKS frames less 32 uniform ones"), rows)
+    return [("benchmark", "K", "questions", "8 AKS frames less 32 uniform ones"), *rows]
 
 
 def variants(folder: Path) -> str:
@@ -377,6 +402,18 @@ def log_frames(folder: Path, name: str) -> list[tuple[float, ...]]:
 
 
 def gains(folder: Path) -> str:
+    """Return a sentence on how many of the gains that FOCUS's paper states on LongVideoBench are significant."""
+    _, *rows = gain_rows(folder)
+    (least_gain,) = {row[3] for row in rows}
+    texts = []
+    for sampler, title in (("focus", "FOCUS"), ("aks", "AKS"), ("qframe", "Q-Frame")):
+        values = [row[2] for row in rows if row[0] == sampler]
+        n_larger = sum(row[4] == "yes" for row in rows if row[0] == sampler)
+        texts.append(f"{n_larger} of {len(values)} of {title} ({values[-1]} to {values[0]})")
+    return folded(f"A gain is significant from {least_gain} points: {texts[0]} are larger, {texts[1]} and {texts[2]}.")
+
+
+def gain_rows(folder: Path) -> Rows:
     """Return the gains over uniform that the paper of FOCUS states on LongVideoBench, beside what is significant."""
     a, b = paired(answers(folder), "qwen2_5_vl", "qwen2_5_vl_AKS")
     error = standard_error((b["score"] - a["score"]).to_numpy(), a["video"].tolist())
@@ -391,21 +428,42 @@ def gains(folder: Path) -> str:
             verdict = "yes" if gain > least_gain else "no"
             rows.append((sampler, f"{model}, K = {k}", f"{gain:+.1f}", f"{least_gain:.1f}", verdict))
     heads = ("sampler", "model", "gain over uniform as published", "significant from", "larger")
-    return table(heads, sorted(rows, key=lambda row: -float(row[2])))
+    return [heads, *sorted(rows, key=lambda row: -float(row[2]))]
 
 
 def reached(folder: Path) -> str:
     """Return how many answers of uniform and AKS on VideoEval-Pro agree, by whether AKS's frames are recorded."""
-    rows = []
+    same_counts, sizes = [], []
     for k in (8, 16, 32):
         a, b = public_pair(folder, f"videoevalpro_nframes_{k}", f"videoevalpro_aks_nframes_{k}")
         is_recorded = b["is_recorded"].to_numpy()
         is_same = a["text"].to_numpy() == b["text"].to_numpy()
-        rows.append((str(k), *(f"{is_same[part].sum()} of {part.sum()}" for part in (~is_recorded, is_recorded))))
-    return table(("K", "same answers, frames not recorded", "same answers, recorded"), rows)
+        same_counts.append([int(is_same[part].sum()) for part in (~is_recorded, is_recorded)])
+        sizes.append([int(part.sum()) for part in (~is_recorded, is_recorded)])
+    (size_missing,), (size_recorded,) = map(set, zip(*sizes, strict=True))
+    assert {same_missing for same_missing, _ in same_counts} == {size_missing}
+    eight, sixteen, last = (same_recorded for _, same_recorded in same_counts)
+    return folded(
+        f"With 8, 16 and 32 frames the answers are those of uniform in all {size_missing} questions without frames, "
+        f"and in {eight}, {sixteen} and {last} of {size_recorded} with them."
+    )
 
 
 def candidates(folder: Path) -> str:
+    """Return a sentence on AKS less uniform on videos below 65 s, by the number of distinct frames that AKS chose."""
+    _, fewest, _, _, complete, evidence_shown = candidate_rows(folder)
+    lines = answers(folder).query("run == 'qwen2_5_vl_AKS'")
+    short_lines = lines[(lines["seconds"] < SHORT_SECONDS) & (lines["distinct"] < 32)]
+    correlation = short_lines["distinct"].corr(short_lines["seconds"])
+    return folded(
+        f"Below {SHORT_SECONDS} s the authors' AKS-32 less uniform is {fewest[2]} points where it has {fewest[0]} "
+        f"distinct frames, {complete[2]} where it has {complete[0]}, and {evidence_shown[2]} where all evidence lies "
+        f"within 1 s of its frames. Below 32 frames, their number and the seconds of the video have a correlation of "
+        f"{correlation:.3f}: candidates and length cannot be told apart here."
+    )
+
+
+def candidate_rows(folder: Path) -> Rows:
     """Return AKS less uniform on videos below 65 s, by the number of distinct frames that AKS chose."""
     a, b = paired(answers(folder), "qwen2_5_vl", "qwen2_5_vl_AKS")
     rows = []
@@ -416,38 +474,29 @@ def candidates(folder: Path) -> str:
     is_short = (a["seconds"] < SHORT_SECONDS).to_numpy()
     has_all = is_short & (b["recall@1"] == 1).to_numpy()
     cells = _difference_row("below 65 s, all evidence within 1 s of AKS's frames", "32", a[has_all], b[has_all])
-    short_lines = b[is_short & (b["distinct"] < 32)]
-    return (
-        table(("AKS's distinct frames", "questions", "authors' AKS-32 less uniform"), [*rows, (cells[0], *cells[2:4])])
-        + f"\nBelow 32 frames their number and the seconds of the video have a correlation of "
-        f"{short_lines['distinct'].corr(short_lines['seconds']):.3f}.\n"
-    )
+    heads = ("AKS's distinct frames", "questions", "authors' AKS-32 less uniform")
+    return [heads, *rows, (cells[0], *cells[2:4])]
 
 
 def filling(folder: Path) -> str:
-    """Return the gain of uniform frames in place of AKS where AKS ran out of candidates, from logged answers."""
+    """Return sentences on uniform frames in place of AKS where AKS ran out of candidates, from logged answers."""
     a, b = paired(answers(folder), "qwen2_5_vl", "qwen2_5_vl_AKS")
-    rows = []
-    for name, is_short in (
-        ("below 65 s", a["seconds"] < SHORT_SECONDS),
-        ("fewer than 32 frames from AKS-32", b["distinct"] < 32),
-    ):
-        policy = b.assign(score=a["score"].where(is_short, b["score"]))
-        accuracies = (f"{100 * part['score'].mean():.2f}" for part in (b, policy))
-        rows.append((f"LongVideoBench, uniform where {name}", *accuracies, _difference_row("", "", b, policy)[3]))
-    of_best, aks = best_of_other_videos(answers(folder)), f"{100 * b['score'].mean():.2f}"
-    gain = _difference_row("", "", b, b.assign(score=of_best["score"].loc[b.index]))[3]
-    rows.append(
-        (
-            "the best of 22 runs, chosen on the other four fifths of the videos",
-            aks,
-            f"{100 * of_best['score'].mean():.2f}",
-            gain,
-        )
+    best = best_of_other_videos(answers(folder))["score"].loc[b.index]
+    scores = (
+        a["score"].where(a["seconds"] < SHORT_SECONDS, b["score"]),
+        a["score"].where(b["distinct"] < 32, b["score"]),
+        best,
     )
-    better = np.maximum(a["score"], b["score"]).mean()
-    rows.append(("ceiling: the better of uniform and AKS-32 in each question", aks, f"{100 * better:.2f}", ""))
-    return table(("rule", "authors' AKS-32", "rule", "gain"), rows)
+    filled_short, filled_few, best_run = (
+        f"{100 * score.mean():.2f} ({_difference_row('', '', b, b.assign(score=score))[3]})" for score in scores
+    )
+    ceiling = np.maximum(a["score"], b["score"]).mean()
+    return folded(
+        f"AKS-32 has {100 * b['score'].mean():.2f} percent of all questions right. With uniform frames below "
+        f"{SHORT_SECONDS} s it would be {filled_short}, with uniform wherever AKS-32 has fewer than 32 frames "
+        f"{filled_few}. The best of 22 runs, chosen on the other four fifths of the videos, has {best_run}; the better "
+        f"of uniform and AKS-32 in each question, a ceiling, {100 * ceiling:.2f}."
+    )
 
 
 def best_of_other_videos(lines: pd.DataFrame, *, folds: int = 5) -> pd.DataFrame:
@@ -548,21 +597,30 @@ SECTIONS: dict[str, Callable[[Path], str]] = {
     "logs": logs,
     "variants": variants,
     "within": within,
+    "value": value,
     "ranks": ranks,
     "prediction": prediction,
+    "benchmarks": benchmarks,
+    "fewer_frames": fewer_frames,
     "lengths": lengths,
-    "oracle": oracle,
+    "candidates": candidates,
+    "filling": filling,
+    "reached": reached,
     "arrival": arrival,
+    "oracle": oracle,
     "power": power,
     "gains": gains,
     "evidence": evidence,
-    "benchmarks": benchmarks,
-    "fewer_frames": fewer_frames,
-    "reached": reached,
-    "candidates": candidates,
-    "filling": filling,
     "mixtures": mixtures,
-    "value": value,
+}
+
+
+# Tables that the page has only a sentence of: results/published/field_NAME.csv.
+ROWS: dict[str, Callable[[Path], Rows]] = {
+    "logs": log_rows,
+    "gains": gain_rows,
+    "fewer_frames": fewer_frames_rows,
+    "candidates": candidate_rows,
 }
 
 
@@ -603,6 +661,11 @@ def interval(estimate: Estimate | None) -> str:
     if estimate is None or estimate.low is None or estimate.high is None:
         return "-"
     return f"{100 * estimate.value:+.1f} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+
+
+def folded(sentence: str) -> str:
+    """Return a sentence in lines of at most 120 characters."""
+    return f"{textwrap.fill(sentence, 120)}\n"
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -1,7 +1,8 @@
-"""docs/field.md: every table is what `scripts/pages/field.py` derives from the public files."""
+"""docs/field.md: every table and sentence is what `scripts/pages/field.py` derives from the public files."""
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
@@ -19,6 +20,15 @@ def test_every_table_of_the_page_is_what_the_files_give(shared):
     shared("data/field/lmms_logs")
     for name, derived in field.SECTIONS.items():
         assert f"<!-- field: {name} -->\n{derived(folder)}\n<!-- end -->" in PAGE, name
+
+
+@pytest.mark.slow
+def test_the_tables_behind_sentences_are_what_the_files_give(shared):
+    folder = shared("data")
+    shared("data/field/lmms_logs")
+    for name, derived in field.ROWS.items():
+        with (ROOT / f"results/published/field_{name}.csv").open(newline="", encoding="utf-8") as file:
+            assert [tuple(row) for row in csv.reader(file)] == derived(folder), name
 
 
 def test_every_mark_of_the_page_has_its_section():

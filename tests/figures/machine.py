@@ -92,19 +92,24 @@ def verification():
 
 
 def node():
-    """Return docs/performance.md's table of how much of the time simulated GPUs are busy.
+    """Return docs/performance.md's sentence on how much of the time simulated GPUs are busy.
 
-    By size of the video and number of GPUs, for one worker per GPU and for a worker for every 8 cores.
+    Of eight GPUs with a worker each, by size of the video, and of one with one worker or two.
     """
     of = measured("node")
-    lines = []
-    for nodes in dict.fromkeys(machine_text.rpartition(" GPUs, ")[0] for machine_text, _ in of):
-        video, gpus = nodes.split(", ")
-        if gpus == "4" or (gpus == "1" and video != "720p"):
-            continue
-        methods = ("one worker per GPU", "a worker for every 8 cores")
-        lines.append((video, gpus, *(f"{of[f'{nodes} GPUs, {method}', '% busy']} %" for method in methods)))
-    return table(*lines)
+
+    def busy(node_text):
+        return of[node_text, "% busy"]
+
+    eight_shares = [busy(f"{size}, 8 GPUs, one worker per GPU") for size in ("360p", "720p", "1080p")]
+    methods = ("one worker per GPU", "a worker for every 8 cores")
+    single_shares = [busy(f"720p, 1 GPUs, {method}") for method in methods]
+    return [
+        "eight GPUs with a worker each are busy {} % of the time at 360p, {} % at 720p and {} % at 1080p".format(
+            *eight_shares
+        ),
+        "; one GPU at 720p {} % with one worker and {} % with one for every eight cores".format(*single_shares),
+    ]
 
 
 def gpu():
@@ -160,7 +165,10 @@ def span(values):
 
 
 def answering():
-    """Return docs/performance.md's sentences on how busy a simulated GPU is while a model answers."""
+    """Return docs/performance.md's sentences on how busy a simulated GPU is while a model answers.
+
+    As simulated once, on 2026-11-23.
+    """
     rows = rows_of(PUBLISHED / "answer_simulation.csv")
 
     def busy(video, *columns, is_few):
@@ -175,7 +183,7 @@ def answering():
         f"{busy('720p', 'ahead', 'together', is_few=True)} with 8; at 1080p "
         f"{busy('1080p', 'ahead', 'together', is_few=False)} and {busy('1080p', 'ahead', 'together', is_few=True)}",
         f"the GPU would be busy {busy('720p', 'between', is_few=True)} and {busy('1080p', 'between', is_few=True)}",
-        "Qwen2-VL (2026-11-23; 32 or 64 frames, 0.6 s a forward with 32)",
+        "Qwen2-VL (32 or 64 frames, 0.6 s a forward with 32)",
     ]
 
 
@@ -285,47 +293,37 @@ def growth():
     return [*table(*lines), f"The page has {', '.join(pages[:-1])} and {pages[-1]} MB"]
 
 
-# Formats that one line of the table stands for, and the range they are coded in if it matters.
-COLOURS = {
-    "8 bits, 4:2:0 and 4:2:2, with alpha or not": (("8 bits, 4:2:0", "8 bits, 4:2:2", "8 bits, 4:2:0, alpha"), None),
-    "8 bits, 4:4:4": (("8 bits, 4:4:4",), None),
-    "8 bits, gray, limited range": (("8 bits, gray",), "limited"),
-    "8 bits, gray, full range": (("8 bits, gray",), "full"),
-    "10 and 12 bits, 4:2:0": (("10 bits, 4:2:0", "12 bits, 4:2:0"), None),
-    "10 bits, 4:2:2": (("10 bits, 4:2:2",), None),
-    "10 bits, 4:4:4 and gray, with alpha or not": (("10 bits, 4:4:4", "10 bits, gray", "10 bits, 4:4:4, alpha"), None),
-}
-
-
 def colours():
-    """Return docs/reliability.md's table of the largest differences of colours.
+    """Return docs/reliability.md's sentences on the largest differences of colours.
 
-    Fails if an orientation differs from the command line's, or the table leaves out a format.
+    Fails if a format or an orientation differs from the command line's with bilinear scaling of chroma.
     """
     rows = rows_of(PUBLISHED / "colours.csv")
     turned = [row for row in rows if row["format"].startswith("display matrix")]
     assert len(turned) == 8
-    assert {row["ffmpeg, bilinear"] for row in turned} == {"0"}
-    assert {row["format"] for row in rows} - {row["format"] for row in turned} == {
-        name for names, _ in COLOURS.values() for name in names
-    }
-    lines = []
-    for title, (formats, value_range) in COLOURS.items():
-        group = [row for row in rows if row["format"] in formats and value_range in (None, row["range"])]
-        columns = ("ffmpeg, bilinear", "ffmpeg", "formula")
-        lines.append((title, *(f"{max(float(row[column]) for row in group):g}" for column in columns)))
-    return table(*lines)
+    assert {row["ffmpeg, bilinear"] for row in rows} == {"0"}
+    gray = [row for row in rows if (row["format"], row["range"]) == ("8 bits, gray", "limited")]
+    other_rows = [row for row in rows if row not in (*turned, *gray)]
+    most_gray = max(float(row["formula"]) for row in gray)
+    largest = {column: max(float(row[column]) for row in other_rows) for column in ("ffmpeg", "formula")}
+    return [
+        f"from the formula by at most {largest['formula']:g} of 255 levels, and by {most_gray} for gray of 8 bits",
+        f"differs by up to {largest['ffmpeg']:g} levels",
+    ]
 
 
 def snap():
-    """Return docs/samplers.md's table of what `snap_seconds` changes with the demo's encoder; fails if more moved."""
+    """Return docs/samplers.md's sentence on what `snap_seconds` changes with the demo's encoder.
+
+    Fails if another sampler's keyframes moved, or if recall changed.
+    """
     (row,) = (row for row in rows_of(PUBLISHED / "demo_snap.csv") if row["moved"] != "0")
     assert row["sampler"] == "even_cover pulls=600"
-    pairs = [f"{row[f'{name} without']}, {row[f'{name} with']}" for name in ("recall@1", "recall@2", "recall@5")]
-    moved = f"{row['moved']}, in {row['questions']} questions"
+    recalls = [row[f"{name} with"] for name in ("recall@1", "recall@2", "recall@5")]
+    assert recalls == [row[f"{name} without"] for name in ("recall@1", "recall@2", "recall@5")]
     return [
-        *table(("`even_cover` with 600 pulls, as in `select`", moved, *pairs)),
-        "| 0 | equal | equal | equal |",
+        f"{row['moved']} of 800 keyframes move, in {row['questions']} questions, and recall within 1, 2 and 5 s stays "
+        f"{recalls[0]}, {recalls[1]} and {recalls[2]}."
     ]
 
 

@@ -49,7 +49,7 @@ def answers():
         field_row("lengths", "below 180 s"),
         field_row("lengths", "180 to 1200 s"),
     )
-    others = field_row("benchmarks", "the Qwen2.5-VL-7B logs but LongVideoBench, where AKS arrived | 32")
+    others = field_row("benchmarks", "pooled, where AKS arrived | 32")
     loss = re.sub(r"-(.*) \[-(.*), -(.*)\]", r"\1 [\3, \2]", short[-1])
     return [
         *first_sentences(),

@@ -14,7 +14,6 @@ from focus_eval.core.resources import resource_path
 from focus_eval.keyframes.encoders.cost import blip_gmacs, dual_encoder_gmacs, efficientnet_lite0_gmacs
 from focus_eval.keyframes.encoders.offline import FULL_SIZE
 from focus_eval.keyframes.encoders.registry import read_encoder
-from focus_eval.lab.worlds import EVIDENCE_SHAPES
 
 from .rows import PUBLISHED, percent, rounded, rows_of, signed, table, with_interval
 
@@ -182,24 +181,14 @@ MOST_LOST = 2
 
 
 def demo_encoder_sizes():
-    """Return docs/demo.md's table of the encoder at several sizes of its input.
+    """Return docs/demo.md's sentence on the encoder at the sizes of its input that the demo uses.
 
     Fails unless the demo selects at the smallest size that keeps recall, and answers at that which keeps accuracy.
     """
-    rows = rows_of(PUBLISHED / "demo_encoder_sizes.csv")
-    lines = [
-        (
-            row["size"],
-            f"{float(row['work']):.2f}",
-            f"{float(row['auc']):.3f}",
-            rounded(row["topk_recall"]),
-            rounded(row["oracle_accuracy"]),
-        )
-        for row in rows
-    ]
-    whole = next(row for row in rows if row["size"] == "224")
+    by_size = {int(row["size"]): row for row in rows_of(PUBLISHED / "demo_encoder_sizes.csv")}
+    whole_row = by_size[FULL_SIZE]
     smallest = {
-        column: min(int(row["size"]) for row in rows if float(row[column]) >= float(whole[column]) - MOST_LOST)
+        column: min(size for size, row in by_size.items() if float(row[column]) >= float(whole_row[column]) - MOST_LOST)
         for column in ("topk_recall", "oracle_accuracy")
     }
     matrix = load_matrix(resource_path("configs") / "demo.yaml")
@@ -207,7 +196,15 @@ def demo_encoder_sizes():
     _, answerer_options = read_encoder(str(model.args["answer_encoder"]), {})
     assert int(encoder.options.get("size", FULL_SIZE)) == smallest["topk_recall"]
     assert int(answerer_options.get("size", FULL_SIZE)) == smallest["oracle_accuracy"]
-    return table(*lines)
+    small_row = by_size[smallest["topk_recall"]]
+    assert [smallest["topk_recall"], smallest["oracle_accuracy"]] == [96, 224]
+    recalls, accuracies = (
+        [rounded(row[column]) for row in (whole_row, small_row)] for column in ("topk_recall", "oracle_accuracy")
+    )
+    return [
+        f"With 96 pixels, {float(small_row['work']):.2f} of the work of 224, `topk` finds {recalls[1]} percent at "
+        f"K = 8 in place of {recalls[0]}; accuracy at the evidence falls from {accuracies[0]} to {accuracies[1]}."
+    ]
 
 
 def uneven_lead():
@@ -279,25 +276,6 @@ def blip_cost():
     ]
 
 
-def shapes():
-    """Return docs/simulation.md's table of the rounded quantiles that the world `realistic` draws from.
-
-    Its 1 % quantile is left out.
-    """
-    rows = (("CG-Bench mini", "cgbench", 0), ("LVBench", "lvbench", None), ("VUE-TR-V2", "vue_tr_v2", 0))
-    lines = []
-    for name, key, at in (*rows, ("LongVideoBench, under 3 min", "longvideobench", 0)):
-        shape = EVIDENCE_SHAPES[key]
-        span = "" if at is None else quantiles(shape.spans[at][1])
-        counts = "/".join(f"{count:.2f}".removeprefix("0").removesuffix(".00") for count in shape.counts)
-        lines.append((name, quantiles(shape.seconds), span, counts))
-    return table(*lines)
-
-
-def quantiles(seconds):
-    return "/".join(f"{value:,.0f}" for value in seconds[1:])
-
-
 def evidence(name):
     """Return a table of docs/evidence.md.
 
@@ -307,9 +285,20 @@ def evidence(name):
 
 
 def world_orders():
-    """Return docs/simulation.md's table that scripts/pages/world_orders.py computes."""
-    rows = rows_of(PUBLISHED / "world_orders.csv")
-    return table(*((row["world"], row["kind"], f"{row['agree']} of {row['pairs']}") for row in rows))
+    """Return docs/simulation.md's sentence on the pairs of published selections that two worlds order rightly."""
+    recorded = rows_of(PUBLISHED / "world_orders.csv")
+    rows = {(row["world"], row["kind"]): (int(row["agree"]), int(row["pairs"])) for row in recorded}
+    seen_counts, blind_counts = (
+        [sum(counts) for counts in zip(*(row for (name, _), row in rows.items() if name == world), strict=True)]
+        for world in ("realistic", "realistic:blind=0.65")
+    )
+    kinds = {kind: "{} of {}".format(*row) for (world, kind), row in rows.items() if "blind" in world}
+    return [
+        f"`realistic` orders {seen_counts[0]} of {seen_counts[1]} pairs as the files do, "
+        f"`realistic:blind=0.65` {blind_counts[0]}: {kinds['with uniform']} with uniform, "
+        f"{kinds['AKS and WFS-SB']} of AKS and WFS-SB, "
+        f"{kinds['two forms of AKS']} of two forms of AKS."
+    ]
 
 
 def validity():
@@ -342,51 +331,68 @@ def frontier():
     ))  # fmt: skip
 
 
+TOLERANCES = ("1 s", "2 s", "5 s")
+
+
 def over_all(name):
     return [row for row in rows_of(PUBLISHED / f"{name}.csv") if (row["world"], row["K"]) == ("all", "all")]
 
 
 def frontier_mixtures():
-    """Return docs/scan_cover.md's sentence on the recall of mixtures, and its table of what one gains.
-
-    Fails unless the samplers beside them are those of the table of `frontier`.
-    """
-    rows, beside = over_all("frontier_mixtures"), {row["sampler"]: row for row in over_all("frontier")}
-    shown = ("1 s", "2 s", "5 s")
-    lines, recalls = [], []
-    for row in rows:
-        name, figures = row["sampler"], [f"{float(row[column]):.1f}" for column in shown]
-        if name.startswith("mixture"):
-            recalls.append(f"`{name}` {figures[0]}, {figures[1]} and {figures[2]} (twins {float(row['twins']):.1f})")
-        else:
-            assert figures == [f"{float(beside[name][column]):.1f}" for column in shown]
-        gains = [row[f"mixture, aks t1 .37 less it, {column}"] for column in shown]
-        lines += [(f"`{name}`", *gains)] if all(gains) else []
-    return [f"Recall within 1, 2 and 5 s: {'; '.join(recalls)}.", *table(*lines)]
+    """Return docs/scan_cover.md's sentence on a mixture less the two samplers that it joins."""
+    by_sampler = {row["sampler"]: row for row in over_all("frontier_mixtures")}
+    cover_text, aks_text = (
+        "{}, {} and {}".format(*(by_sampler[name][f"mixture, aks t1 .37 less it, {item}"] for item in TOLERANCES))
+        for name in ("event_cover", "aks, t1 .37")
+    )
+    return [
+        f"Its differences to `event_cover` alone are {cover_text} points within 1, 2 and 5 s, those to AKS alone "
+        f"{aks_text}."
+    ]
 
 
 def frontier_select():
-    """Recall with the 600 pulls of `select`, and what the default sampler gains, by length of the video."""
+    """Return docs/scan_cover.md's sentence on what the default sampler gains within 2 s, by length of the video."""
     rows = [row for row in rows_of(PUBLISHED / "frontier_select.csv") if row["K"] == "all"]
-    lines = []
-    for row in rows:
-        if row["world"].startswith("all, ") and row["sampler"] in ("event_cover", "even_diverse", "topk"):
-            gains = [row[f"even_cover less it, {seconds} s"] for seconds in (1, 2, 5)]
-            lines.append((row["world"].removeprefix("all, "), f"`{row['sampler']}`", *gains))
-    return table(*lines)
+    gains = {
+        name: [row["even_cover less it, 2 s"] for row in rows if row["sampler"] == name and "all, " in row["world"]]
+        for name in ("event_cover", "topk")
+    }
+    lengths = [row["world"] for row in rows if row["sampler"] == "topk" and "all, " in row["world"]]
+    assert lengths == ["all, 1 to 6 min", "all, 6 to 32 min", "all, 32 to 179 min"]
+    cover_gains, topk_gains = gains["event_cover"], gains["topk"]
+    text = "{} points in videos of 1 to 6 minutes, {} up to 32 minutes and {} beyond".format(*cover_gains)
+    return [
+        f"`even_cover` less `event_cover` is {text}; less `topk` it is {', '.join(topk_gains[:2])} and {topk_gains[2]}."
+    ]
 
 
 def frontier_demo():
-    """Recall on the demo at equal total cost, and what density=events gains."""
+    """Return docs/scan_cover.md's sentences on recall on the demo at equal total cost, and what density=events gains.
+
+    Fails unless its interval lies above 0 for exactly the samplers that the sentence names.
+    """
     rows = [row for row in rows_of(PUBLISHED / "frontier_demo.csv") if row["K"] == "all"]
-    names = {row["sampler"]: row["sampler"].split(" [")[0].replace(" (offline)", "") for row in rows}
-    lines = []
-    for row in rows:
-        name = re.sub(r" (share|every_seconds|max_depth)=[\d.]+", "", names[row["sampler"]])
-        recalls = [f"{float(row[f'recall@{seconds}']):.1f}" for seconds in (1, 2, 5)]
-        gains = [row[f"{new} less it, recall@2"] for new in ("event_cover", "density=events")]
-        lines.append((f"`{name}`", *recalls, *gains))
-    return table(*lines)
+    settings = r" \(offline\)| \[.*\]| (share|every_seconds|max_depth)=[\d.]+"
+    by_name = {re.sub(settings, "", row["sampler"]): row for row in rows}
+    gains = {name: row["density=events less it, recall@2"] for name, row in by_name.items()}
+    gains = {name: gain for name, gain in gains.items() if gain}
+    sure_gains = {name: gain for name, gain in gains.items() if not gain.split("[")[1].startswith(("-", "0.0"))}
+    assert set(sure_gains) == {"aks", "aks t1=0.37", "focus", "focus_cover", "topk"}
+    least_gain = min(sure_gains.values(), key=first_number)
+    unsure = sorted((gain for name, gain in gains.items() if name not in sure_gains), key=first_number)
+    new_recall, old_recall = (
+        f"{float(by_name[name]['recall@2']):.1f}" for name in ("scan_cover density=events", "event_cover")
+    )
+    return [
+        f"Within 2 s `density=events` finds {new_recall} percent and `event_cover` {old_recall}. The first is ahead of "
+        f"`aks`, `focus`, `focus_cover` and `topk`, by {least_gain} points or more; its differences "
+        f"to the other {len(unsure)}, {unsure[0].split()[0]} to {unsure[-1].split()[0]} points, may be chance."
+    ]
+
+
+def first_number(text):
+    return float(text.split()[0])
 
 
 def frontier_budgets():
@@ -441,7 +447,6 @@ FIGURES = {
     "encoder_costs": encoder_costs,
     "event_lengths": event_lengths,
     "realistic": realistic,
-    "shapes": shapes,
     "stretch_corner": stretch_corner,
     "stretch_map": stretch_map,
     "uneven_lead": uneven_lead,
