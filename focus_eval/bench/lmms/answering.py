@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from focus_eval.bench.benchmarks.question import Benchmark
 from focus_eval.bench.lmms.arguments import AdapterOptions, FrameSource, ReplayedSelections
-from focus_eval.bench.lmms.lookahead import LookAhead, Part, Turn, batches_that_fit, own_cores
+from focus_eval.bench.lmms.lookahead import Batch, LookAhead, Turn, batches_that_fit, own_cores
 from focus_eval.bench.lmms.parsing import REASONING_TAGS
 from focus_eval.bench.lmms.recording import Recorder, RunCounts
 from focus_eval.bench.lmms.requests import (
@@ -258,149 +258,149 @@ def has_infeasible_videos(sampler: FrameSampler) -> bool:
     return type(sampler).infeasible_reason is not FrameSampler.infeasible_reason
 
 
-class BatchAnswerer:
-    """Answers batches of requests whose frames are decoded; a question that fails does not affect the others."""
+def answer_batch(model: Any, context: RunContext, requests: list[PendingRequest], turn: Turn | None = None) -> None:
+    """Answer a batch. If the batch fails, ask its questions one by one, so that each fails alone.
 
-    def __init__(self, model: Any, context: RunContext) -> None:
-        self._model = model
-        self._context = context
+    Questions that have failed before are left out.
 
-    def answer(self, batch: list[PendingRequest], turn: Turn | None = None) -> None:
-        """Answer a batch. If the batch fails, ask its questions one by one, so that each fails alone.
+    Args:
+        model: the adapter.
+        requests: with decoded frames; their `output` or `error` is set.
+        turn: the batch's place in the order of batches; None for a service.
 
-        Questions that have failed before are left out.
+    Raises:
+        RunError: the device or the service failed.
+    """
+    requests = [pending for pending in requests if pending.error is None]
+    if not requests:
+        return
+    try:
+        _generate(model, context, requests, turn)
+    except RunError:
+        raise
+    except Exception as error:
+        # The next question would fail likewise: ended here, the run leaves these questions to be asked again.
+        if is_device_failure(error):
+            line = str(error).strip().splitlines()[0]
+            raise RunError(f"{model.model_id}: {line}; run again, finished answers are kept") from error
+        # The traceback holds what the failed call put on the device; the questions alone may need that memory.
+        clear_frames(error.__traceback__)
+        if len(requests) == 1:
+            requests[0].fail(error)
+        else:
+            for pending in requests:
+                # Slower, but only the question at fault is lost.
+                answer_batch(model, context, [pending], turn)
+    for pending in requests:
+        if pending.frame_batch is not None:
+            pending.fed_frames = pending.frame_batch.frames_of_video
+            pending.fallback = pending.frame_batch.fallback
+        # The pixels of a finished question are the largest thing in memory.
+        pending.frame_batch = None
 
-        Args:
-            batch: requests with decoded frames; their `output` or `error` is set.
-            turn: the batch's place in the order of batches; None for a service.
 
-        Raises:
-            RunError: the device or the service failed.
-        """
-        batch = [pending for pending in batch if pending.error is None]
-        if not batch:
-            return
+def _generate(model: Any, context: RunContext, requests: list[PendingRequest], turn: Turn | None) -> None:
+    """Have the wrapper answer one batch; set output and costs of each request.
+
+    Raises the model's error, also one that the wrapper caught, and AnswerError if the model was not called or did
+    not get the frames.
+    """
+    cell = context.recorder.cell_of(requests[0].parts)
+    trace = GenerateTrace(wants_prompt_record=cell.wants_prompt, turn=turn)
+    # This thread's copies of the processors; none if no batch is prepared ahead.
+    own_processors: AbstractContextManager[dict[str, Any]] = nullcontext({})
+    if turn is not None and model.prepares_ahead:
+        own_processors = model.processors.of(model, turn)
+    with own_processors as processors:
+        started, waited = time.perf_counter(), turn.waited_seconds if turn else 0.0
         try:
-            self._generate(batch, turn)
-        except RunError:
-            raise
-        except Exception as error:
-            # The next question would fail likewise: ended here, the run leaves these questions to be asked again.
-            if is_device_failure(error):
-                line = str(error).strip().splitlines()[0]
-                raise RunError(f"{self._model.model_id}: {line}; run again, finished answers are kept") from error
-            # The traceback holds what the failed call put on the device; the questions alone may need that memory.
-            clear_frames(error.__traceback__)
-            if len(batch) == 1:
-                batch[0].fail(error)
-            else:
-                for pending in batch:
-                    # Slower, but only the question at fault is lost.
-                    self.answer([pending], turn)
-        for pending in batch:
-            if pending.frame_batch is not None:
-                pending.fed_frames = pending.frame_batch.frames_of_video
-                pending.fallback = pending.frame_batch.fallback
-            # The pixels of a finished question are the largest thing in memory.
-            pending.frame_batch = None
+            if not model.prepares_ahead:
+                trace.take_turn()
+            view = _view(model, requests, trace, processors)
+            outputs = view.wrapper_generate(
+                [rewrite_request(pending.request, is_simple=model.is_simple) for pending in requests]
+            )
+        finally:
+            waited = (turn.waited_seconds if turn else 0.0) - waited
+            # Also after a failure: the row says what the attempt took.
+            _record_costs(requests, trace, time.perf_counter() - started - waited)
+    if trace.error is not None:  # some wrappers catch what their model raises, and answer "" instead
+        raise trace.error
+    # A cache of the wrapper, or an early return: an answer that nobody generated is not recorded as one.
+    if trace.n_calls == 0:
+        raise AnswerError("the wrapper answered without calling its model")
+    if len(outputs) != len(requests):
+        raise AnswerError(f"the wrapper returned {len(outputs)} answers to {len(requests)} questions")
+    prompt_end = end_of_prompt(view, trace)
+    for pending, output in zip(requests, outputs, strict=True):
+        _check_frames_reached(model, pending)
+        pending.output, pending.prompt_end = output, prompt_end
+    if trace.sent:
+        first = requests[0]
+        cell.write_prompt(prompt_record(view, first.question.id, trace.sent, first.tokens))
 
-    def _generate(self, batch: list[PendingRequest], turn: Turn | None) -> None:
-        """Have the wrapper answer one batch; set output and costs of each request.
 
-        Raises the model's error, also one that the wrapper caught, and AnswerError if the model was not called or did
-        not get the frames.
-        """
-        cell = self._context.recorder.cell_of(batch[0].parts)
-        trace = GenerateTrace(wants_prompt_record=cell.wants_prompt, turn=turn)
-        # This thread's copies of the processors; none if no batch is prepared ahead.
-        own_processors: AbstractContextManager[dict[str, Any]] = nullcontext({})
-        if turn is not None and self._model.prepares_ahead:
-            own_processors = self._model.processors.of(self._model, turn)
-        with own_processors as processors:
-            started, waited = time.perf_counter(), turn.waited_seconds if turn else 0.0
-            try:
-                if not self._model.prepares_ahead:
-                    trace.take_turn()
-                view = self._view(batch, trace, processors)
-                requests = [rewrite_request(pending.request, is_simple=self._model.is_simple) for pending in batch]
-                outputs = view.wrapper_generate(requests)
-            finally:
-                waited = (turn.waited_seconds if turn else 0.0) - waited
-                # Also after a failure: the row says what the attempt took.
-                self._record_costs(batch, trace, time.perf_counter() - started - waited)
-        if trace.error is not None:  # some wrappers catch what their model raises, and answer "" instead
-            raise trace.error
-        # A cache of the wrapper, or an early return: an answer that nobody generated is not recorded as one.
-        if trace.n_calls == 0:
-            raise AnswerError("the wrapper answered without calling its model")
-        if len(outputs) != len(batch):
-            raise AnswerError(f"the wrapper returned {len(outputs)} answers to {len(batch)} questions")
-        prompt_end = end_of_prompt(view, trace)
-        for pending, output in zip(batch, outputs, strict=True):
-            self._check_frames_reached(pending)
-            pending.output, pending.prompt_end = output, prompt_end
-        if trace.sent:
-            first = batch[0]
-            cell.write_prompt(prompt_record(view, first.question.id, trace.sent, first.tokens))
+def _record_costs(requests: list[PendingRequest], trace: GenerateTrace, seconds: float) -> None:
+    """Set frames, tokens and an equal part of the batch's seconds in each request."""
+    for at, pending in enumerate(requests):
+        pending.n_reached = trace.frames[at] if trace.frames and at < len(trace.frames) else None
+        pending.tokens = trace.tokens[at] if at < len(trace.tokens) else {}
+        pending.seconds["generate"] = trace.generate_seconds / len(requests)
+        # What the wrapper does around `generate`: prompt, processor, decoding of tokens.
+        pending.seconds["preprocess"] = (seconds - trace.generate_seconds) / len(requests)
+        if trace.turn is not None:
+            pending.seconds["idle"] = trace.turn.idle_seconds / len(requests)
 
-    def _record_costs(self, batch: list[PendingRequest], trace: GenerateTrace, seconds: float) -> None:
-        """Set frames, tokens and an equal part of the batch's seconds in each request."""
-        for at, pending in enumerate(batch):
-            pending.n_reached = trace.frames[at] if trace.frames and at < len(trace.frames) else None
-            pending.tokens = trace.tokens[at] if at < len(trace.tokens) else {}
-            pending.seconds["generate"] = trace.generate_seconds / len(batch)
-            # What the wrapper does around `generate`: prompt, processor, decoding of tokens.
-            pending.seconds["preprocess"] = (seconds - trace.generate_seconds) / len(batch)
-            if trace.turn is not None:
-                pending.seconds["idle"] = trace.turn.idle_seconds / len(batch)
 
-    def _check_frames_reached(self, pending: PendingRequest) -> None:
-        """Raise AnswerError if the model did not get the chosen frames, all of them and no others."""
-        if pending.frame_batch is None:
-            # Of the wrapper's own sampling any number of frames is right, except none.
-            if pending.n_reached == 0:
-                raise AnswerError(f"{pending.path}: the wrapper's own sampling showed the model no frame")
-            return
-        if not pending.frame_batch.pixels_were_read:
-            raise AnswerError(f"{pending.path}: the wrapper did not read the chosen frames; does it support this file?")
-        if pending.frame_batch.scales is not None or pending.n_reached is None:
-            return
-        # Qwen-VL merges frames in pairs and repeats the last of an odd number.
-        n_fed, merged = len(pending.frame_batch.frames), self._model.frames_merged
-        if pending.n_reached != -(-n_fed // merged) * merged:
-            raise AnswerError(f"{pending.path}: {n_fed} frames were fed, but {pending.n_reached} reached the model")
+def _check_frames_reached(model: Any, pending: PendingRequest) -> None:
+    """Raise AnswerError if the model did not get the chosen frames, all of them and no others."""
+    if pending.frame_batch is None:
+        # Of the wrapper's own sampling any number of frames is right, except none.
+        if pending.n_reached == 0:
+            raise AnswerError(f"{pending.path}: the wrapper's own sampling showed the model no frame")
+        return
+    if not pending.frame_batch.pixels_were_read:
+        raise AnswerError(f"{pending.path}: the wrapper did not read the chosen frames; does it support this file?")
+    if pending.frame_batch.scales is not None or pending.n_reached is None:
+        return
+    # Qwen-VL merges frames in pairs and repeats the last of an odd number.
+    n_fed, merged = len(pending.frame_batch.frames), model.frames_merged
+    if pending.n_reached != -(-n_fed // merged) * merged:
+        raise AnswerError(f"{pending.path}: {n_fed} frames were fed, but {pending.n_reached} reached the model")
 
-    def _view(self, batch: list[PendingRequest], trace: GenerateTrace, processors: Mapping[str, Any]) -> Any:
-        """Return a shallow copy of the adapter that knows only this batch's documents and records calls in `trace`.
 
-        Args:
-            processors: this thread's copies of processors, by attribute name; they replace the adapter's.
-        """
-        # Shallow: the weights are shared, while documents, model and progress bar are this batch's own. Wrappers look
-        # their documents up in `self.task_dict`, so the frames come to them from there.
-        view: Any = copy.copy(self._model)
-        vars(view).update(processors)
-        view._rank = -1  # silences the wrapper's own progress bar, which would start again with every batch
-        view.task_dict = {}
-        for pending in batch:
-            task, split, doc_id = pending.parts.key
-            view.task_dict.setdefault(task, {}).setdefault(split, {})[doc_id] = self._view_document(pending)
-        self._model.trace_model(view, batch, trace)
-        return view
+def _view(model: Any, requests: list[PendingRequest], trace: GenerateTrace, processors: Mapping[str, Any]) -> Any:
+    """Return a shallow copy of the adapter that knows only this batch's documents and records calls in `trace`.
 
-    def _view_document(self, pending: PendingRequest) -> ViewDocument:
-        """Return the document that gives the wrapper this question's frames; the video itself if none were chosen."""
-        if pending.frame_batch is None:
-            return ViewDocument(visuals=[str(pending.path)], messages=pending.messages)
-        if self._model.is_simple:
-            return ViewDocument(visuals=self._model.visuals(pending.frame_batch))
-        messages = []
-        for message in pending.messages or []:
-            parts: list[dict[str, Any]] = []
-            for part in message["content"]:
-                parts += self._model.video_parts(pending.frame_batch) if part["type"] == "video" else [part]
-            messages.append({**message, "content": parts})
-        return ViewDocument(messages=messages)
+    Args:
+        processors: this thread's copies of processors, by attribute name; they replace the adapter's.
+    """
+    # Shallow: the weights are shared, while documents, model and progress bar are this batch's own. Wrappers look
+    # their documents up in `self.task_dict`, so the frames come to them from there.
+    view: Any = copy.copy(model)
+    vars(view).update(processors)
+    view._rank = -1  # silences the wrapper's own progress bar, which would start again with every batch
+    view.task_dict = {}
+    for pending in requests:
+        task, split, doc_id = pending.parts.key
+        view.task_dict.setdefault(task, {}).setdefault(split, {})[doc_id] = _view_document(model, pending)
+    model.trace_model(view, requests, trace)
+    return view
+
+
+def _view_document(model: Any, pending: PendingRequest) -> ViewDocument:
+    """Return the document that gives the wrapper this question's frames; the video itself if none were chosen."""
+    if pending.frame_batch is None:
+        return ViewDocument(visuals=[str(pending.path)], messages=pending.messages)
+    if model.is_simple:
+        return ViewDocument(visuals=model.visuals(pending.frame_batch))
+    messages = []
+    for message in pending.messages or []:
+        parts: list[dict[str, Any]] = []
+        for part in message["content"]:
+            parts += model.video_parts(pending.frame_batch) if part["type"] == "video" else [part]
+        messages.append({**message, "content": parts})
+    return ViewDocument(messages=messages)
 
 
 class RequestRunner:
@@ -429,17 +429,17 @@ class RequestRunner:
         """Return the wrapper's answer to each request of each context, `NO_ANSWER` for one that failed."""
         queues = [self.choose(*run) for run in zip(self._contexts, requests, strict=True)]
         n_questions = sum(len(waiting) for _, waiting in queues)
-        parts = (
-            part
+        batches = (
+            batch
             for context, (_, waiting) in zip(self._contexts, queues, strict=True)
-            for part in self.parts(context, waiting)
+            for batch in self.batches(context, waiting)
         )
         if len(self._contexts) > 1:  # samplers of one video share its decoded frames
-            by_video: dict[Path | None, list[Part]] = {}
-            for part in parts:
-                by_video.setdefault(part.batch[0].path, []).append(part)
-            parts = (part for of_video in by_video.values() for part in of_video)
-        self.answer(parts, n_questions)
+            by_video: dict[Path | None, list[Batch]] = {}
+            for batch in batches:
+                by_video.setdefault(batch.requests[0].path, []).append(batch)
+            batches = (batch for of_video in by_video.values() for batch in of_video)
+        self.answer(batches, n_questions)
         return [
             [self.reply(context, pending) for pending in queue]
             for context, (queue, _) in zip(self._contexts, queues, strict=True)
@@ -478,76 +478,76 @@ class RequestRunner:
                 self.write_row(context, pending)
         return queue, waiting
 
-    def parts(self, context: RunContext, queue: list[PendingRequest]) -> Iterator[Part]:
-        """Yield the requests of a run in parts; the model answers one part in one call."""
+    def batches(self, context: RunContext, queue: list[PendingRequest]) -> Iterator[Batch]:
+        """Yield the requests of a run in batches; the model answers one batch in one call."""
         if self._model.questions_at_once is not None:
             # A service takes many questions at once.
-            yield from (Part(context, [pending]) for pending in queue)
+            yield from (Batch(context, [pending]) for pending in queue)
             return
-        for batch in form_batches(self._model, queue):
-            pieces = list(batches_that_fit(batch, self._max_bytes, context.options.frame_policy))
+        for requests in form_batches(self._model, queue):
+            pieces = list(batches_that_fit(requests, self._max_bytes, context.options.frame_policy))
             if len(pieces) > 1 and not self._has_logged_pieces:
                 self._has_logged_pieces = True
                 logger.info(
-                    f"a batch of {len(batch)} questions is answered in {len(pieces)} parts, and others like it: their "
-                    f"frames take more than decode_gigabytes={context.options.decode_gigabytes:g}"
+                    f"a batch of {len(requests)} questions is answered in {len(pieces)} parts, and others like it: "
+                    f"their frames take more than decode_gigabytes={context.options.decode_gigabytes:g}"
                 )
-            yield from (Part(context, piece) for piece in pieces)
+            yield from (Batch(context, piece) for piece in pieces)
 
-    def answer(self, parts: Iterator[Part], n_questions: int) -> None:
-        """Answer `parts`, which may belong to several runs, and write their rows.
+    def answer(self, batches: Iterator[Batch], n_questions: int) -> None:
+        """Answer `batches`, which may belong to several runs, and write their rows.
 
         Args:
-            n_questions: number of questions in `parts`, for the progress bar.
+            n_questions: number of questions in `batches`, for the progress bar.
         """
         look_ahead = LookAhead(
             self.prepare,
-            lambda part, turn: BatchAnswerer(self._model, part.context).answer(part.batch, turn),
+            lambda batch, turn: answer_batch(self._model, batch.context, batch.requests, turn),
             at_once=self._model.questions_at_once,
             cores=self._contexts[0].cores,
             max_bytes=self._max_bytes,
         )
         # Closed here, whatever ends the loop: else its threads would go on asking while an interrupt is on its way up.
         with (
-            closing(look_ahead.run(parts)) as answered_parts,
+            closing(look_ahead.run(batches)) as answered_batches,
             tqdm(total=n_questions, desc="Answering", disable=self._quiet) as progress,
         ):
-            for part in answered_parts:
+            for batch in answered_batches:
                 # A row as soon as its batch is done: a killed run loses only what is under way.
-                for pending in part.batch:
-                    self.write_row(part.context, pending)
-                progress.update(len(part.batch))
+                for pending in batch.requests:
+                    self.write_row(batch.context, pending)
+                progress.update(len(batch.requests))
 
-    def prepare(self, part: Part) -> None:
-        """Set the decoded frames of each question of `part`; a question that fails records its error."""
+    def prepare(self, batch: Batch) -> None:
+        """Set the decoded frames of each question of `batch`; a question that fails records its error."""
         frame_batches: dict[tuple[str, str, int], FrameBatch] = {}
-        for pending in part.batch:
+        for pending in batch.requests:
             started = time.perf_counter()
             try:
-                self._prepare_one(pending, part, frame_batches)
+                self._prepare_one(pending, batch, frame_batches)
             except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
                 pending.fail(error)
-            pending.seconds["decode"] = time.perf_counter() - started + part.group.seconds_per_question
-        part.n_bytes = sum(frame_batch.held_bytes for frame_batch in frame_batches.values())
-        part.group.release(part)
+            pending.seconds["decode"] = time.perf_counter() - started + batch.group.seconds_per_question
+        batch.n_bytes = sum(frame_batch.held_bytes for frame_batch in frame_batches.values())
+        batch.group.release(batch)
 
     def _prepare_one(
-        self, pending: PendingRequest, part: Part, frame_batches: dict[tuple[str, str, int], FrameBatch]
+        self, pending: PendingRequest, batch: Batch, frame_batches: dict[tuple[str, str, int], FrameBatch]
     ) -> None:
         """Set the frames of one request, from its group or decoded alone; nothing without a selection.
 
         `frame_batches` keeps them by document, for further requests of it.
         """
-        row, path, options = pending.row, pending.path, part.context.options
+        row, path, options = pending.row, pending.path, batch.context.options
         if row is None or path is None:
             return
         key = pending.parts.key
         # A document asked twice in one batch is shown the same frames.
         if key not in frame_batches:
             frames, _ = frames_to_decode(row, options.frame_policy)
-            decoded = part.group.take(path, frames)
+            decoded = batch.group.take(path, frames)
             if decoded is None:
-                decoded = read_frames(path, frames, backend=options.backend, scan_cache=part.context.scan_cache)
+                decoded = read_frames(path, frames, backend=options.backend, scan_cache=batch.context.scan_cache)
             frame_batch = make_frame_batch(row, path, decoded, frame_policy=options.frame_policy)
             self._model.ready(frame_batch)
             frame_batches[key] = frame_batch

@@ -1,8 +1,8 @@
 """Decodes and prepares the next questions while one is answered: in order, and within a memory limit.
 
-Questions become parts (one call of the model each). Neighbouring parts about one video become a group, whose frames are
-decoded once. The thread that iterates over `LookAhead.run` decides what is decoded and answered next; the threads of
-its pool only decode and answer, so that none waits for memory while it holds some.
+Questions become batches (one call of the model each). Neighbouring batches about one video become a group, whose
+frames are decoded once. The thread that iterates over `LookAhead.run` decides what is decoded and answered next; the
+threads of its pool only decode and answer, so that none waits for memory while it holds some.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def own_cores() -> int:
 
 
 def n_lanes(cores: int) -> int:
-    """Return the number of threads that bring parts to the model: one waits for its answer, the others prepare."""
+    """Return the number of threads that bring batches to the model: one waits for its answer, the others prepare."""
     # Two more than half the cores: decoders and resizing have threads of their own.
     return min(MAX_LANES, cores // 2 + 2)
 
@@ -54,25 +54,27 @@ def n_groups_ahead(cores: int) -> int:
     return min(3, max(1, cores // 4))
 
 
-class Part:
+class Batch:
     """Questions that go to the model together.
 
     Args:
         context: of their run (`answering.RunContext`): its options and scan cache.
-        batch: the questions.
+        requests: the questions.
 
     Attributes:
         frames: (video path, ascending frame indices) of each question that has frames to decode.
         group: decodes these frames.
-        n_bytes: bytes of frames that the part holds beside those of its group.
-        answering: done once the part is answered; None before it is submitted.
+        n_bytes: bytes of frames that the batch holds beside those of its group.
+        answering: done once the batch is answered; None before it is submitted.
     """
 
-    def __init__(self, context: Any, batch: list[PendingRequest]) -> None:
+    def __init__(self, context: Any, requests: list[PendingRequest]) -> None:
         self.context = context
-        self.batch = batch
+        self.requests = requests
         policy = context.options.frame_policy
-        frames = [(pending.path, np.unique(_indices(pending, policy))) for pending in batch if pending.path is not None]
+        frames = [
+            (pending.path, np.unique(_indices(pending, policy))) for pending in requests if pending.path is not None
+        ]
         self.frames = [(path, indices) for path, indices in frames if indices.size]
         self.group = FrameGroup(self)
         self.n_bytes = 0
@@ -80,40 +82,40 @@ class Part:
 
     @property
     def is_answered(self) -> bool:
-        """True once the part is answered, has failed or is cancelled."""
+        """True once the batch is answered, has failed or is cancelled."""
         return self.answering is not None and self.answering.done()
 
     def result(self) -> None:
-        """Wait until a submitted part is answered, and raise its error, if any."""
+        """Wait until a submitted batch is answered, and raise its error, if any."""
         if self.answering is not None:
             self.answering.result()
 
     def cancel(self) -> bool:
-        """Cancel the part; return False if it is already being answered or answered."""
+        """Cancel the batch; return False if it is already being answered or answered."""
         return self.answering is None or self.answering.cancel()
 
 
 class FrameGroup:
-    """Parts whose frames are decoded together: a single part, or neighbours about one video.
+    """Batches whose frames are decoded together: a single one, or neighbours about one video.
 
     Attributes:
-        parts: the parts.
+        batches: the batches.
         decoding: done once `decoded` is filled; None before it is submitted.
         decoded: frames by video; a video with a frame that cannot be decoded is left out.
         seconds: time spent decoding.
-        n_bytes: bytes of these frames; 0 once every part has taken its own.
+        n_bytes: bytes of these frames; 0 once every batch has taken its own.
     """
 
-    def __init__(self, part: Part) -> None:
-        self.parts = [part]
+    def __init__(self, batch: Batch) -> None:
+        self.batches = [batch]
         self.decoding: Future[None] | None = None
         self.decoded: dict[Path, DecodedFrames] = {}
         self.seconds = 0.0
-        self._unfed = {part}
+        self._unfed = {batch}
         self._frames: dict[Path, IntArray] = {}
-        for path, frames in part.frames:
+        for path, frames in batch.frames:
             self._frames[path] = np.union1d(self._frames.get(path, frames), frames)
-        self._n_questions = Counter(path for path, _ in part.frames)
+        self._n_questions = Counter(path for path, _ in batch.frames)
         self.n_bytes = sum(frames.size * frame_bytes(path) for path, frames in self._frames.items())
 
     @property
@@ -121,15 +123,15 @@ class FrameGroup:
         """True once decoding has ended, with success or not."""
         return self.decoding is not None and self.decoding.done()
 
-    def join(self, part: Part, max_bytes: float) -> bool:
-        """Add `part` if it has one question, about this group's only video, and all frames fit into `max_bytes`.
+    def join(self, batch: Batch, max_bytes: float) -> bool:
+        """Add `batch` if it has one question, about this group's only video, and all frames fit into `max_bytes`.
 
         Returns:
-            True if the part was added.
+            True if the batch was added.
         """
-        if len(part.frames) != 1:
+        if len(batch.frames) != 1:
             return False
-        ((path, frames),) = part.frames
+        ((path, frames),) = batch.frames
         if self._frames.keys() != {path}:
             return False
         union = np.union1d(self._frames[path], frames)
@@ -137,18 +139,18 @@ class FrameGroup:
             return False
         self._frames[path], self.n_bytes = union, union.size * frame_bytes(path)
         self._n_questions[path] += 1
-        self._unfed.add(part)
-        self.parts.append(part)
-        part.group = self
+        self._unfed.add(batch)
+        self.batches.append(batch)
+        batch.group = self
         return True
 
-    def copied_bytes(self, part: Part) -> int:
-        """Return the bytes of frames that `part` copies: those of videos that several questions of the group share."""
-        return sum(frames.size * frame_bytes(path) for path, frames in part.frames if self._n_questions[path] > 1)
+    def copied_bytes(self, batch: Batch) -> int:
+        """Return the bytes of frames that `batch` copies: those of videos that several questions of the group share."""
+        return sum(frames.size * frame_bytes(path) for path, frames in batch.frames if self._n_questions[path] > 1)
 
     def decode(self) -> None:
-        """Decode the frames of all parts, each video in one pass."""
-        started, context = time.perf_counter(), self.parts[0].context
+        """Decode the frames of all batches, each video in one pass."""
+        started, context = time.perf_counter(), self.batches[0].context
         for path, frames in self._frames.items():
             try:
                 self.decoded[path] = read_frames(
@@ -168,11 +170,11 @@ class FrameGroup:
     @property
     def seconds_per_question(self) -> float:
         """Seconds of decoding, divided among all questions of the group."""
-        return self.seconds / max(1, sum(len(part.batch) for part in self.parts))
+        return self.seconds / max(1, sum(len(batch.requests) for batch in self.batches))
 
-    def release(self, part: Part) -> None:
-        """Record that `part` has its frames; after the last part, free the group's frames."""
-        self._unfed.discard(part)
+    def release(self, batch: Batch) -> None:
+        """Record that `batch` has its frames; after the last one, free the group's frames."""
+        self._unfed.discard(batch)
         if not self._unfed:
             self.decoded, self.n_bytes = {}, 0
 
@@ -196,19 +198,19 @@ def _indices(pending: PendingRequest, frame_policy: FramePolicy) -> IntArray:
 
 
 def batches_that_fit(
-    batch: list[PendingRequest], max_bytes: float, frame_policy: FramePolicy
+    requests: list[PendingRequest], max_bytes: float, frame_policy: FramePolicy
 ) -> Iterator[list[PendingRequest]]:
-    """Yield `batch` whole if its frames fit into `max_bytes`, else in pieces of at most `max_bytes / 2`.
+    """Yield `requests` whole if their frames fit into `max_bytes`, else in pieces of at most `max_bytes / 2`.
 
     Half, so that a piece can be decoded while the one before it is answered. A larger question is a piece alone.
     """
-    sizes = [decoded_bytes(pending, frame_policy) for pending in batch]
+    sizes = [decoded_bytes(pending, frame_policy) for pending in requests]
     if sum(sizes) <= max_bytes:
-        yield batch
+        yield requests
         return
     piece: list[PendingRequest] = []
     n_bytes = 0
-    for pending, size in zip(batch, sizes, strict=True):
+    for pending, size in zip(requests, sizes, strict=True):
         # The first check keeps a question too large alone from making an empty piece.
         if piece and n_bytes + size > max_bytes / 2:
             yield piece
@@ -218,42 +220,42 @@ def batches_that_fit(
     yield piece
 
 
-def frame_groups(parts: Iterable[Part], *, max_bytes: float) -> Iterator[FrameGroup]:
-    """Yield `parts` in groups that are decoded together.
+def frame_groups(batches: Iterable[Batch], *, max_bytes: float) -> Iterator[FrameGroup]:
+    """Yield `batches` in groups that are decoded together.
 
     Args:
-        max_bytes: largest size of the frames of a group of several parts; 0 leaves each part alone.
+        max_bytes: largest size of the frames of a group of several batches; 0 leaves each batch alone.
     """
     group: FrameGroup | None = None
-    for part in parts:
-        if group is None or not group.join(part, max_bytes):
+    for batch in batches:
+        if group is None or not group.join(batch, max_bytes):
             if group is not None:
                 yield group
-            group = part.group
+            group = batch.group
     if group is not None:
         yield group
 
 
 class LookAhead:
-    """Takes parts through three stages, several parts at a time: decode, prepare, answer.
+    """Takes batches through three stages, several at a time: decode, prepare, answer.
 
-    - Order: parts are yielded in order. A local model also gets them in order, one at a time (`Turns`).
-    - Memory: decoded frames stay within `max_bytes`; a part that needs more goes alone.
-    - Failures: the stages record failures of a question. A `RunError` ends the run: no further part is sent. Parts that
-      a service is already answering, which cost money, are still yielded.
+    - Order: batches are yielded in order. A local model also gets them in order, one at a time (`Turns`).
+    - Memory: decoded frames stay within `max_bytes`; a batch that needs more goes alone.
+    - Failures: the stages record failures of a question. A `RunError` ends the run: no further batch is sent. Those
+      that a service is already answering, which cost money, are still yielded.
 
     Args:
-        prepare: sets the decoded frames of each question of a part.
-        answer: asks the model about a part, in its turn; None for a service.
+        prepare: sets the decoded frames of each question of a batch.
+        answer: asks the model about a batch, in its turn; None for a service.
         at_once: questions that a service answers in parallel; None for a local model.
         cores: number of CPU cores for decoding and preparing.
-        max_bytes: limit for all decoded frames, those of the parts being answered included.
+        max_bytes: limit for all decoded frames, those of the batches being answered included.
     """
 
     def __init__(
         self,
-        prepare: Callable[[Part], None],
-        answer: Callable[[Part, Turn | None], None],
+        prepare: Callable[[Batch], None],
+        answer: Callable[[Batch, Turn | None], None],
         *,
         at_once: int | None,
         cores: int,
@@ -263,46 +265,46 @@ class LookAhead:
         is_local = at_once is None
         self._turns = Turns() if is_local else None
         self._n_ahead = n_groups_ahead(cores) if is_local else 0
-        # One more part than there are lanes, so that none waits for rows to be written.
-        self._max_parts = at_once or n_lanes(cores) + 1
+        # One more batch than there are lanes, so that none waits for rows to be written.
+        self._max_batches = at_once or n_lanes(cores) + 1
         self._n_threads = at_once or n_lanes(cores) + self._n_ahead
         self._max_bytes = max_bytes
         # Half of the memory is for groups: those ahead, the one being answered, and one more. The other half is for
         # what questions copy of them. A service is not held up by decoding, and its questions share no frames.
         self._max_group_bytes = max_bytes / 2 / (self._n_ahead + 2) if is_local else 0.0
-        self._parts: deque[Part] = deque()  # in work, or answered and not yet yielded
+        self._batches: deque[Batch] = deque()  # in work, or answered and not yet yielded
         self._changed = threading.Event()
 
-    def run(self, parts: Iterable[Part]) -> Generator[Part, None, None]:
-        """Yield each of `parts` once it is answered, in order.
+    def run(self, batches: Iterable[Batch]) -> Generator[Batch, None, None]:
+        """Yield each of `batches` once it is answered, in order.
 
         Raises:
             RunError: a failure of the device, of the service or of the disk.
         """
-        groups = frame_groups(parts, max_bytes=self._max_group_bytes)
+        groups = frame_groups(batches, max_bytes=self._max_group_bytes)
         upcoming = next(groups, None)
         ended_by: RunError | None = None
         with ThreadPoolExecutor(self._n_threads, initializer=_same_device()) as pool:
             try:
-                while upcoming is not None or self._parts:
+                while upcoming is not None or self._batches:
                     self._changed.clear()
                     while upcoming is not None and self._has_room(upcoming):
-                        self._parts.extend(upcoming.parts)
+                        self._batches.extend(upcoming.batches)
                         upcoming.decoding = self._submit(pool, upcoming.decode)
                         upcoming = next(groups, None)
                     self._submit_answers(pool)
-                    if not self._parts[0].is_answered:
+                    if not self._batches[0].is_answered:
                         self._changed.wait()
                         continue
-                    part = self._parts.popleft()
+                    batch = self._batches.popleft()
                     try:
-                        part.result()
+                        batch.result()
                     except RunError as error:
                         ended_by, upcoming = ended_by or error, None
                         # Those that run already are waited for; the others are not asked.
-                        self._parts = deque(queued_part for queued_part in self._parts if not queued_part.cancel())
+                        self._batches = deque(queued for queued in self._batches if not queued.cancel())
                         continue
-                    yield part
+                    yield batch
             finally:
                 # Also where the caller stops early: threads that wait would keep the pool from ending, and questions
                 # whose answers nobody takes would be asked, and paid for.
@@ -320,119 +322,91 @@ class LookAhead:
 
     def _has_room(self, group: FrameGroup) -> bool:
         """Return True if there are threads and memory to decode `group` now."""
-        parts = self._unanswered()
-        groups = {part.group for part in parts}
-        if len(parts) >= self._max_parts and len(groups) > self._n_ahead:
+        batches = self._unanswered()
+        groups = {batch.group for batch in batches}
+        if len(batches) >= self._max_batches and len(groups) > self._n_ahead:
             return False
         # More decoders than that are slower, not faster.
         n_decoding = sum(not group_in_work.is_decoded for group_in_work in groups)
         return n_decoding < 2 * (os.cpu_count() or 1) and self._fits(group.n_bytes)
 
     def _fits(self, n_bytes: int) -> bool:
-        """Return True if `n_bytes` more fit into memory, or none of it is in use: a large part goes alone."""
-        parts = self._unanswered()
-        n_held = sum(part.n_bytes for part in parts) + sum(group.n_bytes for group in {part.group for part in parts})
+        """Return True if `n_bytes` more fit into memory, or none of it is in use: a large batch goes alone."""
+        batches = self._unanswered()
+        n_held = sum(batch.n_bytes for batch in batches)
+        n_held += sum(group.n_bytes for group in {batch.group for batch in batches})
         # Where nothing is held even too large a group goes in: it would wait for ever otherwise.
         return not n_held or n_held + n_bytes <= self._max_bytes
 
-    def _unanswered(self) -> list[Part]:
-        """Return the parts under way that are not yet answered, in order."""
-        return [part for part in self._parts if not part.is_answered]
+    def _unanswered(self) -> list[Batch]:
+        """Return the batches under way that are not yet answered, in order."""
+        return [batch for batch in self._batches if not batch.is_answered]
 
     def _submit_answers(self, pool: ThreadPoolExecutor) -> None:
-        """Submit decoded parts to be answered: in order to a local model, as they are ready to a service."""
-        parts = self._unanswered()
-        n_answering = sum(part.answering is not None for part in parts)
-        for part in parts:
-            if part.answering is not None:
+        """Submit decoded batches to be answered: in order to a local model, as they are ready to a service."""
+        batches = self._unanswered()
+        n_answering = sum(batch.answering is not None for batch in batches)
+        for batch in batches:
+            if batch.answering is not None:
                 continue
-            if not part.group.is_decoded:
+            if not batch.group.is_decoded:
                 if self._turns is not None:
                     return
                 continue
-            n_bytes = part.group.copied_bytes(part)
-            if n_answering and (n_answering >= self._max_parts or not self._fits(n_bytes)):
+            n_bytes = batch.group.copied_bytes(batch)
+            if n_answering and (n_answering >= self._max_batches or not self._fits(n_bytes)):
                 return
-            part.n_bytes = n_bytes
+            batch.n_bytes = n_bytes
             turn = self._turns.next_turn() if self._turns is not None else None
-            part.answering = self._submit(pool, partial(self._take_through, part, turn))
+            batch.answering = self._submit(pool, partial(self._take_through, batch, turn))
             n_answering += 1
 
-    def _take_through(self, part: Part, turn: Turn | None) -> None:
-        """Prepare and answer a decoded part; on a failure of the run, end all turns."""
+    def _take_through(self, batch: Batch, turn: Turn | None) -> None:
+        """Prepare and answer a decoded batch; on a failure of the run, end all turns."""
         try:
-            self._prepare(part)
+            self._prepare(batch)
             # An adapter may have made the frames smaller: there may be room for others.
             self._changed.set()
-            self._answer(part, turn)
+            self._answer(batch, turn)
         except BaseException:
             # Before the next one gets the model, which may be what failed.
             if self._turns is not None:
                 self._turns.end()
             raise
         finally:
-            part.n_bytes = 0
+            batch.n_bytes = 0
             if turn is not None:
                 turn.give_back()
 
 
 class Turns:
-    """The order in which batches get the model; thread-safe."""
+    """The order in which batches get the model; thread-safe.
+
+    Attributes:
+        current: number of the turn whose batch has the model, or gets it next.
+        ended: numbers of turns that ended before those in front of them.
+        is_over: True once the run ends: no further batch gets the model.
+        free_since: when the model was last given back, in seconds of `time.perf_counter`.
+        changed: guards all of these, and tells of their changes.
+    """
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
-        self._next = 0
-        self._done = set[int]()
-        self._holder: int | None = None
-        self._is_ended = False
-        self._free_since = time.perf_counter()
-        self._changed = threading.Condition()
+        self.current = 0
+        self.ended = set[int]()
+        self.is_over = False
+        self.free_since = time.perf_counter()
+        self.changed = threading.Condition()
 
     def next_turn(self) -> Turn:
         """Return a new turn, after all turns returned before."""
         return Turn(self, next(self._numbers))
 
-    def take(self, at: int) -> float:
-        """Wait for turn number `at`; return the seconds that the model was idle before this batch arrived.
-
-        Raises:
-            RunError: the run ends.
-        """
-        arrived_at = time.perf_counter()
-        with self._changed:
-            if self._holder == at:  # it asks again: a question of a batch that failed
-                return 0.0
-            self._wait_for(lambda: self._next == at)
-            self._holder = at
-            return max(0.0, arrived_at - self._free_since)
-
-    def wait_until_near(self, at: int) -> None:
-        """Wait until at most one batch is before turn number `at`. Raises RunError if the run ends first."""
-        with self._changed:
-            self._wait_for(lambda: self._next + 1 >= at)
-
-    def _wait_for(self, may_go_on: Callable[[], bool]) -> None:
-        """Wait until `may_go_on()` is true; raise RunError if the run ends first. The lock must be held."""
-        self._changed.wait_for(lambda: self._is_ended or may_go_on())
-        if self._is_ended:
-            raise RunError("the run ends before this question")
-
-    def give_back(self, at: int) -> None:
-        """End turn number `at`, taken or not, and pass the model to the next batch."""
-        with self._changed:
-            self._done.add(at)
-            if self._holder == at:
-                self._holder, self._free_since = None, time.perf_counter()
-            while self._next in self._done:
-                self._done.remove(self._next)
-                self._next += 1
-            self._changed.notify_all()
-
     def end(self) -> None:
         """End the run: every batch that waits for the model, or asks for it later, fails."""
-        with self._changed:
-            self._is_ended = True
-            self._changed.notify_all()
+        with self.changed:
+            self.is_over = True
+            self.changed.notify_all()
 
 
 class Turn:
@@ -443,24 +417,42 @@ class Turn:
         idle_seconds: time that the model waited for the batch.
     """
 
-    def __init__(self, turns: Turns, at: int) -> None:
-        self._turns, self._at = turns, at
+    def __init__(self, turns: Turns, number: int) -> None:
+        self._turns, self._number = turns, number
+        self._has_begun = False
         self.waited_seconds = self.idle_seconds = 0.0
 
     def take(self) -> None:
-        """Wait for the turn. Raises RunError if the run ends first."""
-        started = time.perf_counter()
-        self.idle_seconds += self._turns.take(self._at)
-        self.waited_seconds += time.perf_counter() - started
-
-    def give_back(self) -> None:
-        """End the turn, taken or not, and pass the model to the next batch."""
-        self._turns.give_back(self._at)
+        """Wait for the turn; return at once where it has begun. Raises RunError if the run ends first."""
+        if self._has_begun:  # it asks again: a question of a batch that failed
+            return
+        arrived_at = time.perf_counter()
+        self._wait_until(self._number)
+        self._has_begun = True
+        self.idle_seconds = max(0.0, arrived_at - self._turns.free_since)
 
     def wait_until_near(self) -> None:
         """Wait until at most one batch is before this one. Raises RunError if the run ends first."""
-        started = time.perf_counter()
-        self._turns.wait_until_near(self._at)
+        self._wait_until(self._number - 1)
+
+    def give_back(self) -> None:
+        """End the turn, begun or not, and pass the model to the next batch."""
+        turns = self._turns
+        with turns.changed:
+            if self._has_begun:
+                turns.free_since = time.perf_counter()
+            turns.ended.add(self._number)
+            while turns.current in turns.ended:
+                turns.ended.remove(turns.current)
+                turns.current += 1
+            turns.changed.notify_all()
+
+    def _wait_until(self, number: int) -> None:
+        turns, started = self._turns, time.perf_counter()
+        with turns.changed:
+            turns.changed.wait_for(lambda: turns.is_over or turns.current >= number)
+            if turns.is_over:
+                raise RunError("the run ends before this question")
         self.waited_seconds += time.perf_counter() - started
 
 

@@ -70,7 +70,7 @@ class GenerateTrace:
         try:
             yield
         except BaseException as error:
-            # The wrapper may swallow it; `BatchAnswerer` raises it again from here.
+            # The wrapper may swallow it; `answer_batch` raises it again from here.
             self.error = error
             raise
         finally:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from focus_eval.bench.lmms.answering import BatchAnswerer
+from focus_eval.bench.lmms import answering
 from focus_eval.bench.lmms.arguments import AdapterOptions
 from focus_eval.bench.lmms.lookahead import decoded_bytes
 from focus_eval.core.errors import InvalidInput
@@ -42,8 +42,6 @@ def test_a_file_that_cannot_be_decoded_is_estimated_at_nothing_and_nothing_it_na
 @pytest.fixture
 def live_bytes(monkeypatch):
     """Bytes of decoded pixels that are alive and the most at one time, measured on the arrays themselves."""
-    from focus_eval.bench.lmms import answering
-
     changed = Condition()
     counters = SimpleNamespace(now=0, most=0, n_decoded=0, changed=changed)
     make = answering.make_frame_batch
@@ -70,16 +68,14 @@ def live_bytes(monkeypatch):
 def test_no_more_bytes_are_alive_than_allowed_and_answers_stay_the_same(
     qwen, evaluate, tools, tmp_path, monkeypatch, live_bytes, batch
 ):
-    def answer_once_both_are_decoded(self, batch_requests, turn):
+    def answer_once_both_are_decoded(model, context, requests, turn):
         with live_bytes.changed:
-            assert len(batch_requests) < 4 or live_bytes.changed.wait_for(
-                lambda: live_bytes.n_decoded == 8, timeout=120
-            )
-        answer(self, batch_requests, turn)
+            assert len(requests) < 4 or live_bytes.changed.wait_for(lambda: live_bytes.n_decoded == 8, timeout=120)
+        answer(model, context, requests, turn)
 
-    answer = BatchAnswerer.answer
+    answer = answering.answer_batch
     monkeypatch.setattr(qwen, "batch_size_per_gpu", batch)
-    monkeypatch.setattr(BatchAnswerer, "answer", answer_once_both_are_decoded)
+    monkeypatch.setattr(answering, "answer_batch", answer_once_both_are_decoded)
     frames_by_run, peaks = {}, {}
     for name, gigabytes in (("plenty", 4.0), ("little", 0.0008)):
         live_bytes.most, live_bytes.n_decoded = live_bytes.now, 0

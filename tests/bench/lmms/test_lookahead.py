@@ -15,11 +15,11 @@ import av
 import numpy as np
 import pytest
 
-from focus_eval.bench.lmms import lookahead
+from focus_eval.bench.lmms import answering, lookahead
 from focus_eval.bench.lmms import requests as frames_module
-from focus_eval.bench.lmms.answering import BatchAnswerer, RequestRunner
+from focus_eval.bench.lmms.answering import RequestRunner
 from focus_eval.bench.lmms.arguments import AdapterOptions
-from focus_eval.bench.lmms.lookahead import LookAhead, OwnProcessors, Part, Turn, Turns, frame_groups, n_lanes
+from focus_eval.bench.lmms.lookahead import Batch, LookAhead, OwnProcessors, Turn, Turns, frame_groups, n_lanes
 from focus_eval.bench.lmms.recording import RunCounts
 from focus_eval.bench.lmms.requests import DecodedFrames, read_frames
 from focus_eval.core.errors import RunError, VideoError
@@ -32,14 +32,15 @@ def test_the_model_goes_from_batch_to_batch_in_order_whoever_comes_first():
 
     def work(at):
         time.sleep(0.01 * (5 - at))
+        turn = Turn(turns, at)
         if at != 2:  # one that failed before it came to the model
-            Turn(turns, at).take()
+            turn.take()
             holders.append(at)
             order.append(at)
             assert holders == [at]
             time.sleep(0.002)
             holders.clear()
-        turns.give_back(at)
+        turn.give_back()
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))
@@ -55,7 +56,7 @@ def test_who_waits_and_who_is_waited_for_is_told_apart():
     waiting.start()
     time.sleep(0.05)
     late.take()  # a question of the batch is asked again
-    turns.give_back(0)
+    late.give_back()
     waiting.join()
     assert late.idle_seconds >= 0.05 > late.waited_seconds
     assert next_one.waited_seconds >= 0.04
@@ -94,31 +95,31 @@ def questions(n):
 def test_the_next_batches_are_prepared_while_one_is_answered(runner, monkeypatch):
     prepared, answered = [threading.Event() for _ in range(8)], []
 
-    def answer(self, batch, turn):
-        number = batch[0].number
+    def answer(model, context, requests, turn):
+        number = requests[0].number
         prepared[number].set()
         turn.take()
         if number + 2 < len(prepared):
             assert prepared[number + 2].wait(60), "nobody prepares the one after the next"
         answered.append(number)
 
-    monkeypatch.setattr(BatchAnswerer, "answer", answer)
-    runner.answer(runner.parts(runner._contexts[0], questions(8)), 8)
+    monkeypatch.setattr(answering, "answer_batch", answer)
+    runner.answer(runner.batches(runner._contexts[0], questions(8)), 8)
     assert answered == list(range(8))
 
 
 def test_a_failure_of_the_device_ends_the_run_and_no_later_batch_gets_the_model(runner, monkeypatch):
     reached = []
 
-    def answer(self, batch, turn):
+    def answer(model, context, requests, turn):
         turn.take()
-        reached.append(batch[0].number)
-        if batch[0].number == 1:
+        reached.append(requests[0].number)
+        if requests[0].number == 1:
             raise RunError("CUDA error")
 
-    monkeypatch.setattr(BatchAnswerer, "answer", answer)
+    monkeypatch.setattr(answering, "answer_batch", answer)
     with pytest.raises(RunError, match="CUDA error"):
-        runner.answer(runner.parts(runner._contexts[0], questions(30)), 30)
+        runner.answer(runner.batches(runner._contexts[0], questions(30)), 30)
     assert reached == [0, 1]
 
 
@@ -155,7 +156,7 @@ def test_inputs_go_to_the_device_when_no_more_than_one_batch_is_before_them(qwen
         thread.join()
     time.sleep(0.05)
     assert sorted(moved) == [0, 1]
-    turns.give_back(0)
+    Turn(turns, 0).give_back()
     threads[2].join()
     assert sorted(moved) == [0, 1, 2]
     turns.end()
@@ -205,37 +206,37 @@ def memory(monkeypatch):
 
 
 def look_ahead_of(runner, *, at_once, max_bytes):
-    def answer(part, turn):
-        BatchAnswerer(runner._model, part.context).answer(part.batch, turn)
+    def answer(batch, turn):
+        answering.answer_batch(runner._model, batch.context, batch.requests, turn)
 
     return LookAhead(runner.prepare, answer, at_once=at_once, cores=8, max_bytes=max_bytes)
 
 
 def answered(runner, batches, *, at_once, max_bytes):
     look_ahead = look_ahead_of(runner, at_once=at_once, max_bytes=max_bytes)
-    with closing(look_ahead.run(Part(runner._contexts[0], batch) for batch in batches)) as parts:
-        return [[pending.number for pending in part.batch] for part in parts]
+    with closing(look_ahead.run(Batch(runner._contexts[0], requests) for requests in batches)) as answered_batches:
+        return [[pending.number for pending in batch.requests] for batch in answered_batches]
 
 
 def answer_after(seconds):
     """Return a stand-in for a model that answers a batch after so many seconds, once its turn has come."""
 
-    def answer(self, batch, turn):
+    def answer(model, context, requests, turn):
         if turn is not None:
             turn.take()
         time.sleep(seconds)
-        assert [pending.error for pending in batch] == [None] * len(batch)
-        for pending in batch:
+        assert [pending.error for pending in requests] == [None] * len(requests)
+        for pending in requests:
             pending.frame_batch = None
 
     return answer
 
 
 @pytest.mark.parametrize("at_once", [None, 8])
-def test_decoded_frames_stay_within_their_memory_and_a_larger_part_goes_alone(runner, monkeypatch, memory, at_once):
+def test_decoded_frames_stay_within_their_memory_and_a_larger_batch_goes_alone(runner, monkeypatch, memory, at_once):
     sizes = [60, 60, 30, 250, 10, 90, 5, 100]
     requests = [pending_request(at, Path(f"v{at}.mp4"), range(size)) for at, size in enumerate(sizes)]
-    monkeypatch.setattr(BatchAnswerer, "answer", answer_after(0.01))
+    monkeypatch.setattr(answering, "answer_batch", answer_after(0.01))
     monkeypatch.setattr(runner._model, "ready", lambda frame_batch: None, raising=False)
     order = answered(runner, [[request] for request in requests], at_once=at_once, max_bytes=100)
     assert order == [[at] for at in range(len(sizes))]
@@ -245,7 +246,7 @@ def test_decoded_frames_stay_within_their_memory_and_a_larger_part_goes_alone(ru
 
 def test_questions_of_one_video_copy_their_frames_within_the_memory(runner, monkeypatch, memory):
     requests = [pending_request(at, Path("v.mp4"), range(at, at + 8)) for at in range(6)]
-    monkeypatch.setattr(BatchAnswerer, "answer", answer_after(0.01))
+    monkeypatch.setattr(answering, "answer_batch", answer_after(0.01))
     monkeypatch.setattr(runner._model, "ready", lambda frame_batch: None, raising=False)
     assert answered(runner, [[request] for request in requests], at_once=None, max_bytes=104) == [
         [at] for at in range(6)
@@ -256,7 +257,7 @@ def test_questions_of_one_video_copy_their_frames_within_the_memory(runner, monk
 
 def test_a_group_takes_an_eighth_of_the_memory_with_eight_cores(runner, monkeypatch, memory):
     requests = [pending_request(at, Path("v.mp4"), range(at, at + 8)) for at in range(7)]
-    monkeypatch.setattr(BatchAnswerer, "answer", answer_after(0.01))
+    monkeypatch.setattr(answering, "answer_batch", answer_after(0.01))
     monkeypatch.setattr(runner._model, "ready", lambda frame_batch: None, raising=False)
     answered(runner, [[request] for request in requests], at_once=None, max_bytes=96)
     assert len(memory) == 2 + 7, "the frames of five questions are 12 bytes: two passes, one copy each"
@@ -265,10 +266,10 @@ def test_a_group_takes_an_eighth_of_the_memory_with_eight_cores(runner, monkeypa
 def test_frames_that_an_adapter_made_smaller_leave_room_for_others(runner, monkeypatch, memory):
     barrier = threading.Barrier(4)
 
-    def answer(self, batch, turn):
+    def answer(model, context, requests, turn):
         barrier.wait(60)
 
-    monkeypatch.setattr(BatchAnswerer, "answer", answer)
+    monkeypatch.setattr(answering, "answer_batch", answer)
     shrink = lambda frame_batch: frame_batch.replace_pixels("url", n_bytes=2)  # noqa: E731
     monkeypatch.setattr(runner._model, "ready", shrink, raising=False)
     requests = [[pending_request(at, Path(f"v{at}.mp4"), range(90))] for at in range(4)]
@@ -277,20 +278,22 @@ def test_frames_that_an_adapter_made_smaller_leave_room_for_others(runner, monke
 
 
 def test_a_run_that_stops_early_leaves_nobody_waiting(runner, monkeypatch, memory):
-    monkeypatch.setattr(BatchAnswerer, "answer", answer_after(0.001))
+    monkeypatch.setattr(answering, "answer_batch", answer_after(0.001))
     monkeypatch.setattr(runner._model, "ready", lambda frame_batch: None, raising=False)
     requests = [pending_request(at, Path(f"v{at}.mp4"), range(60)) for at in range(40)]
     look_ahead = look_ahead_of(runner, at_once=None, max_bytes=100)
-    with closing(look_ahead.run(Part(runner._contexts[0], [request]) for request in requests)) as parts:
-        assert next(parts).batch == [requests[0]]
+    with closing(look_ahead.run(Batch(runner._contexts[0], [request]) for request in requests)) as batches:
+        assert next(batches).requests == [requests[0]]
     assert requests[-1].seconds == {}
 
 
 def grouped(runner, paths, frames, max_bytes):
     context = runner._contexts[0]
-    parts = [Part(context, [pending_request(at, path, indices)]) for path in paths for at, indices in enumerate(frames)]
-    groups = list(frame_groups(parts, max_bytes=max_bytes))
-    assert [part for group in groups for part in group.parts] == parts
+    batches = [
+        Batch(context, [pending_request(at, path, indices)]) for path in paths for at, indices in enumerate(frames)
+    ]
+    groups = list(frame_groups(batches, max_bytes=max_bytes))
+    assert [batch for group in groups for batch in group.batches] == batches
     return groups
 
 
@@ -298,10 +301,10 @@ def test_questions_of_a_video_share_frames_as_far_as_they_fit(runner, monkeypatc
     monkeypatch.setattr(lookahead, "frame_bytes", lambda path: 1)
     frames = [[0, 1], [1, 2], [3, 4], [3, 5], range(9), range(9)]
     groups = grouped(runner, [Path("a.mp4"), Path("b.mp4")], frames, 4)
-    assert [len(group.parts) for group in groups] == [2, 2, 1, 1] * 2
+    assert [len(group.batches) for group in groups] == [2, 2, 1, 1] * 2
     assert [group.n_bytes for group in groups] == [3, 3, 9, 9] * 2
-    assert [group.copied_bytes(group.parts[0]) for group in groups] == [2, 2, 0, 0] * 2
-    assert [len(group.parts) for group in grouped(runner, [Path("a.mp4")], frames, 0)] == [1] * 6
+    assert [group.copied_bytes(group.batches[0]) for group in groups] == [2, 2, 0, 0] * 2
+    assert [len(group.batches) for group in grouped(runner, [Path("a.mp4")], frames, 0)] == [1] * 6
 
 
 def test_each_question_gets_its_frames_in_the_order_asked(runner, monkeypatch, tmp_path):
@@ -319,8 +322,8 @@ def test_each_question_gets_its_frames_in_the_order_asked(runner, monkeypatch, t
         assert np.array_equal(decoded_together.pixels, decoded_alone.pixels)
         assert np.array_equal(decoded_together.times_seconds, decoded_alone.times_seconds)
         assert decoded_together.info == decoded_alone.info
-    for part in group.parts:
-        group.release(part)
+    for batch in group.batches:
+        group.release(batch)
     assert (group.decoded, group.n_bytes) == ({}, 0)
 
 
@@ -336,9 +339,9 @@ def test_a_damaged_stretch_fails_only_the_questions_that_show_it(runner, monkeyp
     monkeypatch.setattr(runner._model, "ready", lambda frame_batch: None, raising=False)
     (group,) = grouped(runner, [path], [[2, 40], [20]], 1 << 30)
     group.decode()
-    for part in group.parts:
-        runner.prepare(part)
-    good, bad = (part.batch[0] for part in group.parts)
+    for batch in group.batches:
+        runner.prepare(batch)
+    good, bad = (batch.requests[0] for batch in group.batches)
     assert np.array_equal(good.frame_batch.pixels, right)
     assert isinstance(bad.error, VideoError)
     assert "frame 20 asked, but it cannot be decoded" in str(bad.error)

@@ -162,7 +162,7 @@ def test_two_workers_on_one_part_ask_no_question_twice_and_lose_none(selected, s
 
 
 def test_videos_too_large_to_share_are_decoded_question_by_question(matrix, separate_answers, tmp_path, monkeypatch):
-    monkeypatch.setattr(lookahead, "frame_groups", lambda parts, max_bytes: frame_groups(parts, max_bytes=1))
+    monkeypatch.setattr(lookahead, "frame_groups", lambda batches, max_bytes: frame_groups(batches, max_bytes=1))
     assert answer_values(run_matrix(matrix, out=tmp_path / "large")) == separate_answers
 
 
