@@ -31,7 +31,9 @@ def command_reference() -> str:
         for name in names:
             command = group.commands[name]
             label, _, lines = (command.epilog or "").removeprefix("\b\n").partition(":\n")
-            example = f"{label}:\n\n" + "\n".join(f"  {line}" for line in lines.splitlines())
+            condition = label.removeprefix("Example").removeprefix(", ")
+            intro = f"{condition[0].upper()}{condition[1:]}:\n\n" if condition else ""
+            example = intro + "\n".join(f"  {line}" for line in lines.splitlines())
             summary = (command.help or "").partition("\n")[0]
             sections.append(f"### {name}\n\n{summary}\n\n{example}\n")
     return "\n".join(sections) + "\n<!-- end -->\n"

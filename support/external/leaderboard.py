@@ -34,7 +34,7 @@ UKSS = "UKSS"
 # UKSS is a geometric mean, and not compared in pairs.
 MEASURES = (*MEANS, UKSS)
 # What the page shows; the CSV files have every measure.
-SHOWN_MEASURES = ("within 2 s", "nearness", UKSS)
+SHOWN_MEASURES = ("within 2 s", UKSS)
 SHOWN_DIFFERENCE = "within 2 s"
 # Frames further away than this count as nothing: exp(-12) is 6 in a million.
 FADED_SECONDS = 12 * SCALE_SECONDS

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from itertools import pairwise
 
 from focus_eval.bench.commands.lists import matrix_size
-from focus_eval.bench.matrix.config import load_matrix, load_yaml, shipped_matrices, table_of
+from focus_eval.bench.matrix.config import load_matrix, load_yaml, shipped_matrices
 from focus_eval.bench.matrix.hours import answer_lines, load_machine, selection_costs, time_text, total_cost
 from focus_eval.bench.matrix.plan import make_plan
 from focus_eval.bench.matrix.questions import stated_sets
@@ -230,24 +229,33 @@ CODECS = {"H.264": "h264", "HEVC": "hevc", "VP8": "vp8", "VP9": "vp9", "AV1": "a
 
 
 def faults():
-    """Return docs/reliability.md's sentence and table on how the reader fares with damaged files.
+    """Return docs/reliability.md's table and sentences on how the reader fares with damaged files.
 
     Fails if it crashed, hung, read a file as shorter than it is, or gave a wrong frame that a plain decode shows.
     """
     rows = rows_of(PUBLISHED / "faults.csv")
     assert [total(rows, column) for column in ("crashed", "hung", "shorter")] == [0, 0, 0]
     assert total(rows, "wrong") == 0
-    columns = ("right", "refused", "refused falsely", "wrong without a sign")
     lines = []
-    for codec, prefix in CODECS.items():
-        cells = []
-        for damage in ("stretches of bytes", "one byte or bit"):
-            group = [row for row in rows if row["damage"] == damage and row["clip"].startswith(prefix)]
-            right, refused, falsely, unseen = (total(group, column) for column in columns)
-            cells += [right, refused + falsely, falsely, unseen]
-        lines.append((codec, *map(str, cells)))
+    for damage in ("stretches of bytes", "one byte or bit"):
+        group = [row for row in rows if row["damage"] == damage]
+        right, refused, falsely, unseen = (
+            total(group, column) for column in ("right", "refused", "refused falsely", "wrong without a sign")
+        )
+        counts = (right + refused + falsely + unseen, right, refused + falsely, falsely, unseen)
+        lines.append((damage, *map(str, counts)))
+    wrong_counts = {
+        codec: total([row for row in rows if row["clip"].startswith(prefix)], "wrong without a sign")
+        for codec, prefix in CODECS.items()
+    }
+    assert sum(wrong_counts.values()) == total(rows, "wrong without a sign")
+    by_count = sorted((-count, codec) for codec, count in wrong_counts.items() if count)
     n_files, n_clips = sum(total(rows, column) for column in list(rows[0])[2:]), len({row["clip"] for row in rows})
-    return [f"{n_files} files made from {n_clips} clips", *table(*lines)]
+    return [
+        f"{n_files} files made from {n_clips} clips",
+        *table(*lines),
+        "Wrong are " + ", ".join(f"{codec} {-count}" for count, codec in by_count),
+    ]
 
 
 def kills():
@@ -285,11 +293,10 @@ def growth():
     for command in dict.fromkeys(command for command, _ in of):
         sizes = [of.get((command, size)) for size in ("1000", "10000", "100000")]
         seconds = [float(row["processor s"]) if row else None for row in sizes]
-        times = [f"{large / small:.1f}" if small and large else "-" for small, large in pairwise(seconds)]
         peaks = [row["peak MiB"] for row in sizes if row]
         pages += [row["page MB"] for row in sizes if row and row["page MB"]]
         in_seconds = [f"{value:.1f} s" if value else "-" for value in seconds]
-        lines.append((f"`{command}`", *in_seconds, *times, f"{peaks[0]} to {peaks[-1]} MiB"))
+        lines.append((f"`{command}`", *in_seconds, f"{peaks[0]} to {peaks[-1]} MiB"))
     return [*table(*lines), f"The page has {', '.join(pages[:-1])} and {pages[-1]} MB"]
 
 
@@ -393,27 +400,12 @@ def models():
 
 
 def answer_counts():
-    """Return (number of the paper's table, number of answers as text) by name of each shipped paper matrix.
+    """Return the number of answers as text by name of each shipped paper matrix.
 
     The numbers are those that `focus-eval list configs` prints.
     """
     shipped = {name: path for name, path in shipped_matrices().items() if path.parent.name == "paper"}
-    return {name: (table_of(path), matrix_size(load_matrix(path))[1]) for name, path in shipped.items()}
-
-
-def tables():
-    """Return docs/reproduce.md's texts on which matrix is which table of the paper, and its number of answers."""
-    of = answer_counts()
-    assert (of["efficiency"], of["more_benchmarks"][1][-1]) == (("3", ""), "+")
-    numbered = sorted((number, name) for name, (number, settings) in of.items() if number.isdigit() and settings)
-    assert [name for number, name in numbered if number == "1"] == ["main_results", "reference_models"]
-    texts = [f"{number} `{name}` {of[name][1]}" for number, name in numbered if name != "reference_models"]
-    texts += [
-        f"`{name}` {settings.removesuffix('+')}"
-        for name, (number, settings) in of.items()
-        if settings and not number.isdigit()
-    ]
-    return ["Table 3 is `efficiency`", f"`reference_models` {of['reference_models'][1]}", *texts]
+    return {name: matrix_size(load_matrix(path))[1] for name, path in shipped.items()}
 
 
 def foretold():
@@ -435,7 +427,7 @@ def pace():
     hours = {f"focus, alpha {row['alpha'][1:]}": row["gpu_hours"] for row in rows_of(PAPER / "alpha.csv")}
     hours |= {"aks": published["aks"], "aks_dense": published["aks_no_prefilter"]}
     rates = [pulls / float(hours[name]) / 3600 for name, pulls in PULLS.items()]
-    alpha, main = (2 * int(answer_counts()[name][1].replace(",", "")) / 3600 for name in ("alpha", "main_results"))
+    alpha, main = (2 * int(answer_counts()[name].replace(",", "")) / 3600 for name in ("alpha", "main_results"))
     return [
         f"{min(rates):.0f} to {max(rates):.0f} frames a second",
         f"At an assumed 2 seconds an answer, `alpha` takes {alpha:.1f} hours and `main_results` {main:.0f}",
@@ -488,7 +480,6 @@ FIGURES = {
     "tensors": tensors,
     "downloads": downloads,
     "models": models,
-    "tables": tables,
     "pace": pace,
     "clips": clips,
     "faults": faults,
