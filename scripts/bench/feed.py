@@ -6,7 +6,10 @@ of the stages are those of the rows: open, encode, select and idle add up to the
 resizing run beside them (decode_cpu: processor seconds of decoding), device is what the GPU's own clock says. Alone:
 what it says of as many full batches where nothing decodes; where that is much less, the GPU waited between the kernels.
 
-Run: python scripts/bench/feed.py [--tiny] [--sizes 360p 720p 1080p] [--precisions tf32 fp32]
+A forward launches some hundred kernels, and each launch gives up Python's lock, for which the threads that decode wait
+too. With larger batches (--batch-sizes) or a compiled image tower (--compile) a frame takes fewer launches.
+
+Run: python scripts/bench/feed.py [--tiny] [--sizes 360p 720p 1080p] [--precisions tf32 fp32] [--batch-sizes 32 128]
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +59,8 @@ def main() -> None:
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, help="default: tf32 fp32, with --tiny fp32")
     parser.add_argument("--videos", type=int, help="default: 16, with --tiny 2")
     parser.add_argument("--seconds", type=float, help="of each (default: 300, with --tiny 6)")
+    parser.add_argument("--batch-sizes", nargs="+", type=int, default=[32])
+    parser.add_argument("--compile", action="store_true", help="compile the image tower")
     args = parser.parse_args()
     device = torch_device("auto")
     tiny = args.tiny or device.type == "cpu"
@@ -63,14 +69,16 @@ def main() -> None:
     print(f"# BLIP-ITM {size}, random weights, {device_name(str(device))}, {n_cores()} cores\n")
     stages = " | ".join(f"{stage}, s" for stage in _STAGES)
     titles = "frames | batches | seconds | frames/s | busy | alone, s"
-    print(f"| video | precision | {titles} | {stages} | hours for {_PULLS:,} frames |")
-    print("|---|---|" + "---:|" * (7 + len(_STAGES)))
+    print(f"| video | precision | batch | {titles} | {stages} | hours for {_PULLS:,} frames |")
+    print("|---|---|" + "---:|" * (8 + len(_STAGES)))
     with tempfile.TemporaryDirectory() as name:
         for size in args.sizes or (["360p"] if tiny else list(SIZES)):
             lengths = [args.seconds or (6.0 if tiny else 300.0)] * (args.videos or (2 if tiny else 16))
             clips = make_clips(Path(name), size, lengths)
-            for precision in args.precisions or (["fp32"] if tiny else ["tf32", "fp32"]):
-                encoder = scorer_of(parts, tiny=tiny, scorer_class=Unclosed, device=str(device), precision=precision)
+            precisions = args.precisions or (["fp32"] if tiny else ["tf32", "fp32"])
+            for precision, batch_size in product(precisions, args.batch_sizes):
+                options = {"device": str(device), "precision": precision, "compile": args.compile}
+                encoder = scorer_of(parts, tiny=tiny, scorer_class=Unclosed, batch_size=batch_size, **options)
                 encoder.relevance(encoder.embed(np.zeros((encoder.batch_size, 96, 96, 3), np.uint8)), "warm up")
                 print(line_of(Path(name), clips, encoder, size), flush=True)
 
@@ -98,7 +106,7 @@ def line_of(folder: Path, clips: list[Path], encoder: Unclosed, size: str) -> st
     for _ in range(n_batches):
         encoder.relevance(encoder.embed(batch), "alone")
     alone_seconds = encoder.device_seconds - device_seconds
-    cells = [size, encoder.options.precision, f"{n}", f"{n_batches}", f"{outcome.seconds:.1f}"]
+    cells = [size, encoder.options.precision, f"{encoder.batch_size}", f"{n}", f"{n_batches}", f"{outcome.seconds:.1f}"]
     cells += [f"{n / outcome.seconds:.0f}", f"{outcome.busy:.0%}", f"{alone_seconds:.1f}"]
     cells += [f"{seconds[stage]:.1f}" for stage in _STAGES]
     return "| " + " | ".join([*cells, f"{outcome.seconds / n * _PULLS / 3600:.2f}"]) + " |"
