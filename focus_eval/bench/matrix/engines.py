@@ -243,6 +243,10 @@ class ProcessEngine(LocalEngine):
     much time on taking turns as on decoding (`scripts/bench/engines.py`).
     """
 
+    # Not ProcessPoolExecutor: a process that a video ends breaks the pool, which ends the others too; their videos in
+    # work, up to one for each core, are begun again, and encoders are loaded again. It tells no exit code, ends no
+    # running job on Ctrl-C, takes the SystemExit by which SIGTERM keeps features for a job's result, and, with all that
+    # seen to, is hardly shorter.
     name = "processes"
 
     def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: OnDone) -> None:
@@ -258,7 +262,7 @@ class ProcessEngine(LocalEngine):
         workers = list[_ProcessWorker]()
         try:
             workers += [self._start(phase) for _ in range(n_processes)]
-            while lines := [worker.line for worker in workers if worker.is_connected]:
+            while lines := [worker.line for worker in workers if not worker.line.closed]:
                 ready = wait(lines)
                 for worker in [worker for worker in workers if worker.line in ready]:
                     kind, value = worker.next_message()
@@ -324,14 +328,13 @@ class _ProcessWorker:
     process: BaseProcess
     line: Connection
     job: SelectJob | None = None
-    is_connected: bool = True
 
     def next_message(self) -> tuple[str, Any]:
         """Return the next (kind, value) that the process sends; ("end", None) once it has ended, well or not."""
         try:
             kind, value = self.line.recv()
         except (EOFError, ConnectionError):
-            self.is_connected = False
+            self.line.close()
             self.process.join()
             return "end", None
         return kind, value
@@ -478,6 +481,10 @@ class RayEngine:
 class _WorkerPool:
     """The workers of one phase; each runs one or more jobs at a time, in threads."""
 
+    # Not ActorPool with max_restarts and max_task_retries: without room for a new actor a lost one's job waits for
+    # ever or, with a limit, fails in seconds. A restarted actor gets the old name of its rows, the whole job again, and
+    # the video that crashed. ActorPool gives an actor one job at a time, and replaces none that is lost.
+
     def __init__(self, phase: Phase[Any, Any], store: Path | None, resources: Resources) -> None:
         """Compute how many workers fit; raise RunError if the cluster has no room for one."""
         import ray
@@ -521,7 +528,6 @@ class _WorkerPool:
         free: list[Any] = []  # a worker stands here once for each job it can take
         busy: dict[Any, tuple[Any, Any]] = {}
         starting: dict[Any, Any] = dict(self._hire() for _ in range(min(self._size, len(jobs))))
-        workers: list[Any] = []
         losses = 0
         while waiting or busy:
             while waiting and free:
@@ -538,7 +544,6 @@ class _WorkerPool:
                     ray.get(ready[0])
                     # One place less: the line below adds the last one, as after every job.
                     free += [worker] * (self._jobs_at_once - 1)
-                    workers.append(worker)
                 else:
                     worker, unfinished = busy.pop(ready[0])
                     n_rows, n_errors = ray.get(ready[0])  # the rows are on the shared folder by now
@@ -557,8 +562,8 @@ class _WorkerPool:
                 lost += [busy.pop(task)[1] for task in [task for task, (of, _) in busy.items() if of is worker]]
                 waiting += [remaining for job in lost if (remaining := self._phase.left(job)).n_rows]
                 free = [idle for idle in free if idle is not worker]
-                workers = [idle for idle in workers if idle is not worker]
                 starting.update([self._hire()])
+        workers = list(dict.fromkeys(free))  # all that live: none has a job
         for closing in [worker.close.remote() for worker in workers]:
             # A worker that is lost now has done its jobs: their rows are on the shared folder.
             with suppress(ray.exceptions.RayActorError):
@@ -571,7 +576,7 @@ class _WorkerPool:
         """Start a worker; return (reference that is ready once it runs, worker)."""
         # A new name for each: a replacement must not append to the file of a worker that may still live.
         worker = self._actor.remote(self._shared, f"ray-{uuid.uuid4().hex[:12]}", self._store, self._share)
-        return worker.started.remote(), worker
+        return worker.__ray_ready__.remote(), worker
 
 
 class _PhaseActor:
@@ -582,10 +587,6 @@ class _PhaseActor:
         self._notes = noting_reads(phase.run.path, name)
         # Begun with the first job: a worker that is killed while it starts would leave its notes.
         self._has_notes, self._lock = False, threading.Lock()
-
-    def started(self) -> bool:
-        """Return True: Ray answers this call once the worker runs."""
-        return True
 
     def run(self, job: Any) -> tuple[int, int]:
         """Run `job`; return the numbers of rows and of errors written."""

@@ -238,6 +238,7 @@ class ChatClient:
 
     def _retrying(self) -> Retrying:
         """Return the loop that repeats a call while `may_succeed_later`, up to the attempts allowed."""
+        # Not openai's own: it gives up in 6 s, retries a used-up quota, no unreadable reply, and draws from `random`.
         return Retrying(
             retry=retry_if_exception(may_succeed_later),
             stop=stop_after_attempt(self._attempts),
