@@ -189,7 +189,7 @@ def oracle(folder: Path) -> str:
 
 
 def arrival(folder: Path) -> str:
-    """Return the share of equal answers between runs: of two logs with different selections, and of other pairs."""
+    """Return a sentence on equal answers between runs: of two logs with different selections, and of other pairs."""
     lines = answers(folder).pivot(index="question_id", columns="run", values=["text", "score"])
     pairs = list(itertools.combinations(lines["text"].columns, 2))
     share_by_pair = {pair: float((lines["text"][pair[0]] == lines["text"][pair[1]]).mean()) for pair in pairs}
@@ -198,18 +198,14 @@ def arrival(folder: Path) -> str:
     videomme_logs = sorted((folder / "field/lmms_logs").glob("videomme_*"))
     findings = audit(series_of(read_runs(videomme_logs, ReadingOptions())[0]))
     finding = next(item for item in findings if "pairs of runs with the same answers" in item.check)
-    rows = [
-        ("two Video-MME logs with different selections", re.search(r"\((.*?) %\)", finding.worst)[1] + " %"),
-        (
-            f"{len(pairs)} pairs of 22 LongVideoBench logs",
-            f"{100 * min(share_by_pair.values()):.0f} to {100 * max(share_by_pair.values()):.0f} %",
-        ),
-        (
-            "of these uniform and the authors' AKS-32",
-            f"{100 * share_by_pair[uniform_and_aks]:.1f} % ({100 * differ:.1f} % differ in being right)",
-        ),
-    ]
-    return table(("pair", "the same answers"), rows)
+    videomme_text = re.search(r"\((.*?) %\)", finding.worst)[1]
+    same_text = f"{100 * min(share_by_pair.values()):.0f} to {100 * max(share_by_pair.values()):.0f} %"
+    return folded(
+        f"Two Video-MME logs of one model with different selections have the same answer to "
+        f"{videomme_text} % of the questions. In {len(pairs)} pairs of 22 LongVideoBench "
+        f"logs it is {same_text}; of uniform and the authors' AKS-32 {100 * share_by_pair[uniform_and_aks]:.1f} % "
+        f"({100 * differ:.1f} % differ in being right)."
+    )
 
 
 def power(folder: Path) -> str:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from focus_eval.bench.commands.lists import matrix_size
-from focus_eval.bench.matrix.config import load_matrix, load_yaml, shipped_matrices
+from focus_eval.bench.matrix.config import load_matrix, load_yaml
 from focus_eval.bench.matrix.hours import answer_lines, load_machine, selection_costs, time_text, total_cost
 from focus_eval.bench.matrix.plan import make_plan
 from focus_eval.bench.matrix.questions import stated_sets
@@ -175,13 +174,10 @@ def answering():
         of = [row for row in rows if row["video"] == video and (row["cores each"] == "8") == is_few]
         return span([float(row[column]) for row in of for column in columns])
 
-    assert busy("720p", "between", is_few=True) == busy("720p", "between", is_few=False)
-    assert busy("1080p", "between", is_few=True) == busy("1080p", "between", is_few=False)
     return [
         f"at 720p {busy('720p', 'ahead', 'together', is_few=False)} of the time with 16 or more cores per GPU and "
         f"{busy('720p', 'ahead', 'together', is_few=True)} with 8; at 1080p "
         f"{busy('1080p', 'ahead', 'together', is_few=False)} and {busy('1080p', 'ahead', 'together', is_few=True)}",
-        f"the GPU would be busy {busy('720p', 'between', is_few=True)} and {busy('1080p', 'between', is_few=True)}",
         "Qwen2-VL (32 or 64 frames, 0.6 s a forward with 32)",
     ]
 
@@ -274,14 +270,10 @@ def load():
     """Return docs/reliability.md's sentences on the processor seconds and memory of commands on many questions."""
     of = measured("load")
     size = "50,000 questions"
-    commands = ("plan", "run", "report")
-    costs = [
-        f"{of[f'{name}, {size}', 'processor s']} s, {of[f'{name}, {size}', 'MiB at the peak']} MiB" for name in commands
-    ]
     largest = "report, 1,000,000 rows"
     return [
         size,
-        *(f"`{name}` {cost}" for name, cost in zip(commands, costs, strict=True)),
+        f"{of[f'run, {size}', 'processor s']} s, {of[f'run, {size}', 'MiB at the peak']} MiB",
         f"a million rows: {of[largest, 'processor s']} s, {of[largest, 'GB at the peak']} GB",
     ]
 
@@ -289,15 +281,14 @@ def load():
 def growth():
     """Return docs/performance.md's table of what commands take by the number of questions of a run."""
     of = {(row["command"], row["questions"]): row for row in rows_of(MEASURED / "growth.csv")}
-    lines, pages = [], []
+    lines = []
     for command in dict.fromkeys(command for command, _ in of):
         sizes = [of.get((command, size)) for size in ("1000", "10000", "100000")]
         seconds = [float(row["processor s"]) if row else None for row in sizes]
         peaks = [row["peak MiB"] for row in sizes if row]
-        pages += [row["page MB"] for row in sizes if row and row["page MB"]]
         in_seconds = [f"{value:.1f} s" if value else "-" for value in seconds]
         lines.append((f"`{command}`", *in_seconds, f"{peaks[0]} to {peaks[-1]} MiB"))
-    return [*table(*lines), f"The page has {', '.join(pages[:-1])} and {pages[-1]} MB"]
+    return table(*lines)
 
 
 def colours():
@@ -337,14 +328,13 @@ def snap():
 def second_query():
     """Return docs/quickstart.md's sentence on the processor seconds of a second query of the same video."""
     of = measured("machine")
-    command, process = (
-        [of[f"{name}, the demo's video of 15 minutes, {query} query", "processor s"] for query in ("first", "second")]
-        for name in ("select --store", "select_keyframes(store=)")
-    )
+    seconds = [
+        of[f"select --store, the demo's video of 15 minutes, {query} query", "processor s"]
+        for query in ("first", "second")
+    ]
     return [
         "On the demo's video of 15 minutes",
-        f"the first takes {command[0]} processor seconds, the second {command[1]}",
-        f"{process[0]} and {process[1]}",
+        f"the first takes {seconds[0]} processor seconds, the second {seconds[1]}",
     ]
 
 
@@ -399,39 +389,31 @@ def models():
     ]
 
 
-def answer_counts():
-    """Return the number of answers as text by name of each shipped paper matrix.
-
-    The numbers are those that `focus-eval list configs` prints.
-    """
-    shipped = {name: path for name, path in shipped_matrices().items() if path.parent.name == "paper"}
-    return {name: matrix_size(load_matrix(path))[1] for name, path in shipped.items()}
-
-
 def foretold():
-    """Return docs/reproduce.md's table of what `plan` foretells for each table of the paper on eight H100."""
-    machine, lines = load_machine("eight_h100"), []
+    """Return docs/reproduce.md's sentences on what `plan` foretells for tables of the paper on eight H100."""
+    machine, hours, dollars = load_machine("eight_h100"), {}, {}
     for name in ("main_results", "efficiency", "alpha", "two_stage", "bernstein", "clip_length", "encoder"):
         matrix = load_matrix(name)
         plan = make_plan(matrix, sets=stated_sets(matrix))
-        total, answers = total_cost(selection_costs(plan, machine)), answer_lines(plan, machine)
-        dollars = sum(line.dollars or 0 for line in answers)
-        hours = (total.encode_hours, total.hours, sum(line.hours or 0 for line in answers))
-        lines.append((f"`{name}`", *map(time_text, hours), f"{dollars:,.0f}" if dollars else "-"))
-    return table(*lines)
+        answers = answer_lines(plan, machine)
+        hours[name] = total_cost(selection_costs(plan, machine)).hours, sum(line.hours or 0 for line in answers)
+        dollars[name] = sum(line.dollars or 0 for line in answers)
+    main_texts = [*map(time_text, hours.pop("main_results")), f"{dollars['main_results']:,.0f}"]
+    efficiency_text = time_text(hours.pop("efficiency")[0])
+    longest = [time_text(max(part)) for part in zip(*hours.values(), strict=True)]
+    return [
+        "`main_results` takes at least {} to choose frames, {} to answer and {} dollars".format(*main_texts),
+        f"`efficiency` {efficiency_text}; the others at most {longest[0]} and {longest[1]} each",
+    ]
 
 
 def pace():
-    """=Return docs/reproduce.md's sentences on the speed of the paper's selection and on the hours of answering."""
+    """Return docs/reproduce.md's sentence on the speed of the paper's selection."""
     published = {row["method"]: row["gpu_hours"] for row in rows_of(PAPER / "efficiency.csv")}
     hours = {f"focus, alpha {row['alpha'][1:]}": row["gpu_hours"] for row in rows_of(PAPER / "alpha.csv")}
     hours |= {"aks": published["aks"], "aks_dense": published["aks_no_prefilter"]}
     rates = [pulls / float(hours[name]) / 3600 for name, pulls in PULLS.items()]
-    alpha, main = (2 * int(answer_counts()[name].replace(",", "")) / 3600 for name in ("alpha", "main_results"))
-    return [
-        f"{min(rates):.0f} to {max(rates):.0f} frames a second",
-        f"At an assumed 2 seconds an answer, `alpha` takes {alpha:.1f} hours and `main_results` {main:.0f}",
-    ]
+    return [f"{min(rates):.0f} to {max(rates):.0f} frames a second"]
 
 
 def tensors():
