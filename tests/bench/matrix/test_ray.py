@@ -117,10 +117,12 @@ def test_a_worker_lost_after_its_last_job_fails_no_run(cluster, matrix, tmp_path
         def close(self):
             import os
 
+            (tmp_path / f"closed-{os.getpid()}").touch()
             os._exit(1)
 
     monkeypatch.setattr(engines, "_PhaseActor", LostAtTheEnd)
     frame = run_matrix(matrix, out=tmp_path / "run", engine=engine())
+    assert list(tmp_path.glob("closed-*")), "a worker that ends by itself keeps no features"
     assert len(frame) == 240 * 4
     assert frame["error"].isna().all()
 
