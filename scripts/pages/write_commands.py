@@ -17,7 +17,7 @@ HEAD = """# Command line
 
 <!-- written by scripts/pages/write_commands.py -->
 
-Each command with an example. `--help` behind it prints what it does in full, its arguments and its options.
+Each command with an example. `--help` behind it prints the rest.
 """
 
 
