@@ -220,7 +220,7 @@ def power(folder: Path) -> str:
             shares.append(100 * differences.var())
             detectable.append(100 * detectable_difference(differences, a["video"].tolist()))
         texts = (f"{min(shares):.0f} to {max(shares):.0f} %", f"{min(detectable):.1f} to {max(detectable):.1f}")
-        rows.append((f"LongVideoBench, {FAMILY_OF[base]} and another run", *texts))
+        rows.append((f"{FAMILY_OF[base]} and another run", *texts))
     return table(("comparison", "questions that one alone has right", "least difference, 80 % power"), rows)
 
 
@@ -289,7 +289,7 @@ def benchmark_rows(folder: Path) -> Rows:
                 rows.append(_difference_row(f"{name}, where AKS arrived", str(k), *_arrived(pair)))
             pairs_by_k.setdefault(k, []).append(_arrived(pair))
     pair = public_pair(folder, "mlvu_test_llava_ov_nframes_32", "mlvu_test_llava_ov_nframes_32_AKS")
-    rows.append(_difference_row("MLVU test (LLaVA-OneVision-7B), over questions", "32", *pair))
+    rows.append(_difference_row("MLVU test (LLaVA-OneVision-7B)", "32", *pair))
     for k, pairs in pairs_by_k.items():
         rows.append(_difference_row(POOLED_LOGS, str(k), *_pooled(pairs)))
     return [("benchmark", "K", "questions", "AKS less uniform", "least difference, 80 % power"), *rows]
