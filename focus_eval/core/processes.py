@@ -1,7 +1,8 @@
-"""Counts the cores of this process, starts processes that it outlives, and ties them to itself."""
+"""Counts the cores and bytes that this process may use, starts processes that it outlives, and ties them to itself."""
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -10,12 +11,35 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
+
+# Where a container finds its own limits.
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 def n_cores() -> int:
-    """Return the number of processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of processor cores that this process may use, within a container's quota."""
+    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # "max 100000" of version 2 and -1 of version 1 are no limit.
+    with suppress(OSError, ValueError):
+        quota, period = map(float, (_CGROUP / "cpu.max").read_text().split())
+        return min(n, math.ceil(quota / period))
+    with suppress(OSError, ValueError):
+        quota, period = (float((_CGROUP / "cpu" / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+        return min(n, math.ceil(quota / period)) if quota > 0 else n
+    return n
+
+
+def memory_bytes() -> int | None:
+    """Return the bytes of memory that this process may use, within a container's limit; None if nothing says it."""
+    if not hasattr(os, "sysconf"):  # Windows
+        return None
+    n_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # "max" is no limit
+            n_bytes = min(n_bytes, int((_CGROUP / name).read_text()))
+    return n_bytes
 
 
 def follow_parent() -> None:

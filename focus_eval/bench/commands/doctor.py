@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -14,6 +13,7 @@ import typer
 
 from focus_eval.core.errors import FocusEvalError, MissingWeights
 from focus_eval.core.extras import install_command
+from focus_eval.core.processes import n_cores
 from focus_eval.keyframes.commands.console import print_folded, table_console
 from focus_eval.keyframes.rows.identity import git_revision, versions
 from focus_eval.keyframes.video import READERS
@@ -47,7 +47,7 @@ def devices() -> dict[str, str]:
     from focus_eval.bench.matrix.machine import host_gigabytes
     from focus_eval.keyframes.pipeline.timing import cpu_name
 
-    name_by_device = {"cpu": f"{cpu_name()}, {os.cpu_count()} cores, {host_gigabytes() or 0:.0f} GB"}
+    name_by_device = {"cpu": f"{cpu_name()}, {n_cores()} cores, {host_gigabytes() or 0:.0f} GB"}
     if find_spec("torch") is None:
         return {**name_by_device, "cuda": "torch is not installed"}
     import torch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 import threading
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from focus_eval.bench.matrix.config import Resources
 from focus_eval.core.errors import InvalidInput, RunError
-from focus_eval.core.processes import n_cores
+from focus_eval.core.processes import memory_bytes, n_cores
 from focus_eval.keyframes.video.decoder import MAX_DECODERS_PER_VIDEO
 
 # The drivers' files on Linux: of NVIDIA, of a Jetson, of AMD, of Windows' subsystem.
@@ -68,11 +67,9 @@ def gpu_gigabytes() -> list[float]:
 
 
 def host_gigabytes() -> float | None:
-    """Return this machine's memory in gigabytes; None if the system does not report it."""
-    # Windows has none.
-    if not hasattr(os, "sysconf"):
-        return None
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    """Return the memory that this process may use, in gigabytes; None if the system does not report it."""
+    n_bytes = memory_bytes()
+    return None if n_bytes is None else n_bytes / 1e9
 
 
 # Frames decoded and embedded at once, and how many batches of one video are held: one is embedded, one decoded, and

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from focus_eval.core.errors import EncoderError, InvalidInput
+from focus_eval.core.processes import n_cores
 from focus_eval.core.types import IntArray, Pixels
 from focus_eval.keyframes.encoders.resampling import BICUBIC, FILTERS, filter_weights, fixed_point
 
@@ -223,7 +223,7 @@ def release_constants() -> None:
 @cache
 def _pool() -> ThreadPoolExecutor:
     """Return the shared threads that resize with Pillow, which releases Python's lock meanwhile."""
-    return ThreadPoolExecutor(min(16, os.cpu_count() or 1), thread_name_prefix="resize")
+    return ThreadPoolExecutor(min(16, n_cores()), thread_name_prefix="resize")
 
 
 def triple(values: Sequence[Any]) -> Triple:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import itertools
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,6 +13,7 @@ from urllib.parse import quote
 import numpy as np
 
 from focus_eval.core.errors import InvalidInput, VideoError
+from focus_eval.core.processes import n_cores
 from focus_eval.keyframes.rows.records import SelectionRow
 
 # From a video and frames of it to one image per frame: JPEG bytes to embed, or a path relative to the page.
@@ -50,7 +50,7 @@ class Pictures:
         for rows in questions:
             if rows:
                 frames_of.setdefault(rows[0].video, set()).update(telling_frames(rows))
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(n_cores()) as pool:
             for _ in pool.map(self._make, frames_of, map(sorted, frames_of.values())):
                 pass
 

@@ -1,0 +1,35 @@
+"""What a process may use is what its container allows it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from focus_eval.core import processes
+
+
+@pytest.mark.parametrize(
+    ("files", "cores", "gigabytes"),
+    [
+        ({}, 64, 512),
+        ({"cpu.max": "max 100000\n", "memory.max": "max\n"}, 64, 512),
+        ({"cpu.max": "400000 100000\n", "memory.max": "32000000000\n"}, 4, 32),
+        ({"cpu.max": "50000 100000\n"}, 1, 512),
+        ({"cpu.max": "9000000 100000\n", "memory.max": "600000000000\n"}, 64, 512),
+        ({"cpu/cpu.cfs_quota_us": "150000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 2, 512),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 64, 512),
+        ({"memory/memory.limit_in_bytes": "9223372036854771712\n"}, 64, 512),
+        ({"memory/memory.limit_in_bytes": "8000000000\n"}, 64, 8),
+    ],
+)
+def test_cores_and_memory_are_those_of_the_container(monkeypatch, tmp_path, files, cores, gigabytes):
+    """The files are as Linux writes them, of version 2 and of version 1, with and without a limit."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)))
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 125_000_000}.get)
+    monkeypatch.setattr(processes, "_CGROUP", tmp_path)
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert processes.n_cores() == cores
+    assert processes.memory_bytes() == gigabytes * 10**9
