@@ -335,9 +335,9 @@ def _print(selection: VideoSelection) -> None:
         )
     stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in row.seconds.items())
     if row.text_pulls:
-        print_folded(f"{len(row.encoded_frames)} frames scored for {1 + len(row.text_pulls)} texts")
+        print_folded(f"{counted(len(row.encoded_frames), 'frame')} scored for {1 + len(row.text_pulls)} texts")
     else:
-        print_folded(f"{selection.n_pulls} frames scored, {selection.share_scored:.2%} of the video")
+        print_folded(f"{counted(selection.n_pulls, 'frame')} scored, {selection.share_scored:.2%} of the video")
     if row.asked.get("calls"):
         print_folded(_model_usage_line(row))
     elif row.asked.get("dollars"):
