@@ -18,7 +18,7 @@ import numpy as np
 from focus_eval.core.errors import FocusEvalError, VideoError
 from focus_eval.core.types import Pixels
 from focus_eval.keyframes.video import open_video
-from focus_eval.keyframes.video.decoder import errors_logged
+from focus_eval.keyframes.video.decoder import LoggedErrors
 from support.keyframes.clips import AV1_ENCODER, Maker, write_clip
 from support.keyframes.exactness import sequential_frames
 
@@ -187,7 +187,7 @@ def plain_decode(path: Path, *, flags: Sequence[str] = ()) -> tuple[list[int], s
         flags: what the decoder is to refuse, as FFmpeg's `err_detect` names it.
     """
     prints: list[int] = []
-    with errors_logged() as logged:
+    with LoggedErrors() as logged:
         try:
             prints.extend(map(_print, sequential_frames(path, flags=flags)))
         except (av.FFmpegError, OSError, VideoError) as error:

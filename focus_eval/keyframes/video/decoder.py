@@ -9,11 +9,9 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence, Set
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import av
 import av.logging
@@ -30,6 +28,7 @@ from focus_eval.keyframes.video.packets import (
     Packets,
     blank_test,
     form_test,
+    h264_tests,
     packets_of,
     reference_test,
 )
@@ -132,23 +131,28 @@ _sets_level = False
 _other_capture: av.logging.Capture | None = None
 
 
-@contextmanager
-def errors_logged() -> Iterator[list[str]]:
-    """Collect each error that FFmpeg logs in this thread, as `source: message`; the list is filled when the block ends.
+class LoggedErrors:
+    """Collects the errors that FFmpeg logs in this thread, as `source: message`; the list is filled as the block ends.
 
     Errors of FFmpeg's own threads are not collected. FFmpeg has one log per process: inside the block it logs errors,
     and those of other threads are dropped. If the program set a level itself (`av.logging`), that level is kept and
     other threads' lines go to its handler.
     """
-    _begin_listening()
-    errors: list[str] = []
-    try:
-        with av.logging.Capture(local=True) as lines:
-            try:
-                yield errors
-            finally:
-                errors += [f"{name}: {text.strip()}" for level, name, text in lines if level <= av.logging.ERROR]
-    finally:
+
+    def __enter__(self) -> list[str]:
+        """Begin to collect; return the list."""
+        _begin_listening()
+        self._errors: list[str] = []
+        self._capture = av.logging.Capture(local=True)
+        self._lines = self._capture.__enter__()
+        return self._errors
+
+    def __exit__(self, *error: object) -> None:
+        """Fill the list."""
+        self._capture.__exit__(None, None, None)
+        if self._lines:
+            errors = [(name, text) for level, name, text in self._lines if level <= av.logging.ERROR]
+            self._errors += [f"{name}: {text.strip()}" for name, text in errors]
         _end_listening()
 
 
@@ -255,8 +259,7 @@ _BROADCAST = ("mpegts", "mpegvideo", "h264", "hevc")
 _MAX_FRAGMENTS_AFTER_SEEK = 16
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """The result of decoding one packet.
 
     Args:
@@ -436,8 +439,12 @@ class Decoder:
             SeekError: a seek led to wrong packets; call again.
         """
         is_reference, test_form = self._is_reference, self._form_test(index.packets)
+        if self.stream.codec_context.name == "h264":
+            test_form, is_reference = h264_tests(self.stream.codec_context.extradata)
+        context, skipped = None, ""
         for position, packet in self._packets_from(index, first_packet):
-            context = self.stream.codec_context  # a new one, if the file had to be opened again for the packet
+            if context is not self.stream.codec_context:  # a new one, if the file had to be opened again for the packet
+                context, skipped = self.stream.codec_context, ""
             is_formed = test_form(packet)
             shows_damage_late = self._shows_damage_late and not index.packets.is_sync[position]
             if position > last_packet:
@@ -447,7 +454,9 @@ class Decoder:
             is_needed = True
             if is_reference is not None:
                 is_needed = position in wanted_packets or is_reference(packet)
-                context.skip_frame = "DEFAULT" if position in wanted_packets else "NONREF"
+                skipped_now = "DEFAULT" if position in wanted_packets else "NONREF"
+                if skipped != skipped_now:  # setting it takes as long as a test of the packet
+                    context.skip_frame = skipped = skipped_now
             is_blanked = is_needed and self._is_blanked is not None and self._is_blanked(packet, index.packets.padding)
             frames, is_refused = self._decode(packet)
             is_formed = is_formed and not (shows_damage_late and is_refused)
@@ -514,7 +523,7 @@ class Decoder:
     def _decode(self, packet: Any) -> tuple[Sequence[Any], bool]:
         """Return the frames that one packet gives, and True if the decoder refuses it; None drains the decoder."""
         context = self.stream.codec_context
-        with errors_logged() as logged:
+        with LoggedErrors() as logged:
             try:
                 frames: Sequence[Any] = context.decode(packet)
             except av.FFmpegError:

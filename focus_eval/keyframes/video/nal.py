@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 START = b"\x00\x00\x01"
@@ -22,20 +22,28 @@ def nal_length_bytes(extradata: bytes | None, codec: str = "h264") -> int:
     return (extradata[at] & 3) + 1 if extradata and len(extradata) > at and extradata[0] == 1 else 0
 
 
-def nal_units(packet: Any, length_bytes: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (header byte, up to 300 bytes after it) of a packet's NAL units; with start codes, of its first 4 KiB only.
+def nal_units(packet: Any, length_bytes: int) -> tuple[list[tuple[int, bytes]], bool]:
+    """Return the NAL units of an H.264 packet, and True if they fill it, up to zeros behind them, as FFmpeg accepts.
 
-    As in FFmpeg, a unit with a length may hold more units behind start codes: Samsung's cameras put a picture behind
-    its prefix unit this way.
+    A unit is (header byte, up to 300 bytes after it); with start codes, those of the first 4 KiB only. As in FFmpeg, a
+    unit with a length may hold more units behind start codes: Samsung's cameras put a picture behind its prefix unit
+    this way.
     """
-    data = memoryview(packet)
+    data = bytes(packet)
     if length_bytes == 0:
-        yield from _units_behind_codes(bytes(data[:MAX_HEAD_BYTES]))
-        return
-    for start, stop in sized_units(data, length_bytes):
-        yield data[start], bytes(data[start + 1 : min(stop, start + 300)])
-        if data[start] & 31 not in H264_SLICES:
-            yield from _units_behind_codes(bytes(data[start : min(stop, start + MAX_HEAD_BYTES)]))
+        return list(_units_behind_codes(data[:MAX_HEAD_BYTES])), True
+    units: list[tuple[int, bytes]] = []
+    at, size, fills = 0, len(data), True
+    # Not by `sized_units`: for each frame that is asked for, dozens of packets are looked at.
+    while at + length_bytes < size:
+        start = at + length_bytes
+        at = start + int.from_bytes(data[at:start], "big")
+        header = data[start]
+        fills = fills and at <= size and (header < 128 or at == start)
+        units.append((header, data[start + 1 : min(at, start + 300)]))
+        if header & 31 not in H264_SLICES:
+            units += _units_behind_codes(data[start : min(at, start + MAX_HEAD_BYTES)])
+    return units, fills and not data[at:].strip(b"\0")
 
 
 def _units_behind_codes(head: bytes) -> Iterator[tuple[int, bytes]]:
@@ -62,9 +70,9 @@ def is_divided(data: memoryview, length_bytes: int) -> bool:
     return not bytes(data[stop:]).strip(b"\0")
 
 
-def is_h264_reference(packet: Any, length_bytes: int) -> bool:
-    """Return True if a slice of an H.264 packet is marked as a reference, or the packet shows no slice."""
-    kinds = [(header >> 5 & 3) > 0 for header, _ in nal_units(packet, length_bytes) if header & 31 in H264_SLICES]
+def is_h264_reference(units: Sequence[tuple[int, bytes]]) -> bool:
+    """Return True if a slice of an H.264 packet is marked as a reference, or its `units` show no slice."""
+    kinds = [(header >> 5 & 3) > 0 for header, _ in units if header & 31 in H264_SLICES]
     return any(kinds) if kinds else True
 
 
@@ -74,7 +82,8 @@ def starts_h264(packet: Any, length_bytes: int) -> bool:
     True for an IDR picture and for a recovery point that needs no further frame (ITU-T H.264, D.2.8). A gradual
     refresh, or an I picture without such a mark, is not a start.
     """
-    for header, data in nal_units(packet, length_bytes):
+    units, _ = nal_units(packet, length_bytes)
+    for header, data in units:
         if header & 31 == _IDR:
             return True
         if header & 31 == _SEI and _recovery_frames(data) == 0:
@@ -110,24 +119,25 @@ class _Bits:
     def __init__(self, data: bytes) -> None:
         # Encoders put a 3 behind two zeros, so that no start code appears (ITU-T H.264, 7.4.1).
         content = data.replace(b"\0\0\3", b"\0\0")
-        self._bits, self._at = f"{int.from_bytes(content, 'big'):0{8 * len(content)}b}", 0
+        self._bits, self._n_left = int.from_bytes(content, "big"), 8 * len(content)
 
     @property
     def is_past_end(self) -> bool:
         """True if more was read than there is."""
-        return self._at > len(self._bits)
+        return self._n_left < 0
 
     def number(self, n_bits: int) -> int:
         """Return the next bits as a number."""
-        self._at += n_bits
-        return int(self._bits[self._at - n_bits : self._at].ljust(n_bits, "0") or "0", 2)
+        self._n_left -= n_bits
+        bits = self._bits >> self._n_left if self._n_left >= 0 else self._bits << -self._n_left
+        return bits & ((1 << n_bits) - 1)
 
     def exp_golomb(self) -> int:
         """Return the next unsigned Exp-Golomb number (ITU-T H.264, 9.1)."""
-        one = self._bits.find("1", self._at)
-        n_zeros = (len(self._bits) if one < 0 else one) - self._at
-        self._at += max(n_zeros, 0)
-        return self.number(max(n_zeros, 0) + 1) - 1
+        n_left = max(self._n_left, 0)
+        n_zeros = n_left - (self._bits & ((1 << n_left) - 1)).bit_length()
+        self._n_left -= n_zeros
+        return self.number(n_zeros + 1) - 1
 
 
 # Profiles of H.264 whose parameters state how colours are stored (ITU-T H.264, 7.3.2.1.1).
@@ -146,11 +156,10 @@ class PictureNumbers:
     """
 
     def __init__(self, extradata: bytes | None) -> None:
-        self._length_bytes = nal_length_bytes(extradata)
         self._numberings: set[tuple[int, bool]] = set()
         self._latest: int | None = None  # of the reference picture decoded last
         self._may_restart = False
-        if extradata and self._length_bytes:
+        if extradata and nal_length_bytes(extradata):
             at = 6
             for _ in range(extradata[5] & 31):
                 size = int.from_bytes(extradata[at : at + 2], "big")
@@ -160,9 +169,13 @@ class PictureNumbers:
             units = _units_behind_codes(extradata)
             self._numberings |= {_numbering(data) for header, data in units if header & 31 == _SEQUENCE}
 
-    def follow(self, packet: Any) -> bool:
-        """Return True if a packet's number follows those of the packets before, or no number is known."""
-        for header, data in nal_units(packet, self._length_bytes):
+    def follow(self, units: Sequence[tuple[int, bytes]]) -> bool:
+        """Return True if a packet's number follows those of the packets before, or no number is known.
+
+        Args:
+            units: of the packet, from `nal_units`.
+        """
+        for header, data in units:
             if header & 31 == _SEQUENCE:
                 self._numberings.add(_numbering(data))
             if header & 31 in H264_SLICES:

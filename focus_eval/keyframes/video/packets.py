@@ -26,6 +26,7 @@ from focus_eval.keyframes.video.nal import (
     is_divided,
     is_h264_reference,
     nal_length_bytes,
+    nal_units,
     odd_hevc_units,
     sized_units,
     starts_h264,
@@ -307,7 +308,7 @@ def reference_test(codec: str, extradata: bytes | None) -> Callable[[Any], bool]
     """
     if codec == "h264":
         length_bytes = nal_length_bytes(extradata)
-        return lambda packet: is_h264_reference(packet, length_bytes)
+        return lambda packet: is_h264_reference(nal_units(packet, length_bytes)[0])
     if codec in ("mpeg4", "mpeg2video"):
         code, kind = (_MPEG4_PICTURE, _MPEG4_B) if codec == "mpeg4" else (_MPEG2_PICTURE, _MPEG2_B)
         return lambda packet: _picture_kind(packet, code) != kind
@@ -390,10 +391,9 @@ def form_test(codec: str, extradata: bytes | None, usual_kinds: Sequence[int]) -
     Args:
         usual_kinds: of the file's packets.
     """
-    length_bytes = nal_length_bytes(extradata, codec)
     if codec == "h264":
-        numbers = PictureNumbers(extradata)
-        return lambda packet: _is_framed(packet, length_bytes) and numbers.follow(packet)
+        return h264_tests(extradata)[0]
+    length_bytes = nal_length_bytes(extradata, codec)
     if codec == "hevc":
         usual = frozenset(usual_kinds)
         return lambda packet: _is_framed(packet, length_bytes) and odd_hevc_units(packet, length_bytes) <= usual
@@ -402,6 +402,24 @@ def form_test(codec: str, extradata: bytes | None, usual_kinds: Sequence[int]) -
     test = {"vp8": _is_vp8, "libvpx": _is_vp8, "vp9": _is_vp9, "libvpx-vp9": _is_vp9}.get(codec)
     test = _is_av1 if codec in AV1 else test
     return (lambda packet: test(memoryview(packet))) if test is not None else lambda packet: True
+
+
+def h264_tests(extradata: bytes | None) -> tuple[Callable[[Any], bool], Callable[[Any], bool]]:
+    """Return `form_test` and `reference_test` of H.264; they split a packet once if both are asked about it in turn."""
+    length_bytes, numbers = nal_length_bytes(extradata), PictureNumbers(extradata)
+    latest: tuple[Any, list[tuple[int, bytes]], bool] = (None, [], False)
+
+    def split(packet: Any) -> tuple[list[tuple[int, bytes]], bool]:
+        nonlocal latest
+        if latest[0] is not packet:
+            latest = (packet, *nal_units(packet, length_bytes))
+        return latest[1:]
+
+    def is_formed(packet: Any) -> bool:
+        units, fills = split(packet)
+        return fills and (length_bytes > 0 or _is_framed(packet, 0)) and numbers.follow(units)
+
+    return is_formed, lambda packet: is_h264_reference(split(packet)[0])
 
 
 def _is_framed(packet: Any, length_bytes: int) -> bool:
@@ -451,6 +469,8 @@ def _has_blanked_part(codec: str, packet: Any, length_bytes: int, padding: int) 
         # Of what follows start codes, only zeros in the middle are looked for: 00 00 00 01 is a start code itself.
         return _ZEROS_IN_STREAM.search(data) is not None
     slices = H264_SLICES if codec == "h264" else HEVC_SLICES
+    if b"\0\0\0" not in data and b"\0\0\2" not in data:
+        return False
     for start, stop in sized_units(memoryview(data), length_bytes):
         kind = data[start] & 31 if codec == "h264" else data[start] >> 1 & 63
         first = start if kind in slices else data.find(START, start, stop)

@@ -21,7 +21,7 @@ from av.sidedata.sidedata import Type as SideDataType
 
 from focus_eval.core.errors import VideoError
 from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo
-from focus_eval.keyframes.video.decoder import Decoder, errors_logged
+from focus_eval.keyframes.video.decoder import Decoder, LoggedErrors
 from focus_eval.keyframes.video.integrity import check_whole, mark_doubtful_end
 from focus_eval.keyframes.video.manifest import (
     CRASHES,
@@ -155,10 +155,10 @@ class Scan:
 def scan_file(path: Path) -> Scan:
     """Scan a video file without cache or manifest, see `scan_video`; raise VideoError if it is damaged."""
     checked_file(path)
-    with errors_logged() as errors_of_opening:
+    with LoggedErrors() as errors_of_opening:
         decoder = Decoder(path)
     with closing(decoder):
-        with errors_logged() as errors_of_demuxing:
+        with LoggedErrors() as errors_of_demuxing:
             packets = demux_packets(path, decoder.container, decoder.stream)
         findings = check_whole(path, decoder, packets, logged=[*errors_of_opening, *errors_of_demuxing])
         packets = mark_doubtful_end(path, decoder, packets)

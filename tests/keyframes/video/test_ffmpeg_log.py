@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import av
 
-from focus_eval.keyframes.video.decoder import errors_logged
+from focus_eval.keyframes.video.decoder import LoggedErrors
 
 
 def test_what_ffmpeg_logs_is_heard_in_this_thread_and_only_while_listening():
-    with errors_logged() as heard:
+    with LoggedErrors() as heard:
         av.logging.log(av.logging.ERROR, "somewhere", "went wrong")
         av.logging.log(av.logging.WARNING, "somewhere", "looks odd")
         av.logging.log(av.logging.ERROR, "somewhere", "went wrong")
@@ -21,7 +21,7 @@ def test_a_level_that_the_program_set_is_kept():
     level = av.logging.get_level()
     av.logging.set_level(av.logging.WARNING)
     try:
-        with errors_logged() as heard:
+        with LoggedErrors() as heard:
             av.logging.log(av.logging.ERROR, "somewhere", "went wrong")
         assert heard == ["somewhere: went wrong"]
         assert av.logging.get_level() == av.logging.WARNING
