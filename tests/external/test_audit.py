@@ -699,3 +699,14 @@ def test_benchmarks_that_number_their_questions_alike_are_apart_and_failures_are
     (finding,) = [found for subject, found in findings.items() if "mlvu" in subject]
     assert (finding.severity, finding.count, finding.of) == (NOTE, n_failed, n_failed + 1)
     assert "no memory" in finding.worst
+
+
+def test_compare_says_that_two_runs_are_of_other_benchmarks(tmp_path):
+    write_log(tmp_path / "a", documents(40))
+    other = [{**item, "doc": {**item["doc"], "question": f"Other {at}?"}} for at, item in enumerate(documents(40))]
+    write_log(tmp_path / "b", other, task="other_task")
+    runs = [run_of_logs(tmp_path / name, LogOptions()) for name in "ab"]
+    with pytest.raises(
+        InvalidInput, match=r"but other benchmarks: a \(.*, K 8\), and b \(other_task@validation, .* \(0"
+    ):
+        run_comparison(*runs)

@@ -226,7 +226,10 @@ def _uncompared_reason(a: Run, cells_a: Sequence[tuple[str, ...]], b: Run, cells
         alike = [key for key in cells if key[0] in benchmarks or not benchmarks]
         if len(alike) > 1:
             return f"{run.name}: {len(alike)} cells could be meant, name the file of one log: {_cells_text(alike)}"
-    return f"{a.name} and {b.name} have no cell and question in common"
+    reason = f"{a.name} and {b.name} have no cell and question in common"
+    if benchmarks:
+        return reason
+    return f"{reason}, but other benchmarks: {_cells_text(cells_a)}, and {_cells_text(cells_b)}"
 
 
 def _cells_text(cells: Collection[tuple[str, ...]]) -> str:

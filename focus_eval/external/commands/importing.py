@@ -229,10 +229,17 @@ def _described(log: LogImport) -> list[str]:
         parts_by_title["unparsed"] = (
             f"{counts.unparsed:,} answers name no option: the task guessed, or took them for wrong"
         )
+    if counts.repeated:
+        parts_by_title["repeats"] = (
+            f"up to {counts.most_responses} responses to {counts.repeated:,} questions: the first is read"
+            + (", the score is the log's" if counts.metric else "")
+        )
     width = shutil.get_terminal_size().columns
     lines = [f"{log.name}: {task}, {log.model}"]
     for name, text in parts_by_title.items():
-        lines += textwrap.wrap(text, width, initial_indent=f"  {name:<10} ", subsequent_indent=" " * 13)
+        lines += textwrap.wrap(
+            text, width, initial_indent=f"  {name:<10} ", subsequent_indent=" " * 13, break_on_hyphens=False
+        )
     return [printable(line) for line in lines]
 
 
@@ -265,6 +272,10 @@ def _score(log: LogImport) -> str:
     counts = log.counts
     stated_figure, is_equal = stated_accuracy(log)
     mean_text = f"{counts.metric or f'the log has none, scored here {SCORED_HERE}'}, mean {counts.accuracy:.5f}"
+    by_filter = {name: value for name, value in log.log.scores.items() if name.partition(",")[0] == counts.metric}
+    if stated_figure is None and by_filter:
+        figures_text = ", ".join(f"{name.partition(',')[2]} {value!r}" for name, value in by_filter.items())
+        return f"{mean_text}; the log has a figure for each filter: {figures_text}"
     if stated_figure is None:
         return f"{mean_text}; the log states no figure of its own"
     if is_equal:

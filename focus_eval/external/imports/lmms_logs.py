@@ -88,6 +88,7 @@ class LogRecord:
         prompt: the text sent to the model.
         metrics: the task's own entries by name: numbers, or dictionaries for `verdict_of`.
         prompt_hash: the log's hash of the prompt; "" if it has none.
+        n_responses: number of responses (`repeats` of lmms-eval); `response` is the first.
     """
 
     doc_id: int | str
@@ -99,6 +100,7 @@ class LogRecord:
     prompt: str
     metrics: Mapping[str, Any]
     prompt_hash: str = ""
+    n_responses: int = 1
 
     @property
     def prompt_digest(self) -> str:
@@ -150,10 +152,11 @@ class LmmsLog:
         samples, results: the files; `results` is None if there is none.
         model: checkpoint without its folders, else the name of the wrapper; "" if not known.
         model_args: arguments of the wrapper.
-        scores: the task's own figures by metric; those that are numbers.
+        scores: the task's own figures by metric; those that are numbers. By "metric,filter" if it has several filters.
         metric_names: in the task's order; read from the first line if there is no results file.
         n_samples: number of documents as stated in the results file; None if not stated.
         git_hash: of lmms-eval; "" if not known.
+        filters: the filters of the answers that have figures, in order; a log has a line per document for each.
     """
 
     run: str
@@ -168,6 +171,7 @@ class LmmsLog:
     metric_names: tuple[str, ...] = ()
     n_samples: int | None = None
     git_hash: str = ""
+    filters: tuple[str, ...] = ()
 
     @property
     def unnamed_model(self) -> str:
@@ -201,14 +205,16 @@ class LmmsLog:
                     f"{record.location}: has {_listed(record.metrics)}, line 1 has {_listed(first)}: "
                     "logs of two tasks in one file; give each its own"
                 )
-            digest = hash((record.response, record.prompt, record.target, record.prompt_hash))
+            # With what the task made of it: two filters may leave one response and score it differently.
+            content = (record.response, record.prompt, record.target, record.prompt_hash, repr(record.metrics))
+            digest = hash(content)
             if record.doc_id in lines_of:
                 line, earlier = lines_of[record.doc_id]
-                fix = (
-                    "remove one of the two equal lines"
-                    if digest == earlier
-                    else "two runs or models wrote into this file: keep the lines of one"
-                )
+                fix = "two runs, models or filters wrote into this file: keep the lines of one"
+                if len(self.filters) > 1:
+                    fix = f"lmms-eval writes all lines for each filter ({', '.join(self.filters)}): keep those of one"
+                elif digest == earlier:
+                    fix = "remove one of the two equal lines"
                 raise InvalidInput(
                     f"{record.location}: doc_id {record.doc_id} a second time, first in line {line}; {fix}"
                 )
@@ -351,7 +357,7 @@ def _log(samples: Path, run: str) -> LmmsLog:
             "give each run its own folder"
         )
     config, run_config = _object(_object(content.get("configs")).get(task)), _object(content.get("config"))
-    scores = _scores(_object(content["results"][task]))
+    scores, filters = _scores(_object(content["results"][task]))
     listed = [str(_object(item).get("metric", "")) for item in config.get("metric_list") or ()]
     arguments = _arguments(run_config.get("model_args"))
     model = content.get("model_name") or arguments.get("pretrained") or run_config.get("model") or ""
@@ -369,6 +375,7 @@ def _log(samples: Path, run: str) -> LmmsLog:
         metric_names=tuple(dict.fromkeys([*listed, *scores])),
         n_samples=sample_counts.get("effective"),
         git_hash=str(content.get("git_hash") or ""),
+        filters=filters,
     )
 
 
@@ -398,15 +405,21 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _scores(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return a task's numeric results by metric, without standard errors; the filter "none" is dropped from names."""
-    numbers = {}
+def _scores(values: Mapping[str, Any]) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Return a task's numeric results by metric, without standard errors, and its filters.
+
+    A metric's name has its filter behind it ("exact_match,strict-match") if the task has several.
+    """
+    figures: dict[tuple[str, str], float] = {}
     for name, value in values.items():
         metric, _, filter_name = name.partition(",")
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if filter_name and is_number and not metric.endswith(("_stderr", "_stderr_clt", "_stderr_clustered")):
-            numbers[metric if filter_name == "none" else name] = float(value)
-    return numbers
+            figures[metric, filter_name] = float(value)
+    filters = tuple(dict.fromkeys(filter_name for _, filter_name in figures))
+    has_several = len(filters) > 1
+    names = {key: ",".join(key) if has_several and key[1] != "none" else key[0] for key in figures}
+    return {names[key]: value for key, value in figures.items()}, filters
 
 
 def _arguments(stated_arguments: Any) -> dict[str, str]:
@@ -470,6 +483,7 @@ def _record(values: Mapping[str, Any], samples: Path, line: int) -> LogRecord:
         prompt=_text(values.get("input", "")),
         metrics={name: value for name, value in values.items() if name not in LINE_KEYS},
         prompt_hash=str(values.get("prompt_hash") or ""),
+        n_responses=_n_texts(values.get("filtered_resps", values.get("resps", ""))),
     )
 
 
@@ -478,6 +492,18 @@ def _text(value: Any) -> str:
     while isinstance(value, list) and value:
         value = value[0]
     return value if isinstance(value, str) else "" if value in (None, []) else json.dumps(value, ensure_ascii=False)
+
+
+def _n_texts(value: Any) -> int:
+    """Return the number of texts in a list, or in the one list in it; 1 for other values, as of scored options."""
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    is_repeated = (
+        isinstance(value, list)
+        and value
+        and all(isinstance(item[0] if isinstance(item, list) and len(item) == 1 else item, str) for item in value)
+    )
+    return len(value) if is_repeated else 1
 
 
 def _number(value: Any, name: str, unit: str, location: str) -> float:

@@ -164,6 +164,8 @@ class LogCounts:
     unsorted: int = 0
     fewest_frames: int = 0
     most_frames: int = 0
+    repeated: int = 0
+    most_responses: int = 1
     past_end: int = 0
     first_past_end: str = ""
     digest: int = 0
@@ -568,6 +570,8 @@ def _count_record(counts: LogCounts, scored: ScoredRecord, rate: VideoRate | Non
     counts.score += scored.score
     counts.videos.add(question.video)
     counts.has_documents = counts.has_documents or record.doc is not None
+    counts.repeated += record.n_responses > 1
+    counts.most_responses = max(counts.most_responses, record.n_responses)
     if scored.parsed is None:
         counts.unparsed += 1
         if len(counts.doubtful) < MAX_DOUBTFUL:

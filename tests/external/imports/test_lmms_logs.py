@@ -129,7 +129,7 @@ def test_a_folder_of_links_is_followed(tmp_path):
         (
             [line(0), line(1), {**line(0), "filtered_resps": ["another model's answer"]}],
             "\n",
-            r":3: doc_id 0 a second time, first in line 1; two runs or models wrote into this file: keep the lines",
+            r":3: doc_id 0 a second time, first in line 1; two runs, models or filters wrote into this file: keep",
         ),
         ([line(0), {**line(1), "other": 1.0}], "\n", r":2: has acc, other, line 1 has acc: logs of two tasks in one"),
     ],
@@ -169,6 +169,49 @@ def test_frames_that_are_none_are_refused(tmp_path, frames, message):
 def test_whole_numbers_written_as_text_are_frames(tmp_path):
     write_log(tmp_path, [line(0, doc={"indices": ["0", "232", 377.0]})])
     assert next(find_logs(tmp_path)[0].records()).frames("indices") == (0, 232, 377)
+
+
+# As in lmms-eval's worldqa_mc and mix_evals_video2text_mc, then in its gsm8k.
+ONE_FILTER = {"my_task": {"alias": "my_task", "acc,flexible-extract": 0.5, "acc_stderr,flexible-extract": "N/A"}}
+TWO_FILTERS = {"my_task": {"alias": "my_task", "acc,strict-match": 0.25, "acc,flexible-extract": 0.5}}
+
+
+def test_a_figure_is_the_metrics_whatever_its_one_filter_is_called(tmp_path):
+    write_log(tmp_path, [line(0)], results=ONE_FILTER)
+    (log,) = find_logs(tmp_path)
+    assert (log.scores, log.filters) == ({"acc": 0.5}, ("flexible-extract",))
+
+
+def test_lines_of_two_filters_are_named_as_such(tmp_path):
+    strict, lenient = line(0, acc={"answer": "B", "parsed_pred": "[invalid]"}), line(0)
+    write_log(tmp_path / "named", [strict, lenient], results=TWO_FILTERS)
+    (log,) = find_logs(tmp_path / "named")
+    assert log.scores == {"acc,strict-match": 0.25, "acc,flexible-extract": 0.5}
+    with pytest.raises(
+        InvalidInput, match=r"jsonl:2: doc_id 0 .* each filter \(strict-match, flexible-extract\): keep"
+    ):
+        list(log.records())
+    write_log(tmp_path / "unnamed", [strict, lenient], with_results=False)
+    (log,) = find_logs(tmp_path / "unnamed")
+    with pytest.raises(InvalidInput, match="two runs, models or filters wrote"):  # equal responses, other scores
+        list(log.records())
+
+
+@pytest.mark.parametrize(
+    ("responses", "n"),
+    [
+        (["B"], 1),
+        ([["B"]], 1),
+        (["B", "C", "A"], 3),
+        ([["B", "C"]], 2),
+        ([["B"], ["C"]], 2),
+        ([[-1.5, False], [0, True]], 1),
+    ],
+)
+def test_repeated_responses_are_counted(tmp_path, responses, n):
+    write_log(tmp_path, [line(0, filtered_resps=responses)])
+    (log,) = find_logs(tmp_path)
+    assert next(log.records()).n_responses == n
 
 
 def test_a_folder_without_logs_says_how_to_make_them(tmp_path):

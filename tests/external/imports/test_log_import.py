@@ -57,6 +57,18 @@ def test_a_task_that_no_benchmark_knows_is_imported_by_task_split_and_doc_id(tmp
     assert (answers["0"].correct_answer, answers["0"].metric, answers["0"].model) == ("B", "acc", "Model-7B")
 
 
+def test_an_import_says_which_of_several_responses_and_which_filters_figure_count(tmp_path):
+    lines = [
+        line(at, doc={"video_name": "a.mp4", "question": f"why {at}?"}, filtered_resps=["B", "C", "B"])
+        for at in range(4)
+    ]
+    figures = {"alias": "my_task", "acc,strict-match": 0.25, "acc,flexible-extract": 1.0}
+    write_log(tmp_path / "logs", lines, results={"my_task": figures})
+    output = run_import(tmp_path / "logs", tmp_path / "run")
+    assert "up to 3 responses to 4 questions: the first is read, the score is the log's" in output
+    assert "mean 1.00000; the log has a figure for each filter: strict-match 0.25, flexible-extract 1.0" in output
+
+
 def test_frames_are_never_guessed(tmp_path):
     write_log(tmp_path / "mine", [line(0), line(1)])
     output = run_import(tmp_path / "mine", tmp_path / "run")
@@ -224,7 +236,9 @@ def test_lines_of_another_split_and_of_two_models_are_named(tmp_path):
     assert "jsonl:3: 3 lines, its run asked 2 questions; lines of another split or run: remove them" in output
     write_log(tmp_path / "mixed", [line(0), line(1), {**line(1), "filtered_resps": ["A"]}])
     output = run_import(tmp_path / "mixed", tmp_path / "run", fails=True)
-    assert "jsonl:3: doc_id 1 a second time, first in line 2; two runs or models wrote into this file" in output
+    assert (
+        "jsonl:3: doc_id 1 a second time, first in line 2; two runs, models or filters wrote into this file" in output
+    )
 
 
 def test_an_annotation_is_found_by_content_where_rows_moved(tmp_path, annotation):
