@@ -8,6 +8,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
+from focus_eval.bench.benchmarks.registry import read_rates
 from focus_eval.cli import app
 from focus_eval.core.errors import FocusEvalError, InvalidInput, UnknownName
 from focus_eval.external.commands.exchange import selection_files
@@ -84,6 +85,45 @@ def test_a_bad_import_writes_nothing(shared, tmp_path):
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(InvalidInput, match="give --annotations"):
         called("import", "auto", tmp_path, "--to", "aks", "--out", tmp_path / "x.json")
+
+
+def test_what_lies_outside_is_shown_in_part_and_counted(shared, tmp_path):
+    lists = json.loads(shared("data/aks_longvideobench_blip_64.json").read_text())
+    (tmp_path / "late.json").write_text(json.dumps([[*frames, 10**6] for frames in lists]))
+    output = called(
+        *("recall", "--annotations", shared("data/lvb_val.json"), "--rates", shared("data/lvb_val_fps.csv")),
+        *("--selections", tmp_path / "late.json", "--allow-outside"),
+    )
+    assert output.count("frames left out") == 5
+    assert "and 1,332 more such lines, 1,337 in all" in output
+
+
+def test_a_run_is_not_written_into_a_file(tmp_path):
+    write_log(tmp_path / "log", [line(0)])
+    (tmp_path / "notes.md").write_text("mine")
+    with pytest.raises(InvalidInput, match=r"notes\.md: is a file; give --out a run's folder"):
+        called("import", "lmms", tmp_path / "log", "--out", tmp_path / "notes.md")
+    assert (tmp_path / "notes.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id;duration_s;fps\na;1;2\n", r"separated by commas; has no 'id', but 'id;duration_s;fps'"),
+        ("id,seconds,fps\na,1,2\n", r"has no 'duration_s', but 'id', 'seconds', 'fps'"),
+        (
+            "id,duration_s,fps\na,3:10.16,30\n",
+            r"csv:2: duration_s '3:10\.16' or fps '30' is not a number; write seconds",
+        ),
+        ("id,duration_s,fps\na,10,30/0\n", r"csv:2: duration_s '10' or fps '30/0' is not a number"),
+        ("id,duration_s,fps\na,10\n", r"csv:2: duration_s '10' or fps '' is not a number"),
+        ("id,duration_s,fps\na,nan,30\n", r"csv:2: a video needs seconds and a rate above 0, got nan s"),
+    ],
+)
+def test_rates_that_cannot_be_read_name_line_value_and_fix(tmp_path, text, message):
+    (tmp_path / "rates.csv").write_text(text)
+    with pytest.raises(InvalidInput, match=message):
+        read_rates(tmp_path / "rates.csv")
 
 
 # Evidence of other data sets, on made-up files of their shapes: intervals and moments, in the units they use.

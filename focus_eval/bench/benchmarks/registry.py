@@ -294,13 +294,25 @@ def read_rates(path: str | Path) -> dict[str, VideoRate]:
     rows = _csv_rows(Path(path))
     if not rows:
         raise InvalidInput(f"{path}: no lines below the first; rates are a CSV with the columns id, duration_s and fps")
+    missing = [name for name in ("id", "duration_s", "fps") if name not in rows[0]]
+    if missing:
+        columns = ", ".join(repr(name) for name in rows[0] if name is not None)
+        raise InvalidInput(
+            f"{path}: needs the columns id, duration_s and fps, separated by commas; "
+            f"has no {missing[0]!r}, but {columns}"
+        )
     for number, row in enumerate(rows, start=2):
+        # A short line lacks its last values.
+        seconds, fps = row["duration_s"] or "", row["fps"] or ""
         try:
-            rate = VideoRate(float(row["duration_s"]), exact_rate(row["fps"]))
-        except KeyError as error:
-            raise InvalidInput(f"{path}: needs the columns id, duration_s and fps, has no {error}") from error
-        except (TypeError, ValueError, ZeroDivisionError) as error:
+            rate = VideoRate(float(seconds), exact_rate(fps))
+        except InvalidInput as error:
             raise InvalidInput(f"{path}:{number}: {error}") from error
+        except (ValueError, ZeroDivisionError) as error:
+            raise InvalidInput(
+                f"{path}:{number}: duration_s {seconds!r} or fps {fps!r} is not a number; "
+                "write seconds and frames a second, such as 190.16 and 30000/1001"
+            ) from error
         if not row.get("id") or row["id"] in rates:
             raise InvalidInput(f"{path}:{number}: id {row.get('id')!r} is missing or occurs twice")
         rates[row["id"]] = rate

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # Rate of the even and random frames of a video whose rate is not known: all of the rest is in seconds.
 NOMINAL_FPS = 30.0
+# A file of another version of the videos may have frames past the end in each of thousands of rows.
+MOST_LEFT_OUT_SHOWN = 5
 
 
 def recall(
@@ -81,8 +83,9 @@ def recall(
         left_out += scene_notes
     tables += _scene_tables(scenes_by_id, compared, cases, rows_by_name)
     print_tables(tables, out)
-    for line in [*_rate_notes(without_rate, cases), *_left_out_notes(questions, compared), *left_out]:
+    for line in [*_rate_notes(without_rate, cases), *_left_out_notes(questions, compared)]:
         print_folded(line)
+    print_left_out(left_out)
 
 
 def _rate_notes(without_rate: Sequence[str], cases: Sequence[EvidenceCase]) -> list[str]:
@@ -144,6 +147,15 @@ def _left_out_notes(questions: Sequence[Question], compared: Sequence[Question])
     if lacking:
         lines.append(f"{len(lacking)} questions lack a selection and do not count, the first: {lacking[0]}")
     return lines
+
+
+def print_left_out(sentences: Sequence[str]) -> None:
+    """Print the first few sentences about what was left out of the files, and the number of the others."""
+    shown = sentences if len(sentences) <= MOST_LEFT_OUT_SHOWN + 1 else sentences[:MOST_LEFT_OUT_SHOWN]
+    for sentence in shown:
+        print_folded(sentence)
+    if n_more := len(sentences) - len(shown):
+        print_folded(f"and {n_more:,} more such lines, {len(sentences):,} in all")
 
 
 def selection_files(texts: Sequence[str | Path], formats: Sequence[str]) -> list[tuple[str, Path, str]]:
@@ -271,7 +283,6 @@ def predict(
         load_runs(logs), selection_run, families=dict(parse_assignments(family)), min_seconds=min_seconds
     )
     print_tables(tables, out)
-    for line in left_out:
-        print_folded(line)
+    print_left_out(left_out)
     if any(row.figures[-1] for row in tables[0].rows):
         raise typer.Exit(1)

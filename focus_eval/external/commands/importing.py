@@ -13,7 +13,7 @@ import typer
 from focus_eval.core.errors import InvalidInput, printable
 from focus_eval.core.options import make, named_options, parse_assignments
 from focus_eval.core.resources import whole_text
-from focus_eval.external.commands.exchange import known_scenes
+from focus_eval.external.commands.exchange import known_scenes, print_left_out
 from focus_eval.keyframes.commands.console import (
     AllowMissing,
     AllowOutside,
@@ -67,6 +67,8 @@ def import_(
     Writes Parquet (frames only), or a run folder for `focus-eval report` (with the answers). The frames are checked
     against the benchmark's questions first. A log needs no benchmark.
     """
+    if out.is_file() and to is None and out.suffix != ".parquet":
+        raise InvalidInput(f"{out}: is a file; give --out a run's folder, or a .parquet file for frames alone")
     kind, options = named_options(format, parse_assignments(option))
     if kind in ("lmms", "vlmevalkit") and to is None:
         log_options = {"frames_field": frames_field, "unit": unit or "frames", "model": model, "name": name}
@@ -137,8 +139,9 @@ def _import_selections(
     entries = load_selections(file, questions=questions, fps=fps, **reading_options)
     filled = [n for entry in entries.values() if (n := entry.selection.facts.get("filled"))]
     fill_notes = [f"{len(filled):,} selections filled with {sum(filled):,} even frames"] if filled else []
-    for line in [*fill_notes, *scene_notes, *entries.left_out]:
+    for line in [*fill_notes, *scene_notes]:
         print_folded(line)
+    print_left_out(entries.left_out)
     if to is not None:
         typer.echo("\n".join(map(str, write_selections(entries, out, format=to, questions=questions or ()))))
         return
@@ -310,8 +313,7 @@ def _import_relevance(
     encoder = name or scores.resolve().parent.name
     relevance = read_relevance(scores, frames, questions, rate_of, encoder=encoder, kind=import_options.kind)
     [written] = write_run(out, relevance.rows, name=encoder)
-    for line in relevance.left_out:
-        print_folded(line)
+    print_left_out(relevance.left_out)
     n_replayed = sum(bool(row.evidence_seconds) for row in relevance.rows)
     print_folded(
         f"{written}: {relevance.n_scores:,} scores of {len(relevance.rows)} of {len(questions)} questions, "

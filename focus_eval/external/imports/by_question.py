@@ -6,6 +6,7 @@ second (`frames_used / timestamps_used` is 2 in every row of the published files
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from focus_eval.external.imports.lmms_logs import Verdict, find_logs
 
 LETTERS = "ABCDEFGH"
 _FRAME_FIELDS = ("keyframe_indices", "selected_frames", "frame_indices", "frame_idx", "keyframes", "frames")
+_SUFFIX = re.compile(r"\.\w{2,4}$")
 _ID_FIELDS = ("id", "question_id", "qid", "question_idx")
 
 
@@ -250,13 +252,15 @@ class Lmms(SelectionFormat):
 
 
 def _is_mapping_of_lists(data: Any) -> bool:
-    """Return True if `data` is a non-empty mapping of names to lists."""
-    return isinstance(data, Mapping) and bool(data) and all(isinstance(value, list) for value in data.values())
+    """Return True if `data` is a mapping of names to lists, or to null where there are no frames."""
+    is_mapping = isinstance(data, Mapping) and any(isinstance(value, list) for value in data.values())
+    return is_mapping and all(value is None or isinstance(value, list) for value in data.values())
 
 
 def _video_stem(video: str) -> str:
     """Return the file name of `video` without folder and suffix."""
-    return Path(str(video)).stem
+    # Names of videos have dots too, as in @daiki.shino-7120297338056281349.
+    return _SUFFIX.sub("", Path(str(video)).name)
 
 
 def _first_field(rows: Sequence[Mapping[str, Any]], names: Sequence[str], path: Path, field_role: str) -> str:

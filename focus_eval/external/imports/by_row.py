@@ -113,15 +113,17 @@ class ListLines(SelectionFormat):
                 lists.append(json.loads(row[0]))
             except (ValueError, IndexError) as error:
                 raise SelectionMismatch(
-                    f"{source.path.name}: row {number}: no list of frames, {','.join(row)[:40]!r}"
+                    f"{source.path.name}: row {number}: no list of frames, {','.join(row)[:40]!r}; the first column is "
+                    "read, separated by commas, in the order of the annotation"
                 ) from error
         for number, (frames, question) in enumerate(source.rows_with_questions(lists)):
             yield from source.selection(frames, question_id=question.id, location=f"row {number}", video=question.video)
 
 
 def _is_list_of_lists(data: Any) -> bool:
-    """Return True if `data` is a non-empty list of lists."""
-    return isinstance(data, list) and bool(data) and all(isinstance(row, list) for row in data)
+    """Return True if `data` is a list of lists, or of null where a question has no frames."""
+    is_list = isinstance(data, list) and any(isinstance(row, list) for row in data)
+    return is_list and all(row is None or isinstance(row, list) for row in data)
 
 
 def _focus_details(entry: Any, values: Any, *, location: str) -> dict[str, Any]:

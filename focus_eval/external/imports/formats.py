@@ -17,7 +17,7 @@ from focus_eval.core.options import checked_values, make, named_options
 from focus_eval.core.plugins import Registry, check_derived, classes_in
 from focus_eval.core.resources import read_json
 from focus_eval.core.types import Question, VideoInfo
-from focus_eval.external.imports.lmms_logs import Verdict
+from focus_eval.external.imports.lmms_logs import Verdict, short_text
 from focus_eval.keyframes.rows.records import Origin, SelectionRow, stated_row
 
 # Rows by line, in columns, or packed.
@@ -109,7 +109,7 @@ def file_entry(
         if values and values[0] < 0:
             raise SelectionMismatch(f"{place}: {unit_name} {values[0]} is below 0")
         if values and any(later < earlier for earlier, later in pairwise(values)):
-            raise SelectionMismatch(f"{place}: {unit_name}s must ascend")
+            raise SelectionMismatch(f"{place}: {unit_name}s must ascend; sort each question's")
     scales = fields.get("scales")
     if scales is not None and len(scales) != len(shown_values):
         raise SelectionMismatch(f"{place}: {len(scales)} scales for {len(shown_values)} frames")
@@ -173,7 +173,7 @@ class Source:
             SelectionMismatch: no frames, or values that are not of `unit`; names file and entry.
         """
         location = f"{self.path.name}: {location}"
-        if isinstance(values, list) and not values:
+        if values is None or values == []:
             if self.allow_missing:
                 return
             raise SelectionMismatch(f"{location} ({question_id}): no frames chosen (--allow-missing leaves it out)")
@@ -308,7 +308,9 @@ def numbers(values: Any, *, unit: str, location: str) -> list[Any]:
         raise SelectionMismatch(f"{location}: expected a list of {unit}, got {type(values).__name__}")
     for value in values:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise SelectionMismatch(f"{location}: {value!r} is not a number of {unit}")
+            fix = "; write it without quotes" if isinstance(value, str) else ""
+            fix = f"; give each question one flat list of {unit}" if isinstance(value, list) else fix
+            raise SelectionMismatch(f"{location}: {short_text(value)} is not a number{fix}")
         if unit == "frames" and value != int(value):
             raise SelectionMismatch(f"{location}: {value!r} is not a frame index; are these seconds? (unit: seconds)")
     return [int(value) for value in values] if unit == "frames" else [float(value) for value in values]

@@ -135,7 +135,7 @@ class LogRecord:
             return None
         if not isinstance(values, Sequence) or isinstance(values, str):
             raise InvalidInput(
-                f"{self.location}: {name} holds {_short(values)}, not a list of {unit}; name another field"
+                f"{self.location}: {name} holds {short_text(values)}, not a list of {unit}; name another field"
             )
         if all(type(value) is int and value >= 0 for value in values):
             return tuple(values)
@@ -514,7 +514,7 @@ def _number(value: Any, name: str, unit: str, location: str) -> float:
     if isinstance(value, str) and (value.isdecimal() or _DECIMAL.fullmatch(value)):
         value = int(value) if value.isdecimal() else float(value)
     if type(value) not in (int, float) or not 0 <= value < math.inf:
-        raise InvalidInput(f"{location}: {name} holds {_short(value)}, which is not a number of {unit}")
+        raise InvalidInput(f"{location}: {name} holds {short_text(value)}, which is not a number of {unit}")
     number: float = value
     if unit == "seconds":
         return number
@@ -556,7 +556,7 @@ def _listed(names: Any) -> str:
     return ", ".join(sorted(map(str, names))) or "nothing"
 
 
-def _short(value: Any) -> str:
+def short_text(value: Any) -> str:
     """Return `value` as Python writes it, cut to 40 characters, for a message."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -197,7 +197,9 @@ def _detect(source: Source) -> str:
         if matching:
             return matching[0]
     known_formats = ", ".join(FORMATS.names())
-    raise SelectionMismatch(f"{source.path}: not a known kind of selection file; formats: {known_formats}")
+    raise SelectionMismatch(
+        f"{source.path}: not a known kind of selection file; if its format is one of these, name it: {known_formats}"
+    )
 
 
 def _by_id(entries: Iterable[FileEntry], path: Path) -> Entries:

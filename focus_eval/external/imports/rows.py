@@ -107,8 +107,9 @@ def _entry(row: Mapping[str, Any], location: str) -> FileEntry:
     """Return the selection in a row; raise SelectionMismatch if its frames are unknown or it is no selection row."""
     keyframes, times = row.get("keyframes"), row.get("times_seconds") or None
     if keyframes is None and times is None:
-        reason = "the frames are not known" if "keyframes" in row else "no keyframes; not a selection row"
-        raise SelectionMismatch(f"{location}: {reason}")
+        reason = "no keyframes, so not a selection row of ours; name its format: rows of id and frames are wfs"
+        reason = "a line of an lmms-eval log; name its format, lmms:frames_field=NAME" if "doc_id" in row else reason
+        raise SelectionMismatch(f"{location}: {'the frames are not known' if 'keyframes' in row else reason}")
     try:
         return file_entry(
             str(row["question_id"]),

@@ -175,6 +175,32 @@ def test_frames_by_video_go_to_all_its_questions(tmp_path):
     assert frames_of(selections) == {"a": [0, 2000], "b": [0, 2000], "c": [2500]}
 
 
+def test_the_name_of_a_video_may_have_dots(tmp_path):
+    path = written(tmp_path, {"/data/@daiki.shino-712": [0, 30], "@daiki.mp4": [5]})
+    asked = [*questions("0", video="@daiki.shino-712.mp4"), *questions("1", video="@daiki.webm")]
+    assert frames_of(load_selections(path, questions=asked)) == {"0": [0, 30], "1": [5]}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("rows.jsonl", '{"id": "a", "frames": [0]}', "line 1: no keyframes, .* name its format: rows of id and frames"),
+        ("20260101_samples_t.jsonl", '{"doc_id": 0, "doc": {}}', "line 1: a line of an lmms-eval log; .*lmms:frames_f"),
+        ("rows.csv", 'id,frames\na,"[0]"\n', "not a known kind of selection file; if its format is one of these, name"),
+    ],
+)
+def test_rows_of_another_form_say_which_format_to_name(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(FocusEvalError, match=rf"{name}: {message}"):
+        load_selections(tmp_path / name, questions=questions("a"))
+
+
+def test_a_csv_of_ids_says_which_column_is_read(tmp_path):
+    (tmp_path / "rows.csv").write_text('id,frames\na,"[0]"\n')
+    with pytest.raises(SelectionMismatch, match=r"row 0: no list of frames, 'a,\[0\]'; the first column is read"):
+        load_selections(tmp_path / "rows.csv", format="csv", questions=questions("a"))
+
+
 def test_a_key_that_is_a_questions_id_is_not_taken_for_a_video(tmp_path):
     benchmark_questions = [*questions("a", video="w.mp4"), *questions("b", video="a.mp4")]
     selections = load_selections(
@@ -208,18 +234,20 @@ def test_a_question_written_twice_is_refused(tmp_path):
 
 
 def test_an_empty_row_is_no_selection(tmp_path):
-    path = written(tmp_path, [[0, 30], []])
-    with pytest.raises(SelectionMismatch, match=r"row 1 \(b\): no frames chosen"):
-        load_selections(path, questions=questions("a", "b"))
-    assert list(load_selections(path, questions=questions("a", "b"), allow_missing=True)) == ["a"]
+    for values in ([[0, 30], []], [[0, 30], None], {"a": [0, 30], "b": None}):
+        path = written(tmp_path, values)
+        with pytest.raises(SelectionMismatch, match=r"\(b\): no frames chosen \(--allow-missing"):
+            load_selections(path, questions=questions("a", "b"))
+        assert list(load_selections(path, questions=questions("a", "b"), allow_missing=True)) == ["a"]
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ([[3, 1]], "frames must ascend"),
+        ([[3, 1]], "frames must ascend; sort each question's"),
         ([[-1, 1]], "below 0"),
-        ([["x"]], "'x' is not a number"),
+        ([["30"]], "'30' is not a number; write it without quotes"),
+        ([[[0, 30]]], r"\[0, 30\] is not a number; give each question one flat list of frames"),
         ([[True]], "True is not a number"),
         ([[float("nan")]], "nan is not a number"),
     ],
