@@ -183,6 +183,14 @@ def test_logs_of_others_and_packed_runs_are_compared_on_a_page_that_needs_no_oth
     assert "A: by_length" in (tmp_path / "same.html").read_text()
 
 
+def test_a_comparison_of_two_models_names_both(tmp_path):
+    for name in ("7B", "72B"):
+        write_log(tmp_path / name, [line(at, input=f"what {at}?") for at in range(4)], model_name=f"org/Model-{name}")
+    output = called("compare", tmp_path / "7B", tmp_path / "72B", "--out", tmp_path / "page.html")
+    assert "Model Model-7B / Model-72B, K 8" in " ".join(output.split())
+    assert "Model-7B / Model-72B" in (tmp_path / "page.html").read_text()
+
+
 def test_logs_that_do_not_state_k_are_compared_and_k_may_be_named(tmp_path, run_folder):
     arguments = {"a": "max_num_frames=8", "b": "fps=2"}
     for name, text in arguments.items():

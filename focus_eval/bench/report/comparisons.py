@@ -134,7 +134,7 @@ def run_comparison(a: Run, b: Run) -> Table:
         summaries.append(matches.summary(a.name, b.name))
         name_a, name_b = _names(part_a, part_b)
         paired_part = _with_ids_of(part_a, part_b, matches)
-        group = (*key_a[:2], _k_text(key_a[2], key_b[2]))
+        group = (key_a[0], " / ".join(dict.fromkeys((key_a[1], key_b[1]))), _k_text(key_a[2], key_b[2]))
         pair = _pair(question_means(part_a, "score"), question_means(paired_part, "score"), name_a, name_b, group)
         if pair is not None:
             pairs.append(pair)

@@ -283,7 +283,9 @@ def evidence_cases(
         )
     has_intervals = any(question.evidence_intervals for question in questions)
     if not has_evidence and not has_intervals and not any(case.evidence_seconds.size for case in cases):
-        raise InvalidInput(f"{benchmark}: its annotation marks no evidence; longvideobench's does")
+        raise InvalidInput(
+            f"{benchmark}: no question of the annotation has evidence; give the file that marks it, or --scenes"
+        )
     return cases
 
 

@@ -6,20 +6,18 @@ second (`frames_used / timestamps_used` is 2 in every row of the published files
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from focus_eval.core.errors import SelectionMismatch
-from focus_eval.core.types import Question
+from focus_eval.core.types import FILE_SUFFIX, Question
 from focus_eval.external.imports.formats import FileEntry, SelectionFormat, Source, is_list_of_rows
 from focus_eval.external.imports.lmms_logs import Verdict, find_logs
 
 LETTERS = "ABCDEFGH"
 _FRAME_FIELDS = ("keyframe_indices", "selected_frames", "frame_indices", "frame_idx", "keyframes", "frames")
-_SUFFIX = re.compile(r"\.\w{2,4}$")
 _ID_FIELDS = ("id", "question_id", "qid", "question_idx")
 
 
@@ -259,8 +257,7 @@ def _is_mapping_of_lists(data: Any) -> bool:
 
 def _video_stem(video: str) -> str:
     """Return the file name of `video` without folder and suffix."""
-    # Names of videos have dots too, as in @daiki.shino-7120297338056281349.
-    return _SUFFIX.sub("", Path(str(video)).name)
+    return FILE_SUFFIX.sub("", Path(str(video)).name)
 
 
 def _first_field(rows: Sequence[Mapping[str, Any]], names: Sequence[str], path: Path, field_role: str) -> str:
