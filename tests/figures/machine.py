@@ -250,6 +250,18 @@ def faults():
     ]
 
 
+def faults_further():
+    """Return docs/reliability.md's sentence on damaged files of further clips; fails where `faults` does."""
+    rows = rows_of(PUBLISHED / "faults_further.csv")
+    assert [total(rows, column) for column in ("crashed", "hung", "shorter", "wrong", "refused falsely")] == [0] * 5
+    right, refused, unseen = (total(rows, column) for column in ("right", "refused", "wrong without a sign"))
+    n_clips = len({row["clip"] for row in rows})
+    return [
+        f"of {right + refused + unseen} files from {n_clips} clips {right} were right, {refused} refused and {unseen} "
+        "wrong without a sign."
+    ]
+
+
 def kills():
     """Return docs/reliability.md's sentences on runs killed at random moments.
 
@@ -458,6 +470,7 @@ FIGURES = {
     "pace": pace,
     "clips": clips,
     "faults": faults,
+    "faults_further": faults_further,
     "kills": kills,
     "load": load,
     "growth": growth,
