@@ -364,6 +364,17 @@ def test_a_checkout_installs_itself_and_weights_without_what_they_ask_for():
     assert f'"{weights}"' in (root / "pyproject.toml").read_text(), "the demo installs other weights"
 
 
+@pytest.mark.parametrize("line", ["from helper import grid", "import helper.grids", "from .helper import grid"])
+def test_a_file_that_imports_a_file_beside_it_is_told_what_to_do(tmp_path, line):
+    (tmp_path / "helper.py").write_text("grid = 1\n")
+    (tmp_path / "mine.py").write_text(f"import math\n{line}\n")
+    with pytest.raises(PluginError, match=r"mine\.py, line 2, cannot be loaded: .*imports no file beside it: move"):
+        SAMPLERS.load(f"{tmp_path / 'mine.py'}:Mine")
+    (tmp_path / "mine.py").write_text("import no_such_package\n")
+    with pytest.raises(PluginError, match=r"No module named 'no_such_package'$"):
+        SAMPLERS.load(f"{tmp_path / 'mine.py'}:Mine")
+
+
 def test_a_file_without_a_class_name_is_answered_with_its_classes(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text("class Mine:\n    pass\n\n\nclass Other:\n    pass\n")

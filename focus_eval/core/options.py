@@ -216,6 +216,11 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
+def can_be_written(hint: Any) -> bool:
+    """Return True if every value of the type `hint` can be written as text and read back: no list, no class."""
+    return all(_is_plain(member) and member != _TEXTS for member in _members(hint))
+
+
 def _members(hint: Any) -> tuple[Any, ...]:
     """Return the types in a union hint, or a tuple of `hint` alone."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)

@@ -259,6 +259,16 @@ def is_plugin_file(module: str) -> bool:
     return module.startswith(_FILE_MODULE)
 
 
+def place_in_plugin_file(error: BaseException) -> tuple[str, int] | None:
+    """Return path and line of the innermost call in a plugin file that `error` passed through; None if in none."""
+    for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
+        # What a dataclass adds to a module has another file name.
+        path = frame.f_code.co_filename
+        if is_plugin_file(frame.f_globals.get("__name__", "")) and path == frame.f_globals.get("__file__"):
+            return path, line
+    return None
+
+
 def class_of_file(path: str, class_name: str) -> Any:
     """Return a class of the file at `path`: a process that unpickles an object of it has not loaded the file yet."""
     module = sys.modules.get(f"{_FILE_MODULE}{zlib.crc32(path.encode()):08x}")
@@ -363,6 +373,13 @@ def _assigned(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
             yield target.id, statement.value
 
 
+def _is_beside(path: Path, error: ImportError) -> bool:
+    """Return True if the import that failed in the file at `path` names a module in its folder, or is relative."""
+    module = (error.name or "").partition(".")[0]
+    is_there = module != "" and any((path.parent / name).exists() for name in (f"{module}.py", module))
+    return is_there or str(error).startswith("attempted relative import")
+
+
 def _class_in_file(noun: str, spec: str) -> tuple[Any, str]:
     """Run a Python file; return the class that `path/to/file.py:Class` names, and a hash of the file.
 
@@ -383,7 +400,12 @@ def _class_in_file(noun: str, spec: str) -> tuple[Any, str]:
     except Exception as error:  # whatever the file raises is raised on under its path
         lines = [place.lineno for place in traceback.extract_tb(error.__traceback__) if place.filename == str(path)]
         line = f", line {lines[-1]}," if lines else ""
-        raise PluginError(f"{noun} file {path}{line} cannot be loaded: {type(error).__name__}: {error}") from error
+        fix = ""
+        if isinstance(error, ImportError) and _is_beside(path, error):
+            # Only this file's content is part of what rows are told apart by.
+            fix = "; a plugin file imports no file beside it: move that code into it, or install both as a package"
+        message = f"{noun} file {path}{line} cannot be loaded: {type(error).__name__}: {error}{fix}"
+        raise PluginError(message) from error
     if not hasattr(module, class_name):
         classes = [n for n, kind in vars(module).items() if isinstance(kind, type) and kind.__module__ == module_name]
         raise PluginError(f"{noun} file {path} has no class {class_name!r}; it has {', '.join(classes) or 'none'}")

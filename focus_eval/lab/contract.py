@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from focus_eval.core.errors import AnswerError, BrokenContract, EncoderError, FocusEvalError, SamplerError
-from focus_eval.core.options import field_types, read_options
+from focus_eval.core.options import field_types, named_options, read_options
 from focus_eval.core.types import (
     Selection,
     TimedText,
@@ -279,14 +279,16 @@ def check_sampler(
     """Run all contract checks on the sampler `name` (registered, or `FILE.py:Class`) with `options`.
 
     Args:
+        name: options may follow it: `focus:alpha=0.5`.
         with_second_start: also compare with a newly started process, which takes about a second.
         seconds_allowed: most processor seconds for a video of ten hours.
 
     Raises:
         FocusEvalError: there is no such sampler, or it cannot be made for another reason than its class.
     """
+    name, values = named_options(name, options or {})
     try:
-        sampler = make_apart(name, **(options or {}))
+        sampler = make_apart(name, **values)
     except SamplerError as error:
         if getattr(error, "promise", "") != "class":
             raise

@@ -50,9 +50,9 @@ def recall_overview(frame: pd.DataFrame) -> Table:
         cells = {
             **cost_values(successful),
             **dict(zip(titles, recalls, strict=True)),
-            "near frames": Value(ours=float(successful["near_frames"].astype(float).mean()), digits=2),
+            "near frames": Value(ours=_mean(successful["near_frames"]), digits=2),
             **at_any_size(frame, successful),
-            "ms": Value(ours=1000 * float(successful["select_seconds"].mean()), digits=1),
+            "ms": Value(ours=_mean(1000 * successful["select_seconds"]), digits=1),
             "questions": str(len(successful)),
             "errors": str(int(part["error"].notna().sum()) or ""),
         }
@@ -71,8 +71,23 @@ def recall_overview(frame: pd.DataFrame) -> Table:
             *forwards_notes(frame),
             *scan_notes(frame),
             *llm_notes(frame),
+            *_error_notes(frame),
         ),
     )
+
+
+def _mean(values: pd.Series) -> float | None:
+    """Return the mean of the values that are known; None if none is."""
+    mean = float(values.astype(float).mean())
+    return None if np.isnan(mean) else mean
+
+
+def _error_notes(frame: pd.DataFrame) -> list[str]:
+    """Return a note with the first error of each sampler that failed on a question."""
+    first = frame[frame["error"].notna()].drop_duplicates("label")
+    return [
+        f"{row.label} failed, first on {row.question_id} at K = {row.k}: {row.error}." for row in first.itertuples()
+    ]
 
 
 def off_grid_lines(run: Run) -> list[str]:

@@ -293,10 +293,3 @@ class LoopsOverFrames(Fine):
         while time.process_time() < until:
             pass
         return super().choose(request)
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeepsAList(Fine):
-    name = "keeps_a_list"
-    history: list | None = None
-    marks: list = ()

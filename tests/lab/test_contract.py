@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,10 @@ from typer.testing import CliRunner
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.cli import app
-from focus_eval.core.errors import EncoderError, FocusEvalError, PluginError, SamplerError, UnknownName
+from focus_eval.core.errors import EncoderError, FocusEvalError, PluginError, UnknownName
 from focus_eval.keyframes.samplers import base
 from focus_eval.keyframes.samplers.base import FlatSource, derived_rng
-from focus_eval.keyframes.samplers.registry import sampler_classes
+from focus_eval.keyframes.samplers.registry import sampler_class, sampler_classes
 from focus_eval.lab import contract
 from focus_eval.lab.contract import (
     PROMISES,
@@ -67,7 +68,6 @@ BROKEN = {
     "PullsUndeclared": {"declares"},
     "FactsOfNumpy": {"facts"},
     "LoopsOverFrames": {"time"},
-    "KeepsAList": {"options"},
 }
 
 
@@ -112,6 +112,7 @@ def test_every_broken_sampler_is_tried_and_a_sound_one_passes():
     assert {promise for promises in BROKEN.values() for promise in promises} == set(PROMISES) - {
         "asks",  # in test_asking
         "errors",
+        "options",  # below
     }
 
 
@@ -209,28 +210,80 @@ def test_check_of_a_broken_sampler_says_where_and_what_to_do_and_ends_with_exit_
     assert "1 promise is broken" in result.stdout
 
 
-def test_an_option_that_text_cannot_say_is_named():
-    (broken,) = check_sampler(f"{BROKEN_FILE}:KeepsAList", with_second_start=False).broken
-    assert broken.message == "marks=[] is read as '[]', not as []: declare another type"
+METHOD_NONE = {"name": "means_none", "method": "none", "__annotations__": {"method": str | None}}
+
+
+def test_an_option_whose_text_means_another_value_is_named():
+    kind = dataclass(frozen=True, kw_only=True)(type("MeansNone", (sampler_class(f"{BROKEN_FILE}:Fine"),), METHOD_NONE))
+    (broken,) = contract.suite(kind(), seconds_allowed=100)[0].broken
+    assert broken.message == "method=none is read as None, not as 'none': declare another type"
+
+
+FILE_WITH_AN_OPTION = """
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+from focus_eval import FrameSampler
+
+@dataclass(frozen=True)
+class Inner:
+    weight: float = 0.5
+
+Colour = Enum("Colour", "RED")
+
+@dataclass(frozen=True, kw_only=True)
+class Mine(FrameSampler):
+    name, source = "mine", "test"
+    mine: OPTION
+
+    def choose(self, request): ...
+"""
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
+    ("option", "kind"),
     [
-        ("Colour.RED", "a value is of a class of this file; let options and facts be plain"),
-        ("lambda: 1", "a value cannot be sent to another process: .*lambda"),
+        ("list[float] = field(default_factory=lambda: [1.0])", "list[float]"),
+        ("tuple[float, ...] = (1.0, 2.0)", "tuple[float, ...]"),
+        ("tuple[str, ...] | None = None", "tuple[str, ...] | None"),
+        ("dict = field(default_factory=dict)", "dict"),
+        ("Colour = Colour.RED", "Colour"),
+        ("Inner = Inner()", "Inner"),
+        ("Any = 1", "Any"),
     ],
 )
-def test_an_option_that_another_process_cannot_read_is_refused_in_one_line(tmp_path, value, message):
-    text = (
-        "from enum import Enum\nfrom typing import Any\nfrom focus_eval import FrameSampler\n"
-        "from dataclasses import dataclass\nColour = Enum('Colour', 'RED')\n@dataclass(frozen=True, kw_only=True)\n"
-        f"class Mine(FrameSampler):\n    name, source = 'mine', 'test'\n    option: Any = {value}\n"
-        "    def choose(self, request): ...\n"
-    )
+@pytest.mark.parametrize("make", [check_sampler, make_sampler])
+def test_an_option_that_text_cannot_say_is_refused_with_its_name_and_type(tmp_path, make, option, kind):
+    path = tmp_path / "mine.py"
+    path.write_text(FILE_WITH_AN_OPTION.replace("OPTION", option))
+    with pytest.raises(PluginError) as refused:
+        make(f"{path}:Mine")
+    assert f"mine.py:Mine': option 'mine' has the type {kind}, " in str(refused.value)
+    assert "let it be a bool, int, float, str or Literal" in str(refused.value)
+
+
+def test_an_option_of_a_type_that_is_not_imported_is_refused(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(FILE_WITH_AN_OPTION.replace("OPTION", "'Path | None' = None"))
+    with pytest.raises(PluginError, match="type of an option cannot be read: name 'Path' is not defined"):
+        check_sampler(f"{path}:Mine")
+
+
+def test_options_may_follow_the_name_of_a_checked_sampler():
+    result = check("even_topk:pulls=300")
+    assert result.exit_code == 0
+    assert " and 300 pulls" in result.output
+    assert check_sampler(f"{BROKEN_FILE}:Fine:distinct=true").broken == ()
+
+
+@pytest.mark.parametrize(
+    "line", ["self.seen = 1", "request.rng.choice(0, 5, replace=False)", "request.rng.choice(0, 5)[LATER]"]
+)
+def test_an_exception_of_a_library_is_placed_on_the_line_that_called_it(tmp_path, line):
+    text = FILE_WITH_AN_OPTION.replace("OPTION", "int = 1").replace("request): ...", f"request):\n        {line}")
     (tmp_path / "mine.py").write_text(text)
-    with pytest.raises(SamplerError, match=message):
-        check_sampler(f"{tmp_path / 'mine.py'}:Mine")
+    (item,) = check_sampler(f"{tmp_path / 'mine.py'}:Mine").broken
+    assert item.message.endswith(f"(mine.py:{text.splitlines().index('        ' + line) + 1})")
 
 
 def test_what_a_sampler_that_only_raises_never_came_to_is_not_called_ok():

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from focus_eval.bench.report.recall import recall_within
 from focus_eval.bench.report.recall_tables import differences_by_length, lab_frame
 from focus_eval.bench.report.run import load_run
+from focus_eval.bench.report.table import to_markdown
 from focus_eval.bench.rows.store import StoredRows
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput, RunError
@@ -277,6 +278,11 @@ def test_a_sampler_that_fails_leaves_an_error_and_the_run_goes_on(tmp_path):
     assert {row.error for row in failed} == {"ValueError: too long (mine.py:13)"}
     assert {row.question_id for row in failed} == {row.question_id for row in rows if row.duration_seconds > 300}
     assert 0 < len(failed) < len(rows)
+    frame = lab_frame(load_run(tmp_path / "out"))
+    note = f"mine failed, first on {failed[0].question_id} at K = {failed[0].k}: {failed[0].error}."
+    assert note in recall_overview(frame).notes
+    of_failed_alone = recall_overview(frame[frame["error"].notna()])
+    assert all("nan" not in line for line in to_markdown(of_failed_alone).split())
 
 
 def test_recorded_relevance_of_a_run_is_a_source_too(tmp_path, ran):

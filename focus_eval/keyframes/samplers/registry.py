@@ -6,11 +6,12 @@ group `focus_eval.samplers`. `path/to/file.py:Class` names a class in any file.
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import MISSING, fields
 from typing import Any
 
 from focus_eval.core.errors import PluginError
-from focus_eval.core.options import make, named_options, parse_named
+from focus_eval.core.options import can_be_written, field_types, make, named_options, parse_named
 from focus_eval.core.plugins import Registry, check_derived, classes_in
 from focus_eval.keyframes.samplers.base import FrameSampler, check_class
 
@@ -18,7 +19,7 @@ from focus_eval.keyframes.samplers.base import FrameSampler, check_class
 def _check(loaded: Any, label: str) -> type[FrameSampler]:
     """Return the loaded class if it is a sampler with a name, a source and defaults for all options.
 
-    Raises PluginError or BrokenContract otherwise.
+    Raises PluginError or BrokenContract otherwise, and PluginError for an option that text cannot express.
     """
     kind: type[FrameSampler] = check_derived(loaded, label, base=FrameSampler)
     check_class(kind, label)
@@ -27,6 +28,17 @@ def _check(loaded: Any, label: str) -> type[FrameSampler]:
     needs_value = [item.name for item in fields(kind) if item.default is item.default_factory is MISSING]
     if "__dataclass_fields__" not in vars(kind) or needs_value:
         raise PluginError(f"{label} must be a frozen dataclass whose options all have defaults")
+    try:
+        types = field_types(kind)
+    except NameError as error:  # e.g. imported under TYPE_CHECKING
+        raise PluginError(f"{label}: the type of an option cannot be read: {error}") from error
+    for option, hint in types.items():
+        if not can_be_written(hint):
+            raise PluginError(
+                f"{label}: option {option!r} has the type {inspect.formatannotation(hint, kind.__module__)}, "
+                "and commands and rows write options as text: let it be a bool, int, float, str or Literal of texts, "
+                "perhaps | None; make several options of a list, or a text that `choose` splits"
+            )
     return kind
 
 

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 def check(
     sampler: Annotated[
-        str, typer.Argument(help="Name of a sampler, or FILE.py:Class.", autocompletion=name_completion("sampler"))
+        str,
+        typer.Argument(
+            help="Name of a sampler, or FILE.py:Class, with :OPTION=VALUE.", autocompletion=name_completion("sampler")
+        ),
     ],
     option: SamplerOptions = [],  # noqa: B006
     seconds: Annotated[float, typer.Option(help="Processor seconds allowed for a ten-hour video.")] = 30.0,

@@ -53,6 +53,20 @@ def without_progress(errors):
     return "".join(line for line in lines if not line.startswith(("loading the encoder", "uniform on ")))
 
 
+def test_a_mistake_in_a_sampler_file_is_one_line_with_its_place(clip, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from dataclasses import dataclass\nfrom focus_eval import FrameSampler\n\n\n"
+        "@dataclass(frozen=True, kw_only=True)\nclass Mine(FrameSampler):\n"
+        "    name, source, needs_encoder = 'mine', 'test', False\n\n"
+        "    def choose(self, request):\n        return request.rng.choice(1, 2, replace=False)\n"
+    )
+    result = focus_eval_process("select", clip, "--sampler", f"{path}:Mine", "--quiet")
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"focus-eval: {path}, line 10: ValueError: Cannot take a larger")
+    assert len(result.stderr.splitlines()) == 1
+
+
 @pytest.mark.slow
 def test_it_finds_the_cat_and_writes_selection_and_sheet(clip, tmp_path):
     pytest.importorskip("openvino", reason="the offline extra is not installed")
