@@ -98,6 +98,40 @@ def test_what_lies_outside_is_shown_in_part_and_counted(shared, tmp_path):
     assert "and 1,332 more such lines, 1,337 in all" in output
 
 
+def test_a_packed_run_is_a_selection_as_its_folder_is(tmp_path, shared, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ("--annotations", shared("data/lvb_val.json"), "--rates", shared("data/lvb_val_fps.csv"))
+    called("import", "toolmerge", shared("data/toolmerge_qwen3_lvb_8.json"), "--out", "run", "--model", "m", *options)
+    called("pack", "run")
+    outputs = [called("recall", *options, "--selections", f"X={name}") for name in ("run", "run.zip")]
+    assert outputs[0] == outputs[1]
+    for name in ("run", "run.zip"):
+        with pytest.raises(InvalidInput, match=f"{name}: a run already, no log; report, compare"):
+            called("import", "lmms", name, "--out", "again")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("import", "lmms", "nosuch", "--out", "run"), "nosuch: no such file or folder"),
+        (("import", "vlmevalkit", "mine.tsv", "--out", "run"), r"mine\.tsv: its name has no model, .*say which"),
+        (("recall", "--annotations", "LVB", "--selections", "X="), "X=: no file after the name; write NAME=FILE"),
+    ],
+)
+def test_a_wrong_argument_is_called_what_it_is(tmp_path, shared, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    columns = ("index", "prediction", "video", "question", "A", "B", "answer")
+    (tmp_path / "mine.tsv").write_text("\t".join(columns) + "\n0\tA\tv\tWhy?\tx\ty\tA\n")
+    with pytest.raises(InvalidInput, match=message):
+        called(*(shared("data/lvb_val.json") if item == "LVB" else item for item in arguments))
+
+
+def test_audit_says_which_logs_the_annotation_is_not_of(tmp_path, shared):
+    write_log(tmp_path / "log", [line(0)], results={"my_task": {"acc,none": 1.0}})
+    output = called("audit", tmp_path / "log", "--annotations", shared("data/lvb_val.json"))
+    assert "lvb_val.json: for log (my_task@validation); it is of longvideobench (--benchmark names another)" in output
+
+
 def test_a_run_is_not_written_into_a_file(tmp_path):
     write_log(tmp_path / "log", [line(0)])
     (tmp_path / "notes.md").write_text("mine")

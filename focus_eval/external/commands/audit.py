@@ -43,6 +43,8 @@ def audit(
     runs, notes = read_runs(paths, options)
     series = series_of(runs, questions or ())
     findings = check_series(series)
+    if other := [f"{item.name} ({item.benchmark})" for item in series if questions and item.ids and not item.expected]:
+        notes.append(f"{annotations}: for {', '.join(other)}; it is of {benchmark} (--benchmark names another)")
     for line in [*map(str, findings), *(f"not read: {note}" for note in notes)]:
         print_folded(printable(line))
     n_answered = sum(bool(item.answers) for item in series)

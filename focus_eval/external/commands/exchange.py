@@ -166,6 +166,8 @@ def selection_files(texts: Sequence[str | Path], formats: Sequence[str]) -> list
     named_files = []
     for text, kind in zip(texts, kinds, strict=True):
         name, equals, file = str(text).partition("=")
+        if equals and not file:
+            raise InvalidInput(f"{text}: no file after the name; write NAME=FILE")
         path = Path(file if equals else text)
         own_name = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
         named_files.append((name if equals else own_name, path, kind))

@@ -109,7 +109,7 @@ def file_entry(
         if values and values[0] < 0:
             raise SelectionMismatch(f"{place}: {unit_name} {values[0]} is below 0")
         if values and any(later < earlier for earlier, later in pairwise(values)):
-            raise SelectionMismatch(f"{place}: {unit_name}s must ascend; sort each question's")
+            raise SelectionMismatch(f"{place}: {unit_name}s must ascend; sort them")
     scales = fields.get("scales")
     if scales is not None and len(scales) != len(shown_values):
         raise SelectionMismatch(f"{place}: {len(scales)} scales for {len(shown_values)} frames")

@@ -176,6 +176,8 @@ class LmmsLog:
     @property
     def unnamed_model(self) -> str:
         """Reason why the model is unknown, as a clause for messages; names files that may be the renamed results."""
+        if self.samples.suffix in PREDICTION_SUFFIXES:
+            return "its name has no model, as GPT4o_Video-MME_8frame has one"
         result_names = sorted(file.name for file in self.samples.parent.glob("*results*.json*"))
         renamed = f"; {', '.join(result_names)}: renamed? A run's is {self.stamp}_results.json" if result_names else ""
         return f"no results file beside it names the model{renamed if self.results is None else ''}"
@@ -265,6 +267,10 @@ def find_logs(path: str | Path) -> list[LmmsLog]:
     files = [path, *(path / name for name in sorted(sample_paths))]
     files = [file for file in files if file.is_file() and _SAMPLES.fullmatch(file.name)]
     if not files:
+        if not path.exists():
+            raise InvalidInput(f"{path}: no such file or folder")
+        if path.suffix == ".zip" or (path / "answers").is_dir():
+            raise InvalidInput(f"{path}: a run already, no log; report, compare, audit and evidence read it as it is")
         raise InvalidInput(
             f"{path}: no STAMP_samples_TASK.jsonl (or .gz) here; run lmms-eval with --log_samples --output_path"
         )

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from focus_eval.bench.benchmarks.registry import BENCHMARKS, VideoRate, make_benchmark
+from focus_eval.bench.rows.packed import run_folder
 from focus_eval.core.errors import InvalidInput, SelectionMismatch, unknown_name
 from focus_eval.core.gaps import halve_widest_gaps
 from focus_eval.core.options import named_options
@@ -61,6 +62,7 @@ def load_selections(
     """Return what a file states of each question, by question id and in the file's order.
 
     Args:
+        path: a file, a run's folder or a packed run.
         format: a registered name, with options or without ("wfs:field=chosen", "aks:unit=seconds"); "auto" detects it.
         questions: the benchmark's questions in the order of its annotation. Required for `aks` and `focus`, whose files
             have no ids; files of other formats are checked against them.
@@ -85,7 +87,7 @@ def load_selections(
             raise unknown_name(option, value, choices)
     if fill and questions is None:
         raise InvalidInput(f"{path}: fill={fill} needs the lengths of the videos; give the questions (--annotations)")
-    source = Source(path=Path(path), questions=questions, allow_missing=allow_missing)
+    source = Source(path=run_folder(Path(path)), questions=questions, allow_missing=allow_missing)
     reader = make_format(_detect(source) if name == "auto" else name, **format_options)
     source = replace(source, format=reader.name, unit=unit or reader.unit)
     entries = _by_id(reader.read(source), source.path)

@@ -244,7 +244,7 @@ def test_an_empty_row_is_no_selection(tmp_path):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ([[3, 1]], "frames must ascend; sort each question's"),
+        ([[3, 1]], "frames must ascend; sort them"),
         ([[-1, 1]], "below 0"),
         ([["30"]], "'30' is not a number; write it without quotes"),
         ([[[0, 30]]], r"\[0, 30\] is not a number; give each question one flat list of frames"),
