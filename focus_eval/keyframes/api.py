@@ -521,7 +521,7 @@ def vocabulary_warning(encoder: Encoder | None, query: str) -> str:
 def standout_warning(encoder: Encoder | None, row: SelectionRow) -> str:
     """Return the warning that no scored frame is relevant enough to show what the query names; "" if one is."""
     selection, bound = row.selection, encoder.least_shown if encoder else None
-    if bound is None or selection is None or row.query == NO_QUERY or not selection.n_pulls:
+    if bound is None or selection is None or row.query == NO_QUERY or not selection.pulled_relevance.size:
         return ""
     best = float(np.max(selection.pulled_relevance))
     return f"Nothing stands out: the best relevance is {best:.2f}, below {bound:g}." if best < bound else ""

@@ -24,7 +24,7 @@ def controls_at(
     may cost more.
 
     Args:
-        cost: in forward equivalents per question, above 0.
+        cost: in forward equivalents per video, above 0.
     """
     return [_control(name, cost, videos, k) for name in names]
 

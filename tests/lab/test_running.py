@@ -25,7 +25,7 @@ from focus_eval.keyframes.rows.records import RowWriter, SelectionRow, values_of
 from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.keyframes.samplers.topk import TopK
 from focus_eval.lab import simulation as running
-from focus_eval.lab.commands.compare_samplers import simulation_sections
+from focus_eval.lab.commands.compare_samplers import _controls, simulation_sections
 from focus_eval.lab.overview import off_grid_lines, recall_overview
 from focus_eval.lab.recorded import recorded_traces
 from focus_eval.lab.simulation import SimulationConfig, run_simulation, select_on, selection_ids, trace_sources
@@ -432,6 +432,23 @@ def test_questions_of_a_recorded_video_share_its_frames_and_say_their_shares(tmp
         pair = part[part["question_id"].isin(["q-0", "q-again"])]
         share = pair["n_encoded"].sum() / pair["n_pulls"].sum()
         assert share == 0.5 if sampler == "even_cover" else 0.5 < share < 1
+
+
+def test_controls_cost_as_much_as_the_new_sampler_where_questions_share_frames(tmp_path):
+    file = recorded_run(tmp_path / "run") / "selections" / "dense" / "rows-a.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    lines += [{**row, "question_id": f"{row['question_id']}-{at}"} for row in lines for at in range(4)]
+    lines = [{**row, "pulled_relevance": row["pulled_relevance"][::-1] if at % 2 else row["pulled_relevance"]}
+             for at, row in enumerate(lines)]  # fmt: skip
+    file.write_text("".join(json.dumps(row) + "\n" for row in lines))
+    changes = {"recorded": str(tmp_path / "run"), "samplers": ["focus"], "k": [8], "budgets": []}
+    config = CONFIG.model_copy(update=changes)
+    run_simulation(config, tmp_path / "out")
+    controls = _controls(config, lab_frame(load_run(tmp_path / "out")))
+    run_simulation(config.model_copy(update={"samplers": ["focus", *controls]}), tmp_path / "out")
+    costs = lab_frame(load_run(tmp_path / "out")).groupby("sampler")["forward_equivalents"].sum()
+    assert {*costs.index} == {"focus", "even_diverse", "even_cover", "topk"}
+    assert costs.to_numpy() == pytest.approx(costs["focus"], rel=0.05)
 
 
 def test_a_limit_takes_whole_videos_since_their_questions_share_frames(tmp_path):

@@ -244,10 +244,13 @@ def _controls(config: SimulationConfig, frame: pd.DataFrame) -> list[SamplerEntr
     for k in config.k:
         rows = frame[(frame["k"] == k) & (frame["label"] == _label(config, 0, k, frame)) & frame["error"].isna()]
         if rows["forward_equivalents"].sum() > 0:
-            lengths = zip(rows["n_frames"], rows["duration_seconds"], strict=True)
+            # The questions of a video share an even grid, so that a control pays for it once.
+            by_video = rows.drop_duplicates("video")
+            cost = float(rows["forward_equivalents"].sum() / len(by_video))
+            lengths = zip(by_video["n_frames"], by_video["duration_seconds"], strict=True)
             videos = [VideoInfo(int(n), fps=float(n / seconds)) for n, seconds in lengths]
             names = [name for name in CONTROLS if name != new.name]
-            entries += controls_at(float(rows["forward_equivalents"].mean()), videos, k=k, names=names)
+            entries += controls_at(cost, videos, k=k, names=names)
     return entries
 
 

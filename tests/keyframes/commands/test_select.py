@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -51,6 +52,15 @@ def without_progress(errors):
     """Return the lines on standard error without those of steps that take a busy machine more than a second."""
     lines = errors.splitlines(keepends=True)
     return "".join(line for line in lines if not line.startswith(("loading the encoder", "uniform on ")))
+
+
+def test_a_sampler_that_pulls_for_other_texts_alone_is_no_error(clip):
+    pytest.importorskip("openvino", reason="the offline extra is not installed")
+    examples = Path(__file__).parents[3] / "docs" / "examples" / "three.py"
+    options = ["-k", "2", "--encoder", "offline", "-o", "llm=scripted", "--json"]
+    result = focus_eval("select", clip, "--query", "a cat", "--sampler", f"{examples}:Cues", *options)
+    assert result.returncode == 0, result.stderr
+    assert len(json.loads(result.stdout)["keyframes"]) == 2
 
 
 def test_a_mistake_in_a_sampler_file_is_one_line_with_its_place(clip, tmp_path):
