@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from focus_eval.bench.benchmarks.registry import read_rates
 from focus_eval.cli import app
-from focus_eval.core.errors import FocusEvalError, InvalidInput, UnknownName
+from focus_eval.core.errors import FocusEvalError, InvalidInput, SelectionMismatch, UnknownName
 from focus_eval.external.commands.exchange import selection_files
 from focus_eval.keyframes.rows.records import RowWriter
 from support.bench.commands import called
@@ -105,6 +105,8 @@ def test_a_packed_run_is_a_selection_as_its_folder_is(tmp_path, shared, monkeypa
     called("pack", "run")
     outputs = [called("recall", *options, "--selections", f"X={name}") for name in ("run", "run.zip")]
     assert outputs[0] == outputs[1]
+    with pytest.raises(SelectionMismatch, match=r"^run: no rows of 'aks'; there are: toolmerge"):  # no temporary folder
+        called("recall", *options, "--selections", "run.zip", "--format", "rows:sampler=aks")
     for name in ("run", "run.zip"):
         with pytest.raises(InvalidInput, match=f"{name}: a run already, no log; report, compare"):
             called("import", "lmms", name, "--out", "again")

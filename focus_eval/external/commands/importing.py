@@ -255,6 +255,8 @@ def _frames(log: LogImport) -> str:
         fewest, largest = counts.fewest_frames, counts.most_frames
         span = f"{fewest} to {largest}" if fewest < largest else str(largest)
         parts.append(f"{options.frames_field} ({options.unit}), {span} in {n_with:,} questions")
+    if counts.most_frames > log.k:
+        parts.append("more than K, which was stated by -o k")
     if counts.without_frames:
         assumption = "taken as evenly spaced (assume_uniform)" if options.assume_uniform else "not known"
         reason = f"{options.frames_field!r} is not there" if options.frames_field else "no --frames-field is named"

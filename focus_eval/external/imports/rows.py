@@ -94,12 +94,12 @@ def _of_one_sampler(
         ]
         if not named_rows:
             names = sorted({str(row.get("sampler")) for _, row in rows})
-            raise SelectionMismatch(f"{path}: no rows of {sampler!r}; there are: {', '.join(names)}")
+            raise SelectionMismatch(f"{path.name}: no rows of {sampler!r}; there are: {', '.join(names)}")
         rows = named_rows
     kinds = {(str(row.get("sampler")), str(row.get("selection_id", "")), str(row.get("benchmark"))) for _, row in rows}
     if len(kinds) > 1:
         listed = ", ".join(f"{name} {identity}" for name, identity, _ in sorted(kinds))
-        raise SelectionMismatch(f"{path}: rows of {len(kinds)} samplers ({listed}); say which (sampler=)")
+        raise SelectionMismatch(f"{path.name}: rows of {len(kinds)} samplers ({listed}); say which (rows:sampler=NAME)")
     return rows
 
 

@@ -69,6 +69,12 @@ def test_an_import_says_which_of_several_responses_and_which_filters_figure_coun
     assert "mean 1.00000; the log has a figure for each filter: strict-match 0.25, flexible-extract 1.0" in output
 
 
+def test_a_stated_k_below_the_frames_fed_is_said(tmp_path):
+    write_log(tmp_path / "mine", [line(0)])
+    output = run_import(tmp_path / "mine", tmp_path / "run", "--frames-field", "indices", "-o", "k=1")
+    assert "K = 1; indices (frames), 2 in 1 questions; more than K, which was stated by -o k" in output
+
+
 def test_frames_are_never_guessed(tmp_path):
     write_log(tmp_path / "mine", [line(0), line(1)])
     output = run_import(tmp_path / "mine", tmp_path / "run")
