@@ -25,7 +25,7 @@ from focus_eval.keyframes.rows.records import RowWriter, SelectionRow, values_of
 from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.keyframes.samplers.topk import TopK
 from focus_eval.lab import simulation as running
-from focus_eval.lab.commands.compare_samplers import _controls, simulation_sections
+from focus_eval.lab.commands.compare_samplers import _controls, _frame, simulation_sections
 from focus_eval.lab.overview import off_grid_lines, recall_overview
 from focus_eval.lab.recorded import recorded_traces
 from focus_eval.lab.simulation import SimulationConfig, run_simulation, select_on, selection_ids, trace_sources
@@ -449,6 +449,19 @@ def test_controls_cost_as_much_as_the_new_sampler_where_questions_share_frames(t
     costs = lab_frame(load_run(tmp_path / "out")).groupby("sampler")["forward_equivalents"].sum()
     assert {*costs.index} == {"focus", "even_diverse", "even_cover", "topk"}
     assert costs.to_numpy() == pytest.approx(costs["focus"], rel=0.05)
+
+
+def test_a_verdict_on_recorded_relevance_is_on_questions_that_every_sampler_has(tmp_path):
+    changes = {"recorded": str(recorded_run(tmp_path / "run")), "samplers": ["focus"], "k": [8], "budgets": []}
+    config = CONFIG.model_copy(update=changes)
+    run_simulation(config, tmp_path / "out")
+    assert len(_frame(config, tmp_path / "out")) == 4
+    config = config.model_copy(update={"samplers": ["focus", "topk"]})
+    run_simulation(config, tmp_path / "out", limit=3)
+    assert _frame(config, tmp_path / "out").groupby("sampler")["question_id"].nunique().to_dict() == {
+        "focus": 3,
+        "topk": 3,
+    }
 
 
 def test_a_limit_takes_whole_videos_since_their_questions_share_frames(tmp_path):

@@ -263,7 +263,9 @@ def _frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
 
     frame = with_failures_as_0(lab_frame(load_run(out), only=selection_ids(config)))
     if config.recorded:
-        return frame
+        # Where the clock ended a run, controls have fewer questions: every comparison is on those that all have.
+        n_series = frame.groupby(["benchmark", "question_id"])["selection_id"].transform("nunique")
+        return frame[n_series == n_series.max()]
     return frame[frame["question_id"].str.rpartition("-")[2].astype(int) < config.videos]
 
 
