@@ -146,7 +146,7 @@ def transport_fault(
     The counter in each packet must go up by 1 modulo 16. It may jump where a new recording begins: after a programme
     table, at the start of a picture that can be decoded by itself. A picture may be spread over several units, of which
     those after the first state no time or the same, so there are at least as many pictures as times. A few packets may
-    be damaged if none of them is of the video.
+    be damaged if none of them is of the video, and the video goes on behind them.
 
     Args:
         n_pictures: number of pictures that the demuxer found.
@@ -167,8 +167,10 @@ def transport_fault(
     n_times = _count_times(packets[(pids == pid) & (head[:, 1] & 0x40 > 0)])
     del packets
     # The demuxer looks for the next sync byte, perhaps within a packet of the video, whose counter then jumps for it.
-    if damaged.size >= _COUNTER_VALUES or (damaged.size and is_marked()):
-        return f"packet {damaged[0]} of {len(head)} is damaged"
+    # Behind the last packet of the video no counter tells whether they were of the video.
+    is_behind = damaged.size > 0 and damaged[-1] > np.flatnonzero(pids == pid).max(initial=-1)
+    if damaged.size >= _COUNTER_VALUES or is_behind or (damaged.size and is_marked()):
+        return f"packet {damaged[-1 if is_behind else 0]} of {len(head)} is damaged"
     if n_times > n_pictures:
         return f"{n_times - n_pictures} of its pictures are missing"
     fault = _counter_fault(head, pids, pid)

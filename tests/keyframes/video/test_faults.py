@@ -469,6 +469,16 @@ def test_a_transport_stream_cut_between_packets_gives_no_half_frame(tmp_path):
         assert read_here(path, prints).kind in ("refused", "shorter")
 
 
+@pytest.mark.parametrize("n_packets", [1, 3, 12])
+def test_a_transport_stream_whose_last_packets_are_overwritten_is_not_read_as_shorter(tmp_path, n_packets):
+    path = write_clip(tmp_path / "clip.ts", n_frames=60)
+    data = path.read_bytes()
+    # Zeros would be what recorders leave behind the last packet.
+    path.write_bytes(data[: -188 * n_packets] + b"\xff" * 188 * n_packets)
+    with pytest.raises(VideoError, match=f"packet {len(data) // 188 - 1} of {len(data) // 188} is damaged"):
+        open_video(path)
+
+
 def test_a_matroska_file_without_a_cluster_is_not_shifted(tmp_path):
     whole = write_clip(tmp_path / "whole.mkv", n_frames=300, container_options={"cluster_time_limit": "1000"})
     data = whole.read_bytes()
