@@ -173,7 +173,7 @@ class DocumentFields:
         id: unique in the benchmark; "" if documents have none: then the video's name and a hash of question and
             options.
         video: the file, relative to the benchmark's video folder.
-        answer: the right answer; "" if the split hides it.
+        answer: the right answer; "" if the split hides it. A document without a value there hides its own.
         options: the option texts: a list, a mapping of letters to texts, or one text with a line per option; or a list
             of fields with one option each (one that holds a list holds them all); "" if there are none.
         options_in_question: True if the question's own text ends with a line per option.
@@ -422,7 +422,7 @@ def _answer(
     The value may be a letter, an index or an option's text, as `answer_is` declares. Raises InvalidInput for another.
     """
     value = _value(document, declared.answer) if declared.answer else None
-    if value is None:
+    if value is None or not str(value).strip():
         return None
     text, kinds = str(value).strip(), declared.answer_is.split("|")
     if kinds == ["open"] or (not options and "open" in kinds):

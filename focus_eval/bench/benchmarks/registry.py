@@ -222,7 +222,8 @@ def read_documents(path: Path) -> list[Mapping[str, Any]]:
             with open(path, "rb") as file:
                 rows = pyarrow.ipc.open_stream(file).read_all().to_pylist()
         elif suffix == ".csv":
-            rows = _csv_rows(path)
+            # An empty cell is how a CSV says that a value is missing.
+            rows = [{name: value or None for name, value in row.items()} for row in _csv_rows(path)]
         elif suffix == ".jsonl":
             lines = enumerate(lines_of(read_text(path)), start=1)
             rows = [parse_json(line, location=f"{path}:{at}") for at, line in lines if line.strip()]

@@ -560,12 +560,16 @@ def _load(path: Path, only: list[str], set_: list[str], limit: int | None, avail
     overrides |= {"available_only": True} if available_only else {}
     names_by_list = {key: value.split(",") for key, value in parse_assignments(only).items()}
     matrix = narrow(load_matrix(path, overrides=overrides), names_by_list)
-    check_lists(matrix)
-    # The published tables all have one (a test says so); the report's own code takes seconds to load.
-    if matrix.anchors and not (resource_path("paper") / f"{matrix.anchors}.csv").is_file():
-        from focus_eval.bench.report.tables import layout_named
+    try:
+        check_lists(matrix)
+        # The published tables all have one (a test says so); the report's own code takes seconds to load.
+        if matrix.anchors and not (resource_path("paper") / f"{matrix.anchors}.csv").is_file():
+            from focus_eval.bench.report.tables import layout_named
 
-        layout_named(matrix.anchors)
+            layout_named(matrix.anchors)
+    except InvalidInput as error:
+        changed = " (changed by --set)" if overrides.keys() & {"samplers", "encoders", "queries", "name"} else ""
+        raise InvalidInput(f"{path}{changed}: {error}") from error
     return matrix
 
 

@@ -67,6 +67,8 @@ def read_answer(
 ) -> ParsedAnswer:
     """Parse the `reply` to `question` and score it; a reply that is cut while thinking is not parsed.
 
+    A question whose answer the split hides has no score.
+
     Args:
         answer_parsing: "lmms_eval" parses LongVideoBench as lmms-eval does, with its random guess drawn from (seed,
             question). Its rules for the other benchmarks never guess: there the two differ only in the accepted forms.
@@ -78,13 +80,18 @@ def read_answer(
     if answer_parsing == "lmms_eval" and question.options:
         letter, is_guess = _read_as_lmms_eval(question, text, rule, seed)
         # The score is lmms-eval's, which reads the thoughts of a reply that is cut.
-        return ParsedAnswer(None if is_guess or is_cut else letter, float(letter == question.answer), is_cut=is_cut)
+        return ParsedAnswer(None if is_guess or is_cut else letter, _score(letter, question), is_cut=is_cut)
     if is_cut:
-        return ParsedAnswer(None, 0.0, is_cut=True)
+        return ParsedAnswer(None, _score(None, question), is_cut=True)
     if not question.options:
         return _read_number(question, text)
     letter = read_option(text, question.options)
-    return ParsedAnswer(letter, float(letter is not None and letter == question.answer))
+    return ParsedAnswer(letter, _score(letter, question))
+
+
+def _score(letter: str | None, question: Question) -> float | None:
+    """Return 1.0 if `letter` is the question's answer, else 0.0; None if the split hides the answer."""
+    return None if question.answer is None else float(letter == question.answer)
 
 
 def strip_reasoning(reply: str, reasoning_tags: TagPairs = REASONING_TAGS) -> tuple[str, bool]:
@@ -270,6 +277,8 @@ def _read_number(question: Question, text: str) -> ParsedAnswer:
     from lmms_eval.tasks.vsibench import utils
 
     value = utils.extract_number(text)
+    if question.answer is None:
+        return ParsedAnswer(None if value is None else f"{value:g}", None)
     target = utils.to_float(question.answer)
     if value is None or target is None:
         return ParsedAnswer(None, 0.0)

@@ -259,8 +259,14 @@ def _probed_seconds(path: str) -> float:
 # Metrics: each is aggregated over the same scores.
 
 
+def _scored(results: list[Result]) -> list[Result]:
+    """Return the results of questions whose answer the split does not hide."""
+    return [result for result in results if result["score"] is not None]
+
+
 def accuracy(scores: list[Result]) -> float:
-    """Return the mean score; NaN without scores."""
+    """Return the mean score of the questions whose answer is known; NaN without any."""
+    scores = _scored(scores)
     return sum(score["score"] for score in scores) / len(scores) if scores else float("nan")
 
 
@@ -286,6 +292,7 @@ def macro_accuracy(scores: list[Result]) -> float:
     """Return the mean over the question types present, parts of a type averaged first; NaN without scores."""
     from focus_eval.bench.report.statistics import stratum_weights
 
+    scores = _scored(scores)
     weights = stratum_weights([score["type"] for score in scores])
     return float(sum(weights * [score["score"] for score in scores])) if scores else float("nan")
 

@@ -247,7 +247,8 @@ class BenchmarkConfig(StrictModel):
     id, duration_s and fps, which replaces the videos when planning, and wherever no frame is read.
 
     `fields` names the fields of the documents (see `DocumentFields`), or a benchmark with the same fields; `tasks`
-    lists further tasks with such documents. `questions` to `lmms_eval_parsing` are the benchmark's facts (see
+    lists further tasks with such documents. `nested`, `beside` and `beside_by` say how the file of annotations differs
+    from one row per question (see `FileShape`). `questions` to `lmms_eval_parsing` are the benchmark's facts (see
     `benchmarks.question.BenchmarkFacts`); missing ones are taken from that benchmark's file. `data_home` is the value
     of `HF_HOME` for lmms-eval. `source` is the data set's name on the hub, and `gated` is True if it needs an account.
     `disk_gigabytes` is the size of the videos. Fetching them takes `disk_copies` times as much, since the archives stay
@@ -276,6 +277,9 @@ class BenchmarkConfig(StrictModel):
     gated: StrictBool = False
     tasks: list[str] = []
     fields: dict[str, str | bool | list[str]] | str = {}
+    nested: str = ""
+    beside: str = ""
+    beside_by: str = ""
 
     def make(self) -> Benchmark:
         """Return the benchmark, with this config's length edges."""
@@ -287,9 +291,12 @@ class BenchmarkConfig(StrictModel):
 
     @model_validator(mode="after")
     def _has_questions(self) -> BenchmarkConfig:
-        """Refuse a benchmark that names neither a task nor annotations."""
+        """Refuse a benchmark that names neither a task nor annotations, or whose declaration has a mistake."""
         if not self.annotations and not self.task:
             raise ValueError("say where the questions are: task (an lmms-eval task) or annotations (a file)")
+        # Here a mistake is named with its file.
+        if self.fields:
+            self.make()
         return self
 
 

@@ -314,6 +314,7 @@ class RunFolder:
         device: str,
         question_ids: Mapping[str, Sequence[str]] | None = None,
         n_questions: Mapping[str, int] | None = None,
+        n_all_questions: Mapping[str, int] | None = None,
     ) -> None:
         """Record this start in run.json: matrix, versions, git revision, engine, device, time.
 
@@ -321,6 +322,7 @@ class RunFolder:
             question_ids: ids of the questions by benchmark, for those of which only a part is asked.
             n_questions: number of asked questions by the benchmark's configured name; with it `run_status` need not
                 read the questions.
+            n_all_questions: number of all questions by benchmark, for those of which only a part is asked.
 
         Raises:
             InvalidInput: the folder belongs to a matrix of another name.
@@ -344,6 +346,7 @@ class RunFolder:
             "name": matrix.name,
             "matrix": matrix.model_dump(mode="json"),
             "asked": {name: list(ids) for name, ids in (question_ids or {}).items()},
+            "in_all": dict(n_all_questions or {}),
             "progress": progress_of(matrix, n_questions) if n_questions else [],
             # Kept from the first start on: a run that went on with other versions says so.
             "starts": [*earlier.get("starts", []), start],

@@ -169,6 +169,39 @@ def _available_note(questions: QuestionSet) -> list[str]:
     ]
 
 
+def _empty_field_notes(questions: QuestionSet) -> list[str]:
+    """Return a line for each declared field of which no asked question has a value, and one for hidden answers.
+
+    A misspelt field would otherwise pass for one that these documents do not have.
+    """
+    asked, declared, grouped = questions.questions, questions.benchmark.fields, questions.benchmark.facts.group_score
+    has_value = {
+        "answer": (declared.answer, [question.answer is not None for question in asked]),
+        "options": (declared.options, [bool(question.options) for question in asked]),
+        "category": (declared.category, [bool(question.category) for question in asked]),
+        "evidence": (
+            declared.evidence,
+            [
+                bool(
+                    each.evidence_seconds or each.evidence_intervals or each.n_evidence_dropped or each.evidence_unread
+                )
+                for each in asked
+            ],
+        ),
+        "group_score": (grouped and (grouped.type, grouped.structure), [bool(question.group) for question in asked]),
+    }
+    name = questions.config.name
+    notes = [
+        f"{name}: none of {len(asked):,} questions has a value of {role}, declared as {field!r}: misspelt?"
+        for role, (field, found) in has_value.items()
+        if field and asked and not any(found)
+    ]
+    n_hidden = len(asked) - sum(has_value["answer"][1])
+    if 0 < n_hidden < len(asked):
+        notes.append(f"{name}: {n_hidden:,} of {len(asked):,} questions state no answer and will have no score")
+    return notes
+
+
 def _to_fetch(config: BenchmarkConfig) -> float:
     """Return the gigabytes on disk that fetching a benchmark's videos takes, with archives."""
     return config.disk_copies * config.disk_gigabytes
@@ -554,6 +587,7 @@ def check_all(
             missing += video_problems(questions, answered=bool(matrix.models))
             missing += _verification_note(questions)
             missing += _available_note(questions) if matrix.available_only else []
+            missing += _empty_field_notes(questions)
             # Only models ask the task's documents; samplers do with the annotations.
             missing += documents_problems(questions) if matrix.models and benchmark.annotations else []
         missing += infeasible_problems(matrix, sets)

@@ -100,11 +100,12 @@ def _ids_by_benchmark(sets: dict[str, QuestionSet]) -> dict[str, set[str]]:
 
 
 def _asked_questions(sets: dict[str, QuestionSet]) -> dict[str, Any]:
-    """Return the arguments of `RunFolder.describe` on questions: ids where only a part is asked, and numbers."""
+    """Return the arguments of `RunFolder.describe` on questions: numbers, and where only a part is asked its ids."""
     partial_sets = [item for item in sets.values() if len(item.questions) < len(item.all_ids)]
     return {
         "question_ids": {item.config.benchmark: [question.id for question in item.questions] for item in partial_sets},
         "n_questions": {name: len(item.questions) for name, item in sets.items()},
+        "n_all_questions": {item.config.benchmark: len(item.all_ids) for item in partial_sets},
     }
 
 

@@ -491,7 +491,12 @@ class Run:
     @cached_property
     def _stated(self) -> dict[str, Mapping[str, Any]]:
         """Entries of `run.json` on benchmarks, by benchmark name; {} without a matrix."""
-        return {item["benchmark"]: item for item in self.provenance.get("matrix", {}).get("benchmarks", [])}
+        # The benchmark's file need not state how many questions there are: a partial run counted them.
+        counted = self.provenance.get("in_all", {})
+        return {
+            item["benchmark"]: {**item, "questions": item.get("questions") or counted.get(item["benchmark"])}
+            for item in self.provenance.get("matrix", {}).get("benchmarks", [])
+        }
 
     @property
     def cut_queries(self) -> dict[str, tuple[int, int]]:

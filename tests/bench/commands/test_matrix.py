@@ -76,7 +76,9 @@ def test_a_mistake_in_the_matrix_is_told_before_what_is_missing(simulation, tmp_
     file = tmp_path / "mistaken.yaml"
     file.write_text(yaml.safe_dump({**matrix, **change}))
     for command in ("plan", "run"):
-        assert message in str(invoke(command, file).exception)
+        exception = str(invoke(command, file).exception)
+        assert message in exception
+        assert exception.startswith(f"{file}: ") or "absent.py" in exception
 
 
 def test_an_interrupted_run_says_that_nothing_is_lost(simulation, tmp_path, monkeypatch):

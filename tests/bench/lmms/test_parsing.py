@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 from focus_eval.bench.lmms.parsing import read_answer, strip_reasoning
+from focus_eval.bench.lmms.tasks import accuracy, macro_accuracy
 from focus_eval.core.types import Question
 
 FORMS = json.loads((Path(__file__).parent / "answer_forms.json").read_text())
@@ -52,3 +54,20 @@ def test_reasoning_is_stripped_between_the_stated_tags_only():
 def test_an_open_question_is_read_behind_the_thinking():
     open_question = Question(benchmark="vsibench", id="q", query="?", options=(), video="v.mp4", answer="4")
     assert read_answer(open_question, "<think>3 or 5 chairs?</think>4").score == 1.0
+
+
+@pytest.mark.parametrize("reply", ["A", "no idea", "<think>B"])
+@pytest.mark.parametrize("answer_parsing", ["strict", "lmms_eval"])
+def test_a_question_whose_answer_is_hidden_has_no_score(reply, answer_parsing):
+    hidden = question(answer=None)
+    reading = read_answer(hidden, reply, answer_parsing=answer_parsing)
+    known = read_answer(question(), reply, answer_parsing=answer_parsing)
+    assert (reading.score, reading.parsed, reading.is_cut) == (None, known.parsed, known.is_cut)
+    assert read_answer(question(options=(), answer=None), "4").score is None
+
+
+def test_the_accuracy_of_a_task_leaves_hidden_answers_out():
+    scores = [{"score": score, "type": "a"} for score in (1.0, None, 0.0)]
+    assert accuracy(scores) == macro_accuracy(scores) == 0.5
+    assert math.isnan(accuracy(scores[1:2]))
+    assert math.isnan(macro_accuracy(scores[1:2]))

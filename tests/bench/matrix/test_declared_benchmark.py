@@ -12,8 +12,12 @@ import yaml
 from focus_eval.bench.matrix.cells import selection_specs
 from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.matrix.folder import RunFolder
-from focus_eval.bench.report.measures import group_score_table
+from focus_eval.bench.matrix.preflight import check_all
+from focus_eval.bench.matrix.questions import load_questions
+from focus_eval.bench.report.measures import counts_of, group_score_table
 from focus_eval.bench.report.run import load_run
+from focus_eval.core.errors import InvalidInput
+from focus_eval.core.resources import resource_path
 from focus_eval.keyframes.rows.records import AnswerRow
 from support.bench.matrix_rows import run_matrix
 
@@ -94,3 +98,87 @@ def answered(row, *, is_right):
         cell_id="c", cell="c", model="m", bucket=row.bucket, frames_asked=4, frames_chosen=4, frames_fed=4, answer="B",
         parsed="B", correct_answer="B", score=float(is_right),
     )  # fmt: skip
+
+
+def write_csv_benchmark(folder, *, fields):
+    """Questions as a spreadsheet writes them: empty cells for what a question lacks."""
+    (folder / "questions.csv").write_text(
+        "id,question,A,B,C,gold,film,seconds,moment\n"
+        "zähl/1 a,What is shown?,a fractal,a dog,,A,v0.mp4,61,29\n"
+        "2,What is shown?,a fractal,a dog,a cat,,v1.mp4,62,\n"
+        "3,How many?,,,,4,v1.mp4,,\n"
+    )
+    benchmark = {
+        "benchmark": "mine",
+        "annotations": str(folder / "questions.csv"),
+        "rates": str(folder / "rates.csv"),
+        "fields": {"options": ["A", "B", "C"], "video": "film", **fields},
+    }
+    (folder / "mine.yaml").write_text(yaml.safe_dump(benchmark))
+    (folder / "rates.csv").write_text("id,duration_s,fps\nzähl/1 a,61,10\n2,62,10\n3,62,10\n")
+    matrix = {"benchmarks": ["mine.yaml"], "samplers": ["uniform"], "k": [2]}
+    (folder / "matrix.yaml").write_text(yaml.safe_dump(matrix))
+    return folder / "matrix.yaml"
+
+
+GOOD_FIELDS = {"answer": "gold", "duration": "seconds?", "evidence": "moment"}
+
+
+def test_an_empty_cell_of_a_csv_is_a_missing_value(tmp_path):
+    (config,) = load_matrix(write_csv_benchmark(tmp_path, fields=GOOD_FIELDS)).benchmarks
+    first, hidden, opened = load_questions(config).questions
+    assert (first.options, first.answer, first.evidence_seconds) == (("a fractal", "a dog"), "A", (29.0,))
+    assert (hidden.answer, hidden.duration_seconds, hidden.evidence_unread) == (None, 62.0, "")
+    assert (opened.options, opened.answer, opened.duration_seconds) == ((), "4", None)
+
+
+def test_a_declared_field_that_no_question_has_is_a_note(tmp_path):
+    matrix = load_matrix(write_csv_benchmark(tmp_path, fields=GOOD_FIELDS))
+    assert check_all([(matrix, tmp_path / "run")]).notes == (
+        "mine: 1 of 3 questions state no answer and will have no score",
+    )
+    misspelt = {"answer": "golden", "options": "choices", "evidence": "moments", "category": "kind"}
+    matrix = load_matrix(write_csv_benchmark(tmp_path, fields=misspelt))
+    notes = check_all([(matrix, tmp_path / "run")]).notes
+    assert notes == tuple(
+        f"mine: none of 3 questions has a value of {role}, declared as {misspelt[role]!r}: misspelt?"
+        for role in ("answer", "options", "category", "evidence")
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"qestion": "question"}, "'qestion'; did you mean 'question'"),
+        ({"answer_is": "leter"}, "unknown answer_is 'leter'"),
+        ({"evidence": "moment", "evidence_unit": "second"}, "unknown evidence_unit 'second'"),
+    ],
+)
+def test_a_mistake_in_a_declaration_names_its_file(tmp_path, fields, message):
+    with pytest.raises(InvalidInput, match=rf"^{tmp_path}/mine.yaml:\d+: .*{message}"):
+        load_matrix(write_csv_benchmark(tmp_path, fields=fields))
+
+
+def test_a_partial_run_says_so_where_the_benchmark_does_not_state_its_size(tmp_path):
+    matrix = load_matrix(write_csv_benchmark(tmp_path, fields=GOOD_FIELDS), overrides={"limit": 2})
+    run_matrix(matrix, out=tmp_path / "run")
+    run = load_run(tmp_path / "run")
+    assert counts_of(run, run.selection_frame).questions_text == "2 of 3"
+    run_matrix(matrix.model_copy(update={"limit": None}), out=tmp_path / "run")
+    run = load_run(tmp_path / "run")
+    assert counts_of(run, run.selection_frame).questions_text == "3"
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "n_questions"),
+    [("lvbench", "lvbench_video_info.meta.jsonl.gz", 1549), ("nextgqa", "nextgqa/val.csv", 3358)],
+)
+def test_a_matrix_takes_a_shipped_benchmark_whose_file_is_no_plain_list(tmp_path, shared, name, file, n_questions):
+    document = yaml.safe_load((resource_path("configs") / "benchmarks" / f"{name}.yaml").read_text())
+    annotations = str(shared(f"data/field/evidence/{file}"))
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({**document, "annotations": annotations}))
+    (tmp_path / "matrix.yaml").write_text("benchmarks: [mine.yaml]\nsamplers: [uniform]\nk: [2]\n")
+    (config,) = load_matrix(tmp_path / "matrix.yaml").benchmarks
+    questions = load_questions(config).questions
+    assert len(questions) == n_questions
+    assert any(question.evidence_intervals for question in questions)
