@@ -131,10 +131,10 @@ def main() -> None:
         _end(f"this needs {error.name}, which is not installed: {install_command('all')}")
     except OSError as error:  # a folder where a file must be, a full disk, no permission
         _end(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    except Exception as error:  # a mistake in a plugin file of the user's, no other
-        from focus_eval.core.plugins import place_in_plugin_file
+    except Exception as error:  # a mistake in a plugin of the user's, no other
+        from focus_eval.core.plugins import place_in_plugin
 
-        place = place_in_plugin_file(error)
+        place = place_in_plugin(error)
         if place is None:
             raise
         _end(f"{place[0]}, line {place[1]}: {type(error).__name__}: {error}")

@@ -31,6 +31,8 @@ T = TypeVar("T")
 _ROOT = Path(__file__).resolve().parents[1]
 _TOP = _ROOT.name
 _FILE_MODULE = "focus_eval_plugin_file_"
+# Other packages of which a plugin was loaded.
+_loaded_packages = set[str]()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +197,7 @@ class Registry(Generic[T]):
         own_name = getattr(kind, "name", plugin.name)
         if own_name != plugin.name:
             raise PluginError(f"{label} calls itself {own_name!r}; entry point and class must agree")
+        _loaded_packages.add(plugin.point.module.partition(".")[0])
         return kind
 
     def _from_file(self, spec: str) -> T:
@@ -259,12 +262,17 @@ def is_plugin_file(module: str) -> bool:
     return module.startswith(_FILE_MODULE)
 
 
-def place_in_plugin_file(error: BaseException) -> tuple[str, int] | None:
-    """Return path and line of the innermost call in a plugin file that `error` passed through; None if in none."""
+def place_in_plugin(error: BaseException) -> tuple[str, int] | None:
+    """Return path and line of the innermost call in a plugin of the user's that `error` passed through, or None.
+
+    Plugins of the user's are plugin files, and packages of which a plugin was loaded.
+    """
     for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
+        module = frame.f_globals.get("__name__", "")
         # What a dataclass adds to a module has another file name.
         path = frame.f_code.co_filename
-        if is_plugin_file(frame.f_globals.get("__name__", "")) and path == frame.f_globals.get("__file__"):
+        is_plugin = is_plugin_file(module) or module.partition(".")[0] in _loaded_packages
+        if is_plugin and path == frame.f_globals.get("__file__"):
             return path, line
     return None
 

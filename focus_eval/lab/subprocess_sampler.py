@@ -23,7 +23,7 @@ from typing import Any, ClassVar, cast
 from focus_eval.core import errors
 from focus_eval.core.errors import FocusEvalError, SamplerError
 from focus_eval.core.options import make, named_options, parse_named
-from focus_eval.core.plugins import place_in_plugin_file
+from focus_eval.core.plugins import place_in_plugin
 from focus_eval.keyframes.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.keyframes.samplers.registry import make_sampler, sampler_class
 
@@ -201,7 +201,7 @@ def error_line(error: BaseException) -> str:
         return text
     place = traceback.extract_tb(error.__traceback__)[-1]
     # A library's line tells less than the line of the sampler's file that called it.
-    path, line = place_in_plugin_file(error) or (place.filename, place.lineno)
+    path, line = place_in_plugin(error) or (place.filename, place.lineno)
     return f"{type(error).__name__}: {text} ({path.rpartition('/')[2]}:{line})"
 
 

@@ -63,7 +63,8 @@ def test_a_sampler_that_pulls_for_other_texts_alone_is_no_error(clip):
     assert len(json.loads(result.stdout)["keyframes"]) == 2
 
 
-def test_a_mistake_in_a_sampler_file_is_one_line_with_its_place(clip, tmp_path):
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_a_mistake_in_a_sampler_of_the_users_is_one_line_with_its_place(clip, tmp_path, monkeypatch, is_installed):
     path = tmp_path / "mine.py"
     path.write_text(
         "from dataclasses import dataclass\nfrom focus_eval import FrameSampler\n\n\n"
@@ -71,7 +72,12 @@ def test_a_mistake_in_a_sampler_file_is_one_line_with_its_place(clip, tmp_path):
         "    name, source, needs_encoder = 'mine', 'test', False\n\n"
         "    def choose(self, request):\n        return request.rng.choice(1, 2, replace=False)\n"
     )
-    result = focus_eval_process("select", clip, "--sampler", f"{path}:Mine", "--quiet")
+    if is_installed:
+        (tmp_path / "mine-1.dist-info").mkdir()
+        (tmp_path / "mine-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+        (tmp_path / "mine-1.dist-info" / "entry_points.txt").write_text("[focus_eval.samplers]\nmine = mine:Mine\n")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    result = focus_eval_process("select", clip, "--sampler", "mine" if is_installed else f"{path}:Mine", "--quiet")
     assert result.returncode == 2
     assert result.stderr.startswith(f"focus-eval: {path}, line 10: ValueError: Cannot take a larger")
     assert len(result.stderr.splitlines()) == 1
