@@ -33,6 +33,7 @@ class ChatServer(LocalServer):
         silent_seconds: how long a silent request is left without a reply.
         refuses: settings that are refused as newer models of OpenAI do, in its words.
         refuses_keys: whether every request is answered 401.
+        content: what every request is answered with, whatever it asks, as a web page or as JSON; None for a completion.
         bodies: the settings of each request that was not refused: all but model and messages.
         texts: the text of each request.
         keeps_images: whether the images of each request are kept, as files, with its text in `images`.
@@ -48,6 +49,7 @@ class ChatServer(LocalServer):
     keeps_images: bool = False
     refuses: tuple[str, ...] = ()
     refuses_keys: bool = False
+    content: bytes | None = None
     bodies: list[dict[str, Any]] = field(default_factory=list)
     n_requests: int = 0
     n_images: int = 0
@@ -95,8 +97,15 @@ class _Handler(Handler):
     """Answers one connection; it waits first until as many requests are there as the server expects at once."""
 
     def do_GET(self) -> None:
-        if not self._is_refused():
+        if not self._is_answered() and not self._is_refused():
             self.send_json({"object": "list", "data": []})
+
+    def _is_answered(self) -> bool:
+        """Send the server's content, if it has one; return True if it did."""
+        content = self.owner.content
+        if content is not None:
+            self.send_bytes(content, headers={"Content-Type": "text/html"} if content.startswith(b"<") else {})
+        return content is not None
 
     def _is_refused(self) -> bool:
         """Refuse the key with status 401 if the server refuses keys; return True if it did."""
@@ -107,7 +116,7 @@ class _Handler(Handler):
     def do_POST(self) -> None:
         data = self.read_body()
         chat: ChatServer = self.owner
-        if self._is_refused():
+        if self._is_answered() or self._is_refused():
             return
         with chat.lock:
             chat.n_at_once += 1

@@ -63,9 +63,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_bytes(json.dumps(value).encode(), status=status)
 
     def send_bytes(self, data: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        """Answer with JSON text; HEAD gets the headers only."""
+        """Answer with JSON text, unless a header says otherwise; HEAD gets the headers only."""
         self.send_response(status)
-        for name, value in {**(headers or {}), "Content-Type": "application/json"}.items():
+        for name, value in {"Content-Type": "application/json", **(headers or {})}.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

@@ -397,6 +397,8 @@ def key_problems(model: ModelConfig) -> Iterator[Missing | str]:
         return
     try:
         import openai
+
+        from focus_eval.keyframes.llms.chat import served_models
     except ImportError:
         return  # reported as a missing package
     base_url = str(model.args.get("base_url") or os.environ.get("OPENAI_API_BASE") or "") or None
@@ -405,7 +407,7 @@ def key_problems(model: ModelConfig) -> Iterator[Missing | str]:
     name = str(model.args.get("model_version") or model.args.get("model") or "")
     service = str(client.base_url).rstrip("/")
     try:
-        served_models = [item.id for item in client.models.list()]
+        model_names = served_models(client)
     except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
         yield Missing(
             f"an API key of model {model.name} that {service} accepts (it says {error.status_code})",
@@ -417,9 +419,9 @@ def key_problems(model: ModelConfig) -> Iterator[Missing | str]:
         yield f"{model.name}: {service} lists no models ({error.status_code}): its key could not be checked"
     else:
         # An empty list says nothing of what is served.
-        if served_models and name and name not in served_models:
-            model_names = ", ".join(sorted(served_models)[:5])
-            yield Missing(f"model {name} at {service}", f"set model_version to one it serves: {model_names}")
+        if model_names and name and name not in model_names:
+            names = ", ".join(sorted(model_names)[:5])
+            yield Missing(f"model {name} at {service}", f"set model_version to one it serves: {names}")
 
 
 def llm_problems(sampler: Any) -> Iterator[Missing]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, exp
+from types import NoneType
 from typing import Any, ClassVar
 
 import openai
@@ -221,7 +222,7 @@ class ChatClient:
     def _send(self, payload: dict[str, Any], cost: dict[str, Any]) -> Any:
         """Send one request, and again without each setting that is refused; count them and return the answer.
 
-        An answer without choices raises _UnreadableReply.
+        A reply that is no chat completion raises _UnreadableReply.
         """
         while True:
             accepted = self._refused.accepted_part(payload)
@@ -232,8 +233,7 @@ class ChatClient:
             except openai.APIStatusError as error:
                 if not self._refused.add_from(error, accepted):
                     raise
-        if not getattr(completion, "choices", None):
-            raise _UnreadableReply("a reply without choices")
+        _check_form(completion)
         return completion
 
     def _retrying(self) -> Retrying:
@@ -256,10 +256,10 @@ class ChatClient:
     def _note_usage(self, completion: Any, cost: dict[str, Any]) -> None:
         """Add the answer's token counts to `cost`, and their price to the run's spending."""
         usage = getattr(completion, "usage", None)
-        if usage is None:
-            return
-        cost["input"] = int(getattr(usage, "prompt_tokens", 0) or 0)
-        cost["output"] = int(getattr(usage, "completion_tokens", 0) or 0)
+        counts = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
+        if not all(isinstance(count, int) for count in counts):
+            return  # some services state none, or only one of them
+        cost["input"], cost["output"] = counts
         self._spending.add(cost["input"], cost["output"])
         details = getattr(usage, "completion_tokens_details", None)
         reasoning = getattr(details, "reasoning_tokens", None)
@@ -272,9 +272,12 @@ class ChatClient:
         for secret in self._secrets:
             text = text.replace(secret, "[key]")
         text = _LIKE_A_KEY.sub("[key]", text)
-        kind = "" if isinstance(error, AnswerError) else f"{type(error).__name__}: "
+        kind = "" if isinstance(error, (AnswerError, _UnreadableReply)) else f"{type(error).__name__}: "
         tried = f" (after {n_requests} requests)" if n_requests > 1 else ""
-        return f"{kind}{text[:400]}{tried}"
+        fix = next((fix for kinds, fix in _FIXES if isinstance(error, kinds)), "")
+        if getattr(error, "status_code", None) == _TOO_LARGE:
+            fix = "send fewer pictures, or smaller ones with max_side"
+        return f"{kind}{text[:400]}{tried}{fix and '; ' + fix}"
 
 
 def with_usage(error: AnswerError, usage: Mapping[str, Any]) -> AnswerError:
@@ -285,6 +288,44 @@ def with_usage(error: AnswerError, usage: Mapping[str, Any]) -> AnswerError:
 
 class _UnreadableReply(Exception):
     """A reply that is not an answer of this API; a retry may succeed."""
+
+
+# By error, the first that fits.
+_FIXES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
+    (openai.APITimeoutError, "allow more seconds with timeout"),
+    (openai.APIConnectionError, "check the network and base_url"),
+    (openai.NotFoundError, "check the model's name, and whether base_url ends in /v1"),
+    ((_UnreadableReply, json.JSONDecodeError), "check base_url, which mostly ends in /v1"),
+)
+_TOO_LARGE = 413
+
+
+def _check_form(completion: Any) -> None:
+    """Raise `_UnreadableReply` unless a reply has the parts of a chat completion that are read here."""
+    choices = getattr(completion, "choices", None)
+    message = getattr(choices[0], "message", None) if isinstance(choices, list) and choices else None
+    text = getattr(message, "content", None)
+    if message is None or not isinstance(text, (str, NoneType)):
+        content = (
+            completion.to_json(indent=None, warnings=False)
+            if isinstance(completion, openai.BaseModel)
+            else str(completion)
+        )
+        raise _UnreadableReply(f"the reply is no chat completion: {content[:80]!r}")
+
+
+def served_models(client: openai.OpenAI) -> list[str]:
+    """Return the names of the models that a service lists; [] if its reply is no such list.
+
+    Raises:
+        openai.APIError: the service refuses the request, or cannot be reached.
+    """
+    # Parsed here: openai ends in an AttributeError where the reply is a web page.
+    reply = client.models.with_raw_response.list().text
+    try:
+        return [str(item["id"]) for item in json.loads(reply)["data"]]
+    except (ValueError, TypeError, KeyError):
+        return []
 
 
 def may_succeed_later(error: BaseException) -> bool:
@@ -445,9 +486,12 @@ class ChatModel:
             secrets=[os.environ.get(self._key, "")],
             refused=self._refused,
         )
-        completion = client.create(
-            {**self._fixed, "messages": [{"role": "user", "content": content}], **settings}, usage
-        )
+        messages = [{"role": "user", "content": content}]
+        try:
+            completion = client.create({**self._fixed, "messages": messages, **settings}, usage)
+        except AnswerError as error:
+            place = f"llm chat:model={self._model} at {str(self._client.base_url).rstrip('/')}"
+            raise with_usage(AnswerError(f"{place}: {error}"), error.usage) from None
         if "input" in usage and (dollars := self.price(usage["input"], usage["output"])) is not None:
             usage["dollars"] = dollars
         return completion, usage
@@ -472,7 +516,7 @@ class ChatModel:
             return
         client = self._client.with_options(timeout=_CHECK_SECONDS)
         try:
-            client.models.list()
+            served_models(client)
         except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
             raise InvalidInput(f"llm chat:model={self._model}: {client.base_url} refuses {self._key} "
                                f"({error.status_code}); set a key of that service") from None  # fmt: skip

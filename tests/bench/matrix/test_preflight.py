@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from focus_eval.bench.matrix import preflight, running
 from focus_eval.bench.matrix import preflight as model_checks
-from focus_eval.bench.matrix.config import load_matrix
+from focus_eval.bench.matrix.config import ModelConfig, load_matrix
 from focus_eval.bench.matrix.preflight import check_all
 from focus_eval.cli import app
+from support.keyframes.chat_server import ChatServer
 
 from .test_documents import documents, hub, shards, snapshot  # noqa: F401 (hub is a fixture)
 from .whole_machine import KEY, SERVED_MODEL, Machine, free_disk, service, weights  # noqa: F401 (two are fixtures)
@@ -346,3 +347,11 @@ def test_the_demos_questions_and_videos_are_made_by_the_demo(tmp_path, monkeypat
     matrix = load_matrix("demo")
     missing = check_all([(matrix, tmp_path / "run")]).missing
     assert [item.fix for item in missing if "photo_events" in item.problem] == ["`focus-eval demo` makes them"] * 2
+
+
+def test_a_service_whose_list_of_models_is_a_web_page_is_no_traceback(monkeypatch):
+    monkeypatch.setenv("ANY_KEY", "any")
+    with ChatServer(content=b"<html>a page</html>") as server:
+        arguments = {"base_url": server.url, "model_version": "m"}
+        model = ModelConfig(name="m", model="focus_gpt4o", args=arguments, frames=8, api_key="ANY_KEY")
+        assert list(preflight.key_problems(model)) == []

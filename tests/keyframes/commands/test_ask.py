@@ -103,6 +103,39 @@ def test_an_answer_without_words_is_an_error(clip, server):
         ask(clip, QUESTION, "--llm", "chat:model=m", *EVEN)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"<html>a page</html>",
+        b"no JSON",
+        b"[]",
+        b"3",
+        b'{"choices": "Two"}',
+        b'{"choices": []}',
+        b'{"choices": [{"text": "Two"}]}',
+        b'{"choices": [{"message": null}], "usage": null}',
+        b'{"choices": [{"finish_reason": "stop", "message": {"content": [{"type": "text", "text": "Two"}]}}]}',
+    ],
+)
+def test_a_service_that_answers_otherwise_is_named_with_its_address_and_a_fix(clip, server, content, recwarn):
+    server.content = content
+    with pytest.raises(AnswerError) as raised:
+        ask(clip, QUESTION, "--llm", "chat:model=m;max_retries=2;retry_backoff_s=0.01", *EVEN)
+    message = str(raised.value)
+    assert message.startswith(f"llm chat:model=m at {server.url}: ")
+    assert message.endswith("(after 2 requests); check base_url, which mostly ends in /v1")
+    assert "_UnreadableReply" not in message
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("usage", ['{"prompt_tokens": null, "completion_tokens": 3}', '{"total_tokens": 3}', "null"])
+def test_tokens_that_a_service_does_not_state_are_not_counted_as_none(clip, server, usage):
+    choice = '{"finish_reason": "stop", "message": {"role": "assistant", "content": "Two"}}'
+    server.content = f'{{"choices": [{choice}], "usage": {usage}}}'.encode()
+    output = ask(clip, QUESTION, "--llm", "chat:model=m;price_input=10;price_output=10", *EVEN)
+    assert "tokens not known, dollars not known" in output
+
+
 def test_a_model_that_refuses_settings_is_asked_without_them_and_says_so_once(clip, server):
     server.refuses = ("max_tokens", "temperature")
     result = CliRunner().invoke(app, ["ask", str(clip), QUESTION, "--llm", "chat:model=m", *EVEN])
