@@ -61,6 +61,7 @@ class RunContext:
         frames: requested keyframes.
         options: frame policy, video reader, answer parsing.
         recorder: writes the rows.
+        benchmark: whose questions the documents are; None for the one that `options` or the task's name says.
         scan_cache: facts of opened video files, kept for other processes; None keeps nothing.
         cores: number of CPU cores for decoding and preparing.
     """
@@ -69,6 +70,7 @@ class RunContext:
     frames: int
     options: AdapterOptions
     recorder: Recorder
+    benchmark: Benchmark | None = None
     scan_cache: KeptScans | None = None
     cores: int = field(default_factory=own_cores)
 
@@ -456,6 +458,7 @@ class RequestRunner:
                 request,
                 self._model.task_dict,
                 is_simple=self._model.is_simple,
+                benchmark=context.benchmark,
                 benchmark_name=context.options.benchmark,
             )
             for request in requests

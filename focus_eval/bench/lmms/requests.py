@@ -370,16 +370,22 @@ def request_parts(request: Any, *, is_simple: bool) -> RequestParts:
 
 
 def pending_request(
-    request: Any, documents: Mapping[str, Any], *, is_simple: bool, benchmark_name: str = ""
+    request: Any,
+    documents: Mapping[str, Any],
+    *,
+    is_simple: bool,
+    benchmark: Benchmark | None = None,
+    benchmark_name: str = "",
 ) -> PendingRequest:
     """Return `request` as a `PendingRequest`; an unusable document or video is recorded in it, never raised.
 
     Args:
         documents: documents by task, split and number.
+        benchmark: whose questions the documents are; None for that of `benchmark_name`.
         benchmark_name: name or YAML file of the task's benchmark; "" finds it by the task's name.
     """
     parts = request_parts(request, is_simple=is_simple)
-    benchmark = _benchmark(parts.task, benchmark_name)
+    benchmark = benchmark or _benchmark(parts.task, benchmark_name)
     # Stands in until the document is read: a document that cannot be read still gets a row.
     unknown = Question(
         benchmark=benchmark.name if benchmark else parts.task,

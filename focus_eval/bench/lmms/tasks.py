@@ -325,17 +325,23 @@ def prompts_of_request(look: Any, model: str, stock_name: str) -> str:
 
 
 @cache
-def task_values(task: str) -> dict[str, Any]:
+def task_values(task: str, include_path: str = "") -> dict[str, Any]:
     """Return the values in the YAML file of an lmms-eval task, included files merged; functions are None.
 
+    Args:
+        include_path: folder of further task files, as in lmms-eval's option; "" for none.
+
     Raises:
-        InvalidInput: no file of that task, in ours or in lmms-eval's.
+        InvalidInput: no file of that task, in ours, in lmms-eval's or in `include_path`.
     """
-    return _values(_task_file(task))
+    return _values(_task_file(task, include_path))
 
 
-def _task_file(task: str) -> Path:
-    """Return the YAML file of a task: ours, else lmms-eval's; raise InvalidInput if there is none."""
+def _task_file(task: str, include_path: str) -> Path:
+    """Return the YAML file of a task: ours, else that in `include_path`, else lmms-eval's.
+
+    Raise InvalidInput if there is none.
+    """
     # Ours first, as when the task is loaded.
     packaged_file = resource_path("tasks") / f"{task}.yaml"
     if task and packaged_file.is_file():
@@ -345,10 +351,13 @@ def _task_file(task: str) -> Path:
     folders = (
         [Path(folder) / "tasks" for folder in (module_spec.submodule_search_locations or [])] if module_spec else []
     )
-    for folder in folders:
+    for folder in (*([Path(include_path)] if include_path else []), *folders):
         for file in sorted(folder.rglob(f"{task}.yaml")):
             return file
-    raise InvalidInput(f"task {task!r} is known neither to focus-eval nor to lmms-eval (set task, or annotations)")
+    raise InvalidInput(
+        f"task {task!r} is known neither to focus-eval nor to lmms-eval: there is no {task}.yaml"
+        + (f" in {include_path} (include_path)" if include_path else "; include_path names the folder of an own task")
+    )
 
 
 class _TaskLoader(yaml.SafeLoader):

@@ -239,6 +239,8 @@ class AnswerWorker:
             frames=spec.k,
             options=options,
             recorder=recorder,
+            # As the matrix declares it: the task's name may say nothing, or another benchmark.
+            benchmark=self._sets[cell.benchmark.name].benchmark,
             scan_cache=self._store,
             cores=self._cores,
         )

@@ -190,8 +190,10 @@ class AnswerSpec:
     @cached_property
     def prompts(self) -> str:
         """Name of the task's prompts for this model; `DEFAULT` if the benchmark has no task."""
-        task, model = self.benchmark.task, self.model.model
-        return prompts_for(task_values(task), model, stock_name(model)) if task else DEFAULT
+        benchmark, model = self.benchmark, self.model.model
+        if not benchmark.task:
+            return DEFAULT
+        return prompts_for(task_values(benchmark.task, benchmark.include_path), model, stock_name(model))
 
     @cached_property
     def configuration(self) -> dict[str, Any]:

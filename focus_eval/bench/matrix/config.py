@@ -241,6 +241,8 @@ class StrictModel(BaseModel):
 class BenchmarkConfig(StrictModel):
     """Sources of a benchmark's questions and videos.
 
+    `include_path` is the folder with the file of a task of one's own, as in lmms-eval's option.
+
     The questions are the documents of `task`, from the hub's cache or from the local folder `dataset`. `annotations` (a
     file, or a folder of parquet shards) replaces them as the source of questions. `videos` is the folder that the
     questions' video paths are relative to. Paths may hold `${VARIABLE}` and `${VARIABLE:-default}`. `rates` is a CSV of
@@ -258,6 +260,7 @@ class BenchmarkConfig(StrictModel):
     name: str
     benchmark: str
     task: str = ""
+    include_path: str = ""
     annotations: str = ""
     videos: str = ""
     rates: str = ""

@@ -91,7 +91,7 @@ def place_problems(config: BenchmarkConfig) -> Iterator[Missing]:
     if not (config.videos and config.task):
         return
     try:
-        folder = task_source(config.task).video_folder
+        folder = task_source(config.task, config.include_path).video_folder
     except FocusEvalError:
         return  # reported with the questions
     # Samplers read from `videos`, the task from HF_HOME: two copies could differ without anyone noticing.

@@ -81,7 +81,7 @@ def find_documents(config: BenchmarkConfig) -> DocumentFiles:
         MissingDocuments: they are not on this machine; says how to fetch them.
         InvalidInput: a task whose file is not found, or a `dataset` folder without documents of the split.
     """
-    source = task_source(config.task)
+    source = task_source(config.task, config.include_path)
     if config.dataset:
         # A stated folder is the only place: falling back to a cache could ask another version of the questions.
         documents = documents_in(Path(config.dataset), source)
@@ -145,13 +145,13 @@ def dataset_snapshot(repository: str) -> Path | None:
 
 
 @cache
-def task_source(task: str) -> TaskSource:
+def task_source(task: str, include_path: str = "") -> TaskSource:
     """Return the source of the documents of the lmms-eval task `task`, read from its YAML file.
 
     Raises:
-        InvalidInput: no file of that task, in ours or in lmms-eval's.
+        InvalidInput: no file of that task, in ours, in lmms-eval's or in the folder `include_path`.
     """
-    values = task_values(task)
+    values = task_values(task, include_path)
     kwargs = values.get("dataset_kwargs") or {}
     # As lmms-eval: the test split where there is one, else the validation split.
     split = values.get("test_split") or values.get("validation_split") or values.get("training_split")
@@ -405,7 +405,8 @@ def _with_evidence(documents: list[Mapping[str, Any]], config: BenchmarkConfig) 
     key, field = benchmark.fields.id, benchmark.fields.evidence
     if field in documents[0]:
         return documents
-    folder = Path(config.dataset) if config.dataset else dataset_snapshot(task_source(config.task).repository)
+    repository = task_source(config.task, config.include_path).repository
+    folder = Path(config.dataset) if config.dataset else dataset_snapshot(repository)
     # Not every copy of the data set has it; only what uses evidence does without it then.
     if folder is None or not (folder / name).is_file():
         return documents
@@ -494,9 +495,10 @@ def _load_task(config: BenchmarkConfig, kind: str, prompts: str) -> Any:
     folder = resource_path("tasks")
     # Reading lmms-eval's thousands of task files takes seconds; a task of ours needs none of them.
     is_ours = (folder / f"{name}.yaml").exists()
-    manager = TaskManager(include_path=str(folder), include_defaults=not is_ours, model_name=prompts)
+    folders = [str(folder), *([config.include_path] if config.include_path else [])]
+    manager = TaskManager(include_path=folders, include_defaults=not is_ours, model_name=prompts)
     try:
-        documents, split = find_documents(config), task_source(name).split
+        documents, split = find_documents(config), task_source(name, config.include_path).split
         files = [str(file.resolve()) for file in documents.files]
         settings = {
             "task": name,

@@ -584,14 +584,17 @@ def _published_notes(shape: Layout) -> list[str]:
 
 
 def _answer_notes(run: Run) -> list[str]:
-    """Return notes on benchmarks and models without an answer, and on tasks with a metric of their own."""
+    """Return notes on benchmarks and models without an answer, unscored questions and metrics of tasks."""
     if not run.answers:
         return []
     answers = run.answer_frame
     # The table of a run that is going on, or was stopped or narrowed, would look whole.
     models = [model["name"] for model in run.provenance.get("matrix", {}).get("models", [])]
     metrics = sorted(set(zip(answers["benchmark"], answers["metric"], strict=True)))
+    unscored = answers[answers["is_answered"] & answers["score"].isna()]
+    n_unscored = len(unscored[["benchmark", "question_id"]].drop_duplicates())
     return [
+        *([f"Questions answered but without a score, so not in the accuracy: {n_unscored}."] if n_unscored else []),
         *(
             f"Without an answer, so not in this table: {column} {name}."
             for column, names in (("benchmark", run.selection_frame["benchmark"]), ("model", models))
