@@ -158,7 +158,7 @@ class VideoSelection(Selection):
         """Write the contact sheet, keyframes over the relevance of all scored frames, to a .png, .pdf or .svg file."""
         file = checked_sheet(path)
         with replace_file(file) as part:
-            self.sheet.savefig(part, dpi=150, format=file.suffix.lstrip(".") or "png")
+            self.sheet.savefig(part, dpi=150, format=file.suffix.lower().lstrip(".") or "png")
         return file
 
     def save_frames(self, folder: str | Path, *, suffix: str = ".jpg") -> list[Path]:
@@ -292,7 +292,7 @@ class VideoSelection(Selection):
 def checked_sheet(path: str | Path) -> Path:
     """Return the path of a contact sheet; raise InvalidInput if no sheet can be written there."""
     file = usable_path(path, "a sheet")
-    if file.suffix not in ("", ".png", ".pdf", ".svg") or file.is_dir():
+    if file.suffix.lower() not in ("", ".png", ".pdf", ".svg") or file.is_dir():
         raise InvalidInput(f"{file}: a contact sheet is written to a .png, .pdf or .svg file")
     return file
 
@@ -514,7 +514,7 @@ def vocabulary_warning(encoder: Encoder | None, query: str) -> str:
     shown_query = query if len(query) <= 60 else f"{query[:57]}..."
     return (
         f"The encoder {encoder.name} may not know {shown_query!r}; the nearest it knows: {', '.join(neighbours)}. "
-        f"For an encoder that knows more: {better_encoder_hint()}"
+        f"For an encoder that knows more: {better_encoder_hint()}."
     )
 
 

@@ -78,7 +78,7 @@ def ask(
     check_question([video], query)
     question = checked_query(question)
     whole_number(max_tokens, "max_tokens")
-    check_outputs([video], None, None, frames, k=k)
+    check_outputs([video], {"--store": store}, frames)
     model = make_llm(llm)
     model.check()
     settings: dict[str, Any] = {"k": k, "seed": seed, "store": store, "fps": fps}

@@ -106,12 +106,17 @@ def select(
     yes: YesOption = False,
 ) -> None:
     """Choose keyframes of videos for a query or a summary."""
-    from focus_eval.keyframes.api import VideoSelector
+    from focus_eval.keyframes.api import VideoSelector, check_shown, checked_sheet
 
     to_stdout = as_json or out == Path("-")
     out = None if out == Path("-") else out
     paths = _video_files(videos, are_pictures=fps is not None)
-    check_outputs(paths, out, sheet, frames, k=k)
+    check_outputs(paths, {"--out": out, "--sheet": sheet, "--store": store}, frames)
+    if sheet is not None:
+        checked_sheet(sheet)
+        check_shown(k)
+        if len(paths) > 1:
+            raise InvalidInput(f"{sheet}: a sheet shows one video, not {len(paths)}; --frames writes all keyframes")
     check_question(paths, query)
     settings: dict[str, Any] = {"k": k, "seed": seed, "store": store, "backend": backend, "fps": fps}
     settings |= {"sampler": sampler, "sampler_options": parse_assignments(option), "share": share, "seconds": seconds}
@@ -176,14 +181,14 @@ def select_one(selector: VideoSelector, video: Path, *, quiet: bool) -> VideoSel
 
 def _video_files(paths: Sequence[Path], *, are_pictures: bool) -> list[Path]:
     """Return the video files of `paths`, folders replaced by their videos; a folder of pictures stays."""
-    from focus_eval.keyframes.video.verification import SUFFIXES
+    from focus_eval.keyframes.video.verification import is_video_name
 
     files: list[Path] = []
     for path in paths:
         if are_pictures or not path.is_dir():
             files.append(path)
             continue
-        videos = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+        videos = sorted(filter(is_video_name, path.iterdir()))
         if not videos:
             raise InvalidInput(f"{path}: a directory without videos; of pictures give --fps, e.g. 1 for one a second")
         files += videos
@@ -239,20 +244,24 @@ def check_question(videos: Sequence[Path], query: str | None) -> None:
         open_source(videos[0])
 
 
-def check_outputs(videos: Sequence[Path], out: Path | None, sheet: Path | None, frames: Path | None, *, k: int) -> None:
-    """Refuse outputs that cannot be written, or that would replace a video, before any frame is scored."""
-    from focus_eval.keyframes.api import check_shown, checked_sheet
+def check_outputs(videos: Sequence[Path], files: Mapping[str, Path | None], frames: Path | None) -> None:
+    """Refuse outputs that cannot be written, or that would replace a video or each other, before a frame is scored.
 
-    for path in filter(None, (out, sheet)):
-        if any(path.resolve() == video.resolve() and not path.is_dir() for video in videos):
-            raise InvalidInput(f"{path}: this is the video, which would be lost; name another file")
-        if path.is_dir() or not os.access(path.resolve().parent, os.W_OK):
-            raise InvalidInput(f"{path}: cannot be written; name a file in an existing folder")
-    if sheet is not None:
-        checked_sheet(sheet)
-        check_shown(k)
-        if len(videos) > 1:
-            raise InvalidInput(f"{sheet}: a sheet shows one video, not {len(videos)}; --frames writes all keyframes")
+    Args:
+        files: by option; None for one that was not given. The folder of a `--store` need not exist.
+    """
+    # Not by `Path.resolve`, which ends in a RuntimeError for a link to itself.
+    taken = {os.path.realpath(video): "the video" for video in videos if not video.is_dir()}
+    for option, path in files.items():
+        if path is None:
+            continue
+        place = os.path.realpath(path)
+        if place in taken:
+            raise InvalidInput(f"{option} {path}: this is {taken[place]}, which would be lost; name another file")
+        taken[place] = f"the file of {option}"
+        is_writable = os.access(os.path.dirname(place), os.W_OK) or option == "--store"
+        if path.is_dir() or not is_writable or (os.path.islink(path) and os.path.islink(place)):
+            raise InvalidInput(f"{option} {path}: cannot be written; name a file in an existing folder")
     if frames is not None:
         existing = next(folder for folder in (frames, *frames.absolute().parents) if folder.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK):
@@ -288,11 +297,13 @@ def keyframe_table(selections: Sequence[VideoSelection]) -> RichTable:
     from rich.table import Table
 
     table = Table()
+    of_one_name = Counter(path.name for path in {selection.path for selection in selections})
     for name in ("video", "keyframe", "time", "relevance"):
         table.add_column(name, justify="left" if name == "video" else "right", overflow="fold")
     for selection in selections:
         for frame, seconds, relevance in selection:
-            table.add_row(selection.path.name, str(frame), clock_text(seconds), relevance_text(relevance))
+            name = selection.path.name if of_one_name[selection.path.name] == 1 else str(selection.path)
+            table.add_row(name, str(frame), clock_text(seconds), relevance_text(relevance))
     return table
 
 
@@ -325,8 +336,12 @@ def _print(selection: VideoSelection) -> None:
         alike_cell = [str(alike.get(frame, ""))] if alike else []
         table.add_row(str(frame), clock_text(time), f"{time:.2f}", value, *alike_cell)
     table_console().print(table)
-    if len(selection.keyframes) < min(row.k, selection.video.n_frames):
+    first, stop = row.facts.get("stretch_frames", (0, selection.video.n_frames))
+    if len(selection.keyframes) < min(row.k, stop - first):
         print_folded(f"fewer than k = {row.k}: sampler {row.sampler} may leave keyframes out (docs/samplers.md)")
+    elif len(selection.keyframes) < row.k:
+        part = "the video" if "stretch_frames" not in row.facts else "this part of the video"
+        print_folded(f"fewer than k = {row.k}: {part} has {counted(stop - first, 'frame')}")
     if not selection.is_scored.all() and selection.n_pulls:
         print_folded("~: not scored; between the nearest scored frames")
     if alike:

@@ -372,7 +372,11 @@ class RelevanceStore:
                 f"{self.path}: no space left to keep relevance; free some and run again, nothing kept is lost"
             )
         if any(sign in text for sign in _DAMAGE):
-            return RunError(f"{self.path}: damaged, or not a relevance store ({text}); delete it to start again")
+            return RunError(
+                f"{self.path}: no relevance store, or one whose beginning is damaged ({text}); choose another file"
+            )
+        if self.path.is_dir():
+            return RunError(f"{self.path}: a folder; name a file in it to keep relevance")
         return RunError(f"{self.path}: the store cannot be used ({text}); check the folder's permissions and space")
 
 

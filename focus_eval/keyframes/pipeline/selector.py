@@ -382,7 +382,7 @@ class Selector:
             look = session.with_picture_times(look, clock)
         pull = run.pull
         scan = scan_logits(run.scan) if self.scan_encoder else None
-        part = None if self._stretch is None else self._stretch.part_of(info, clock)
+        part = None if self._stretch is None else self._stretch.part_of(info, clock, name=question.video)
         if part is not None:
             info, pull, scan, look = part.info, part.source(pull), part.scan(scan), part.look(look)
         # From the question, not from one running generator: the order of questions changes nothing.
@@ -428,7 +428,8 @@ class Selector:
         """Return length and rate of the part of the open video that frames are chosen from."""
         if self._stretch is None:
             return reader.info
-        return self._stretch.part_of(reader.info, reader.frame_times(np.arange(reader.info.n_frames))).info
+        clock = reader.frame_times(np.arange(reader.info.n_frames))
+        return self._stretch.part_of(reader.info, clock, name=str(reader.path)).info
 
     def _source(
         self,

@@ -33,11 +33,12 @@ class Stretch:
         if self.end_seconds is not None and self.end_seconds <= self.start_seconds:
             raise InvalidInput(f"a stretch from {self.start_seconds:g} s to {self.end_seconds:g} s has no frame")
 
-    def part_of(self, video: VideoInfo, clock: FloatArray) -> VideoPart:
+    def part_of(self, video: VideoInfo, clock: FloatArray, *, name: str) -> VideoPart:
         """Return the frames of this stretch.
 
         Args:
             clock: time of each frame in seconds, `(n_frames,)`.
+            name: of the video, for errors.
 
         Raises:
             InvalidInput: no frame lies in the stretch.
@@ -47,7 +48,8 @@ class Stretch:
         if frames.size == 0:
             end_text = "the end" if self.end_seconds is None else f"{self.end_seconds:g} s"
             raise InvalidInput(
-                f"no frame from {self.start_seconds:g} s to {end_text}; the last frame is at {clock.max():.2f} s"
+                f"{name}: no frame from {self.start_seconds:g} s to {end_text}; the last frame is at "
+                f"{clock.max():.2f} s"
             )
         return VideoPart(video=video, first=int(frames[0]), stop=int(frames[-1]) + 1)
 

@@ -92,7 +92,7 @@ def pictures_in(folder: Path) -> list[Path]:
     Raises:
         VideoError: no pictures in the folder.
     """
-    files = [path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES]
+    files = [path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")]
     if not files:
         raise VideoError(
             f"{folder}: no pictures here ({', '.join(SUFFIXES)}); name a video file or a folder of pictures"

@@ -43,6 +43,11 @@ SUFFIXES = frozenset(
 _manifest_lock = threading.Lock()
 
 
+def is_video_name(path: Path) -> bool:
+    """Return True for a suffix in `SUFFIXES`; False for a hidden file: macOS puts a `._NAME` beside each video."""
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+
+
 def index_folder(
     folder: Path, *, only_new: bool = False, progress: Callable[[Path], None] = lambda path: None
 ) -> dict[str, ManifestEntry]:
@@ -125,7 +130,7 @@ def _write_json(path: Path, content: dict[str, Any], *, indent: int | None = Non
 
 
 def video_files(folder: Path) -> Iterator[Path]:
-    """Yield the files under `folder` with a suffix in `SUFFIXES`, sorted; one file alone whatever its suffix.
+    """Yield the files under `folder` whose names are videos', sorted; one file alone whatever its name.
 
     Raises:
         InvalidInput: neither a folder nor a file.
@@ -135,7 +140,7 @@ def video_files(folder: Path) -> Iterator[Path]:
         return
     if not folder.is_dir():
         raise InvalidInput(f"{folder}: no such folder or file")
-    yield from sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    yield from sorted(path for path in folder.rglob("*") if is_video_name(path) and path.is_file())
 
 
 def _new_entry(path: Path, process: DisposableProcess) -> ManifestEntry:

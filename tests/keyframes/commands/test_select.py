@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -40,10 +41,9 @@ def focus_eval(*arguments):
     return subprocess.CompletedProcess(ran.arguments, ran.code, ran.out, without_progress(ran.err))
 
 
-def focus_eval_process(*arguments):
-    result = subprocess.run(
-        [sys.executable, "-m", "focus_eval", *map(str, arguments)], capture_output=True, text=True, timeout=300
-    )
+def focus_eval_process(*arguments, cwd=None):
+    command = [sys.executable, "-m", "focus_eval", *map(str, arguments)]
+    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
     result.stderr = without_progress(result.stderr)
     return result
 
@@ -220,18 +220,65 @@ def test_frames_that_do_not_fit_leave_no_folder(grey, tmp_path):
     assert not folder.exists()
 
 
-def test_the_video_itself_is_never_written_over(grey):
+def test_the_video_itself_is_never_written_over_and_no_output_another(grey, tmp_path):
     whole = grey.read_bytes()
-    for option in ("--out", "--sheet"):
+    for option in ("--out", "--sheet", "--store"):
         result = focus_eval("select", grey, "--query", "a cat", "--sampler", "uniform", option, grey)
         assert result.returncode == 2
-        assert "this is the video" in result.stderr
+        assert f"focus-eval: {option} " in result.stderr
+        assert "this is the video, which would be lost; name another file" in result.stderr
     assert grey.read_bytes() == whole
+    file, link, loop = tmp_path / "one.png", tmp_path / "link.png", tmp_path / "loop.png"
+    link.symlink_to(file)
+    loop.symlink_to(loop)
+    for options, message in (
+        (("--out", file, "--sheet", link), f"--sheet {link}: this is the file of --out, which would be lost"),
+        (("--out", file, "--store", file), f"--store {file}: this is the file of --out, which would be lost"),
+        (("--out", loop), f"--out {loop}: cannot be written"),
+        (("--store", tmp_path), f"--store {tmp_path}: cannot be written"),
+    ):
+        result = focus_eval("select", grey, "-k", "1", *options)
+        assert (result.returncode, result.stderr.count("\n"), file.exists()) == (2, 1, False), result.stderr
+        assert message in result.stderr
+
+
+def test_hidden_files_of_a_folder_are_no_videos_and_videos_of_one_name_are_told_apart(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        with ClipWriter(tmp_path / folder / "x.mp4", width=64, height=48, fps=10) as writer:
+            writer.write(np.full((48, 64, 3), 90, np.uint8), n_times=5)
+        (tmp_path / folder / "._x.mp4").write_bytes(b"\0\5\x16\7 what macOS puts beside each file")
+    result = focus_eval("select", tmp_path / "a", tmp_path / "b", "-k", "1", "--quiet")
+    assert (result.returncode, result.stderr) == (0, "")
+    result = focus_eval_process("select", "a", "b", "-k", "1", cwd=tmp_path)
+    assert [line.split()[1] for line in result.stdout.splitlines() if ".mp4" in line] == ["a/x.mp4", "b/x.mp4"]
+    result = focus_eval("videos", "index", tmp_path)
+    assert (result.returncode, "2 videos" in result.stdout) == (0, True), result.stdout
+
+
+def test_an_interrupt_while_the_code_loads_is_no_traceback():
+    command = [sys.executable, "-X", "importtime", "-m", "focus_eval", "list", "samplers"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        # A module is named once it is loaded: the commands of the rooms come after this one.
+        read = [next(line for line in process.stderr if line.endswith(" focus_eval.core.errors\n"))]
+        process.send_signal(signal.SIGINT)
+        read += process.stderr
+    assert (process.returncode, "Traceback" in "".join(read)) == (130, False)
 
 
 def test_fewer_keyframes_than_asked_are_said(grey):
     result = focus_eval("select", grey, "--query", "a cat", "--sampler", "blind", "-k", "2")
     assert "fewer than k = 2: sampler blind" in result.stdout, result.stderr
+    result = focus_eval("select", grey, "-k", "8")
+    assert "fewer than k = 8: the video has 5 frames" in result.stdout, result.stderr
+    result = focus_eval("select", grey, "-k", "8", "--start", "0.15", "--end", "0.25")
+    assert "fewer than k = 8: this part of the video has 1 frame\n" in result.stdout, result.stderr
+
+
+def test_a_sheet_may_have_its_suffix_in_capitals(grey, tmp_path):
+    for name in ("S.PNG", "S.Pdf"):
+        assert focus_eval("select", grey, "-k", "1", "--quiet", "--sheet", tmp_path / name).returncode == 0
+        assert (tmp_path / name).read_bytes()[:4] in (b"\x89PNG", b"%PDF")
 
 
 def test_a_name_that_is_not_utf8_is_written_with_a_replacement_character(grey, tmp_path):

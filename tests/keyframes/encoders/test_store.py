@@ -179,7 +179,7 @@ def test_a_video_that_is_not_there_is_named(store, tmp_path):
 def test_a_file_that_is_no_database_is_named(tmp_path):
     path = tmp_path / "notes.sqlite"
     path.write_text("not a database " * 100)
-    with pytest.raises(RunError, match=r"notes\.sqlite: damaged, or not a relevance store .*delete it"):
+    with pytest.raises(RunError, match=r"notes\.sqlite: no relevance store, .*choose another file"):
         RelevanceStore(path)
     assert path.read_text().startswith("not a database")
 
@@ -233,7 +233,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"store\.sqlite: the store cannot be made here"):
         RelevanceStore(tmp_path / "file" / "store.sqlite")
-    with pytest.raises(RunError, match="the store cannot be used"):
+    with pytest.raises(RunError, match="a folder; name a file in it"):
         RelevanceStore(tmp_path)
 
 

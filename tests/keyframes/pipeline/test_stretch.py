@@ -61,7 +61,7 @@ def test_a_stretch_is_another_selection_and_the_whole_video_the_former_one(clip)
 @pytest.mark.parametrize(
     ("times", "message"),
     [
-        ({"start_seconds": 40.0}, r"no frame from 40 s to the end; the last frame is at 35.00 s"),
+        ({"start_seconds": 40.0}, r"\.mp4: no frame from 40 s to the end; the last frame is at 35.00 s"),
         ({"start_seconds": 5.0, "end_seconds": 5.0}, "has no frame"),
         ({"start_seconds": -1.0}, "at least 0"),
     ],
