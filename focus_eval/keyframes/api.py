@@ -57,6 +57,7 @@ from focus_eval.keyframes.samplers.base import FrameSampler
 from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.manifest import FileState, file_state
+from focus_eval.keyframes.video.pictures import SUFFIXES as PICTURE_SUFFIXES
 from focus_eval.keyframes.video.pictures import PictureReader
 from focus_eval.keyframes.video.reader import VideoReader
 
@@ -580,6 +581,8 @@ def open_source(
         )
     path = None if isinstance(video, np.ndarray) else usable_path(video, "video")
     if path is not None and not path.is_dir():
+        if path.suffix.lower() in PICTURE_SUFFIXES and path.exists():
+            raise InvalidInput(f"{path}: a picture; a folder of pictures is a video, with fps=1 of one a second")
         if fps is not None:
             raise InvalidInput(f"{path}: a video file has a frame rate of its own; leave fps out")
         return open_video(path, backend=backend, kept=store)

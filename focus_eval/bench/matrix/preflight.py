@@ -391,19 +391,22 @@ def key_problems(model: ModelConfig) -> Iterator[Missing | str]:
     """
     if not model.api_key:
         return
-    key = os.environ.get(model.api_key)
-    if not key:
+    if not os.environ.get(model.api_key):
         yield Missing(f"the API key of model {model.name}", f"export {model.api_key}=...")
         return
     try:
         import openai
 
-        from focus_eval.keyframes.llms.chat import served_models
+        from focus_eval.keyframes.llms.chat import open_client, served_models
     except ImportError:
         return  # reported as a missing package
     base_url = str(model.args.get("base_url") or os.environ.get("OPENAI_API_BASE") or "") or None
-    # No retries: a service that is down should be reported now, not after a minute.
-    client = openai.OpenAI(api_key=key, base_url=base_url, timeout=_API_SECONDS, max_retries=0)
+    try:
+        # No retries: a service that is down should be reported now, not after a minute.
+        client = open_client(base_url, key_name=model.api_key, seconds=_API_SECONDS)
+    except FocusEvalError as error:
+        yield Missing(f"the API of model {model.name}", str(error))
+        return
     name = str(model.args.get("model_version") or model.args.get("model") or "")
     service = str(client.base_url).rstrip("/")
     try:

@@ -16,6 +16,7 @@ from functools import cached_property
 from math import ceil, exp
 from types import NoneType
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import openai
 from PIL import Image
@@ -314,6 +315,33 @@ def _check_form(completion: Any) -> None:
         raise _UnreadableReply(f"the reply is no chat completion: {content[:80]!r}")
 
 
+def open_client(address: str | None, *, key_name: str, seconds: float) -> openai.OpenAI:
+    """Return a client that does not retry by itself, with the key of the environment variable `key_name`.
+
+    Args:
+        address: of the service; None for OpenAI's.
+        seconds: time of one request.
+
+    Raises:
+        InvalidInput: a key or an address that no request could be sent with.
+    """
+    key = os.environ[key_name]
+    if not (key.isascii() and key.isprintable()):
+        place = next(at for at, character in enumerate(key, 1) if not (character.isascii() and character.isprintable()))
+        raise InvalidInput(
+            f"{key_name}: character {place} of the key is none that a key has, such as a line end or a curly quote; "
+            "copy it again"
+        )
+    try:
+        parts = urlsplit(address or "https://api.openai.com")
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:  # a port above 65535, or one that is no number
+        is_address = False
+    if not is_address:
+        raise InvalidInput(f"base_url {address!r} is no address of a service; write http://HOST:PORT/v1")
+    return openai.OpenAI(api_key=key, base_url=address, timeout=seconds, max_retries=0)
+
+
 def served_models(client: openai.OpenAI) -> list[str]:
     """Return the names of the models that a service lists; [] if its reply is no such list.
 
@@ -502,13 +530,12 @@ class ChatModel:
 
     @cached_property
     def _client(self) -> openai.OpenAI:
-        """The connection, opened at first use; raises InvalidInput if the environment has no key."""
+        """The connection, opened at first use; raises InvalidInput without a usable key and address."""
         # One for all requests and threads: each client reads the machine's certificates anew.
-        key = os.environ.get(self._key)
-        if not key:
+        if not os.environ.get(self._key):
             raise InvalidInput(f"llm chat:model={self._model} needs {self._key} in the environment (any word for a "
                                "service without keys), or offline=true to answer from the store")  # fmt: skip
-        return openai.OpenAI(api_key=key, base_url=self._url, timeout=self._timeout, max_retries=0)
+        return open_client(self._url, key_name=self._key, seconds=self._timeout)
 
     def check(self) -> None:
         """Raise InvalidInput for a missing or refused key, or a service that is down."""

@@ -12,7 +12,7 @@ from PIL import Image
 
 from focus_eval.core.errors import InvalidInput, MissingWeights
 from focus_eval.core.types import Pixels
-from focus_eval.keyframes.encoders.weights import weight_files, weights_folder, weights_identity
+from focus_eval.keyframes.encoders.weights import is_path, weight_files, weights_folder, weights_identity
 from focus_eval.keyframes.llms.registry import Reply, yes_of
 
 # Of the vocabulary, the likeliest first words that are looked through for yes and no.
@@ -118,9 +118,12 @@ class LocalModel:
         """Raise MissingWeights if the checkpoint is not on this machine."""
         folder = weights_folder(self._checkpoint, self._revision)
         if folder is None or not weight_files(folder):
-            raise MissingWeights(
-                f"llm local:checkpoint={self._checkpoint}: not on this machine; hf download {self._checkpoint}"
-            )
+            reason = f"not on this machine; hf download {self._checkpoint}"
+            if is_path(self._checkpoint):
+                reason = "no folder with weights; correct the path"
+            elif "/" not in self._checkpoint:
+                reason = "not on this machine; a repository of the hub is OWNER/NAME"
+            raise MissingWeights(f"llm local:checkpoint={self._checkpoint}: {reason}")
 
     def close(self) -> None:
         """Drop the weights; they load again when needed."""

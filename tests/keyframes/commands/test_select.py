@@ -307,3 +307,11 @@ def test_an_empty_query_is_refused(clip, query):
 def test_a_very_long_query_is_taken(clip):
     result = focus_eval("select", clip, "--query", "a cat " * 1700, "--sampler", "uniform", "-k", "2")
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--fps", "1")])
+def test_a_single_picture_is_told_that_a_folder_of_them_is_a_video(tmp_path, options):
+    Image.new("RGB", (64, 48)).save(tmp_path / "one.JPG")
+    result = focus_eval("select", tmp_path / "one.JPG", *options)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "one.JPG: a picture; a folder of pictures is a video" in result.stderr

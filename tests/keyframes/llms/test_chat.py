@@ -211,6 +211,23 @@ def test_texts_of_a_question_are_text_wherever_they_go(server, clip):
     [
         ({"OPENAI_API_KEY": ""}, "chat:model=m", "needs OPENAI_API_KEY in the environment"),
         ({"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}, "chat:model=m", "http://127.0.0.1:9/v1/ cannot be reached"),
+        ({"OPENAI_API_KEY": "sk-secret\r"}, "chat:model=m", "OPENAI_API_KEY: character 10 of the key is none"),
+        ({"OPENAI_API_KEY": "\u201csk-secret\u201d"}, "chat:model=m", "OPENAI_API_KEY: character 1 of the key is none"),
+        (
+            {"OPENAI_BASE_URL": "localhost:8000/v1"},
+            "chat:model=m",
+            "'localhost:8000/v1' is no address .* http://HOST:PORT",
+        ),
+        (
+            {"OPENAI_BASE_URL": "http://localhost:80x/v1"},
+            "chat:model=m",
+            "base_url 'http://localhost:80x/v1' is no address",
+        ),
+        (
+            {"OPENAI_BASE_URL": "http://localhost:99999"},
+            "chat:model=m",
+            "base_url 'http://localhost:99999' is no address",
+        ),
         ({}, "", "asks a model: name it with llm=NAME, one of chat"),
         ({}, "chat", "model"),
         ({}, "chat:model=m;max_side=0", "llm chat: max_side must be above 0, got 0"),
@@ -228,6 +245,7 @@ def test_a_run_without_a_model_is_refused_before_work(server, clip, monkeypatch,
     with pytest.raises(InvalidInput, match=message) as raised:
         select_keyframes(clip, query="a dog", k=2, sampler="vlm_topk", sampler_options={"llm": llm})
     assert "\n" not in str(raised.value)
+    assert "secret" not in str(raised.value)
 
 
 def test_a_model_is_an_encoder_whose_relevance_is_its_probability_of_yes(server, clip, tmp_path):

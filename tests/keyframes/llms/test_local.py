@@ -54,3 +54,7 @@ def test_a_tokenizer_without_yes_and_a_checkpoint_that_is_not_here_are_named(fol
         make_llm("local", checkpoint=str(folder), device="cpu").yes("Yes or no?", PICTURE)
     with pytest.raises(MissingWeights, match="not on this machine; hf download nobody/nothing"):
         make_llm("local", checkpoint="nobody/nothing").check()
+    with pytest.raises(MissingWeights, match="checkpoint=/absent/model: no folder with weights; correct the path"):
+        make_llm("local:checkpoint=/absent/model").check()
+    with pytest.raises(MissingWeights, match=r"checkpoint=qwen: .* a repository of the hub is OWNER/NAME"):
+        make_llm("local:checkpoint=qwen").check()
