@@ -62,6 +62,31 @@ def group_score(kind: str, structure: str, are_right: Sequence[bool], *, size: i
     return points / total
 
 
+def check_groups(groups: Iterable[tuple[str, tuple[str, ...]]], *, size: int) -> None:
+    """Check that the questions about each video form a group that `score_groups` can score.
+
+    Args:
+        groups: video and (type, structure) of each question; one without these is in no group.
+
+    Raises:
+        InvalidInput: more than `size` questions about a video, several types or structures, or an unknown one.
+    """
+    by_video: dict[str, list[tuple[str, ...]]] = {}
+    for video, group in groups:
+        if group:
+            by_video.setdefault(video, []).append(group)
+    for video, of_video in by_video.items():
+        if len(of_video) > size:
+            raise InvalidInput(f"video {video!r}: a group of {len(of_video)} questions; group_score states size {size}")
+        if len(set(of_video)) > 1:
+            raise InvalidInput(f"video {video!r}: its questions name several groups, {sorted(set(of_video))}")
+        kind, structure = of_video[0]
+        try:
+            group_score(kind, structure, [], size=size)
+        except InvalidInput as error:
+            raise InvalidInput(f"video {video!r}: {error}") from error
+
+
 def score_groups(questions: Iterable[tuple[str, str, float, tuple[str, ...]]], *, size: int) -> dict[str, float]:
     """Return the score of each group of questions, those about one video, by the video.
 

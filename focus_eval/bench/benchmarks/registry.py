@@ -17,7 +17,7 @@ from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from focus_eval.bench.benchmarks.group_scores import GroupScore
+from focus_eval.bench.benchmarks.group_scores import GroupScore, check_groups
 from focus_eval.bench.benchmarks.question import (
     Benchmark,
     BenchmarkFacts,
@@ -200,6 +200,12 @@ def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, Any]], 
         raise InvalidInput(
             f"{location}: {len(repeated_ids)} ids occur more than once, the first is {repeated_ids[0]!r}"
         )
+    if grouped := benchmark.facts.group_score:
+        # Here, not in the report: by then the answers are paid for.
+        try:
+            check_groups(((question.video, question.group) for question in questions), size=grouped.size)
+        except InvalidInput as error:
+            raise InvalidInput(f"{location}: {error}") from error
     return questions
 
 

@@ -163,7 +163,8 @@ def run_comparison(a: Run, b: Run) -> Table:
 
 def question_keys(part: pd.DataFrame) -> dict[str, QuestionKey]:
     """Return the identity of each question of a cell's answers, by its id."""
-    lines = part.drop_duplicates("question_id")
+    # Among texts pandas holds the missing answer of a hidden split as NaN.
+    lines = part.drop_duplicates("question_id").fillna({"correct_answer": ""})
     columns = (lines[name] for name in ("question_id", "benchmark", "content", "correct_answer", "has_row_id"))
     return {
         question_id: QuestionKey(benchmark, question_id, with_answer(content, answer), is_row=bool(is_row))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -182,3 +183,25 @@ def test_a_matrix_takes_a_shipped_benchmark_whose_file_is_no_plain_list(tmp_path
     questions = load_questions(config).questions
     assert len(questions) == n_questions
     assert any(question.evidence_intervals for question in questions)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "size", "message"),
+    [
+        (["relevanz"] * 4, 2, r"video 'v0.mp4': group type 'relevanz': neither relevance nor logic"),
+        (["relevance"] * 4, 1, r"video 'v0.mp4': a group of 2 questions; group_score states size 1"),
+        (["relevance", "relevance", "logic", "relevance"], 2, r"video 'v0.mp4': its questions name several groups"),
+    ],
+)
+def test_a_group_that_cannot_be_scored_is_named_before_a_question_is_asked(tmp_path, kinds, size, message):
+    write_matrix(tmp_path)
+    rows = json.loads((tmp_path / "questions.json").read_text())
+    rows = [{**row, "kind": kind, "levels": "[1, 2]"} for row, kind in zip(rows, kinds, strict=True)]
+    (tmp_path / "questions.json").write_text(json.dumps(rows))
+    document = yaml.safe_load((tmp_path / "matrix.yaml").read_text())
+    document["benchmarks"][0]["group_score"] = {
+        "metric": "score", "question_metric": "acc", "type": "kind", "structure": "levels", "size": size
+    }  # fmt: skip
+    (tmp_path / "matrix.yaml").write_text(yaml.safe_dump(document))
+    (lack,) = check_all([(load_matrix(tmp_path / "matrix.yaml"), tmp_path / "run")]).missing
+    assert re.match(rf"{tmp_path}/questions.json: {message}", lack.fix)

@@ -10,6 +10,7 @@ import yaml
 from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.matrix.preflight import check_all
 from focus_eval.bench.matrix.running import complete_run
+from focus_eval.bench.report.comparisons import run_comparison
 from focus_eval.bench.report.run import load_run
 from focus_eval.bench.report.tables import results_table
 from support.keyframes.clips import write_clip
@@ -83,6 +84,8 @@ def test_its_questions_are_answered_and_scored_as_declared(own_benchmark, tmp_pa
     (overall,) = [cell.ours for title, cell in zip(table.columns, line.figures, strict=True) if title == "Overall"]
     assert overall == 100 * (scores["zähl/1 a"] + scores["2"]) / 2
     assert "Questions answered but without a score, so not in the accuracy: 1." in table.notes
+    (compared,) = run_comparison(run, run).rows
+    assert compared.figures[0].ours == 0
 
 
 def test_a_task_that_is_not_found_says_where_it_was_looked_for(own_benchmark, tmp_path):
