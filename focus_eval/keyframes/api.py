@@ -106,8 +106,8 @@ class VideoSelection(Selection):
         row: the record of the selection, as a run would write it.
         sampler_version: of the sampler's code.
         reopen: opens the video again to read its pictures.
-        warning: says that the encoder may not know what the query names, with the nearest it knows, or that nothing
-            in the video stands out; "" without such doubts.
+        warning: says that the encoder may not know what the query names, with the nearest it knows, that it could not
+            read the query to its end, or that nothing in the video stands out; "" without such doubts.
     """
 
     row: SelectionRow
@@ -441,7 +441,7 @@ class VideoSelector:
             outcomes = choose_on_video(reader, requests, progress=progress, at_once=QUERIES_AT_ONCE)
         rows = [outcome.selected_row() for outcome in outcomes]
         warnings = [
-            " ".join(filter(None, [warning, standout_warning(selector.encoder, row)]))
+            " ".join(filter(None, [warning, cut_warning(row), standout_warning(selector.encoder, row)]))
             for warning, row in zip(warnings, rows, strict=True)
         ]
         for row in rows:
@@ -516,6 +516,17 @@ def vocabulary_warning(encoder: Encoder | None, query: str) -> str:
     return (
         f"The encoder {encoder.name} may not know {shown_query!r}; the nearest it knows: {', '.join(neighbours)}. "
         f"For an encoder that knows more: {better_encoder_hint()}."
+    )
+
+
+def cut_warning(row: SelectionRow) -> str:
+    """Return the warning that an encoder read the beginning of the query alone; "" if it read all of it."""
+    names = {"query_cut": row.encoder, "scan_query_cut": row.scan_encoder}
+    cutting = [name for fact, name in names.items() if row.facts.get(fact)]
+    if not cutting:
+        return ""
+    return (
+        f"The query is longer than {' and '.join(cutting)} can read: its end was left out. Use fewer words (--query)."
     )
 
 

@@ -304,6 +304,14 @@ def test_an_empty_query_is_refused(clip, query):
     assert "query" in result.stderr
 
 
+def test_a_query_longer_than_the_encoder_reads_is_said(clip):
+    pytest.importorskip("openvino", reason="the offline extra is not installed")
+    words = ("a cat on a wall, " * 100, "a cat")
+    warnings = [select_keyframes(clip, query=query, k=1, share=0.02, encoder="offline").warning for query in words]
+    assert "The query is longer than offline can read: its end was left out. Use fewer words" in warnings[0]
+    assert "longer" not in warnings[1]
+
+
 def test_a_very_long_query_is_taken(clip):
     result = focus_eval("select", clip, "--query", "a cat " * 1700, "--sampler", "uniform", "-k", "2")
     assert result.returncode == 0, result.stderr
