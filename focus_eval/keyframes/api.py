@@ -158,8 +158,10 @@ class VideoSelection(Selection):
     def save_sheet(self, path: str | Path) -> Path:
         """Write the contact sheet, keyframes over the relevance of all scored frames, to a .png, .pdf or .svg file."""
         file = checked_sheet(path)
+        from focus_eval.keyframes.figures import write_figure
+
         with replace_file(file) as part:
-            self.sheet.savefig(part, dpi=150, format=file.suffix.lower().lstrip(".") or "png")
+            write_figure(self.sheet, part, dpi=150, kind=file.suffix.lower().lstrip(".") or "png")
         return file
 
     def save_frames(self, folder: str | Path, *, suffix: str = ".jpg") -> list[Path]:
@@ -284,8 +286,10 @@ class VideoSelection(Selection):
         """Return the contact sheet for a notebook; the text of `repr` if it would have too many keyframes."""
         if len(self.keyframes) > MOST_SHOWN:
             return f"<code>{html.escape(repr(self))}</code>"
+        from focus_eval.keyframes.figures import write_figure
+
         buffer = io.BytesIO()
-        self.sheet.savefig(buffer, dpi=100, format="png")
+        write_figure(self.sheet, buffer, dpi=100, kind="png")
         picture = base64.b64encode(buffer.getvalue()).decode()
         return f'<img style="max-width: 100%" alt="keyframes" src="data:image/png;base64,{picture}">'
 

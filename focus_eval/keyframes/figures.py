@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from focus_eval.core.errors import printable
 from focus_eval.keyframes.rows.records import SelectionRow
 
 if TYPE_CHECKING:
@@ -199,6 +202,14 @@ def new_figure(width_inches: float, height_inches: float) -> Figure:
     return Figure(figsize=(width_inches, height_inches), layout="constrained")
 
 
+def write_figure(figure: Figure, target: Path | BinaryIO, *, dpi: int, kind: str) -> None:
+    """Write a figure as `kind` (png, pdf or svg); a character that the font lacks is a box."""
+    with warnings.catch_warnings():
+        # Twice for each such character of a query, with a path of this package; the picture shows the box.
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from", UserWarning)
+        figure.savefig(target, dpi=dpi, format=kind)
+
+
 def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], *, warning: str = "") -> Figure:
     """Return a contact sheet: one thumbnail per keyframe (RGB uint8, any size) over `draw_timeline`.
 
@@ -233,7 +244,7 @@ def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], *, warnin
     draw_clip_means(axes, row, colour=colour)
     add_legend(axes, row, colour=colour)
     axes.set(xlabel="seconds", ylabel="relevance")
-    query = row.query if len(row.query) <= 90 else row.query[:87] + "..."
+    query = printable(row.query if len(row.query) <= 90 else row.query[:87] + "...")
     cost = f"{row.n_scored} of {row.n_frames} frames scored" if row.n_scored else "no frame scored"
     counted = "1 frame" if len(frames) == 1 else f"{len(frames)} frames"
     title = f"{query}: {counted} chosen by {row.sampler}, {cost}"

@@ -108,6 +108,8 @@ def select(
     """Choose keyframes of videos for a query or a summary."""
     from focus_eval.keyframes.api import VideoSelector, check_shown, checked_sheet
 
+    if png and frames is None:
+        raise InvalidInput("--png writes keyframes as PNG: name a folder for them with --frames")
     to_stdout = as_json or out == Path("-")
     out = None if out == Path("-") else out
     paths = _video_files(videos, are_pictures=fps is not None)

@@ -185,6 +185,7 @@ def test_outputs_that_cannot_be_written_are_refused_before_a_video_is_opened(tmp
     for options, message in (
         (("--sheet", tmp_path / "s.gif"), "is written to a .png, .pdf or .svg file"),
         (("--frames", tmp_path / "file"), "cannot be written; name a folder"),
+        (("--png",), "--png writes keyframes as PNG: name a folder for them with --frames"),
         (("--sheet", tmp_path / "absent" / "s.png"), "cannot be written; name a file in an existing folder"),
     ):
         result = focus_eval("select", tmp_path / "absent.mp4", *options)
@@ -273,6 +274,14 @@ def test_fewer_keyframes_than_asked_are_said(grey):
     assert "fewer than k = 8: the video has 5 frames" in result.stdout, result.stderr
     result = focus_eval("select", grey, "-k", "8", "--start", "0.15", "--end", "0.25")
     assert "fewer than k = 8: this part of the video has 1 frame\n" in result.stdout, result.stderr
+
+
+def test_a_query_with_characters_that_the_font_lacks_gives_a_sheet_without_a_word(grey, tmp_path):
+    for sheet in ("s.png", "s.svg"):
+        options = ("--sampler", "uniform", "-k", "1", "--quiet", "--sheet", tmp_path / sheet)
+        result = focus_eval_process("select", grey, "--query", "\u72ac \x1b[31m", *options)
+        assert (result.returncode, result.stderr) == (0, "")
+        assert (tmp_path / sheet).stat().st_size > 1000
 
 
 def test_a_sheet_may_have_its_suffix_in_capitals(grey, tmp_path):
