@@ -56,6 +56,16 @@ BENCHMARKS: Registry[BenchmarkMaker] = Registry(
     check=_check,
 )
 _SHAPE = tuple(item.name for item in fields(FileShape))
+# What a file declares for matrices alone, with what `declared` reads: all keys of a benchmark's file.
+_OF_MATRICES = {
+    *("name", "include_path", "annotations", "dataset", "videos", "rates", "data_home"),
+    *("source", "gated", "disk_gigabytes", "disk_copies"),
+}
+FILE_KEYS = frozenset(
+    {"benchmark", "task", "tasks", "fields", "edges_seconds", *_SHAPE}
+    | {item.name for item in fields(BenchmarkFacts)}
+    | _OF_MATRICES
+)
 # A task of ours is the official name, or the benchmark's, behind this prefix.
 TASK_PREFIX = "focus_"
 
@@ -106,11 +116,14 @@ def declared_in(path: Path, *, edges: LengthEdges | None = None) -> Benchmark:
     """Return the benchmark declared in a YAML file with `benchmark`, `task`, `fields` and other keys of `declared`.
 
     Raises:
-        InvalidInput: a file that cannot be read, or without `fields`.
+        InvalidInput: a file that cannot be read, without `fields`, or with an unknown key.
     """
     document = read_yaml(path)
     if not isinstance(document, dict) or not isinstance(document.get("fields"), (dict, str)):
         raise InvalidInput(f"{path}: not a benchmark: the key `fields`, which names the document's fields, is missing")
+    for key in document:
+        if str(key) not in FILE_KEYS:
+            raise InvalidInput(f"{path}: {unknown_name('key', str(key), FILE_KEYS)}")
     return declared(document, name=str(document.get("benchmark") or path.stem), location=str(path), edges=edges)
 
 

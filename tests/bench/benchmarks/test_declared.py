@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from focus_eval.bench.benchmarks.question import Benchmark, DocumentFields, evidence_of
-from focus_eval.bench.benchmarks.registry import benchmark_of_task, make_benchmark
+from focus_eval.bench.benchmarks.registry import FILE_KEYS, benchmark_of_task, make_benchmark
+from focus_eval.bench.matrix.config import BenchmarkConfig
 from focus_eval.core.errors import InvalidInput, UnknownName
 from focus_eval.core.options import make
 from focus_eval.core.types import query_text
@@ -261,3 +262,11 @@ def test_the_query_is_the_question_alone_unless_options_or_a_template_are_asked_
     assert query_text(question, "a video frame: {question}") == "a video frame: What is on the table?"
     with pytest.raises(InvalidInput, match=r"a template with \{question\}"):
         query_text(question, "options")
+
+
+def test_an_unknown_key_of_a_benchmark_s_file_is_refused_and_those_of_a_matrix_are_known(tmp_path):
+    assert set(BenchmarkConfig.model_fields) == FILE_KEYS
+    (tmp_path / "mine.yaml").write_text("benchmark: mine\nmean_over_type: true\nfields: {question: q}\n")
+    message = rf"^{tmp_path}/mine.yaml: unknown key 'mean_over_type'; did you mean 'mean_over_types'\?"
+    with pytest.raises(InvalidInput, match=message):
+        make_benchmark(str(tmp_path / "mine.yaml"))
