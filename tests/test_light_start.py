@@ -76,7 +76,7 @@ def test_what_runs_no_model_loads_none_of_the_heavy_packages(start, arguments, c
 def test_a_plan_of_an_own_benchmark_with_a_model_loads_none_of_the_heavy_packages(start, tmp_path):
     result, loaded = start("plan", write_matrix(tmp_path / "own", 20))
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "serve 4 cells of 1 models" in result.stdout
+    assert "for 4 cells of 1 model;" in result.stdout
     assert loaded.isdisjoint(HEAVY), loaded & set(HEAVY)
 
 

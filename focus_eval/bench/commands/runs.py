@@ -23,6 +23,7 @@ from focus_eval.keyframes.commands.console import (
     PERCENT,
     clock_text,
     count_progress,
+    counted,
     print_folded,
     progress_bar,
     say_how_to_continue,
@@ -255,8 +256,9 @@ def _print_sharing(plan: Plan) -> None:
     from focus_eval.bench.matrix.cells import all_encoders
     from focus_eval.keyframes.encoders.weights import local_gmacs
 
-    cells_text = f"serve {len(plan.cells)} cells of {len(plan.matrix.models)} models; each model is loaded once"
-    print_folded(f"{len(plan.selections)} selections {cells_text if plan.cells else 'and no model'}")
+    models = counted(len(plan.matrix.models), "model")
+    cells_text = f"for {counted(len(plan.cells), 'cell')} of {models}; each model is loaded once"
+    print_folded(f"{counted(len(plan.selections), 'selection')} {cells_text if plan.cells else 'and no model'}")
     frames_by_encoder = plan.seen_by_encoder
     for (scan, main), cost in plan.scan_pairs.items():
         cost_text = "not known; give relative_cost" if cost is None else f"{cost:.3g} of a forward"

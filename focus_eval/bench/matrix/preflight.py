@@ -208,10 +208,10 @@ def _to_fetch(config: BenchmarkConfig) -> float:
 
 
 def _fetch_videos(config: BenchmarkConfig) -> str:
-    """Return an instruction, as text, for fetching the videos: through lmms-eval if the config names a task."""
+    """Return an instruction, as text, for fetching the videos: through lmms-eval if it has the config's task."""
     if config.source.startswith("focus-eval "):
         return f"`{config.source}` makes them"
-    if not config.task:
+    if not config.task or config.include_path:
         if "/" not in config.source:
             return f"put the videos into {config.videos}"
         unpack = f"join the parts of an archive (cat NAME.tar.part.* > NAME.tar) and unpack it into {config.videos}"

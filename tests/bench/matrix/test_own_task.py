@@ -88,6 +88,13 @@ def test_its_questions_are_answered_and_scored_as_declared(own_benchmark, tmp_pa
     assert compared.figures[0].ours == 0
 
 
+def test_videos_of_an_own_task_are_not_fetched_by_lmms_eval(own_benchmark, tmp_path):
+    (tmp_path / "clip 1.mp4").unlink()
+    (lack,) = check_all([(load_matrix(own_benchmark), tmp_path / "run")], loads_wrappers=False).missing
+    assert lack.fix.startswith(f"put the videos into {tmp_path}"), lack.fix
+    assert "lmms-eval" not in lack.fix
+
+
 def test_a_task_that_is_not_found_says_where_it_was_looked_for(own_benchmark, tmp_path):
     document = yaml.safe_load((tmp_path / "mine.yaml").read_text())
     folder = str(tmp_path / "tasks")
