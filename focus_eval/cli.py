@@ -134,7 +134,7 @@ def main() -> None:
     except Exception as error:  # a mistake in a plugin of the user's, no other
         from focus_eval.core.plugins import place_in_plugin
 
-        place = place_in_plugin(error)
+        place = place_in_plugin(error, unless_ours=True)
         if place is None:
             raise
         _end(f"{place[0]}, line {place[1]}: {type(error).__name__}: {error}")

@@ -31,7 +31,7 @@ T = TypeVar("T")
 _ROOT = Path(__file__).resolve().parents[1]
 _TOP = _ROOT.name
 _FILE_MODULE = "focus_eval_plugin_file_"
-# Other packages of which a plugin was loaded.
+# Top-level packages, other than ours, that a loaded plugin comes from.
 _loaded_packages = set[str]()
 
 
@@ -262,13 +262,18 @@ def is_plugin_file(module: str) -> bool:
     return module.startswith(_FILE_MODULE)
 
 
-def place_in_plugin(error: BaseException) -> tuple[str, int] | None:
+def place_in_plugin(error: BaseException, *, unless_ours: bool = False) -> tuple[str, int] | None:
     """Return path and line of the innermost call in a plugin of the user's that `error` passed through, or None.
 
     Plugins of the user's are plugin files, and packages of which a plugin was loaded.
+
+    Args:
+        unless_ours: return None where that call led into this package: the mistake may be ours.
     """
     for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
         module = frame.f_globals.get("__name__", "")
+        if unless_ours and module.partition(".")[0] == "focus_eval":
+            return None
         # What a dataclass adds to a module has another file name.
         path = frame.f_code.co_filename
         is_plugin = is_plugin_file(module) or module.partition(".")[0] in _loaded_packages

@@ -73,6 +73,10 @@ def test_a_report_has_the_accuracy_of_questions_and_the_score_of_groups(tmp_path
     (row,) = group_score_table(run).rows
     score, n_groups = row.figures
     assert (score.ours, n_groups.ours) == (pytest.approx(GROUP_SCORE), 2)
+    run.answer_frame.loc[0, "score"] = float("nan")  # as where the split hides the answer
+    table = group_score_table(run)
+    assert table.rows[0].figures[1].ours == 1
+    assert "Groups with a hidden answer, left out: 1 at most in a line." in table.notes
 
 
 def test_a_log_without_scores_is_scored_from_its_options_and_says_so(tmp_path):

@@ -87,13 +87,14 @@ def check_groups(groups: Iterable[tuple[str, tuple[str, ...]]], *, size: int) ->
             raise InvalidInput(f"video {video!r}: {error}") from error
 
 
-def score_groups(questions: Iterable[tuple[str, str, float, tuple[str, ...]]], *, size: int) -> dict[str, float]:
+def score_groups(questions: Iterable[tuple[str, str, float | None, tuple[str, ...]]], *, size: int) -> dict[str, float]:
     """Return the score of each group of questions, those about one video, by the video.
 
     Args:
         questions: video, question id, score, and (type, structure) of the group; without these a question is left out.
+            A score is None where the right answer is hidden: its whole group is left out.
     """
-    by_video: dict[str, list[tuple[int, str, float, tuple[str, ...]]]] = {}
+    by_video: dict[str, list[tuple[int, str, float | None, tuple[str, ...]]]] = {}
     for video, question_id, score, group in questions:
         if group:
             number = re.search(r"(\d+)\D*$", question_id)
@@ -101,7 +102,9 @@ def score_groups(questions: Iterable[tuple[str, str, float, tuple[str, ...]]], *
             by_video.setdefault(video, []).append((place, question_id, score, group))
     scores = {}
     for video, of_video in by_video.items():
-        ordered = sorted(of_video)
+        ordered = sorted(of_video, key=lambda question: question[:2])
         kind, structure = ordered[0][-1]
-        scores[video] = group_score(kind, structure, [score >= 1 for _, _, score, _ in ordered], size=size)
+        known = [score >= 1 for _, _, score, _ in ordered if score is not None]
+        if len(known) == len(ordered):
+            scores[video] = group_score(kind, structure, known, size=size)
     return scores

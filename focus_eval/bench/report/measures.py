@@ -348,18 +348,24 @@ def group_score_table(run: Run) -> Table | None:
     frame = run.answer_frame if run.answers else pd.DataFrame()
     if frame.empty or not frame["group"].map(bool).any():
         return None
-    lines = []
+    lines, n_hidden = [], 0
     for keys, part in frame[frame["group"].map(bool)].groupby(["benchmark", "model", "label", "k", "seed"], sort=False):
         facts = run.facts_of(str(keys[0])).group_score
         if facts is not None:
-            columns = (part[name] for name in ("video", "question_id", "score", "group"))
-            scores = score_groups(zip(*columns, strict=True), size=facts.size)
+            # An answered question without a score has a hidden answer; one that failed counts as wrong.
+            is_hidden = part["score"].isna() & part["is_answered"].astype(bool)
+            known = part["score"].fillna(0.0).astype(object).mask(is_hidden, None)
+            scores = score_groups(
+                zip(part["video"], part["question_id"], known, part["group"], strict=True), size=facts.size
+            )
+            n_hidden = max(n_hidden, part["video"].nunique() - len(scores))
             estimate = mean_estimate(list(scores.values()), list(scores))
             figures = {"Group score": Value.of(estimate), "Groups": Value(ours=len(scores), digits=0)}
             lines.append((tuple(map(str, keys)), figures))
     notes = (
         "The benchmark's official score: the questions about one video count together, as its authors weigh them. An "
         "answer that is missing counts as wrong. Brackets: 95 % interval, t on the logit scale, by video.",
+        *([f"Groups with a hidden answer, left out: {n_hidden} at most in a line."] if n_hidden else []),
     )
     titles = ("Benchmark", "Model", "Sampler", "K", "Seed")
     return Table.of(lines, name="group_score", title="Score of groups of questions", key_titles=titles, notes=notes)

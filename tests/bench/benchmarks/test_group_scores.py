@@ -29,6 +29,12 @@ def test_questions_of_a_group_count_in_the_order_of_their_numbers():
     assert score_groups([("v", "v-1", 1.0, ())], size=4) == {}
 
 
+def test_a_group_with_a_hidden_answer_has_no_score():
+    group = ("logic", "[1, 2, 3, 4]")
+    rows = [("v", f"v-{number}", None if number == 4 else 1.0, group) for number in range(1, 5)]
+    assert score_groups([*rows, ("w", "w-1", 1.0, group)], size=4) == {"w": pytest.approx(1 / 16)}
+
+
 @pytest.mark.parametrize(("kind", "structure"), [("chain", "[1]"), ("logic", "1, 2"), ("logic", "[2, 1, 3, 4]")])
 def test_an_unknown_group_is_an_error(kind, structure):
     with pytest.raises(InvalidInput, match="group "):

@@ -82,6 +82,20 @@ def test_a_mistake_in_a_sampler_of_the_users_is_one_line_with_its_place(clip, tm
     assert len(result.stderr.splitlines()) == 1
 
 
+def test_an_error_of_this_package_below_a_sampler_file_keeps_its_traceback(clip, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from dataclasses import dataclass\nfrom focus_eval import FrameSampler\n"
+        "from focus_eval.core import types\n\n\n"
+        "@dataclass(frozen=True, kw_only=True)\nclass Mine(FrameSampler):\n"
+        "    name, source, needs_encoder = 'mine', 'test', False\n\n"
+        "    def choose(self, request):\n        return types.query_text(None, None)\n"
+    )
+    result = focus_eval_process("select", clip, "--sampler", f"{path}:Mine", "--quiet")
+    assert "Traceback" in result.stderr
+    assert "query_text" in result.stderr
+
+
 @pytest.mark.slow
 def test_it_finds_the_cat_and_writes_selection_and_sheet(clip, tmp_path):
     pytest.importorskip("openvino", reason="the offline extra is not installed")
