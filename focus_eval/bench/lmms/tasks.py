@@ -338,9 +338,9 @@ def task_values(task: str, include_path: str = "") -> dict[str, Any]:
 
 
 def _task_file(task: str, include_path: str) -> Path:
-    """Return the YAML file of a task: ours, else that in `include_path`, else lmms-eval's.
+    """Return the YAML file of a task: ours, else lmms-eval's, else that in `include_path`.
 
-    Raise InvalidInput if there is none.
+    Raise InvalidInput if there is none, or if lmms-eval has a task of that name too: it would be asked instead.
     """
     # Ours first, as when the task is loaded.
     packaged_file = resource_path("tasks") / f"{task}.yaml"
@@ -351,9 +351,14 @@ def _task_file(task: str, include_path: str) -> Path:
     folders = (
         [Path(folder) / "tasks" for folder in (module_spec.submodule_search_locations or [])] if module_spec else []
     )
-    for folder in (*([Path(include_path)] if include_path else []), *folders):
+    own_file = next(iter(sorted(Path(include_path).rglob(f"{task}.yaml"))), None) if include_path else None
+    for folder in folders:
         for file in sorted(folder.rglob(f"{task}.yaml")):
+            if own_file is not None:
+                raise InvalidInput(f"{own_file}: lmms-eval has a task {task!r} too; rename yours")
             return file
+    if own_file is not None:
+        return own_file
     raise InvalidInput(
         f"task {task!r} is known neither to focus-eval nor to lmms-eval: there is no {task}.yaml"
         + (f" in {include_path} (include_path)" if include_path else "; include_path names the folder of an own task")

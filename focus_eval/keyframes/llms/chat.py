@@ -99,9 +99,17 @@ class Spending:
         self._prices = [price or 0.0 for price in prices]
         self._lock = threading.Lock()
         self._dollars = 0.0
+        self._is_known = True
 
     def check(self) -> None:
-        """Raise RunError if the limit is reached; the run ends, and a later run with a higher limit continues."""
+        """Raise RunError if the limit is reached, or if a service states too little to tell; the run ends.
+
+        A later run with a higher limit, or without one, continues.
+        """
+        if self._limit is not None and not self._is_known:
+            raise RunError(
+                "max_cost: the service does not state how many tokens it charges; run again without max_cost"
+            )
         if self._limit is not None and self._dollars >= self._limit:
             raise RunError(
                 f"max_cost={self._limit:g} dollars are spent ({self._dollars:.4f}); answers are kept, "
@@ -112,10 +120,11 @@ class Spending:
         """Return the price of these numbers of tokens in dollars; 0.0 without prices."""
         return (input_tokens * self._prices[0] + output_tokens * self._prices[1]) / 1e6
 
-    def add(self, input_tokens: int, output_tokens: int) -> None:
-        """Add the price of these numbers of tokens to the dollars spent; safe for threads."""
+    def add(self, input_tokens: int | None, output_tokens: int | None) -> None:
+        """Add the price of these numbers of tokens, None for unknown, to the dollars spent; safe for threads."""
         with self._lock:
-            self._dollars += self.dollars(input_tokens, output_tokens)
+            self._is_known &= input_tokens is not None and output_tokens is not None
+            self._dollars += self.dollars(input_tokens or 0, output_tokens or 0)
 
 
 _REFUSABLE_SETTINGS = ("max_tokens", "temperature", "seed")
@@ -258,17 +267,18 @@ class ChatClient:
         """Add the answer's token counts to `cost`, and their price to the run's spending."""
         usage = getattr(completion, "usage", None)
         counts = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
-        if not all(isinstance(count, int) for count in counts):
+        n_input, n_output = (count if isinstance(count, int) else None for count in counts)
+        self._spending.add(n_input, n_output)
+        if n_input is None or n_output is None:
             return  # some services state none, or only one of them
-        cost["input"], cost["output"] = counts
-        self._spending.add(cost["input"], cost["output"])
+        cost["input"], cost["output"] = n_input, n_output
         details = getattr(usage, "completion_tokens_details", None)
         reasoning = getattr(details, "reasoning_tokens", None)
         if reasoning:
             cost["reasoning"] = int(reasoning)
 
     def one_line(self, error: BaseException, n_requests: int = 1) -> str:
-        """Return an error's message on one line of at most 400 characters, with each key replaced by "[key]"."""
+        """Return an error on one line: at most 400 characters of its message without keys, requests, and the fix."""
         text = " ".join(str(error).split())
         for secret in self._secrets:
             text = text.replace(secret, "[key]")
@@ -296,7 +306,7 @@ _FIXES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = 
     (openai.APITimeoutError, "allow more seconds with timeout"),
     (openai.APIConnectionError, "check the network and base_url"),
     (openai.NotFoundError, "check the model's name, and whether base_url ends in /v1"),
-    ((_UnreadableReply, json.JSONDecodeError), "check base_url, which mostly ends in /v1"),
+    ((_UnreadableReply, json.JSONDecodeError), "check base_url, which usually ends in /v1"),
 )
 _TOO_LARGE = 413
 
@@ -319,20 +329,22 @@ def open_client(address: str | None, *, key_name: str, seconds: float) -> openai
     """Return a client that does not retry by itself, with the key of the environment variable `key_name`.
 
     Args:
-        address: of the service; None for OpenAI's.
+        address: of the service; None for that of `OPENAI_BASE_URL`, else OpenAI's.
         seconds: time of one request.
 
     Raises:
         InvalidInput: a key or an address that no request could be sent with.
     """
     key = os.environ[key_name]
-    if not (key.isascii() and key.isprintable()):
-        place = next(at for at, character in enumerate(key, 1) if not (character.isascii() and character.isprintable()))
+    place = next((at for at, character in enumerate(key, 1) if not "!" <= character <= "~"), None)
+    if place is not None:
         raise InvalidInput(
-            f"{key_name}: character {place} of the key is none that a key has, such as a line end or a curly quote; "
+            f"{key_name}: character {place} of the key is a space, a line end or not ASCII (such as a curly quote); "
             "copy it again"
         )
     try:
+        # The client reads the variable itself.
+        address = address or os.environ.get("OPENAI_BASE_URL") or None
         parts = urlsplit(address or "https://api.openai.com")
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:  # a port above 65535, or one that is no number

@@ -7,12 +7,14 @@ import json
 import pytest
 import yaml
 
+from focus_eval.bench.lmms.tasks import task_values
 from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.matrix.preflight import check_all
 from focus_eval.bench.matrix.running import complete_run
 from focus_eval.bench.report.comparisons import run_comparison
 from focus_eval.bench.report.run import load_run
 from focus_eval.bench.report.tables import results_table
+from focus_eval.core.errors import InvalidInput
 from support.keyframes.clips import write_clip
 
 TASK = {
@@ -86,6 +88,12 @@ def test_its_questions_are_answered_and_scored_as_declared(own_benchmark, tmp_pa
     assert "Questions answered but without a score, so not in the accuracy: 1." in table.notes
     (compared,) = run_comparison(run, run).rows
     assert compared.figures[0].ours == 0
+
+
+def test_a_task_with_the_name_of_one_of_lmms_eval_is_refused(tmp_path):
+    (tmp_path / "longvideobench_val_v.yaml").write_text("task: longvideobench_val_v\ntest_split: other\n")
+    with pytest.raises(InvalidInput, match="lmms-eval has a task 'longvideobench_val_v' too; rename yours"):
+        task_values("longvideobench_val_v", str(tmp_path))
 
 
 def test_videos_of_an_own_task_are_not_fetched_by_lmms_eval(own_benchmark, tmp_path):

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from focus_eval import open_video, select_keyframes
 from focus_eval.cli import app
-from focus_eval.core.errors import AnswerError, InvalidInput
+from focus_eval.core.errors import AnswerError, InvalidInput, RunError
 from focus_eval.keyframes.llms.registry import make_llm
 from focus_eval.keyframes.video.clip_writer import ClipWriter
 from support.keyframes.chat_server import ChatServer
@@ -123,7 +123,7 @@ def test_a_service_that_answers_otherwise_is_named_with_its_address_and_a_fix(cl
         ask(clip, QUESTION, "--llm", "chat:model=m;max_retries=2;retry_backoff_s=0.01", *EVEN)
     message = str(raised.value)
     assert message.startswith(f"llm chat:model=m at {server.url}: ")
-    assert message.endswith("(after 2 requests); check base_url, which mostly ends in /v1")
+    assert message.endswith("(after 2 requests); check base_url, which usually ends in /v1")
     assert "_UnreadableReply" not in message
     assert not recwarn.list
 
@@ -134,6 +134,15 @@ def test_tokens_that_a_service_does_not_state_are_not_counted_as_none(clip, serv
     server.content = f'{{"choices": [{choice}], "usage": {usage}}}'.encode()
     output = ask(clip, QUESTION, "--llm", "chat:model=m;price_input=10;price_output=10", *EVEN)
     assert "tokens not known, dollars not known" in output
+
+
+def test_a_limit_in_dollars_ends_where_a_service_does_not_state_its_tokens(clip, server):
+    choice = '{"finish_reason": "stop", "message": {"role": "assistant", "content": "Two"}}'
+    server.content = f'{{"choices": [{choice}], "usage": {{"prompt_tokens": 10}}}}'.encode()
+    llm = make_llm("chat:model=m;max_cost=9;price_input=10;price_output=10")
+    llm.ask("once", [], max_tokens=4)
+    with pytest.raises(RunError, match="the service does not state how many tokens it charges"):
+        llm.ask("again", [], max_tokens=4)
 
 
 def test_a_model_that_refuses_settings_is_asked_without_them_and_says_so_once(clip, server):

@@ -211,8 +211,14 @@ def test_texts_of_a_question_are_text_wherever_they_go(server, clip):
     [
         ({"OPENAI_API_KEY": ""}, "chat:model=m", "needs OPENAI_API_KEY in the environment"),
         ({"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}, "chat:model=m", "http://127.0.0.1:9/v1/ cannot be reached"),
-        ({"OPENAI_API_KEY": "sk-secret\r"}, "chat:model=m", "OPENAI_API_KEY: character 10 of the key is none"),
-        ({"OPENAI_API_KEY": "\u201csk-secret\u201d"}, "chat:model=m", "OPENAI_API_KEY: character 1 of the key is none"),
+        (
+            {"OPENAI_API_KEY": "sk-secret\r"},
+            "chat:model=m",
+            "OPENAI_API_KEY: character 10 of the key is a space, a line end or not ASCII",
+        ),
+        ({"OPENAI_API_KEY": "\u201csk-secret\u201d"}, "chat:model=m", "OPENAI_API_KEY: character 1 of the key is a"),
+        ({"OPENAI_API_KEY": "sk-secret "}, "chat:model=m", "OPENAI_API_KEY: character 10 of the key is a space"),
+        ({"OPENAI_BASE_URL": "localhost:9/v1"}, "chat:model=m", "is no address of a service; write http://"),
         (
             {"OPENAI_BASE_URL": "localhost:8000/v1"},
             "chat:model=m",
