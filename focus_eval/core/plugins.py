@@ -386,7 +386,7 @@ def _assigned(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
             yield target.id, statement.value
 
 
-def _is_beside(path: Path, error: ImportError) -> bool:
+def _imports_neighbour_file(path: Path, error: ImportError) -> bool:
     """Return True if the import that failed in the file at `path` names a module in its folder, or is relative."""
     module = (error.name or "").partition(".")[0]
     is_there = module != "" and any((path.parent / name).exists() for name in (f"{module}.py", module))
@@ -414,7 +414,7 @@ def _class_in_file(noun: str, spec: str) -> tuple[Any, str]:
         lines = [place.lineno for place in traceback.extract_tb(error.__traceback__) if place.filename == str(path)]
         line = f", line {lines[-1]}," if lines else ""
         fix = ""
-        if isinstance(error, ImportError) and _is_beside(path, error):
+        if isinstance(error, ImportError) and _imports_neighbour_file(path, error):
             # Only this file's content is part of what rows are told apart by.
             fix = "; a plugin file imports no file beside it: move that code into it, or install both as a package"
         message = f"{noun} file {path}{line} cannot be loaded: {type(error).__name__}: {error}{fix}"

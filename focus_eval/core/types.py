@@ -242,8 +242,7 @@ class Question:
         return content_key(self.video, self.query, self.options, self.answer or "")
 
 
-# Names of videos have dots too, as in @daiki.shino-7120297338056281349.
-FILE_SUFFIX = re.compile(r"\.[a-z][a-z0-9]{1,4}$", re.IGNORECASE)
+_FILE_SUFFIX = re.compile(r"\.[a-z][a-z0-9]{1,4}$")
 _OPTION_LABEL = re.compile(r"^\(?[a-z0-9](?:\)|[.:])\s*(?=\S)")
 
 
@@ -254,7 +253,7 @@ def content_key(video: str, text: str, options: tuple[str, ...] = (), answer: st
     Case, white space and the form of Unicode do not count, nor do the folder and suffix of a video and the letters
     before options.
     """
-    name = FILE_SUFFIX.sub("", folded(video.replace("\\", "/").rpartition("/")[2]))
+    name = _FILE_SUFFIX.sub("", folded(video.replace("\\", "/").rpartition("/")[2]))
     texts = [_OPTION_LABEL.sub("", folded(option)) for option in options]
     question = json.dumps([name, folded(text), texts], separators=(",", ":"))
     digests = [hashlib.sha256(part.encode()).hexdigest() for part in (question, folded(answer))]

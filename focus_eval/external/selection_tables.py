@@ -215,7 +215,7 @@ def shown_frames(rows: Sequence[SelectionRow]) -> dict[str, ShownFrames]:
     unknown = next((row for row in rows if row.times_seconds is None), None)
     if unknown is not None:
         raise InvalidInput(
-            f"{unknown.sampler}: no rate for question {unknown.question_id!r}; give --rates a CSV with its line"
+            f"{unknown.sampler}: no rate for question {unknown.question_id!r}; add it to the CSV of --rates"
         )
     return {row.question_id: ShownFrames(row.times_seconds or (), row.scales) for row in rows}
 

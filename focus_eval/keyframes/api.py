@@ -529,9 +529,7 @@ def cut_warning(row: SelectionRow) -> str:
     cutting = [name for fact, name in names.items() if row.facts.get(fact)]
     if not cutting:
         return ""
-    return (
-        f"The query is longer than {' and '.join(cutting)} can read: its end was left out. Use fewer words (--query)."
-    )
+    return f"The query is longer than {' and '.join(cutting)} can read: its end was left out. Shorten the query."
 
 
 def standout_warning(encoder: Encoder | None, row: SelectionRow) -> str:
@@ -597,7 +595,9 @@ def open_source(
     path = None if isinstance(video, np.ndarray) else usable_path(video, "video")
     if path is not None and not path.is_dir():
         if path.suffix.lower() in PICTURE_SUFFIXES and path.exists():
-            raise InvalidInput(f"{path}: a picture; a folder of pictures is a video, with fps=1 of one a second")
+            raise InvalidInput(
+                f"{path}: a picture, not a video; give a folder of pictures, and fps (1 for one a second)"
+            )
         if fps is not None:
             raise InvalidInput(f"{path}: a video file has a frame rate of its own; leave fps out")
         return open_video(path, backend=backend, kept=store)

@@ -56,15 +56,15 @@ BENCHMARKS: Registry[BenchmarkMaker] = Registry(
     check=_check,
 )
 _SHAPE = tuple(item.name for item in fields(FileShape))
-# What a file declares for matrices alone, with what `declared` reads: all keys of a benchmark's file.
-_OF_MATRICES = {
+# Keys that only a matrix reads.
+_MATRIX_KEYS = {
     *("name", "include_path", "annotations", "dataset", "videos", "rates", "data_home"),
     *("source", "gated", "disk_gigabytes", "disk_copies"),
 }
 FILE_KEYS = frozenset(
     {"benchmark", "task", "tasks", "fields", "edges_seconds", *_SHAPE}
     | {item.name for item in fields(BenchmarkFacts)}
-    | _OF_MATRICES
+    | _MATRIX_KEYS
 )
 # A task of ours is the official name, or the benchmark's, behind this prefix.
 TASK_PREFIX = "focus_"
@@ -214,7 +214,7 @@ def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, Any]], 
             f"{location}: {len(repeated_ids)} ids occur more than once, the first is {repeated_ids[0]!r}"
         )
     if grouped := benchmark.facts.group_score:
-        # Here, not in the report: by then the answers are paid for.
+        # Before the run: in the report, the answers are already paid for.
         try:
             check_groups(((question.video, question.group) for question in questions), size=grouped.size)
         except InvalidInput as error:

@@ -269,7 +269,7 @@ class LookAhead:
         self._max_batches = at_once or n_lanes(cores) + 1
         self._n_threads = at_once or n_lanes(cores) + self._n_ahead
         # More are slower, not faster.
-        self._most_decoding = 2 * n_cores()
+        self._max_decoders = 2 * n_cores()
         self._max_bytes = max_bytes
         # Half of the memory is for groups: those ahead, the one being answered, and one more. The other half is for
         # what questions copy of them. A service is not held up by decoding, and its questions share no frames.
@@ -329,7 +329,7 @@ class LookAhead:
         if len(batches) >= self._max_batches and len(groups) > self._n_ahead:
             return False
         n_decoding = sum(not group_in_work.is_decoded for group_in_work in groups)
-        return n_decoding < self._most_decoding and self._fits(group.n_bytes)
+        return n_decoding < self._max_decoders and self._fits(group.n_bytes)
 
     def _fits(self, n_bytes: int) -> bool:
         """Return True if `n_bytes` more fit into memory, or none of it is in use: a large batch goes alone."""

@@ -293,7 +293,7 @@ class BenchmarkConfig(StrictModel):
         return make_benchmark(self.benchmark, edges_seconds=self.edges_seconds)
 
     @model_validator(mode="after")
-    def _has_questions(self) -> BenchmarkConfig:
+    def _check_declaration(self) -> BenchmarkConfig:
         """Refuse a benchmark that names neither a task nor annotations, or whose declaration has a mistake."""
         if not self.annotations and not self.task:
             raise ValueError("say where the questions are: task (an lmms-eval task) or annotations (a file)")

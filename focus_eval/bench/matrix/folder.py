@@ -346,7 +346,7 @@ class RunFolder:
             "name": matrix.name,
             "matrix": matrix.model_dump(mode="json"),
             "asked": {name: list(ids) for name, ids in (question_ids or {}).items()},
-            "in_all": dict(n_all_questions or {}),
+            "n_all_questions": dict(n_all_questions or {}),
             "progress": progress_of(matrix, n_questions) if n_questions else [],
             # Kept from the first start on: a run that went on with other versions says so.
             "starts": [*earlier.get("starts", []), start],

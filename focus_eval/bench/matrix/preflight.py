@@ -188,11 +188,15 @@ def _empty_field_notes(questions: QuestionSet) -> list[str]:
                 for each in asked
             ],
         ),
-        "group_score": (grouped and (grouped.type, grouped.structure), [bool(question.group) for question in asked]),
+        "group_score": (
+            grouped and f"{grouped.type}, {grouped.structure}",
+            [bool(question.group) for question in asked],
+        ),
     }
     name = questions.config.name
     notes = [
-        f"{name}: none of {len(asked):,} questions has a value of {role}, declared as {field!r}: misspelt?"
+        f"{name}: none of the {len(asked):,} questions to be asked has a value in {field!r} ({role}): misspelt, or "
+        "missing in this copy?"
         for role, (field, found) in has_value.items()
         if field and asked and not any(found)
     ]

@@ -100,7 +100,7 @@ def _ids_by_benchmark(sets: dict[str, QuestionSet]) -> dict[str, set[str]]:
 
 
 def _asked_questions(sets: dict[str, QuestionSet]) -> dict[str, Any]:
-    """Return the arguments of `RunFolder.describe` on questions: numbers, and where only a part is asked its ids."""
+    """Return the arguments of `RunFolder.describe` on questions: numbers, and ids of partial benchmarks."""
     partial_sets = [item for item in sets.values() if len(item.questions) < len(item.all_ids)]
     return {
         "question_ids": {item.config.benchmark: [question.id for question in item.questions] for item in partial_sets},

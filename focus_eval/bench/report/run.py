@@ -492,7 +492,7 @@ class Run:
     def _stated(self) -> dict[str, Mapping[str, Any]]:
         """Entries of `run.json` on benchmarks, by benchmark name; {} without a matrix."""
         # The benchmark's file need not state how many questions there are: a partial run counted them.
-        counted = self.provenance.get("in_all", {})
+        counted = self.provenance.get("n_all_questions", {})
         return {
             item["benchmark"]: {**item, "questions": item.get("questions") or counted.get(item["benchmark"])}
             for item in self.provenance.get("matrix", {}).get("benchmarks", [])

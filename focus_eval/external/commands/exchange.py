@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # Rate of the even and random frames of a video whose rate is not known: all of the rest is in seconds.
 NOMINAL_FPS = 30.0
 # A file of another version of the videos may have frames past the end in each of thousands of rows.
-MOST_LEFT_OUT_SHOWN = 5
+MAX_LEFT_OUT_LINES = 5
 
 
 def recall(
@@ -151,7 +151,7 @@ def _left_out_notes(questions: Sequence[Question], compared: Sequence[Question])
 
 def print_left_out(sentences: Sequence[str]) -> None:
     """Print the first few sentences about what was left out of the files, and the number of the others."""
-    shown = sentences if len(sentences) <= MOST_LEFT_OUT_SHOWN + 1 else sentences[:MOST_LEFT_OUT_SHOWN]
+    shown = sentences if len(sentences) <= MAX_LEFT_OUT_LINES + 1 else sentences[:MAX_LEFT_OUT_LINES]
     for sentence in shown:
         print_folded(sentence)
     if n_more := len(sentences) - len(shown):

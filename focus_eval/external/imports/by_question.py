@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from focus_eval.core.errors import SelectionMismatch
-from focus_eval.core.types import FILE_SUFFIX, Question
+from focus_eval.core.types import Question
 from focus_eval.external.imports.formats import FileEntry, SelectionFormat, Source, is_list_of_rows
 from focus_eval.external.imports.lmms_logs import Verdict, find_logs
+from focus_eval.keyframes.video.verification import SUFFIXES
 
 LETTERS = "ABCDEFGH"
 _FRAME_FIELDS = ("keyframe_indices", "selected_frames", "frame_indices", "frame_idx", "keyframes", "frames")
@@ -256,8 +257,10 @@ def _is_mapping_of_lists(data: Any) -> bool:
 
 
 def _video_stem(video: str) -> str:
-    """Return the file name of `video` without folder and suffix."""
-    return FILE_SUFFIX.sub("", Path(str(video)).name)
+    """Return the file name of `video` without folder and the suffix of a video."""
+    # Names have dots too, as in @daiki.shino-7120297338056281349.
+    path = Path(str(video))
+    return path.stem if path.suffix.lower() in SUFFIXES else path.name
 
 
 def _first_field(rows: Sequence[Mapping[str, Any]], names: Sequence[str], path: Path, field_role: str) -> str:

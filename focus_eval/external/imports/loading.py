@@ -165,7 +165,7 @@ def selection_rows(
     rows = []
     for question_id, entry in entries.items():
         if rates and question_id not in rates and entry.selection.keyframes is not None:
-            raise InvalidInput(f"{name}: no rate for question {question_id!r}; give --rates a CSV with its line")
+            raise InvalidInput(f"{name}: no rate for question {question_id!r}; add it to the CSV of --rates")
         question = by_id.get(question_id) or _unknown_question(entry.selection)
         rows.append(_selection_row(entry, question, rates.get(question_id), origin))
     return rows

@@ -299,12 +299,12 @@ def keyframe_table(selections: Sequence[VideoSelection]) -> RichTable:
     from rich.table import Table
 
     table = Table()
-    of_one_name = Counter(path.name for path in {selection.path for selection in selections})
+    n_videos_by_name = Counter(path.name for path in {selection.path for selection in selections})
     for name in ("video", "keyframe", "time", "relevance"):
         table.add_column(name, justify="left" if name == "video" else "right", overflow="fold")
     for selection in selections:
         for frame, seconds, relevance in selection:
-            name = selection.path.name if of_one_name[selection.path.name] == 1 else str(selection.path)
+            name = selection.path.name if n_videos_by_name[selection.path.name] == 1 else str(selection.path)
             table.add_row(name, str(frame), clock_text(seconds), relevance_text(relevance))
     return table
 

@@ -28,7 +28,7 @@ from focus_eval.keyframes.video.packets import (
     Packets,
     blank_test,
     form_test,
-    h264_tests,
+    packet_tests,
     packets_of,
     reference_test,
 )
@@ -394,15 +394,12 @@ class Decoder:
             packets: of the file.
         """
         self.restart()
-        is_blanked, is_formed = self._is_blanked, self._form_test(packets)
+        is_blanked, codec = self._is_blanked, self.stream.codec_context
+        is_formed = form_test(codec.name, codec.extradata, packets.usual_kinds)
         return any(
             (is_blanked is not None and is_blanked(packet, packets.padding)) or not is_formed(packet)
             for packet in self._packets()
         )
-
-    def _form_test(self, packets: Packets) -> Callable[[Any], bool]:
-        context = self.stream.codec_context
-        return form_test(context.name, context.extradata, packets.usual_kinds)
 
     def checksums(self, first_packets: Set[int]) -> list[int]:
         """Return the CRC-32 of each group of packets, in file order; reads the whole file.
@@ -438,9 +435,8 @@ class Decoder:
         Raises:
             SeekError: a seek led to wrong packets; call again.
         """
-        is_reference, test_form = self._is_reference, self._form_test(index.packets)
-        if self.stream.codec_context.name == "h264":
-            test_form, is_reference = h264_tests(self.stream.codec_context.extradata)
+        codec = self.stream.codec_context
+        test_form, is_reference = packet_tests(codec.name, codec.extradata, index.packets.usual_kinds)
         context, skipped = None, ""
         for position, packet in self._packets_from(index, first_packet):
             if context is not self.stream.codec_context:  # a new one, if the file had to be opened again for the packet

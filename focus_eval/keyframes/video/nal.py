@@ -29,9 +29,9 @@ def nal_units(packet: Any, length_bytes: int) -> tuple[list[tuple[int, bytes]], 
     unit with a length may hold more units behind start codes: Samsung's cameras put a picture behind its prefix unit
     this way.
     """
-    data = bytes(packet)
     if length_bytes == 0:
-        return list(_units_behind_codes(data[:MAX_HEAD_BYTES])), True
+        return list(_units_behind_codes(bytes(memoryview(packet)[:MAX_HEAD_BYTES]))), True
+    data = bytes(packet)
     units: list[tuple[int, bytes]] = []
     at, size, fills = 0, len(data), True
     # Not by `sized_units`: for each frame that is asked for, dozens of packets are looked at.

@@ -392,7 +392,7 @@ def form_test(codec: str, extradata: bytes | None, usual_kinds: Sequence[int]) -
         usual_kinds: of the file's packets.
     """
     if codec == "h264":
-        return h264_tests(extradata)[0]
+        return _h264_tests(extradata)[0]
     length_bytes = nal_length_bytes(extradata, codec)
     if codec == "hevc":
         usual = frozenset(usual_kinds)
@@ -404,8 +404,16 @@ def form_test(codec: str, extradata: bytes | None, usual_kinds: Sequence[int]) -
     return (lambda packet: test(memoryview(packet))) if test is not None else lambda packet: True
 
 
-def h264_tests(extradata: bytes | None) -> tuple[Callable[[Any], bool], Callable[[Any], bool]]:
-    """Return `form_test` and `reference_test` of H.264; they split a packet once if both are asked about it in turn."""
+def packet_tests(
+    codec: str, extradata: bytes | None, usual_kinds: Sequence[int]
+) -> tuple[Callable[[Any], bool], Callable[[Any], bool] | None]:
+    """Return `form_test` and `reference_test`, which may share their work on a packet that both are asked about."""
+    if codec == "h264":
+        return _h264_tests(extradata)
+    return form_test(codec, extradata, usual_kinds), reference_test(codec, extradata)
+
+
+def _h264_tests(extradata: bytes | None) -> tuple[Callable[[Any], bool], Callable[[Any], bool]]:
     length_bytes, numbers = nal_length_bytes(extradata), PictureNumbers(extradata)
     latest: tuple[Any, list[tuple[int, bytes]], bool] = (None, [], False)
 

@@ -52,7 +52,7 @@ class Taint:
         self._first_ticks = max(int(index.packets.ticks[first_packet]), int(index.frame_ticks[0]))
         # Packets that must give a frame and have not yet, in the file's order.
         self._outstanding: dict[int, None] = {}
-        self._position_of: dict[int, int] = {}  # by presentation time, of the packets decoded so far
+        self._position_by_ticks: dict[int, int] = {}  # by presentation time, of the packets decoded so far
         self._lost_from = _NEVER
         self._latest_seen = first_packet
 
@@ -62,7 +62,7 @@ class Taint:
         if step.position is not None:
             ticks = int(packets.ticks[step.position])
             is_leading = ticks < self._first_ticks
-            self._position_of[ticks] = self._latest_seen = step.position
+            self._position_by_ticks[ticks] = self._latest_seen = step.position
             if not step.is_formed:
                 self._lose(max(step.position - 1, self._first_packet))
             if step.is_needed and not is_leading and not packets.is_hidden[step.position]:
@@ -84,7 +84,7 @@ class Taint:
         if frame.pts is None or frame.pts < self._first_ticks:
             return
         # The lookup is quick where the frame's own packet was decoded in this run, as it is unless a decoder errs.
-        position = self._position_of.get(frame.pts)
+        position = self._position_by_ticks.get(frame.pts)
         position = self._index.packet_at(frame.pts) if position is None else position
         if position is None:
             return

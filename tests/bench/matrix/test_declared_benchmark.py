@@ -142,7 +142,8 @@ def test_a_declared_field_that_no_question_has_is_a_note(tmp_path):
     matrix = load_matrix(write_csv_benchmark(tmp_path, fields=misspelt))
     notes = check_all([(matrix, tmp_path / "run")]).notes
     assert notes == tuple(
-        f"mine: none of 3 questions has a value of {role}, declared as {misspelt[role]!r}: misspelt?"
+        f"mine: none of the 3 questions to be asked has a value in {misspelt[role]!r} ({role}): misspelt, or missing "
+        "in this copy?"
         for role in ("answer", "options", "category", "evidence")
     )
 

@@ -176,8 +176,8 @@ def test_frames_by_video_go_to_all_its_questions(tmp_path):
 
 
 def test_the_name_of_a_video_may_have_dots(tmp_path):
-    path = written(tmp_path, {"/data/@daiki.shino-712": [0, 30], "@daiki.mp4": [5]})
-    asked = [*questions("0", video="@daiki.shino-712.mp4"), *questions("1", video="@daiki.webm")]
+    path = written(tmp_path, {"/data/@daiki.shino": [0, 30], "@daiki.3gp": [5]})
+    asked = [*questions("0", video="@daiki.shino.mp4"), *questions("1", video="@daiki.webm")]
     assert frames_of(load_selections(path, questions=asked)) == {"0": [0, 30], "1": [5]}
 
 

@@ -340,7 +340,7 @@ def test_a_query_longer_than_the_encoder_reads_is_said(clip):
     pytest.importorskip("openvino", reason="the offline extra is not installed")
     words = ("a cat on a wall, " * 100, "a cat")
     warnings = [select_keyframes(clip, query=query, k=1, share=0.02, encoder="offline").warning for query in words]
-    assert "The query is longer than offline can read: its end was left out. Use fewer words" in warnings[0]
+    assert "The query is longer than offline can read: its end was left out. Shorten the query." in warnings[0]
     assert "longer" not in warnings[1]
 
 
@@ -354,4 +354,4 @@ def test_a_single_picture_is_told_that_a_folder_of_them_is_a_video(tmp_path, opt
     Image.new("RGB", (64, 48)).save(tmp_path / "one.JPG")
     result = focus_eval("select", tmp_path / "one.JPG", *options)
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
-    assert "one.JPG: a picture; a folder of pictures is a video" in result.stderr
+    assert "one.JPG: a picture, not a video; give a folder of pictures" in result.stderr
