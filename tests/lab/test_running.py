@@ -458,10 +458,9 @@ def test_a_verdict_on_recorded_relevance_is_on_questions_that_every_sampler_has(
     assert len(_frame(config, tmp_path / "out")) == 4
     config = config.model_copy(update={"samplers": ["focus", "topk"]})
     run_simulation(config, tmp_path / "out", limit=3)
-    assert _frame(config, tmp_path / "out").groupby("sampler")["question_id"].nunique().to_dict() == {
-        "focus": 3,
-        "topk": 3,
-    }
+    frame = _frame(config, tmp_path / "out")
+    assert frame.groupby("sampler")["question_id"].nunique().to_dict() == {"focus": 3, "topk": 3}
+    assert frame.attrs["n_left_out"] == 1
 
 
 def test_a_limit_takes_whole_videos_since_their_questions_share_frames(tmp_path):

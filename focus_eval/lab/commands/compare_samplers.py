@@ -13,7 +13,7 @@ import typer
 
 from focus_eval.bench.commands.tables import print_table
 from focus_eval.core.options import parse_named
-from focus_eval.keyframes.commands.console import MinutesOption, name_completion, naming_out, print_folded
+from focus_eval.keyframes.commands.console import MinutesOption, counted, name_completion, naming_out, print_folded
 from focus_eval.keyframes.rows.records import write_text
 from focus_eval.lab.commands.check import (
     RelevanceOption,
@@ -169,8 +169,13 @@ def _run(
     frontier = _frontier_frame(config, folder / f"frontier{state}", looks[0], deadline)
     sections = simulation_sections(config, frame, frontier, share=share, margin=margin)
     repeat = f"Videos of seed {config.seed}; --seed {config.seed} repeats this verdict."
-    print_folded(repeat)
-    sections[0][1].append(repeat)
+    notes = [repeat]
+    if n_left_out := frame.attrs.get("n_left_out"):
+        questions = counted(n_left_out, "question")
+        notes.insert(0, f"{questions} left out: the time ended before every sampler had them.")
+    for note in notes:
+        print_folded(note)
+    sections[0][1].extend(notes)
     return sections + _details(config, simulation, frame)
 
 
@@ -265,7 +270,10 @@ def _frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
     if config.recorded:
         # Where the clock ended a run, controls have fewer questions: every comparison is on those that all have.
         n_series = frame.groupby(["benchmark", "question_id"])["selection_id"].transform("nunique")
-        return frame[n_series == n_series.max()]
+        is_common = n_series == n_series.max()
+        common = frame[is_common]
+        common.attrs["n_left_out"] = len(frame.loc[~is_common, ["benchmark", "question_id"]].drop_duplicates())
+        return common
     return frame[frame["question_id"].str.rpartition("-")[2].astype(int) < config.videos]
 
 
