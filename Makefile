@@ -34,7 +34,7 @@ check: setup
 	$(BIN)/mypy
 
 bench: setup
-	for script in scripts/bench/*.py; do $(BIN)/python $$script || exit 1; done
+	for script in scripts/speed/*.py; do $(BIN)/python $$script || exit 1; done
 
 clips: setup
 	$(BIN)/python scripts/checks/clips.py
@@ -57,7 +57,7 @@ installs: setup
 
 # Every shipped table on a machine made on the spot: tiny weights, made-up questions, no network.
 rehearsal: setup
-	$(BIN)/python -m rehearsal
+	$(BIN)/python -m tests.rehearsal
 
 clean:
 	rm -rf $(VENV) build dist docs/_build

@@ -80,7 +80,7 @@ def shared():
 @pytest.fixture(scope="session")
 def task_index(tmp_path_factory, worker_id):
     """Let lmms-eval index its own tasks once for all workers; the file of the index."""
-    from support.bench.official_tasks import share_index
+    from tests.support.bench.official_tasks import share_index
 
     folder = tmp_path_factory.getbasetemp()
     path = (folder if worker_id == "master" else folder.parent) / "official_tasks.json"

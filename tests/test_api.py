@@ -13,9 +13,9 @@ import pytest
 
 import focus_eval
 from focus_eval.bench.matrix.config import load_matrix
-from support.bench.matrix_rows import run_matrix
-from support.keyframes.synthetic import write_numbered_clip
 from tests.bench.matrix.conftest import write_simulation
+from tests.support.bench.matrix_rows import run_matrix
+from tests.support.keyframes.synthetic import write_numbered_clip
 
 REFERENCE = (Path(__file__).resolve().parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
 

@@ -19,8 +19,8 @@ import sys
 
 import pytest
 
-from support.keyframes import many_commands
-from support.keyframes.clips import write_clip
+from tests.support.keyframes import many_commands
+from tests.support.keyframes.clips import write_clip
 
 from .conftest import SHARED
 from .pages import PAGES, ROOT, blocks, shell_lines, text_of
@@ -36,10 +36,10 @@ ELSEWHERE = {
     "status results/runs/demo": "tests/bench/commands/test_matrix.py",
     "report results/runs/demo": "tests/bench/commands/test_report_commands.py",
     "run demo_kinds": "tests/bench/demo",
-    "run full_comparison --engine ray": "rehearsal/__main__.py",
-    "run alpha --engine ray": "rehearsal/__main__.py",
-    "status results/runs/alpha": "rehearsal/__main__.py",
-    "report results/runs/alpha": "rehearsal/__main__.py",
+    "run full_comparison --engine ray": "tests/rehearsal/__main__.py",
+    "run alpha --engine ray": "tests/rehearsal/__main__.py",
+    "status results/runs/alpha": "tests/rehearsal/__main__.py",
+    "report results/runs/alpha": "tests/rehearsal/__main__.py",
     "pack": "tests/bench/rows/test_packed.py",
     "import relevance AKS": "tests/external/imports",
     "evidence results/runs/field": "tests/external/test_evidence.py",

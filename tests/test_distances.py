@@ -42,9 +42,9 @@ for table in demo_tables(run, "uniform"):
     print("##", table.name, table.title, table.columns)
 
 from pathlib import Path
-from support.external.leaderboard import update_records
-from support.external.published import read_published
-from support.external.replayed import Material, measured_groups, missing_files
+from tests.support.external.leaderboard import update_records
+from tests.support.external.published import read_published
+from tests.support.external.replayed import Material, measured_groups, missing_files
 prepared = Path(sys.argv[4])
 listed = read_published(prepared / "list.yaml")
 material = Material.of(prepared, [str(prepared / "annotation.json")], [str(prepared / "rates.csv")], [])

@@ -20,13 +20,13 @@ from focus_eval.bench.report.run import load_run
 from focus_eval.cli import app
 from focus_eval.core.errors import FocusEvalError
 from focus_eval.keyframes.encoders.store import RelevanceStore
-from support.bench import kill_roads
-from support.bench.answering import write_answering_matrix
-from support.bench.failing_calls import FailingCalls
-from support.bench.kills import row_digests, row_texts
-from support.keyframes.chat_server import ChatServer
 from tests.bench.matrix.conftest import write_simulation
 from tests.external.imports.test_lmms_logs import line, write_log
+from tests.support.bench import kill_roads
+from tests.support.bench.answering import write_answering_matrix
+from tests.support.bench.failing_calls import FailingCalls
+from tests.support.bench.kills import row_digests, row_texts
+from tests.support.keyframes.chat_server import ChatServer
 
 MOST_CALLS = 25  # of one road, drawn with a seed
 

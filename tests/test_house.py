@@ -134,7 +134,7 @@ def test_the_package_imports_nothing_of_this_repository_but_itself():
         for path in modules()
         for node in nodes_of(path.read_text())
         for name in imported_names(node)
-        if name.split(".")[0] in others & {"support", "tests", "scripts", "rehearsal"}
+        if name.split(".")[0] in others & {"tests", "scripts"}
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -308,7 +308,6 @@ def test_every_module_that_is_imported_exists():
     for path in [
         *modules(),
         *(ROOT / "tests").rglob("*.py"),
-        *(ROOT / "support").rglob("*.py"),
         *(ROOT / "scripts").rglob("*.py"),
     ]:
         for node in nodes_of(path.read_text()):
@@ -318,7 +317,7 @@ def test_every_module_that_is_imported_exists():
     assert not missing, "\n".join(missing)
 
 
-@pytest.mark.parametrize("folder", ["focus_eval", "tests", "support", "scripts", "rehearsal"])
+@pytest.mark.parametrize("folder", ["focus_eval", "tests", "scripts"])
 def test_names_say_what_they_name(folder):
     figures = house_figures.measure(ROOT / folder)
     places = [

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from support.bench.load import write_load_matrix
-from support.bench.made_runs import write_matrix
+from tests.support.bench.load import write_load_matrix
+from tests.support.bench.made_runs import write_matrix
 
 HEAVY = ("torch", "torchvision", "transformers", "lmms_eval", "loguru", "accelerate", "pandas", "matplotlib", "scipy")
 # What the extras bring: none of it comes with the plain package.

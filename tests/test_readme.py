@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from focus_eval import VideoInfo, make_sampler
 from focus_eval.cli import app
-from support.keyframes.chat_server import ChatServer
-from support.keyframes.synthetic import write_numbered_clip
+from tests.support.keyframes.chat_server import ChatServer
+from tests.support.keyframes.synthetic import write_numbered_clip
 
 from .pages import blocks, shell_lines
 

@@ -14,8 +14,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from support.bench.answering import write_answering_matrix
-from support.keyframes.chat_server import ChatServer
+from tests.support.bench.answering import write_answering_matrix
+from tests.support.keyframes.chat_server import ChatServer
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from support.bench.api_forms import Trial, combinations
+from tests.support.bench.api_forms import Trial, combinations
 
 
 def main(n_questions: int, n_frames: int) -> None:

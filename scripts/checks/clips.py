@@ -15,8 +15,8 @@ from collections import Counter
 from pathlib import Path
 
 from focus_eval.core.errors import VideoError
-from support.keyframes.clips import clip_makers
-from support.keyframes.exactness import check_clip
+from tests.support.keyframes.clips import clip_makers
+from tests.support.keyframes.exactness import check_clip
 
 KINDS = ("exact", "refused", "wrong", "not made")
 

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.keyframes.video import open_video
-from support.keyframes.clips import write_clip
-from support.keyframes.damage import set_display_matrix
+from tests.support.keyframes.clips import write_clip
+from tests.support.keyframes.damage import set_display_matrix
 
 WIDTH, HEIGHT, PATCH = 128, 96, 16
 FORMATS = {

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from support.bench.lmms_data import write_home
-from support.bench.warm_process import WarmProcess
-from support.keyframes.chat_server import ChatServer
+from tests.support.bench.lmms_data import write_home
+from tests.support.bench.warm_process import WarmProcess
+from tests.support.keyframes.chat_server import ChatServer
 
 N_FRAMES = 4
 
@@ -174,8 +174,8 @@ def _digest(*parts: bytes) -> str:
 
 def _weights_argument(name: str, folder: Path) -> str:
     """Write tiny weights of a model into `folder`, once, and return the argument that names them; "" for a service."""
-    from support.keyframes.tiny_models import write_llava_video
-    from support.keyframes.tiny_transformers import save_llava_onevision, save_qwen2_vl
+    from tests.support.keyframes.tiny_models import write_llava_video
+    from tests.support.keyframes.tiny_transformers import save_llava_onevision, save_qwen2_vl
 
     model = name.partition(",")[0]
     if model == "gpt4o":

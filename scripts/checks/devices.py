@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from support.keyframes.devices import VERDICTS, judge_apart
+from tests.support.keyframes.devices import VERDICTS, judge_apart
 
 
 def main() -> int:

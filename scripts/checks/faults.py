@@ -20,7 +20,7 @@ from collections import Counter
 from datetime import date
 from pathlib import Path
 
-from support.keyframes.faults import (
+from tests.support.keyframes.faults import (
     KINDS,
     SINGLE,
     STRETCHES,

@@ -18,7 +18,7 @@ import venv
 from pathlib import Path
 
 from focus_eval.core.extras import WITHOUT_DEPENDENCIES
-from support.keyframes.clips import write_clip
+from tests.support.keyframes.clips import write_clip
 
 ROOT = Path(__file__).resolve().parents[2]
 # Extras by install, as docs/quickstart.md names them.

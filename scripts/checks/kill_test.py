@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.bench.kills import Survived, kill_again_and_again, started
-from support.keyframes.chat_server import ChatServer
+from tests.support.bench.kills import Survived, kill_again_and_again, started
+from tests.support.keyframes.chat_server import ChatServer
 
 ROADS = ("select", "compact", "store", "answer", "lmms-eval", "ray", "crash-local", "crash-processes", "crash-ray",
          "crash-answer")  # fmt: skip
@@ -46,7 +46,7 @@ def main() -> None:
 
 def _kill(name: str, folder: Path, n_questions: int, url: str, *, n_kills: int, seed: int) -> None:
     """Kill runs of one kind, by name, and print what was left."""
-    from support.bench import kill_roads
+    from tests.support.bench import kill_roads
 
     if name in ("crash-local", "crash-processes"):
         road = kill_roads.crashing(folder / name, n_questions // 10, name.removeprefix("crash-"))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from support.bench.load import Taken, growth_exponent, measured, write_load_matrix
+from tests.support.bench.load import Taken, growth_exponent, measured, write_load_matrix
 
 COMMANDS = ("plan", "run", "run again", "status", "report")
 

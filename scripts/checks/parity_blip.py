@@ -20,10 +20,10 @@ from focus_eval.keyframes.encoders.blip import BlipScorer
 from focus_eval.keyframes.encoders.preprocess import normalise, resize_frames
 from focus_eval.keyframes.encoders.torch_scorer import arithmetic, torch_device
 from focus_eval.keyframes.pipeline.timing import device_name
-from scripts.bench.encoders import scorer_of
 from scripts.node.clips import SIZES
-from support.keyframes.random_weights import random_blip
-from support.keyframes.synthetic import moving_texture
+from scripts.speed.encoders import scorer_of
+from tests.support.keyframes.random_weights import random_blip
+from tests.support.keyframes.synthetic import moving_texture
 
 _QUESTIONS = ("what is the man in the red car doing?", "who is cooking, and what color is the dog?")
 

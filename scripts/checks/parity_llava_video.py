@@ -9,7 +9,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from support.bench.llava_video_parity import TOLERANCE, Deviation, measure_all, measure_mistakes
+from tests.support.bench.llava_video_parity import TOLERANCE, Deviation, measure_all, measure_mistakes
 
 RECORDING = Path(__file__).parents[2] / "tests" / "recorded" / "llava_video"
 

@@ -28,7 +28,8 @@ def copy_without(rooms: tuple[str, ...], folder: Path) -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, listed.split("\0")):
         parts = Path(name).parts
-        if len(parts) > 1 and parts[0] in ("focus_eval", "tests", "support") and parts[1] in rooms:
+        folders = parts[2:] if parts[:2] == ("tests", "support") else parts[1:]
+        if parts[0] in ("focus_eval", "tests") and folders and folders[0] in rooms:
             continue
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -38,8 +39,8 @@ def copy_without(rooms: tuple[str, ...], folder: Path) -> None:
 def choose_and_ask(folder: Path, environment: dict[str, str]) -> int:
     """Run `select` and `ask` on a made clip in `folder`, and return the first exit code that is not 0."""
     sys.path.insert(0, str(ROOT))
-    from support.keyframes.chat_server import ChatServer
-    from support.keyframes.synthetic import write_numbered_clip
+    from tests.support.keyframes.chat_server import ChatServer
+    from tests.support.keyframes.synthetic import write_numbered_clip
 
     write_numbered_clip(folder / "clip.mp4", 60, fps=10)
     even = ["--sampler", "uniform", "-k", "4"]

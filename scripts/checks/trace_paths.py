@@ -56,7 +56,7 @@ def trace(call: Callable[[], object]) -> Functions:
 def prepare_selection(folder: Path, sampler: str) -> Callable[[], object]:
     """Return a call that selects 8 keyframes of a made clip."""
     from focus_eval import select_keyframes
-    from support.keyframes.clips import write_clip
+    from tests.support.keyframes.clips import write_clip
 
     clip = write_clip(folder / "clip.mp4", n_frames=90, width=64, height=48)
     return lambda: select_keyframes(clip, query="a red ball", k=8, sampler=sampler)
@@ -107,8 +107,8 @@ def prepare_import(folder: Path) -> Callable[[], object]:
 def prepare_answer(folder: Path) -> Callable[[], object]:
     """Return a call in which lmms-eval asks a tiny Qwen2-VL one question, with frames that `uniform` chooses."""
     os.environ.setdefault("FORCE_QWENVL_VIDEO_READER", "decord")
-    from support.bench.lmms_data import write_home
-    from support.keyframes.tiny_transformers import save_qwen2_vl
+    from tests.support.bench.lmms_data import write_home
+    from tests.support.keyframes.tiny_transformers import save_qwen2_vl
 
     home = write_home(folder / "home")
     os.environ |= home.environment()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.keyframes.synthetic import write_long_clip
+from tests.support.keyframes.synthetic import write_long_clip
 
 SIZES = {"360p": (640, 360), "720p": (1280, 720), "1080p": (1920, 1080)}
 FPS = 30

@@ -76,14 +76,14 @@ def parts_of(args: argparse.Namespace) -> list[Part]:
         "llava": ("--repeats", "3"),
     }
     parts = (
-        ("selection", "bench/feed.py", (), 0.3),
-        ("encoders", "bench/encoders.py", (), 0.3),
-        ("decoding", "bench/readers.py", (), 0.25),
+        ("selection", "speed/feed.py", (), 0.3),
+        ("encoders", "speed/encoders.py", (), 0.3),
+        ("decoding", "speed/readers.py", (), 0.25),
         ("parity", "checks/parity_blip.py", (), 0.35),
-        ("answers", "bench/answers.py", (), 0.5),
-        ("vllm", "bench/answers.py", ("--engine", "vllm"), 0.5),
-        ("public", "bench/selection.py", data, 0.6),
-        ("llava", "bench/llava_video.py", (), 1.0),
+        ("answers", "speed/answers.py", (), 0.5),
+        ("vllm", "speed/answers.py", ("--engine", "vllm"), 0.5),
+        ("public", "speed/selection.py", data, 0.6),
+        ("llava", "speed/llava_video.py", (), 1.0),
     )
     options = small if args.tiny else usual
     return [Part(name, (script, *words, *options.get(name, ())), share) for name, script, words, share in parts]

@@ -15,7 +15,7 @@ import pandas as pd
 
 from focus_eval.bench.report.statistics import standard_error
 from focus_eval.core.resources import resource_path
-from support.external.field_data import answers, public_pair
+from tests.support.external.field_data import answers, public_pair
 
 FILE = resource_path("configs") / "public" / "discordance.yaml"
 HEADER = """\

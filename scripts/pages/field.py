@@ -30,7 +30,7 @@ from focus_eval.external.imports.loading import load_selections
 from focus_eval.external.predict import prediction_errors
 from focus_eval.external.reading import ReadingOptions, read_runs
 from focus_eval.external.within import measure_effects
-from support.external.field_data import (
+from tests.support.external.field_data import (
     TOOLMERGE,
     answers,
     log_lines,

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from focus_eval.bench.benchmarks.registry import read_annotations, write_rates
-from support.external.field_data import RATE_FILES, find_public, videomme_rates
+from tests.support.external.field_data import RATE_FILES, find_public, videomme_rates
 
 
 def main() -> None:

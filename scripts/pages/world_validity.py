@@ -30,7 +30,7 @@ from focus_eval.keyframes.samplers.base import derived_rng
 from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.lab.traces import RealQuestion, make_trace
 from focus_eval.lab.worlds import CHANNELS, world_of
-from support.external.field_data import find_public, videomme_rates
+from tests.support.external.field_data import find_public, videomme_rates
 
 TOLERANCES = (1.0, 2.0, 5.0)
 LONG_SECONDS = 180

@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from support.external.leaderboard import update_page, update_records
-from support.external.published import read_published
-from support.external.replayed import Material, measured_groups, missing_files
+from tests.support.external.leaderboard import update_page, update_records
+from tests.support.external.published import read_published
+from tests.support.external.replayed import Material, measured_groups, missing_files
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,9 +13,9 @@ from focus_eval.cli import app
 from focus_eval.core.errors import FocusEvalError, InvalidInput, SelectionMismatch, UnknownName
 from focus_eval.external.commands.exchange import selection_files
 from focus_eval.keyframes.rows.records import RowWriter
-from support.bench.commands import called
 from tests.bench.report.simulated import Simulation, simulate_run
 from tests.external.imports.test_lmms_logs import line, write_log
+from tests.support.bench.commands import called
 
 # report, recall, import and compare as they are called.
 

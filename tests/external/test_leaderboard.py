@@ -13,8 +13,8 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
 from focus_eval.external.imports.loading import load_selections, selection_rows
 from focus_eval.external.selection_tables import ShownFrames, shown_frames
-from support.external.field_data import videomme
-from support.external.leaderboard import (
+from tests.support.external.field_data import videomme
+from tests.support.external.leaderboard import (
     DIFFERENCES,
     MEASURES,
     RECALLS,
@@ -26,8 +26,8 @@ from support.external.leaderboard import (
     shown_figures,
     update_page,
 )
-from support.external.published import check_file, find_file, read_published
-from support.external.replayed import Ground, Group, question_figures, uniform_frames
+from tests.support.external.published import check_file, find_file, read_published
+from tests.support.external.replayed import Ground, Group, question_figures, uniform_frames
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "results" / "published" / "leaderboard"

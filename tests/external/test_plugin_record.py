@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.external.imports.lmms_logs import LmmsLog
-from support.bench.api_forms import Combination, Trial
+from tests.support.bench.api_forms import Combination, Trial
 
 
 @pytest.fixture(scope="module")

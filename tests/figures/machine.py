@@ -426,8 +426,8 @@ def tensors():
 
     With how near the tests require our values to be.
     """
-    from support.bench.llava_video_parity import TOLERANCE as LLAVA_TOLERANCE
     from tests.keyframes.encoders.test_blip_parity import TOLERANCE as BLIP_TOLERANCE
+    from tests.support.bench.llava_video_parity import TOLERANCE as LLAVA_TOLERANCE
 
     llava = json.loads((ROOT / "tests/recorded/llava_video/cases_meta.json").read_text())["cases"]
     blip = json.loads((ROOT / "tests/recorded/blip/cases.json").read_text())

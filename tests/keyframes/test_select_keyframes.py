@@ -181,7 +181,7 @@ def test_keyframes_are_written_with_their_times_in_name_and_exif_or_not_at_all(c
 
 def test_messages_reach_a_real_client_with_the_keyframes_and_their_times(clip):
     openai = pytest.importorskip("openai", reason="the extra llm is not installed")
-    from support.keyframes.chat_server import ChatServer
+    from tests.support.keyframes.chat_server import ChatServer
 
     selection = select_keyframes(clip, query="a bar", k=2, sampler="uniform")
     bodies = []

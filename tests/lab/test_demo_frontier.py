@@ -11,8 +11,8 @@ from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.report.measures import FRAMES_SCORED
 from focus_eval.lab.overview import draw_frontier
 from scripts.pages.draw_demo_frontier import BUDGETS, replay_budgets
-from support.bench.matrix_rows import run_matrix
 from tests.bench.matrix.conftest import write_simulation
+from tests.support.bench.matrix_rows import run_matrix
 
 MEASURED = ["benchmark", "question_id", "label", "k", "n_pulls", "recall@2"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
-from support.bench.report_check import check_report
+from tests.support.bench.report_check import check_report
 
 
 @pytest.fixture(scope="module")

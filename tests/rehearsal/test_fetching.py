@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from support.bench.machine import fetch_command, hub_repositories
-from support.keyframes.local_hub import LocalHub
+from tests.support.bench.machine import fetch_command, hub_repositories
+from tests.support.keyframes.local_hub import LocalHub
 
 FIND = """
 import json, sys

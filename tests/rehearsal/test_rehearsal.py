@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from rehearsal import tables as rehearsal
-from support.bench.machine import build_machine
-from support.keyframes.chat_server import ChatServer
+from tests.rehearsal import tables as rehearsal
+from tests.support.bench.machine import build_machine
+from tests.support.keyframes.chat_server import ChatServer
 
 
 @pytest.fixture(scope="module")

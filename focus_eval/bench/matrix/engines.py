@@ -240,7 +240,7 @@ class ProcessEngine(LocalEngine):
     """Without a GPU selects in one process per core, each with a video at a time; answers in this process.
 
     Decoders of small frames give Python's lock back every 50 microseconds: threads of one process on two cores spend as
-    much time on taking turns as on decoding (`scripts/bench/engines.py`).
+    much time on taking turns as on decoding (`scripts/speed/engines.py`).
     """
 
     # Not ProcessPoolExecutor: a process that a video ends breaks the pool, which ends the others too; their videos in

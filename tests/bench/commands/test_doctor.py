@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from focus_eval.bench.commands import doctor
 from focus_eval.cli import app
 from focus_eval.keyframes.encoders.weights import known_checkpoints
-from support.keyframes.random_weights import write_tiny_clip
+from tests.support.keyframes.random_weights import write_tiny_clip
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from focus_eval.bench.report.page.thumbnails import evidence_frames, thumbnail_m
 from focus_eval.bench.report.run import load_run
 from focus_eval.core.errors import InvalidInput, RunError, VideoError
 from focus_eval.keyframes.rows.records import RowWriter
-from support.bench.commands import called
-from support.keyframes.clips import write_clip
 from tests.bench.report.simulated import Simulation, simulate_run
+from tests.support.bench.commands import called
+from tests.support.keyframes.clips import write_clip
 
 # report, recall, import and compare as they are called.
 
@@ -101,7 +101,7 @@ def test_a_table_too_long_to_print_names_the_files_it_is_in(run_folder, monkeypa
 def test_thumbnails_are_the_chosen_frames(tmp_path):
     from PIL import Image
 
-    from support.keyframes.synthetic import frame_number, write_numbered_clip
+    from tests.support.keyframes.synthetic import frame_number, write_numbered_clip
 
     folder = simulate_run(tmp_path / "run", Simulation(n_questions=1, samplers=("uniform", "topk")))
     (tmp_path / "videos").mkdir()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 # Those that are not used here are used through `tools`.
-from support.bench.lmms_data import (  # noqa: F401
+from tests.support.bench.lmms_data import (  # noqa: F401
     CLIPS,
     QUESTIONS,
     decode_all,
@@ -18,8 +18,8 @@ from support.bench.lmms_data import (  # noqa: F401
     write_home,
     write_parquet,
 )
-from support.bench.warm_process import WarmProcess
-from support.keyframes.tiny_transformers import save_llava_onevision, save_qwen2_vl
+from tests.support.bench.warm_process import WarmProcess
+from tests.support.keyframes.tiny_transformers import save_llava_onevision, save_qwen2_vl
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("FORCE_QWENVL_VIDEO_READER", "decord")

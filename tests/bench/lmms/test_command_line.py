@@ -20,8 +20,8 @@ from focus_eval.cli import app
 from focus_eval.core.errors import RunError
 from focus_eval.core.resources import resource_path
 from focus_eval.keyframes.rows.records import AnswerRow
-from support.bench.commands import called
-from support.keyframes.chat_server import ChatServer
+from tests.support.bench.commands import called
+from tests.support.keyframes.chat_server import ChatServer
 
 FOCUS_TASKS = ["focus_longvideobench", "focus_videomme", "focus_mlvu", "focus_vsibench"]
 OFFICIAL = ["longvideobench_val_v", "videomme", "mlvu_dev", "vsibench"]
@@ -121,7 +121,7 @@ def test_two_processes_give_the_rows_of_one(home, evaluate, tools, tiny_qwen, tm
     with socket.create_server(("127.0.0.1", 0)) as free_port_server:
         command = [
             "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--main_process_port",
-            str(free_port_server.getsockname()[1]), "-m", "support.bench.official_tasks", task_index, "lmms_eval",
+            str(free_port_server.getsockname()[1]), "-m", "tests.support.bench.official_tasks", task_index, "lmms_eval",
             "--model", "focus_qwen2_vl", "--model_args", model_arguments, "--tasks", ",".join(tasks), *include(),
             "--limit", "7", "--output_path", str(tmp_path / "out"), *GENERATION,
         ]  # fmt: skip

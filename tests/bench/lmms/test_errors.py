@@ -37,7 +37,7 @@ def recorded(qwen, tmp_path):
 @pytest.fixture(scope="module")
 def broken(home, tools, tmp_path_factory):
     """LongVideoBench documents of two good videos and five that cannot be read as asked."""
-    from support.keyframes.synthetic import write_numbered_clip
+    from tests.support.keyframes.synthetic import write_numbered_clip
 
     videos = home.videos["longvideobench"]
     whole = (videos / "landscape.mp4").read_bytes()
@@ -178,7 +178,7 @@ def test_a_sampler_that_may_choose_no_frame_is_named_before_anything_is_chosen(r
     from focus_eval.keyframes.encoders.registry import make_encoder
     from focus_eval.keyframes.pipeline.selector import Selector
     from focus_eval.keyframes.samplers.registry import make_sampler
-    from support.keyframes.random_weights import write_tiny_clip
+    from tests.support.keyframes.random_weights import write_tiny_clip
 
     encoder = make_encoder("clip", checkpoint=str(write_tiny_clip(tmp_path / "clip")), device="cpu")
     lines, source = [], recorded.context.source

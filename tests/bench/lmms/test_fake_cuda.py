@@ -26,9 +26,9 @@ from focus_eval.bench.matrix.folder import RunFolder
 from focus_eval.bench.matrix.plan import load_sets
 from focus_eval.bench.matrix.running import complete_run
 from focus_eval.core.errors import RunError
-from support.bench.answering import write_answering_matrix
-from support.keyframes.fake_cuda import FakeCuda
-from support.keyframes.random_weights import write_tiny_clip
+from tests.support.bench.answering import write_answering_matrix
+from tests.support.keyframes.fake_cuda import FakeCuda
+from tests.support.keyframes.random_weights import write_tiny_clip
 
 from .llava_video.conftest import write_checkpoint
 

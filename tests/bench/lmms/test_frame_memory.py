@@ -15,7 +15,7 @@ from focus_eval.bench.lmms.lookahead import decoded_bytes
 from focus_eval.core.errors import InvalidInput
 from focus_eval.keyframes.pipeline.selector import Selector
 from focus_eval.keyframes.samplers.registry import make_sampler
-from support.keyframes.synthetic import write_numbered_clip
+from tests.support.keyframes.synthetic import write_numbered_clip
 
 
 def bytes_of(path, *, role="sampler") -> int:

@@ -8,8 +8,8 @@ import torch
 
 from focus_eval.keyframes.pipeline.selector import Selector
 from focus_eval.keyframes.samplers.registry import make_sampler
-from support.keyframes.synthetic import frame_number
-from support.keyframes.tiny_transformers import save_qwen_successor
+from tests.support.keyframes.synthetic import frame_number
+from tests.support.keyframes.tiny_transformers import save_qwen_successor
 
 
 def random_frames(k: int) -> Selector:

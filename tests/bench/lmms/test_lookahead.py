@@ -23,8 +23,8 @@ from focus_eval.bench.lmms.lookahead import Batch, LookAhead, OwnProcessors, Tur
 from focus_eval.bench.lmms.recording import RunCounts
 from focus_eval.bench.lmms.requests import DecodedFrames, read_frames
 from focus_eval.core.errors import RunError, VideoError
-from support.keyframes.clips import write_clip
-from support.keyframes.synthetic import write_numbered_clip
+from tests.support.keyframes.clips import write_clip
+from tests.support.keyframes.synthetic import write_numbered_clip
 
 
 def test_the_model_goes_from_batch_to_batch_in_order_whoever_comes_first():

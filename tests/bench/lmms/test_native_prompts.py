@@ -69,7 +69,7 @@ def test_native_is_the_stock_wrapper_on_tasks_with_prompts_of_its_own(
     from lmms_eval.models.chat.qwen3_vl import Qwen3_VL
 
     from focus_eval.bench.lmms.models.qwen_vl import FocusQwen3VLChat
-    from support.keyframes.tiny_transformers import save_qwen_successor
+    from tests.support.keyframes.tiny_transformers import save_qwen_successor
 
     monkeypatch.chdir(home.root)
     monkeypatch.setenv("HF_HOME", str(home.hf))

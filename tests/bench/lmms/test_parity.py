@@ -118,7 +118,7 @@ def test_a_long_video_costs_a_stock_qwen2_vl_run_its_resolution(tmp_path, monkey
     from focus_eval.bench.lmms.models.qwen_vl import wrap_reader
     from focus_eval.bench.lmms.requests import FrameBatch, PathWithFrames
     from focus_eval.keyframes.video import open_video
-    from support.keyframes.synthetic import write_numbered_clip
+    from tests.support.keyframes.synthetic import write_numbered_clip
 
     monkeypatch.setattr(vision_process, "MODEL_SEQ_LEN", 320)
     monkeypatch.setattr(

@@ -51,7 +51,7 @@ def test_lmms_evals_tasks_load_without_the_package_evaluate_until_a_metric_of_it
 
 def test_a_reader_of_qwen_vl_utils_gives_frames_metadata_and_rate(tmp_path):
     vision_process = pytest.importorskip("qwen_vl_utils.vision_process")
-    from support.keyframes.synthetic import write_numbered_clip
+    from tests.support.keyframes.synthetic import write_numbered_clip
 
     clip = write_numbered_clip(tmp_path / "clip.mp4", 8, width=64, height=48, fps=4)
     name = vision_process.get_video_reader_backend()
@@ -65,7 +65,7 @@ def test_a_reader_of_qwen_vl_utils_gives_frames_metadata_and_rate(tmp_path):
 def test_a_video_with_chosen_frames_is_not_opened_again_and_others_are(name, tmp_path):
     pytest.importorskip("decord")
     from focus_eval.bench.lmms.requests import FrameBatch, PathWithFrames
-    from support.keyframes.synthetic import write_numbered_clip
+    from tests.support.keyframes.synthetic import write_numbered_clip
 
     module = importlib.import_module(f"lmms_eval.models.{name}")
     assert "decord.VideoReader(" in inspect.getsource(module)

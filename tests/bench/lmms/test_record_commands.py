@@ -14,10 +14,10 @@ from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.matrix.running import complete_run
 from focus_eval.bench.report.run import load_run
 from focus_eval.cli import app
-from support.bench.answering import write_answering_matrix
-from support.bench.commands import called
-from support.keyframes.chat_server import ChatServer
-from support.keyframes.tiny_transformers import save_qwen_successor
+from tests.support.bench.answering import write_answering_matrix
+from tests.support.bench.commands import called
+from tests.support.keyframes.chat_server import ChatServer
+from tests.support.keyframes.tiny_transformers import save_qwen_successor
 
 RECORDS = ("service_chat", "service_simple", "local_chat", "local_simple", "native", "two_ranks")
 N_QUESTIONS = {"longvideobench": 8, "videomme": 4}

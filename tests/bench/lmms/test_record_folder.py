@@ -10,7 +10,7 @@ import pytest
 
 from focus_eval.bench.report.run import load_run
 from focus_eval.core.errors import RunError
-from support.keyframes.tiny_transformers import save_qwen2_vl
+from tests.support.keyframes.tiny_transformers import save_qwen2_vl
 
 
 @pytest.fixture(scope="module")

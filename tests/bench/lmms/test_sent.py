@@ -78,7 +78,7 @@ def test_a_tokenizer_without_a_template_is_refused_not_given_vicunas(tiny_llava,
 
 def test_simple_requests_tell_qwen2_5_the_time_between_the_chosen_frames(evaluate, tools, tmp_path, monkeypatch):
     from focus_eval.bench.lmms.models.qwen_vl import FocusQwen2_5VL
-    from support.keyframes.tiny_transformers import save_qwen_successor
+    from tests.support.keyframes.tiny_transformers import save_qwen_successor
 
     weights = save_qwen_successor(tmp_path / "weights", "qwen2_5")
     model = FocusQwen2_5VL(

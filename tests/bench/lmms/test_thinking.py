@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.keyframes.tiny_transformers import save_qwen_successor
+from tests.support.keyframes.tiny_transformers import save_qwen_successor
 
 
 @pytest.mark.parametrize(

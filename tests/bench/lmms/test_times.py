@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from focus_eval.bench.lmms.requests import FrameBatch
-from support.keyframes.synthetic import write_numbered_clip
-from support.keyframes.tiny_transformers import glm46v, save_qwen_successor
+from tests.support.keyframes.synthetic import write_numbered_clip
+from tests.support.keyframes.tiny_transformers import glm46v, save_qwen_successor
 
 TASK, SPLIT = "focus_videomme", "test"
 # Ten frames a second, then one: at the mean rate frame 30, at 3 s, would be at 13.6.

@@ -15,8 +15,8 @@ import pytest
 import torch
 from transformers import AutoProcessor
 
-from support.bench import vllm_processing
-from support.keyframes.tiny_transformers import save_qwen2_vl, save_qwen_successor
+from tests.support.bench import vllm_processing
+from tests.support.keyframes.tiny_transformers import save_qwen2_vl, save_qwen_successor
 
 FOLDERS = os.environ.get("FOCUS_EVAL_VLLM", "")
 IN_PROCESS = {"qwen2": "FocusQwen2VL", "qwen2_5": "FocusQwen2_5VLChat", "qwen3": "FocusQwen3VLChat"}

@@ -20,8 +20,8 @@ from focus_eval.bench.matrix.folder import RunFolder
 from focus_eval.bench.matrix.plan import load_sets
 from focus_eval.bench.matrix.running import complete_run
 from focus_eval.bench.rows.open_cell import OpenCell
-from support.bench.answering import N_VIDEOS, write_answering_matrix
-from support.bench.matrix_rows import run_matrix
+from tests.support.bench.answering import N_VIDEOS, write_answering_matrix
+from tests.support.bench.matrix_rows import run_matrix
 
 pytest.importorskip("openvino")
 

@@ -20,8 +20,8 @@ from focus_eval.bench.report.run import load_run
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
 from focus_eval.keyframes.video.clip_writer import ClipWriter
-from support.bench.matrix_rows import run_matrix
-from support.keyframes.chat_server import ChatServer
+from tests.support.bench.matrix_rows import run_matrix
+from tests.support.keyframes.chat_server import ChatServer
 
 from .conftest import lvb_question
 

@@ -20,7 +20,7 @@ from focus_eval.bench.report.run import load_run
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import resource_path
 from focus_eval.keyframes.rows.records import AnswerRow
-from support.bench.matrix_rows import run_matrix
+from tests.support.bench.matrix_rows import run_matrix
 
 
 def write_matrix(folder):

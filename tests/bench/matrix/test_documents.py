@@ -189,7 +189,7 @@ def test_evidence_comes_from_the_annotation_beside_documents_without_it(hub):
 @pytest.mark.usefixtures("task_index")
 def test_a_matrix_asks_with_the_prompts_a_task_has_for_the_wrapper_behind_the_model(tmp_path, monkeypatch):
     from focus_eval.bench.matrix.questions import TaskRequests
-    from support.bench.lmms_data import _videomme_rows, write_parquet
+    from tests.support.bench.lmms_data import _videomme_rows, write_parquet
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     rows = [{**row, "video_id": row["videoID"]} for row in _videomme_rows()]

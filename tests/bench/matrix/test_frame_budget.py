@@ -15,9 +15,9 @@ from focus_eval.bench.matrix.machine import WorkerResources
 from focus_eval.keyframes.encoders.dual_encoder import ClipScorer
 from focus_eval.keyframes.encoders.torch_scorer import TorchScorer
 from focus_eval.keyframes.pipeline.relevance import VideoSession
-from support.bench.matrix_rows import run_matrix
-from support.keyframes.random_weights import write_tiny_clip
-from support.keyframes.synthetic import write_long_clip
+from tests.support.bench.matrix_rows import run_matrix
+from tests.support.keyframes.random_weights import write_tiny_clip
+from tests.support.keyframes.synthetic import write_long_clip
 
 from .conftest import lvb_question
 from .test_running import result_bytes

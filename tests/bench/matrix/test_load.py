@@ -20,8 +20,8 @@ from focus_eval.bench.report.run import load_run
 from focus_eval.bench.rows.store import FinishedQuestions, StoredRows, compact
 from focus_eval.core.errors import InvalidInput
 from focus_eval.keyframes.rows.records import RowWriter, SelectionRow
-from support.bench.load import measured, write_load_matrix
-from support.bench.matrix_rows import run_matrix
+from tests.support.bench.load import measured, write_load_matrix
+from tests.support.bench.matrix_rows import run_matrix
 
 
 def long_row(number, selection_id="s", **changes):

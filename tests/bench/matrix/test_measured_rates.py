@@ -24,8 +24,8 @@ from focus_eval.bench.rows.store import name_run
 from focus_eval.cli import app
 from focus_eval.keyframes.encoders.dual_encoder import ClipScorer
 from focus_eval.keyframes.rows.files import write_sealed_json
-from support.bench.matrix_rows import run_matrix
-from support.keyframes.random_weights import write_tiny_clip
+from tests.support.bench.matrix_rows import run_matrix
+from tests.support.keyframes.random_weights import write_tiny_clip
 
 from .test_videos_at_once import matrix  # noqa: F401 (a fixture)
 

@@ -15,7 +15,7 @@ from focus_eval.bench.report.comparisons import run_comparison
 from focus_eval.bench.report.run import load_run
 from focus_eval.bench.report.tables import results_table
 from focus_eval.core.errors import InvalidInput
-from support.keyframes.clips import write_clip
+from tests.support.keyframes.clips import write_clip
 
 TASK = {
     "task": "my_task",

@@ -19,7 +19,7 @@ from focus_eval.bench.matrix.plan import make_plan, pooled, run_status
 from focus_eval.bench.report.run import load_run
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput, RunError
-from support.bench.matrix_rows import run_matrix
+from tests.support.bench.matrix_rows import run_matrix
 
 from .conftest import write_simulation
 

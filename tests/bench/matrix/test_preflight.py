@@ -15,7 +15,7 @@ from focus_eval.bench.matrix import preflight as model_checks
 from focus_eval.bench.matrix.config import ModelConfig, load_matrix
 from focus_eval.bench.matrix.preflight import check_all
 from focus_eval.cli import app
-from support.keyframes.chat_server import ChatServer
+from tests.support.keyframes.chat_server import ChatServer
 
 from .test_documents import documents, hub, shards, snapshot  # noqa: F401 (hub is a fixture)
 from .whole_machine import KEY, SERVED_MODEL, Machine, free_disk, service, weights  # noqa: F401 (two are fixtures)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from focus_eval.bench.matrix.config import Resources, load_matrix
-from support.bench.matrix_rows import run_matrix
+from tests.support.bench.matrix_rows import run_matrix
 
 from .conftest import write_simulation
 from .test_running import result_bytes
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 def whatever_is_free():
     """Ray ends workers where memory is short, and stores nothing where the disk is nearly full; here it does not."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_worker_niceness", "0")  # as in support/bench/machine.py
+        patch.setenv("RAY_worker_niceness", "0")  # as in tests/support/bench/machine.py
         patch.setenv("RAY_memory_monitor_refresh_ms", "0")
         patch.setenv("RAY_local_fs_capacity_threshold", "1")
         yield

@@ -19,8 +19,8 @@ from focus_eval.bench.matrix.folder import RunFolder
 from focus_eval.bench.matrix.plan import make_plan, run_status
 from focus_eval.bench.rows import store as rowfiles
 from focus_eval.core.errors import RunError
-from support.bench.matrix_rows import run_matrix
-from support.bench.warm_process import WarmProcess
+from tests.support.bench.matrix_rows import run_matrix
+from tests.support.bench.warm_process import WarmProcess
 
 from .conftest import write_simulation
 

@@ -22,7 +22,7 @@ from focus_eval.keyframes.encoders.registry import make_encoder
 from focus_eval.keyframes.pipeline.selector import Selector
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.clip_writer import ClipWriter
-from support.bench.matrix_rows import run_matrix
+from tests.support.bench.matrix_rows import run_matrix
 
 from .conftest import lvb_question, write_simulation
 

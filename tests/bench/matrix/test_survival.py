@@ -13,9 +13,9 @@ from focus_eval.bench.matrix.plan import run_status
 from focus_eval.bench.matrix.running import complete_run
 from focus_eval.core.errors import FocusEvalError
 from focus_eval.keyframes.encoders.store import RelevanceStore
-from support.bench import kill_roads, kills
-from support.bench.kills import kill_again_and_again, row_digests
-from support.bench.matrix_rows import run_matrix
+from tests.support.bench import kill_roads, kills
+from tests.support.bench.kills import kill_again_and_again, row_digests
+from tests.support.bench.matrix_rows import run_matrix
 
 from .conftest import write_simulation
 

@@ -8,8 +8,8 @@ from focus_eval.bench.lmms import recording
 from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.matrix.running import complete_run
 from focus_eval.core.errors import RunError, UnknownName
-from support.bench.answering import write_answering_matrix
-from support.bench.matrix_rows import rows_frame
+from tests.support.bench.answering import write_answering_matrix
+from tests.support.bench.matrix_rows import rows_frame
 
 pytest.importorskip("openvino")
 

@@ -28,8 +28,8 @@ from focus_eval.keyframes.encoders.registry import make_encoder
 from focus_eval.keyframes.encoders.torch_scorer import TorchScorer
 from focus_eval.keyframes.pipeline.batch_packer import BatchPacker
 from focus_eval.keyframes.rows.records import BLOCKING_STAGES, RowWriter
-from support.bench.matrix_rows import run_matrix
-from support.keyframes.random_weights import write_tiny_clip
+from tests.support.bench.matrix_rows import run_matrix
+from tests.support.keyframes.random_weights import write_tiny_clip
 
 from .conftest import write_noise_matrix
 from .test_running import result_bytes

@@ -20,9 +20,9 @@ from focus_eval.bench.matrix.config import (
 )
 from focus_eval.bench.report.run import load_run
 from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
-from support.bench.commands import called
 from tests.bench.report.simulated import simulate_run
 from tests.pages import ROOT, blocks, shell_lines
+from tests.support.bench.commands import called
 
 PAGE = ROOT / "docs/your_matrix.md"
 MARKED = dict(re.findall(r"<!-- keys: (\w+) -->\n(.*?)<!-- end -->", PAGE.read_text(encoding="utf-8"), re.DOTALL))

@@ -11,9 +11,9 @@ import yaml
 
 from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.matrix.preflight import check_all
-from support.keyframes.local_server import Handler, LocalServer
-from support.keyframes.random_weights import write_tiny_clip
-from support.keyframes.tiny_transformers import save_qwen2_vl
+from tests.support.keyframes.local_server import Handler, LocalServer
+from tests.support.keyframes.random_weights import write_tiny_clip
+from tests.support.keyframes.tiny_transformers import save_qwen2_vl
 
 from .test_documents import documents, shards, snapshot
 

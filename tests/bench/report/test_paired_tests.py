@@ -14,7 +14,7 @@ from focus_eval.bench.report.statistics import (
     holm,
     video_sums,
 )
-from support.bench.independent_formulas import sign_flip_p as counted_out
+from tests.support.bench.independent_formulas import sign_flip_p as counted_out
 
 
 def all_signs(n):

@@ -19,8 +19,8 @@ from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.rows import files
 from focus_eval.keyframes.rows.files import check_parquet, read_sealed_json
 from focus_eval.keyframes.rows.records import SelectionRow
-from support.bench.kills import row_digests
 from tests.bench.matrix.conftest import write_simulation
+from tests.support.bench.kills import row_digests
 
 N_FLIPS = 300
 

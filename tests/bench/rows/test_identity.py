@@ -15,8 +15,8 @@ from focus_eval.keyframes.pipeline.selector import Selector
 from focus_eval.keyframes.rows import identity
 from focus_eval.keyframes.rows.identity import answer_identity, identity_hash, selection_identity, task_digest
 from focus_eval.keyframes.samplers.registry import make_sampler
-from support.bench.matrix_rows import run_matrix
 from tests.bench.matrix.conftest import write_simulation
+from tests.support.bench.matrix_rows import run_matrix
 
 SAMPLER_FILE = """
 from dataclasses import dataclass
@@ -87,7 +87,7 @@ def test_a_plugin_of_another_revision_is_another_selection(monkeypatch, tmp_path
 @pytest.mark.parametrize("encoder", ["clip", "blip"])
 def test_a_revision_is_known_before_weights_load_and_changes_with_them(encoder, tmp_path):
     pytest.importorskip("transformers")
-    from support.keyframes.random_weights import write_tiny_blip, write_tiny_clip
+    from tests.support.keyframes.random_weights import write_tiny_blip, write_tiny_clip
 
     folder = {"clip": write_tiny_clip, "blip": write_tiny_blip}[encoder](tmp_path / "tiny")
     options = {"checkpoint": str(folder), "precision": "fp32"}

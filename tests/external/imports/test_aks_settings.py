@@ -17,8 +17,8 @@ from focus_eval.keyframes.samplers.base import derived_rng
 from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.lab.traces import make_trace
 from focus_eval.lab.worlds import WORLDS
-from support.external.field_data import longvideobench, videomme
-from support.external.published import read_published
+from tests.support.external.field_data import longvideobench, videomme
+from tests.support.external.published import read_published
 
 
 def test_the_second_half_of_an_odd_part_reaches_to_its_end():

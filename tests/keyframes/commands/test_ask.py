@@ -14,7 +14,7 @@ from focus_eval.cli import app
 from focus_eval.core.errors import AnswerError, InvalidInput, RunError
 from focus_eval.keyframes.llms.registry import make_llm
 from focus_eval.keyframes.video.clip_writer import ClipWriter
-from support.keyframes.chat_server import ChatServer
+from tests.support.keyframes.chat_server import ChatServer
 
 QUESTION = "How many bars are there?"
 EVEN = ("--sampler", "uniform", "-k", "3")
@@ -70,7 +70,7 @@ def test_json_holds_answer_usage_and_selection_and_frames_are_written_after_the_
 
 def test_a_local_checkpoint_says_what_it_says_to_the_same_frames(clip, tmp_path):
     pytest.importorskip("transformers")
-    from support.keyframes.tiny_transformers import save_qwen2_vl
+    from tests.support.keyframes.tiny_transformers import save_qwen2_vl
 
     llm = f"local:checkpoint={save_qwen2_vl(tmp_path / 'model')};device=cpu"
     record = json.loads(ask(clip, QUESTION, "--llm", llm, *EVEN, "--max-tokens", "4", "--json"))
@@ -160,7 +160,9 @@ def test_a_model_that_refuses_settings_is_asked_without_them_and_says_so_once(cl
 
 def test_a_value_out_of_range_is_the_users_to_mend(clip, server, monkeypatch):
     text = "Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got 3 instead."
-    monkeypatch.setattr("support.keyframes.chat_server.refusal", lambda name, value: {"message": text, "param": name})
+    monkeypatch.setattr(
+        "tests.support.keyframes.chat_server.refusal", lambda name, value: {"message": text, "param": name}
+    )
     server.refuses = ("temperature",)
     with pytest.raises(AnswerError, match="decimal above maximum value"):
         ask(clip, QUESTION, "--llm", "chat:model=m;temperature=3", *EVEN)
@@ -169,7 +171,7 @@ def test_a_value_out_of_range_is_the_users_to_mend(clip, server, monkeypatch):
 def test_a_short_key_is_a_word_that_error_messages_keep(clip, server, monkeypatch):
     server.refuses = ("seed",)
     monkeypatch.setattr(
-        "support.keyframes.chat_server.refusal", lambda name, value: {"message": "my-secret-key: no tokens"}
+        "tests.support.keyframes.chat_server.refusal", lambda name, value: {"message": "my-secret-key: no tokens"}
     )
     for key, message in (("ken", "my-secret-key: no tokens"), ("my-secret-key", r"\[key\]: no tokens")):
         monkeypatch.setenv("OPENAI_API_KEY", key)

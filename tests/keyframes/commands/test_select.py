@@ -16,7 +16,7 @@ from focus_eval.core.errors import FocusEvalError
 from focus_eval.keyframes.api import select_keyframes
 from focus_eval.keyframes.commands.select import _scan_line
 from focus_eval.keyframes.video.clip_writer import ClipWriter
-from support.keyframes.many_commands import run_commands
+from tests.support.keyframes.many_commands import run_commands
 
 
 @pytest.fixture(scope="module")

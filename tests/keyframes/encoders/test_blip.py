@@ -13,7 +13,7 @@ from focus_eval.core.errors import EncoderError, InvalidInput
 from focus_eval.keyframes.encoders import blip
 from focus_eval.keyframes.encoders.blip import BlipOptions, BlipScorer, clean_caption
 from focus_eval.keyframes.encoders.registry import make_encoder
-from support.keyframes.random_weights import TINY_BLIP_HEADS, WORDS, blip_scorer, random_blip, write_tiny_blip
+from tests.support.keyframes.random_weights import TINY_BLIP_HEADS, WORDS, blip_scorer, random_blip, write_tiny_blip
 
 TOLERANCE = 1e-5
 LONG = " ".join(WORDS * 3)

@@ -26,7 +26,7 @@ from focus_eval.keyframes.encoders.blip import (
     load_tokenizer,
 )
 from focus_eval.keyframes.encoders.registry import make_encoder
-from support.keyframes.random_weights import blip_scorer
+from tests.support.keyframes.random_weights import blip_scorer
 
 TOLERANCE = 1e-5
 TINY = replace(LAVIS, text_heads=6)  # the recorded model is small: six heads, not twelve

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from focus_eval.core.errors import InvalidInput
 from focus_eval.keyframes.encoders.cache import DuplicateCache, FeatureCache
 from focus_eval.keyframes.encoders.registry import make_encoder
-from support.keyframes.random_weights import TINY_BLIP_HEADS, write_tiny_blip
+from tests.support.keyframes.random_weights import TINY_BLIP_HEADS, write_tiny_blip
 
 # Kept image states serve the next question of a video and never outgrow their bound.
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from focus_eval.core.errors import EncoderError, MissingWeights
 from focus_eval.keyframes.encoders.registry import ENCODERS, make_encoder
 from focus_eval.keyframes.encoders.weights import known_checkpoints, locate, weights_identity
-from support.keyframes.random_weights import TINY_BLIP_HEADS, write_tiny_blip, write_tiny_clip, write_tiny_siglip
+from tests.support.keyframes.random_weights import TINY_BLIP_HEADS, write_tiny_blip, write_tiny_clip, write_tiny_siglip
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,8 @@ from focus_eval.keyframes.encoders.recorded import RecordedScorer
 from focus_eval.keyframes.encoders.registry import ENCODERS, make_encoder
 from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.encoders.weights import local_gmacs
-from support.keyframes.chat_server import ChatServer
-from support.keyframes.random_weights import (
+from tests.support.keyframes.chat_server import ChatServer
+from tests.support.keyframes.random_weights import (
     TINY_BLIP_HEADS,
     write_tiny_aimv2,
     write_tiny_blip,

@@ -16,8 +16,8 @@ from safetensors.numpy import save_file
 from focus_eval.core.errors import EncoderError
 from focus_eval.keyframes.encoders.default import _check_space, offer_text
 from focus_eval.keyframes.encoders.weights import known_checkpoints
-from support.keyframes.local_hub import HubRepository, LocalHub
 from tests.conftest import require_packages
+from tests.support.keyframes.local_hub import HubRepository, LocalHub
 
 require_packages("torch", "open_clip")
 

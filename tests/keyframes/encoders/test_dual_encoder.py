@@ -28,7 +28,7 @@ from transformers.models.siglip2.image_processing_pil_siglip2 import Siglip2Imag
 from focus_eval.core.errors import EncoderError, InvalidInput
 from focus_eval.keyframes.encoders.dual_encoder import as_patches
 from focus_eval.keyframes.encoders.registry import make_encoder
-from support.keyframes.random_weights import (
+from tests.support.keyframes.random_weights import (
     WORDS,
     write_tiny_aimv2,
     write_tiny_clip,

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from support.keyframes.encoder_rates import image_gflop, text_gflop
-from support.keyframes.random_weights import random_blip
+from tests.support.keyframes.encoder_rates import image_gflop, text_gflop
+from tests.support.keyframes.random_weights import random_blip
 
 
 @pytest.fixture(scope="module")

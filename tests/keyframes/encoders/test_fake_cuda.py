@@ -13,8 +13,8 @@ from focus_eval.keyframes.encoders import preprocess, torch_scorer, upload
 from focus_eval.keyframes.encoders.dual_encoder import DualEncoderScorer, pooled_output
 from focus_eval.keyframes.encoders.registry import make_encoder
 from focus_eval.keyframes.encoders.torch_scorer import DeviceClock, TorchScorer
-from support.keyframes.fake_cuda import CudaTensor, Event, FakeCuda, Stream
-from support.keyframes.random_weights import TINY_BLIP_HEADS
+from tests.support.keyframes.fake_cuda import CudaTensor, Event, FakeCuda, Stream
+from tests.support.keyframes.random_weights import TINY_BLIP_HEADS
 
 from .test_contract import SCORERS
 from .test_release import ON_TORCH

@@ -11,8 +11,8 @@ import torch
 
 from focus_eval import select_keyframes
 from focus_eval.keyframes.encoders.registry import make_encoder
-from support.keyframes.random_weights import TINY_BLIP_HEADS
-from support.keyframes.synthetic import write_numbered_clip
+from tests.support.keyframes.random_weights import TINY_BLIP_HEADS
+from tests.support.keyframes.synthetic import write_numbered_clip
 
 from .test_contract import SCORERS
 from .test_release import ON_TORCH

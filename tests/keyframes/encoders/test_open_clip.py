@@ -15,8 +15,8 @@ from focus_eval.keyframes.encoders.cost import dual_encoder_gmacs
 from focus_eval.keyframes.encoders.open_clip import OpenClipScorer, image_gmacs
 from focus_eval.keyframes.encoders.registry import encoder_revision, make_encoder
 from focus_eval.keyframes.encoders.weights import local_gmacs
-from support.keyframes.random_weights import write_tiny_open_clip
 from tests.conftest import require_packages
+from tests.support.keyframes.random_weights import write_tiny_open_clip
 
 require_packages("open_clip")
 

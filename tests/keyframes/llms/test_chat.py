@@ -22,7 +22,7 @@ from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.llms.registry import make_llm, yes_of
 from focus_eval.keyframes.pipeline.selector import Selector
 from focus_eval.keyframes.video.clip_writer import ClipWriter
-from support.keyframes.chat_server import ChatServer
+from tests.support.keyframes.chat_server import ChatServer
 
 N_FRAMES, FPS = 240, 24
 

@@ -16,7 +16,7 @@ PICTURE = np.random.default_rng(0).integers(0, 256, (56, 84, 3), dtype=np.uint8)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    from support.keyframes.tiny_transformers import save_qwen2_vl
+    from tests.support.keyframes.tiny_transformers import save_qwen2_vl
 
     return save_qwen2_vl(tmp_path_factory.mktemp("tiny") / "model")
 

@@ -23,7 +23,7 @@ from focus_eval.keyframes.samplers.base import Choice
 from focus_eval.keyframes.samplers.ledger import FunctionSource, log_odds
 from focus_eval.keyframes.samplers.scanning import ScanningSampler
 from focus_eval.keyframes.video import open_video
-from support.keyframes.synthetic import write_numbered_clip
+from tests.support.keyframes.synthetic import write_numbered_clip
 
 from .test_selector import Brightness, clip, question  # noqa: F401
 
@@ -237,7 +237,7 @@ def test_select_keyframes_makes_the_scan_encoder_that_the_sampler_names(clip, tm
 def test_mobileclip2_scans_for_pe_core(tmp_path):
     """The pair of configs/ablations/scan.yaml on the smallest towers of both families, the scan named in one text."""
     pytest.importorskip("open_clip", reason="the extra open-clip is not installed")
-    from support.keyframes.random_weights import write_tiny_open_clip
+    from tests.support.keyframes.random_weights import write_tiny_open_clip
 
     clip_path = tmp_path / "numbered.mp4"
     write_numbered_clip(clip_path, n_frames=240, fps=12)

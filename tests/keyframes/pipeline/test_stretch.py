@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from focus_eval import make_encoder, select_keyframes
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
-from support.keyframes.synthetic import write_numbered_clip
+from tests.support.keyframes.synthetic import write_numbered_clip
 
 # Five frames a second, then one: the time of a frame is not frame / rate.
 SECONDS = [*np.arange(0, 6, 0.2), *np.arange(6, 36, 1.0)]

@@ -13,9 +13,9 @@ import pytest
 
 from focus_eval.core.errors import MissingDependency
 from focus_eval.keyframes.video import open_video
-from support.keyframes.clips import AV1_ENCODER
-from support.keyframes.damage import turn_mp4
-from support.keyframes.synthetic import write_numbered_clip
+from tests.support.keyframes.clips import AV1_ENCODER
+from tests.support.keyframes.damage import turn_mp4
+from tests.support.keyframes.synthetic import write_numbered_clip
 
 
 def _from_packet(source: Path, target: Path, *, first: int, shift: int = 0, **options: str) -> Path:

@@ -19,10 +19,10 @@ from PIL import Image
 from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.reader import VideoReader
-from support.keyframes.clip_files import with_sound
-from support.keyframes.clips import write_clip
-from support.keyframes.damage import blank_out, claim_avi_frames, cut_off, edit_programme_map, set_display_matrix
-from support.keyframes.synthetic import frame_number, write_numbered_clip
+from tests.support.keyframes.clip_files import with_sound
+from tests.support.keyframes.clips import write_clip
+from tests.support.keyframes.damage import blank_out, claim_avi_frames, cut_off, edit_programme_map, set_display_matrix
+from tests.support.keyframes.synthetic import frame_number, write_numbered_clip
 
 
 def _refusal(path: Path, *, backend: str = "pyav") -> str:

@@ -12,10 +12,10 @@ import pytest
 from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.decoder import TAG_ERRORS
-from support.keyframes.clip_files import replace_bytes, with_sound
-from support.keyframes.clips import clip_makers, write_clip
-from support.keyframes.exactness import check_clip
-from support.keyframes.synthetic import frame_number
+from tests.support.keyframes.clip_files import replace_bytes, with_sound
+from tests.support.keyframes.clips import clip_makers, write_clip
+from tests.support.keyframes.exactness import check_clip
+from tests.support.keyframes.synthetic import frame_number
 
 _SLICE = (
     "h264_b16.mp4", "h264_b_pyramid_normal.mkv", "h264_open_gop.ts", "h264_open_gop.flv", "h264_intra_refresh.mp4",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video import gives_exact_pixels, open_video
 from focus_eval.keyframes.video.reader import VideoReader
-from support.keyframes.synthetic import frame_number
+from tests.support.keyframes.synthetic import frame_number
 
 _MOST_SINGLE_FRAMES = 40
 _NO_TIMES = "the container holds no presentation times for B-frames, or seeks only nearly"

@@ -15,12 +15,12 @@ from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.packets import form_test, reference_test, usual_padding
 from focus_eval.keyframes.video.scan import SideDataType
-from support.keyframes.clip_files import hide_slices, pad_units
-from support.keyframes.clips import clip_makers, write_clip
-from support.keyframes.devices import VERDICTS, judge_here
-from support.keyframes.exactness import check_clip
-from support.keyframes.faults import plain_decode
 from tests.conftest import RECORDED
+from tests.support.keyframes.clip_files import hide_slices, pad_units
+from tests.support.keyframes.clips import clip_makers, write_clip
+from tests.support.keyframes.devices import VERDICTS, judge_here
+from tests.support.keyframes.exactness import check_clip
+from tests.support.keyframes.faults import plain_decode
 
 PHONES = RECORDED / "phones"
 _MOST_BYTES = 60_000
@@ -57,7 +57,7 @@ def test_no_small_file_of_other_projects_is_wrong_or_refused_without_cause(share
 def test_a_refusal_is_false_where_a_plain_decode_finds_nothing_wrong(tmp_path, monkeypatch):
     path = write_clip(tmp_path / "clip.mp4", n_frames=12)
     assert judge_here(path).kind == "right"
-    monkeypatch.setattr("support.keyframes.devices.plain_decode", lambda path: (plain_decode(path)[0][:-1], ""))
+    monkeypatch.setattr("tests.support.keyframes.devices.plain_decode", lambda path: (plain_decode(path)[0][:-1], ""))
     assert judge_here(path).kind == "wrong"
     monkeypatch.undo()
     shutil.copy(path, tmp_path / "cut.mp4")
@@ -65,7 +65,7 @@ def test_a_refusal_is_false_where_a_plain_decode_finds_nothing_wrong(tmp_path, m
     reading = judge_here(tmp_path / "cut.mp4")
     assert reading.kind == "refused rightly"
     assert "plain decode" in reading.detail
-    monkeypatch.setattr("support.keyframes.devices.plain_decode", lambda path: ([], ""))
+    monkeypatch.setattr("tests.support.keyframes.devices.plain_decode", lambda path: ([], ""))
     assert judge_here(tmp_path / "cut.mp4").kind == "refused falsely"
     assert {"right", "wrong", "refused rightly", "refused falsely"} < set(VERDICTS)
 

@@ -17,9 +17,9 @@ import pytest
 from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.decoder import open_container
-from support.keyframes.clips import AV1_ENCODER, write_clip
-from support.keyframes.damage import nal_places
-from support.keyframes.faults import (
+from tests.support.keyframes.clips import AV1_ENCODER, write_clip
+from tests.support.keyframes.damage import nal_places
+from tests.support.keyframes.faults import (
     SINGLE,
     STRETCHES,
     Reading,
@@ -31,7 +31,7 @@ from support.keyframes.faults import (
     read_apart,
     read_here,
 )
-from support.keyframes.synthetic import frame_number, write_numbered_clip
+from tests.support.keyframes.synthetic import frame_number, write_numbered_clip
 
 _GUARDED_CLIPS = (
     "h264.mp4",
@@ -210,12 +210,12 @@ def test_a_reader_that_gives_other_frames_is_said_to_be_wrong(tmp_path):
 
 
 def test_a_process_that_is_killed_for_memory_is_said_to_have_crashed(tmp_path, monkeypatch):
-    monkeypatch.setattr("support.keyframes.faults.SECONDS", 600)
+    monkeypatch.setattr("tests.support.keyframes.faults.SECONDS", 600)
     path = write_clip(tmp_path / "clip.mp4", n_frames=12)
     assert read_apart(path, frame_prints(path)).kind == "right"
     monkeypatch.setenv("PYTHONPATH", os.devnull)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("support.keyframes.faults.sys.executable", "/bin/false")
+    monkeypatch.setattr("tests.support.keyframes.faults.sys.executable", "/bin/false")
     assert read_apart(path, []).kind == "crashed"
 
 

@@ -14,7 +14,7 @@ from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.keyframes.video import manifest, open_video
 from focus_eval.keyframes.video.manifest import MANIFEST_NAME, content_hash, known_info
 from focus_eval.keyframes.video.verification import index_folder, note_first_sight
-from support.keyframes.clips import write_clip
+from tests.support.keyframes.clips import write_clip
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ import pytest
 
 from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video import open_video
-from support.keyframes.clip_files import add_orientation, edit_packets
-from support.keyframes.damage import set_display_matrix
-from support.keyframes.synthetic import write_numbered_clip
+from tests.support.keyframes.clip_files import add_orientation, edit_packets
+from tests.support.keyframes.damage import set_display_matrix
+from tests.support.keyframes.synthetic import write_numbered_clip
 
 # (a, b, c, d): the stored point (x, y) is shown at (a x + c y, b x + d y).
 MATRICES = [(a, 0, 0, d) for a, d in product((1, -1), repeat=2)] + [(0, b, c, 0) for b, c in product((1, -1), repeat=2)]

@@ -11,8 +11,8 @@ import pytest
 from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.pyav import PyAVReader, in_order_ahead
-from support.keyframes.damage import blank_out
-from support.keyframes.synthetic import frame_number, write_numbered_clip
+from tests.support.keyframes.damage import blank_out
+from tests.support.keyframes.synthetic import frame_number, write_numbered_clip
 
 
 def _slow(start: int, n: int):

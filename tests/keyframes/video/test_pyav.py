@@ -19,7 +19,7 @@ from focus_eval.core.errors import UnknownName, VideoError
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.packets import average_rate
 from focus_eval.keyframes.video.pyav import PyAVReader
-from support.keyframes.synthetic import frame_number, repeat_clip, write_numbered_clip
+from tests.support.keyframes.synthetic import frame_number, repeat_clip, write_numbered_clip
 
 
 def test_sync_frames_are_where_groups_start(make_clip):

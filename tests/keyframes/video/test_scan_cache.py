@@ -10,7 +10,7 @@ import pytest
 from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.video import open_video, scan
 from focus_eval.keyframes.video.scan import scan_bytes, scan_file, scan_from_bytes
-from support.keyframes.clips import write_clip
+from tests.support.keyframes.clips import write_clip
 
 _NAMES = ("constant.mp4", "b_frames.mp4", "edit_list.mp4", "turned_90.mp4", "h264.avi", "h264.ts", "vp8_hidden.webm")
 

@@ -12,9 +12,9 @@ from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.decoder import SecondDecoder
 from focus_eval.keyframes.video.verification import verify_folder
-from support.keyframes.clips import write_clip
-from support.keyframes.exactness import check_clip
-from support.keyframes.faults import damaged, fault_clips, frame_prints, judge_here
+from tests.support.keyframes.clips import write_clip
+from tests.support.keyframes.exactness import check_clip
+from tests.support.keyframes.faults import damaged, fault_clips, frame_prints, judge_here
 
 _TEN_BIT = Path(__file__).parents[2] / "recorded" / "vp9_10bit.webm"
 

@@ -11,7 +11,7 @@ from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.clip_writer import ClipWriter
 from focus_eval.keyframes.video.scan import Orientation
-from support.keyframes.synthetic import (
+from tests.support.keyframes.synthetic import (
     frame_number,
     moving_texture,
     numbered_frame,

@@ -8,7 +8,7 @@ from focus_eval.core.errors import MissingDependency, UnknownName
 from focus_eval.keyframes.pipeline.selector import Selector
 from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.keyframes.video import open_video
-from support.keyframes.synthetic import write_numbered_clip
+from tests.support.keyframes.synthetic import write_numbered_clip
 
 try:
     from focus_eval.keyframes.video import torchcodec

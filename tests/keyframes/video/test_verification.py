@@ -15,8 +15,8 @@ from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video import open_video, verification
 from focus_eval.keyframes.video.manifest import MANIFEST_NAME, VERDICTS_NAME, count_verified, read_manifest, verdict_on
 from focus_eval.keyframes.video.verification import index_folder, verify_folder
-from support.keyframes.clips import write_clip
-from support.keyframes.faults import frame_prints, read_here
+from tests.support.keyframes.clips import write_clip
+from tests.support.keyframes.faults import frame_prints, read_here
 
 
 def _samples(path):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from focus_eval.bench.lmms.llava_video.checkpoint import parse_config, transformers_config
-from support.keyframes.tiny_models import llava_video_tokenizer, original_name
+from tests.support.keyframes.tiny_models import llava_video_tokenizer, original_name
 
 TINY_CONFIG = {
     "architectures": ["LlavaQwenForCausalLM"],

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from focus_eval.bench.lmms.llava_video.checkpoint import load_network
-from support.bench.llava_video_parity import TOLERANCE, read_cases, stage_checkpoint
+from tests.support.bench.llava_video_parity import TOLERANCE, read_cases, stage_checkpoint
 
 ONE_TOKEN = ["f3_bilinear_one_token", "f8_bilinear_one_token"]
 

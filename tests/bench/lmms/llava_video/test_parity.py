@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.bench.llava_video_parity import (
+from tests.support.bench.llava_video_parity import (
     MISTAKES,
     TOLERANCE,
     measure,

@@ -15,8 +15,8 @@ from focus_eval.core.types import VideoInfo
 from focus_eval.keyframes.encoders.preprocess import resize_frames
 from focus_eval.keyframes.pipeline.selector import Selector
 from focus_eval.keyframes.samplers.registry import make_sampler
-from support.bench.llava_video_parity import stage_checkpoint
-from support.keyframes.tiny_models import llava_video_tokenizer
+from tests.support.bench.llava_video_parity import stage_checkpoint
+from tests.support.keyframes.tiny_models import llava_video_tokenizer
 
 TASK = "focus_longvideobench"
 
@@ -185,7 +185,7 @@ def test_times_of_chosen_frames_are_exact_unless_the_original_rule_is_asked_for(
     make_wrapper, evaluate, home, tools, tmp_path, times, scale
 ):
     """A clip of 12.5 fps: the original's stride is 12, so it prints frame / 12."""
-    from support.keyframes.synthetic import write_numbered_clip
+    from tests.support.keyframes.synthetic import write_numbered_clip
 
     write_numbered_clip(home.videos["longvideobench"] / "slow.mp4", 60, width=112, height=84, fps=12.5)
     data = tools.write_parquet(tmp_path / "data", "validation", tools.longvideobench_rows(["slow"], ["Why?"]))

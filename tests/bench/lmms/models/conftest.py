@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from support.keyframes.local_server import Handler, LocalServer
+from tests.support.keyframes.local_server import Handler, LocalServer
 
 KEY = "sk-verysecret-0123456789abcdef"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.bench.api_forms import Combination, Trial, combinations
+from tests.support.bench.api_forms import Combination, Trial, combinations
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from support.bench.answering import write_answering_matrix
-from support.keyframes.chat_server import ChatServer
+from tests.support.bench.answering import write_answering_matrix
+from tests.support.keyframes.chat_server import ChatServer
 
 
 def test_each_question_is_answered_or_recorded_as_failed_exactly_once(tmp_path, monkeypatch):

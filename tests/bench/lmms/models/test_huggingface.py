@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from support.keyframes.tiny_transformers import MODELS
+from tests.support.keyframes.tiny_transformers import MODELS
 
 K = 7
 

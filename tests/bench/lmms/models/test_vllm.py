@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from support.keyframes.tiny_transformers import save_qwen_successor
+from tests.support.keyframes.tiny_transformers import save_qwen_successor
 
 K = 6
 

@@ -119,7 +119,7 @@ def test_the_same_options_in_another_order_give_the_same_answer(answerer):
 
 
 def test_an_encoder_without_embeddings_reads_question_and_option_together(tmp_path):
-    from support.keyframes.random_weights import write_tiny_blip
+    from tests.support.keyframes.random_weights import write_tiny_blip
 
     folder = write_tiny_blip(tmp_path / "blip")
     blip = make_encoder("blip", checkpoint=str(folder), text_heads=6)
@@ -131,7 +131,7 @@ def test_an_encoder_without_embeddings_reads_question_and_option_together(tmp_pa
 
 
 def test_a_dual_encoder_reads_by_cosine(tmp_path):
-    from support.keyframes.random_weights import write_tiny_clip
+    from tests.support.keyframes.random_weights import write_tiny_clip
 
     clip = make_encoder("clip", checkpoint=str(write_tiny_clip(tmp_path / "clip")))
     features = clip.embed(photograph("cat")[None])

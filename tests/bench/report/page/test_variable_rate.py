@@ -15,7 +15,7 @@ from focus_eval.keyframes.llms.registry import make_llm
 from focus_eval.keyframes.pipeline.selector import Selector
 from focus_eval.keyframes.rows.records import SelectionRow, read_rows, write_rows
 from focus_eval.keyframes.samplers.registry import make_sampler
-from support.keyframes.clips import write_clip
+from tests.support.keyframes.clips import write_clip
 
 # Ten frames a second, eight seconds without a frame, ten frames a second.
 TIMES = [number / 10 + 8 * (number >= 10) for number in range(20)]

@@ -6,8 +6,8 @@ import itertools
 from collections import defaultdict
 from statistics import fmean
 
-from support.bench.independent_formulas import sign_flip_p
 from tests.bench.report.realistic.made_run import BENCHMARKS, FRAMES, MODELS
+from tests.support.bench.independent_formulas import sign_flip_p
 
 LABELS = ("uniform", "random [control]", "aks max_depth=3", "focus (blip)", "focus (clip)")
 
