@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -68,16 +70,36 @@ def test_the_first_rule_that_fits_picks_the_answer():
 
 def test_what_a_rule_leaves_open_is_chosen_on_other_videos():
     table = policy_table(short_and_long(80), "duration<?:uniform,else:?")
-    assert "chosen in 10 folds over videos" in table.notes[1]
-    assert "else:aks (" in table.notes[1]
+    note = table.notes[1]
+    assert "? chosen for each tenth of the videos on the other nine, mean over 100 random assignments" in note
+    shares = [int(share) for share in re.findall(r"else:aks \((\d+) %\)", note)]
+    assert sum(shares) == 100
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_an_open_choice_is_averaged_over_assignments_of_videos_and_its_range_is_said():
+    # Half of the 20 videos are a's, half b's: whichever has fewer in a tenth is ahead on the rest and wins that tenth.
+    is_first = np.arange(20) < 10
+    run = logged({"a": is_first, "b": ~is_first}, [60.0] * 20, [f"v{at}" for at in range(20)])
+    table = policy_table(run, "else:?")
+    accuracy = float(re.search(r"accuracy of the policy ([\d.]+);", table.notes[0])[1])
+    low, high = (float(end) for end in re.search(r"\(accuracy ([\d.]+) to ([\d.]+)\)", table.notes[1]).groups())
+    # A tenth is two videos: of one kind 9 of 19 times, then both are wrong; else the other videos tie and one is right.
+    assert accuracy == pytest.approx(100 * (10 / 19) / 2, abs=3)
+    assert low < accuracy - 5 < accuracy + 5 < high
+    assert [row.figures[0].ours for row in table.rows] == pytest.approx([accuracy - 50] * 2, abs=0.06)
 
 
 def test_a_run_that_is_best_by_one_video_is_not_chosen_for_it():
     is_first = np.arange(40) < 20
     videos = ["first" if first else f"v{at}" for at, first in enumerate(is_first)]
     run = logged({"lucky": is_first, "plain": ~is_first & (np.arange(40) % 4 > 0)}, [60.0] * 40, videos)
-    # Plain is better on nine tenths without the first video, lucky on those with it; two others share its tenth.
-    assert "accuracy of the policy 5.0; lucky 50.0; plain 37.5" in policy_table(run, "else:?").notes[0]
+    # Plain is better on nine tenths without the first video, lucky on those with it: only videos that share the first
+    # one's tenth, one or two of twenty, are answered by plain.
+    notes = policy_table(run, "else:?").notes
+    assert "lucky 50.0; plain 37.5" in notes[0]
+    assert re.search(r"\(accuracy 0\.0 to 5\.0\)", notes[1])
+    assert "else:lucky (90 %); else:plain (10 %)" in notes[1]
 
 
 def test_a_policy_that_cannot_be_applied_says_why():
