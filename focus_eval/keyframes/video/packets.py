@@ -243,8 +243,10 @@ class FrameIndex:
         sync_frame[0] = 0
         return cls(packets, frame_packet, frame_ticks, sync_packet, sync_frame, by_ticks)
 
-    def packet_at(self, ticks: int) -> int | None:
+    def packet_at(self, ticks: int | None) -> int | None:
         """Return the position in the file of the packet with that presentation time, or None."""
+        if ticks is None:
+            return None
         at = int(np.searchsorted(self.packets.ticks, ticks, sorter=self._by_ticks))
         if at == self._by_ticks.size:
             return None
@@ -285,11 +287,12 @@ def average_rate(container_rate: float | None, *, n_frames: int, seconds: float)
     return measured
 
 
-_ZEROS_IN_STREAM = re.compile(rb"\x00\x00(?:\x00+[^\x00\x01]|\x02)", re.DOTALL)
+# Looking behind each run of zeros keeps the search linear: cameras fill a picture with hundreds of thousands.
+_ZEROS_IN_STREAM = re.compile(rb"(?<!\x00)\x00{3,}[^\x00\x01]|\x00\x00\x02", re.DOTALL)
 _ZEROS_IN_UNIT = re.compile(rb"\x00\x00(?:\x00[^\x01]|\x02)", re.DOTALL)
 _STARTS = re.compile(rb"\x00\x00+\x01")
 _MIN_PICTURE_BYTES = 9  # a shorter packet may be a mark that nothing is coded
-_ZEROS_IN_MPEG = re.compile(rb"\x00\x00\x00+[^\x00\x01]", re.DOTALL)
+_ZEROS_IN_MPEG = re.compile(rb"(?<!\x00)\x00{3,}[^\x00\x01]", re.DOTALL)
 _MAX_PADDING_BYTES = 3  # bytes: what fills a unit up to a multiple of four
 _MAX_TAIL_BYTES = 256
 _MPEG = ("mpeg1video", "mpeg2video", "mpeg4")

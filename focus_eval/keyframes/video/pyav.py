@@ -21,6 +21,7 @@ from focus_eval.core.errors import VideoError
 from focus_eval.core.processes import n_cores
 from focus_eval.core.types import IntArray, Pixels
 from focus_eval.keyframes.video.decoder import Decoder, SeekError, Step
+from focus_eval.keyframes.video.encryption import is_encrypted
 from focus_eval.keyframes.video.packets import FrameIndex, FrameRun
 from focus_eval.keyframes.video.reader import ScannedReader
 from focus_eval.keyframes.video.scan import Scan, writer_version
@@ -372,6 +373,8 @@ class PyAVReader(ScannedReader):
             if sync not in self._unclean_syncs:
                 break
         ticks, number = index.frame_ticks, int(run.frames[n_done])
+        if is_encrypted(self.path):
+            raise VideoError(f"{self.path}: frame {number} asked, but it is encrypted; name a decrypted copy")
         raise VideoError(
             f"{self.path}: frame {number} asked, but it cannot be decoded: the file is damaged near "
             f"{(ticks[number] - ticks[0]) * self._scan.time_base:.1f} s; download it again"

@@ -22,6 +22,7 @@ from av.sidedata.sidedata import Type as SideDataType
 from focus_eval.core.errors import VideoError
 from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo
 from focus_eval.keyframes.video.decoder import Decoder, LoggedErrors
+from focus_eval.keyframes.video.encryption import is_encrypted
 from focus_eval.keyframes.video.integrity import check_whole, mark_doubtful_end
 from focus_eval.keyframes.video.manifest import (
     CRASHES,
@@ -155,6 +156,15 @@ class Scan:
 def scan_file(path: Path) -> Scan:
     """Scan a video file without cache or manifest, see `scan_video`; raise VideoError if it is damaged."""
     checked_file(path)
+    try:
+        return _scan(path)
+    except VideoError as error:
+        if is_encrypted(path):
+            raise VideoError(f"{path}: encrypted; name a decrypted copy") from error
+        raise
+
+
+def _scan(path: Path) -> Scan:
     with LoggedErrors() as errors_of_opening:
         decoder = Decoder(path)
     with closing(decoder):

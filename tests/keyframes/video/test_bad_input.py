@@ -227,6 +227,35 @@ def test_a_file_whose_only_picture_is_its_cover_says_so(tmp_path):
     assert _refusal(song) == "its only picture is a cover, beside audio; name a file with moving pictures"
 
 
+_CIPHER = {
+    "encryption_scheme": "cenc-aes-ctr", "encryption_key": "76a6c65c5ea762046bd749a2e632ccbb",
+    "encryption_kid": "a7e61c373e219033c21091fa607bf3b8",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", [b"cenc", b"cbcs"])
+@pytest.mark.parametrize("flags", ["faststart", "frag_keyframe+empty_moov"])
+def test_an_encrypted_mp4_is_not_called_damaged(scheme, flags, tmp_path):
+    path = write_clip(tmp_path / "clip.mp4", n_frames=30, container_options={**_CIPHER, "movflags": flags})
+    path.write_bytes(path.read_bytes().replace(b"schm\0\0\0\0cenc", b"schm\0\0\0\0" + scheme))
+    assert _refusal(path) == "encrypted; name a decrypted copy"
+
+
+@pytest.mark.parametrize("sign", ["scrambled", "samples"])
+def test_an_encrypted_transport_stream_is_not_called_damaged(sign, tmp_path):
+    plain, path = write_clip(tmp_path / "plain.ts", n_frames=30), tmp_path / "clip.ts"
+    edit_programme_map(plain, path, types={0x1B: 0xDB} if sign == "samples" else {})
+    data, rng = bytearray(path.read_bytes()), np.random.default_rng(0)
+    for start in range(0, len(data), 188):
+        if data[start + 2] == 0 and data[start + 1] & 31 == 1:  # the video's packets
+            data[start + 3] |= 0x80 if sign == "scrambled" else 0
+            if not data[start + 3] & 0x20:
+                data[start + 60 : start + 188] = rng.bytes(128)
+    path.write_bytes(data)
+    with pytest.raises(VideoError, match=r"encrypted; name a decrypted copy$"), open_video(path) as video:
+        video.read(np.arange(30))
+
+
 def _write_tone(output: av.container.OutputContainer, codec: str) -> None:
     stream = output.add_stream(codec, rate=16000, layout="mono")
     frame = av.AudioFrame.from_ndarray(np.zeros((1, 8192), dtype=np.int16), format="s16", layout="mono")

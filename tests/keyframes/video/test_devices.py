@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 
 import av
 import numpy as np
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video import open_video
-from focus_eval.keyframes.video.packets import form_test, reference_test, usual_padding
+from focus_eval.keyframes.video.nal import nal_length_bytes
+from focus_eval.keyframes.video.packets import blank_test, can_start, form_test, reference_test, usual_padding
 from focus_eval.keyframes.video.scan import SideDataType
 from tests.conftest import RECORDED
 from tests.support.keyframes.clip_files import hide_slices, pad_units
@@ -122,6 +124,28 @@ def test_what_is_unusual_and_harmless_is_named(tmp_path):
     for name, note in notes.items():
         with open_video(clip_makers()[name](tmp_path / name)) as video:
             assert video.notes == (note,)
+
+
+def test_a_picture_padded_to_a_constant_size_is_read(shared):
+    assert judge_here(shared("data/faults") / "padded_pictures.mov").kind == "right"
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc", "mpeg4", "mpeg2video", "vp8", "vp9", "av1"])
+@pytest.mark.parametrize("pattern", [b"\0", b"\xff", b"\1", b"\0\0\1", b"\0\0\3", b"\0\0\0\1\x09"])
+def test_time_spent_on_a_packet_grows_with_its_size_alone(codec, pattern):
+    """A camera fills pictures with zeros up to a constant size: half a megabyte took hours."""
+    packet = av.Packet((pattern * 1_000_000)[:1_000_000])
+    sized = {"h264": bytes((1, 100, 0, 30, 0xFF, 0xE0)), "hevc": bytes((1, *bytes(20), 3, 0))}.get(codec)
+    for extradata in (None, sized):
+        start = time.process_time()
+        is_blanked, is_reference = blank_test(codec, extradata), reference_test(codec, extradata)
+        if is_blanked:
+            is_blanked(packet, 3)
+        if is_reference:
+            is_reference(packet)
+        form_test(codec, extradata, ())(packet)
+        can_start(codec, packet, nal_length_bytes(extradata, codec))
+        assert time.process_time() - start < 5  # quadratic, a quarter of this took half a minute
 
 
 def test_bytes_missing_in_the_middle_are_no_mdat_that_states_too_many(tmp_path):
