@@ -128,7 +128,7 @@ def folder(tmp_path_factory, shared):
     shutil.copy(ROOT / "configs/machines/eight_h100.yaml", workplace / "node.yaml")
     (workplace / "data/videos").mkdir(parents=True)
     clip = write_clip(workplace / "data/videos/one.mp4", n_frames=300, width=160, height=120)
-    for name in ("holiday", "talk", "video", "clip"):
+    for name in ("holiday", "bikes", "talk", "video", "clip"):
         shutil.copy(clip, workplace / f"{name}.mp4")
     for code in (code for page in PAGES for code in blocks(page, "python")):
         for name, file in (("Mine", "mine.py"), ("BisectPeaks", "bisect_peaks.py")):

@@ -15,12 +15,12 @@ import pytest
 from focus_eval import make_sampler
 from focus_eval.bench.benchmarks.registry import read_rates
 
-from .figures import background, machine, public, samplers, worlds
+from .figures import background, machine, samplers, worlds
 from .figures.background import PULLS
 from .pages import PAGES, prose_of
 
 MARKED = re.compile(r"<!-- figures: (\w+) -->\n(.*?)<!-- end -->", re.DOTALL)
-FIGURES = {**background.FIGURES, **machine.FIGURES, **public.FIGURES, **samplers.FIGURES, **worlds.FIGURES}
+FIGURES = {**background.FIGURES, **machine.FIGURES, **samplers.FIGURES, **worlds.FIGURES}
 # What a page may state is in backticks, in a command, a link or between any marks.
 EXEMPT = re.compile(
     r"<!-- (?!end|measured by)[^\n]* -->.*?<!-- end[^\n]*-->|^ {4}\S[^\n]*$|`[^`]*`|\]\([^)]*\)", re.DOTALL | re.M

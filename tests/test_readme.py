@@ -25,8 +25,6 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 SHORTENED = {"focus-eval compare-samplers mine.py:Mine": "focus --videos 5 --out compared"}
 # What cannot be run here, and what runs it instead.
 ELSEWHERE = {
-    "git clone": "a fresh clone, by hand",
-    "cd": "the shell",
     "python3 -m venv": "scripts/checks/installs.py",
     "make demo": "tests/bench/demo",
     "source": "the shell",
@@ -35,6 +33,7 @@ ELSEWHERE = {
     "focus-eval plan": "tests/rehearsal",
     "focus-eval run": "tests/rehearsal",
     "focus-eval report": "tests/rehearsal",
+    "focus-eval audit": "tests/external",
 }
 
 
@@ -46,7 +45,8 @@ LINES_RUN_HERE = [line for line in LINES if not line.startswith(tuple(ELSEWHERE)
 def folder(tmp_path_factory):
     """The working folder of the README: a video and a sampler."""
     folder = tmp_path_factory.mktemp("readme")
-    write_numbered_clip(folder / "holiday.mp4", n_frames=80, fps=10)
+    for name in ("holiday.mp4", "bikes.mp4"):
+        write_numbered_clip(folder / name, n_frames=80, fps=10)
     (folder / "mine.py").write_text(re.search(r"```python\n# mine\.py\n(.*?)```", README, re.DOTALL)[1])
     return folder
 

@@ -221,13 +221,15 @@ def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], *, warnin
     assert row.selection is not None  # its pictures were read
     frames, times, relevance = row.selection.keyframes, row.times_seconds or [], row.selection.relevance
     best = int(np.nanargmax(relevance)) if np.isfinite(relevance).any() else None
-    columns = min(8, max(1, len(thumbnails)))
-    lines = math.ceil(len(thumbnails) / columns)
     aspect = max((image.shape[0] / image.shape[1] for image in thumbnails), default=0.0)
+    n_across = 4 if aspect <= 1 and len(thumbnails) <= 12 else 8  # a few wide pictures are shown large
+    columns = min(n_across, max(1, len(thumbnails)))
+    lines = math.ceil(len(thumbnails) / columns)
     width = 12.0
     cell = width / columns * min(aspect, 1.4) + 0.32
-    figure = new_figure(width, cell * lines + 3.2)
-    grid = figure.add_gridspec(lines + 1, columns, height_ratios=[cell] * lines + [2.4])
+    plot_height = 1.8 if row.n_scored else 0.9
+    figure = new_figure(width, cell * lines + plot_height + 0.8)
+    grid = figure.add_gridspec(lines + 1, columns, height_ratios=[cell] * lines + [plot_height])
     for number, image in enumerate(thumbnails):
         axes = figure.add_subplot(grid[number // columns, number % columns])
         axes.imshow(image)

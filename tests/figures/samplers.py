@@ -44,7 +44,6 @@ def install_sizes():
     size, seconds = gigabytes(), measured_installs("s")
     return [
         f"Without PyTorch: {size['offline']:.1f} GB, and {seconds['offline']:.0f} s from the clone to a first picture",
-        f"GPU libraries included ({size['make setup']:.0f} GB, {seconds['make setup']:.0f} s)",
     ]
 
 

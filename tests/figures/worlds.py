@@ -106,26 +106,6 @@ def demo_rows():
     )
 
 
-DEMO = {
-    "uniform": "uniform",
-    "topk, one frame a second": "topk",
-    "focus": "focus",
-    "even_cover (ours), as many pulls as focus": "even_cover budget_of=focus",
-}
-
-
-def demo():
-    """Return the README's table of cost, recall and accuracy in the demo."""
-    at_8, by_k = demo_rows()
-    lines = []
-    for name, label in DEMO.items():
-        row = at_8[label]
-        recalls = (with_interval(row, "recall within 2 s (%)"), with_interval(by_k[label], "K = 32"))
-        lines.append((name, percent(row, "forward equivalents (%)"), *recalls, with_interval(row, "accuracy (%)")))
-    ceiling = with_interval(at_8["oracle [ceiling]"], "accuracy (%)")
-    return table(*lines, ("oracle: the annotated frames", "0", "100", "–", ceiling))
-
-
 def demo_gain():
     """Return the README's sentences on what even_cover gains over focus, and what finding the evidence adds."""
     rows = demo_rows()[0]
@@ -427,7 +407,6 @@ FIGURES = {
     "agreement": agreement,
     "blip_cost": blip_cost,
     "cost_example": cost_example,
-    "demo": demo,
     "demo_encoder_sizes": demo_encoder_sizes,
     "demo_gain": demo_gain,
     "demo_samplers": demo_samplers,
