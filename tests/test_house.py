@@ -28,7 +28,7 @@ ROOMS = {
 }
 # Packages within a room; an import goes to the same rank or down.
 RANKS = {
-    "keyframes.rows": 0, "keyframes.samplers": 0, "keyframes.video": 0,
+    "keyframes.rows": 0, "keyframes.samplers": 0, "keyframes.video": 0, "keyframes.subtitles": 0,
     "keyframes.encoders": 1, "keyframes.llms": 2, "keyframes.pipeline": 3, "keyframes": 4, "keyframes.commands": 5,
     "bench.benchmarks": 0, "bench.rows": 0, "bench.demo": 0, "bench.report": 1, "bench.lmms": 2, "bench.matrix": 3,
     "bench.commands": 4, "bench": 5,

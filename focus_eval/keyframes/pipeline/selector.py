@@ -54,8 +54,8 @@ from focus_eval.keyframes.rows.records import (
 from focus_eval.keyframes.samplers.base import FrameSampler, QuestionTexts, derived_rng
 from focus_eval.keyframes.samplers.ledger import FunctionSource, LookFn, RelevanceSource
 from focus_eval.keyframes.samplers.scanning import ScanningSampler, cheap_frames
+from focus_eval.keyframes.subtitles.files import in_order_of_time, read_subtitles
 from focus_eval.keyframes.video import gives_exact_pixels, open_video
-from focus_eval.keyframes.video.subtitles import read_subtitles
 
 if TYPE_CHECKING:
     from focus_eval.keyframes.encoders.store import RelevanceStore
@@ -416,8 +416,8 @@ class Selector:
         if not (self.sampler.needs_subtitles and question.subtitles):
             return texts
         videos = video_path.parents[len(PurePath(question.video).parts) - 1]
-        offset = question.subtitles_offset_seconds
-        return replace(texts, subtitles=read_subtitles(videos.parent / question.subtitles, offset_seconds=offset))
+        lines = read_subtitles(videos.parent / question.subtitles, offset_seconds=question.subtitles_offset_seconds)
+        return replace(texts, subtitles=in_order_of_time(lines))
 
     @property
     def _scan_decode(self) -> str:

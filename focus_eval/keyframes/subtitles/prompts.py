@@ -1,0 +1,108 @@
+"""Chooses the subtitles of shown frames, and places them between the frames or before a question.
+
+    parts = interleaved(lines, times, rule="longvideobench", fps=25.0)
+    text_of_parts(parts)  # "<image>\\nHello.\\n<image>"
+
+The rules are those of two benchmarks, as lmms-eval 0.7.3 applies them to its own evenly spaced frames
+(`lmms_eval/tasks/longvideobench/utils.py`, `lmms_eval/tasks/videomme/utils.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import isclose
+from typing import Literal
+
+from focus_eval.core.types import TimedText
+from focus_eval.keyframes.subtitles.files import in_order_of_time
+
+SubtitleMode = Literal["off", "shown", "all"]
+SubtitleRule = Literal["longvideobench", "videomme"]
+SubtitleLayout = Literal["interleaved", "block"]
+
+SUBTITLE_MODES: tuple[SubtitleMode, ...] = ("off", "shown", "all")
+SUBTITLE_RULES: tuple[SubtitleRule, ...] = ("longvideobench", "videomme")
+SUBTITLE_LAYOUTS: tuple[SubtitleLayout, ...] = ("interleaved", "block")
+
+# What lmms-eval writes for a picture between the lines of a text.
+PICTURE = "<image>"
+BLOCK_TITLE = "This video's subtitles are listed below: "
+# LongVideoBench widens a shorter interval to this about its middle.
+_LEAST_SECONDS = 1.0
+
+
+def shown_lines(
+    lines: Sequence[TimedText], times_seconds: Sequence[float], *, rule: SubtitleRule, fps: float
+) -> tuple[TimedText, ...]:
+    """Return the lines of the shown frames, each once, in the order of the rule.
+
+    "longvideobench": some frame lies strictly inside the line's interval, widened to 1 s about its middle if shorter;
+    in the order of the file. "videomme": some frame lies in [start, stop); ascending by start.
+
+    Args:
+        lines: the video's subtitles in the order of the file.
+        times_seconds: presentation times of the shown frames.
+        fps: frame rate of the video, above 0. Under "videomme" a frame of a constant rate is compared by its number
+            with `int(start * fps)` and `int(stop * fps)`, as lmms-eval does; another by its time.
+    """
+    if rule == "longvideobench":
+        return tuple(line for line in lines if _is_inside_widened(line, times_seconds))
+    numbers, other_times = set[int](), []
+    for seconds in times_seconds:
+        # A frame of a constant rate has a whole number, up to the rounding of its time.
+        if isclose(seconds * fps, number := round(seconds * fps), abs_tol=1e-3):
+            numbers.add(number)
+        else:
+            other_times.append(seconds)
+    return tuple(
+        line
+        for line in in_order_of_time(tuple(lines))
+        if any(int(line.start_seconds * fps) <= number < int(line.stop_seconds * fps) for number in numbers)
+        or any(line.start_seconds <= seconds < line.stop_seconds for seconds in other_times)
+    )
+
+
+def interleaved(
+    lines: Sequence[TimedText], times_seconds: Sequence[float], *, written: Iterable[TimedText]
+) -> list[str | None]:
+    """Return the sequence of pictures (None) and texts of lines by time.
+
+    A line's place is the middle of its interval: every frame at or before the middle comes before it.
+
+    Args:
+        lines: all subtitles of the video, in the order of the file; also those that are not written advance the frames.
+        times_seconds: presentation times of the shown frames, ascending.
+        written: the lines of `lines` whose texts are part of the sequence.
+    """
+    parts: list[str | None] = []
+    n_pictures, written_ids = 0, {id(line) for line in written}
+    for line in lines:
+        middle = (line.start_seconds + line.stop_seconds) / 2
+        while n_pictures < len(times_seconds) and times_seconds[n_pictures] <= middle:
+            parts.append(None)
+            n_pictures += 1
+        if id(line) in written_ids:
+            parts.append(line.text)
+    return parts + [None] * (len(times_seconds) - n_pictures)
+
+
+def text_of_parts(parts: Iterable[str | None]) -> str:
+    """Return the sequence as one text of lines, `PICTURE` for each picture."""
+    return "\n".join(PICTURE if part is None else part for part in parts)
+
+
+def block_text(lines: Iterable[TimedText], *, without: str = "") -> str:
+    """Return the lines under `BLOCK_TITLE`, with a line break at the end.
+
+    Args:
+        without: text in place of the lines of a video that has none.
+    """
+    return f"{BLOCK_TITLE}\n{without or text_of_parts(line.text for line in lines)}\n"
+
+
+def _is_inside_widened(line: TimedText, times_seconds: Iterable[float]) -> bool:
+    start, stop = line.start_seconds, line.stop_seconds
+    if stop - start < _LEAST_SECONDS:
+        middle = (start + stop) / 2
+        start, stop = middle - _LEAST_SECONDS / 2, middle + _LEAST_SECONDS / 2
+    return any(start < seconds < stop for seconds in times_seconds)
