@@ -280,7 +280,7 @@ KINDS = ("sampler", "encoder", "video reader", "selection format", "benchmark", 
 
 
 def lists_of(names, source):
-    """=Return the lines of collections in `source` that hold two fifths or more of `names`: second lists of these."""
+    """Return the lines of collections in `source` that hold two fifths or more of `names`: second lists of these."""
     line_numbers = []
     for node in nodes_of(source):
         held = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])

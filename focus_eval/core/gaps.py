@@ -8,9 +8,7 @@ from focus_eval.core.types import IntArray
 
 
 def halve_widest_gaps(frames: IntArray, n: int, n_frames: int) -> IntArray:
-    """Return `frames` and further ones, `n` in all, ascending; each new frame halves the widest gap.
-
-    Each further frame halves the gap that is widest then.
+    """Return `frames` and further ones, `n` in all, ascending; each new frame halves the gap that is widest then.
 
     A gap is a run of frames of `[0, n_frames)` without a chosen one; the earlier of equally wide ones is halved first.
 

@@ -1,6 +1,6 @@
 """Finds by entry point what `lab` and `external` offer to `bench`, which must not import them.
 
-load_selections = offered("load_selections")  # InvalidInput where the room is absent
+load_selections = offered("load_selections")  # InvalidInput where focus_eval.external is missing
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ GROUP = "focus_eval.offers"
 
 
 def offered(name: str) -> Any:
-    """Return the object that a room offers as `name`.
+    """Return the object that an entry point of the group offers as `name`.
 
     Raises:
-        InvalidInput: this install lacks the room.
+        InvalidInput: the package that offers it is missing from this install.
     """
     for point in entry_points(group=GROUP, name=name):
         try:
@@ -25,4 +25,4 @@ def offered(name: str) -> Any:
         except ModuleNotFoundError as error:
             if not (error.name or "").startswith("focus_eval"):
                 raise
-    raise InvalidInput(f"{name}: this install lacks the room that reads results of others, focus_eval/external")
+    raise InvalidInput(f"{name}: needs focus_eval.external, which is missing from this install")

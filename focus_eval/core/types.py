@@ -30,10 +30,6 @@ FloatArray = NDArray[np.float64]
 FramePolicy = Literal["exact", "aks"]
 # How an answer's text is read: an option named without doubt, or lmms-eval's own rules with their random guess.
 AnswerParsing = Literal["strict", "lmms_eval"]
-# Below this correlation with the main encoder a scan tells nothing of where to look.
-WEAKEST_RHO = 0.15
-# What a plan reckons: text of about so many characters, and a square of so many pixels on a side, take one token.
-CHARACTERS_A_TOKEN, PIXELS_A_TOKEN = 4, 28
 # One reply to every prompt, or the reply to each kind of prompt by a phrase that the prompt holds.
 ExampleReplies = str | Mapping[str, str]
 # Whether the questions of one video draw their coarse pulls each for itself, or once for all.

@@ -85,12 +85,15 @@ def _trace(rows: Sequence[SelectionRow], folder: Path) -> RecordedTrace:
 
     Raises InvalidInput for several queries, an unknown length, or fewer scored frames than about one a second.
     """
-    relevance_at: dict[int, float] = {}
     if len({row.query for row in rows}) > 1:
         raise InvalidInput(f"{folder}: {rows[0].question_id} was scored for several queries; narrow the run to one")
-    for row in rows:
-        pulls = zip(row.pulled_frames, row.pulled_relevance, strict=True)
-        relevance_at.update({frame: relevance for frame, relevance in pulls if relevance is not None})
+    relevance_at = {
+        frame: relevance
+        for row in rows
+        for frame, relevance in zip(row.pulled_frames, row.pulled_relevance, strict=True)
+        if relevance is not None
+    }
+    row = rows[-1]  # what follows is equal in all rows of a question
     if row.info is None:
         raise InvalidInput(f"{folder}: the length of {row.video} is not known; a trace needs rows of a read video")
     if len(relevance_at) * WIDEST_MEAN_GAP_SECONDS < row.info.duration_seconds:

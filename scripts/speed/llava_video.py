@@ -145,7 +145,7 @@ class Bench:
         return self._measure(features, inputs, generate, new_tokens)
 
     def _measure(self, see: Callable, merge: Callable, generate: Callable, new_tokens: int) -> dict[str, float]:
-        """=Return the seconds of each stage, and the peak of the GPU's memory in GiB, NaN without a GPU."""
+        """Return the seconds of each stage, and the peak of the GPU's memory in GiB, NaN without a GPU."""
         on_gpu = self.device.type == "cuda"
         if on_gpu:
             torch.cuda.empty_cache()

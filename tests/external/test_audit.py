@@ -302,7 +302,7 @@ def test_a_note_that_several_series_have_alike_is_one_line_and_faults_stay_apart
 
 
 def half_arrived(name="aks"):
-    """=Return two series: uniform, and one whose frames reached the model in the last half of 200 questions only."""
+    """Return two series: uniform, and one whose frames reached the model in the last half of 200 questions only."""
     questions = [replace(QUESTIONS[0], id=f"p{at}", query=f"what is {at}?") for at in range(200)]
     letters = {question.id: "ABCD"[at % 4] for at, question in enumerate(questions)}
     uniform = CheckedSeries(

@@ -58,7 +58,7 @@ def coverage():
 
 
 def gpu_hours():
-    """=Return docs/performance.md's table of pulls on LongVideoBench and their GPU hours, estimated and measured."""
+    """Return docs/performance.md's table of pulls on LongVideoBench and their GPU hours, estimated and measured."""
     estimated, measured = (
         yaml.safe_load((ROOT / f"configs/machines/{name}.yaml").read_text())["frames_per_second"]["blip"]
         for name in ("eight_h100", "h200")

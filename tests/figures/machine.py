@@ -111,7 +111,7 @@ def node():
 
 
 def gpu():
-    """=Return docs/performance.md's sentences and table of what was measured on a GPU."""
+    """Return docs/performance.md's sentences and table of what was measured on a GPU."""
     values, precisions = measured("h200"), []
 
     def get(what, unit):
@@ -170,7 +170,7 @@ def answering():
     rows = rows_of(PUBLISHED / "answer_simulation.csv")
 
     def busy(video, *columns, is_few):
-        """=Return the range of these columns' shares of busy time; `is_few` chooses nodes with 8 cores per GPU."""
+        """Return the range of these columns' shares of busy time; `is_few` chooses nodes with 8 cores per GPU."""
         of = [row for row in rows if row["video"] == video and (row["cores each"] == "8") == is_few]
         return span([float(row[column]) for row in of for column in columns])
 

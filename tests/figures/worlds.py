@@ -39,7 +39,7 @@ def stretch_map():
 
 
 def stretch_corner():
-    """=Return docs/simulation.md's sentences on the corner of the map where FOCUS's pulls are ahead.
+    """Return docs/simulation.md's sentences on the corner of the map where FOCUS's pulls are ahead.
 
     The corner was simulated again, apart from the map. Fails unless every interval over 30 and 60 s lies above 0.
 

@@ -12,8 +12,9 @@ from focus_eval.bench.report.cost import FORWARDS_NOTE
 from focus_eval.bench.report.run import Run, sampler_groups
 from focus_eval.bench.report.statistics import mean_estimate, stratum_weights
 from focus_eval.bench.report.table import Counts, Table, Value
-from focus_eval.core.types import WEAKEST_RHO, FloatArray
+from focus_eval.core.types import FloatArray
 from focus_eval.keyframes.rows.records import BLOCKING_STAGES, CONCURRENT_STAGES, DECODE_MODES
+from focus_eval.keyframes.samplers.scan_cover import WEAKEST_RHO
 
 Key = tuple[str, str]
 

@@ -23,8 +23,9 @@ from PIL import Image
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
 
 from focus_eval.core.errors import AnswerError, InvalidInput, RunError, printable
-from focus_eval.core.types import PIXELS_A_TOKEN, Pixels, whole_number
+from focus_eval.core.types import Pixels, whole_number
 from focus_eval.keyframes.llms.registry import Reply, check_limits, yes_of
+from focus_eval.keyframes.samplers.asking import PIXELS_A_TOKEN
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,9 @@ from typing import ClassVar
 import numpy as np
 
 from focus_eval.core.errors import AnswerError, InvalidInput
-from focus_eval.core.types import CHARACTERS_A_TOKEN, ExampleReplies, Pixels, example_reply_to
+from focus_eval.core.types import ExampleReplies, Pixels, example_reply_to
 from focus_eval.keyframes.llms.registry import Reply, check_limits
+from focus_eval.keyframes.samplers.asking import CHARACTERS_A_TOKEN
 
 # Words of a question that name nothing to look for.
 _COMMON = (

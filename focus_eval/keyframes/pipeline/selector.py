@@ -243,7 +243,14 @@ class Selector:
         return self.origin.selection_id
 
     def with_sampler(self, sampler: FrameSampler) -> Selector:
-        """Return a copy of this selector with another sampler, which must need the same encoders."""
+        """Return a copy of this selector with the same sampler under other options.
+
+        Raises:
+            InvalidInput: a sampler that needs other encoders or models than this one.
+        """
+        needs = ("needs_encoder", "needs_scan", "needs_llm")
+        if any(getattr(sampler, need) != getattr(self.sampler, need) for need in needs):
+            raise InvalidInput(f"sampler {sampler.name!r} needs other encoders or models than {self.sampler.name!r}")
         changed = copy(self)
         changed.sampler = sampler
         changed.__dict__.pop("origin", None)

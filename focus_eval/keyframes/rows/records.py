@@ -34,9 +34,9 @@ from focus_eval.core.types import (
 RowT = TypeVar("RowT", bound="SelectionRow | AnswerRow")
 _NAN = float("nan")
 
-# Stages of selecting: blocking ones add up to the time that a device is held; concurrent ones run in other threads.
 # The sampler of rows that hold imported relevance and no selection.
 SCORED = "scored"
+# Stages of selecting: blocking ones add up to the time that a device is held; concurrent ones run in other threads.
 BLOCKING_STAGES = ("open", "scan", "encode", "ask", "select", "idle")
 CONCURRENT_STAGES = ("decode", "preprocess")
 # Usage of the model that a sampler asked: calls, images in them, tokens, and dollars paid.

@@ -9,10 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from focus_eval.core.errors import AnswerError
-from focus_eval.core.types import CHARACTERS_A_TOKEN, PIXELS_A_TOKEN, FloatArray, Pixels, whole_number
+from focus_eval.core.types import FloatArray, Pixels, whole_number
 from focus_eval.keyframes.samplers.ledger import broken
 
 MAX_TOKENS = 256
+# Estimates of a plan: one token for so many characters of text, and for a square of so many pixels a side.
+CHARACTERS_A_TOKEN, PIXELS_A_TOKEN = 4, 28
 
 
 class LanguageModel(Protocol):

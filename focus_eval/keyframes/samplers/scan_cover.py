@@ -12,7 +12,7 @@ import numpy as np
 
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import option
-from focus_eval.core.types import WEAKEST_RHO, FloatArray, IntArray, VideoInfo
+from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.keyframes.samplers import coverage, fusion
 from focus_eval.keyframes.samplers.bandit import equal_clips
 from focus_eval.keyframes.samplers.base import Choice, Role, SelectionRequest
@@ -24,6 +24,8 @@ from focus_eval.keyframes.samplers.scanning import ScanningSampler
 from focus_eval.keyframes.samplers.uniform import even_frames
 
 LEAST_PULLS = 4
+# Below this correlation with the main encoder a scan tells nothing of where to look.
+WEAKEST_RHO = 0.15
 EVENT_STEP = 2
 
 

@@ -27,7 +27,7 @@ def plain_cases():
 
 @pytest.fixture(scope="module")
 def cases(plain_cases):
-    """=The plain cases, and those that the order of a rounding or the solver of `rbf` decides."""
+    """The plain cases, and those that the order of a rounding or the solver of `rbf` decides."""
     rounding = recorded_cases("focus_released_rounding")
     assert len(rounding) == 16
     return plain_cases + [(case, recorded_world(case)) for case in rounding]
