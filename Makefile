@@ -5,15 +5,15 @@ BIN := $(VENV)/bin
 # Hundreds of processes are started: without bytecode each would compile torch again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check bench clips faults docs docs-tools installs rehearsal clean
+.PHONY: setup demo test research check bench clips faults docs docs-tools installs rehearsal clean
 
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml
+$(VENV)/.ready: pyproject.toml research/pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	# Of what is installed most is never imported: nothing is compiled ahead.
-	$(BIN)/python -m pip install --quiet --no-compile --editable ".[all]" --group dev
+	$(BIN)/python -m pip install --quiet --no-compile --editable ".[all]" --editable research --group dev
 	touch $@
 
 demo: setup
@@ -22,6 +22,10 @@ demo: setup
 # Three workers for two cores: tests wait for processes that they start.
 test: $(VENV)/.compiled
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+# The figures of the pages in research, from recorded rows and the public files beside the checkout.
+research: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile research/tests
 
 # Bytecode of what nearly every worker imports: three that start at once would each compile it.
 $(VENV)/.compiled: $(VENV)/.ready

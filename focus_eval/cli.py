@@ -25,12 +25,12 @@ _MOST_CHARACTERS = 2000  # of an error message
 _SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
 # Commands of the version before, with what to type instead; they leave with the next version.
 RETIRED_COMMANDS = {
-    "acf": "python scripts/pages/draw_autocorrelation.py RUN --out FIGURE, a script of the repository",
+    "acf": "python research/scripts/draw_autocorrelation.py RUN --out FIGURE, a script of the repository",
     "cite": "focus-eval report RUN, which writes methods.md and references.bib",
     "configs": "focus-eval list configs",
     "export": "focus-eval import auto FILE --to FORMAT",
     "plugins": "focus-eval list",
-    "registry": "focus-eval compare-samplers SAMPLER; docs/leaderboard.md has published selections",
+    "registry": "focus-eval compare-samplers SAMPLER; research/docs/leaderboard.md has published selections",
     "samplers": "focus-eval list samplers",
     "slurm-script": "sbatch slurm.sbatch MATRIX, the file in docs/examples/ of the repository",
     "submit": "focus-eval compare-samplers SAMPLER, whose page goes into a pull request with the sampler's file",

@@ -10,7 +10,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
 FENCE = re.compile(r"^ *```([\w{}-]*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
-FOLDERS = "configs|docs|focus_eval|registry/samplers|results/paper|results/published|scripts|support|tasks|tests"
+FOLDERS = "configs|docs|focus_eval|research|results/paper|results/published|scripts|tasks|tests"
 
 
 class Line(NamedTuple):
@@ -53,7 +53,7 @@ def shell_lines(page: Path) -> list[Line]:
 
 def inline_lines(page: Path) -> list[Line]:
     """Return the commands that a sentence names between backticks."""
-    commands = re.findall(r"`((?:focus-eval|python scripts/|make) ?[^`]+)`", prose_of(page))
+    commands = re.findall(r"`((?:focus-eval|python (?:research/)?scripts/|make) ?[^`]+)`", prose_of(page))
     return [Line(page.name, words) for text in commands for words in commands_in(text)]
 
 

@@ -1,8 +1,7 @@
 """Every figure of README and docs is derived.
 
 Those between `<!-- figures: NAME -->` and `<!-- end -->` follow from recorded rows, by the functions of tests/figures;
-outside marks, pages state no measured figure. The tables of docs/field.md and docs/leaderboard.md have marks and tests
-of their own (tests/external/test_field.py, tests/external/test_leaderboard.py).
+outside marks, pages state no measured figure. Those between `<!-- research: NAME -->` are tested in research/tests.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ import pytest
 from focus_eval import make_sampler
 from focus_eval.bench.benchmarks.registry import read_rates
 
-from .figures import background, machine, samplers, worlds
+from .figures import background, installs, machine, worlds
 from .figures.background import PULLS
 from .pages import PAGES, prose_of
 
 MARKED = re.compile(r"<!-- figures: (\w+) -->\n(.*?)<!-- end -->", re.DOTALL)
-FIGURES = {**background.FIGURES, **machine.FIGURES, **samplers.FIGURES, **worlds.FIGURES}
+FIGURES = {**background.FIGURES, **installs.FIGURES, **machine.FIGURES, **worlds.FIGURES}
 # What a page may state is in backticks, in a command, a link or between any marks.
 EXEMPT = re.compile(
     r"<!-- (?!end|measured by)[^\n]* -->.*?<!-- end[^\n]*-->|^ {4}\S[^\n]*$|`[^`]*`|\]\([^)]*\)", re.DOTALL | re.M
@@ -45,15 +44,24 @@ def test_the_pulls_on_longvideobench_are_what_the_samplers_count(name, shared):
     assert sum(sampler.count_pulls(video, k=64) * count for video, count in videos.items()) == PULLS[name]
 
 
+def without_derived(text, derived):
+    """Return a marked text without the derived ones, which must all stand there, and without a table's head."""
+    remaining = " ".join(re.sub(r"\A\|.*\n\|[-:|]+\n", "", text).split())
+    for derived_text in (" ".join(line.split()) for line in derived):
+        assert derived_text in remaining
+        remaining = remaining.replace(derived_text, "")
+    return remaining
+
+
+def stated_outside_marks(page):
+    """Return the measured figures that a page states outside of marks."""
+    return MEASURED.findall(EXEMPT.sub("", prose_of(page)))
+
+
 @pytest.mark.parametrize(("page", "name", "text"), marked())
 def test_a_marked_figure_follows_from_recorded_rows(page, name, text):
-    """Each derived text stands between the marks, and no figure stands there beside them; a table's head is free."""
-    remaining = re.sub(r"\A\|.*\n\|[-:|]+\n", "", text)
-    remaining = " ".join(remaining.split())
-    for derived in (" ".join(line.split()) for line in FIGURES[name]()):
-        assert derived in remaining
-        remaining = remaining.replace(derived, "")
-    assert re.findall(r"\d", remaining) == []
+    """Each derived text stands between the marks, and no figure stands there beside them."""
+    assert re.findall(r"\d", without_derived(text, FIGURES[name]())) == []
 
 
 def test_every_derivation_has_its_place():
@@ -62,4 +70,4 @@ def test_every_derivation_has_its_place():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_states_no_measured_figure_outside_marks(page):
-    assert MEASURED.findall(EXEMPT.sub("", prose_of(page))) == []
+    assert stated_outside_marks(page) == []

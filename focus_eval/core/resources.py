@@ -27,7 +27,6 @@ _IN_REPOSITORY = {
     "tasks": "tasks",
     "configs": "configs",
     "paper": "results/paper",
-    "published": "results/published",
 }
 
 

@@ -23,7 +23,7 @@ from focus_eval.bench.report.table import SIGNIFICANT, Table, Value, number, p_t
 LOOKS = (150, 300, 600, 1200)
 MARGIN_POINTS = 3.0
 # World -> kind of pair -> (pairs of published selections of LongVideoBench that it orders alike, all such pairs), from
-# results/published/world_orders.csv.
+# research/results/world_orders.csv.
 PAIRS_ORDERED_ALIKE = {
     "realistic": {"two forms of AKS": (4, 4), "AKS and WFS-SB": (3, 3), "with uniform": (18, 18)},
     "realistic:blind=0.65": {"two forms of AKS": (1, 4), "AKS and WFS-SB": (1, 3), "with uniform": (14, 18)},

@@ -318,21 +318,6 @@ def colours():
     ]
 
 
-def snap():
-    """Return docs/samplers.md's sentence on what `snap_seconds` changes with the demo's encoder.
-
-    Fails if another sampler's keyframes moved, or if recall changed.
-    """
-    (row,) = (row for row in rows_of(PUBLISHED / "demo_snap.csv") if row["moved"] != "0")
-    assert row["sampler"] == "even_cover pulls=600"
-    recalls = [row[f"{name} with"] for name in ("recall@1", "recall@2", "recall@5")]
-    assert recalls == [row[f"{name} without"] for name in ("recall@1", "recall@2", "recall@5")]
-    return [
-        f"{row['moved']} of 800 keyframes move, in {row['questions']} questions, and recall within 1, 2 and 5 s stays "
-        f"{recalls[0]}, {recalls[1]} and {recalls[2]}."
-    ]
-
-
 def second_query():
     """Return docs/quickstart.md's sentence on the processor seconds of a second query of the same video."""
     of = measured("machine")
@@ -475,7 +460,6 @@ FIGURES = {
     "load": load,
     "growth": growth,
     "colours": colours,
-    "snap": snap,
     "second_query": second_query,
     "demo_seconds": demo_seconds,
     "machine": machine,

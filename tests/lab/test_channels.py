@@ -168,7 +168,7 @@ def test_questions_with_many_pulls_count_for_more_in_the_correlation():
 
 @pytest.fixture
 def script():
-    return importlib.import_module("scripts.pages.scan_break_even")
+    return importlib.import_module("research.scripts.scan_break_even")
 
 
 def test_the_map_says_from_where_on_it_pays_surely(script, tmp_path):

@@ -84,7 +84,7 @@ def inputs_digest(run: Path, *, options: Mapping[str, Any], videos: Path | None 
     """
     digest = hashlib.sha256()
     described = [run] if run.is_file() else [*(run / name for name in ("selections", "answers")), run / "cell.json"]
-    shipped = [_CODE, *(resource_path(name) for name in ("paper", "published", "configs"))]
+    shipped = [_CODE, *(resource_path(name) for name in ("paper", "configs"))]
     for file in (file for place in (*described, *shipped) for file in _files(place)):
         if file.suffix != ".pyc":
             digest.update(f"{file}\0".encode(errors="surrogateescape"))

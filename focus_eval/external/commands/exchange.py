@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from focus_eval.bench.benchmarks.question import IN_VIEW_SECONDS, distances_text
 from focus_eval.bench.commands.tables import print_tables
 from focus_eval.core.errors import InvalidInput
+from focus_eval.core.offers import offered
 from focus_eval.core.options import parse_assignments
 from focus_eval.keyframes.commands.console import (
     AllowMissing,
@@ -242,13 +243,18 @@ def _answer_tables(
 ) -> list[Table]:
     """Return the tables of `evidence`; `policy` is a rule, the file of one, or ""."""
     from focus_eval.external.evidence import evidence_tables
-    from focus_eval.external.policy import policy_table
     from focus_eval.external.within import within_tables
 
     if policy:
+        policy_table = _of_research("policy_table")
         return [policy_table(run, Path(policy).read_text() if Path(policy).is_file() else policy)]
     tables = evidence_tables(run, distance=distance, min_seconds=min_seconds)
     return tables + (within_tables(run, min_seconds=min_seconds, measures=measures) if is_within else [])
+
+
+def _of_research(name: str) -> Any:
+    """Return what the package of research offers as `name`; it is in a clone, and on no index."""
+    return offered(name, offered_by="focus_eval_research", install="in a clone: pip install -e research")
 
 
 def predict(
@@ -274,8 +280,8 @@ def predict(
     """
     from focus_eval.bench.benchmarks.registry import read_annotations, read_rates
     from focus_eval.bench.report.run import Run, load_runs
-    from focus_eval.external.predict import predict_tables
 
+    predict_tables = _of_research("predict_tables")
     questions, rate_of = read_annotations(benchmark, annotations), read_rates(rates)
     loaded, left_out = _load(
         selections, format, questions, rate_of, allow_missing=allow_missing, allow_outside=allow_outside

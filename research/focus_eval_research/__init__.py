@@ -1,0 +1,1 @@
+"""Measures what public answers and selections show: policies, predictions, leaderboards and the worlds' validity."""
