@@ -1,4 +1,4 @@
-"""The published selections that are measured: their list in configs/public/selections.yaml, and their files."""
+"""The published selections that are measured: their list in research/configs/selections.yaml, and their files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.resources import open_unpacked, read_yaml, resource_path
+from focus_eval.core.resources import open_unpacked, read_yaml
+
+LISTED = Path(__file__).resolve().parents[1] / "configs" / "selections.yaml"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +40,12 @@ class PublishedFile:
 
 
 def read_published(path: Path | None = None) -> list[PublishedFile]:
-    """Return the listed files in order; by default those of the package.
+    """Return the listed files in order; by default those of `LISTED`.
 
     Raises:
         InvalidInput: two files of one name, benchmark and K.
     """
-    path = path or resource_path("configs") / "public" / "selections.yaml"
+    path = path or LISTED
     listed = [
         PublishedFile(**{"name": title, **entry}) for title, entries in read_yaml(path).items() for entry in entries
     ]

@@ -1,6 +1,6 @@
 """Compare the samplers of a simulation at equal budgets: recall within 2 s, and the paired difference to one of them.
 
-    focus-eval simulate configs/simulation_scan.yaml
+    focus-eval simulate research/configs/simulation_scan.yaml
     python research/scripts/equal_budgets.py results/runs/simulation_scan --baseline even_cover --out budgets.csv
 
 A line per K, budget (percent of the frames at 25 a second) and sampler: its forwards in percent of the frames, recall

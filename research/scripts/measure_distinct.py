@@ -1,6 +1,6 @@
 """What does the option `distinct` change: recall of the evidence, and different scenes among the keyframes?
 
-    focus-eval demo && focus-eval run configs/demo_distinct.yaml
+    focus-eval demo && focus-eval run research/configs/demo_distinct.yaml
     python research/scripts/measure_distinct.py --run results/runs/demo_distinct --csv FILE [--videos 150]
 
 Every sampler chooses eight frames without and with the option: in simulated videos of two worlds, on the demo's videos
@@ -80,7 +80,7 @@ def simulated_recall(world: str, number: int, name: str, options: dict) -> tuple
 
 
 def run_rows(folder: Path) -> Iterator[dict[str, object]]:
-    """Yield a row for each sampler of a finished run of configs/demo_distinct.yaml."""
+    """Yield a row for each sampler of a finished run of research/configs/demo_distinct.yaml."""
     run = load_run(folder)
     replaced = {(row.question_id, row.selection_id): row.facts.get("twins_replaced", 0) for row in run.selections}
     frame = lab_frame(run).set_index("question_id")

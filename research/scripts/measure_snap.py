@@ -1,6 +1,6 @@
 """What does the option `snap_seconds` change? `measure_snap.py --run results/runs/demo_snap --csv FILE`
 
-    focus-eval demo && focus-eval run demo_snap
+    focus-eval demo && focus-eval run research/configs/demo_snap.yaml
     python research/scripts/measure_snap.py --run results/runs/demo_snap --csv research/results/demo_snap.csv
 
 A line for each sampler and encoder: keyframes moved, questions with one, and recall of the evidence without and with.

@@ -8,7 +8,7 @@
 Every sampler chooses in the same simulated videos. Prints recall within 1, 2 and 5 s, cost and near twins of each, and
 the paired differences of the sampler of `--new`, by world, K and length of the video. The same command continues a
 stopped run. `--share` and `--pulls` set another budget; FOCUS, whose budget is its own, is then left out. `--run` makes
-the table of a finished run of configs/demo_frontier.yaml instead.
+the table of a finished run of research/configs/demo_frontier.yaml instead.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--files", type=Path, default=Path("."), help="folder of the published files")
     records = ROOT / "research" / "results" / "leaderboard"
     parser.add_argument("--records", type=Path, default=records, help="folder of the measured figures")
-    parser.add_argument("--list", type=Path, help="list of published files. [default: configs/public/selections.yaml]")
+    parser.add_argument("--list", type=Path, help="published files. [default: research/configs/selections.yaml]")
     parser.add_argument(
         "--page", type=Path, default=ROOT / "research" / "docs" / "leaderboard.md", help="page with the marks"
     )

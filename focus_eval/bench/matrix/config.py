@@ -166,7 +166,7 @@ def _refuse_repeats(node: Any, path: Path) -> None:
 
 
 # Beside the matrices, but read by another command.
-NO_MATRICES = ("references.yaml", "simulation.yaml", "simulation_scan.yaml", "simulation_samplers.yaml")
+NO_MATRICES = ("references.yaml", "simulation.yaml")
 
 
 def shipped_matrices() -> dict[str, Path]:

@@ -1,10 +1,10 @@
 """Figures of the samplers.
 
-research/results/scan_budgets.csv: `focus-eval simulate configs/simulation_scan.yaml`, then `python
+research/results/scan_budgets.csv: `focus-eval simulate research/configs/simulation_scan.yaml`, then `python
 research/scripts/equal_budgets.py results/runs/simulation_scan --baseline even_cover --out FILE`; scan_break_even.csv:
 `python research/scripts/scan_break_even.py --out FOLDER --videos 12`; distinct.csv: `python
 research/scripts/measure_distinct.py`; samplers.csv: columns of the tables that `focus-eval simulate
-configs/simulation_samplers.yaml` writes.
+research/configs/simulation_samplers.yaml` writes.
 """
 
 from __future__ import annotations
