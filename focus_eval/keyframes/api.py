@@ -32,6 +32,7 @@ from focus_eval.core.types import (
     Pixels,
     Question,
     Selection,
+    TimedText,
     checked_query,
     frozen_ints,
     usable_path,
@@ -55,6 +56,8 @@ from focus_eval.keyframes.rows.identity import versions
 from focus_eval.keyframes.rows.records import SelectionRow, replace_file
 from focus_eval.keyframes.samplers.base import FrameSampler
 from focus_eval.keyframes.samplers.registry import make_sampler
+from focus_eval.keyframes.subtitles.files import read_subtitles
+from focus_eval.keyframes.subtitles.prompts import block_text, shown_lines
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.manifest import FileState, file_state
 from focus_eval.keyframes.video.pictures import SUFFIXES as PICTURE_SUFFIXES
@@ -108,12 +111,14 @@ class VideoSelection(Selection):
         reopen: opens the video again to read its pictures.
         warning: says that the encoder may not know what the query names, with the nearest it knows, that it could not
             read the query to its end, or that nothing in the video stands out; "" without such doubts.
+        subtitles: lines of the video, see `with_subtitles`; () if none were given.
     """
 
     row: SelectionRow
     sampler_version: int
     reopen: Callable[[], VideoReader]
     warning: str = ""
+    subtitles: tuple[TimedText, ...] = ()
 
     def __len__(self) -> int:
         """Number of keyframes, repeats counted."""
@@ -141,6 +146,25 @@ class VideoSelection(Selection):
     def times(self) -> tuple[float, ...]:
         """Presentation time of each keyframe by the file's own clock, in seconds since the first frame."""
         return tuple(self.row.times_seconds or ())
+
+    def with_subtitles(self, path: str | Path, *, encoding: str = "") -> VideoSelection:
+        """Return the selection with the subtitles of its video, which `ask` then gives the model.
+
+        Args:
+            path: a .srt, .vtt or .json file (see `read_subtitles`).
+            encoding: of a file that is neither UTF-8 nor has a byte order mark.
+
+        Raises:
+            InvalidInput: no such file, or no subtitles.
+        """
+        return replace(self, subtitles=read_subtitles(Path(path), encoding=encoding))
+
+    @property
+    def spoken(self) -> tuple[tuple[TimedText, ...], ...]:
+        """For each keyframe the subtitles in whose interval [start, stop) it lies; all () without subtitles."""
+        return tuple(
+            shown_lines(self.subtitles, [seconds], rule="videomme", fps=self.video.fps) for seconds in self.times
+        )
 
     def images(self) -> Iterator[Image]:
         """Yield the keyframes as PIL images at full size, in order, decoding the video as they are requested.
@@ -219,6 +243,8 @@ class VideoSelection(Selection):
     def ask(self, llm: str | Model, question: str = "", *, max_tokens: int = 512) -> Reply:
         """Return a model's reply to the keyframes, in order with their times, and the question (default: the query).
 
+        Subtitles of the keyframes, if the selection has a subtitle file, stand before the question.
+
         Args:
             llm: a made model, or its name and options: "chat:model=gpt-4o-mini", "local:checkpoint=FOLDER".
             max_tokens: longest answer.
@@ -234,7 +260,9 @@ class VideoSelection(Selection):
         if isinstance(model, AnswersFromEvidence) or not hasattr(model, "ask"):
             raise InvalidInput(f"llm must name a model that sees pictures (chat, local) or be one, got {llm!r}")
         times = ", ".join(f"{seconds:.1f} s" for seconds in self.times)
-        prompt = f"The pictures are frames of one video, in this order: {times}.\n{text}"
+        lines = shown_lines(self.subtitles, self.times, rule="videomme", fps=self.video.fps)
+        block = block_text(lines) if lines else ""
+        prompt = f"The pictures are frames of one video, in this order: {times}.\n{block}{text}"
         pictures = [np.asarray(image) for image in self.images()]
         reply = model.ask(prompt, pictures, max_tokens=whole_number(max_tokens, "max_tokens"))
         if not reply.text.strip():
@@ -247,8 +275,10 @@ class VideoSelection(Selection):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the values of `to_json` as a dict."""
+        spoken = [[line.text for line in lines] for lines in self.spoken]
         return {
             **asdict(self.row),
+            **({"subtitles": spoken} if self.subtitles else {}),
             "frames_scored": self.share_scored,
             "sampler_version": self.sampler_version,
             "warning": self.warning or None,

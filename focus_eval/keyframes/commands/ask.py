@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from focus_eval.core.errors import InvalidInput, printable
-from focus_eval.core.options import parse_assignments
 from focus_eval.core.types import checked_query, whole_number
 from focus_eval.keyframes.commands.console import SamplerOptions, print_folded, print_if_slow, table_console
 from focus_eval.keyframes.commands.select import (
@@ -22,13 +20,17 @@ from focus_eval.keyframes.commands.select import (
     SamplerOption,
     SeedOption,
     StoreOption,
+    SubtitlesEncodingOption,
+    SubtitlesOption,
     YesOption,
     check_outputs,
     check_question,
     keyframe_table,
-    may_download,
+    method_settings,
+    print_unspoken,
     say_what_yes_needs,
     select_one,
+    subtitles_adder,
 )
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ def ask(
     frames: FramesOption = None,
     store: StoreOption = None,
     fps: FpsOption = None,
+    subtitles: SubtitlesOption = None,
+    subtitles_encoding: SubtitlesEncodingOption = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print answer and selection as JSON and nothing else.")
     ] = False,
@@ -78,17 +82,16 @@ def ask(
     check_question([video], query)
     question = checked_query(question)
     whole_number(max_tokens, "max_tokens")
-    check_outputs([video], {"--store": store}, frames)
+    check_outputs([video], {"--store": store}, frames, subtitles=subtitles)
+    add_subtitles = subtitles_adder(subtitles, subtitles_encoding)
     model = make_llm(llm)
     model.check()
-    settings: dict[str, Any] = {"k": k, "seed": seed, "store": store, "fps": fps}
-    settings |= {"sampler": sampler, "sampler_options": parse_assignments(option)}
-    settings |= {"encoder": encoder, "encoder_options": parse_assignments(encoder_option)}
-    settings["may_download"] = partial(may_download, yes=yes, is_silent=as_json)
+    settings = method_settings(sampler, option, encoder, encoder_option, yes=yes, is_silent=as_json)
+    settings |= {"k": k, "seed": seed, "store": store, "fps": fps}
     with print_if_slow("loading the encoder"):
         selector = VideoSelector(query=question if query is None else query, **settings)
     say_what_yes_needs(selector.selector, yes=yes)
-    selection = select_one(selector, video, quiet=as_json)
+    selection = add_subtitles(select_one(selector, video, quiet=as_json))
     started = time.perf_counter()
     with print_if_slow(f"asking {llm}"):
         reply = selection.ask(model, question, max_tokens=max_tokens)
@@ -113,6 +116,7 @@ def _print(selection: VideoSelection, model: Model, reply: Reply, seconds: float
     """Print the answer, the keyframes that the model saw, and the cost."""
     typer.echo(printable(reply.text.strip()))
     table_console().print(keyframe_table([selection]))
+    print_unspoken(selection)
     usage = _usage_with_price(model, reply)
     tokens = f"{usage['input']:,.0f} + {usage['output']:,.0f} tokens" if "output" in usage else "tokens not known"
     dollars = f"{usage['dollars']:.4f} dollars" if "dollars" in usage else "dollars not known without prices"

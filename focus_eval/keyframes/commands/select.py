@@ -66,6 +66,12 @@ FpsOption = Annotated[float | None, typer.Option(help="Pictures per second of a 
 FramesOption = Annotated[
     Path | None, typer.Option(help="Write the keyframes to this folder; names and EXIF have the times.")
 ]
+SubtitlesOption = Annotated[
+    Path | None, typer.Option(help="The video's subtitles (.srt, .vtt or .json): show the lines of the keyframes.")
+]
+SubtitlesEncodingOption = Annotated[
+    str, typer.Option(help="Encoding of the subtitles, e.g. cp1252. [default: UTF-8, or by the file's mark]")
+]
 YesOption = Annotated[bool, typer.Option("--yes", help="Download an encoder if none is here and none is named.")]
 BackendOption = Annotated[
     str, typer.Option(help="Video reader; see focus-eval list readers.", autocompletion=name_completion("video reader"))
@@ -101,34 +107,31 @@ def select(
     store: StoreOption = None,
     backend: BackendOption = "pyav",
     fps: FpsOption = None,
+    subtitles: SubtitlesOption = None,
+    subtitles_encoding: SubtitlesEncodingOption = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the selection as JSON and nothing else.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     yes: YesOption = False,
 ) -> None:
     """Choose keyframes of videos for a query or a summary."""
-    from focus_eval.keyframes.api import VideoSelector, check_shown, checked_sheet
+    from focus_eval.keyframes.api import VideoSelector
 
     if png and frames is None:
         raise InvalidInput("--png writes keyframes as PNG: name a folder for them with --frames")
     to_stdout = as_json or out == Path("-")
     out = None if out == Path("-") else out
     paths = _video_files(videos, are_pictures=fps is not None)
-    check_outputs(paths, {"--out": out, "--sheet": sheet, "--store": store}, frames)
-    if sheet is not None:
-        checked_sheet(sheet)
-        check_shown(k)
-        if len(paths) > 1:
-            raise InvalidInput(f"{sheet}: a sheet shows one video, not {len(paths)}; --frames writes all keyframes")
+    check_outputs(paths, {"--out": out, "--sheet": sheet, "--store": store}, frames, subtitles=subtitles)
+    _check_one_video(paths, sheet, subtitles, k=k)
     check_question(paths, query)
-    settings: dict[str, Any] = {"k": k, "seed": seed, "store": store, "backend": backend, "fps": fps}
-    settings |= {"sampler": sampler, "sampler_options": parse_assignments(option), "share": share, "seconds": seconds}
-    settings |= {"encoder": encoder, "encoder_options": parse_assignments(encoder_option)}
-    settings["may_download"] = partial(may_download, yes=yes, is_silent=quiet or to_stdout)
+    add_subtitles = subtitles_adder(subtitles, subtitles_encoding)
+    settings = method_settings(sampler, option, encoder, encoder_option, yes=yes, is_silent=quiet or to_stdout)
+    settings |= {"k": k, "seed": seed, "store": store, "backend": backend, "fps": fps, "share": share}
     with print_if_slow("loading the encoder"):
-        selector = VideoSelector(query=query, start_seconds=start, end_seconds=end, **settings)
+        selector = VideoSelector(query=query, seconds=seconds, start_seconds=start, end_seconds=end, **settings)
     say_what_yes_needs(selector.selector, yes=yes)
     outputs = _Outputs(out, sheet, frames, ".png" if png else ".jpg", to_stdout, quiet)
-    if _select_all(paths, partial(select_one, selector, quiet=quiet), outputs) < len(paths):
+    if _select_all(paths, lambda path: add_subtitles(select_one(selector, path, quiet=quiet)), outputs) < len(paths):
         raise typer.Exit(2)
 
 
@@ -179,6 +182,68 @@ def select_one(selector: VideoSelector, video: Path, *, quiet: bool) -> VideoSel
     with naming_crash(video), pull_progress(title, waiting=waiting) if not quiet else nullcontext() as progress:
         selection: VideoSelection = selector.select(video, progress=progress)
     return selection
+
+
+def _check_one_video(paths: Sequence[Path], sheet: Path | None, subtitles: Path | None, *, k: int) -> None:
+    """Refuse several videos for a contact sheet or a file of subtitles, and a sheet that cannot be drawn."""
+    from focus_eval.keyframes.api import check_shown, checked_sheet
+
+    if sheet is not None:
+        checked_sheet(sheet)
+        check_shown(k)
+    if sheet is not None and len(paths) > 1:
+        raise InvalidInput(f"{sheet}: a sheet shows one video, not {len(paths)}; --frames writes all keyframes")
+    if subtitles is not None and len(paths) > 1:
+        raise InvalidInput(f"--subtitles {subtitles}: of one video, not of {len(paths)}; select them one by one")
+
+
+def method_settings(
+    sampler: str | None,
+    option: list[str],
+    encoder: str | None,
+    encoder_option: list[str],
+    *,
+    yes: bool,
+    is_silent: bool,
+) -> dict[str, Any]:
+    """Return the arguments of `VideoSelector` for sampler and encoder, from the options of a command."""
+    return {
+        "sampler": sampler,
+        "sampler_options": parse_assignments(option),
+        "encoder": encoder,
+        "encoder_options": parse_assignments(encoder_option),
+        "may_download": partial(may_download, yes=yes, is_silent=is_silent),
+    }
+
+
+def subtitles_adder(path: Path | None, encoding: str) -> Callable[[VideoSelection], VideoSelection]:
+    """Return the function that adds the subtitles of `path`, which it reads once; without a path it adds none.
+
+    Raises:
+        InvalidInput: the file cannot be read, or has no line: found before a frame is scored.
+    """
+    from focus_eval.keyframes.subtitles.files import read_subtitles
+
+    if path is None:
+        return lambda selection: selection
+    if not read_subtitles(path, encoding=encoding):
+        raise InvalidInput(f"--subtitles {path}: the file has no line; leave it out")
+    return lambda selection: selection.with_subtitles(path, encoding=encoding)
+
+
+def subtitle_cells(selection: VideoSelection) -> list[str] | None:
+    """Return the text of the subtitles of each keyframe for a table; None without subtitles."""
+    if not selection.subtitles:
+        return None
+    return [printable(" / ".join(line.text for line in lines)) for lines in selection.spoken]
+
+
+def print_unspoken(selection: VideoSelection) -> None:
+    """Print a line if none of the video's subtitles belongs to a keyframe."""
+    if selection.subtitles and not any(selection.spoken):
+        last = max(line.stop_seconds for line in selection.subtitles)
+        n_lines = counted(len(selection.subtitles), "line")
+        print_folded(f"no subtitle at a keyframe: the file has {n_lines}, the last ends at {clock_text(last)}")
 
 
 def _video_files(paths: Sequence[Path], *, are_pictures: bool) -> list[Path]:
@@ -246,14 +311,18 @@ def check_question(videos: Sequence[Path], query: str | None) -> None:
         open_source(videos[0])
 
 
-def check_outputs(videos: Sequence[Path], files: Mapping[str, Path | None], frames: Path | None) -> None:
-    """Refuse outputs that cannot be written, or that would replace a video or each other, before a frame is scored.
+def check_outputs(
+    videos: Sequence[Path], files: Mapping[str, Path | None], frames: Path | None, *, subtitles: Path | None = None
+) -> None:
+    """Refuse outputs that cannot be written, or that would replace an input or each other, before a frame is scored.
 
     Args:
         files: by option; None for one that was not given. The folder of a `--store` need not exist.
     """
     # Not by `Path.resolve`, which ends in a RuntimeError for a link to itself.
     taken = {os.path.realpath(video): "the video" for video in videos if not video.is_dir()}
+    if subtitles is not None:
+        taken[os.path.realpath(subtitles)] = "the file of subtitles"
     for option, path in files.items():
         if path is None:
             continue
@@ -300,12 +369,15 @@ def keyframe_table(selections: Sequence[VideoSelection]) -> RichTable:
 
     table = Table()
     n_videos_by_name = Counter(path.name for path in {selection.path for selection in selections})
-    for name in ("video", "keyframe", "time", "relevance"):
-        table.add_column(name, justify="left" if name == "video" else "right", overflow="fold")
+    has_subtitles = any(selection.subtitles for selection in selections)
+    for name in ("video", "keyframe", "time", "relevance", *(["subtitle"] if has_subtitles else [])):
+        table.add_column(name, justify="left" if name in ("video", "subtitle") else "right", overflow="fold")
     for selection in selections:
-        for frame, seconds, relevance in selection:
-            name = selection.path.name if n_videos_by_name[selection.path.name] == 1 else str(selection.path)
-            table.add_row(name, str(frame), clock_text(seconds), relevance_text(relevance))
+        name = selection.path.name if n_videos_by_name[selection.path.name] == 1 else str(selection.path)
+        subtitles = subtitle_cells(selection) or [""] * len(selection)
+        for (frame, seconds, relevance), subtitle in zip(selection, subtitles, strict=True):
+            cells = (name, str(frame), clock_text(seconds), relevance_text(relevance))
+            table.add_row(*cells, *([subtitle] if has_subtitles else []))
     return table
 
 
@@ -331,13 +403,18 @@ def _print(selection: VideoSelection) -> None:
     )
     for name in ("keyframe", "time", "seconds", "relevance", *(["looks like"] if alike else [])):
         table.add_column(name, justify="right", overflow="fold")
-    for frame, time, relevance, is_scored in zip(
-        selection.keyframes, selection.times, selection.relevance, selection.is_scored, strict=True
+    subtitles = subtitle_cells(selection)
+    if subtitles is not None:
+        table.add_column("subtitle", overflow="fold")
+    for at, (frame, time, relevance, is_scored) in enumerate(
+        zip(selection.keyframes, selection.times, selection.relevance, selection.is_scored, strict=True)
     ):
         value = f"{'' if is_scored or np.isnan(relevance) else '~'}{relevance_text(relevance)}"
         alike_cell = [str(alike.get(frame, ""))] if alike else []
-        table.add_row(str(frame), clock_text(time), f"{time:.2f}", value, *alike_cell)
+        subtitle_cell = [] if subtitles is None else [subtitles[at]]
+        table.add_row(str(frame), clock_text(time), f"{time:.2f}", value, *alike_cell, *subtitle_cell)
     table_console().print(table)
+    print_unspoken(selection)
     first, stop = row.facts.get("stretch_frames", (0, selection.video.n_frames))
     if len(selection.keyframes) < min(row.k, stop - first):
         print_folded(f"fewer than k = {row.k}: sampler {row.sampler} may leave keyframes out (docs/samplers.md)")

@@ -97,6 +97,52 @@ def test_a_model_that_cannot_answer_is_named_before_a_frame_is_decoded(clip, ser
         select_keyframes(clip, query="a bar", k=1, sampler="uniform").ask(make_llm("chat:model=m"))
 
 
+SRT = "1\n00:00:00,000 --> 00:00:01,000\nOne bar.\n\n2\n00:00:01,500 --> 00:00:02,000\nnot shown\n\n"
+SRT += "3\n00:00:02,500 --> 00:00:07,000\nTwo <b>bars</b>.\n"
+
+
+def test_a_model_gets_the_subtitles_of_the_keyframes_and_select_shows_them_in_a_column(clip, server, tmp_path):
+    (tmp_path / "bars.srt").write_text(SRT)
+    output = ask(clip, QUESTION, "--llm", "chat:model=m", *EVEN, "--subtitles", tmp_path / "bars.srt")
+    [(text, _)] = server.images
+    lines = "This video's subtitles are listed below: \nOne bar.\nTwo bars.\n"
+    assert text == f"The pictures are frames of one video, in this order: 0.0 s, 2.9 s, 5.9 s.\n{lines}{QUESTION}"
+    rows = [line.split("│")[-2].strip() for line in output.splitlines() if line.startswith("│ bars")]
+    assert rows == ["One bar.", "Two bars.", "Two bars."]
+    select = ["select", str(clip), *EVEN, "--subtitles", str(tmp_path / "bars.srt")]
+    printed = CliRunner().invoke(app, select).stdout
+    assert [line.split("│")[-2].strip() for line in printed.splitlines() if line.startswith("│")] == rows
+    record = json.loads(CliRunner().invoke(app, [*select, "--json"]).stdout)
+    assert record["subtitles"] == [["One bar."], ["Two bars."], ["Two bars."]]
+
+
+def test_subtitles_that_end_before_the_keyframes_are_counted(clip, tmp_path):
+    (tmp_path / "late.vtt").write_text("WEBVTT\n\n01:00.000 --> 01:02.000\nlate\n")
+    command = ["select", str(clip), *EVEN, "--subtitles", str(tmp_path / "late.vtt")]
+    assert (
+        "no subtitle at a keyframe: the file has 1 line, the last ends at 0:01:02"
+        in CliRunner().invoke(app, command).stdout
+    )
+
+
+def test_subtitles_that_cannot_be_used_are_named_before_a_frame_is_scored(clip, server, tmp_path):
+    files = {"empty.srt": b"", "letter.srt": b"Dear reader,", "french.srt": SRT.replace("bar", "été").encode("cp1252")}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    faults = [("empty.srt", "the file has no line"), ("letter.srt", "neither SubRip"), ("gone.srt", "No such file")]
+    for name, reason in [*faults, ("french.srt", "name the file's encoding")]:
+        with pytest.raises(InvalidInput, match=f"{name}.*{reason}"):
+            ask(clip, QUESTION, "--llm", "chat:model=m", "--subtitles", tmp_path / name)
+    french = ("--subtitles", tmp_path / "french.srt", "--subtitles-encoding", "cp1252")
+    ask(clip, QUESTION, "--llm", "chat:model=m", *EVEN, *french)
+    assert "One été." in server.images[-1][0]
+    with pytest.raises(InvalidInput, match="of one video, not of 2"):
+        CliRunner().invoke(app, ["select", str(clip), str(clip), *map(str, french)], catch_exceptions=False)
+    command = ["select", str(clip), *map(str, french), "--out", str(tmp_path / "french.srt")]
+    with pytest.raises(InvalidInput, match="this is the file of subtitles, which would be lost"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
+
+
 def test_an_answer_without_words_is_an_error(clip, server):
     server.reply_to = lambda body: ("  ", {})
     with pytest.raises(AnswerError, match="allow more than 512 tokens"):
