@@ -28,6 +28,8 @@ FloatArray = NDArray[np.float64]
 
 # What is fed when a selection is short: exactly what was chosen, or what the AKS evaluation code would feed.
 FramePolicy = Literal["exact", "aks"]
+# How the pixels of a video are given: as the file stores them, or as a screen shows them (see `video.colour`).
+PixelForm = Literal["stored", "display"]
 # How an answer's text is read: an option named without doubt, or lmms-eval's own rules with their random guess.
 AnswerParsing = Literal["strict", "lmms_eval"]
 # One reply to every prompt, or the reply to each kind of prompt by a phrase that the prompt holds.

@@ -58,7 +58,7 @@ from focus_eval.keyframes.samplers.base import FrameSampler
 from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.keyframes.subtitles.files import read_subtitles
 from focus_eval.keyframes.subtitles.prompts import block_text, shown_lines
-from focus_eval.keyframes.video import open_video
+from focus_eval.keyframes.video import displayed, open_video
 from focus_eval.keyframes.video.manifest import FileState, file_state
 from focus_eval.keyframes.video.pictures import SUFFIXES as PICTURE_SUFFIXES
 from focus_eval.keyframes.video.pictures import PictureReader
@@ -468,7 +468,10 @@ class VideoSelector:
             if (reason := selector.sampler.infeasible_reason(selector.info_of(reader), k=selector.k)) is not None:
                 raise InvalidInput(f"{reader.path}: {selector.sampler.name} would choose no frame: {reason}")
             questions = [query_question(reader.path, query) for query in self._queries]
-            warnings = [vocabulary_warning(selector.encoder, question.query) for question in questions]
+            warnings = [
+                " ".join(filter(None, [vocabulary_warning(selector.encoder, question.query), pixel_warning(reader)]))
+                for question in questions
+            ]
             requests = [
                 QuestionRequest(selector=selector, question=question, path=reader.path) for question in questions
             ]
@@ -562,6 +565,14 @@ def cut_warning(row: SelectionRow) -> str:
     return f"The query is longer than {' and '.join(cutting)} can read: its end was left out. Shorten the query."
 
 
+def pixel_warning(reader: VideoReader) -> str:
+    """Return the warning that a reader shows HDR or stretched pixels as they are stored; "" if it does not."""
+    is_known = isinstance(reader, VideoReader)  # a plugin's reader may tell nothing of its pixels
+    if not is_known or not reader.shows_stored or reader.appearance.is_plain:
+        return ""
+    return f"The colours or the shape of its pictures are not those of a screen: {'; '.join(reader.appearance.traits)}."
+
+
 def standout_warning(encoder: Encoder | None, row: SelectionRow) -> str:
     """Return the warning that no scored frame is relevant enough to show what the query names; "" if one is."""
     selection, bound = row.selection, encoder.least_shown if encoder else None
@@ -630,7 +641,7 @@ def open_source(
             )
         if fps is not None:
             raise InvalidInput(f"{path}: a video file has a frame rate of its own; leave fps out")
-        return open_video(path, backend=backend, kept=store)
+        return open_video(path, backend=displayed(backend), kept=store)
     if fps is None:
         kind = f"{path}: a directory" if path is not None else "an array"
         raise InvalidInput(f"{kind} of pictures has no frame rate: give fps, e.g. 1 for one a second")

@@ -17,8 +17,13 @@ from focus_eval.core.processes import n_cores
 from focus_eval.keyframes.commands.console import print_folded, table_console
 from focus_eval.keyframes.rows.identity import git_revision, versions
 from focus_eval.keyframes.video import READERS
+from focus_eval.keyframes.video.colour import TRANSFERS, VERSION
 
 GIGABYTE = 1e9
+_MAPPED = (
+    f"HDR, mapped to SDR by BT.2390 (version {VERSION}) in select, ask and pictures on disk; in tables as stored, "
+    "unless the matrix has pixels: display"
+)
 
 
 def doctor(
@@ -32,6 +37,7 @@ def doctor(
         "versions": {**versions(), **({"commit": commit} if (commit := git_revision()) else {})},
         "devices": devices(),
         "decoders": decoders(),
+        "colours": dict.fromkeys(TRANSFERS.values(), _MAPPED),
         "default encoder": selected_encoder(),
         "checkpoints": checkpoints(),
         "folders": folders(),

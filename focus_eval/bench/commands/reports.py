@@ -24,7 +24,7 @@ from focus_eval.core.offers import offered
 from focus_eval.core.options import make, parse_assignments
 from focus_eval.core.processes import follow_parent, n_cores
 from focus_eval.keyframes.commands.console import naming_out, print_folded
-from focus_eval.keyframes.video import open_video
+from focus_eval.keyframes.video import displayed, open_video
 
 if TYPE_CHECKING:
     from focus_eval.bench.report.page.charts import PanelsByFigure
@@ -43,7 +43,7 @@ def read_thumbnails(path: Path, frames: Sequence[int], *, height: int = 90) -> I
 
     if not frames:
         return
-    with open_video(path, n_threads=1) as reader:
+    with open_video(path, backend=displayed("pyav"), n_threads=1) as reader:
         for frame, pixels in reader.stream(np.array(frames, dtype=np.int64)):
             image = Image.fromarray(pixels)
             image.thumbnail((height * 3, height))

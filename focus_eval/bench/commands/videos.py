@@ -82,6 +82,9 @@ def _verify(folder: Path, *, n_jobs: int) -> None:
         )
     damaged = {name: verdict for name, verdict in verdicts.items() if not verdict.is_whole}
     typer.echo(f"{root / VERDICTS_NAME}: {counted(len(verdicts), 'video')}, {len(damaged)} of them damaged")
+    for name, verdict in verdicts.items():
+        for note in verdict.notes:
+            print_folded(f"{name}: {note}")
     for name, verdict in damaged.items():
         print_folded(f"{name}: {verdict.summary()}")
     changed = [name for name in verdicts if not is_as_verified(root / name)]

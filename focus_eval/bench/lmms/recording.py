@@ -21,6 +21,7 @@ from focus_eval.keyframes.encoders.weights import damage_lines, weights_folder, 
 from focus_eval.keyframes.pipeline.timing import device_name
 from focus_eval.keyframes.rows.identity import answer_identity, git_revision, identity_hash, versions
 from focus_eval.keyframes.rows.records import AnswerRow, CellNames, SelectionRow, answer_row
+from focus_eval.keyframes.video import gives_exact_pixels
 
 
 class Recorder:
@@ -211,6 +212,7 @@ class FolderRecorder(Recorder):
         folder = weights_folder(pretrained, revision) if pretrained else None
         for damaged in damage_lines(folder) if folder is not None else []:
             raise RunError(damaged)
+        is_exact = gives_exact_pixels(options.backend)
         # Everything that can change an answer, except task, split and generation arguments.
         self._identity = {
             "model": model,
@@ -223,6 +225,8 @@ class FolderRecorder(Recorder):
             "frame_policy": options.frame_policy,
             "answer_parsing": options.answer_parsing,
             **({"requests": requests} if requests else {}),
+            # The id of replayed rows tells nothing of the reader that shows their frames.
+            **({"video_backend": options.backend} if options.selections and not is_exact else {}),
         }
         self._selection = selection
         self._stock_name = stock_name

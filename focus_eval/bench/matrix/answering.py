@@ -220,6 +220,7 @@ class AnswerWorker:
             frames=spec.k,
             seed=spec.seed,
             frame_policy=cell.frame_policy,
+            backend=spec.backend,
             answer_parsing=cell.answer_parsing,
             decode_gigabytes=model.adapter_options.decode_gigabytes,
             # The matrix checks its own share over all cells, at the end.

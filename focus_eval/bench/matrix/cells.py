@@ -29,6 +29,7 @@ from focus_eval.keyframes.llms.registry import check_llm, llm_identity, llm_text
 from focus_eval.keyframes.rows.identity import answer_identity, effective_arguments, identity_hash, selection_identity
 from focus_eval.keyframes.samplers.base import FrameSampler
 from focus_eval.keyframes.samplers.registry import make_sampler, sampler_name
+from focus_eval.keyframes.video import displayed, gives_exact_pixels
 
 
 def model_weights(model: ModelConfig) -> str:
@@ -85,6 +86,7 @@ class SelectionSpec:
         share_frames: True lets questions and selections share embedded frames. This changes the cost of a row, not its
             keyframes: it is not part of the identity, but rows without sharing have a folder of their own.
         scan_encoder: encoder that the sampler scans with; None for a sampler that does not scan.
+        backend: video reader, with `pixels=display` if the matrix says so.
     """
 
     benchmark: BenchmarkConfig
@@ -96,6 +98,7 @@ class SelectionSpec:
     query: str = "question"
     share_frames: bool = True
     scan_encoder: EncoderConfig | None = None
+    backend: str = "pyav"
 
     @property
     def encoders(self) -> list[EncoderConfig]:
@@ -142,6 +145,7 @@ class SelectionSpec:
             scan_encoder_revision=revision_of(self.scan_encoder) if self.scan_encoder else "",
             **llm_identity(self.sampler),
             query=self.query,
+            inexact_backend="" if gives_exact_pixels(self.backend) else self.backend,
         )
         return {"benchmark": self.benchmark.benchmark, **identity}
 
@@ -261,6 +265,7 @@ def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
                         query=query if encoder or instance.needs_llm else "question",
                         share_frames=matrix.share_frames,
                         scan_encoder=_scan_encoder(matrix, instance),
+                        backend="pyav" if matrix.pixels == "stored" else displayed("pyav"),
                     )
                     # Several models with one k, or several queries without an encoder, give the same selection once.
                     names = (benchmark.name, *(item.name for item in spec.encoders))

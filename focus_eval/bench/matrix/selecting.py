@@ -245,7 +245,8 @@ class SelectWorker:
         A video that cannot be opened gives error rows.
         """
         try:
-            reader = open_video(path, n_threads=self._n_threads, kept=self._store)
+            backend = requests[0].selector.backend
+            reader = open_video(path, backend=backend, n_threads=self._n_threads, kept=self._store)
         except Exception:  # noqa: BLE001 (each question opens it again and fails on its own, with its own row)
             return [request.row_of(request.attempt()) for request in requests]
         n_bytes = self._share.bytes_of_video(reader.width, reader.height, n_threads=self._n_threads)
@@ -337,6 +338,7 @@ class SelectWorker:
                 store=self._store if spec.share_frames else None,
                 coarse_seed=spec.coarse_seed,
                 query=spec.query,
+                backend=spec.backend,
                 encoding=Encoding(
                     feature_cache=self._features_of(spec.encoder, spec),
                     scan_feature_cache=self._features_of(spec.scan_encoder, spec),

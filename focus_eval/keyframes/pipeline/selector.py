@@ -209,7 +209,7 @@ class Selector:
         self.k = whole_number(k, "k")
         self.seed = whole_number(seed, "seed", at_least=0)
         self.store = store
-        self._backend = backend
+        self.backend = backend
         self._coarse_seed = coarse_seed
         check_query_form(query)
         # Without an encoder or a model nothing reads it: all forms are one selection.
@@ -315,7 +315,7 @@ class Selector:
         meter, batcher, progress = run.meter, source.batcher, source.progress
         with meter.stage("open"):
             shared = batcher.reader if batcher is not None else source.reader
-            video = open_video(run.video_path, backend=self._backend, kept=self.store) if shared is None else shared
+            video = open_video(run.video_path, backend=self.backend, kept=self.store) if shared is None else shared
         # Only what is opened here is closed here.
         with video if shared is None else nullcontext(video) as reader:
             if hasattr(reader, "n_decoded"):
@@ -490,7 +490,7 @@ class Selector:
     @property
     def _inexact_backend(self) -> dict[str, str]:
         """The video backend if its pixels are not exact, for the row and for keys of the store."""
-        return {} if gives_exact_pixels(self._backend) else {"video_backend": self._backend}
+        return {} if gives_exact_pixels(self.backend) else {"video_backend": self.backend}
 
     def _facts(self, query: str, selection: Selection) -> dict[str, Any]:
         """Return what a table may have to note of the encoders and the reader: cut queries, inexact pixels, and so on.

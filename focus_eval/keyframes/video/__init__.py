@@ -45,7 +45,7 @@ def open_video(
 
     Args:
         backend: "pyav" (the default, always installed), "torchcodec" or "decord" (extras), or a plugin's name. With its
-            options: "pyav:n_threads=2".
+            options: "pyav:n_threads=2", "pyav:pixels=display".
         n_threads: threads to decode with; None: the backend chooses by the number of cores. Set 1 to decode several
             videos at a time.
         kept: store of file scans shared between processes (a `RelevanceStore`); None: keep none.
@@ -85,4 +85,13 @@ def gives_exact_pixels(backend: str) -> bool:
 
     Results computed from other pixels must not be reused as results of the exact ones.
     """
-    return bool(READERS.fact(named_options(backend, {})[0], "gives_exact_pixels", False))
+    name, options = named_options(backend, {})
+    return options.get("pixels", "stored") == "stored" and bool(READERS.fact(name, "gives_exact_pixels", False))
+
+
+def displayed(backend: str) -> str:
+    """Return `backend` with the option `pixels=display`, unless it states `pixels` or cannot map them."""
+    name, options = named_options(backend, {})
+    if name != "pyav" or "pixels" in options:
+        return backend
+    return f"{backend}{',' if options else ':'}pixels=display"

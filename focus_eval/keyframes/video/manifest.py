@@ -218,6 +218,7 @@ class VideoVerdict:
             if frames can only be counted.
         error: why the file is refused as a whole; "" if it is not.
         writer: versions that decoded it.
+        notes: harmless peculiarities, such as HDR.
     """
 
     frames: int
@@ -225,6 +226,7 @@ class VideoVerdict:
     groups: tuple[tuple[int, int, int], ...] = ()
     error: str = ""
     writer: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -310,4 +312,4 @@ def _read_verdicts(path: Path, modified_ns: int) -> Verdicts:
 def _verdict(fields: dict[str, Any]) -> VideoVerdict:
     """Return the verdict with `fields` from JSON, its lists as tuples."""
     damaged, groups = (tuple(map(tuple, fields[name])) for name in ("damaged", "groups"))
-    return VideoVerdict(**{**fields, "damaged": damaged, "groups": groups})
+    return VideoVerdict(**{**fields, "damaged": damaged, "groups": groups, "notes": tuple(fields.get("notes", ()))})

@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike
 
 from focus_eval.core.errors import VideoError
 from focus_eval.core.processes import n_cores
-from focus_eval.core.types import IntArray, Pixels
+from focus_eval.core.types import IntArray, PixelForm, Pixels
+from focus_eval.keyframes.video.colour import VERSION, rgb_pixels
 from focus_eval.keyframes.video.decoder import Decoder, SeekError, Step
 from focus_eval.keyframes.video.encryption import is_encrypted
 from focus_eval.keyframes.video.packets import FrameIndex, FrameRun
@@ -186,7 +187,6 @@ def _clocked(decoder: Decoder, frames: Iterator[T]) -> Iterator[T]:
 
 # Runs of one video that are decoded side by side; each holds a decoder's pictures.
 _DEFAULT_WORKERS = 4
-_FULL_RANGE = 2
 
 
 class PyAVReader(ScannedReader):
@@ -207,6 +207,7 @@ class PyAVReader(ScannedReader):
     Args:
         n_threads: groups of pictures that are decoded side by side; None: one per core, at most 4. Set few if several
             videos are decoded at a time.
+        pixels: "stored", or "display": HDR mapped to standard dynamic range, and square pixels (see `video.colour`).
         scan: of the file, which is then compared with no manifest and no verdict.
     """
 
@@ -214,9 +215,19 @@ class PyAVReader(ScannedReader):
     package: ClassVar[str] = "av"
     gives_exact_pixels: ClassVar[bool] = True
 
-    def __init__(self, path: str | Path, *, n_threads: int | None = None, scan: Scan | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        n_threads: int | None = None,
+        pixels: PixelForm = "stored",
+        scan: Scan | None = None,
+    ) -> None:
         """Scan the file; decoders are opened when frames are requested."""
         super().__init__(path, scan=scan)
+        self.shows_stored = pixels == "stored" or self.appearance.is_plain
+        if not self.shows_stored:
+            self.width, self.height = self._scan.orientation.size(*self.appearance.size(*self._scan.stored_size))
         self._n_threads = n_threads
         self._is_closed = False
         self._decoders: list[Decoder] = []
@@ -226,8 +237,9 @@ class PyAVReader(ScannedReader):
 
     @property
     def decoder_version(self) -> str:
-        """Name and major version of FFmpeg's decoders: colours of 10 bit differ between versions."""
-        return f"libavcodec {av.library_versions['libavcodec'][0]}"
+        """Name and major version of FFmpeg's decoders, since colours of 10 bit differ; and how pixels were mapped."""
+        mapping = "" if self.shows_stored else f", display {VERSION}"
+        return f"libavcodec {av.library_versions['libavcodec'][0]}{mapping}"
 
     @property
     def n_decoded(self) -> int:
@@ -432,14 +444,5 @@ class PyAVReader(ScannedReader):
 
     def _pixels(self, frame: Any) -> Pixels:
         """Return a decoded frame as upright RGB pixels of the video's size."""
-        width, height = self._scan.stored_size
-        is_full = frame.color_range == _FULL_RANGE or frame.format.name.startswith("yuvj")
-        # PyAV reads the matrix of the source only where a target matrix is named; RGB itself has none.
-        pixels = frame.to_ndarray(
-            format="rgb24",
-            width=width,
-            height=height,
-            dst_colorspace="ITU601",
-            src_color_range="JPEG" if is_full else "MPEG",
-        )
+        pixels = rgb_pixels(frame, self._scan.stored_size, None if self.shows_stored else self.appearance)
         return self._scan.orientation.apply(pixels)

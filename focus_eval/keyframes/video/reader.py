@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from focus_eval.core.errors import VideoError
 from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo
+from focus_eval.keyframes.video.colour import Appearance
 from focus_eval.keyframes.video.decoder import Decoder
 from focus_eval.keyframes.video.manifest import FileState, checked_file, file_state, verdict_on
 from focus_eval.keyframes.video.scan import Scan, scan_video
@@ -29,6 +30,8 @@ class VideoReader(ABC):
     starts with the path. Memory does not grow with the length of the video.
 
     Attributes:
+        appearance: how the file's pixels are to be shown.
+        shows_stored: True if pixels are given as they are stored, False if as a screen shows them.
         on_exit: called when a `with` block of the reader has closed it.
     """
 
@@ -36,6 +39,8 @@ class VideoReader(ABC):
     info: VideoInfo
     width: int
     height: int
+    appearance: Appearance = Appearance()
+    shows_stored: bool = True
     on_exit: Callable[[], None] = staticmethod(lambda: None)
 
     @abstractmethod
@@ -140,6 +145,7 @@ class ScannedReader(VideoReader):
         self.info = self._scan.info
         self.width, self.height = self._scan.size
         self.notes = self._scan.notes
+        self.appearance = self._scan.appearance
         self._verdict = None if scan else verdict_on(self.path)
 
     @property

@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from collections import OrderedDict
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from av.sidedata.sidedata import Type as SideDataType
 
 from focus_eval.core.errors import VideoError
 from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo
+from focus_eval.keyframes.video.colour import Appearance
 from focus_eval.keyframes.video.decoder import Decoder, LoggedErrors
 from focus_eval.keyframes.video.encryption import is_encrypted
 from focus_eval.keyframes.video.integrity import check_whole, mark_doubtful_end
@@ -130,6 +131,7 @@ class Scan:
         time_base: seconds per tick.
         stored_size: (width, height) as coded, before the orientation.
         notes: harmless peculiarities of the file.
+        appearance: how the stored pixels are to be shown.
     """
 
     info: VideoInfo
@@ -139,6 +141,7 @@ class Scan:
     stored_size: tuple[int, int]
     orientation: Orientation
     notes: tuple[str, ...] = ()
+    appearance: Appearance = field(default_factory=Appearance)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -185,6 +188,7 @@ def _scan(path: Path) -> Scan:
         else:
             n_frames = _count_frames(decoder, packets, index)
         ticks = index.frame_ticks if index else _counted_ticks(packets, n_frames)
+        appearance = Appearance.of_stream(decoder.stream)
         return Scan(
             info=VideoInfo(
                 n_frames=n_frames,
@@ -196,7 +200,8 @@ def _scan(path: Path) -> Scan:
             time_base=float(decoder.stream.time_base),
             stored_size=(first.width, first.height),
             orientation=Orientation.of_frame(path, first),
-            notes=tuple(findings.notes),
+            notes=(*findings.notes, *appearance.notes),
+            appearance=appearance,
         )
 
 
@@ -285,7 +290,7 @@ def _rate(
     return average_rate(float(stated_rate) if stated_rate else None, n_frames=n_frames, seconds=seconds)
 
 
-FORMAT = 7  # raised whenever a scan would find something else in the same file
+FORMAT = 8  # raised whenever a scan would find something else in the same file
 _RECENT_FILES = 64  # an hour of 30 fps takes about 4 MB
 _RISING = ("ticks", "decode_ticks", "places")
 _BITS = ("is_sync", "is_hidden", "is_corrupt")
@@ -358,6 +363,7 @@ def scan_bytes(scan: Scan) -> bytes:
         "stored_size": scan.stored_size,
         "orientation": asdict(scan.orientation),
         "notes": scan.notes,
+        "appearance": asdict(scan.appearance),
     }
     arrays: dict[str, Any] = {}
     if scan.index is not None and packets is not None:
@@ -392,6 +398,7 @@ def scan_from_bytes(content: bytes) -> Scan | None:
         stored_size=tuple(facts["stored_size"]),
         orientation=Orientation(**facts["orientation"]),
         notes=tuple(facts["notes"]),
+        appearance=Appearance(**facts["appearance"]),
     )
 
 

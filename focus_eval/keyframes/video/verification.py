@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -281,7 +281,7 @@ def verify_file(path: Path, *, progress: Callable[[int], None] = lambda n_frames
         with PyAVReader(path, n_threads=1, scan=scan_file(path)) as reader:
             # Opening decoded a file without an index, and refused it where it is damaged.
             damaged, groups = _merge(reader.damaged_ranges(progress=progress)), tuple(reader.groups())
-            return VideoVerdict(reader.info.n_frames, damaged, groups, writer=writer_version())
+            return VideoVerdict(reader.info.n_frames, damaged, groups, writer=writer_version(), notes=reader.notes)
     except VideoError as error:
         return VideoVerdict(0, error=str(error).removeprefix(f"{path}: "), writer=writer_version())
 
@@ -304,7 +304,7 @@ def _compare(verdict: VideoVerdict, earlier: VideoVerdict | None) -> VideoVerdic
         return VideoVerdict(0, error="its content is not what its manifest was written for", writer=verdict.writer)
     groups_of_both = zip(verdict.groups, earlier.groups, strict=True)
     changed = [group[:2] for group, earlier_group in groups_of_both if group != earlier_group]
-    return VideoVerdict(verdict.frames, _merge([*verdict.damaged, *changed]), verdict.groups, writer=verdict.writer)
+    return replace(verdict, damaged=_merge([*verdict.damaged, *changed]))
 
 
 def _merge(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

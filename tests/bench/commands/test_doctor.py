@@ -71,6 +71,7 @@ def test_versions_devices_and_decoders_are_named(hub):
     assert {"python", "torch", "transformers", "pillow"} <= set(sections["versions"])
     assert "cores" in sections["devices"]["cpu"]
     assert "h264" in sections["decoders"]["pyav"]
+    assert all("mapped to SDR" in sections["colours"][transfer] for transfer in ("PQ", "HLG"))
     assert f"FFmpeg {av.ffmpeg_version_info}" in sections["decoders"]["pyav"]
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from focus_eval import select_keyframes
 from focus_eval.core.errors import MissingDependency, UnknownName
 from focus_eval.keyframes.pipeline.selector import Selector
 from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.keyframes.video import open_video
+from tests.support.keyframes.hdr_clips import write_photograph
 from tests.support.keyframes.synthetic import write_numbered_clip
 
 try:
@@ -25,6 +28,11 @@ def test_without_ffmpeg_torchcodec_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(torchcodec, "VideoDecoder", fail_to_load)
     with pytest.raises(MissingDependency, match="install ffmpeg, or use backend pyav"):
         open_video(clip, backend="torchcodec")
+
+
+def test_a_selection_warns_of_hdr_that_torchcodec_cannot_map(tmp_path):
+    path = write_photograph(tmp_path / "hdr.mp4", np.full((32, 32, 3), 128, dtype=np.uint8), "PQ")
+    assert "HDR (PQ)" in select_keyframes(path, k=1, backend="torchcodec").warning
 
 
 def test_rows_of_inexact_pixels_say_so_and_are_other_selections():
