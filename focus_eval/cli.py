@@ -14,7 +14,7 @@ import typer
 from typer.completion import install_callback, show_callback
 from typer.core import TyperGroup
 
-from focus_eval.core.errors import FocusEvalError, InvalidInput, printable, unknown_name
+from focus_eval.core.errors import FocusEvalError, printable, unknown_name
 from focus_eval.core.extras import install_command
 
 # numpy multiplies small matrices here, for which its threads only wait for each other: with the demo's report half the
@@ -23,24 +23,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _MOST_CHARACTERS = 2000  # of an error message
 _SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
-# Commands of the version before, with what to type instead; they leave with the next version.
-RETIRED_COMMANDS = {
-    "acf": "python research/scripts/draw_autocorrelation.py RUN --out FIGURE, a script of the repository",
-    "cite": "focus-eval report RUN, which writes methods.md and references.bib",
-    "configs": "focus-eval list configs",
-    "export": "focus-eval import auto FILE --to FORMAT",
-    "plugins": "focus-eval list",
-    "registry": "focus-eval compare-samplers SAMPLER; research/docs/leaderboard.md has published selections",
-    "samplers": "focus-eval list samplers",
-    "slurm-script": "sbatch slurm.sbatch MATRIX, the file in docs/examples/ of the repository",
-    "submit": "focus-eval compare-samplers SAMPLER, whose page goes into a pull request with the sampler's file",
-    "tasks": "focus-eval list tasks",
-    "unpack": "focus-eval pack --undo FILE",
-}
 
 
 class _Commands(TyperGroup):
-    """The commands; a retired one is refused with its replacement.
+    """The commands, by what a user may have.
 
     The options for completion take the name of a shell too, where typer's own detect it.
     """
@@ -54,12 +40,6 @@ class _Commands(TyperGroup):
                 callback = show_callback if option == "--show-completion" else install_callback
                 callback(ctx, self.params[0], shell)
         return super().parse_args(ctx, args)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command; raise InvalidInput, with the replacement, for a retired one."""
-        if args[0] in RETIRED_COMMANDS:
-            raise InvalidInput(f"the command {args[0]} is gone; instead: {RETIRED_COMMANDS[args[0]]}")
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands under a heading for each thing that a user may have."""

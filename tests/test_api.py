@@ -56,12 +56,6 @@ def test_the_examples_of_the_reference_run(example_files, monkeypatch):
         exec(compile(block, "docs/api.md", "exec"), module.__dict__)
 
 
-@pytest.mark.parametrize("name", ["ClipReport", "FocusEvalError"])
-def test_a_name_that_goes_warns_for_one_version(name):
-    with pytest.warns(DeprecationWarning, match=f"focus_eval.{name} goes after version 0.3"):
-        assert getattr(focus_eval, name).__name__ == name
-
-
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         focus_eval.nothing  # noqa: B018

@@ -60,7 +60,7 @@ def test_without_a_gpu_every_part_runs_and_page_and_machine_say_that_it_was_a_dr
         "| selection | pulls | published | fp32, estimated |\n|---|---:|---:|---:|\n| aks | 7,200 | 9.3 | .02 |\n"
     )
     page.write_text(f"before\n{measure.BEGIN}\n{estimates}{measure.END}\nafter\n")
-    monkeypatch.setattr(sys, "argv", ["measure_node.py", "--tiny", "--page", str(page), "--machine", str(machine)])
+    monkeypatch.setattr(sys, "argv", ["measure.py", "--tiny", "--page", str(page), "--machine", str(machine)])
     measure.main()
     text = page.read_text()
     assert (text.startswith("before\n"), text.endswith("after\n"), "estimated" in text) == (True, True, False)

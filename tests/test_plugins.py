@@ -380,28 +380,3 @@ def test_a_file_without_a_class_name_is_answered_with_its_classes(tmp_path):
     path.write_text("class Mine:\n    pass\n\n\nclass Other:\n    pass\n")
     with pytest.raises(UnknownName, match=r"as FILE\.py:Class \(.*mine\.py:Mine, .*mine\.py:Other\)"):
         SAMPLERS.load(str(path))
-
-
-@pytest.mark.parametrize(
-    ("former", "present", "name"),
-    [
-        ("encoders.base", "keyframes.encoders.base", "Encoder"),
-        ("video.reader", "keyframes.video.reader", "VideoReader"),
-        ("samplers.base", "keyframes.samplers.base", "FrameSampler"),
-        ("imports.formats", "external.imports.formats", "SelectionFormat"),
-        ("benchmarks.question", "bench.benchmarks.question", "Benchmark"),
-    ],
-)
-def test_a_plugin_of_others_finds_its_base_class_by_the_former_name(former, present, name):
-    code = (
-        f"from focus_eval.{former} import {name} as old\nfrom focus_eval.{present} import {name} as new\n"
-        f"assert old is new\nimport sys\nassert sys.modules['focus_eval.{present}'].__spec__.name.endswith('{present}')"
-    )
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert f"focus_eval.{former} is focus_eval.{present} now; the old name leaves after version 0.3" in process.stderr
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_a_module_that_never_was_is_not_found_under_a_former_package():
-    with pytest.raises(ModuleNotFoundError, match=r"focus_eval\.encoders\.nothing"):
-        importlib.import_module("focus_eval.encoders.nothing")

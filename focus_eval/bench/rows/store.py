@@ -38,7 +38,6 @@ from focus_eval.keyframes.rows.records import (
     parse_line,
     read_rows,
     replace_file,
-    restore_row,
     values_of,
     write_rows,
 )
@@ -398,7 +397,7 @@ class StoredRows(Collection[RowT]):
                 raise InvalidInput(
                     f"{self._folder}: costs.parquet lacks {row['question_id']!r}; delete the folder to redo it"
                 )
-            yield restore_row({**cost, **row}, self._kind)
+            yield self._kind(**{**cost, **row})
 
     def _checked_keys(self) -> list[str]:
         """Return the columns by which rows and costs are joined.

@@ -366,28 +366,9 @@ def _row(values: dict[str, Any], kind: type[RowT], *, location: str) -> RowT:
     if unknown := set(values) - field_names:
         raise InvalidInput(f"{location}: not a {kind.__name__}; it has no field {min(unknown)!r}")
     try:
-        return restore_row(values, kind)
+        return kind(**values)
     except TypeError as error:
         raise InvalidInput(f"{location}: not a {kind.__name__} ({error})") from error
-
-
-def restore_row(values: dict[str, Any], kind: type[RowT]) -> RowT:
-    """Return the row with fields `values` from disk; how older versions wrote unknown values becomes None.
-
-    Rows of version 0.2 state an unknown length or rate as 0, and unknown frames or times as empty lists.
-    """
-    if kind is SelectionRow:
-        values = {**values, **{name: values.get(name) or None for name in ("n_frames", "fps", "duration_seconds")}}
-        frames, times = values.get("keyframes"), values.get("times_seconds")
-        facts = values.get("facts") or {}
-        if facts.get("frames_unknown"):
-            values |= {"keyframes": None, "times_seconds": None}
-            values["facts"] = {name: fact for name, fact in facts.items() if name != "frames_unknown"}
-        elif frames and times == []:
-            values["times_seconds"] = None
-        elif times and frames == []:
-            values["keyframes"] = None
-    return kind(**values)
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.bench.commands.lists import KINDS
-from focus_eval.cli import RETIRED_COMMANDS, app, main
+from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput, UnknownName
 from focus_eval.keyframes.samplers.registry import make_sampler, sampler_classes
 
@@ -80,17 +80,6 @@ def test_a_wrong_kind_or_an_option_of_another_kind_is_refused():
     for kind, option in (("tasks", ("--copy", "x")), ("configs", ("--install-path",))):
         with pytest.raises(InvalidInput, match="goes with: focus-eval list"):
             CliRunner().invoke(app, ["list", kind, *option], catch_exceptions=False)
-
-
-@pytest.mark.parametrize("name", RETIRED_COMMANDS)
-def test_a_retired_command_names_its_replacement(name, capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["focus-eval", name, "--any", "option"])
-    with pytest.raises(SystemExit) as end:
-        main()
-    error = capsys.readouterr().err
-    assert end.value.code == 2
-    assert error == f"focus-eval: the command {name} is gone; instead: {RETIRED_COMMANDS[name]}\n"
-    assert name not in [command.name for command in app.registered_commands]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

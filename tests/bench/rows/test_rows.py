@@ -21,45 +21,25 @@ from focus_eval.keyframes.rows.records import (
     write_rows,
 )
 
-OLD = {
+# A row of a log that tells neither the video's length nor the frames.
+UNKNOWN = {
     "benchmark": "b", "question_id": "q", "video": "v.mp4", "query": "what?", "selection_id": "s", "sampler": "log",
-    "options": {}, "encoder": "", "encoder_revision": "", "k": 2, "seed": 0, "bucket": "", "duration_seconds": 0.0,
-    "n_frames": 0, "fps": 0.0, "keyframes": [], "times_seconds": [], "evidence_seconds": [1.0],
-    "facts": {"published": True, "frames_unknown": True},
+    "options": {}, "encoder": "", "encoder_revision": "", "k": 2, "seed": 0, "bucket": "", "duration_seconds": None,
+    "n_frames": None, "fps": None, "keyframes": None, "times_seconds": None, "evidence_seconds": [1.0],
+    "facts": {"published": True},
 }  # fmt: skip
 
 
 def row_of(folder, **values):
     (folder / "selections").mkdir(parents=True, exist_ok=True)
-    (folder / "selections" / "rows.jsonl").write_text(json.dumps({**OLD, **values}) + "\n")
+    (folder / "selections" / "rows.jsonl").write_text(json.dumps({**UNKNOWN, **values}) + "\n")
     [row] = StoredRows(folder / "selections", SelectionRow)
     return row
 
 
-def test_zeros_and_empty_lists_of_version_0_2_are_read_as_unknown(tmp_path):
-    row = row_of(tmp_path)
-    assert (row.n_frames, row.fps, row.duration_seconds, row.info) == (None, None, None, None)
-    assert (row.keyframes, row.times_seconds) == (None, None)
-    assert row.facts == {"published": True}
-
-
-@pytest.mark.parametrize(
-    ("lists", "restored"),
-    [
-        (([3, 9], []), ([3, 9], None)),
-        (([], [1.5]), (None, [1.5])),
-        (([], []), ([], [])),  # a sampler that chose nothing
-        (([3], [0.1]), ([3], [0.1])),
-    ],
-)
-def test_frames_and_times_are_unknown_one_without_the_other(tmp_path, lists, restored):
-    row = row_of(tmp_path, keyframes=lists[0], times_seconds=lists[1], facts={})
-    assert (row.keyframes, row.times_seconds) == restored
-
-
 def test_of_several_rows_of_a_question_the_first_without_an_error_counts_or_the_first(tmp_path):
     def error_of_rows(*errors):
-        lines = [json.dumps({**OLD, "error": error, "facts": {}}) + "\n" for error in errors]
+        lines = [json.dumps({**UNKNOWN, "error": error, "facts": {}}) + "\n" for error in errors]
         (tmp_path / "rows.jsonl").write_text("".join(lines))
         [row] = StoredRows(tmp_path, SelectionRow)
         return row.error
