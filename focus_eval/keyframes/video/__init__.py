@@ -60,13 +60,7 @@ def open_video(
     from focus_eval.keyframes.video.crashes import noted
 
     file = usable_path(path, "video")
-    name, options = named_options(backend, {} if n_threads is None else {"n_threads": n_threads})
-    kind = READERS.load(name)
-    hints = {option: hint for option, hint in declared_types(kind).items() if option not in ("path", "scan")}
-    reader_options = read_options(f"video reader {name!r}", hints, options)
-    threads = reader_options.get("n_threads")
-    if threads is not None and threads < 1:
-        raise InvalidInput(f"n_threads must be at least 1, got {threads}")
+    kind, options = reader_options(backend, n_threads)
     with ExitStack() as note:
         note.enter_context(noted(file))
         if kept is not None:
@@ -75,9 +69,21 @@ def open_video(
 
             if issubclass(kind, ScannedReader):
                 scan_video(file, store=kept)
-        reader: VideoReader = kind(file, **reader_options)
+        reader: VideoReader = kind(file, **options)
         reader.on_exit = note.pop_all().close
     return reader
+
+
+def reader_options(backend: str, n_threads: int | None) -> tuple[Any, dict[str, Any]]:
+    """Return the class of a reader and its checked options; arguments and errors are those of `open_video`."""
+    name, options = named_options(backend, {} if n_threads is None else {"n_threads": n_threads})
+    kind = READERS.load(name)
+    hints = {option: hint for option, hint in declared_types(kind).items() if option not in ("path", "scan")}
+    checked_options = read_options(f"video reader {name!r}", hints, options)
+    threads = checked_options.get("n_threads")
+    if threads is not None and threads < 1:
+        raise InvalidInput(f"n_threads must be at least 1, got {threads}")
+    return kind, checked_options
 
 
 def gives_exact_pixels(backend: str) -> bool:

@@ -10,6 +10,7 @@ import threading
 import zipfile
 import zlib
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -313,7 +314,7 @@ class KeptScans(Protocol):
         ...
 
 
-def scan_video(path: Path, *, store: KeptScans | None = None) -> Scan:
+def scan_video(path: Path, *, store: KeptScans | None = None, scan_new: Callable[[Path], Scan] | None = None) -> Scan:
     """Scan a video file, or return its cached scan, by path, size, time of change and inode.
 
     Frames after the first are decoded only if the packets do not suffice. If a manifest names the file  above it,
@@ -321,14 +322,14 @@ def scan_video(path: Path, *, store: KeptScans | None = None) -> Scan:
 
     Args:
         store: looked up for a kept scan, and given a new one; None: cache in this process only.
+        scan_new: scans a file that no cache knows; None: `scan_file`, in this thread.
 
     Raises:
         VideoError: no file, no video, a header that promises more than the file holds, another file than the manifest
             names, or visible damage; starts with the path.
     """
     state = file_state(checked_file(path))
-    with _recent_lock:
-        scan = _recent.get((path, state))
+    scan = recent_scan(path, state)
     if scan is None:
         check_file(path)
         verdict = verdict_on(path)
@@ -337,19 +338,30 @@ def scan_video(path: Path, *, store: KeptScans | None = None) -> Scan:
         content = store.kept_scan(path, state) if store is not None else None
         scan = scan_from_bytes(content) if content is not None else None
         is_new = scan is None
-        scan = scan or scan_file(path)
+        scan = scan or (scan_new or scan_file)(path)
         log.debug(
             "%s: %d frames, %.4g fps%s", path, scan.info.n_frames, scan.info.fps, "" if is_new else ", remembered"
         )
         check_length(path, scan.info)
         if store is not None and is_new:
             store.keep_scan(path, state, scan_bytes(scan))
+    remember_scan(path, state, scan)
+    return scan
+
+
+def recent_scan(path: Path, state: FileState) -> Scan | None:
+    """Return the scan of a file in this state that this process remembers; None if it remembers none."""
+    with _recent_lock:
+        return _recent.get((path, state))
+
+
+def remember_scan(path: Path, state: FileState, scan: Scan, *, most: int = _RECENT_FILES) -> None:
+    """Remember a file's scan in this process, and forget all but the latest `most`."""
     with _recent_lock:
         _recent[path, state] = scan
         _recent.move_to_end((path, state))
-        while len(_recent) > _RECENT_FILES:
+        while len(_recent) > most:
             _recent.popitem(last=False)
-    return scan
 
 
 def scan_bytes(scan: Scan) -> bytes:

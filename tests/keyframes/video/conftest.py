@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import cache, lru_cache
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 
 from focus_eval.core.errors import MissingDependency
 from focus_eval.keyframes.video import open_video
+from focus_eval.keyframes.video.feed import DecodeProcesses
 from tests.support.keyframes.clips import AV1_ENCODER
 from tests.support.keyframes.damage import turn_mp4
 from tests.support.keyframes.synthetic import write_numbered_clip
@@ -158,6 +159,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("numbered_clip", names, indirect=True)
     if "clip" in metafunc.fixturenames:
         metafunc.parametrize("clip", [*SHARED, *CLIP_MAKERS], indirect=True)
+    suite, code = metafunc.module.__name__.rpartition(".")[2], metafunc.function.__code__
+    # A patch of this process says nothing of another; the suite over all backends has names for them.
+    is_bound_here = {"monkeypatch", "backend"} & {*code.co_varnames[: code.co_argcount]}
+    if suite in _SUITES_OVER_FEED and "open_video" in code.co_names and not is_bound_here:
+        metafunc.parametrize("road", ["here", "feed"], indirect=True)
     if "backend" in metafunc.fixturenames:
         metafunc.parametrize("backend", ["pyav", "torchcodec", "decord"], indirect=True)
 
@@ -214,3 +220,21 @@ def decode_all(path: Path) -> tuple[list[np.ndarray], list[int | None]]:
 def sequential(clip: Path) -> tuple[list[np.ndarray], list[int | None]]:
     """RGB frames and timestamps of a full sequential decode of the clip."""
     return decode_all(clip)
+
+
+@pytest.fixture(scope="session")
+def decode_processes() -> Iterator[DecodeProcesses]:
+    """Processes that decode for every test that asks for them."""
+    with DecodeProcesses(2) as processes:
+        yield processes
+
+
+# The suites about what any reader owes its user run over the feed, too.
+_SUITES_OVER_FEED = ("test_bad_input", "test_clips", "test_contract", "test_faults", "test_orientation", "test_pyav")
+
+
+@pytest.fixture(autouse=True)
+def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `open_video` of the test's module read through decode processes where the test runs over the feed."""
+    if getattr(request, "param", "here") == "feed":
+        monkeypatch.setattr(request.module, "open_video", request.getfixturevalue("decode_processes").open_video)
