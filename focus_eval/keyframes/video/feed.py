@@ -73,7 +73,7 @@ _START = (
 _PARENT_SECONDS = 2.0
 
 
-class Source(NamedTuple):
+class VideoState(NamedTuple):
     """A file in one state, and the options that it is read with."""
 
     path: Path
@@ -125,10 +125,10 @@ class FedReader(ScannedReader):
         processes.check(path)
         scan_video(path, store=kept, scan_new=processes.scan)
         super().__init__(path)
-        self.source = Source(path, self._state, tuple((options or {}).items()))
+        self.source = VideoState(path, self._state, tuple((options or {}).items()))
         self.n_decoded, self.decode_seconds, self.decode_cpu_seconds = 0, 0.0, 0.0
         self._is_closed = False
-        self._request: _Request | None = None
+        self._request: _FrameRequest | None = None
 
     def batches(self, frames: ArrayLike, size: int) -> Iterator[tuple[IntArray, Pixels]]:
         """Yield (frames, pixels `(n, height, width, 3)` RGB), ascending, each frame once, `size` at a time.
@@ -143,7 +143,7 @@ class FedReader(ScannedReader):
 
     def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
         """Yield `(frame, pixels (height, width, 3) RGB)` once per distinct frame, ascending, decoding forward once."""
-        return _Frames(self._begin_request(frames, _STREAM_BATCH), self._lock)
+        return _SingleFrames(self._begin_request(frames, _STREAM_BATCH), self._lock)
 
     def read(self, frames: ArrayLike) -> Pixels:
         """As `VideoReader.read`; concurrent calls run one after the other."""
@@ -167,13 +167,13 @@ class FedReader(ScannedReader):
             self._end_request()
             self._is_closed = True
 
-    def _begin_request(self, frames: ArrayLike, size: int) -> _Request:
+    def _begin_request(self, frames: ArrayLike, size: int) -> _FrameRequest:
         distinct = self._readable(frames)
         with self._lock:
             if self._is_closed:
                 raise VideoError(f"{self.path}: this reader is closed; open the file again")
             self._end_request()
-            self._request = _Request(self, self._processes, distinct, size)
+            self._request = _FrameRequest(self, self._processes, distinct, size)
             return self._request
 
     def _end_request(self) -> None:
@@ -193,14 +193,14 @@ class FedReader(ScannedReader):
         return self._scan
 
 
-class _Frames(Iterator[tuple[int, Pixels]]):
+class _SingleFrames(Iterator[tuple[int, Pixels]]):
     """The frames of a request one by one, each with memory of its own. Several threads may share it.
 
     Args:
         lock: of the reader, so that none of its requests begins while a frame is copied.
     """
 
-    def __init__(self, request: _Request, lock: threading.RLock) -> None:
+    def __init__(self, request: _FrameRequest, lock: threading.RLock) -> None:
         self._request, self._lock = request, lock
         self._frames: deque[tuple[int, Pixels]] = deque()
 
@@ -232,7 +232,7 @@ class _Ring:
         os.close(self.descriptor)
 
 
-class _Call:
+class _FileCall:
     """A function of a process that is called once: a scan, or the reference frames."""
 
     def __init__(self, message: tuple[Any, ...], path: Path, scan: Scan | None, changed: threading.Condition) -> None:
@@ -258,7 +258,7 @@ class _Task:
         process: the process that has begun, and must go on; None if none has.
     """
 
-    request: _Request
+    request: _FrameRequest
     number: int
     at: int
     stop: int
@@ -289,7 +289,7 @@ class _Task:
         return "frames", self.number, request.reader.source, frames, request.ring.number, shape, slot, end - start
 
     def finish(self, result: Any, error: BaseException | None) -> None:
-        counts, request = _Counts(*result), self.request
+        counts, request = _TaskCounts(*result), self.request
         request.reader.n_decoded += counts.n_decoded
         request.reader.decode_seconds += counts.seconds
         request.reader.decode_cpu_seconds += counts.cpu_seconds
@@ -304,7 +304,7 @@ class _Task:
         self.request.errors[self.at] = error
 
 
-class _Request(Iterator[tuple[IntArray, Pixels]]):
+class _FrameRequest(Iterator[tuple[IntArray, Pixels]]):
     """Ascending frames of one video, decoded a few batches ahead of its user."""
 
     _numbers = count()
@@ -396,7 +396,7 @@ class _Process:
     popen: subprocess.Popen[bytes]
     line: Connection
     socket: socket.socket
-    job: _Call | _Task | None = None
+    job: _FileCall | _Task | None = None
     has_spoken: bool = False
     rings: set[int] = field(default_factory=set)
     paths: deque[Path] = field(default_factory=lambda: deque(maxlen=OPEN_READERS))
@@ -428,8 +428,8 @@ class DecodeProcesses:
         self.n_processes = n_processes
         self.lock = threading.RLock()
         self._processes: list[_Process] = []
-        self._calls: deque[_Call] = deque()
-        self._requests: list[_Request] = []
+        self._calls: deque[_FileCall] = deque()
+        self._requests: list[_FrameRequest] = []
         self._free_rings: list[_Ring] = []
         self._faults: dict[tuple[Path, FileState], str] = {}
         self._wake: tuple[Connection, Connection] | None = None
@@ -454,12 +454,12 @@ class DecodeProcesses:
 
     def scan(self, path: Path) -> Scan:
         """Return `scan_file(path)`, computed in a process."""
-        scan: Scan = self.call("scan", Source(path, file_state(checked_file(path)), ()), None)
+        scan: Scan = self.call("scan", VideoState(path, file_state(checked_file(path)), ()), None)
         return scan
 
-    def call(self, name: str, source: Source, scan: Scan | None) -> Any:
+    def call(self, name: str, source: VideoState, scan: Scan | None) -> Any:
         """Return what a process answers to a message about a file, or raise its error."""
-        call = _Call((name, source), source.path, scan, threading.Condition(self.lock))
+        call = _FileCall((name, source), source.path, scan, threading.Condition(self.lock))
         with self.lock:
             self._calls.append(call)
             self.dispatch()
@@ -480,13 +480,13 @@ class DecodeProcesses:
         if self._is_closed:
             raise RunError(f"{path}: the processes that decode it were closed before it was read")
 
-    def begin(self, request: _Request) -> None:
+    def begin(self, request: _FrameRequest) -> None:
         """Take on a request, with `lock` held; raise VideoError if its file ended a process."""
         self.check(request.reader.path)
         request.ring = self._ring(3 * request.reader.width * request.reader.height * N_BATCHES * request.size)
         self._requests.append(request)
 
-    def end(self, request: _Request) -> None:
+    def end(self, request: _FrameRequest) -> None:
         """Forget a request, with `lock` held."""
         if not request.is_closed:
             request.is_closed = True
@@ -500,7 +500,7 @@ class DecodeProcesses:
             self._recycle(request)
             request.changed.notify_all()
 
-    def _recycle(self, request: _Request) -> None:
+    def _recycle(self, request: _FrameRequest) -> None:
         """Keep the ring of a request that has ended for the next, once no process writes to it."""
         if request.is_closed and not request.n_underway and request.ring is not None:
             self._free_rings.append(request.ring)
@@ -553,7 +553,7 @@ class DecodeProcesses:
             process.job = job
             process.send(message)
 
-    def _next_job(self, idle: list[_Process]) -> tuple[_Call | _Task | None, _Process | None]:
+    def _next_job(self, idle: list[_Process]) -> tuple[_FileCall | _Task | None, _Process | None]:
         """Return the job that should begin next, and the process for it; None for a new or any process."""
         if self._calls:
             return self._calls[0], idle[0] if idle else None
@@ -624,9 +624,9 @@ class DecodeProcesses:
             job.finish(result, error)
             self._settle(process, job)
 
-    def _settle(self, process: _Process, job: _Call | _Task) -> None:
+    def _settle(self, process: _Process, job: _FileCall | _Task) -> None:
         """Wake who waits for a job; forget a task whose request has ended."""
-        if isinstance(job, _Call):
+        if isinstance(job, _FileCall):
             job.changed.notify_all()
             return
         request = job.request
@@ -678,9 +678,9 @@ class DecodeProcesses:
                 )
         self._settle(process, job)
 
-    def _begin_again(self, job: _Call | _Task) -> None:
+    def _begin_again(self, job: _FileCall | _Task) -> None:
         """Put work of a process that was lost first in the queue."""
-        if isinstance(job, _Call):
+        if isinstance(job, _FileCall):
             self._calls.appendleft(job)
         elif not job.request.is_closed:
             job.process = None
@@ -696,7 +696,10 @@ class DecodeProcesses:
                     process.job.request.n_underway = 0
             for request in [*self._requests]:
                 self.end(request)
-            for call in [*self._calls, *(process.job for process in self._processes if isinstance(process.job, _Call))]:
+            for call in [
+                *self._calls,
+                *(process.job for process in self._processes if isinstance(process.job, _FileCall)),
+            ]:
                 call.changed.notify_all()
             if self._wake is not None:
                 self._wake[1].send(None)
@@ -740,7 +743,7 @@ def _follow_parent(descriptor: int, parent: int) -> None:
     os._exit(0)
 
 
-class _Counts(NamedTuple):
+class _TaskCounts(NamedTuple):
     """What a process has done of a task: frames in the ring, frames decoded, seconds, processor seconds."""
 
     n_frames: int
@@ -753,7 +756,7 @@ class _Counts(NamedTuple):
 class _Begun:
     """A task that a process has begun."""
 
-    source: Source
+    source: VideoState
     reader: PyAVReader
     stream: Iterator[tuple[int, Pixels]]
     n_left: int
@@ -766,7 +769,7 @@ class _Decoding:
         self._socket = socket.socket(fileno=descriptor)
         self._line = Connection(os.dup(descriptor))
         self._rings: dict[int, mmap.mmap] = {}
-        self._readers: OrderedDict[Source, PyAVReader] = OrderedDict()  # open, and not in use
+        self._readers: OrderedDict[VideoState, PyAVReader] = OrderedDict()  # open, and not in use
         self._begun: dict[int, _Begun] = {}
 
     def run(self) -> None:
@@ -790,19 +793,26 @@ class _Decoding:
                     reply = (None, _portable(error))
                 self._line.send(("result", *reply))
 
-    def _scan(self, source: Source) -> Scan:
+    def _scan(self, source: VideoState) -> Scan:
         scan = scan_file(source.path)
         remember_scan(source.path, source.state, scan, most=OPEN_READERS)
         return scan
 
-    def _reference_frames(self, source: Source) -> IntArray | None:
+    def _reference_frames(self, source: VideoState) -> IntArray | None:
         reader = self._reader(source)
         self._readers[source] = reader
         return reader.reference_frames
 
     def _frames(
-        self, number: int, source: Source, frames: IntArray | None, ring: int, shape: tuple[int, ...], slot: int, n: int
-    ) -> tuple[_Counts, BaseException | None]:
+        self,
+        number: int,
+        source: VideoState,
+        frames: IntArray | None,
+        ring: int,
+        shape: tuple[int, ...],
+        slot: int,
+        n: int,
+    ) -> tuple[_TaskCounts, BaseException | None]:
         """Decode the next `n` frames into the ring; return counts, and the error that ended them early.
 
         `frames` are all of a new task, None for one that was begun.
@@ -821,7 +831,7 @@ class _Decoding:
                 n_done += 1
         except Exception as failure:  # noqa: BLE001 (raised again in the process that asked)
             error = _portable(failure)
-        counts = _Counts(n_done, 0, time.perf_counter() - started, 0.0)
+        counts = _TaskCounts(n_done, 0, time.perf_counter() - started, 0.0)
         if number in self._begun:
             task = self._begun[number]
             task.n_left -= n_done
@@ -840,7 +850,7 @@ class _Decoding:
             else:
                 self._readers[task.source] = task.reader
 
-    def _reader(self, source: Source) -> PyAVReader:
+    def _reader(self, source: VideoState) -> PyAVReader:
         """Return a reader that no task uses, opened here if there is none."""
         if source in self._readers:
             return self._readers.pop(source)
