@@ -16,6 +16,7 @@ from focus_eval.bench.benchmarks.question import IN_VIEW_SECONDS, RECALL_SECONDS
 from focus_eval.bench.report import statistics
 from focus_eval.bench.report.recall import recall_column
 from focus_eval.bench.report.run import Run, sampler_groups
+from focus_eval.bench.report.sign_flips import MIN_VIDEOS
 from focus_eval.bench.report.table import Cells, Table, Value, difference_table
 from focus_eval.core.errors import InvalidInput
 from focus_eval.external.clustered import ClusteredDesign, Coefficient, deviations, indicators
@@ -153,7 +154,7 @@ def group_difference(
     value = float(values[first].mean() - values[~first].mean())
     names = np.asarray(videos, dtype=str)
     n_videos = len(set(names))
-    if min(len(set(names[first])), len(set(names[~first]))) < statistics.MIN_VIDEOS:
+    if min(len(set(names[first])), len(set(names[~first]))) < MIN_VIDEOS:
         return statistics.Estimate(value, None, None, values.size, n_videos), None
     coefficient = ClusteredDesign(videos).fit(values, first[:, np.newaxis])[0]
     return coefficient.estimate(limits=(-1.0, 1.0)), coefficient.p_value
@@ -231,7 +232,7 @@ def _gained_less_unchanged(
     if p_value is None:
         return []
     compared = statistics.PairedComparison(
-        difference=difference, better_a=0, better_b=0, p_value=p_value, is_exact=False, detectable=None
+        difference=difference, better_a=0, better_b=0, p_value=p_value, is_exact=False
     )
     return [WithinQuestion(change=GAINED_LESS_UNCHANGED, accuracy_a=None, accuracy_b=None, compared=compared)]
 

@@ -17,7 +17,7 @@ from focus_eval.bench.report.statistics import (
     equivalence_p,
     holm,
 )
-from focus_eval.bench.report.table import SIGNIFICANT, Table, Value, number, p_text
+from focus_eval.bench.report.table import SIGNIFICANT, Table, Value, number, p_text, tested_value
 
 # Videos of each world at each look; a look may spend a share of the 5 % in proportion to its videos.
 LOOKS = (150, 300, 600, 1200)
@@ -63,8 +63,8 @@ class RivalComparison:
 
     @property
     def differs(self) -> bool:
-        """True if the adjusted test finds a difference."""
-        return self.p_differs < SIGNIFICANT
+        """True if the adjusted test finds a difference and the interval leaves out 0."""
+        return self.p_differs < SIGNIFICANT and self.overall.difference.leaves_out_zero
 
     @property
     def is_equivalent(self) -> bool:
@@ -73,19 +73,17 @@ class RivalComparison:
 
     @property
     def word(self) -> str:
-        """The finding in words that agree with both the adjusted tests and the interval shown beside it."""
-        gap = self.overall.difference
-        leaves_out_zero = gap.low is not None and gap.high is not None and gap.low * gap.high > 0
-        side = "ahead of" if gap.value > 0 else "behind"
-        if self.differs and leaves_out_zero:
+        """The finding in words; "perhaps" where the adjusted test finds a difference and the interval holds 0."""
+        side = "ahead of" if self.overall.difference.value > 0 else "behind"
+        if self.differs:
             return side
         if self.is_equivalent:
             return EQUIVALENT
-        return f"perhaps {side}" if self.differs or leaves_out_zero else NOT_TOLD_APART
+        return f"perhaps {side}" if self.p_differs < SIGNIFICANT else NOT_TOLD_APART
 
     @property
     def is_decided(self) -> bool:
-        """True if the difference is significant, or the two are equivalent within the margin."""
+        """True if the two differ, or are equivalent within the margin."""
         return self.differs or self.is_equivalent
 
 
@@ -147,7 +145,7 @@ def by_length(
     adjusted = _adjusted([comparison.p_value for *_, comparison in tested], share)
     for (at, bucket, comparison), p_value in zip(tested, adjusted, strict=True):
         p_value = max(p_value, compared[at].p_differs)
-        lengths[at][bucket] = Value.of(comparison.difference, is_difference=True, p_adjusted=p_value)
+        lengths[at][bucket] = tested_value(comparison.difference, p_value)
     return lengths
 
 
@@ -168,8 +166,7 @@ def verdict_table(
     buckets = in_order(frame["bucket"])
     lines = []
     for item, by_bucket in zip(compared, lengths, strict=True):
-        suffix = f"({p_text(item.p_differs)})"
-        overall = Value.of(item.overall.difference, is_difference=True, p_adjusted=item.p_differs, suffix=suffix)
+        overall = tested_value(item.overall.difference, item.p_differs, suffix=f"({p_text(item.p_differs)})")
         rival_rows = frame[(frame["k"] == item.rival.k) & (frame["label"] == item.rival.label)]
         cells = {"its cost (%)": Value(ours=_spent(rival_rows), digits=2), "all": overall}
         cells |= {f"p within ±{margin:g}": Value.of_p(item.p_equivalent), **by_bucket}
@@ -186,7 +183,7 @@ def verdict_table(
             f"p of no difference, adjusted by Holm over this column{looks}.",
             f"p within ±{margin:g}: two one-sided tests that the difference is {margin:g} points or more, adjusted "
             "likewise. By length: a family of its own, tested where all is decided. An arrow marks an adjusted p below "
-            "0.05.",
+            "0.05 and an interval without 0.",
             "Cost: forward equivalents over frames. A question that a sampler fails on counts as 0.",
         ),
     )
@@ -241,7 +238,7 @@ def whole_verdict(compared_by_world: Mapping[str, Sequence[RivalComparison]], ne
         parts += [f"{word} {', '.join(rivals)}{within}"] if rivals else []
     sentence = f"{new} is {'; '.join(parts)}."
     if any(word in sentence for word in ("perhaps ahead", "perhaps behind")):
-        sentence += " Perhaps: the interval and the test that is adjusted for all comparisons disagree."
+        sentence += " Perhaps: the test that is adjusted for all comparisons finds it, the interval holds 0."
     return sentence
 
 
@@ -289,7 +286,8 @@ def _finding(item: RivalComparison, margin: float) -> str:
         return f"equivalent within ±{margin:g} points: {value}, p = {p_text(item.p_equivalent)}".replace("= <", "< ")
     side = ("perhaps more, " if gap.value > 0 else "perhaps less, ") if item.word.startswith("perhaps") else ""
     adjusted = f"adjusted p = {p_text(item.p_differs)}".replace("= <", "< ")
-    return f"{side}not decided by {gap.videos:,} videos: {value}, {adjusted}"
+    shape = f" ({gap.shape})" if side else ""
+    return f"{side}not decided by {gap.videos:,} videos: {value}, {adjusted}{shape}"
 
 
 def _signed(share: float) -> str:

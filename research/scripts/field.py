@@ -602,7 +602,7 @@ def _pooled(pairs: Sequence[tuple[pd.DataFrame, pd.DataFrame]]) -> tuple[pd.Data
 def _difference_row(name: str, k: str, a: pd.DataFrame, b: pd.DataFrame) -> tuple[str, ...]:
     """Return the cells of a table of differences: name, K, questions, `b` less `a`, least difference."""
     compared = compare_paired(a["score"].to_numpy(), b["score"].to_numpy(), a["video"].tolist())
-    return name, k, f"{len(a):,}", interval(compared.difference), f"{100 * (compared.detectable or 0):.1f}"
+    return name, k, f"{len(a):,}", interval(compared.difference), f"{100 * (compared.detectable() or 0):.1f}"
 
 
 SECTIONS: dict[str, Callable[[Path], str]] = {

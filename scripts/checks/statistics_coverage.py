@@ -2,11 +2,13 @@
 
 Parts: `groups` (coverage of a difference between two groups of questions, few videos on one side), `means` (coverage of
 an accuracy's interval), `differences` (coverage of a paired difference's), `equal` (how often equal samplers are told
-apart by the sign-flip test), `unequal` (the same, and coverage, where videos
-have very different numbers of questions and differences are skewed), `types` (means over task types with few
-questions), `looks` (errors of a verdict that looks up to four times), `power` (of the minimum detectable difference),
-`cost` (seconds per test). Prints Markdown tables; `--csv results/published` also writes those that docs/statistics.md
-sums up.
+apart by the sign-flip test), `unequal` (the same, arrows and coverage, where videos have very different numbers of
+questions and differences are skewed or linked to that number), `gains` (how often a stated difference gets an arrow
+where not all videos gain), `types` (means over task types with few questions), `looks` (errors of a verdict that looks
+up to four times), `power` (of the minimum detectable difference), `cost` (seconds per test).
+
+All take about ten processor minutes with 400 runs per line; the standard error of a share is then 1.1 points near 5 and
+95 %, 2 near 80 %. Prints Markdown tables; `--csv results/published` also writes those that docs/statistics.md sums up.
 """
 
 from __future__ import annotations
@@ -188,8 +190,26 @@ SIZES = {
 }
 
 
-def mean_zero(rng, sizes, shape):
-    """Draw each video's mean difference, `(n_videos,)`; its expectation is 0 whatever the video's size."""
+LINKED = "large videos gain, small ones lose"
+
+
+def linked_mean(draw, n_videos):
+    """Return a function of sizes to expected differences of videos, which depend on the size and are 0 over questions.
+
+    Videos of the sizes that hold the larger half of all questions gain .2.
+    """
+    sizes = np.sort(np.maximum(1, draw(np.random.default_rng(0), n_videos)))
+    # Not the smallest size, which most videos may have.
+    least_large = max(sizes[np.searchsorted(np.cumsum(sizes), sizes.sum() / 2)], sizes[0] + 1)
+    is_large = sizes >= least_large
+    loss = 0.2 * sizes[is_large].sum() / sizes[~is_large].sum()
+    return lambda sizes: np.where(sizes >= least_large, 0.2, -loss)
+
+
+def mean_zero(rng, sizes, shape, of_size):
+    """Draw each video's mean difference, `(n_videos,)`; its expectation over questions is 0."""
+    if shape == LINKED:
+        return np.clip(of_size(sizes) + rng.normal(0, 0.3, sizes.size), -1, 1)
     if shape == "symmetric":
         return np.clip(rng.normal(0, 0.4, sizes.size), -1, 1)
     if shape == "exponential":
@@ -200,32 +220,101 @@ def mean_zero(rng, sizes, shape):
 
 
 def unequal(repeats):
-    """Print how tests and intervals fare with videos of unequal numbers of questions."""
-    print("| questions per video | differences | videos | told apart (%) | unstudentised (%) | interval covers (%) |")
-    print("|---|---|---:|---:|---:|---:|")
+    """Print how tests, arrows and intervals fare with videos of unequal numbers of questions and no difference."""
+    titles = ("p below .05 (%)", "an arrow (%)", "unstudentised (%)", "interval covers (%)")
+    print(f"| questions per video | differences | videos | {' | '.join(titles)} |")
+    print("|---|---|---:|---:|---:|---:|---:|")
     for name, draw in SIZES.items():
-        for shape in ("symmetric", "exponential", "one in ten gains .9", "right in few videos"):
+        for shape in ("symmetric", "exponential", "one in ten gains .9", "right in few videos", LINKED):
             for n_videos in (40, 100, 400):
                 shares = unequal_shares(draw, shape, n_videos, repeats if n_videos < 400 else repeats // 2)
                 print(f"| {name} | {shape} | {n_videos} | " + " | ".join(f"{x:.1f}" for x in shares) + " |", flush=True)
 
 
 def unequal_shares(draw, shape, n_videos, repeats):
-    """Return three percentages of runs: two tests reject samplers that are equal, and the interval covers 0."""
-    rng, rejections = np.random.default_rng([5, n_videos, len(shape)]), np.zeros(3)
+    """Return four percentages of runs: p below .05, an arrow, a plain test's p below .05, an interval with 0."""
+    rng, counts = np.random.default_rng([5, n_videos, len(shape)]), np.zeros(4)
+    # Sizes that are drawn have an expectation over questions, the ranked ones of Zipf are the same in every run.
+    of_size = linked_mean(draw, n_videos if draw is SIZES["Zipf, 60 / rank"] else 100_000)
     for _ in range(repeats):
         sizes = np.maximum(1, draw(rng, n_videos))
-        differences = np.repeat(mean_zero(rng, sizes, shape), sizes)
+        differences = np.repeat(mean_zero(rng, sizes, shape, of_size), sizes)
         videos = np.repeat(np.arange(n_videos), sizes)
         sums, weights = video_sums(differences, videos), video_sums(np.ones(videos.size), videos)
         plain = np.abs((1.0 - 2.0 * rng.integers(0, 2, (1000, n_videos))) @ sums)
         estimate = difference_estimate(differences, videos)
-        rejections += [
-            sign_flip_p(sums, weights=weights, draws=1000)[0] <= 0.05,
+        is_rejected = sign_flip_p(sums, weights=weights, draws=1000)[0] <= 0.05
+        counts += [
+            is_rejected,
+            is_rejected and estimate.leaves_out_zero,
             ((plain >= abs(sums.sum()) - 1e-12).sum() + 1) / 1001 <= 0.05,
-            estimate.low <= 0 <= estimate.high,
+            not estimate.leaves_out_zero,
         ]
-    return 100 * rejections / repeats
+    return 100 * counts / repeats
+
+
+# Runs for `gains`: questions per video.
+RUNS = {
+    "6 videos of 80": [80] * 6,
+    "20 videos of 3": [3] * 20,
+    "60 videos of 3": [3] * 60,
+    "296 videos of 3": [3] * 296,
+    "753 videos of 2": [2] * 753,
+    "60 videos, 60 / rank": [max(1, round(60 / rank)) for rank in range(1, 61)],
+    "400 videos, 60 / rank": [max(1, round(60 / rank)) for rank in range(1, 401)],
+}
+GAINING = ("all videos", "half of them", "a quarter of them", "large ones")
+
+
+def gains(repeats):
+    """Print how often a difference of the stated size gets an arrow, by which videos gain it.
+
+    It is stated for a single comparison, and for one of ten whose p Holm multiplies by ten.
+    """
+    titles = ("stated", *(f"{name} gain (%)" for name in GAINING), "stated of ten", "all videos gain, of ten (%)")
+    print(f"| run | {' | '.join(titles)} |\n|---|{'---:|' * len(titles)}")
+    for name, sizes in RUNS.items():
+        difference, of_ten = (
+            least_difference(sizes, Discordance(share=0.3, video_correlation=0.1), tests=tests) for tests in (1, 10)
+        )
+        shares = [arrow_share(sizes, difference, gaining, repeats) for gaining in GAINING]
+        last = arrow_share(sizes, of_ten, GAINING[0], repeats, tests=10)
+        stated = ["none" if item is None else f"{100 * item:.1f}" for item in (difference, of_ten)]
+        print(f"| {name} | {' | '.join((stated[0], *shares, stated[1], last))} |", flush=True)
+
+
+def arrow_share(sizes, difference, gaining, repeats, *, tests=1):
+    """Return the percentage of runs in which the difference gets an arrow as a text; "–" if no run can have it.
+
+    Answers differ on 30 % of the questions, correlated by .1 within a video. Where all videos gain, the difference is
+    in the chances of every video; else the gaining videos turn equal answers into gains until the mean is as large.
+    """
+    counts = np.asarray(sizes)
+    shares, videos = counts / counts.sum(), np.repeat(np.arange(counts.size), counts)
+    is_even = gaining == GAINING[0]
+    if difference is None or (gaining == GAINING[3] and counts.min() == counts.max()):
+        return "–"
+    rng, n_arrows = np.random.default_rng([8, counts.size, len(gaining), tests]), 0
+    runs = urn_runs(rng, videos, 0.1, 0.3, difference if is_even else 0.0)
+    for differences, _ in itertools.islice(runs, repeats):
+        if not is_even:
+            is_gaining = gaining_videos(rng, counts, gaining)
+            chance = difference / shares[is_gaining].sum()
+            if chance > 1:
+                return "–"
+            differences = np.where(is_gaining[videos] & (rng.random(videos.size) < chance), 1.0, differences)
+        sums = np.bincount(videos, weights=differences) / videos.size
+        p_value = sign_flip_p(sums, weights=shares, draws=1000 * tests)[0]
+        n_arrows += p_value <= 0.05 / tests and difference_estimate(differences, videos).leaves_out_zero
+    return f"{100 * n_arrows / repeats:.1f}"
+
+
+def gaining_videos(rng, counts, gaining):
+    """Return a mask of the videos that gain: a random share of them, or the largest with half of the questions."""
+    if gaining == GAINING[3]:
+        return np.cumsum(counts) - counts < counts.sum() / 2
+    n_gaining = counts.size // (2 if gaining == GAINING[1] else 4)
+    return np.isin(np.arange(counts.size), rng.permutation(counts.size)[:n_gaining])
 
 
 TYPES = {
@@ -313,7 +402,7 @@ def power(repeats):
                 [per_video] * n_videos, Discordance(share=share, video_correlation=correlation)
             )
             row_differences = [
-                detectable_difference(*run) for run in itertools.islice(urn_runs(rng, *shape, 0.0), repeats // 10)
+                detectable_difference(*run) for run in itertools.islice(shape_runs(rng, shape, 0.0), repeats // 10)
             ]
             from_rows = np.median([np.inf if item is None else item for item in row_differences])
             cells = []
@@ -328,16 +417,22 @@ def power(repeats):
 def found_share(rng, shape, difference, repeats):
     """Return the percentage of simulated runs in which the sign-flip test finds the difference."""
     n_videos = shape[0]
-    runs = itertools.islice(urn_runs(rng, *shape, difference), repeats)
+    runs = itertools.islice(shape_runs(rng, shape, difference), repeats)
     sums = np.array([np.bincount(videos, weights=differences) / videos.size for differences, videos in runs])
     weights = np.full(n_videos, 1 / n_videos)
     return 100 * np.mean([sign_flip_p(line, weights=weights, draws=1000)[0] <= 0.05 for line in sums])
 
 
-def urn_runs(rng, n_videos, per_video, correlation, share, difference):
+def shape_runs(rng, shape, difference):
+    """Yield `urn_runs` of a shape: videos, questions of each, correlation, discordance."""
+    n_videos, per_video, correlation, share = shape
+    return urn_runs(rng, np.repeat(np.arange(n_videos), per_video), correlation, share, difference)
+
+
+def urn_runs(rng, videos, correlation, share, difference):
     """Yield score differences and videos of runs; a video's chances of gain and loss vary with that correlation."""
     chances = np.maximum([(share + difference) / 2, (share - difference) / 2, 1 - share], 1e-9)
-    videos = np.repeat(np.arange(n_videos), per_video)
+    n_videos = int(videos.max()) + 1
     while True:
         of_video = rng.dirichlet(chances * (1 - correlation) / correlation, n_videos)[videos]
         draws = rng.random(videos.size)
@@ -378,6 +473,7 @@ PARTS = {
     "differences": differences,
     "equal": equal,
     "unequal": unequal,
+    "gains": gains,
     "types": types,
     "looks": looks,
     "power": power,

@@ -152,9 +152,10 @@ def test_a_run_of_full_frames_has_no_column_for_sizes(run):
         assert not [column for column in table.columns if "any size" in column or "pixels" in column]
 
 
-def test_an_arrow_stands_only_where_the_adjusted_p_is_below_the_bound():
-    def text(value, p):
-        return Value(ours=value, is_difference=True, p_adjusted=p).ours_text
+def test_an_arrow_stands_only_where_the_adjusted_p_is_below_the_bound_and_the_interval_leaves_out_0():
+    def arrow(value, p, low=None, high=None):
+        return Value(ours=value, low=low, high=high, is_difference=True, p_adjusted=p).ours_text.split(" [")[0]
 
-    assert [text(2.0, 0.049), text(-2.0, 0.049)] == ["+2.0 ↑", "−2.0 ↓"]
-    assert [text(2.0, 0.05), text(-2.0, None)] == ["+2.0", "−2.0"]
+    assert [arrow(2.0, 0.049, 0.1, 3.0), arrow(-2.0, 0.049, -3.0, -0.1)] == ["+2.0 ↑", "−2.0 ↓"]
+    assert [arrow(2.0, 0.05, 0.1, 3.0), arrow(-2.0, None, -3.0, -0.1)] == ["+2.0", "−2.0"]
+    assert [arrow(2.0, 0.001, -0.1, 3.0), arrow(-2.0, 0.001, -3.0, 0.0), arrow(2.0, 0.001)] == ["+2.0", "−2.0", "+2.0"]

@@ -18,6 +18,7 @@ from focus_eval.lab.verdict import (
     telling_questions,
     verdict_sentence,
     verdict_table,
+    whole_verdict,
     with_failures_as_0,
 )
 
@@ -110,6 +111,37 @@ def test_a_sampler_that_finds_the_same_is_equivalent_and_said_to_be():
     sentence = verdict_sentence(item, frame, "new", {})
     assert sentence.startswith("K = 8, new against old: equivalent within ±3 points: ")
     assert compare_with_rivals(frame, "new", [Rival(8, "old", "old")], margin=0.1)[0].is_decided is False
+
+
+def test_a_difference_that_the_test_finds_and_the_interval_does_not_is_perhaps_one_and_not_decided():
+    gains = [0.1, 0.0, 0.3, 0.0, 0.3, -0.3, 0.1, 0.5, 0.2, 0.1, 0.7, 0.1]
+    frame = lab({"new": [0.3 + gain for gain in gains], "old": [0.3] * 12})
+    (item,) = compare_with_rivals(frame, "new", [Rival(8, "old", "old")])
+    assert item.p_differs < 0.05
+    assert (item.word, item.differs, item.is_decided) == ("perhaps ahead of", False, False)
+    sentence = verdict_sentence(item, frame, "new", {})
+    assert "perhaps more, not decided by 12 videos: +17.5 [−0.5, +32.7], adjusted p = 0.045" in sentence
+    assert "(one of 12 videos has 45 % of the spread)" in sentence
+    assert whole_verdict({"w": [item]}, "new", 3.0) == (
+        "new is perhaps ahead of old. "
+        "Perhaps: the test that is adjusted for all comparisons finds it, the interval holds 0."
+    )
+    # No length of a comparison that is not decided is tested, and the table has no arrow.
+    (lengths,) = by_length([item], frame, "new")
+    assert {value.p_adjusted for value in lengths.values()} == {None}
+    assert "↑" not in verdict_table([item], frame, "new", [lengths]).rows[0].figures[1].ours_text
+
+
+def test_of_ten_equal_rivals_an_interval_without_0_is_no_verdict():
+    # One of ten intervals leaves out 0 in 21 of 100 verdicts; the words follow the p that is adjusted for ten.
+    words, rng = [], np.random.default_rng(11)
+    for _ in range(12):
+        new, rivals = noisy(rng, 60), {f"r{at}": noisy(rng, 60) for at in range(10)}
+        compared = compare_with_rivals(lab({"new": new, **rivals}), "new", [Rival(8, name, name) for name in rivals])
+        words.append({item.word for item in compared if not item.is_equivalent})
+        is_outside = [item.overall.difference.leaves_out_zero for item in compared]
+        assert all(item.p_differs >= 0.05 for item, outside in zip(compared, is_outside, strict=True) if not outside)
+    assert sum(words_of != {"not told apart from"} for words_of in words) <= 2
 
 
 def test_questions_that_a_sampler_fails_on_count_as_0_and_are_said():

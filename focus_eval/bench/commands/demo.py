@@ -221,7 +221,7 @@ def _brief(table: Table, columns: Mapping[str, str], title: str) -> Table:
 
     def bare(cell: Value | str) -> Value | str:
         """Return a value without its interval; a text unchanged."""
-        return replace(cell, low=None, high=None) if isinstance(cell, Value) else cell
+        return replace(cell, shows_interval=False) if isinstance(cell, Value) else cell
 
     first, *others = (table.columns.index(column) for column in columns)
     rows = tuple(

@@ -282,13 +282,17 @@ def comparison_table(
     of: str = "accuracy",
 ) -> Table:
     """Return the table of `pairs`, p-values adjusted over all of them by Holm's method; `of` names the measure."""
+    detectable = [pair.compared.detectable(tests=len(pairs)) for pair in pairs]
     return difference_table(
-        [((*pair.group, pair.a, pair.b), _cells(pair.compared)) for pair in pairs],
+        [
+            ((*pair.group, pair.a, pair.b), _cells(pair.compared, least))
+            for pair, least in zip(pairs, detectable, strict=True)
+        ],
         name=name,
         title=title,
         key_titles=(*keys, "A", "B"),
         columns=("B − A (points)", "Questions", "Better A / B", "p", "p (Holm)", "Detectable"),
-        notes=tuple(_notes(pairs, of)),
+        notes=tuple(_notes(pairs, detectable, of)),
     )
 
 
@@ -319,47 +323,45 @@ def _baseline_groups(
         yield tuple(map(str, group)), part, first, sorted(labels - {first}, key=sampler_order)
 
 
-def _cells(compared: PairedComparison) -> Cells:
+def _cells(compared: PairedComparison, detectable: float | None) -> Cells:
     """Return the table cells of one comparison, by column."""
+    least = Value(text=CANNOT_BE_SHOWN if compared.spread is not None else "")
     return {
         "B − A (points)": compared,
         "Questions": str(compared.difference.questions),
         "Better A / B": f"{compared.better_a} / {compared.better_b}",
-        "Detectable": _detectable(compared),
+        "Detectable": least if detectable is None else Value(ours=100 * detectable),
     }
 
 
-def _detectable(compared: PairedComparison) -> Value:
-    """Return the detectable difference; "none" if these questions can show no difference that they could have."""
-    if compared.detectable is not None:
-        return Value(ours=100 * compared.detectable)
-    could_vary = compared.difference.low is not None and compared.better_a + compared.better_b > 0
-    return Value(text=CANNOT_BE_SHOWN if could_vary else "")
+def _notes(pairs: Sequence[Pair], detectable: Sequence[float | None], of: str) -> Iterable[str]:
+    """Yield the notes below a table of comparisons of the measure `of`.
 
-
-def _notes(pairs: Sequence[Pair], of: str) -> Iterable[str]:
-    """Yield the notes below a table of comparisons of the measure `of`."""
+    Args:
+        detectable: the detectable difference of each pair.
+    """
     yield (
         f"B − A: difference of {of} in points over the questions that both have, each with its mean over seeds; 95 % "
-        "interval: sign flips over videos, with two half videos added; it may hold 0 beside a p just below 0.05."
+        "interval: sign flips over videos, with two half videos added."
     )
     over_types = sorted({pair.group[0] for pair in pairs if pair.is_over_types})
     if over_types:
         yield f"{' and '.join(over_types)}: the difference of the means over task types."
     yield "Better A / B: questions on which that sampler has the higher score."
+    among = f" as one of {len(pairs)} that Holm adjusts" if len(pairs) > 1 else ""
     yield (
-        "Detectable: minimum detectable difference (80 % power) in points, from the spread over videos seen here, "
-        "before Holm."
+        f"Detectable: least difference, in points, that gets an arrow{among} in 80 % of runs, from the spread over "
+        "videos seen here."
     )
-    if any(_detectable(pair.compared).text for pair in pairs):
+    if any(least is None and pair.compared.spread is not None for pair, least in zip(pairs, detectable, strict=True)):
         yield (
             f"Detectable, {CANNOT_BE_SHOWN}: a difference cannot be shown with this many videos. Fewer than 80 % of "
             "runs would show it even if every question that differs did so in one direction."
         )
-    detectable_pairs = [pair.compared for pair in pairs if pair.compared.detectable is not None]
-    worst = max(detectable_pairs, key=lambda compared: compared.detectable or 0.0, default=None)
-    if worst is not None and worst.detectable is not None:
-        power_text = more_videos_text(worst.detectable, worst.difference.videos)
+    known = [(least, pair.compared.difference.videos) for pair, least in zip(pairs, detectable, strict=True) if least]
+    if known:
+        worst, videos = max(known, key=lambda item: item[0])
+        power_text = more_videos_text(worst, videos, tests=len(pairs))
         yield f"Power (80 %): in the line with the largest spread, {power_text}."
     if any(pair.compared.difference.low is None for pair in pairs):
         yield TOO_FEW_NOTE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import atan, cos, exp, inf, lgamma, pi, sqrt, tan
@@ -10,7 +10,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from focus_eval.bench.report.sign_flips import rejections
+from focus_eval.bench.report.sign_flips import effective_number, findings, has_few_effective_videos
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray, IntArray
 
@@ -18,7 +18,7 @@ POWER, TEST_LEVEL = 0.8, 0.05
 # From so many effective videos and differing questions on, a t test over videos has the power of the sign-flip test
 # within 3 points (scripts/checks/statistics_coverage.py).
 MANY_VIDEOS, MANY_DIFFERING = 100, 40
-RUNS, DRAWS, SEED = 400, 400, 20260101
+RUNS, SEED = 400, 20260101
 # Of the search for the difference that the power belongs to, in normal quantiles: .05 is 1.4 points of power.
 MOST_STEPS, CLOSE_ENOUGH = 6, 0.05
 # Differences that a reader asks about: published gains are mostly 1 to 3 points.
@@ -71,11 +71,12 @@ def expected_discordances(measured: Discordance | None, *, share: float | None =
     )
 
 
-def least_difference(questions_per_video: Sequence[int], discordance: Discordance) -> float | None:
-    """Return the smallest difference in [0, 1] that the sign-flip test at 5 % finds with 80 % power.
+def least_difference(questions_per_video: Sequence[int], discordance: Discordance, *, tests: int = 1) -> float | None:
+    """Return the smallest difference in [0, 1] that gets an arrow in 80 % of runs.
 
     Args:
         questions_per_video: number of questions of each video, above 0; at least two videos.
+        tests: number of tests of the table, which Holm adjusts.
 
     Returns:
         None if no difference that the discordance allows is found in 80 % of runs.
@@ -91,15 +92,13 @@ def least_difference(questions_per_video: Sequence[int], discordance: Discordanc
     clusters = np.repeat(np.arange(counts.size), counts)
     weights = np.full(clusters.size, 1 / clusters.size)
     error = sqrt(discordance.share * effect / clusters.size)
-    return least_of(clusters, weights, share=discordance.share, size=1.0, error=error)
+    spread = Spread(clusters=clusters, weights=weights, share=discordance.share, size=1.0, error=error)
+    return spread.least_difference(tests=tests)
 
 
-def least_of(clusters: IntArray, weights: FloatArray, *, share: float, size: float, error: float) -> float | None:
-    """Return the smallest mean difference that the sign-flip test at 5 % finds with 80 % power; None if there is none.
-
-    With many videos and differing questions it is `power_reach` times the standard error (Bloom 1995). With few, runs
-    are simulated: questions differ by plus or minus `size`, and how many do in a video follows Polya's urn, which gives
-    the differences of two questions about a video one correlation.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Spread:
+    """Spread of the paired differences of a run, from which its power follows.
 
     Args:
         clusters: number of each question's video, from 0 on, shape `(n,)`.
@@ -108,28 +107,57 @@ def least_of(clusters: IntArray, weights: FloatArray, *, share: float, size: flo
         size: mean square over mean absolute difference; 1 for right and wrong answers.
         error: standard error of the mean difference, clustered by video.
     """
-    shares = np.asarray(np.bincount(clusters, weights=weights), dtype=np.float64)
-    largest = share / size  # every question that differs, differs in one direction
-    start = power_reach(shares.size) * error
-    n_differing = share / size**2 * clusters.size
-    if 1 / float(shares @ shares) >= MANY_VIDEOS and n_differing >= MANY_DIFFERING:
-        return start if start <= largest else None
-    square = float(weights @ weights)
-    excess = float(shares @ shares) / square - 1
-    correlation = min(1.0, max(0.0, (error**2 / (share * square) - 1) / excess)) if excess > 1e-9 else 0.0
 
-    def reach(difference: float) -> float:
-        """Return the normal quantile of the simulated power."""
-        plus, minus = (share / size**2 + sign * difference / size for sign in (1, -1))
-        sums = size * _simulated_sums(clusters, weights, plus / 2, minus / 2, correlation)
-        n_found = np.count_nonzero(rejections(sums, shares, level=TEST_LEVEL, draws=DRAWS))
-        return NormalDist().inv_cdf((n_found + 0.5) / (RUNS + 1))
+    clusters: IntArray
+    weights: FloatArray
+    share: float
+    size: float
+    error: float
 
-    # The quantile of the power is nearly linear in the difference, so that a few steps of the secant method suffice.
-    target, slope = NormalDist().inv_cdf(POWER), power_reach(shares.size) / start
-    steepest, difference, previous = 2 * slope, min(start, largest), None
+    def least_difference(self, *, tests: int = 1) -> float | None:
+        """Return the smallest mean difference that gets an arrow in 80 % of runs; None if there is none.
+
+        With many videos and differing questions it is `power_reach` times the standard error (Bloom 1995). With few,
+        or few effective videos, runs are simulated: questions differ by plus or minus `size`, and how many do in a
+        video follows Polya's urn, which gives the differences of two questions about a video one correlation.
+
+        Args:
+            tests: number of tests of the table; Holm gives the smallest p of them the level .05 / `tests`.
+        """
+        shares = np.asarray(np.bincount(self.clusters, weights=self.weights), dtype=np.float64)
+        largest = self.share / self.size  # every question that differs, differs in one direction
+        reach = power_reach(shares.size, tests)
+        start, n_differing = reach * self.error, self.share / self.size**2 * self.clusters.size
+        has_many = effective_number(shares) >= MANY_VIDEOS and n_differing >= MANY_DIFFERING
+        if has_many and not has_few_effective_videos(shares):
+            return start if start <= largest else None
+        square = float(self.weights @ self.weights)
+        excess = float(shares @ shares) / square - 1
+        effect = self.error**2 / (self.share * square)
+        correlation = min(1.0, max(0.0, (effect - 1) / excess)) if excess > 1e-9 else 0.0
+
+        def quantile(difference: float) -> float:
+            """Return the normal quantile of the simulated power."""
+            plus, minus = (self.share / self.size**2 + sign * difference / self.size for sign in (1, -1))
+            sums = self.size * _simulated_sums(self.clusters, self.weights, plus / 2, minus / 2, correlation)
+            n_found = np.count_nonzero(findings(sums, shares, level=TEST_LEVEL, tests=tests))
+            return NormalDist().inv_cdf((n_found + 0.5) / (RUNS + 1))
+
+        return _least_argument(quantile, start=min(start, largest), largest=largest, slope=reach / start)
+
+
+def _least_argument(quantile: Callable[[float], float], *, start: float, largest: float, slope: float) -> float | None:
+    """Return the difference, at most `largest`, whose power has the normal quantile of 80 %; None if there is none.
+
+    The quantile of the power is nearly linear in the difference, so that a few steps of the secant method suffice.
+
+    Args:
+        start: difference to begin with.
+        slope: expected change of the quantile with the difference.
+    """
+    target, steepest, difference, previous = NormalDist().inv_cdf(POWER), 2 * slope, start, None
     for _ in range(MOST_STEPS):
-        point = reach(difference)
+        point = quantile(difference)
         if point < target and difference == largest:
             return None
         if abs(target - point) < CLOSE_ENOUGH:
@@ -168,9 +196,9 @@ def _simulated_sums(
     return sums
 
 
-def power_reach(videos: int) -> float:
-    """Return the difference, in standard errors, that a t test over `videos` at 5 % detects with 80 % power."""
-    return t_quantile(0.975, videos - 1) + t_quantile(0.8, videos - 1)
+def power_reach(videos: int, tests: int = 1) -> float:
+    """Return the difference, in standard errors, that a t test over `videos` at .05 / `tests` finds with 80 % power."""
+    return t_quantile(1 - TEST_LEVEL / (2 * tests), videos - 1) + t_quantile(POWER, videos - 1)
 
 
 def t_quantile(share: float, freedom: int) -> float:
@@ -196,8 +224,10 @@ def _nodes() -> tuple[FloatArray, FloatArray]:
     return nodes, weights
 
 
-def videos_needed(detectable: float, videos: int, difference: float) -> int:
+def videos_needed(detectable: float, videos: int, difference: float, *, tests: int = 1) -> int:
     """Return the number of videos needed to detect `difference`, if `videos` videos of the kind detect `detectable`.
+
+    Both are of a table of `tests` tests.
 
     Raises:
         InvalidInput: a difference that is not above 0, or fewer than two videos.
@@ -206,11 +236,11 @@ def videos_needed(detectable: float, videos: int, difference: float) -> int:
         raise InvalidInput(
             f"power needs differences above 0 and two videos, got {difference:g}, {detectable:g}, {videos}"
         )
-    spread = detectable / power_reach(videos) * np.sqrt(videos)
+    spread = detectable / power_reach(videos, tests) * np.sqrt(videos)
 
     def shows(number: int) -> bool:
         """Return True if `number` videos detect the difference."""
-        return bool(power_reach(number) * spread / np.sqrt(number) <= difference * (1 + 1e-12))
+        return bool(power_reach(number, tests) * spread / np.sqrt(number) <= difference * (1 + 1e-12))
 
     low, high = 2, 2
     while not shows(high):
@@ -221,13 +251,16 @@ def videos_needed(detectable: float, videos: int, difference: float) -> int:
     return high
 
 
-def more_videos_text(detectable: float, videos: int) -> str:
+def more_videos_text(detectable: float, videos: int, *, tests: int = 1) -> str:
     """Return e.g. "to show 2 points takes 1,716 more videos like these, 1 point 9,117".
 
     Args:
         detectable: difference in [0, 1] that the present `videos` videos can detect.
+        tests: number of tests of the table.
     """
-    more_videos = [max(0, videos_needed(detectable, videos, points / 100) - videos) for points in TARGET_POINTS]
+    more_videos = [
+        max(0, videos_needed(detectable, videos, points / 100, tests=tests) - videos) for points in TARGET_POINTS
+    ]
     first, *later_counts = (f"{count:,}" if count else "no" for count in more_videos)
     later_texts = [f", {points:g} point {count}" for points, count in zip(TARGET_POINTS[1:], later_counts, strict=True)]
     return f"to show {TARGET_POINTS[0]:g} points takes {first} more videos like these{''.join(later_texts)}"

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from focus_eval.bench.report.power import least_of
-from focus_eval.bench.report.sign_flips import INTERVAL_DRAWS, SignFlips, sign_flip_p
+from focus_eval.bench.report.power import Spread
+from focus_eval.bench.report.sign_flips import (
+    ADDED_VIDEO_WEIGHT,
+    INTERVAL_DRAWS,
+    MIN_VIDEOS,
+    SignFlips,
+    effective_number,
+    has_few_effective_videos,
+    sign_flip_p,
+    with_half_videos,
+)
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray, IntArray
 
-# No interval rests on fewer videos. Where fewer videos differ, a difference has the interval of their number.
-MIN_VIDEOS = 5
 # Level of every interval.
 LEVEL = 0.95
-# Weight of an added video in videos of average size.
-ADDED_VIDEO_WEIGHT = 0.5
+# Share of one video in the squares of all from which its half videos visibly widen an interval.
+LARGE_SHARE = 0.05
 
 # What `Estimate.remark` says.
 FEW_DIFFER, FEW_EFFECTIVE = "videos differ", "few effective videos"
@@ -31,6 +38,8 @@ class Estimate:
     Args:
         low, high: ends of the interval; both None if there are too few videos for one.
         remark: what makes the interval wide, for print beside it; "" for an ordinary one.
+        largest_video: share of the video that differs most in the sum of squares over videos; None where it does not
+            widen the interval.
     """
 
     value: float
@@ -39,6 +48,7 @@ class Estimate:
     questions: int
     videos: int
     remark: str = ""
+    largest_video: float | None = None
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for an interval with one end, or with ends that do not ascend."""
@@ -46,6 +56,20 @@ class Estimate:
             raise InvalidInput("an interval has two ends")
         if self.low is not None and self.high is not None and not self.low < self.high:
             raise InvalidInput(f"an interval of width {self.high - self.low:g} has no extent")
+
+    @property
+    def leaves_out_zero(self) -> bool:
+        """True if there is an interval and 0 is outside it."""
+        return self.low is not None and self.high is not None and self.low * self.high > 0
+
+    @property
+    def shape(self) -> str:
+        """What makes the interval hold 0 beside a small p, e.g. "one of 12 videos has 31 % of the spread"."""
+        if self.remark:
+            return self.remark
+        if self.largest_video is None:
+            return "p is near 0.05"
+        return f"one of {self.videos} videos has {100 * self.largest_video:.0f} % of the spread"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +160,9 @@ def difference_estimate(
     low, high = _flips(sums, shares).interval(value, level=level)
     few = has_few_effective_videos(shares)
     remark = f"{FEW_EFFECTIVE}: {effective_number(shares):.0f} of {sums.size}" if few else ""
-    return Estimate(value, low, high, values.size, sums.size, remark)
+    squares = sums**2 / float(sums @ sums)
+    largest = float(squares.max()) if squares.max() >= LARGE_SHARE else None
+    return Estimate(value, low, high, values.size, sums.size, remark, largest)
 
 
 def equivalence_p(differences: ArrayLike, videos: Sequence[object], *, margin: float) -> float:
@@ -179,19 +205,6 @@ def stratum_weights(strata: Sequence[str]) -> FloatArray:
             inside = names == part
             weights[inside] = 1 / (len(types) * len(parts) * np.count_nonzero(inside))
     return weights
-
-
-def effective_number(shares: FloatArray) -> float:
-    """Return the number of equal videos with the spread of videos of these `shares` (sum 1): (sum n)^2 / sum n^2."""
-    return 1 / float(shares @ shares)
-
-
-def has_few_effective_videos(shares: FloatArray) -> bool:
-    """Return True if a few videos have so many of the questions that intervals of differences need widening.
-
-    Without it they cover 94 % or more down to half of the videos, and 88 % at a tenth.
-    """
-    return effective_number(shares) < shares.size / 2
 
 
 def video_sums(differences: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None) -> FloatArray:
@@ -300,17 +313,7 @@ def _gained_and_lost(sums: FloatArray) -> tuple[int, int]:
 
 def _flips(sums: FloatArray, shares: FloatArray) -> SignFlips:
     """Return the sign-flip test with the two added half videos of `difference_estimate`."""
-    largest = float(np.abs(sums).max())
-    if has_few_effective_videos(shares):
-        # What a small video shows could as well have happened to a large one.
-        largest = max(largest, float(np.abs(sums / shares).max()) / effective_number(shares))
-    imagined = ADDED_VIDEO_WEIGHT * largest
-    share = ADDED_VIDEO_WEIGHT / sums.size
-    return SignFlips(
-        np.append(sums, [imagined, -imagined]),
-        np.append(shares, [share, share]),
-        draws=INTERVAL_DRAWS,
-    )
+    return SignFlips(*with_half_videos(sums, shares), draws=INTERVAL_DRAWS)
 
 
 def _wilson_ends(share: float, n: int) -> tuple[float, float]:
@@ -349,14 +352,20 @@ class PairedComparison(Tested):
 
     Args:
         better_a, better_b: number of questions on which a, or b, has the higher score.
-        detectable: smallest difference found with 80 % power; None if nothing varies, there is no interval, or these
-            questions can show no difference.
+        spread: None if nothing varies, or there is no interval.
     """
 
     p_value: float
     better_a: int
     better_b: int
-    detectable: float | None
+    spread: Spread | None = field(default=None, repr=False)
+
+    def detectable(self, *, tests: int = 1) -> float | None:
+        """Return the smallest difference that gets an arrow in 80 % of runs, in a table of `tests` tests.
+
+        None without a spread, or if these questions can show no difference.
+        """
+        return None if self.spread is None else self.spread.least_difference(tests=tests)
 
 
 def compare_paired(
@@ -389,7 +398,7 @@ def compare_paired(
         better_b=better_b,
         p_value=p_value,
         is_exact=is_exact,
-        detectable=None if difference.low is None else detectable_difference(differences, videos, strata=strata),
+        spread=None if difference.low is None else _spread(differences, videos, strata),
     )
 
 
@@ -405,17 +414,22 @@ def holm(p_values: Sequence[float]) -> FloatArray:
 def detectable_difference(
     differences: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None
 ) -> float | None:
-    """Return the smallest difference above 0 that the sign-flip test at 5 % finds with 80 % power, before Holm.
+    """Return the smallest difference above 0 that gets an arrow in 80 % of runs, in a table of this one test.
 
-    Discordance and correlation within videos are measured on `differences` (see `power.least_difference`).
+    Discordance and correlation within videos are measured on `differences` (see `power.Spread`).
 
     Returns:
         None if nothing varies, or if these questions could show no difference that their discordance allows.
     """
-    values = _checked(differences, videos, low=-1.0)
+    spread = _spread(_checked(differences, videos, low=-1.0), videos, strata)
+    return None if spread is None else spread.least_difference()
+
+
+def _spread(values: FloatArray, videos: Sequence[object], strata: Sequence[str] | None) -> Spread | None:
+    """Return the spread of differences; None if all are equal."""
     weights = stratum_weights(strata if strata is not None else [""] * values.size)
     error = standard_error(values, videos, strata=strata)
     if error <= 0:
         return None
     square, absolute = float(weights @ values**2), float(weights @ np.abs(values))
-    return least_of(_clusters(videos), weights, share=square, size=square / absolute, error=error)
+    return Spread(clusters=_clusters(videos), weights=weights, share=square, size=square / absolute, error=error)

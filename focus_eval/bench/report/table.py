@@ -17,7 +17,7 @@ MINUS = "−"
 NOTHING = "–"
 TOO_FEW_VIDEOS = "too few videos"
 TOO_FEW_NOTE = "Too few videos: fewer than 5 allow no interval."
-# An arrow stands only where the adjusted p of a test is below this.
+# An arrow stands only where the adjusted p of a test is below this, and the interval leaves out 0.
 SIGNIFICANT = 0.05
 
 
@@ -32,6 +32,7 @@ class Value:
         digits, published_digits: decimals shown.
         spread, seeds: standard deviation over seeds (None for one seed), and their number.
         has_too_few_videos: True if too few videos allow no interval.
+        shows_interval: False to print the value without its interval, or that there is none.
         is_difference: True to print the value with its sign.
         p_adjusted: p-value of the test that the value is 0, adjusted over its table; None if nothing was tested.
         text: text printed in place of the number, e.g. "<0.001".
@@ -47,6 +48,7 @@ class Value:
     spread: float | None = None
     seeds: int = 1
     has_too_few_videos: bool = False
+    shows_interval: bool = True
     is_difference: bool = False
     p_adjusted: float | None = None
     text: str = ""
@@ -84,8 +86,13 @@ class Value:
 
     @property
     def is_clear(self) -> bool:
-        """True if the adjusted p-value of the test that the figure is 0 is below 0.05. The interval does not count."""
-        return self.p_adjusted is not None and self.p_adjusted < SIGNIFICANT
+        """True if the adjusted p-value of the test that the figure is 0 is below 0.05, and the interval leaves out 0.
+
+        With few videos, or a few that have most of the questions, p alone is too small.
+        """
+        if self.p_adjusted is None or self.low is None or self.high is None:
+            return False
+        return self.p_adjusted < SIGNIFICANT and self.low * self.high > 0
 
     @property
     def ours_text(self) -> str:
@@ -97,9 +104,9 @@ class Value:
             text += " ↑" if self.ours > 0 else " ↓"
         if self.spread is not None:
             text += f" ±{number(self.spread, self.digits)}"
-        if self.low is not None and self.high is not None:
+        if self.shows_interval and self.low is not None and self.high is not None:
             text += f" [{number(self.low, self.digits)}, {number(self.high, self.digits)}]"
-        elif self.has_too_few_videos:
+        elif self.shows_interval and self.has_too_few_videos:
             text += f" [{TOO_FEW_VIDEOS}]"
         return f"{text} {self.suffix}".rstrip()
 
@@ -202,7 +209,8 @@ class Table:
 # The cells of a line by column; `difference_table` adjusts the p of those that are tested.
 Cells = dict[str, "Value | Tested | str"]
 TEST_NOTE = (
-    "p: sign-flip test over videos, two-sided, adjusted over this table by Holm. An arrow: adjusted p below 0.05."
+    "p: sign-flip test over videos, two-sided, adjusted over this table by Holm. An arrow: adjusted p below 0.05 and "
+    "an interval without 0."
 )
 RANDOM_NOTE = "*: of 20,000 random assignments of signs; otherwise of all."
 
@@ -240,7 +248,7 @@ def difference_table(
                 figures[column] = cell
                 continue
             p_adjusted = None if cell.p_value is None else float(next(adjusted))
-            value = Value.of(cell.difference, is_difference=True, p_adjusted=p_adjusted)
+            value = tested_value(cell.difference, p_adjusted)
             figures |= {column: value, "p": Value.of_p(cell.p_value, is_exact=cell.is_exact)}
             figures["p (Holm)"] = Value.of_p(p_adjusted)
             is_starred = is_starred or ("p" in columns and not cell.is_exact)
@@ -249,6 +257,18 @@ def difference_table(
     remark_notes = [note for part, note in _REMARK_NOTES.items() if any(part in remark for remark in remarks)]
     notes = (*notes, *remark_notes, TEST_NOTE, *((RANDOM_NOTE,) if is_starred else ()))
     return Table.of(tested_lines, columns=columns, notes=notes, **fields)
+
+
+def tested_value(difference: Estimate, p_adjusted: float | None, **fields: Any) -> Value:
+    """Return a tested difference in points; where p and interval disagree, with the shape that causes it.
+
+    Args:
+        fields: further fields of the value.
+    """
+    is_disputed = difference.low is not None and not difference.leaves_out_zero
+    if p_adjusted is not None and p_adjusted < SIGNIFICANT and is_disputed:
+        fields.setdefault("suffix", f"(no arrow: {difference.shape})")
+    return Value.of(difference, is_difference=True, p_adjusted=p_adjusted, **fields)
 
 
 # How a key that all rows share stands in the title; the others by their value alone.
@@ -491,7 +511,7 @@ def _terminal_text(cell: Value | str) -> str:
 def _without_interval(cell: Value | str) -> str:
     """Return a cell's text as `_terminal_text`, without interval."""
     if isinstance(cell, Value):
-        cell = replace(cell, low=None, high=None, has_too_few_videos=False)
+        cell = replace(cell, shows_interval=False)
     return _terminal_text(cell)
 
 

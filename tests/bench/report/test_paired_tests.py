@@ -84,7 +84,7 @@ def test_the_test_does_not_depend_on_order_nor_on_which_sampler_is_named_first()
 
 def test_no_difference_is_no_evidence_and_says_little_of_six_videos():
     compared = compare_paired([1, 0, 1] * 4, [1, 0, 1] * 4, np.repeat(np.arange(6), 2))
-    assert (compared.p_value, compared.detectable) == (1.0, None)
+    assert (compared.p_value, compared.detectable()) == (1.0, None)
     # None of six differ: at most 45.9 % of all do (1 - .025 ** (1 / 6)).
     assert (compared.difference.value, compared.difference.low) == (0.0, pytest.approx(-0.459, abs=1e-3))
 

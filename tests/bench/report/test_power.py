@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,7 +24,12 @@ from focus_eval.bench.report.power import (
 )
 from focus_eval.bench.report.run import load_run
 from focus_eval.bench.report.sign_flips import rejections, sign_flip_p
-from focus_eval.bench.report.statistics import compare_paired, detectable_difference, standard_error
+from focus_eval.bench.report.statistics import (
+    compare_paired,
+    detectable_difference,
+    difference_estimate,
+    standard_error,
+)
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
 from tests.bench.report.simulated import Simulation, simulate_run
@@ -103,9 +110,41 @@ def test_few_or_correlated_or_uneven_videos_find_the_stated_difference_in_about_
     for _ in range(repeats):
         differences, videos = urn_differences(rng, questions_per_video, share, correlation, stated)
         sums = np.bincount(videos, weights=differences / videos.size)
-        n_found += sign_flip_p(sums, weights=np.bincount(videos) / videos.size, draws=400)[0] <= 0.05
+        is_rejected = sign_flip_p(sums, weights=np.bincount(videos) / videos.size, draws=400)[0] <= 0.05
+        # An arrow takes the interval too, which is wide where six videos have half of the questions.
+        is_even = len(set(questions_per_video)) == 1
+        n_found += is_rejected and (is_even or difference_estimate(differences, videos).leaves_out_zero)
     # Three standard errors of 250 runs are 8 points.
     assert n_found / repeats == pytest.approx(0.8, abs=0.09)
+
+
+def test_ten_comparisons_at_once_need_about_a_third_more_which_is_found_in_four_of_five_runs_after_holm():
+    alone, among_ten = (least_difference([2] * 400, Discordance(share=0.2), tests=tests) for tests in (1, 10))
+    # Normal quantiles: (2.807 + .842) / (1.960 + .842).
+    assert among_ten / alone == pytest.approx(1.303, rel=0.01)
+    discordance, sizes = Discordance(share=0.3, video_correlation=0.1), [3] * 60
+    simulated = least_difference(sizes, discordance, tests=10)
+    assert 1.2 < simulated / least_difference(sizes, discordance) < 1.45
+    rng, n_found = np.random.default_rng(8), 0
+    for _ in range(250):
+        differences, videos = urn_differences(rng, sizes, 0.3, 0.1, simulated)
+        sums = np.bincount(videos, weights=differences / videos.size)
+        n_found += sign_flip_p(sums, draws=2000)[0] <= 0.005
+    assert n_found / 250 == pytest.approx(0.8, abs=0.09)
+
+
+def test_a_table_states_what_its_lines_could_show_after_holm(tmp_path):
+    rng = np.random.default_rng(9)
+    a, b = ((rng.random(400) < 0.5).astype(float) for _ in range(2))
+    pair = Pair(group=("b", "m", "8"), a="u", b="v", compared=compare_paired(a, b, range(400)))
+    one, ten = (comparison_table([pair] * n, name="n", title="t") for n in (1, 10))
+    assert ten.rows[0].figures[-1].ours / one.rows[0].figures[-1].ours == pytest.approx(1.303, rel=0.01)
+    assert any("gets an arrow as one of 10 that Holm adjusts in 80 % of runs" in note for note in ten.notes)
+    assert any("gets an arrow in 80 % of runs" in note for note in one.notes)
+    videos = [next(note for note in table.notes if note.startswith("Power")) for table in (one, ten)]
+    n_one, n_ten = (int(re.search(r"takes ([\d,]+) more", text)[1].replace(",", "")) + 400 for text in videos)
+    # The number of videos grows with the square of the difference.
+    assert n_ten / n_one == pytest.approx(1.303**2, rel=0.01)
 
 
 def test_a_difference_that_the_discordance_does_not_allow_cannot_be_shown(tmp_path):

@@ -113,7 +113,7 @@ def test_fewer_than_five_videos_allow_no_interval(n_videos):
     scores, videos = [1, 0, 1] * n_videos, np.repeat(np.arange(n_videos), 3)
     assert mean_estimate(scores, videos).low is None
     assert difference_estimate(scores, videos).high is None
-    assert compare_paired([0, 0, 0] * n_videos, scores, videos).detectable is None
+    assert compare_paired([0, 0, 0] * n_videos, scores, videos).detectable() is None
 
 
 def test_where_fewer_than_five_videos_differ_the_interval_is_that_of_how_many_do():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from focus_eval.bench.report import statistics
@@ -60,7 +61,7 @@ def test_a_table_of_differences_adjusts_every_p_together_and_says_how():
     texts = [[cell if isinstance(cell, str) else cell.ours_text for cell in row.figures] for row in table.rows]
     assert texts == [
         ["+20.0 ↑ [10.0, 30.0]", "12", "0.010", "0.020"],
-        ["−10.0 ↓ [too few videos]", "–", "0.040*", "0.040"],
+        ["−10.0 [too few videos]", "–", "0.040*", "0.040"],
         ["–", "3", "–", "–"],
     ]
     assert table.notes == ("first", TEST_NOTE, RANDOM_NOTE)
@@ -68,6 +69,30 @@ def test_a_table_of_differences_adjusts_every_p_together_and_says_how():
     assert short.notes == (TEST_NOTE,)
     value = Value(ours=20.0, low=10.0, high=30.0, is_difference=True, p_adjusted=0.02, suffix="(0.020)")
     assert "+20.0 ↑ (0.020)" in _without_interval(value)
+
+
+def disputed_text(differences, videos):
+    """The cell of a difference whose p is below .05 while its interval holds 0."""
+    scores = [np.clip(sign * np.asarray(differences, dtype=float), 0, 1) for sign in (-1, 1)]
+    compared = statistics.compare_paired(*scores, videos)
+    assert compared.p_value < 0.05
+    assert not compared.difference.leaves_out_zero
+    lines = [(("x",), {"gain": compared})]
+    table = difference_table(lines, name="t", title="T", key_titles=("S",), columns=("gain", "p"))
+    return table.rows[0].figures[0].ours_text
+
+
+def test_where_p_and_interval_disagree_there_is_no_arrow_and_the_shape_that_causes_it():
+    one_large = [0.1, 0.0, 0.3, 0.0, 0.3, -0.3, 0.1, 0.5, 0.2, 0.1, 0.7, 0.1]
+    assert disputed_text(one_large, range(12)) == (
+        "+17.5 [−0.5, 32.7] (no arrow: one of 12 videos has 45 % of the spread)"
+    )
+    # Zipf: the first of 40 videos has a quarter of the questions.
+    sizes = np.maximum(1, np.round(60 / np.arange(1, 41))).astype(int)
+    gains = np.where(np.random.default_rng(5).random(40) < 0.3, -0.1, 0.3)
+    text = disputed_text(np.repeat(gains, sizes), np.repeat(np.arange(40), sizes))
+    assert text.endswith("] (no arrow: few effective videos: 12 of 40)")
+    assert "↑" not in text
 
 
 @pytest.mark.parametrize("p", [0.03, 0.3])

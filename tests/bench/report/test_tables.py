@@ -136,12 +136,14 @@ def test_frames_seen_are_pulls_over_frames(by_length_run):
     assert line(table, "topk").figures[0].ours == pytest.approx(100 * share)
 
 
-def test_only_an_adjusted_p_below_one_in_twenty_earns_an_arrow():
+def test_only_an_adjusted_p_below_one_in_twenty_with_an_interval_without_0_earns_an_arrow():
     distant = Value(ours=70.0, low=67.0, high=73.0, published=63.5)
     unclear = Value(ours=2.0, low=0.5, high=3.5, is_difference=True, p_adjusted=0.05)
-    clear = Value(ours=-2.0, low=-4.0, high=0.5, is_difference=True, p_adjusted=0.049)
+    disputed = Value(ours=-2.0, low=-4.0, high=0.5, is_difference=True, p_adjusted=0.049)
+    clear = Value(ours=-2.0, low=-4.0, high=-0.5, is_difference=True, p_adjusted=0.049)
     assert unclear.ours_text == "+2.0 [0.5, 3.5]", "never from the interval"
-    assert clear.ours_text == "−2.0 ↓ [−4.0, 0.5]"
+    assert disputed.ours_text == "−2.0 [−4.0, 0.5]", "nor from p alone"
+    assert clear.ours_text == "−2.0 ↓ [−4.0, −0.5]"
     table = Table(
         name="t",
         title="T",
