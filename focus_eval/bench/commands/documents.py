@@ -57,12 +57,11 @@ def plan_document(
 
 
 def _matrix_document(plan: Plan, differences: Differences, machine: Machine | None) -> dict[str, Any]:
-    from focus_eval.bench.matrix.hours import answer_lines, selection_costs, total_cost
+    from focus_eval.bench.matrix.hours import answering_hours, choosing_hours
 
     hours = None
     if machine is not None:
-        answering = [line.hours for line in answer_lines(plan, machine) if line.hours is not None]
-        hours = {"choosing": total_cost(selection_costs(plan, machine)).hours, "answering": sum(answering)}
+        hours = {"choosing": choosing_hours(plan, machine), "answering": answering_hours(plan, machine)}
     return {
         "name": plan.matrix.name,
         "benchmarks": [

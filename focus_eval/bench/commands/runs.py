@@ -322,33 +322,41 @@ def _print_hours(plans: list[Plan], machine: Machine) -> None:
         rows=tuple(rows),
         notes=(
             f"Rates {machine.rates_are}: {machine.source or 'of unknown source'}. At least: the slower of both stages, "
-            "on all GPUs and cores. Frames that selections share count for each. A precision is set where it is "
-            "faster.",
+            "on all GPUs and cores, or that of whole workers where they were measured. Frames that selections share "
+            "count for each. A precision is set where it is faster.",
         ),
     )
     print_table(table)
 
 
+def _at_least(hours: float | None) -> str:
+    from focus_eval.bench.matrix.hours import time_text
+
+    return time_text(hours) if hours is None else f"at least {time_text(hours)}"
+
+
 def _print_answers(plans: list[Plan], machine: Machine) -> None:
     """Print hours and dollars of answering by matrix and model, and the node's total beside the paper's hours."""
-    from focus_eval.bench.matrix.hours import answer_lines, selection_costs, time_text, total_cost
+    from focus_eval.bench.matrix.hours import answer_lines, answering_hours, choosing_hours, time_text
     from focus_eval.bench.report.table import Table, TableRow
 
     rows = []
     for plan in plans:
-        lines, selecting = answer_lines(plan, machine), total_cost(selection_costs(plan, machine)).hours
+        lines = answer_lines(plan, machine)
         for line in lines:
-            hours = "-" if line.hours is None else time_text(line.hours)
+            hours = time_text(line.hours)
             dollars = "-" if line.dollars is None else f"{line.dollars:,.0f}"
             rows.append(
                 TableRow((plan.matrix.name, line.model), (f"{line.answers:,}", f"{line.tokens:,}", hours, dollars))
             )
-        answering = sum(line.hours or 0.0 for line in lines)
-        uncounted = [model.name for model in plan.matrix.models if model.name not in {line.model for line in lines}]
+        selecting, answering = choosing_hours(plan, machine), answering_hours(plan, machine)
+        timed = {line.model for line in lines if line.hours is not None}
+        untimed = [model.name for model in plan.matrix.models if model.name not in timed] if timed else []
+        in_all = None if selecting is None or answering is None else selecting + answering
         print_folded(
-            f"{plan.matrix.name} on {machine.name}: at least {time_text(selecting + answering)} in all, "
-            f"{time_text(selecting)} of choosing frames and {time_text(answering)} of answering"
-            + (f", without {', '.join(uncounted)}" if uncounted else "")
+            f"{plan.matrix.name} on {machine.name}: time in all {_at_least(in_all)}, of choosing frames "
+            f"{_at_least(selecting)}, of answering {_at_least(answering)}"
+            + (f" without {', '.join(untimed)}" if untimed else "")
             + ". The paper's FOCUS chose frames for LongVideoBench in 5.5 GPU hours"
         )
     if rows:

@@ -40,7 +40,8 @@ class Machine(StrictModel):
 
     `decode_seconds` are seconds of one core per requested frame, including frames decoded on the way to it.
     `decode_seconds_gop` is that number for frames near sync frames (`focus_gop`); None: the same. `frames_per_second`
-    is the rate of one GPU (without GPU: of the machine) by encoder and precision. `gpu_tflops` (bf16, dense) and
+    is the rate of one GPU (without GPU: of the machine) by encoder and precision; `worker_frames_per_second` is that of
+    a whole worker with one GPU, which decodes too, where it was measured. `gpu_tflops` (bf16, dense) and
     `gpu_terabytes_per_second` are those of one GPU's data sheet; answering reaches `share_reached` of the former.
     `answer_factors` are measured times of answering over that arithmetic, by model.
     `gpu` is part of the device's name in rows ("H100"), so that rates of rows may replace stated ones. `is_measured` is
@@ -54,6 +55,7 @@ class Machine(StrictModel):
     decode_seconds: float = Field(gt=0)
     decode_seconds_gop: float | None = Field(default=None, gt=0)
     frames_per_second: dict[str, dict[str, float]] = Field(default_factory=dict)
+    worker_frames_per_second: dict[str, dict[str, float]] = Field(default_factory=dict)
     gpu_tflops: float | None = Field(default=None, gt=0)
     gpu_terabytes_per_second: float | None = Field(default=None, gt=0)
     share_reached: float = Field(default=0.4, gt=0, le=1)
@@ -79,6 +81,21 @@ class Machine(StrictModel):
         """Return the frames a second with `encoder` in its precision; None if none is stated."""
         return self.rates_of(encoder).get(encoder.precision)
 
+    def worker_rate_of(self, encoder: EncoderConfig, precision: str) -> float | None:
+        """Return the most frames a second of a whole worker with `encoder` in `precision`; None if not known.
+
+        A worker is no faster than one that was measured with a faster encoder.
+        """
+        workers = self.worker_frames_per_second
+        measured = workers.get(encoder.name) or workers.get(encoder.encoder, {})
+        alone = self.rates_of(encoder)
+        bounds = [rate for name, rate in measured.items() if alone.get(name, 0.0) >= alone.get(precision, np.inf)]
+        return measured.get(precision) or (min(bounds) if bounds else None)
+
+    def has_worker_rate(self, encoder: EncoderConfig) -> bool:
+        """Return True if a whole worker was measured with `encoder` in some precision."""
+        return bool({encoder.name, encoder.encoder} & {*self.worker_frames_per_second})
+
     def decode_seconds_of(self, *, near_sync: bool) -> float:
         """Return the seconds of one core per requested frame, for frames near sync frames or for any."""
         return (self.decode_seconds_gop if near_sync else None) or self.decode_seconds
@@ -102,8 +119,9 @@ def load_machine(name: str | Path) -> Machine:
     return check(Machine, values, file)
 
 
-# Two stages run side by side: the GPUs encode, the cores decode. The hours are those of the slower one, so they are a
-# bound that a worker comes near to and never passes; start, reading of files and the algorithms are not in them.
+# Two stages run side by side: the GPUs encode, the cores decode. The hours are those of the slower one, a bound that a
+# worker comes near to and never passes, or those of a whole worker where it was measured; start and the algorithms are
+# not in them.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +133,7 @@ class Cost:
         frames: number decoded and embedded.
         encode_hours: hours of one GPU.
         decode_hours: hours of one core.
-        hours: from start to end, on all GPUs and cores of the machine.
+        hours: from start to end, on all GPUs and cores of the machine; of whole workers where these were measured.
         gpu_hours: `hours` for each GPU, since it is held while the cores decode; 0 without a GPU.
     """
 
@@ -128,11 +146,19 @@ class Cost:
 
 
 def faster_precisions(plan: Plan, machine: Machine) -> list[str]:
-    """Return the precisions in which the machine encodes a selection of `plan` faster than as configured, sorted."""
+    """Return the precisions in which the machine encodes a selection of `plan` faster than as configured, sorted.
+
+    Where whole workers were measured, only precisions of which it is known how fast a worker is.
+    """
     encoders = [selection.spec.encoder for selection in plan.selections if selection.spec.encoder is not None]
-    configured = [(machine.rates_of(encoder), machine.rate_of(encoder)) for encoder in encoders]
     return sorted(
-        {name for rates, rate in configured if rate for name, other_rate in rates.items() if other_rate > rate}
+        {
+            name
+            for encoder in encoders
+            if (rate := machine.rate_of(encoder))
+            for name, other_rate in machine.rates_of(encoder).items()
+            if other_rate > rate and (machine.worker_rate_of(encoder, name) or not machine.has_worker_rate(encoder))
+        }
     )
 
 
@@ -148,10 +174,12 @@ def selection_costs(
     for selection in plan.selections:
         rates = [machine.rate_of(encoder) for encoder in selection.spec.encoders]
         # No cost rather than a guess from another precision.
-        if selection.spec.encoder is None or not all(rates):
+        encoder = selection.spec.encoder
+        if encoder is None or not all(rates):
             continue
-        if precision is not None:
-            rates[0] = max(rates[0] or 0.0, machine.rates_of(selection.spec.encoder).get(precision, 0.0))
+        used_precision, other_rate = encoder.precision, machine.rates_of(encoder).get(precision or "", 0.0)
+        if precision is not None and other_rate > (rates[0] or 0.0):
+            rates[0], used_precision = other_rate, precision
         frames = selection.embedded_shared if shares else selection.embedded_alone
         scanned = selection.scanned_shared if shares else selection.scanned
         seconds = machine.decode_seconds_of(near_sync=selection.spec.sampler.name == "focus_gop")
@@ -159,6 +187,8 @@ def selection_costs(
         decode = (frames * seconds + scanned * machine.decode_seconds) / 3600
         # The slower stage sets the pace, since both work at the same time.
         hours = max(encode / max(1, machine.gpus), decode / machine.cores)
+        if (worker_rate := machine.worker_rate_of(encoder, used_precision)) is not None:
+            hours = max(hours, frames / worker_rate / 3600 / max(1, machine.gpus))
         if not machine.gpus:  # encoder and decoder share the cores
             hours = encode + decode / machine.cores
         yield (
@@ -184,8 +214,24 @@ def total_cost(costs: Iterable[tuple[SelectionPlan, Cost]]) -> Cost:
     return Cost(**{entry.name: sum(getattr(cost, entry.name) for cost in distinct) for entry in fields(Cost)})
 
 
-def time_text(hours: float) -> str:
-    """Return a duration in a readable unit, to three digits: "0.4 s", "12.5 min", "3.25 h", "2.1 d"."""
+def choosing_hours(plan: Plan, machine: Machine) -> float | None:
+    """Return the hours of choosing all frames of `plan`; 0 if nothing is scored, None if a rate is not known."""
+    costs = list(selection_costs(plan, machine))
+    if len(costs) < sum(selection.spec.encoder is not None for selection in plan.selections):
+        return None
+    return total_cost(costs).hours
+
+
+def answering_hours(plan: Plan, machine: Machine) -> float | None:
+    """Return the hours of the answers whose time is known; 0 without models, None if no model's time is known."""
+    hours = [line.hours for line in answer_lines(plan, machine) if line.hours is not None]
+    return sum(hours) if hours or not plan.matrix.models else None
+
+
+def time_text(hours: float | None) -> str:
+    """Return a duration in a readable unit, to three digits: "0.4 s", "12.5 min", "3.25 h", "2.1 d"; or "not known"."""
+    if hours is None:
+        return "not known"
     for unit, seconds, limit in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 72 * 3600)):
         if hours * 3600 < limit:
             return f"{float(f'{hours * 3600 / seconds:.3g}'):g} {unit}"
@@ -406,6 +452,12 @@ class MeasuredRates:
             # Other precisions go, since nobody measured them.
             replaced = {rate.encoder.name: {rate.encoder.precision: rate.frames_per_second} for rate in encoders}
             changes["frames_per_second"] = {**machine.frames_per_second, **replaced}
+            if machine.gpus:
+                workers = {
+                    rate.encoder.name: {rate.encoder.precision: rate.n_forwards / rate.held_seconds}
+                    for rate in encoders
+                }
+                changes["worker_frames_per_second"] = {**machine.worker_frames_per_second, **workers}
             source = f"encoders {', '.join(replaced)} measured in the rows of {folder}; the others: {source}"
         if decoding:
             source = f"decoding measured in the rows of {folder}; {source}"

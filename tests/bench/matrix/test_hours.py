@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -187,3 +189,33 @@ def test_machines_are_read_from_yaml_and_a_wrong_key_is_named(tmp_path):
 def test_a_misspelt_machine_is_told_with_the_nearest_name():
     with pytest.raises(UnknownName, match="unknown machine 'eigth_h100'; did you mean 'eight_h100'"):
         load_machine("eigth_h100")
+
+
+def test_the_hours_are_those_of_a_whole_worker_where_it_was_measured(matrix_file):
+    """A worker with a slower encoder is no faster than the one measured; of a faster encoder nothing is known."""
+    node = NODE.model_copy(update={"worker_frames_per_second": {"trace": {"tf32": 40.0}}, "cores": 10_000})
+    node.frames_per_second["trace"]["bf16"] = 900.0
+    plan = make_plan(load_matrix(matrix_file))
+    total = {name: total_cost(selection_costs(plan, node, precision=name)) for name in (None, "tf32")}
+    assert {name: cost.hours for name, cost in total.items()} == pytest.approx(
+        {name: cost.frames / 40.0 / 3600 / 2 for name, cost in total.items()}
+    )
+    assert faster_precisions(plan, node) == ["tf32"]
+
+
+def test_the_h200_is_planned_with_the_slower_of_its_measured_workers():
+    with (Path(__file__).parents[3] / "results/measured/h200.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    frames, seconds = (
+        {row["what"]: float(row["value"]) for row in rows if row["unit"] == unit and row["what"].startswith("focus,")}
+        for unit in ("frames", "s")
+    )
+    slowest = min(frames[what] / seconds[what] for what in frames)
+    assert load_machine("h200").worker_frames_per_second == {"blip": {"tf32": pytest.approx(slowest, abs=0.05)}}
+
+
+def test_a_time_that_is_not_known_is_said_to_be_so():
+    printed = CliRunner().invoke(app, ["plan", "alpha", "--machine", "h200"], env={"COLUMNS": "300"}).output
+    assert "time in all not known, of choosing frames at least" in printed
+    assert "of answering not known." in printed
+    assert "0 s" not in printed
