@@ -261,3 +261,18 @@ def test_allow_missing_compares_on_the_questions_that_every_file_has(tmp_path):
     # On q0 and q1: the whole file would have 66.7 over its three.
     assert "100.0" in next(line for line in lines if line.startswith("whole"))
     assert "50.0" in next(line for line in lines if line.startswith("part"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("evidence", "RUN", "--policy", "else:a"),
+        ("predict", "mine.json", "--logs", "RUN", "--annotations", "a.json", "--rates", "rates.csv"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_what_research_adds_says_how_it_is_installed_where_it_is_not(run_folder, monkeypatch, arguments):
+    monkeypatch.setattr("focus_eval.core.offers.entry_points", lambda group, name: [])
+    words = [str(run_folder) if word == "RUN" else word for word in arguments]
+    with pytest.raises(InvalidInput, match=r"needs focus_eval_research, which is missing .*pip install -e research"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
