@@ -38,8 +38,8 @@ class Recorder:
         on_row: called with each row, once it is written.
     """
 
-    # Of lmms-eval's command line; None if it states none.
-    stated_reasoning_tags: str | None = None
+    # Of lmms-eval's command line, as JSON, or of the matrix's model; None if neither states any.
+    stated_reasoning_tags: str | TagPairs | None = None
     on_row: Callable[[AnswerRow], None] | None = None
 
     def __init__(

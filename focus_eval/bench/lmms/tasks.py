@@ -28,9 +28,9 @@ from focus_eval.bench.lmms.parsing import (
     TagPairs,
     guessing,
     read_answer,
-    read_option,
     strip_reasoning,
 )
+from focus_eval.bench.lmms.replies import read_option
 from focus_eval.core.errors import FocusEvalError, InvalidInput
 from focus_eval.core.resources import read_yaml, resource_path
 from focus_eval.core.types import Question

@@ -233,6 +233,7 @@ class AnswerWorker:
                 selection_id=selection_id,
                 cell=self._folder.open_cell(cell, self._name),
             )
+            self._recorders[cell.name].stated_reasoning_tags = cell.model.reasoning_tags
         recorder = self._recorders[cell.name]
         recorder.on_row = on_row
         return RunContext(

@@ -202,6 +202,7 @@ class AnswerSpec:
     @cached_property
     def configuration(self) -> dict[str, Any]:
         """The settings of a matrix that can change an answer, without revisions of weights or questions."""
+        tags = self.model.reasoning_tags
         return {
             "selection": self.selection.configuration,
             "model": self.model.model,
@@ -210,6 +211,8 @@ class AnswerSpec:
             "task": self.benchmark.task,
             "frame_policy": self.frame_policy,
             "answer_parsing": self.answer_parsing,
+            # Left out where they are as usual, so that ids made before there was a choice stay the same.
+            **({} if tags is None else {"reasoning_tags": [list(pair) for pair in tags]}),
         }
 
     @cached_property

@@ -303,11 +303,15 @@ class BenchmarkConfig(StrictModel):
         return self
 
 
+Tag = Annotated[str, Field(min_length=1)]
+
+
 class ModelConfig(StrictModel):
     """One model of lmms-eval, its checkpoint and the number of frames it is shown.
 
     `gpus` is the number of GPUs of one copy of the model; None for the matrix's `answer_resources`. `frames` is used if
-    the matrix states no k. `api_key` is the name of the environment variable with the key.
+    the matrix states no k. `api_key` is the name of the environment variable with the key. `reasoning_tags` are pairs
+    of tags as in lmms-eval's option: what is between them in a reply is not read; None for lmms-eval's own pairs.
     """
 
     name: str
@@ -318,6 +322,7 @@ class ModelConfig(StrictModel):
     needs_gpu: StrictBool = True
     gpus: float | None = Field(default=None, ge=0)
     api_key: str = ""
+    reasoning_tags: list[tuple[Tag, Tag]] | None = None
     disk_gigabytes: float = Field(default=0.0, ge=0)
     source: str = ""
 

@@ -36,7 +36,7 @@ ARGUMENTS_WITHOUT_EFFECT = (
 
 
 # Increased whenever the same answer may become another row.
-ANSWER_VERSION = 2
+ANSWER_VERSION = 3
 
 
 # What an import of a log writes for a video or a question that the log does not name.

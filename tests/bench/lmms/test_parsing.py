@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from focus_eval.bench.lmms.parsing import read_answer, strip_reasoning
 from focus_eval.bench.lmms.tasks import accuracy, macro_accuracy
 from focus_eval.core.types import Question
 
+REPLIES = list(csv.DictReader((Path(__file__).parent / "reply_forms.tsv").open(encoding="utf-8"), delimiter="\t"))
 FORMS = json.loads((Path(__file__).parent / "answer_forms.json").read_text())
 
 
@@ -28,6 +31,29 @@ def test_a_reply_that_names_one_option_is_read(reply, letter):
 @pytest.mark.parametrize("reply", FORMS["refused"])
 def test_a_reply_that_names_no_option_or_several_is_not_read(reply):
     assert (read_answer(question(), reply).parsed, read_answer(question(), reply).score) == (None, 0.0)
+
+
+def read_letters(kind_is_clear):
+    replies = [row for row in REPLIES if (row["kind"] == "clear") == kind_is_clear]
+    options = ("red", "a blue car", "a green hat", "nothing")
+    return [(row, read_answer(question(options), row["reply"].replace("\\n", "\n")).parsed or "") for row in replies]
+
+
+def test_clear_replies_of_many_languages_are_read_and_none_wrongly():
+    readings = read_letters(True)
+    n_replies, n_read = Counter(row["language"] for row, _ in readings), Counter()
+    for row, letter in readings:
+        assert letter in ("", row["letter"]), row
+        n_read[row["language"]] += bool(letter)
+    assert len(readings) >= 200
+    assert len(n_replies) >= 15
+    assert {language: n_read[language] for language in n_replies if n_read[language] < 0.9 * n_replies[language]} == {}
+
+
+def test_replies_that_deny_doubt_refuse_or_look_alike_are_not_read():
+    readings = read_letters(False)
+    assert {row["kind"] for row, _ in readings} == {"look-alike", "negation", "doubt", "refusal"}
+    assert [(row["reply"], letter) for row, letter in readings if letter] == []
 
 
 def test_a_letter_beyond_the_options_is_not_read():
@@ -49,11 +75,31 @@ def test_reasoning_is_stripped_between_the_stated_tags_only():
     assert strip_reasoning(reply, [("<plan>", "</plan>")]) == ("B", False)
     assert strip_reasoning(reply) == (reply, False)
     assert read_answer(question(), "<think>A</think>B", reasoning_tags=()).parsed is None
+    channels = "<|channel|>analysis<|message|>It is A.<|end|><|start|>assistant<|channel|>final<|message|>B<|return|>"
+    pairs = [("◁think▷", "◁/think▷"), ("[THINK]", "[/THINK]"), ("<|channel|>analysis", "<|channel|>final<|message|>")]
+    for thoughts in ("◁think▷It is A.◁/think▷B", "[THINK]It is A.[/THINK]\nB", channels):
+        assert read_answer(question(), thoughts, reasoning_tags=pairs).parsed == "B"
 
 
 def test_an_open_question_is_read_behind_the_thinking():
     open_question = Question(benchmark="vsibench", id="q", query="?", options=(), video="v.mp4", answer="4")
     assert read_answer(open_question, "<think>3 or 5 chairs?</think>4").score == 1.0
+
+
+@pytest.mark.parametrize(
+    ("reply", "strict", "lmms_eval"),
+    [
+        ("1,200", "1200", "1"), ("2 chairs and 4 tables, so 4", "4", "2"), ("There are four chairs.", "4", "4"),
+        ("The answer is 3.5 meters, as the door is 2 m high.", "3.5", "3.5"), ("4\n\nFrame 5 shows two.", "4", "4"),
+        ("1,234,567.5", "1234567.5", "1"), ("First 2, then 3. Answer: five", "5", "2"), ("3-4 chairs", None, "3"),
+        ("1,5", None, "1"), ("Answer: 3. No, the answer is 4.", None, "3"), ("12 for this one", "12", "12"),
+        ("\\boxed{12} of 20", "12", "12"), ("many", None, None),
+    ],
+)  # fmt: skip
+def test_strict_reads_the_announced_or_last_number_and_lmms_eval_the_first(reply, strict, lmms_eval):
+    open_question = Question(benchmark="vsibench", id="q", query="?", options=(), video="v.mp4", answer="4")
+    assert read_answer(open_question, reply).parsed == strict
+    assert read_answer(open_question, reply, answer_parsing="lmms_eval").parsed == lmms_eval
 
 
 @pytest.mark.parametrize("reply", ["A", "no idea", "<think>B"])

@@ -1,0 +1,403 @@
+"""Reads the one option that a reply names, in any of the languages of `answer_words.py`.
+
+    read_option("La respuesta correcta es la B", ("red", "blue"))  # "B"
+
+A reply becomes sentences of signs, one a word: `n` a word for the answer, `r` for right, `X` an option's letter, and so
+on (see `_SIGNS`). What an announcement is, and what denies, doubts or doubles it, is then said once, in these signs.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from focus_eval.bench.benchmarks.question import letters
+from focus_eval.bench.lmms.answer_words import roles_of_words, words_after
+
+# Signs of the roles of words; further ones: X a letter, M several letters or one that is no option's, T the text of the
+# letter before it, w another word, "," a pause, ":" a colon.
+_SIGNS = {
+    "answer": "n", "correct": "r", "choose": "c", "pick": "k", "self": "i", "link": "l", "not": "d", "not_so": "D",
+    "if": "f", "maybe": "u", "or": "o", "and": "a", "because": "b", "so": "s", "but": "t", "asks": "?", "wait": "z",
+    "that": "h",
+}  # fmt: skip
+_UNREADABLE = "?"
+# Part of how Persian words are written.
+_NON_JOINER = "\u200c"
+
+# "<answer>B</answer>", also where generation stopped at the closing tag; "\boxed{B}"; GLM's box.
+_ANSWER_TAG = re.compile(r"<answer>(.*?)(?:</answer>|$)|<\|begin_of_box\|>(.*?)(?:<\|end_of_box\|>|$)", re.S | re.I)
+_BOXED = re.compile(r"\\f?boxed\s*\{([^{}]*)\}")
+_LATEX_TEXT = re.compile(r"\\(?:text|mathrm|mathbf|textbf|textit|mathit)\s*\{([^{}]*)\}")
+# What may be an option in a box: "A or B", but not "x^2".
+_NAME = re.compile(r"(?<![\w\\])[A-Ha-h](?!\w)|^\s*[^\W\d_]\s*$")
+# Tokens that end a turn, which some services leave in the text.
+_END_OF_TURN = re.compile(r"(?:\s*(?:<\|[^|<>]+\|>|</s>|<eos>))+\s*$")
+_EMPHASIS = re.compile(r"[*`]+|^#+\s*", re.MULTILINE)
+
+# Scripts without blanks between words, or with endings that stand apart in the word lists (Korean).
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3130-\u318f\u3400-\u9fff"
+    "\uac00-\ud7af"
+)
+_MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0670\u0900-\u0963\u0966-\u0dff"
+_LETTER_OF_WORD = rf"(?:[^\W{_UNSPACED}]|[{_MARKS}])"
+_TOKEN = re.compile(
+    rf"(?P<unspaced>[{_UNSPACED}]+(?: +[{_UNSPACED}]+)*)|(?P<number>\d+(?:[.,:]\d+)*(?!{_LETTER_OF_WORD}))"
+    rf"|(?P<word>{_LETTER_OF_WORD}+(?:['’]{_LETTER_OF_WORD}+)*['’]?)|(?P<newline>[^\S\n]*\n\s*)|(?P<mark>\S)"
+)
+_ELISION = re.compile(r"(?i:l|d|c|n|s|j|qu|dell|all|nell)['’]")
+# Turkish endings of a letter: "B'dir", "B'yi", "A'dır".
+_ENDING = re.compile(r"['’](?:[dt][iıuü]r|y[iıuü]|[iıuü]|[dt][ea]|n[iı]n)\.?$")
+# Capitals of other alphabets that look like an option's letter: "В" may be the third letter or a B.
+_LOOK_ALIKES = frozenset("АВСЕНΑΒΕΗ")
+_OPENERS, _CLOSERS = frozenset("([{【「『"), frozenset(")]}】」』")
+_PHRASE_WORDS = 4
+
+
+@dataclass
+class _SignedSentence:
+    """Signs of the words of one sentence, with the letter behind each X.
+
+    Args:
+        values: as long as `signs`: an option's letter or `_UNREADABLE` at X and M, else "".
+        is_question: ends with a question mark.
+    """
+
+    signs: str = ""
+    values: list[str] = field(default_factory=list)
+    is_question: bool = False
+
+    def add(self, sign: str, value: str = "") -> None:
+        self.signs += sign
+        self.values.append(value)
+
+    def without(self, pattern: re.Pattern[str], replacement: str = "") -> _SignedSentence:
+        """Return the sentence with each match of `pattern` replaced by a sign without a readable letter."""
+        signs, end = "", 0
+        values: list[str] = []
+        for match in pattern.finditer(self.signs):
+            signs += self.signs[end : match.start()] + replacement
+            values += [*self.values[end : match.start()], *[_UNREADABLE] * len(replacement)]
+            end = match.end()
+        return _SignedSentence(signs + self.signs[end:], [*values, *self.values[end:]], self.is_question)
+
+
+def read_option(text: str, options: tuple[str, ...]) -> str | None:
+    """Return the letter of the one option that `text` names, or None.
+
+    A marked answer (`<answer>B</answer>`, `\\boxed{B}`) counts alone; a box without an option is no mark. Else these
+    must agree: a letter at the start ("C", "(C) text"), letters that are announced ("the answer is C", "Bが正解です"),
+    and a first or last sentence that says a letter and nothing else ("Probably C"). A letter that is denied, doubted,
+    asked, or beside another in a list is none of them. Without any, the text of exactly one option is read.
+    """
+    text = without_marks(text)
+    option_texts = {_folded(option) for option in options}
+    marked = [
+        part for part, is_box in _marked(text) if not is_box or _NAME.search(part) or _folded(part) in option_texts
+    ]
+    if marked:
+        parts = {_read_plain(content, options) for content in marked}
+        return parts.pop() if len(parts) == 1 else None
+    return _read_plain(_BOXED.sub(" ", text), options)
+
+
+def marked_parts(text: str) -> list[str]:
+    """Return what stands in the marks of an answer: `<answer>B</answer>`, `\\boxed{B}`."""
+    return [part for part, _ in _marked(text)]
+
+
+def _marked(text: str) -> list[tuple[str, bool]]:
+    """Return the parts in marks of an answer, and for each True if the mark is LaTeX's box."""
+    tagged = [(part, False) for groups in _ANSWER_TAG.findall(text) for part in groups if part]
+    return tagged + [(part, True) for part in _BOXED.findall(text)]
+
+
+def without_marks(text: str) -> str:
+    """Return `text` with full-width letters and brackets made plain, without LaTeX's fonts and unseen signs."""
+    normal = unicodedata.normalize("NFKC", _END_OF_TURN.sub("", text))
+    seen = "".join(sign for sign in normal if unicodedata.category(sign) != "Cf" or sign == _NON_JOINER)
+    return _LATEX_TEXT.sub(r"\1", seen).strip()
+
+
+def _read_plain(text: str, options: tuple[str, ...]) -> str | None:
+    """Return the letter of the one option that a text without marks names, or None."""
+    plain = _EMPHASIS.sub("", text).strip().strip("\"'$").strip()
+    tokens = _SignedReply(plain, options)
+    named = _named_letters(tokens.sentences)
+    if named:
+        letter = named.pop()
+        return letter if not named and letter in letters(len(options)) else None
+    # The whole reply, or what follows "the answer is", is an option's text, perhaps beside its letter.
+    texts = {_folded(plain), *(_folded(plain[end:]) for end in tokens.announcement_ends)}
+    # Options may repeat: a text that fits two names neither.
+    matching_letters = [
+        letter
+        for letter, option in zip(letters(len(options)), options, strict=True)
+        if texts & {_folded(option), _folded(f"{letter} {option}"), _folded(f"{option} ({letter})")}
+    ]
+    return matching_letters[0] if len(matching_letters) == 1 else None
+
+
+def _folded(text: str) -> str:
+    """Return `text` in lower case with single blanks, without a final period or exclamation mark."""
+    return " ".join(unicodedata.normalize("NFKC", text).strip().rstrip(".!。").casefold().split())
+
+
+class _SignedReply:
+    """A reply as sentences of signs.
+
+    Attributes:
+        sentences: those with at least one sign.
+        announcement_ends: where words may end that announce an answer at the start of the reply ("The answer is"), for
+            the next word ("a") may be one of them or not.
+    """
+
+    def __init__(self, text: str, options: tuple[str, ...]) -> None:
+        self._text = text
+        self._options = options
+        # Up to H are letters of options to anyone; later ones only where there are so many options ("I" is a word).
+        self._letters = letters(max(8, len(options)))
+        self._listed_places = _places_of_list(text, self._letters)
+        self._sentence = _SignedSentence()
+        self.sentences: list[_SignedSentence] = []
+        self.announcement_ends: list[int] = []
+        self._read()
+
+    def _read(self) -> None:
+        position = 0
+        while match := _TOKEN.search(self._text, position):
+            position = self._add(match)
+            if not self.sentences and re.fullmatch(r"[lirs]*n[lr:]*", self._sentence.signs):
+                self.announcement_ends.append(position)
+        self._end_sentence()
+
+    def _add(self, match: re.Match[str]) -> int:
+        """Add the token of `match` to the sentence; return where the next one may begin."""
+        if match["word"]:
+            return self._add_word(match)
+        if match["unspaced"]:
+            self._add_unspaced(match["unspaced"])
+        elif match["number"]:
+            self._sentence.add("w")
+        elif match["newline"]:
+            # A heading and an announcement go on in the next line: "The correct answer is:", "Answer".
+            if not re.fullmatch(r"[^XM]*[:nrl]", self._sentence.signs):
+                self._end_sentence()
+        else:
+            self._add_mark(match["mark"], match.end())
+        return match.end()
+
+    def _add_mark(self, mark: str, end: int) -> None:
+        signs = self._sentence.signs
+        if mark in "?؟":
+            self._sentence.is_question = True
+            self._end_sentence()
+        elif mark in ".!。।…۔" or (mark == ";" and not signs):
+            is_abbreviation = signs.endswith("n") and self._text[:end].casefold().endswith(_ABBREVIATIONS)
+            if not is_abbreviation:
+                self._end_sentence()
+        elif mark in "/&+|":
+            self._sentence.add("o")
+        elif mark in ":→=" or (mark in "-–—" and signs[-1:] not in ("X", "T")):
+            # "x = 4" says no option.
+            self._sentence.add("w" if mark == "=" and signs[-1:] in ("X", "w") else ":")
+        elif mark in ",;、،-–—~" or (mark in _OPENERS and signs[-1:] in ("X", "T")):
+            self._sentence.add(",")
+        elif mark in "°%€£":
+            self._sentence.add("w")
+
+    def _end_sentence(self) -> None:
+        if self._sentence.signs:
+            self.sentences.append(self._sentence)
+        self._sentence = _SignedSentence()
+
+    def _add_unspaced(self, run: str) -> None:
+        """Add words of a script without blanks: at each place the longest known one, else a letter."""
+        roles, run = roles_of_words(), run.replace(" ", "")
+        at = 0
+        while at < len(run):
+            length = next((n for n in range(min(8, len(run) - at), 0, -1) if run[at : at + n] in roles), 0)
+            role = roles.get(run[at : at + length], "")
+            if role == "asks":
+                self._sentence.is_question = True
+            else:
+                self._sentence.add(_SIGNS.get(role, "w"))
+            at += max(length, 1)
+
+    def _add_word(self, match: re.Match[str]) -> int:
+        """Add a word, a phrase or a letter; return where it ends."""
+        word, start = match["word"], match.start()
+        if elision := _ELISION.match(word):
+            self._sentence.add(_SIGNS.get(roles_of_words().get(elision[0].replace("’", "'").casefold(), ""), "w"))
+            return start + len(elision[0])
+        letter = word if len(word) == 1 else (word[0] if _ENDING.fullmatch(word[1:]) else "")
+        if letter and self._is_letter(letter, start, match.end()):
+            return self._add_letter(letter.upper(), start, match.end())
+        sign, end = self._phrase(start, match.end())
+        self._sentence.add(sign)
+        return end
+
+    def _phrase(self, start: int, end: int) -> tuple[str, int]:
+        """Return the sign of the longest known phrase that begins at `start`, "w" if none, and where it ends."""
+        roles, words, ends = roles_of_words(), [], []
+        for match in _WORD_OF_PHRASE.finditer(self._text, start):
+            words.append(match[1].replace("’", "'").casefold())
+            ends.append(match.end())
+            if len(words) == _PHRASE_WORDS or not self._text[match.end() : match.end() + 1].isspace():
+                break
+        for n in range(len(words), 0, -1):
+            if role := roles.get(" ".join(words[:n])):
+                return _SIGNS[role], ends[n - 1]
+        return ("d" if words and words[0].endswith("n't") else "w"), end
+
+    def _is_letter(self, letter: str, start: int, end: int) -> bool:
+        """Return True if the single letter at [start, end) of the text stands for an option."""
+        if start in self._listed_places:
+            return False
+        before, after = self._text[max(0, start - 40) : start], self._text[end : end + 40]
+        if re.match(rf"[-‐–+#]{_LETTER_OF_WORD}|[+#](?!\s*[\w(])|\.[^\W\d_](?!\w)", after) or re.search(
+            rf"{_LETTER_OF_WORD}[.]$|\w[‐-]$|°$", before.removesuffix("option-")
+        ):
+            return False  # "B-side", "C++", "D.C.", "plan-B"
+        is_enclosed = before[-1:] in _OPENERS and after[:1] in _CLOSERS
+        if letter in _LOOK_ALIKES or letter in self._letters:
+            next_word = _WORD_OF_PHRASE.match(after.lstrip(" ")) if after[:1] == " " else None
+            if letter == "I" and next_word:
+                return False
+            return not (next_word and next_word[1].casefold() in words_after(letter)) or is_enclosed
+        if letter.upper() not in self._letters or not letter.islower():
+            return False
+        # A small letter stands for an option only where it is no word: "(b)", "answer: b", or nothing else is there.
+        is_last = not after.strip(" .)]}'\"") or after.lstrip(" )]}'\"")[:1] in ("\n", ".", "}")
+        is_announced = "n" in self._sentence.signs and is_last
+        is_marked = before.rstrip(" ([{'\"")[-1:] in (":", "=") or after[:1] == "." or letter not in "aeo"
+        return is_enclosed or (not before.strip(" ([{") and is_last) or (is_announced and is_marked)
+
+    def _add_letter(self, letter: str, start: int, end: int) -> int:
+        """Add an option's letter, and the option's text if it follows; return where they end."""
+        if letter not in self._letters:
+            self._sentence.add("X", _UNREADABLE)
+            return end
+        is_closed, is_opened = self._text[end : end + 1] in _CLOSERS, self._text[:start][-1:] in _OPENERS
+        before = self._sentence.signs
+        own_end, other_end = self._text_behind(letter, end)
+        self._sentence.add("X", letter if own_end >= other_end else _UNREADABLE)
+        if own_end >= other_end and own_end:
+            self._sentence.add("T")
+            return own_end
+        # "B) text", "(B) text" and "is (B) text" name an option, "in option (B) a man ..." does not.
+        if is_closed and (not is_opened or before[-1:] in ("l", ":") or not (before or self.sentences)):
+            self._sentence.add("T")
+            self._sentence.add(",")
+        return end
+
+    def _text_behind(self, letter: str, end: int) -> tuple[int, int]:
+        """Return where the option's own text behind its letter ends, and where another's does; 0 if it is not there.
+
+        The longest text counts, so that "red" is not read in "red car"; another's must fill the clause.
+        """
+        own_end = other_end = 0
+        rest = self._text[end:]
+        begin = end + len(rest) - len(rest.lstrip(" \t.,:)]}-–—(\"'"))
+        for other, option in zip(letters(len(self._options)), self._options, strict=True):
+            option_text = unicodedata.normalize("NFKC", option).strip().rstrip(".!。")
+            stop = begin + len(option_text)
+            if begin == end or not option_text or self._text[begin:stop].casefold() != option_text.casefold():
+                continue
+            fills_clause = re.match(r"\s*(?:[.,;:!)\"'。，\n]|$)", self._text[stop:])
+            is_apart = self._text[end:begin].strip() and not re.match(r"\w", self._text[stop : stop + 1])
+            if other == letter and (fills_clause or is_apart):
+                own_end = max(own_end, stop)
+            elif other != letter and fills_clause:
+                other_end = max(other_end, stop)
+        return own_end, other_end
+
+
+_WORD_OF_PHRASE = re.compile(rf" ?({_LETTER_OF_WORD}+(?:['’]{_LETTER_OF_WORD}+)*)")
+_ABBREVIATIONS = tuple(f"{word}." for word in ("ans", "opt", "antw", "resp", "rép", "odp", "отв", "risp"))
+
+
+def _places_of_list(text: str, option_letters: Sequence[str]) -> frozenset[int]:
+    """Return where letters begin lines of a list of options, which chooses none of them; empty if it is no list."""
+    capitals = "".join(option_letters)
+    lines = list(re.finditer(rf"^\s*(?:[^\W\d_]+ )?[(\[]?([{capitals}])(?:[)\]][.:]?|[.:])\s", text, re.MULTILINE))
+    # Or one line that goes through the options from the first.
+    inline = re.findall(rf"(?<!\w)([{capitals}])[).:]\)? ", text)
+    if len({match[1] for match in lines}) >= 2:
+        return frozenset(match.start(1) for match in lines)
+    if len(inline) >= 2 and inline[:2] == list(option_letters[:2]):
+        return frozenset(match.start(1) for match in re.finditer(rf"(?<!\w)([{capitals}])[).:]\)? ", text))
+    return frozenset()
+
+
+# "B is not", "Bではない": the letter is out; so is the one behind "not". What stays is what the sentence names.
+_DENIED_BEHIND = re.compile(r"[XM]T?[lnT]*D[l]*(?:,?t|,)?")
+_DENIED_AHEAD = re.compile(r"d[lncrT]*[XM]T?(?:,?t)?(?![lT]*d)|[XM][lT]*d(?![lncrT]*[XM])[lr]*")
+_DENIED_AFTER_PAUSE = re.compile(r"[XM]T?,+[lt]*[dDu](?![lncrT]*[XM])")
+# "A or B", "A, B and D", "A/B", "(A)(B)", "A: B": two options are no answer.
+_SEVERAL = re.compile(r"X(?:(?:T?,?[oa][lncT]*|T?,(?=X(?:T?,|T?[oa]|$))|:|T?(?=X))X)+T?")
+_ENDED = re.compile(r"$|T|[,:abst](?!X)")
+
+
+def _named_letters(sentences: Sequence[_SignedSentence]) -> set[str]:
+    """Return the letters that the sentences name as the answer; `_UNREADABLE` stands for what takes an answer back."""
+    named: set[str] = set()
+    last = len(sentences) - 1
+    for at, sentence in enumerate(sentences):
+        decided = sentence.without(_DENIED_AFTER_PAUSE).without(_DENIED_BEHIND).without(_DENIED_AHEAD)
+        decided = decided.without(_SEVERAL, "M")
+        is_short = "w" not in sentence.signs and len(sentence.signs) > 1
+        now_named = set(_named_in(decided, is_first=at == 0, is_last=at == last))
+        if named and is_short and not now_named:
+            # A sentence of known words takes an answer back that it doubts or denies, or by another letter.
+            left, denied = {value for value in decided.values if value}, {value for value in sentence.values if value}
+            is_denial = bool(denied & named) or (not denied and bool(re.search("[dDuz]", sentence.signs)))
+            now_named = {_UNREADABLE} if (left != named if left else is_denial) else set()
+        named |= now_named
+    return named
+
+
+def _named_in(sentence: _SignedSentence, *, is_first: bool, is_last: bool) -> Iterator[str]:
+    """Yield the letters that a sentence names, `_UNREADABLE` for a list of several."""
+    signs = sentence.signs
+    if sentence.is_question:
+        return
+    for match in re.finditer("[XM]", signs):
+        at = match.start()
+        before = signs[:at].rstrip(_SIGNS_BEFORE)
+        run = signs[len(before) : at]
+        right_match = _RUN_BEHIND.match(signs, at + 1)
+        right = right_match[0] if right_match else ""
+        after = signs[at + 1 + len(right) :]
+        # "Ich denke nicht, dass B ...": what is said behind "that" is as doubtful as the saying.
+        said = before.rstrip(",") if run.startswith("h") else before
+        is_doubted = _DOUBTED.search(_END_OF_CLAUSE.split(said)[-1]) or _CONDITION.search(said)
+        if is_doubted or not (right.startswith("T") or _ENDED.match(after)):
+            continue
+        is_whole = not before.strip("lsz,")
+        # "B, the ..." and "(B) text"; but "(A) is on the left, (B) on the right" chooses neither.
+        is_first_word = is_first and at == 0 and right in ("", "T") and after[:1] in ("", *",:bT")
+        is_first_word = is_first_word and (not right or "X" not in after.partition("b")[0])
+        is_alone = is_whole and (is_first or is_last) and _END_OR_REASON.fullmatch(after)
+        if is_first_word or is_alone or _is_announced(before, run, right, is_whole=is_whole):
+            yield sentence.values[at]
+
+
+# What before an announcement, in its clause, denies or doubts it; a condition does so from an earlier clause.
+_DOUBTED, _CONDITION, _END_OF_CLAUSE = re.compile("[dufo]|D$"), re.compile("(?:^|[,st])f"), re.compile(",(?!h)|[:bst]")
+_END_OR_REASON = re.compile(r"[,:T]*(?:b.*)?")
+# Words around a letter that may be part of its announcement.
+_SIGNS_BEFORE, _RUN_BEHIND = "nrckilsth:", re.compile("T?[nrcl]*")
+
+
+def _is_announced(before: str, run: str, right: str, *, is_whole: bool) -> bool:
+    """Return True if the words around a letter announce it."""
+    if re.search("[nc]", run) or re.search("il*k", run):
+        return True
+    if is_whole and re.search("[rk]", run):
+        return True
+    # "B is the correct answer", but not "player B is the best".
+    return bool(re.search("[nrc]", right)) and (bool(run) or not before.endswith("w"))
