@@ -111,7 +111,7 @@ COST_EXAMPLE = {
 
 
 def cost_example():
-    """Return docs/cost.md's table of the frames scored and encoded in the demo's run, summed over its questions."""
+    """Return docs/concepts.md's table of the frames scored and encoded in the demo's run, summed over its questions."""
     rows = {row["Sampler"]: row for row in rows_of(PUBLISHED / "demo_pulls.csv")}
     lines = []
     for name, label in COST_EXAMPLE.items():
@@ -143,14 +143,14 @@ def published_costs():
 
 
 def encoder_costs():
-    """Return docs/cost.md's sentence on the multiply-adds of an image, by encoder."""
+    """Return docs/concepts.md's sentence on the multiply-adds of an image, by encoder."""
     costs = sorted(((cost["image"], name) for name, cost in published_costs().items()), reverse=True)
     listed = ", ".join(f"{name} {image:.{1 if image > 1 else 3}f}" for image, name in costs)
     return [f"In 10^9 per image: {listed}."]
 
 
 def blip_cost():
-    """Return docs/cost.md's sentence on what BLIP large computes besides embedding images."""
+    """Return docs/concepts.md's sentence on what BLIP large computes besides embedding images."""
     cost = published_costs()["BLIP large"]
     return [
         f"BLIP's keys and values of an image ({cost['keys']:.1f} for large) count once a frame, its matching with a "

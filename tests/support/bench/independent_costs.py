@@ -1,4 +1,4 @@
-"""Computes what choosing frames cost, as docs/cost.md says, from rows in plain loops, to check a report against."""
+"""Computes what choosing frames cost, as docs/concepts.md says, from rows in plain loops, to check a report against."""
 
 from __future__ import annotations
 
