@@ -27,6 +27,7 @@ from focus_eval.external.imports.aks_settings import infer_settings
 from focus_eval.external.imports.log_import import LogOrigin
 from focus_eval.keyframes.rows.identity import ID_MARK, QuestionKey, match_questions, row_key, shared_ids
 from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
+from focus_eval.keyframes.subtitles.prompts import OTHER_FRAMES
 
 FAULT, NOTE = "fault", "note"
 # Runs with different selections agreed on 61 to 98 % of the answers; a selection that never arrived on 99.7 to 100 %.
@@ -423,6 +424,15 @@ def fewer_than_k(series: CheckedSeries) -> Iterator[Finding]:
         yield _finding(check, series, short_ids, len(n_distinct), text, severity=NOTE)
 
 
+def prompts_for_other_frames(series: CheckedSeries) -> Iterator[Finding]:
+    """Find answers to prompts that hold the subtitles, or placeholders, of other frames than those shown."""
+    notes = {key: answer.prompt_note for key, answer in series.answers.items()}
+    other_ids = [key for key, note in notes.items() if note.startswith(OTHER_FRAMES)]
+    if other_ids:
+        worst = f"{other_ids[0]}: {notes[other_ids[0]].removeprefix(f'{OTHER_FRAMES}: ')}"
+        yield _finding("prompts made for other frames", series, other_ids, len(series.answers), worst)
+
+
 def same_frames_everywhere(series: CheckedSeries) -> Iterator[Finding]:
     """Find a selection that repeats one frame in nearly every question, or has equal frames in every question."""
     frames_of = series.frames
@@ -804,6 +814,7 @@ CHECKS_OF_ONE: tuple[Callable[[CheckedSeries], Iterable[Finding]], ...] = (
     missing_questions,
     failed_questions,
     fed_other_frames,
+    prompts_for_other_frames,
     same_frames_everywhere,
     positions_as_frames,
     frames_past_the_end,

@@ -160,7 +160,7 @@ class VideoSelection(Selection):
         return replace(self, subtitles=read_subtitles(Path(path), encoding=encoding))
 
     @property
-    def spoken(self) -> tuple[tuple[TimedText, ...], ...]:
+    def keyframe_lines(self) -> tuple[tuple[TimedText, ...], ...]:
         """For each keyframe the subtitles in whose interval [start, stop) it lies; all () without subtitles."""
         return tuple(
             shown_lines(self.subtitles, [seconds], rule="videomme", fps=self.video.fps) for seconds in self.times
@@ -275,10 +275,10 @@ class VideoSelection(Selection):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the values of `to_json` as a dict."""
-        spoken = [[line.text for line in lines] for lines in self.spoken]
+        keyframe_lines = [[line.text for line in lines] for lines in self.keyframe_lines]
         return {
             **asdict(self.row),
-            **({"subtitles": spoken} if self.subtitles else {}),
+            **({"subtitles": keyframe_lines} if self.subtitles else {}),
             "frames_scored": self.share_scored,
             "sampler_version": self.sampler_version,
             "warning": self.warning or None,

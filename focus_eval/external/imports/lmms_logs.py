@@ -27,6 +27,7 @@ from typing import Any
 from focus_eval.bench.rows.store import parquet_columns, parquet_records
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import HALF_ESCAPED, open_unpacked, read_json, whole_text, whole_texts
+from focus_eval.keyframes.subtitles.prompts import task_arguments
 
 # What lmms-eval itself writes into a line; every other key is an entry of the task's own.
 LINE_KEYS = frozenset(
@@ -157,6 +158,7 @@ class LmmsLog:
         n_samples: number of documents as stated in the results file; None if not stated.
         git_hash: of lmms-eval; "" if not known.
         filters: the filters of the answers that have figures, in order; a log has a line per document for each.
+        task_arguments: the task's `lmms_eval_specific_kwargs` for the model; empty if not known.
     """
 
     run: str
@@ -172,6 +174,7 @@ class LmmsLog:
     n_samples: int | None = None
     git_hash: str = ""
     filters: tuple[str, ...] = ()
+    task_arguments: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def unnamed_model(self) -> str:
@@ -382,6 +385,9 @@ def _log(samples: Path, run: str) -> LmmsLog:
         n_samples=sample_counts.get("effective"),
         git_hash=str(content.get("git_hash") or ""),
         filters=filters,
+        task_arguments=task_arguments(
+            _object(config.get("lmms_eval_specific_kwargs")), str(run_config.get("model") or "")
+        ),
     )
 
 

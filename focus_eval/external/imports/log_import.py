@@ -54,6 +54,7 @@ from focus_eval.external.imports.log_questions import (
 from focus_eval.external.imports.vlmevalkit import predictions_log
 from focus_eval.keyframes.rows.identity import identity_hash
 from focus_eval.keyframes.rows.records import AnswerRow, CellNames, Origin, SelectionRow, answer_row, selection_row
+from focus_eval.keyframes.subtitles.prompts import are_evenly_spaced, other_frames_note
 
 # Of a log without scores whose questions have options and right answers.
 SCORED_HERE = "from the annotation, strictly"
@@ -440,6 +441,8 @@ class LogImport:
         shown_frames = selection.keyframes if scored.fed_frames is None else scored.fed_frames
         n_fed = None if shown_frames is None else len(shown_frames)
         is_frames = scored.fed_frames is not None and self.options.unit == "frames"
+        is_even = scored.fed_frames is None or are_evenly_spaced(scored.fed_frames)
+        n_shown = n_fed if n_fed is not None else self.k if self.log.frames_asked(0) else None
         right = question.answer or (verdict.right if verdict is not None else None) or scored.record.target
         return answer_row(
             question,
@@ -455,6 +458,9 @@ class LogImport:
             correct_answer=right or None,
             score=None if verdict is None else verdict.score,
             metric=self.counts.metric,
+            prompt_note=other_frames_note(
+                scored.record.prompt, self.log.task_arguments, n_shown=n_shown, is_even=is_even
+            ),
         )
 
 

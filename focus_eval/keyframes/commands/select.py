@@ -235,12 +235,12 @@ def subtitle_cells(selection: VideoSelection) -> list[str] | None:
     """Return the text of the subtitles of each keyframe for a table; None without subtitles."""
     if not selection.subtitles:
         return None
-    return [printable(" / ".join(line.text for line in lines)) for lines in selection.spoken]
+    return [printable(" / ".join(line.text for line in lines)) for lines in selection.keyframe_lines]
 
 
 def print_unspoken(selection: VideoSelection) -> None:
     """Print a line if none of the video's subtitles belongs to a keyframe."""
-    if selection.subtitles and not any(selection.spoken):
+    if selection.subtitles and not any(selection.keyframe_lines):
         last = max(line.stop_seconds for line in selection.subtitles)
         n_lines = counted(len(selection.subtitles), "line")
         print_folded(f"no subtitle at a keyframe: the file has {n_lines}, the last ends at {clock_text(last)}")

@@ -239,6 +239,7 @@ class AnswerRow:
         is_cut: True if the answer ends while the model is still thinking; nothing is read from it.
         tokens: input, output and image tokens if the model reports them.
         error: one line, None on success; a row with an error has no answer.
+        prompt_note: why the prompt may not fit the shown frames, or that the video has no subtitles; "" otherwise.
     """
 
     benchmark: str
@@ -265,6 +266,7 @@ class AnswerRow:
     tokens: dict[str, int] = field(default_factory=dict)
     device: str = ""
     error: str | None = None
+    prompt_note: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -288,7 +290,7 @@ def values_of(row: SelectionRow | AnswerRow) -> dict[str, Any]:
 
 
 # Fields that few rows have.
-_LEFT_OUT_IF_EMPTY = ("evidence_intervals", "is_cut")
+_LEFT_OUT_IF_EMPTY = ("evidence_intervals", "is_cut", "prompt_note")
 
 
 class RowWriter:

@@ -9,9 +9,10 @@ The rules are those of two benchmarks, as lmms-eval 0.7.3 applies them to its ow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from math import isclose
-from typing import Literal
+from typing import Any, Literal
 
 from focus_eval.core.types import TimedText
 from focus_eval.keyframes.subtitles.files import in_order_of_time
@@ -27,6 +28,10 @@ SUBTITLE_LAYOUTS: tuple[SubtitleLayout, ...] = ("interleaved", "block")
 # What lmms-eval writes for a picture between the lines of a text.
 PICTURE = "<image>"
 BLOCK_TITLE = "This video's subtitles are listed below: "
+# Arguments by which tasks of lmms-eval say how many even frames of their own a prompt is written for.
+FRAME_ARGUMENTS = ("frame_num", "num_frames", "max_num_frames", "insert_interleave_subtitles")
+OTHER_FRAMES = "prompt made for other frames"
+NO_SUBTITLES = "no subtitles available"
 # LongVideoBench widens a shorter interval to this about its middle.
 _LEAST_SECONDS = 1.0
 
@@ -63,7 +68,7 @@ def shown_lines(
 
 
 def interleaved(
-    lines: Sequence[TimedText], times_seconds: Sequence[float], *, written: Iterable[TimedText]
+    lines: Sequence[TimedText], times_seconds: Sequence[float], *, texts_of: Iterable[TimedText]
 ) -> list[str | None]:
     """Return the sequence of pictures (None) and texts of lines by time.
 
@@ -72,16 +77,16 @@ def interleaved(
     Args:
         lines: all subtitles of the video, in the order of the file; also those that are not written advance the frames.
         times_seconds: presentation times of the shown frames, ascending.
-        written: the lines of `lines` whose texts are part of the sequence.
+        texts_of: the lines of `lines` whose texts are part of the sequence.
     """
     parts: list[str | None] = []
-    n_pictures, written_ids = 0, {id(line) for line in written}
+    n_pictures, text_ids = 0, {id(line) for line in texts_of}
     for line in lines:
         middle = (line.start_seconds + line.stop_seconds) / 2
         while n_pictures < len(times_seconds) and times_seconds[n_pictures] <= middle:
             parts.append(None)
             n_pictures += 1
-        if id(line) in written_ids:
+        if id(line) in text_ids:
             parts.append(line.text)
     return parts + [None] * (len(times_seconds) - n_pictures)
 
@@ -106,3 +111,41 @@ def _is_inside_widened(line: TimedText, times_seconds: Iterable[float]) -> bool:
         middle = (start + stop) / 2
         start, stop = middle - _LEAST_SECONDS / 2, middle + _LEAST_SECONDS / 2
     return any(start < seconds < stop for seconds in times_seconds)
+
+
+def other_frames_note(prompt: str, arguments: Mapping[str, Any], *, n_shown: int | None, is_even: bool) -> str:
+    """Return why a prompt was made for other frames than those shown, beginning with `OTHER_FRAMES`; "" if it was not.
+
+    Args:
+        prompt: the text that the model got.
+        arguments: of the task; those in `FRAME_ARGUMENTS` count.
+        n_shown: number of pictures shown; None if not known.
+        is_even: True if the shown frames are, or may be, those that the task would take itself: evenly spaced ones.
+    """
+    n_pictures = prompt.count(PICTURE)
+    stated_arguments = {name: arguments[name] for name in FRAME_ARGUMENTS if arguments.get(name)}
+    numbers = [value for value in stated_arguments.values() if type(value) is int]
+    reasons = []
+    if n_pictures and n_shown is not None and n_pictures != n_shown:
+        reasons.append(f"{n_pictures} {PICTURE} in the text, {n_shown} pictures shown")
+    if stated_arguments and (not is_even or (n_shown is not None and n_shown not in (numbers or [n_shown]))):
+        shown_text = f", {n_shown} frames shown" if n_shown is not None else ""
+        reasons.append(
+            f"the task states {', '.join(f'{name}={value}' for name, value in stated_arguments.items())}{shown_text}"
+        )
+    if not reasons and not is_even and (n_pictures or BLOCK_TITLE.strip() in prompt):
+        reasons.append("its subtitles are those of even frames")
+    return f"{OTHER_FRAMES}: {'; '.join(reasons)}" if reasons else ""
+
+
+def are_evenly_spaced(frames: Sequence[float]) -> bool:
+    """Return True if frame numbers or seconds are evenly spaced, up to the rounding of a frame."""
+    gaps = [stop - start for start, stop in pairwise(frames)]
+    return not gaps or max(gaps) - min(gaps) <= 1.0
+
+
+def task_arguments(kwargs: Mapping[str, Any] | None, model: str = "") -> dict[str, Any]:
+    """Return the arguments of a task for a model, from its `lmms_eval_specific_kwargs`: `model`'s, else "default"'s."""
+    kwargs = kwargs or {}
+    arguments = kwargs.get(model) or kwargs.get("default") or kwargs
+    return dict(arguments) if isinstance(arguments, Mapping) else {}

@@ -47,9 +47,9 @@ def test_longvideobenchs_lines_stand_between_even_frames_as_lmms_eval_puts_them(
     path = tmp_path / "spoken.json"
     path.write_text(json.dumps(entries))
     lines = read_subtitles(path, offset_seconds=offset, open_end_seconds=seconds)
-    shown = shown_lines(lines, times, rule="longvideobench", fps=25.0)
-    assert text_of_parts(interleaved(lines, times, written=shown)) == official
-    assert 0 < len(shown) < len(lines)
+    shown_texts = shown_lines(lines, times, rule="longvideobench", fps=25.0)
+    assert text_of_parts(interleaved(lines, times, texts_of=shown_texts)) == official
+    assert 0 < len(shown_texts) < len(lines)
 
 
 def spoken_srt(*, seconds, n_lines, seed):
@@ -89,11 +89,11 @@ def test_video_mmes_lines_are_those_lmms_eval_lists_in_the_order_of_time(
     official = utils.videomme_doc_to_text_subtitle(document, {"frame_num": k})
     frames = np.linspace(0, seconds * fps - 1, k, dtype=int)
     lines = read_subtitles(path)
-    shown = shown_lines(lines, [frame / fps for frame in frames.tolist()], rule="videomme", fps=float(fps))
-    block = block_text(shown)
+    shown_texts = shown_lines(lines, [frame / fps for frame in frames.tolist()], rule="videomme", fps=float(fps))
+    block = block_text(shown_texts)
     # lmms-eval takes the lines from a set of their numbers, whose order is that of time up to some hundred lines.
     assert official.startswith(f"{block}Select the best answer")
-    assert 0 < len(shown) < len(lines)
+    assert 0 < len(shown_texts) < len(lines)
 
 
 def test_a_frame_between_those_of_a_constant_rate_counts_by_its_time(tmp_path):

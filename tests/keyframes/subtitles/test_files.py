@@ -23,7 +23,7 @@ VTT = (
 LINES = (TimedText(1.5, 3.0, "hello"), TimedText(3.0, 64.25, "{laughs} two lines"))
 
 
-def written(folder, content, name="talk.srt"):
+def write_file(folder, content, name="talk.srt"):
     path = folder / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
@@ -31,7 +31,7 @@ def written(folder, content, name="talk.srt"):
 
 @pytest.mark.parametrize("content", [SRT, SRT.replace("\n", "\r\n"), "\n\n" + SRT, VTT, VTT.replace("\n", "\r")])
 def test_web_formats_give_the_same_lines_whatever_their_name_and_line_ends(tmp_path, content):
-    assert read_subtitles(written(tmp_path, content, "talk.txt")) == LINES
+    assert read_subtitles(write_file(tmp_path, content, "talk.txt")) == LINES
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_web_formats_give_the_same_lines_whatever_their_name_and_line_ends(tmp_p
     ],
 )
 def test_lines_are_on_the_clock_of_the_video_in_the_order_of_the_file(tmp_path, entries):
-    path = written(tmp_path, json.dumps(entries), "subtitles.json")
+    path = write_file(tmp_path, json.dumps(entries), "subtitles.json")
     assert read_subtitles(path, offset_seconds=10.0) == (TimedText(2.5, 4.0, "later"), TimedText(0.0, 1.5, "first"))
 
 
 def test_a_line_without_an_end_lasts_until_the_next_or_to_the_stated_end(tmp_path):
     lines = [([3, None], "a"), ([5, None], "b"), ([4, None], "out of order")]
-    path = written(tmp_path, json.dumps([{"timestamp": times, "text": text} for times, text in lines]))
+    path = write_file(tmp_path, json.dumps([{"timestamp": times, "text": text} for times, text in lines]))
     assert [line.stop_seconds for line in read_subtitles(path)] == [5.0, 5.0, 4.0]
     assert [line.stop_seconds for line in read_subtitles(path, open_end_seconds=60.0)] == [60.0, 60.0, 60.0]
 
@@ -61,23 +61,23 @@ SPOKEN = {"cp1251": "Добрый вечер", "shift_jis": "こんにちは、�
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "cp1252", *SPOKEN])
 def test_other_encodings_are_read_by_their_mark_or_their_name_and_never_guessed(tmp_path, encoding):
-    spoken = SPOKEN.get(encoding, "Où êtes-vous allés? Ça va très bien, à bientôt")
-    path = written(tmp_path, SRT.replace("hello", spoken).encode(encoding))
+    sentence = SPOKEN.get(encoding, "Où êtes-vous allés? Ça va très bien, à bientôt")
+    path = write_file(tmp_path, SRT.replace("hello", sentence).encode(encoding))
     has_mark = encoding.startswith("utf")
     if not has_mark:
         with pytest.raises(InvalidInput, match=r"line 3, byte .* is not utf-8: name the file's encoding or save it"):
             read_subtitles(path)
-    assert read_subtitles(path, encoding="" if has_mark else encoding)[0].text == spoken
+    assert read_subtitles(path, encoding="" if has_mark else encoding)[0].text == sentence
 
 
 def test_an_unknown_encoding_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match="no encoding is called 'cp12520', try cp1252"):
-        read_subtitles(written(tmp_path, SRT), encoding="cp12520")
+        read_subtitles(write_file(tmp_path, SRT), encoding="cp12520")
 
 
 @pytest.mark.parametrize("content", ["", " \n\n", "[]", "WEBVTT\n\n"])
 def test_a_file_without_a_line_gives_none(tmp_path, content):
-    assert read_subtitles(written(tmp_path, content)) == ()
+    assert read_subtitles(write_file(tmp_path, content)) == ()
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_file_without_a_line_gives_none(tmp_path, content):
     ],
 )
 def test_a_broken_or_foreign_file_is_named_with_its_first_fault(tmp_path, content, reason):
-    path = written(tmp_path, content)
+    path = write_file(tmp_path, content)
     with pytest.raises(InvalidInput) as caught:
         read_subtitles(path)
     message = str(caught.value)
@@ -115,6 +115,6 @@ def test_ten_thousand_lines_take_no_time(tmp_path):
 
     cues = "".join(f"{n}\n{clock(n)} --> {clock(n + 1)}\nline {n}\n\n" for n in range(10_000))
     started = time.process_time()
-    lines = read_subtitles(written(tmp_path, cues))
+    lines = read_subtitles(write_file(tmp_path, cues))
     assert (len(lines), lines[-1]) == (10_000, TimedText(9999.0, 10000.0, "line 9999"))
     assert time.process_time() - started < 5
