@@ -32,7 +32,6 @@ class Setting:
     Args:
         cores: cores of all workers together.
         videos: videos that a worker reads at a time.
-        threads: threads that decode one video.
         batch: frames of a full batch.
         fills: True if batches are filled across videos and padded to full size.
         processes: workers that share the GPU, each with `cores / processes` cores.
@@ -40,7 +39,6 @@ class Setting:
 
     cores: int
     videos: int
-    threads: int
     batch: int
     fills: bool
     processes: int = 1
@@ -81,9 +79,6 @@ def run_worker(
     class Share(WorkerResources):
         videos_at_once = setting.videos
 
-        def threads_per_video(self, n_videos=None):
-            return setting.threads
-
     def noted(stream):
         def wrapped(self, frames):
             read.append((self.path, np.unique(frames)))
@@ -122,10 +117,9 @@ def settings(cores: int, size: str, *, frame_gigabytes: float) -> dict[str, Sett
     def setting(cores: int) -> Setting:
         """Return the setting of a worker with so many cores, with as many videos as they and the memory allow."""
         share = WorkerResources(cores, 0)
-        threads = share.threads_per_video()
-        room = int(1e9 * frame_gigabytes / share.bytes_of_video(*SIZES[size], n_threads=threads))
+        room = int(1e9 * frame_gigabytes / share.bytes_of_video(*SIZES[size]))
         videos = max(1, min(share.videos_at_once, room))
-        return Setting(cores=cores, videos=videos, threads=threads, batch=BATCH_FRAMES, fills=True)
+        return Setting(cores=cores, videos=videos, batch=BATCH_FRAMES, fills=True)
 
     several = max(1, cores // 8)
     return {

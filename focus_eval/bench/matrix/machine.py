@@ -13,7 +13,7 @@ from pathlib import Path
 from focus_eval.bench.matrix.config import Resources
 from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.core.processes import memory_bytes, n_cores
-from focus_eval.keyframes.video.decoder import MAX_DECODERS_PER_VIDEO
+from focus_eval.keyframes.video.feed import N_BATCHES, OPEN_READERS
 
 # The drivers' files on Linux: of NVIDIA, of a Jetson, of AMD, of Windows' subsystem.
 _DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-gpu", "/dev/nvmap", "/dev/kfd", "/dev/dxg")
@@ -72,18 +72,11 @@ def host_gigabytes() -> float | None:
     return None if n_bytes is None else n_bytes / 1e9
 
 
-# Frames decoded and embedded at once, and how many batches of one video are held: one is embedded, one decoded, and
-# one is being put together.
-BATCH_FRAMES, BATCHES_HELD = 32, 3
-# Threads that decode, in all, for each core: some wait with a frame that nobody has taken yet. With four for each core
-# two cores took a quarter more processor time, since the threads take turns at Python's lock.
-_THREADS_PER_CORE = 2
-# Full-size frames that a decoding thread may have ready (see `video.pyav`).
-_HELD_BY_THREAD = 6
+# Frames decoded and embedded at once.
+BATCH_FRAMES = 32
 # By default, of all videos that a worker has in work.
 LEAST_FRAME_GIGABYTES, MOST_FRAME_GIGABYTES = 4.0, 16.0
-# Pictures that a decoder keeps for others to refer to, at half the bytes of an RGB frame each: a reader has a decoder
-# for each thread and one more.
+# Pictures that a decoder keeps for others to refer to, at half the bytes of an RGB frame each.
 _HELD_BY_DECODER = 10
 
 
@@ -107,15 +100,13 @@ class WorkerResources:
         # Three more than the cores need: they wait for the encoder, choose, or have too few frames left for a batch.
         return self.cores // 2 + 3
 
-    def threads_per_video(self, n_videos: int | None = None) -> int:
-        """Return the number of decoding threads per video when `n_videos` are in work (None: `videos_at_once`)."""
-        n_videos = min(n_videos or self.videos_at_once, self.videos_at_once)
-        return max(1, min(self.cores, MAX_DECODERS_PER_VIDEO, _THREADS_PER_CORE * self.cores // n_videos))
+    def bytes_of_video(self, width: int, height: int) -> int:
+        """Return the most bytes of decoded frames that a video of this size in pixels holds: its batches, its decoders.
 
-    def bytes_of_video(self, width: int, height: int, *, n_threads: int) -> int:
-        """Return the most bytes of decoded frames that a video of this size in pixels holds with `n_threads`."""
-        of_decoders = _HELD_BY_DECODER * (n_threads + 1)
-        return 3 * width * height * (BATCHES_HELD * BATCH_FRAMES + _HELD_BY_THREAD * n_threads + of_decoders)
+        A process that decodes keeps a few readers open, so that a video in work has about so many.
+        """
+        n_decoders = min(max(2, self.cores), -(-self.cores * OPEN_READERS // self.videos_at_once) + 1)
+        return 3 * width * height * (N_BATCHES * BATCH_FRAMES + _HELD_BY_DECODER * n_decoders)
 
 
 def local_resources(resources: Resources) -> WorkerResources:

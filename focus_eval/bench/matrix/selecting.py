@@ -38,7 +38,7 @@ from focus_eval.keyframes.pipeline.selector import (
 )
 from focus_eval.keyframes.pipeline.timing import SharedClock, charged_rows
 from focus_eval.keyframes.rows.records import RowWriter, SelectionRow
-from focus_eval.keyframes.video import open_video
+from focus_eval.keyframes.video.feed import DecodeProcesses, n_processes_for
 from focus_eval.keyframes.video.reader import VideoReader
 from focus_eval.keyframes.video.verification import note_first_sight
 
@@ -104,7 +104,7 @@ class SelectWorker:
         share: WorkerResources,
     ) -> None:
         self._share = share
-        self._n_threads = share.threads_per_video()
+        self._processes: DecodeProcesses | None = None
         self._memory = FrameReservations(share.frame_bytes)
         self._batches = BatchPacker()
         self._specs = {spec.name: spec for spec in specs}
@@ -140,7 +140,6 @@ class SelectWorker:
         reads_videos = any(self._sets[job.benchmark].config.videos for job in jobs)
         # Without videos nothing waits for a disk or a decoder; threads would only take turns.
         n_at_once = self._share.videos_at_once if reads_videos else 1
-        self._n_threads = self._share.threads_per_video(len(jobs))
         with ThreadPoolExecutor(n_at_once, thread_name_prefix="video") as pool:
             waiting = iter(jobs)
 
@@ -246,10 +245,10 @@ class SelectWorker:
         """
         try:
             backend = requests[0].selector.backend
-            reader = open_video(path, backend=backend, n_threads=self._n_threads, kept=self._store)
+            reader = self._decoding().open_video(path, backend=backend, n_threads=1, kept=self._store)
         except Exception:  # noqa: BLE001 (each question opens it again and fails on its own, with its own row)
             return [request.row_of(request.attempt()) for request in requests]
-        n_bytes = self._share.bytes_of_video(reader.width, reader.height, n_threads=self._n_threads)
+        n_bytes = self._share.bytes_of_video(reader.width, reader.height)
         # Room first, then the batcher: no frame is decoded before there is room for it.
         with reader, self._memory.reserved(n_bytes), self._batcher(reader, progress) as batcher:
             outcomes = choose_on_video(reader, requests, batcher=batcher)
@@ -273,8 +272,23 @@ class SelectWorker:
             if on_row is not None:
                 on_row(row)
 
+    def _decoding(self) -> DecodeProcesses:
+        """Return the processes that decode, made for the first video."""
+        with self._starting:
+            if self._processes is None:
+                paths = (
+                    questions.video_path(video)
+                    for questions in self._sets.values()
+                    if questions.config.videos
+                    for video in questions.by_video
+                )
+                self._processes = DecodeProcesses(n_processes_for(paths, self._share.cores))
+            return self._processes
+
     def close(self) -> None:
-        """Close the files and release the encoders."""
+        """Close the files, end the processes that decode, and release the encoders."""
+        if self._processes is not None:
+            self._processes.close()
         for writer in self._writers.values():
             writer.close()
         for features in self._kept.values():  # on the GPU, which the encoders empty when they close

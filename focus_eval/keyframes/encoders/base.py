@@ -86,7 +86,11 @@ class Encoder:
     batch_size: int = 32
 
     def embed(self, frames: Pixels) -> Any:
-        """Return the features of RGB uint8 frames `(n, height, width, 3)`, n along the first axis."""
+        """Return the features of RGB uint8 frames `(n, height, width, 3)`, n along the first axis.
+
+        The frames are valid during the call; features that hold on to them, other than as an array, a tensor or a list
+        of these, copy them.
+        """
         raise NotImplementedError(f"encoder {self.name!r} has no embed")
 
     def relevance(self, features: Any, query: str) -> FloatArray:

@@ -20,6 +20,7 @@ from focus_eval.keyframes.samplers.ledger import RelevanceFn, RelevanceSource, l
 
 if TYPE_CHECKING:
     from focus_eval.keyframes.encoders.store import RelevanceStore
+    from focus_eval.keyframes.video.feed import FedReader
     from focus_eval.keyframes.video.reader import VideoReader
 
 
@@ -120,13 +121,24 @@ class VideoSession:
             pictures = self.encoder.prepare(pixels)
             features, computed = duplicate_cache(self.scorer_key).embed(pictures, self.encoder.embed)
         else:
-            features, computed = self.encoder.embed(pixels), np.ones(frames.shape, dtype=bool)
+            features, computed = _own_features(self.encoder.embed(pixels), pixels), np.ones(frames.shape, dtype=bool)
         if self.store is not None and self.encoder.stores_embeddings:
             # Another process may have been first: all go on with what the store holds.
             features = self.store.put_embeddings(self.scorer_key, self.key, frames, features)
         elif self.feature_cache is not None:
             self.feature_cache.put(str(self.reader.path), frames, features)
         return features, computed
+
+
+def _own_features(features: Any, pixels: Pixels) -> Any:
+    """Return features, copied where they are the frames themselves, whose memory the next batch is written to."""
+    if isinstance(features, np.ndarray):
+        return features.copy() if np.may_share_memory(features, pixels) else features
+    if isinstance(features, (list, tuple)):
+        return type(features)(_own_features(part, pixels) for part in features)
+    if type(features).__module__ == "torch" and features.device.type == "cpu":
+        return features.clone() if np.may_share_memory(features.detach().numpy(), pixels) else features
+    return features
 
 
 # Methods of a source that need one of the encoder.
@@ -316,7 +328,7 @@ def pictures_of(start_session: Callable[..., VideoSession], frames: IntArray, si
 
     def visit(part: IntArray, pictures: Any) -> None:
         """Note the picture of each frame of `part`."""
-        pixels_by_frame.update(zip(part.tolist(), pictures, strict=True))
+        pixels_by_frame.update(zip(part.tolist(), np.array(pictures), strict=True))
 
     ascending, prepare = np.sort(frames), session.encoder.prepare
     if session.server is not None:
@@ -341,15 +353,52 @@ def decoded_batches(
     prepare: Prepare | None = None,
     decodes: str = "all",
 ) -> Iterator[tuple[IntArray, Pixels]]:
-    """Yield batches of decoded frames, ascending; a thread decodes the next one while the caller encodes.
+    """Yield batches of decoded frames, ascending; the next ones are decoded while the caller encodes.
+
+    The pixels may be a view of memory that the next batch is written to: whoever keeps them copies them.
 
     Args:
         frames: ascending, each once.
-        meter: gets the thread's seconds as "decode" and "preprocess", the wait for them as "idle"; and, if the reader
-            counts them, the frames that the decoder gave out, including those decoded on the way, and the processor
-            seconds of its threads as "decode_cpu".
-        prepare: shrinks each frame at once, so that no more than one is held at full size.
+        meter: gets the seconds of decoding and shrinking as "decode" and "preprocess", the wait for them as "idle";
+            and, if the reader counts them, the frames that the decoder gave out, including those decoded on the way,
+            and the processor seconds of decoding as "decode_cpu".
+        prepare: shrinks frames; in this process each at once, so that no more than one is held at full size.
     """
+    from focus_eval.keyframes.video.feed import FedReader
+
+    n_before, cpu_before = getattr(reader, "n_decoded", None), getattr(reader, "decode_cpu_seconds", None)
+    try:
+        if isinstance(reader, FedReader):
+            yield from _fed_batches(reader, frames, batch_size, meter, prepare)
+        else:
+            yield from _threaded_batches(reader, frames, batch_size, meter, prepare)
+    finally:
+        if n_before is not None:
+            meter.count_decoded(decodes, getattr(reader, "n_decoded", n_before) - n_before)
+        if cpu_before is not None:
+            meter.add("decode_cpu", getattr(reader, "decode_cpu_seconds", cpu_before) - cpu_before)
+
+
+def _fed_batches(
+    reader: FedReader, frames: IntArray, batch_size: int, meter: Meter, prepare: Prepare | None
+) -> Iterator[tuple[IntArray, Pixels]]:
+    batches = reader.batches(frames, batch_size)
+    for at in range(0, frames.size, batch_size):
+        decoding = reader.counts.seconds
+        with meter.stage("idle"):
+            part, pixels = next(batches)
+            if part.size < min(batch_size, frames.size - at):
+                next(batches)  # raises what ended the batch early
+            preparing = time.perf_counter()
+            prepared = prepare(pixels) if prepare else pixels
+        meter.add("decode", reader.counts.seconds - decoding)
+        meter.add("preprocess", time.perf_counter() - preparing)
+        yield part, prepared
+
+
+def _threaded_batches(
+    reader: VideoReader, frames: IntArray, batch_size: int, meter: Meter, prepare: Prepare | None
+) -> Iterator[tuple[IntArray, Pixels]]:
     parts = [frames[at : at + batch_size] for at in range(0, frames.size, batch_size)]
     stream = reader.stream(frames)
 
@@ -364,24 +413,17 @@ def decoded_batches(
             preparing += time.perf_counter() - preparing_since
         return np.concatenate(prepared), time.perf_counter() - started - preparing, preparing
 
-    n_before, cpu_before = getattr(reader, "n_decoded", None), getattr(reader, "decode_cpu_seconds", None)
-    try:
-        # One thread: the reader is not for several, and one batch ahead is enough to keep the encoder busy.
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            next_batch = pool.submit(decode, parts[0])
-            for part, following in zip(parts, [*parts[1:], None], strict=True):
-                with meter.stage("idle"):
-                    pixels, decoding, preparing = next_batch.result()
-                meter.add("decode", decoding)
-                meter.add("preprocess", preparing)
-                if following is not None:
-                    next_batch = pool.submit(decode, following)
-                yield part, pixels
-    finally:
-        if n_before is not None:
-            meter.count_decoded(decodes, getattr(reader, "n_decoded", n_before) - n_before)
-        if cpu_before is not None:
-            meter.add("decode_cpu", getattr(reader, "decode_cpu_seconds", cpu_before) - cpu_before)
+    # One thread: the reader is not for several, and one batch ahead is enough to keep the encoder busy.
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        next_batch = pool.submit(decode, parts[0])
+        for part, following in zip(parts, [*parts[1:], None], strict=True):
+            with meter.stage("idle"):
+                pixels, decoding, preparing = next_batch.result()
+            meter.add("decode", decoding)
+            meter.add("preprocess", preparing)
+            if following is not None:
+                next_batch = pool.submit(decode, following)
+            yield part, pixels
 
 
 def _ignore(n_pulls: int) -> None:

@@ -251,8 +251,6 @@ _STRICTER = {"hevc": f"{_STRICT}+explode"}
 # Errors that FFmpeg logs of whole files: a picture to be forgotten that was never decoded (behind an open group of
 # pictures, where decoding starts), and messages to players.
 _HARMLESS = ("mmco: unref short failure", "SEI type")
-# Decoders of one video at most: each holds its pictures.
-MAX_DECODERS_PER_VIDEO = 8
 # Formats of recordings that may begin anywhere.
 _BROADCAST = ("mpegts", "mpegvideo", "h264", "hevc")
 # Packets after a seek that may be rests of one that began before it.

@@ -42,7 +42,7 @@ from focus_eval.core.types import IntArray, Pixels, usable_path
 from focus_eval.keyframes.video import open_video, reader_options
 from focus_eval.keyframes.video.manifest import FileState, checked_file, file_state
 from focus_eval.keyframes.video.pyav import PyAVReader
-from focus_eval.keyframes.video.reader import ScannedReader, VideoReader
+from focus_eval.keyframes.video.reader import VideoReader
 from focus_eval.keyframes.video.scan import KeptScans, Scan, recent_scan, remember_scan, scan_file, scan_video
 
 # Batches of a ring: one is with the reader's user, two are being filled.
@@ -81,6 +81,24 @@ class VideoState(NamedTuple):
     options: tuple[tuple[str, Any], ...]
 
 
+class TaskCounts(NamedTuple):
+    """What processes have done: frames handed over, frames decoded, seconds by the clock, processor seconds."""
+
+    n_frames: int = 0
+    n_decoded: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+    def plus(self, other: TaskCounts) -> TaskCounts:
+        """Return the sums of both."""
+        return TaskCounts(
+            self.n_frames + other.n_frames,
+            self.n_decoded + other.n_decoded,
+            self.seconds + other.seconds,
+            self.cpu_seconds + other.cpu_seconds,
+        )
+
+
 def n_processes_for(paths: Iterable[Path], n_cores: int) -> int:
     """Return how many processes should decode `paths`: one a core; 0 on one core, or if all videos are tiny."""
     if n_cores < 2 or not hasattr(os, "memfd_create"):
@@ -94,7 +112,7 @@ def n_processes_for(paths: Iterable[Path], n_cores: int) -> int:
     return 0
 
 
-class FedReader(ScannedReader):
+class FedReader(PyAVReader):
     """Reads a video that other processes decode; see `VideoReader` for the contract.
 
     Frames, times, errors and counts are those of `PyAVReader`. One request runs at a time: the next ends it.
@@ -105,12 +123,8 @@ class FedReader(ScannedReader):
         kept: as in `open_video`.
 
     Attributes:
-        n_decoded: frames decoded so far, requested or not.
-        decode_seconds, decode_cpu_seconds: of the processes for this reader so far, by the clock and of a processor.
+        counts: what the processes have done for this reader so far.
     """
-
-    gives_exact_pixels = True
-    decoder_version = PyAVReader.decoder_version
 
     def __init__(
         self,
@@ -124,11 +138,20 @@ class FedReader(ScannedReader):
         self._processes = processes
         processes.check(path)
         scan_video(path, store=kept, scan_new=processes.scan)
-        super().__init__(path)
+        super().__init__(path, **(options or {}))
         self.source = VideoState(path, self._state, tuple((options or {}).items()))
-        self.n_decoded, self.decode_seconds, self.decode_cpu_seconds = 0, 0.0, 0.0
-        self._is_closed = False
+        self.counts = TaskCounts()
         self._request: _FrameRequest | None = None
+
+    @property
+    def n_decoded(self) -> int:
+        """Number of frames that the processes decoded, requested or not."""
+        return self.counts.n_decoded
+
+    @property
+    def decode_cpu_seconds(self) -> float:
+        """Processor seconds of decoding and converting frames."""
+        return self.counts.cpu_seconds
 
     def batches(self, frames: ArrayLike, size: int) -> Iterator[tuple[IntArray, Pixels]]:
         """Yield (frames, pixels `(n, height, width, 3)` RGB), ascending, each frame once, `size` at a time.
@@ -170,8 +193,7 @@ class FedReader(ScannedReader):
     def _begin_request(self, frames: ArrayLike, size: int) -> _FrameRequest:
         distinct = self._readable(frames)
         with self._lock:
-            if self._is_closed:
-                raise VideoError(f"{self.path}: this reader is closed; open the file again")
+            self._check_open()
             self._end_request()
             self._request = _FrameRequest(self, self._processes, distinct, size)
             return self._request
@@ -289,10 +311,8 @@ class _Task:
         return "frames", self.number, request.reader.source, frames, request.ring.number, shape, slot, end - start
 
     def finish(self, result: Any, error: BaseException | None) -> None:
-        counts, request = _TaskCounts(*result), self.request
-        request.reader.n_decoded += counts.n_decoded
-        request.reader.decode_seconds += counts.seconds
-        request.reader.decode_cpu_seconds += counts.cpu_seconds
+        counts, request = TaskCounts(*result), self.request
+        request.reader.counts = request.reader.counts.plus(counts)
         request.is_ready[self.at : self.at + counts.n_frames] = True
         self.at += counts.n_frames
         if error is not None:
@@ -743,15 +763,6 @@ def _follow_parent(descriptor: int, parent: int) -> None:
     os._exit(0)
 
 
-class _TaskCounts(NamedTuple):
-    """What a process has done of a task: frames in the ring, frames decoded, seconds, processor seconds."""
-
-    n_frames: int
-    n_decoded: int
-    seconds: float
-    cpu_seconds: float
-
-
 @dataclass
 class _Begun:
     """A task that a process has begun."""
@@ -812,7 +823,7 @@ class _Decoding:
         shape: tuple[int, ...],
         slot: int,
         n: int,
-    ) -> tuple[_TaskCounts, BaseException | None]:
+    ) -> tuple[TaskCounts, BaseException | None]:
         """Decode the next `n` frames into the ring; return counts, and the error that ended them early.
 
         `frames` are all of a new task, None for one that was begun.
@@ -831,7 +842,7 @@ class _Decoding:
                 n_done += 1
         except Exception as failure:  # noqa: BLE001 (raised again in the process that asked)
             error = _portable(failure)
-        counts = _TaskCounts(n_done, 0, time.perf_counter() - started, 0.0)
+        counts = TaskCounts(n_done, 0, time.perf_counter() - started, 0.0)
         if number in self._begun:
             task = self._begun[number]
             task.n_left -= n_done

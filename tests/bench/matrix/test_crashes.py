@@ -18,6 +18,7 @@ from focus_eval.bench.matrix.engines import _PhaseActor
 from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.crashes import crash_record, noting_reads, record_crashes
+from focus_eval.keyframes.video.feed import TINY_BYTES
 
 from .conftest import write_noise_matrix
 
@@ -87,6 +88,22 @@ def test_processes_go_on_at_once_without_the_video_that_ended_one(matrix_file):
     _check_rows(matrix_file)
 
 
+def _grow_past_tiny(folder: Path) -> None:
+    """Let the videos be worth processes that decode: a box without content follows one of them."""
+    with (folder / "v0.mp4").open("ab") as file:
+        file.write((TINY_BYTES + 8).to_bytes(4, "big") + b"free" + bytes(TINY_BYTES))
+
+
+def test_one_process_whose_videos_others_decode_goes_on_at_once(matrix_file):
+    _grow_past_tiny(matrix_file.parent)
+    result = _run(matrix_file, "--set", "select_resources={decode_cores: 2}")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("v1.mp4: reading this file ended the process (signal 6)\n") == 1
+    _check_rows(matrix_file)
+    assert _run(matrix_file, "--retry-errors", faulty_video="").returncode == 0
+    assert _rows(matrix_file)["error"].isna().all()
+
+
 def test_the_next_start_of_one_process_goes_on_without_the_video_that_ended_it(matrix_file):
     """Several videos were open: the one that ends another process, too, is found."""
     assert _run(matrix_file).returncode == -signal.SIGABRT
@@ -96,6 +113,18 @@ def test_the_next_start_of_one_process_goes_on_without_the_video_that_ended_it(m
     _check_rows(matrix_file)
     assert _run(matrix_file, "--retry-errors", faulty_video="").returncode == 0
     assert _rows(matrix_file)["error"].isna().all()
+
+
+@pytest.mark.slow
+def test_a_worker_of_ray_whose_videos_others_decode_goes_on_at_once(matrix_file):
+    pytest.importorskip("ray", reason="the ray extra is not installed")
+    _grow_past_tiny(matrix_file.parent)
+    small = "{gpus: 0, cpus: 1, decode_cores: 2}"
+    settings = ["--set", f"select_resources={small}", "--set", f"answer_resources={small}"]
+    result = _run(matrix_file, "--engine", "ray", "--no-preflight", *settings)
+    assert result.returncode == 0, result.stderr
+    assert "lost" not in result.stderr
+    _check_rows(matrix_file)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 import tracemalloc
@@ -11,10 +12,12 @@ import pytest
 import yaml
 
 from focus_eval.bench.matrix.config import Resources, load_matrix
-from focus_eval.bench.matrix.machine import WorkerResources
+from focus_eval.bench.matrix.machine import BATCH_FRAMES, WorkerResources
 from focus_eval.keyframes.encoders.dual_encoder import ClipScorer
 from focus_eval.keyframes.encoders.torch_scorer import TorchScorer
 from focus_eval.keyframes.pipeline.relevance import VideoSession
+from focus_eval.keyframes.video import feed
+from focus_eval.keyframes.video.feed import N_BATCHES
 from tests.support.bench.matrix_rows import run_matrix
 from tests.support.keyframes.random_weights import write_tiny_clip
 from tests.support.keyframes.synthetic import write_long_clip
@@ -80,9 +83,25 @@ def peak_bytes(matrix, out, *, gigabytes):
 
 
 def test_frames_of_all_videos_stay_within_the_budget_and_the_rows_are_the_same(matrix, as_on_a_gpu, tmp_path):
-    share = WorkerResources(2, 0)
-    video = share.bytes_of_video(WIDTH, HEIGHT, n_threads=share.threads_per_video(N_VIDEOS))
+    video = WorkerResources(2, 0).bytes_of_video(WIDTH, HEIGHT)
     run_matrix(matrix, out=tmp_path / "plenty" / "run")  # imports and caches are no frames
     peak = peak_bytes(matrix, tmp_path / "little" / "run", gigabytes=1.01 * video / 1e9)
     assert 3 * WIDTH * HEIGHT * 60 < peak <= video + OTHER_BYTES  # for a moment a chunk of 32 frames is there twice
     assert result_bytes(tmp_path / "little" / "run") == result_bytes(tmp_path / "plenty" / "run")
+
+
+def test_frames_of_other_processes_stay_within_the_budget_too(matrix, as_on_a_gpu, tmp_path, monkeypatch):
+    run_matrix(matrix, out=tmp_path / "here" / "run")
+    monkeypatch.setattr(feed, "TINY_BYTES", 0)
+    rings = []
+    monkeypatch.setattr(os, "ftruncate", lambda file, n_bytes: (rings.append(n_bytes), truncate(file, n_bytes)))
+    video = WorkerResources(2, 0).bytes_of_video(WIDTH, HEIGHT)
+    peak = peak_bytes(matrix, tmp_path / "fed" / "run", gigabytes=2.01 * video / 1e9)
+    # Two videos have room at a time; the third takes the memory of the first.
+    assert rings == [N_BATCHES * BATCH_FRAMES * 3 * WIDTH * HEIGHT] * 2
+    # A batch of 32 frames goes to the encoder's own buffer; no other copy is made here.
+    assert peak < 3 * BATCH_FRAMES * 3 * WIDTH * HEIGHT + OTHER_BYTES
+    assert result_bytes(tmp_path / "fed" / "run") == result_bytes(tmp_path / "here" / "run")
+
+
+truncate = os.ftruncate

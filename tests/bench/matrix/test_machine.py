@@ -25,23 +25,15 @@ from focus_eval.core.errors import InvalidInput, RunError
 from .conftest import write_simulation
 
 
-@pytest.mark.parametrize(("cores", "videos", "threads"), [(1, 3, 1), (2, 4, 1), (4, 5, 1), (16, 11, 2), (64, 35, 3)])
-def test_more_cores_take_more_videos_and_no_core_has_more_than_two_threads(cores, videos, threads):
-    share = WorkerResources(cores, 10**9)
-    assert (share.videos_at_once, share.threads_per_video()) == (videos, threads)
-    assert cores <= videos * threads <= max(videos, 2 * cores)
+@pytest.mark.parametrize(("cores", "videos"), [(1, 3), (2, 4), (4, 5), (16, 11), (64, 35)])
+def test_more_cores_take_more_videos(cores, videos):
+    assert WorkerResources(cores, 10**9).videos_at_once == videos
 
 
-@pytest.mark.parametrize(("cores", "n_videos", "threads"), [(2, 1, 2), (2, 2, 2), (2, 3, 1), (16, 1, 8), (16, 8, 4)])
-def test_few_videos_are_decoded_by_more_threads_each(cores, n_videos, threads):
-    share = WorkerResources(cores, 10**9)
-    assert share.threads_per_video(n_videos) == threads
-    assert share.threads_per_video(1000) == share.threads_per_video()
-
-
-def test_the_bytes_of_a_4k_video_hold_what_was_measured():
-    """Measured 2026-11-22: the process grew by 3.39 GB with two decoding threads."""
-    assert 3.39e9 <= WorkerResources(2, 0).bytes_of_video(3840, 2160, n_threads=2) <= 1.1 * 3.39e9
+def test_the_bytes_of_a_4k_video_are_three_batches_and_what_its_decoders_refer_to():
+    frame = 3 * 3840 * 2160
+    assert WorkerResources(2, 0).bytes_of_video(3840, 2160) == (3 * 32 + 2 * 10) * frame
+    assert WorkerResources(16, 0).bytes_of_video(3840, 2160) == (3 * 32 + 6 * 10) * frame
 
 
 def test_a_worker_gets_the_cores_of_one_gpu_unless_told(monkeypatch):

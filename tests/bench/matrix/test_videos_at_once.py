@@ -28,6 +28,7 @@ from focus_eval.keyframes.encoders.registry import make_encoder
 from focus_eval.keyframes.encoders.torch_scorer import TorchScorer
 from focus_eval.keyframes.pipeline.batch_packer import BatchPacker
 from focus_eval.keyframes.rows.records import BLOCKING_STAGES, RowWriter
+from focus_eval.keyframes.video import feed
 from tests.support.bench.matrix_rows import run_matrix
 from tests.support.keyframes.random_weights import write_tiny_clip
 
@@ -59,6 +60,14 @@ def test_rows_are_those_of_one_video_at_a_time(matrix, one_at_a_time, tmp_path):
     frame = run_matrix(matrix, out=tmp_path / "run")
     assert frame["error"].isna().all()
     assert result_bytes(tmp_path / "run") == one_at_a_time
+
+
+def test_rows_are_the_same_where_other_processes_decode(matrix, one_at_a_time, tmp_path, monkeypatch):
+    monkeypatch.setattr(feed, "TINY_BYTES", 0)
+    frame = run_matrix(matrix, out=tmp_path / "run")
+    assert frame["error"].isna().all()
+    assert result_bytes(tmp_path / "run") == one_at_a_time
+    assert all(row["decode"] > 0 for row in frame["seconds"] if "encode" in row)
 
 
 def test_the_rows_add_up_to_the_time_that_passed(matrix, tmp_path):

@@ -12,16 +12,19 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from focus_eval.core.errors import VideoError
+from focus_eval.keyframes.encoders.base import Encoder
 from focus_eval.keyframes.encoders.store import RelevanceStore
+from focus_eval.keyframes.pipeline.relevance import VideoSession, decoded_batches, pictures_of
+from focus_eval.keyframes.pipeline.timing import Meter
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.feed import TINY_BYTES, DecodeProcesses, FedReader, n_processes_for
-from focus_eval.keyframes.video.pyav import PyAVReader
 from tests.support.keyframes.damage import blank_out
 from tests.support.keyframes.synthetic import frame_number, write_long_clip, write_numbered_clip
 
@@ -104,6 +107,29 @@ def test_a_batch_is_a_view_that_lasts_until_the_next(decode_processes, video_pat
             time.sleep(0.01)  # the processes fill the other batches meanwhile
             assert [frame_number(picture) for picture in pixels] == frames.tolist()
             assert pixels.base is not None
+
+
+class FrameKeeper(Encoder):
+    """An encoder whose features are the frames that it is given."""
+
+    def embed(self, frames):
+        return frames
+
+
+def test_features_that_are_the_frames_outlast_their_batch(decode_processes, video_path):
+    with decode_processes.open_video(video_path) as video:
+        session = VideoSession(reader=video, encoder=FrameKeeper(), batch_size=4)
+        features = [
+            session.embed(frames, pixels, meter=Meter())[0]
+            for frames, pixels in decoded_batches(video, np.arange(200), 4, Meter())
+        ]
+    assert [frame_number(picture) for batch in features for picture in batch] == list(range(200))
+
+
+def test_pictures_that_a_sampler_looks_at_outlast_their_batch(decode_processes, video_path):
+    with decode_processes.open_video(video_path) as video:
+        pictures = pictures_of(partial(VideoSession, reader=video, batch_size=4), np.arange(199, -1, -1), None)
+    assert [frame_number(picture) for picture in pictures] == list(range(199, -1, -1))
 
 
 def test_readers_in_many_threads_share_the_processes(decode_processes, video_path):
@@ -330,6 +356,6 @@ def test_one_core_and_tiny_videos_start_no_process(tmp_path, video_path):
     assert n_processes_for([video_path, large], 8) == 8
     earlier_pids = child_pids()
     with DecodeProcesses(0) as processes, processes.open_video(video_path) as video:
-        assert isinstance(video, PyAVReader)
+        assert not isinstance(video, FedReader)
         assert frame_number(video.read([7])[0]) == 7
         assert child_pids() == earlier_pids
