@@ -119,7 +119,9 @@ def _print(selection: VideoSelection, model: Model, reply: Reply, seconds: float
     print_unspoken(selection)
     usage = _usage_with_price(model, reply)
     tokens = f"{usage['input']:,.0f} + {usage['output']:,.0f} tokens" if "output" in usage else "tokens not known"
-    dollars = f"{usage['dollars']:.4f} dollars" if "dollars" in usage else "dollars not known without prices"
+    dollars = f"{usage['dollars']:.4f} dollars" if "dollars" in usage else "dollars not known"
+    if model.price(0, 0) is None:
+        dollars = "dollars not known without prices"
     left_out = [name.removeprefix("without_") for name in usage if name.startswith("without_")]
     without = f", without {' and '.join(left_out)}, which it refuses" if left_out else ""
     print_folded(f"model: {model.model_id} ({model.revision}){without}, {tokens}, {dollars}")

@@ -12,8 +12,10 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from math import ceil, exp
+from email.utils import parsedate_to_datetime
+from functools import cached_property, partial
+from math import ceil, exp, isfinite
+from time import time
 from types import NoneType
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
@@ -66,8 +68,8 @@ class ImageFormat:
         return f"data:image/{kind};base64,{base64.b64encode(data.getvalue()).decode()}"
 
 
-# A server that asks for a longer pause than this is not waited for.
-LONGEST_PAUSE_SECONDS = 120.0
+# A server that asks for a longer pause than this is not waited for, unless max_pause_s says otherwise.
+MAX_PAUSE_SECONDS = 120.0
 # A shorter key is a word such as "any" for a service without keys, which other words contain.
 MIN_KEY_CHARACTERS = 8
 _LIKE_A_KEY = re.compile(r"\b(?:sk|rk|pk|key)-[A-Za-z0-9_*\-]{8,}")
@@ -131,6 +133,12 @@ class Spending:
 _REFUSABLE_SETTINGS = ("max_tokens", "temperature", "seed")
 _REFUSABLE = re.compile(rf"\b(?:{'|'.join(_REFUSABLE_SETTINGS)})\b")
 _UNSUPPORTED = re.compile(r"support|permitted|deprecated|unrecognized|unknown|unexpected", re.IGNORECASE)
+# "supports at most 16384 completion tokens": the setting is taken, its value is not.
+_OUT_OF_RANGE = re.compile(
+    r"at most|at least|maximum|minimum|less than|greater than|[<>]=|exceed|too (?:large|high|low|many)|up to|between"
+    r"|out of range",
+    re.IGNORECASE,
+)
 
 
 class RefusedSettings:
@@ -150,14 +158,16 @@ class RefusedSettings:
             accepted["max_completion_tokens"] = payload["max_tokens"]
         return accepted
 
-    def add_from(self, error: openai.APIStatusError, accepted: Mapping[str, Any]) -> bool:
+    def add_from(self, error: openai.APIStatusError | _ServiceError, accepted: Mapping[str, Any]) -> bool:
         """Remember the setting that `error` refuses; return True if a request without it is worth sending.
 
         Args:
             error: the answer to the request `accepted`.
         """
         # A value out of range is refused too, and is the user's to mend.
-        if error.status_code not in (400, 422) or not _UNSUPPORTED.search(str(error)):
+        is_named = str(error.code).startswith("unsupported_")
+        is_refusal = _UNSUPPORTED.search(str(error)) and (is_named or not _OUT_OF_RANGE.search(str(error)))
+        if error.status_code not in (400, 422) or not is_refusal:
             return False
         # OpenAI names the parameter; others only quote it in their text.
         names = {error.param, *_REFUSABLE.findall(str(error))} & accepted.keys()
@@ -188,6 +198,7 @@ class ChatClient:
         backoff_seconds: first pause; it doubles, with jitter, and is at least the server's `Retry-After`.
         secrets: strings to remove from error messages, of at least `MIN_KEY_CHARACTERS`.
         refused: settings that the service refused so far; shared by the clients of one model.
+        max_pause_seconds: a service that asks for a longer pause is not asked again.
     """
 
     def __init__(
@@ -199,6 +210,7 @@ class ChatClient:
         backoff_seconds: float,
         secrets: Sequence[str],
         refused: RefusedSettings | None = None,
+        max_pause_seconds: float = MAX_PAUSE_SECONDS,
     ) -> None:
         self._client = client
         self._spending = spending
@@ -208,6 +220,7 @@ class ChatClient:
         self._jitter = random.Random()
         self._secrets = [secret for secret in secrets if len(secret) >= MIN_KEY_CHARACTERS]
         self._refused = refused or RefusedSettings()
+        self._max_pause_seconds = max_pause_seconds
 
     def create(self, payload: dict[str, Any], cost: dict[str, Any]) -> Any:
         """Send `payload` and return the service's answer; add its usage to `cost`.
@@ -233,15 +246,16 @@ class ChatClient:
     def _send(self, payload: dict[str, Any], cost: dict[str, Any]) -> Any:
         """Send one request, and again without each setting that is refused; count them and return the answer.
 
-        A reply that is no chat completion raises _UnreadableReply.
+        A reply with an error raises _ServiceError, another one that is no chat completion _UnreadableReply.
         """
         while True:
             accepted = self._refused.accepted_part(payload)
             cost["requests"] += 1
             try:
                 completion = self._client.chat.completions.create(**accepted)
+                _raise_error_in(completion)
                 break
-            except openai.APIStatusError as error:
+            except (openai.APIStatusError, _ServiceError) as error:
                 if not self._refused.add_from(error, accepted):
                     raise
         _check_form(completion)
@@ -251,7 +265,7 @@ class ChatClient:
         """Return the loop that repeats a call while `may_succeed_later`, up to the attempts allowed."""
         # Not openai's own: it gives up in 6 s, retries a used-up quota, no unreadable reply, and draws from `random`.
         return Retrying(
-            retry=retry_if_exception(may_succeed_later),
+            retry=retry_if_exception(partial(may_succeed_later, max_pause_seconds=self._max_pause_seconds)),
             stop=stop_after_attempt(self._attempts),
             wait=self._pause,
             reraise=True,
@@ -284,11 +298,17 @@ class ChatClient:
         for secret in self._secrets:
             text = text.replace(secret, "[key]")
         text = _LIKE_A_KEY.sub("[key]", text)
-        kind = "" if isinstance(error, (AnswerError, _UnreadableReply)) else f"{type(error).__name__}: "
+        kind = "" if isinstance(error, (AnswerError, _UnreadableReply, _ServiceError)) else f"{type(error).__name__}: "
         tried = f" (after {n_requests} requests)" if n_requests > 1 else ""
         fix = next((fix for kinds, fix in _FIXES if isinstance(error, kinds)), "")
         if getattr(error, "status_code", None) == _TOO_LARGE:
             fix = "send fewer pictures, or smaller ones with max_side"
+        pause_seconds = retry_after_seconds(error) or 0.0
+        if pause_seconds > self._max_pause_seconds:
+            fix = (
+                f"the service asks for a pause of {pause_seconds:,.0f} s, at most {self._max_pause_seconds:,g} are "
+                "waited: run again then, or raise max_pause_s"
+            )
         return f"{kind}{text[:400]}{tried}{fix and '; ' + fix}"
 
 
@@ -302,6 +322,40 @@ class _UnreadableReply(Exception):
     """A reply that is not an answer of this API; a retry may succeed."""
 
 
+class _ServiceError(Exception):
+    """An error in a reply with status 200, as routers send it.
+
+    Args:
+        error: the reply's `error`, an object with "message" and "code", or its text.
+    """
+
+    def __init__(self, error: Any) -> None:
+        facts = (
+            error if isinstance(error, Mapping) else vars(error) if hasattr(error, "message") else {"message": error}
+        )
+        message, self.code = facts.get("message") or error, facts.get("code") or facts.get("type") or ""
+        self.param = facts.get("param")
+        self.status_code = int(self.code) if str(self.code).isdecimal() else None
+        named_code = f" (code {self.code})" if self.code else ""
+        super().__init__(f"the service answers with an error: {message}{named_code}")
+
+    @property
+    def may_pass(self) -> bool:
+        """True if the same request may be answered later: by the code, as if it were a status, else by the words."""
+        return not _LASTING.search(str(self)) if self.status_code is None else _is_passing_status(self.status_code)
+
+
+_LASTING = re.compile(
+    r"quota|credit|moderation|flagged|content.?(?:filter|policy)|safety|invalid|not.?found|unauthori[sz]ed|authenticat"
+    r"|permission|forbidden|context.?length|unsupported",
+    re.IGNORECASE,
+)
+
+
+def _is_passing_status(status: int) -> bool:
+    return status in (408, 409, 429) or status >= 500
+
+
 # By error, the first that fits.
 _FIXES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
     (openai.APITimeoutError, "allow more seconds with timeout"),
@@ -310,13 +364,31 @@ _FIXES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = 
     ((_UnreadableReply, json.JSONDecodeError), "check base_url, which usually ends in /v1"),
 )
 _TOO_LARGE = 413
+# The other parts are thoughts, pictures and the like.
+_TEXT_PARTS = ("text", "output_text")
+
+
+def _raise_error_in(completion: Any) -> None:
+    """Raise `_ServiceError` if a reply, or its first choice, is an error."""
+    choices = getattr(completion, "choices", None)
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    error = getattr(completion, "error", None) or getattr(choice, "error", None)
+    if error or getattr(choice, "finish_reason", None) == "error":
+        raise _ServiceError(error or "no reason is given (finish reason 'error')")
 
 
 def _check_form(completion: Any) -> None:
-    """Raise `_UnreadableReply` unless a reply has the parts of a chat completion that are read here."""
+    """Raise `_UnreadableReply` unless a reply has the parts of a chat completion that are read here.
+
+    A text that comes as a list of parts becomes one text, in place.
+    """
     choices = getattr(completion, "choices", None)
     message = getattr(choices[0], "message", None) if isinstance(choices, list) and choices else None
     text = getattr(message, "content", None)
+    if isinstance(text, list):
+        text_parts = [part for part in text if isinstance(part, Mapping) and part.get("type") in _TEXT_PARTS]
+        if text_parts and message is not None:
+            message.content = text = "".join(str(part.get("text") or "") for part in text_parts)
     if message is None or not isinstance(text, (str, NoneType)):
         content = (
             completion.to_json(indent=None, warnings=False)
@@ -369,25 +441,36 @@ def served_models(client: openai.OpenAI) -> list[str]:
         return []
 
 
-def may_succeed_later(error: BaseException) -> bool:
+def may_succeed_later(error: BaseException, *, max_pause_seconds: float = MAX_PAUSE_SECONDS) -> bool:
     """Return True if a retry may help: no connection, time-out, 408, 409, 429, 5xx or an unreadable reply.
 
-    A used-up quota or a requested pause above `LONGEST_PAUSE_SECONDS` gives False.
+    A used-up quota or a requested pause above `max_pause_seconds` gives False.
     """
     if isinstance(error, openai.APIStatusError):
-        if error.code == "insufficient_quota" or (retry_after_seconds(error) or 0.0) > LONGEST_PAUSE_SECONDS:
+        if error.code == "insufficient_quota" or (retry_after_seconds(error) or 0.0) > max_pause_seconds:
             return False
-        return error.status_code in (408, 409, 429) or error.status_code >= 500
+        return _is_passing_status(error.status_code)
+    if isinstance(error, _ServiceError):
+        return error.may_pass
     unreadable = (_UnreadableReply, json.JSONDecodeError, openai.APIResponseValidationError)
     return isinstance(error, (openai.APIConnectionError, *unreadable))
 
 
 def retry_after_seconds(error: BaseException | None) -> float | None:
-    """Return the pause in seconds of the error's `Retry-After` header; None without a readable one."""
-    response = getattr(error, "response", None)
+    """Return the pause in seconds that the error's headers ask for; None if they ask for none.
+
+    Read are `retry-after-ms`, and `Retry-After` as seconds or as a date.
+    """
+    headers = getattr(getattr(error, "response", None), "headers", {})
+    for name, units_a_second in (("retry-after-ms", 1000), ("retry-after", 1)):
+        try:
+            seconds = float(headers.get(name, "")) / units_a_second
+        except ValueError:
+            continue
+        return max(0.0, seconds) if isfinite(seconds) else None
     try:
-        return float(response.headers["retry-after"]) if response is not None else None
-    except (KeyError, ValueError):
+        return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - time())
+    except (ValueError, TypeError):
         return None
 
 
@@ -426,6 +509,7 @@ class ChatModel:
         timeout: seconds of one request.
         max_retries: most requests for one question, the first one included.
         retry_backoff_s: seconds of the first pause between two requests.
+        max_pause_s: a service that asks for a longer pause, in seconds, is not asked again.
         max_cost: dollars after which no question is sent; needs both prices. None for no limit.
         price_input, price_output: dollars per million tokens.
         offline: True to answer from the store alone, without a key.
@@ -450,6 +534,7 @@ class ChatModel:
         timeout: float = 120.0,
         max_retries: int = 5,
         retry_backoff_s: float = 1.0,
+        max_pause_s: float = MAX_PAUSE_SECONDS,
         max_cost: float | None = None,
         price_input: float | None = None,
         price_output: float | None = None,
@@ -460,7 +545,9 @@ class ChatModel:
             raise InvalidInput("llm chat: which model? e.g. chat:model=gpt-4o-mini")
         check_limits("chat", above=0, max_side=max_side, timeout=timeout, parameters=parameters)
         check_limits("chat", above=0, at_most=95, jpeg_quality=jpeg_quality)
-        check_limits("chat", at_least=0, temperature=temperature, retry_backoff_s=retry_backoff_s)
+        check_limits(
+            "chat", at_least=0, temperature=temperature, retry_backoff_s=retry_backoff_s, max_pause_s=max_pause_s
+        )
         self._model, self._key, self._offline = model, key, offline
         self._url = base_url or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_BASE") or None
         self._images = ImageFormat(jpeg_quality=jpeg_quality, max_side=max_side)
@@ -475,6 +562,7 @@ class ChatModel:
             whole_number(max_retries, "max_retries"),
             retry_backoff_s,
         )
+        self._max_pause_seconds = max_pause_s
         self._has_prices = price_input is not None and price_output is not None
         self._spending = Spending(max_cost, price_input, price_output)
         self._refused = RefusedSettings()
@@ -526,6 +614,7 @@ class ChatModel:
             backoff_seconds=self._backoff,
             secrets=[os.environ.get(self._key, "")],
             refused=self._refused,
+            max_pause_seconds=self._max_pause_seconds,
         )
         messages = [{"role": "user", "content": content}]
         try:

@@ -31,7 +31,7 @@ from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
 # goes on with another device, batch size or limit on cost and finds its rows.
 ARGUMENTS_WITHOUT_EFFECT = (
     "device", "device_map", "batch_size", "num_concurrent", "timeout", "max_retries", "retry_backoff_s",
-    "decode_gigabytes", "max_cost", "price_input", "price_output",
+    "max_pause_s", "decode_gigabytes", "max_cost", "price_input", "price_output",
 )  # fmt: skip
 
 

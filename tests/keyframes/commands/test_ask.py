@@ -160,7 +160,7 @@ def test_an_answer_without_words_is_an_error(clip, server):
         b'{"choices": []}',
         b'{"choices": [{"text": "Two"}]}',
         b'{"choices": [{"message": null}], "usage": null}',
-        b'{"choices": [{"finish_reason": "stop", "message": {"content": [{"type": "text", "text": "Two"}]}}]}',
+        b'{"choices": [{"finish_reason": "stop", "message": {"content": [{"type": "image", "text": "Two"}]}}]}',
     ],
 )
 def test_a_service_that_answers_otherwise_is_named_with_its_address_and_a_fix(clip, server, content, recwarn):
@@ -174,12 +174,67 @@ def test_a_service_that_answers_otherwise_is_named_with_its_address_and_a_fix(cl
     assert not recwarn.list
 
 
+@pytest.mark.parametrize(
+    ("error", "n_requests"),
+    [
+        ('{"message": "Provider is overloaded, try again", "code": 502}', 2),
+        ('{"message": "Rate limit exceeded", "code": "429"}', 2),
+        ('{"message": "Input was flagged for violence", "code": 403, "metadata": {"reasons": ["violence"]}}', 1),
+        ('{"message": "Your input was flagged by moderation"}', 1),
+        ('{"message": "This request needs more credits", "code": 402}', 1),
+        ('{"message": "The model is gone", "type": "invalid_request_error"}', 1),
+        ('"the upstream hung up"', 2),
+    ],
+)
+@pytest.mark.parametrize("in_choice", [False, True])
+def test_an_error_in_a_reply_is_shown_whole_and_decides_about_asking_again(clip, server, error, n_requests, in_choice):
+    choice = f'{{"choices": [{{"finish_reason": "error", "message": {{"content": "T"}}, "error": {error}}}]}}'
+    server.content = (choice if in_choice else f'{{"error": {error}, "user_id": "u"}}').encode()
+    with pytest.raises(AnswerError) as raised:
+        ask(clip, QUESTION, "--llm", "chat:model=m;max_retries=2;retry_backoff_s=0.01", *EVEN)
+    stated = json.loads(error)
+    stated = {"message": stated} if isinstance(stated, str) else stated
+    code = stated.get("code") or stated.get("type")
+    tried = " (after 2 requests)" if n_requests == 2 else ""
+    text = f"the service answers with an error: {stated['message']}{f' (code {code})' if code else ''}{tried}"
+    assert str(raised.value) == f"llm chat:model=m at {server.url}: {text}"
+    assert server.n_requests == n_requests
+
+
+def test_a_text_that_comes_in_parts_is_one_text(clip, server):
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
+    parts = [thought, {"type": "text", "text": "Two "}, {"type": "text", "text": "talks"}]
+    server.content = json.dumps({"choices": [{"finish_reason": "stop", "message": {"content": parts}}]}).encode()
+    output = ask(clip, QUESTION, "--llm", "chat:model=m", *EVEN)
+    assert output.startswith("Two talks\n")
+
+
+def test_a_limit_of_a_setting_is_no_refusal_of_it(clip, server, capsys):
+    text = "max_tokens is too large: 99999. This model supports at most 16384 completion tokens"
+    server.content, server.status = json.dumps({"error": {"message": text, "param": "max_tokens"}}).encode(), 400
+    with pytest.raises(AnswerError, match="supports at most 16384"):
+        ask(clip, QUESTION, "--llm", "chat:model=m", *EVEN)
+    assert server.n_requests == 1
+    assert "refuses max_tokens" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("limit", "n_requests"), [("", 1), (";max_pause_s=4000;max_retries=1", 1)])
+def test_a_pause_longer_than_the_limit_names_both(clip, server, limit, n_requests):
+    server.content, server.status, server.headers = b'{"error": {"message": "slow"}}', 429, {"Retry-After": "3600"}
+    with pytest.raises(AnswerError) as raised:
+        ask(clip, QUESTION, "--llm", f"chat:model=m{limit}", *EVEN)
+    advice = "the service asks for a pause of 3,600 s, at most 120 are waited: run again then, or raise max_pause_s"
+    assert (advice in str(raised.value)) == (not limit)
+    assert server.n_requests == n_requests
+
+
 @pytest.mark.parametrize("usage", ['{"prompt_tokens": null, "completion_tokens": 3}', '{"total_tokens": 3}', "null"])
 def test_tokens_that_a_service_does_not_state_are_not_counted_as_none(clip, server, usage):
     choice = '{"finish_reason": "stop", "message": {"role": "assistant", "content": "Two"}}'
     server.content = f'{{"choices": [{choice}], "usage": {usage}}}'.encode()
     output = ask(clip, QUESTION, "--llm", "chat:model=m;price_input=10;price_output=10", *EVEN)
     assert "tokens not known, dollars not known" in output
+    assert "without prices" not in output
 
 
 def test_a_limit_in_dollars_ends_where_a_service_does_not_state_its_tokens(clip, server):
@@ -191,8 +246,9 @@ def test_a_limit_in_dollars_ends_where_a_service_does_not_state_its_tokens(clip,
         llm.ask("again", [], max_tokens=4)
 
 
-def test_a_model_that_refuses_settings_is_asked_without_them_and_says_so_once(clip, server):
-    server.refuses = ("max_tokens", "temperature")
+@pytest.mark.parametrize("status", [400, 200])
+def test_a_model_that_refuses_settings_is_asked_without_them_and_says_so_once(clip, server, status):
+    server.refuses, server.refusal_status = ("max_tokens", "temperature"), status
     result = CliRunner().invoke(app, ["ask", str(clip), QUESTION, "--llm", "chat:model=m", *EVEN])
     assert server.bodies == [{"seed": 0, "max_completion_tokens": 512}]
     assert "seed 0), without temperature, which it refuses, 100 + 1 tokens" in result.stdout

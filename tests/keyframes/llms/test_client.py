@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
+
 import httpx
 import openai
 import pytest
@@ -35,3 +38,15 @@ def test_the_first_pause_is_the_stated_one_and_each_doubles_up_to_a_minute(retry
 def test_a_service_may_ask_for_a_longer_pause_and_not_for_a_shorter_one(retrying):
     assert retrying.wait(state_after(1, retrying, {"retry-after": "90"})) == 90
     assert 0.5 <= retrying.wait(state_after(1, retrying, {"retry-after": "0.1"})) <= 1
+    assert retrying.wait(state_after(1, retrying, {"retry-after-ms": "2500", "retry-after": "9"})) == 2.5
+
+
+def test_a_pause_may_be_stated_as_a_date(retrying):
+    now = datetime.now(timezone.utc)
+    assert (
+        88
+        < retrying.wait(state_after(1, retrying, {"retry-after": format_datetime(now + timedelta(seconds=90))}))
+        <= 90
+    )
+    for odd in (format_datetime(now - timedelta(hours=1)), "soon", "nan", "inf"):
+        assert retrying.wait(state_after(1, retrying, {"retry-after": odd})) <= 1

@@ -32,8 +32,10 @@ class ChatServer(LocalServer):
         expected_at_once: requests that must be under way at once before the first is answered.
         silent_seconds: how long a silent request is left without a reply.
         refuses: settings that are refused as newer models of OpenAI do, in its words.
+        refusal_status: status of such a refusal; with 200, as routers send it, the error states the code 400.
         refuses_keys: whether every request is answered 401.
         content: what every request is answered with, whatever it asks, as a web page or as JSON; None for a completion.
+        status, headers: of that answer.
         bodies: the settings of each request that was not refused: all but model and messages.
         texts: the text of each request.
         keeps_images: whether the images of each request are kept, as files, with its text in `images`.
@@ -48,8 +50,11 @@ class ChatServer(LocalServer):
     expected_at_once: int = 0
     keeps_images: bool = False
     refuses: tuple[str, ...] = ()
+    refusal_status: int = 400
     refuses_keys: bool = False
     content: bytes | None = None
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     n_requests: int = 0
     n_images: int = 0
@@ -104,7 +109,10 @@ class _Handler(Handler):
         """Send the server's content, if it has one; return True if it did."""
         content = self.owner.content
         if content is not None:
-            self.send_bytes(content, headers={"Content-Type": "text/html"} if content.startswith(b"<") else {})
+            kind = {"Content-Type": "text/html"} if content.startswith(b"<") else {}
+            with self.owner.lock:
+                self.owner.n_requests += self.command == "POST"
+            self.send_bytes(content, status=self.owner.status, headers={**kind, **self.owner.headers})
         return content is not None
 
     def _is_refused(self) -> bool:
@@ -137,7 +145,9 @@ class _Handler(Handler):
         body = json.loads(data)
         for name in chat.refuses:
             if name in body:
-                self.send_json({"error": refusal(name, body[name])}, status=400)
+                status = chat.refusal_status
+                error = {**refusal(name, body[name]), **({"code": 400} if status == 200 else {})}
+                self.send_json({"error": error}, status=status)
                 return
         chat.count(body)
         digest = hashlib.sha256(data)

@@ -22,7 +22,7 @@ from focus_eval.bench.lmms.requests import FrameBatch, PathWithFrames, PendingRe
 from focus_eval.bench.lmms.tracing import GenerateTrace, describe_messages, image_parts
 from focus_eval.core.errors import AnswerError, InvalidInput
 from focus_eval.core.options import checked_values, option
-from focus_eval.keyframes.llms.chat import ChatClient, ImageFormat, RefusedSettings, Spending
+from focus_eval.keyframes.llms.chat import MAX_PAUSE_SECONDS, ChatClient, ImageFormat, RefusedSettings, Spending
 
 
 class QuestionClient:
@@ -110,6 +110,7 @@ class ApiOptions:
         max_side: longest side of a frame in pixels; None for its own size.
         times: True to write each frame's time before it; of the paper's models none is told.
         max_cost: spending limit in dollars; needs `price_input` and `price_output`, in dollars per million tokens.
+        max_pause_s: a service that asks for a longer pause, in seconds, is not asked again.
     """
 
     jpeg_quality: int | None = option(None, at_least=1, at_most=95)
@@ -118,6 +119,7 @@ class ApiOptions:
     max_cost: float | None = option(None, at_least=0)
     price_input: float | None = option(None, at_least=0)
     price_output: float | None = option(None, at_least=0)
+    max_pause_s: float = option(MAX_PAUSE_SECONDS, at_least=0)
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for a value of another type or outside its range."""
@@ -154,6 +156,7 @@ class OpenAIAdapter(FrameAdapter):
     timeout: float
     _spending: Spending
     _refused: RefusedSettings
+    _max_pause_seconds: float
 
     def prepare(self, api_options: ApiOptions, wrapper_arguments: dict[str, Any]) -> RequestFormat:
         """Check the image format, and that the API key is in the environment, where no log prints it."""
@@ -167,6 +170,7 @@ class OpenAIAdapter(FrameAdapter):
             raise InvalidInput("pass_video_url=True lets the server sample the video; the chosen frames need images")
         self._spending = Spending(api_options.max_cost, api_options.price_input, api_options.price_output)
         self._refused = RefusedSettings()
+        self._max_pause_seconds = api_options.max_pause_s
         images = ImageFormat(
             jpeg_quality=api_options.jpeg_quality,
             max_side=api_options.max_side,
@@ -207,6 +211,7 @@ class OpenAIAdapter(FrameAdapter):
             backoff_seconds=self.retry_backoff_s,
             secrets=[str(self.client.api_key or "")],
             refused=self._refused,
+            max_pause_seconds=self._max_pause_seconds,
         )
         view.client = QuestionClient(
             client,
