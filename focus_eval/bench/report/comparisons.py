@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from focus_eval.bench.benchmarks.question import RECALL_SECONDS
-from focus_eval.bench.report.measures import QuestionMeans, paired, question_means
+from focus_eval.bench.report.measures import QuestionMeans, paired, question_means, unnamed_video_notes
 from focus_eval.bench.report.power import more_videos_text
 from focus_eval.bench.report.recall import recall_column
 from focus_eval.bench.report.run import Run, sampler_order
@@ -53,8 +53,11 @@ def baseline_table(run: Run, *, baseline: str | None = None) -> Table | None:
     pairs = []
     for group, part, first, rivals in _baseline_groups(run.answer_frame, ["benchmark", "model", "k"], run, baseline):
         pairs += _pairs(part, "score", [(first, rival) for rival in rivals if first], group)
+    if not pairs:
+        return None
     title = f"Accuracy difference to {_baseline_text(pairs)}"
-    return comparison_table(pairs, name="against_baseline", title=title) if pairs else None
+    table = comparison_table(pairs, name="against_baseline", title=title)
+    return replace(table, notes=(*table.notes, *unnamed_video_notes(run.answer_frame)))
 
 
 def not_compared(run: Run, *, baseline: str | None = None) -> tuple[str, ...]:
@@ -154,6 +157,7 @@ def run_comparison(a: Run, b: Run) -> Table:
         reason = _uncompared_reason(a, list(cells_a), b, list(cells_b))
         raise InvalidInput(f"{reason} ({'; '.join([*summaries, *causes])})" if summaries else reason)
     notes += [f"{cause}." for cause in causes]
+    notes += unnamed_video_notes(a.answer_frame)
     notes += _unmatched_notes(a, set(cells_a) - {key for key, _ in cell_pairs})
     notes += _unmatched_notes(b, set(cells_b) - {key for _, key in cell_pairs})
     title = f"Accuracy difference of {b.name} to {a.name}"
@@ -351,7 +355,7 @@ def _notes(pairs: Sequence[Pair], detectable: Sequence[float | None], of: str) -
     among = f" as one of {len(pairs)} that Holm adjusts" if len(pairs) > 1 else ""
     yield (
         f"Detectable: least difference, in points, that gets an arrow{among} in 80 % of runs, from the spread over "
-        "videos seen here."
+        "videos seen here, if all videos gain alike."
     )
     if any(least is None and pair.compared.spread is not None for pair, least in zip(pairs, detectable, strict=True)):
         yield (

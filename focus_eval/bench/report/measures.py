@@ -13,6 +13,7 @@ from focus_eval.bench.report.run import Run, sampler_groups
 from focus_eval.bench.report.statistics import mean_estimate, stratum_weights
 from focus_eval.bench.report.table import Counts, Table, Value
 from focus_eval.core.types import FloatArray
+from focus_eval.keyframes.rows.identity import is_unnamed_video
 from focus_eval.keyframes.rows.records import BLOCKING_STAGES, CONCURRENT_STAGES, DECODE_MODES
 from focus_eval.keyframes.samplers.scan_cover import WEAKEST_RHO
 
@@ -76,6 +77,17 @@ def question_means(part: pd.DataFrame, column: str) -> QuestionMeans:
         np.asarray(sums / counts, dtype=np.float64),
         tuple(videos[row] for row in first_rows),
         tuple(types[row] for row in first_rows),
+    )
+
+
+def unnamed_video_notes(frame: pd.DataFrame) -> tuple[str, ...]:
+    """Return a note for each benchmark of `frame` with questions whose video nothing names."""
+    if frame.empty:
+        return ()
+    is_unnamed = frame["video"].map(is_unnamed_video).astype(bool)
+    return tuple(
+        f"{benchmark}: no video is named, so intervals and tests are by question, not by video."
+        for benchmark in dict.fromkeys(frame["benchmark"][is_unnamed])
     )
 
 

@@ -28,7 +28,7 @@ LEVEL = 0.95
 LARGE_SHARE = 0.05
 
 # What `Estimate.remark` says.
-FEW_DIFFER, FEW_EFFECTIVE = "videos differ", "few effective videos"
+DIFFER, FEW_EFFECTIVE = "differ", "few effective videos"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ class Estimate:
             return self.remark
         if self.largest_video is None:
             return "p is near 0.05"
-        return f"one of {self.videos} videos has {100 * self.largest_video:.0f} % of the spread"
+        units = "questions" if self.videos == self.questions else "videos"
+        return f"one of {self.videos} {units} has {100 * self.largest_video:.0f} % of the spread"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +156,8 @@ def difference_estimate(
             float(betaincinv(count + 1, sums.size - count, (1 + level) / 2) * shares.max() * sums.size)
             for count in _gained_and_lost(sums)
         )
-        remark = f"{_n_differing(sums)} of {sums.size} {FEW_DIFFER}"
+        units = "questions" if sums.size == values.size else "videos"
+        remark = f"{_n_differing(sums)} of {sums.size} {units} {DIFFER}"
         return Estimate(value, max(-1.0, -lost), min(1.0, gained), values.size, sums.size, remark)
     low, high = _flips(sums, shares).interval(value, level=level)
     few = has_few_effective_videos(shares)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from focus_eval.bench.report.statistics import FEW_DIFFER, FEW_EFFECTIVE, Estimate, Tested, holm
+from focus_eval.bench.report.statistics import DIFFER, FEW_EFFECTIVE, Estimate, Tested, holm
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -216,8 +216,8 @@ RANDOM_NOTE = "*: of 20,000 random assignments of signs; otherwise of all."
 
 # Notes on intervals that are wide for a reason, by a part of the estimate's remark.
 _REMARK_NOTES = {
-    FEW_DIFFER: "N of M videos differ: fewer than 5, so that the interval is Clopper and Pearson's for their number, "
-    "times the questions of the largest video over the mean.",
+    DIFFER: "N of M videos (or questions, one of each video) differ: fewer than 5, so that the interval is Clopper and "
+    "Pearson's for their number, times the questions of the largest video over the mean.",
     FEW_EFFECTIVE: "Few effective videos: a few have most of the questions. (sum n)² / sum n² is below half of the "
     "videos, and the interval is widened.",
 }

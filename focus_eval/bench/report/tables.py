@@ -23,6 +23,7 @@ from focus_eval.bench.report.run import Run, groups_in_order, sampler_order
 from focus_eval.bench.report.table import TOO_FEW_NOTE, Table, TableRow, Value
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.resources import resource_path
+from focus_eval.keyframes.rows.identity import is_unnamed_video
 from focus_eval.keyframes.rows.records import SelectionRow
 
 # Samplers of ours that stand for a published line of another name. Most of the paper's numbers come from its public
@@ -101,7 +102,8 @@ def _is_as_published(table: str, row: SelectionRow) -> bool:
     return table == "encoder" or row.encoder in ("", _OTHER_ENCODERS.get(row.sampler, _ENCODER))
 
 
-INTERVAL_NOTE = "Brackets: 95 % interval, t on the logit scale, clustered by video."
+LOOKS_NOTE = "Each look at a growing run is one more chance of a false arrow."
+INTERVAL_NOTE = "Brackets: 95 % interval, t on the logit scale, {}."
 NOT_SCORED_NOTE = "Not scored here: the task is not one of focus-eval's benchmarks; lmms-eval's results have it."
 COUNTS_NOTE = "Questions are counted once; errors, unparsed, fallbacks and below K once per question and seed."
 ERRORS_NOTE = "A question that failed under a seed has no answer for that seed and is left out of its accuracy."
@@ -538,6 +540,9 @@ def _published_only(shape: Layout, keys: Sequence[str], taken_places: set[float]
 
 def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]:
     """Return the notes below the results in their order, each once."""
+    frame = run.selection_frame
+    has_videos = frame.empty or not frame["video"].map(is_unnamed_video).all()
+    units = "clustered by video" if has_videos else "by question"
     notes_by_subject: dict[str, list[str]] = defaultdict(list)
     for column in shape.columns:
         notes_by_subject[column.metric.subject] += column.metric.notes(run)
@@ -546,8 +551,9 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
     partial_texts = dict.fromkeys(count.questions_text for count in counts if count.is_partial)
     cut_texts = [f"{encoder} cut {n_cut} of {n}" for encoder, (n_cut, n) in run.cut_queries.items()]
     notes = [
-        *([f"Partial run: {', '.join(partial_texts)} questions."] if partial_texts else []),
-        *(INTERVAL_NOTE for figure in figures if figure.low is not None),
+        *([f"Partial run: {', '.join(partial_texts)} questions.", LOOKS_NOTE] if partial_texts else []),
+        *(INTERVAL_NOTE.format(units) for figure in figures if figure.low is not None),
+        *measures.unnamed_video_notes(frame),
         *(TOO_FEW_NOTE for figure in figures if figure.has_too_few_videos),
         *_published_notes(shape),
         *_pivoted_options(run, shape),

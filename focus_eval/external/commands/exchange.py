@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -242,14 +243,18 @@ def _answer_tables(
     run: Run, policy: str, is_within: bool, measures: Sequence[str], distance: float, min_seconds: float
 ) -> list[Table]:
     """Return the tables of `evidence`; `policy` is a rule, the file of one, or ""."""
+    from focus_eval.bench.report.measures import unnamed_video_notes
     from focus_eval.external.evidence import evidence_tables
     from focus_eval.external.within import within_tables
 
     if policy:
         policy_table = _of_research("policy_table")
-        return [policy_table(run, Path(policy).read_text() if Path(policy).is_file() else policy)]
-    tables = evidence_tables(run, distance=distance, min_seconds=min_seconds)
-    return tables + (within_tables(run, min_seconds=min_seconds, measures=measures) if is_within else [])
+        tables = [policy_table(run, Path(policy).read_text() if Path(policy).is_file() else policy)]
+    else:
+        tables = evidence_tables(run, distance=distance, min_seconds=min_seconds)
+        tables += within_tables(run, min_seconds=min_seconds, measures=measures) if is_within else []
+    first, *others = tables
+    return [replace(first, notes=(*first.notes, *unnamed_video_notes(run.answer_frame))), *others]
 
 
 def _of_research(name: str) -> Any:

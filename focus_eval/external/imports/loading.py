@@ -23,7 +23,7 @@ from focus_eval.core.gaps import halve_widest_gaps
 from focus_eval.core.options import named_options
 from focus_eval.core.types import Question, VideoInfo
 from focus_eval.external.imports.formats import FORMATS, FileEntry, Source, make_format
-from focus_eval.keyframes.rows.identity import identity_hash
+from focus_eval.keyframes.rows.identity import identity_hash, unnamed_video
 from focus_eval.keyframes.rows.records import AnswerRow, CellNames, Origin, SelectionRow, answer_row, selection_row
 
 UNITS = ("frames", "seconds")
@@ -357,7 +357,7 @@ def _unknown_question(row: SelectionRow) -> Question:
         id=row.question_id,
         query=f"question {row.question_id}",
         options=(),
-        video=row.video or f"of question {row.question_id}",
+        video=row.video or unnamed_video(row.question_id),
         answer=None,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from focus_eval.bench.benchmarks.question import BUCKETS, Benchmark, LengthEdges
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.types import Question, folded
 from focus_eval.external.imports.lmms_logs import LmmsLog, LogRecord, verdict_of
-from focus_eval.keyframes.rows.identity import QuestionKey, match_questions
+from focus_eval.keyframes.rows.identity import QuestionKey, match_questions, unnamed_video
 
 # Usual names in documents and in the entries of metrics. What was found is printed; a field can be named instead.
 VIDEO_FIELDS = ("video_path", "video", "video_name", "video_id", "videoID", "video_uid", "vid", "video_idx")
@@ -24,6 +25,8 @@ _GROUP_FIELDS = (
     *("task_type", "task_sub_type", "question_category", "question_type", "category", "sub_category", "task_category"),
     *("topic_category", "domain", "dataset", "source", "split", "level", "duration_group"),
 )
+# Video-MME's ids of questions: the number of the video, and that of the question.
+_VIDEO_ID = re.compile(r"(\d{3})-([123])")
 _CATEGORY_FIELDS = ("question_category", "task_type", "task_category", "question_type", "category")
 
 
@@ -246,6 +249,7 @@ def _as_they_stand(log: LmmsLog, first: LogRecord | None, video_field: str, *, r
         raise InvalidInput(f"{first.location}: no field {video_field!r} (video_field); {_fields_of(first)}")
     names = (video_field, *VIDEO_FIELDS) if first is not None else ()
     video_name = next((name for name in names if name and first is not None and _field(first, (name,))), "")
+    has_video_ids = first is not None and not video_name and _has_video_ids(log)
 
     def question(record: LogRecord) -> Question:
         """Return a question made from the record alone, with its row as id."""
@@ -255,7 +259,9 @@ def _as_they_stand(log: LmmsLog, first: LogRecord | None, video_field: str, *, r
         text = str(_field(record, _QUERY_FIELDS) or record.prompt).strip()
         hashed = f"prompt {record.prompt_hash}" if record.prompt_hash else f"doc_id {record.doc_id}"
         own_id = _field(record, _ID_FIELDS)
-        own_video = f"doc_id {record.doc_id}" if own_id is None else f"of question {own_id}"
+        own_video = unnamed_video(record.doc_id if own_id is None else own_id)
+        if has_video_ids:
+            own_video = str(own_id).partition("-")[0]
         verdicts = (verdict_of(entry) for entry in record.metrics.values())
         right = next((verdict.right for verdict in verdicts if verdict and verdict.right), None)
         return Question(
@@ -270,10 +276,29 @@ def _as_they_stand(log: LmmsLog, first: LogRecord | None, video_field: str, *, r
             category=category_of(record),
         )
 
-    unnamed = "no video is named: each question has its own (-o video_field=NAME)"
-    videos = f"videos by {video_name}" if video_name else unnamed
+    videos = f"videos by {video_name}" if video_name else "no video is named: each question has its own"
+    videos += "" if video_name else " (-o video_field=NAME)"
+    if has_video_ids:
+        videos = "videos by the questions' ids, which name three of each (001-1, 001-2, 001-3)"
     reading = f"{reason}: questions by task, split and doc_id; {videos}"
     return QuestionSource(benchmark=benchmark, description=reading, question=question, bucket=LengthEdges().bucket)
+
+
+def _has_video_ids(log: LmmsLog) -> bool:
+    """Return True if each question's id is its video's number and 1, 2 or 3, with three of each, as in Video-MME.
+
+    The last video of a log that ends early may have fewer.
+    """
+    numbers_by_video: dict[str, list[str]] = {}
+    with suppress(InvalidInput):
+        for record in log.records():
+            match = _VIDEO_ID.fullmatch(str(_field(record, _ID_FIELDS)))
+            if match is None:
+                return False
+            numbers_by_video.setdefault(match[1], []).append(match[2])
+    *complete, last = numbers_by_video.values() or ([],)
+    three = ["1", "2", "3"]
+    return all(sorted(numbers) == three for numbers in complete) and 0 < len(last) == len({*last})
 
 
 def group_fields(record: LogRecord) -> dict[str, str]:

@@ -227,6 +227,20 @@ def _git(root: Path, *arguments: str) -> str:
     ).stdout.strip()
 
 
+# Begins the name of a video that nothing names: each question then has its own.
+_UNNAMED_VIDEO = "of question "
+
+
+def unnamed_video(question_id: object) -> str:
+    """Return the name of the video of a question whose video nothing names."""
+    return f"{_UNNAMED_VIDEO}{question_id}"
+
+
+def is_unnamed_video(video: str) -> bool:
+    """Return True if `video` comes from `unnamed_video`: questions about one video are then not known as such."""
+    return video.startswith(_UNNAMED_VIDEO)
+
+
 @dataclass(frozen=True, slots=True)
 class QuestionKey:
     """Identity of a question in one run, log or file.

@@ -226,6 +226,7 @@ def test_a_partial_run_says_how_partial(by_length_run):
     part = Run("part", by_length_run.selections, by_length_run.answers, {"matrix": {"anchors": "by_length"}})
     table = results_table(part)
     assert "Partial run: 119 of 1337 questions." in table.notes
+    assert "Each look at a growing run is one more chance of a false arrow." in table.notes
     assert "119 of 1337" in to_markdown(table)
     assert not any("Partial" in note for note in results_table(by_length_run).notes)
 
