@@ -156,8 +156,7 @@ def run_comparison(a: Run, b: Run) -> Table:
     if not pairs:
         reason = _uncompared_reason(a, list(cells_a), b, list(cells_b))
         raise InvalidInput(f"{reason} ({'; '.join([*summaries, *causes])})" if summaries else reason)
-    notes += [f"{cause}." for cause in causes]
-    notes += unnamed_video_notes(a.answer_frame)
+    notes += [*unnamed_video_notes(a.answer_frame), *(f"{cause}." for cause in causes)]
     notes += _unmatched_notes(a, set(cells_a) - {key for key, _ in cell_pairs})
     notes += _unmatched_notes(b, set(cells_b) - {key for _, key in cell_pairs})
     title = f"Accuracy difference of {b.name} to {a.name}"

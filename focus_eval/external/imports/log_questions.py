@@ -259,7 +259,7 @@ def _as_they_stand(log: LmmsLog, first: LogRecord | None, video_field: str, *, r
         text = str(_field(record, _QUERY_FIELDS) or record.prompt).strip()
         hashed = f"prompt {record.prompt_hash}" if record.prompt_hash else f"doc_id {record.doc_id}"
         own_id = _field(record, _ID_FIELDS)
-        own_video = unnamed_video(record.doc_id if own_id is None else own_id)
+        own_video = f"doc_id {record.doc_id}" if own_id is None else unnamed_video(own_id)
         if has_video_ids:
             own_video = str(own_id).partition("-")[0]
         verdicts = (verdict_of(entry) for entry in record.metrics.values())

@@ -237,8 +237,8 @@ def unnamed_video(question_id: object) -> str:
 
 
 def is_unnamed_video(video: str) -> bool:
-    """Return True if `video` comes from `unnamed_video`: questions about one video are then not known as such."""
-    return video.startswith(_UNNAMED_VIDEO)
+    """Return True if `video` stands for the video of one question, which nothing names."""
+    return video.startswith(_UNNAMED_VIDEO) or bool(UNNAMED.fullmatch(video))
 
 
 @dataclass(frozen=True, slots=True)
