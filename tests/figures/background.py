@@ -40,20 +40,25 @@ COVERAGE = (
 def coverage():
     """Return docs/statistics.md's sentences on the least and the greatest share of each simulation of coverage."""
     covered = [value for name, columns in COVERAGE for value in numbers(name, *columns)]
-    told_apart, equal, wrong, detected = (
+    below, arrows, equal, wrong, detected, even, half, quarter, large = (
         f"{min(shares):.1f} to {max(shares):.1f}"
         for shares in (
-            numbers("unequal", "told apart (%)"),
+            numbers("unequal", "p below .05 (%)"),
+            numbers("unequal", "an arrow (%)"),
             numbers("equal", "sign-flip rejects (%)"),
             numbers("looks", "something wrong stated (%)"),
             numbers("power", "found (%)"),
+            numbers("gains", "all videos gain (%)", "all videos gain, of ten (%)"),
+            *(numbers("gains", f"{name} gain (%)") for name in ("half of them", "a quarter of them", "large ones")),
         )
     )
     return [
         f"Over all cases an interval covers the truth in {min(covered):.1f} to {max(covered):.1f} percent of the runs.",
-        f"Equal samplers are told apart in {equal} percent, where videos have very different numbers of questions in "
-        f"{told_apart}; a verdict on six rivals is wrong in {wrong}; a difference that should be found in 80 is found "
-        f"in {detected}.",
+        f"Equal samplers have a p below .05 in {equal} percent; where videos have very different numbers of questions "
+        f"in {below}, and an arrow in {arrows}. A verdict on six rivals is wrong in {wrong}. A difference that should "
+        f"be found in 80 is found in {detected}; as an arrow, where all videos gain alike, in {even}; where half of "
+        f"the videos gain in {half}, where a quarter gain in {quarter}, and where only those with the larger half of "
+        f"very unequal numbers of questions gain in {large}.",
     ]
 
 

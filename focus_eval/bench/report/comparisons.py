@@ -361,9 +361,11 @@ def _notes(pairs: Sequence[Pair], detectable: Sequence[float | None], of: str) -
             f"Detectable, {CANNOT_BE_SHOWN}: a difference cannot be shown with this many videos. Fewer than 80 % of "
             "runs would show it even if every question that differs did so in one direction."
         )
-    known = [(least, pair.compared.difference.videos) for pair, least in zip(pairs, detectable, strict=True) if least]
-    if known:
-        worst, videos = max(known, key=lambda item: item[0])
+    stated_differences = [
+        (least, pair.compared.difference.videos) for pair, least in zip(pairs, detectable, strict=True) if least
+    ]
+    if stated_differences:
+        worst, videos = max(stated_differences, key=lambda item: item[0])
         power_text = more_videos_text(worst, videos, tests=len(pairs))
         yield f"Power (80 %): in the line with the largest spread, {power_text}."
     if any(pair.compared.difference.low is None for pair in pairs):
