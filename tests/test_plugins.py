@@ -225,7 +225,7 @@ def test_a_plugin_that_is_something_else_is_refused(kind, install_plugins):
 
 def test_a_missing_package_is_named_with_the_extra(kind, monkeypatch):
     registry = registry_of(kind)
-    with_extra = {"encoder": ("clip", "encoders"), "video reader": ("decord", "lmms"), "llm": ("chat", "llm")}
+    with_extra = {"encoder": ("clip", "encoders"), "video reader": ("decord", "decord"), "llm": ("chat", "llm")}
     name, extra = with_extra.get(kind, (KINDS[kind][1], ""))
     if kind == "benchmark":
         pytest.skip("a YAML file needs no package")

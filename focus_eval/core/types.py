@@ -8,7 +8,6 @@ import math
 import os
 import re
 import unicodedata
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -406,13 +405,6 @@ class Selection:
     def share_scored(self) -> float:
         """Number of pulls divided by the frames of the video; can exceed 1 if frames are scored for several texts."""
         return self.n_pulls / self.video.n_frames
-
-    @property
-    def frames_scored(self) -> float:
-        """Former name of `share_scored`."""
-        message = "Selection.frames_scored goes after version 0.3: write share_scored"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return self.share_scored
 
     @property
     def is_scored(self) -> NDArray[np.bool_]:

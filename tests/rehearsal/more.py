@@ -46,7 +46,7 @@ def run_own_matrices(machine: Machine, chat: ChatServer) -> Iterator[Step]:
     matrices: dict[str, dict[str, Any]] = {
         "new_encoders": {
             "table": "appendix", "anchors": "encoder", "benchmarks": ["longvideobench"], "models": ["qwen2_vl_7b"],
-            "encoders": ["siglip2", "metaclip2", "aimv2"], "samplers": ["uniform", "focus"], "k": [8],
+            "encoders": ["siglip2", "aimv2"], "samplers": ["uniform", "focus"], "k": [8],
         },
         "three_seeds": {**alpha, "samplers": alpha["samplers"][1:], "seeds": [0, 1, 2], "k": [8]},
         "options": {

@@ -135,24 +135,14 @@ _READS = 3
 
 
 def _report_once(folder: Path, target: Path, options: dict[str, Any]) -> None:
-    """Write and print the report, or print the kept text if its inputs and outputs are unchanged."""
-    from focus_eval.bench.report.outputs import KeptOutputs, inputs_digest
-
-    inputs = inputs_digest(folder, options={**options, "folders": [folder, target]}, videos=options["videos"])
-    outputs = KeptOutputs(target / ".report.json", inputs)
-    if (printed := outputs.printed()) is not None:
-        typer.echo(printed, nl=False)
-        return
-    # Only now: pandas takes longer than all of the above.
+    """Write and print the report."""
     from focus_eval.bench.report.run import load_run
 
-    run = load_run(folder)
-    with outputs.writing() as written:
-        written += write_report(run, target, **options)
-        if (folder / "run.json").is_file() and not options["as_json"]:
-            from focus_eval.bench.commands.runs import print_rates
+    write_report(load_run(folder), target, **options)
+    if (folder / "run.json").is_file() and not options["as_json"]:
+        from focus_eval.bench.commands.runs import print_rates
 
-            print_rates(folder)
+        print_rates(folder)
 
 
 def write_report(
@@ -166,13 +156,10 @@ def write_report(
     html: bool = True,
     as_json: bool = False,
     page_panels: PanelsByFigure | None = None,
-) -> list[Path]:
+) -> None:
     """Print the first tables of `run`, or all as JSON, and write all files of `report` to `target`.
 
     With `page_panels`, the panels of the page from `panels_of`, nothing is printed and no figure files are drawn.
-
-    Returns:
-        The written paths; none if a thumbnail failed, so that the next report tries again.
     """
     from focus_eval.bench.report.methods import write_methods
     from focus_eval.bench.report.page.browser import pack_browser
@@ -213,7 +200,6 @@ def write_report(
         typer.echo(json.dumps(report_document(run, tables, written), indent=1, ensure_ascii=False))
     for path in written if page_panels is None and not as_json else ():
         typer.echo(str(path))
-    return [] if failures else [*written, *target.glob(_THUMBNAILS)]
 
 
 def _write_tables(run: Run, target: Path, tables: Sequence[Table], sheets: Sequence[str]) -> list[Path]:

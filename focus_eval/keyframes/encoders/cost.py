@@ -15,7 +15,7 @@ from typing import Any
 from focus_eval.keyframes.encoders.base import Encoder
 from focus_eval.keyframes.rows.records import forward_gmacs
 
-_CLASS_TOKEN = ("clip", "metaclip_2", "blip")
+_CLASS_TOKEN = ("clip", "blip")
 # Towers that end in one more attention, of a learned query to all patches.
 _POOLING_HEAD = ("siglip", "siglip2", "aimv2")
 _GATED = ("aimv2",)

@@ -1,4 +1,4 @@
-"""Scores frames in the joint space of CLIP, Long-CLIP, MetaCLIP 2, AIMv2 or SigLIP.
+"""Scores frames in the joint space of CLIP, Long-CLIP, AIMv2 or SigLIP.
 
 Relevance is `(1 + cosine) / 2` of the two embeddings: monotone, in [0, 1], the same for every encoder, so that
 0.5 means "orthogonal". The raw cosine and the raw dot product are kept.
@@ -183,22 +183,6 @@ class LongClipScorer(DualEncoderScorer):
         },
     }
     least_positions: ClassVar[int] = 248
-
-
-class MetaClip2Scorer(DualEncoderScorer):
-    """MetaCLIP 2 (Chuang et al. 2025): a CLIP trained on text of more than 300 languages."""
-
-    name: ClassVar[str] = "metaclip2"
-    model_type: ClassVar[str] = "metaclip_2"
-    default_checkpoint: ClassVar[str] = "metaclip-2-worldwide-huge-quickgelu"
-    checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
-        "metaclip-2-worldwide-huge-quickgelu": {
-            "repository": "facebook/metaclip-2-worldwide-huge-quickgelu",
-            "revision": "c139061af7b10fdb2e754b60d2b1182a3d5526c2",
-            "gigabytes": None,
-            "note": "commit as pinned by public code; not for commercial use (CC-BY-NC)",
-        },
-    }
 
 
 class Aimv2Scorer(DualEncoderScorer):

@@ -1,4 +1,4 @@
-"""Reads exact frames with decord, the library that most published runs used."""
+"""Reads exact frames with decord, the library that most published runs used, to replay them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DecordReader(ByIndexReader):
 
     name: ClassVar[str] = "decord"
     package: ClassVar[str] = "decord"
-    extra: ClassVar[str] = "lmms"
+    extra: ClassVar[str] = "decord"
     library = "decord"
     failures = (decord.DECORDError, RuntimeError, UnicodeEncodeError)
 

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from focus_eval.bench.commands.reports import _reading_processes
-from focus_eval.bench.report import outputs
 from focus_eval.bench.report import run as run_module
 from focus_eval.bench.report.page.thumbnails import evidence_frames, thumbnail_maker
 from focus_eval.bench.report.run import load_run
@@ -228,56 +227,16 @@ SHAPES = {
 
 
 @pytest.mark.usefixtures("unsaved_figures")
-def test_a_report_of_unchanged_rows_is_printed_again_and_not_written(run_folder, tmp_path):
+def test_a_report_made_again_prints_and_writes_the_same(run_folder, tmp_path):
     def report():
         return called("report", run_folder, "--out", tmp_path, "--no-html")
 
     first = report()
-    state_by_file = {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in tmp_path.rglob("*.*")}
-    assert report() == first
-    assert {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in tmp_path.rglob("*.*")} == state_by_file
-    # What is missing or was edited is made again.
+    text_by_file = {file: file.read_bytes() for file in tmp_path.rglob("*.*")}
     (tmp_path / "report.tex").unlink()
     (tmp_path / "report.md").write_text("edited")
     assert report() == first
-    for name in ("report.tex", "report.md"):
-        assert (tmp_path / name).read_bytes() == state_by_file[tmp_path / name][1]
-
-
-def test_outputs_count_as_current_only_with_their_rows_code_and_a_finished_command(tmp_path, monkeypatch, capsys):
-    rows, videos, out = tmp_path / "run" / "selections" / "part", tmp_path / "videos", tmp_path / "out" / "table.md"
-    for folder in (rows, videos, out.parent):
-        folder.mkdir(parents=True)
-    (rows / "rows.jsonl").write_text("1\n")
-    (videos / "a.mp4").write_text("frames")
-
-    def kept(**options):
-        inputs = outputs.inputs_digest(tmp_path / "run", options=options, videos=videos)
-        return outputs.KeptOutputs(out.parent / ".report.json", inputs)
-
-    def write(**options):
-        with kept(**options).writing() as written:
-            out.write_text("table")
-            print("said")
-            written.append(out)
-
-    write()
-    assert kept().printed() == capsys.readouterr().out == "said\n"
-    assert kept(k=8).printed() is None
-    (rows / "rows.jsonl").write_text("2\n")
-    assert kept().printed() is None
-    write()
-    (videos / "a.mp4").write_text("other frames")
-    assert kept().printed() is None
-    write()
-    assert kept().printed() is not None
-    # Killed while it writes, with the same inputs: what is there may be half of it.
-    with pytest.raises(KeyboardInterrupt), kept().writing():
-        raise KeyboardInterrupt
-    assert kept().printed() is None
-    write()
-    monkeypatch.setattr(outputs, "_DRAWN_WITH", ("numpy",))  # as if a library were another one
-    assert kept().printed() is None
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*.*")} == text_by_file
 
 
 def test_the_report_of_a_folder_of_runs_is_an_index_that_links_to_their_pages(run_folder, tmp_path):
@@ -285,7 +244,7 @@ def test_the_report_of_a_folder_of_runs_is_an_index_that_links_to_their_pages(ru
     shutil.copytree(run_folder, tmp_path / "second & last")
     shutil.copytree(run_folder, tmp_path / "pool")  # where runs beside each other keep their rows
     (tmp_path / "first" / "report.html").write_text("a page")
-    for name in ("second & last/report.html", "first/.report.json"):
+    for name in ("second & last/report.html",):
         (tmp_path / name).unlink(missing_ok=True)
     assert called("report", tmp_path).split() == [str(tmp_path / "index.html")]
     text = (tmp_path / "index.html").read_text()

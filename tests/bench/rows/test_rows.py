@@ -183,5 +183,4 @@ def test_a_failed_or_unknown_choice_is_no_selection(tmp_path):
 
 def test_a_share_has_another_name_than_a_count():
     assert SELECTION.share_scored == SELECTION.n_pulls / 50
-    with pytest.warns(DeprecationWarning, match="write share_scored"):
-        assert SELECTION.frames_scored == SELECTION.share_scored
+    assert not hasattr(SELECTION, "frames_scored")

@@ -47,7 +47,6 @@ def config_of(kind, **facts):
     ("config", "model"),
     [
         ("CLIPConfig", "CLIPModel"),
-        ("MetaClip2Config", "MetaClip2Model"),
         ("SiglipConfig", "SiglipModel"),
         ("Aimv2Config", "Aimv2Model"),
     ],

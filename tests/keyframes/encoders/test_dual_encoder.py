@@ -15,7 +15,6 @@ from transformers import (
     Aimv2Model,
     AutoTokenizer,
     CLIPModel,
-    MetaClip2Model,
     Siglip2Model,
     Siglip2Tokenizer,
     SiglipModel,
@@ -32,7 +31,6 @@ from tests.support.keyframes.random_weights import (
     WORDS,
     write_tiny_aimv2,
     write_tiny_clip,
-    write_tiny_metaclip2,
     write_tiny_naflex,
     write_tiny_siglip,
     write_tiny_siglip2,
@@ -70,7 +68,6 @@ FAMILIES = {
     "longclip": Family(
         "longclip", lambda folder: write_tiny_clip(folder, positions=248), CLIPModel, CLIPImageProcessorPil, 248
     ),
-    "metaclip2": Family("metaclip2", write_tiny_metaclip2, MetaClip2Model, CLIPImageProcessorPil, 77),
     "aimv2": Family("aimv2", write_tiny_aimv2, Aimv2Model, CLIPImageProcessorPil, 77),
     "siglip": Family("siglip", write_tiny_siglip, SiglipModel, SiglipImageProcessorPil, 16, is_padded=True),
     "siglip2": Family("siglip2", write_tiny_siglip2, SiglipModel, SiglipImageProcessorPil, 16, is_padded=True),

@@ -42,7 +42,6 @@ ENCODERS: dict[str, Callable[[Path], Path]] = {
     "longclip": lambda folder: random_weights.write_tiny_clip(folder, positions=248),
     "siglip2": random_weights.write_tiny_siglip2,
     "google/siglip2-base-patch16-224": lambda folder: random_weights.write_tiny_siglip2(folder, seed=1),
-    "metaclip2": random_weights.write_tiny_metaclip2,
     "aimv2": random_weights.write_tiny_aimv2,
     "PE-Core-L-14-336": random_weights.write_tiny_open_clip,
     "MobileCLIP2-S0": lambda folder: random_weights.write_tiny_open_clip(folder, seed=1),

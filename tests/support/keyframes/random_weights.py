@@ -156,21 +156,6 @@ def write_tiny_naflex(folder: Path, *, seed: int = 0) -> Path:
     return _write(folder, _built(Siglip2Model, config, seed), tokenizer, images)
 
 
-def write_tiny_metaclip2(folder: Path, *, seed: int = 0) -> Path:
-    """Write a MetaCLIP 2 with 32x32 images and 77 text positions."""
-    from transformers import CLIPImageProcessor, MetaClip2Config, MetaClip2Model
-
-    tokenizer = _xlm_tokenizer()
-    ids = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    config = MetaClip2Config(
-        projection_dim=24,
-        vision_config={**_TINY_TOWER, "image_size": 32, "patch_size": 8},
-        text_config={**_TINY_TOWER, "vocab_size": len(tokenizer), "max_position_embeddings": 77, **ids},
-    )
-    images = CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
-    return _write(folder, _built(MetaClip2Model, config, seed), tokenizer, images)
-
-
 def write_tiny_aimv2(folder: Path, *, seed: int = 0) -> Path:
     """Write an AIMv2 with a text tower, 32x32 images and 77 text positions."""
     from transformers import Aimv2Config, Aimv2Model, CLIPImageProcessor
