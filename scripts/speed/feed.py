@@ -6,30 +6,41 @@ of the stages are those of the rows: open, encode, select and idle add up to the
 resizing run beside them (decode_cpu: processor seconds of decoding), device is what the GPU's own clock says. Alone:
 what it says of as many full batches where nothing decodes; where that is much less, the GPU waited between the kernels.
 
-A forward launches some hundred kernels, and each launch gives up Python's lock, for which the threads that decode wait
-too. With larger batches (--batch-sizes) or a compiled image tower (--compile) a frame takes fewer launches.
+Videos are decoded in processes of their own (`keyframes.video.feed`); with --threads also in threads of the worker.
+With --fake neither a GPU nor many cores are needed: see `scripts.speed.fake_gpu`.
 
-Run: python scripts/speed/feed.py [--tiny] [--sizes 360p 720p 1080p] [--precisions tf32 fp32] [--batch-sizes 32 128]
+Run: python -m scripts.speed.feed [--fake] [--threads] [--json FILE] [--tiny] [--sizes 360p 720p 1080p]
+         [--precisions tf32 fp32] [--batch-sizes 32 128]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import sys
 import tempfile
+import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from focus_eval.bench.matrix import selecting
 from focus_eval.bench.matrix.config import Resources
 from focus_eval.bench.matrix.machine import frame_bytes
 from focus_eval.core.processes import n_cores
 from focus_eval.keyframes.encoders.blip import BlipScorer
 from focus_eval.keyframes.encoders.torch_scorer import PRECISIONS, torch_device
 from focus_eval.keyframes.pipeline.timing import STAGES, device_name
+from focus_eval.keyframes.video.feed import DecodeProcesses
 from scripts.node.clips import SIZES, make_clips
-from scripts.node.worker import Outcome, run_worker, settings
+from scripts.node.worker import Outcome, Setting, patched, run_worker, settings
+from scripts.speed import fake_gpu
 from scripts.speed.encoders import scorer_of
 from tests.support.keyframes.random_weights import random_blip
 
@@ -61,7 +72,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="of each (default: 300, with --tiny 6)")
     parser.add_argument("--batch-sizes", nargs="+", type=int, default=[32])
     parser.add_argument("--compile", action="store_true", help="compile the image tower")
+    parser.add_argument("--threads", action="store_true", help="also decode in threads of the worker")
+    parser.add_argument("--fake", action="store_true", help="imitate a GPU and 16 cores, and count Python's lock")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="with --fake: write the figures")
     args = parser.parse_args()
+    if args.fake:
+        sys.exit(measure_fake(args))
     device = torch_device("auto")
     tiny = args.tiny or device.type == "cpu"
     parts = random_blip("tiny", image_size=96) if tiny else random_blip("large", device=str(device))
@@ -69,21 +85,23 @@ def main() -> None:
     print(f"# BLIP-ITM {size}, random weights, {device_name(str(device))}, {n_cores()} cores\n")
     stages = " | ".join(f"{stage}, s" for stage in _STAGES)
     titles = "frames | batches | seconds | frames/s | busy | alone, s"
-    print(f"| video | precision | batch | {titles} | {stages} | hours for {_PULLS:,} frames |")
-    print("|---|---|" + "---:|" * (8 + len(_STAGES)))
+    print(f"| video | decoded in | precision | batch | {titles} | {stages} | hours for {_PULLS:,} frames |")
+    print("|---|---|---|" + "---:|" * (8 + len(_STAGES)))
     with tempfile.TemporaryDirectory() as name:
         for size in args.sizes or (["360p"] if tiny else list(SIZES)):
             lengths = [args.seconds or (6.0 if tiny else 300.0)] * (args.videos or (2 if tiny else 16))
             clips = make_clips(Path(name), size, lengths)
             precisions = args.precisions or (["fp32"] if tiny else ["tf32", "fp32"])
-            for precision, batch_size in product(precisions, args.batch_sizes):
+            roads = ["processes", "threads"] if args.threads else ["processes"]
+            for precision, batch_size, road in product(precisions, args.batch_sizes, roads):
                 options = {"device": str(device), "precision": precision, "compile": args.compile}
                 encoder = scorer_of(parts, tiny=tiny, scorer_class=Unclosed, batch_size=batch_size, **options)
                 encoder.relevance(encoder.embed(np.zeros((encoder.batch_size, 96, 96, 3), np.uint8)), "warm up")
-                print(line_of(Path(name), clips, encoder, size), flush=True)
+                with _decoding_in(road, n_cores()):
+                    print(line_of(Path(name), clips, encoder, size, road), flush=True)
 
 
-def line_of(folder: Path, clips: list[Path], encoder: Unclosed, size: str) -> str:
+def line_of(folder: Path, clips: list[Path], encoder: Unclosed, size: str, road: str) -> str:
     """Choose frames of all clips with the real worker and return the table's line.
 
     Raises:
@@ -106,10 +124,108 @@ def line_of(folder: Path, clips: list[Path], encoder: Unclosed, size: str) -> st
     for _ in range(n_batches):
         encoder.relevance(encoder.embed(batch), "alone")
     alone_seconds = encoder.device_seconds - device_seconds
-    cells = [size, encoder.options.precision, f"{encoder.batch_size}", f"{n}", f"{n_batches}", f"{outcome.seconds:.1f}"]
+    cells = [
+        size,
+        road,
+        encoder.options.precision,
+        f"{encoder.batch_size}",
+        f"{n}",
+        f"{n_batches}",
+        f"{outcome.seconds:.1f}",
+    ]
     cells += [f"{n / outcome.seconds:.0f}", f"{outcome.busy:.0%}", f"{alone_seconds:.1f}"]
     cells += [f"{seconds[stage]:.1f}" for stage in _STAGES]
     return "| " + " | ".join([*cells, f"{outcome.seconds / n * _PULLS / 3600:.2f}"]) + " |"
+
+
+class ThreadsOfWorker(DecodeProcesses):
+    """Decodes in two threads a video, as a worker with 16 cores did before it had processes for that."""
+
+    def open_video(self, path, *, backend="pyav", n_threads=None, kept=None):
+        """Open a video for decoding in this process."""
+        return selecting.DecodeProcesses(0).open_video(path, backend=backend, n_threads=2, kept=kept)
+
+
+@contextmanager
+def _decoding_in(road: str, n_processes: int) -> Iterator[None]:
+    """Let workers of the block decode in "processes", which all of them share, or in "threads"."""
+    kind = DecodeProcesses if road == "processes" else ThreadsOfWorker
+    with (
+        kind(n_processes) as processes,
+        patched(selecting.SelectWorker, "_decoding", lambda _: lambda worker: processes),
+    ):
+        yield
+
+
+_FAKE_CORES = 16
+_SITE = "from scripts.speed.fake_gpu import fake_codec; fake_codec()\n"
+
+
+def measure_fake(args: argparse.Namespace) -> int:
+    """Measure the worker with an imitated device, in a process that counts the lock; return the exit code."""
+    if "FOCUS_EVAL_LOCK_COUNTER" not in os.environ:
+        with tempfile.TemporaryDirectory() as name:
+            return fake_gpu.with_lock_counter(Path(name), "scripts.speed.feed", sys.argv[1:])
+    os.environ.pop("LD_PRELOAD", None)
+    fake_gpu.fake_codec()
+    encoder = fake_gpu.fake_gpu_scorer()
+    encoder.counter = fake_gpu.LockCounter()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "sitecustomize.py").write_text(_SITE)
+        # The processes that decode import it before anything else.
+        os.environ["PYTHONPATH"] = os.pathsep.join([name, os.getcwd(), os.environ.get("PYTHONPATH", "")])
+        lengths = [args.seconds or 120.0] * (args.videos or 11)
+        clips = make_clips(folder, (args.sizes or ["360p"])[0], lengths)
+        os.environ["FOCUS_EVAL_FAKE_CODEC"] = "untimed"
+        encoder.is_timed = False
+        keyframes = _fake_run(folder, clips, encoder, "threads")["keyframes"]
+        os.environ["FOCUS_EVAL_FAKE_CODEC"], encoder.is_timed = "timed", True
+        figures = {}
+        for road in ["processes", "threads"] if args.threads else ["processes"]:
+            figures[road] = _fake_run(folder, clips, encoder, road)
+            figures[road]["same_keyframes"] = figures[road].pop("keyframes") == keyframes
+    report = {**figures["processes"], **({"threads": figures["threads"]} if args.threads else {})}
+    text = json.dumps(report, indent=1)
+    print(text)
+    if args.json is not None:
+        args.json.write_text(text + "\n")
+    return 0
+
+
+def _fake_run(folder: Path, clips: list[Path], encoder: fake_gpu.FakeGpuScorer, road: str) -> dict[str, Any]:
+    """Return the figures of one run of the real worker, and the keyframes by question."""
+    keyframes = {}
+
+    def note(row) -> None:
+        """Note a row's keyframes; raises RuntimeError if the row failed."""
+        if row.error:
+            raise RuntimeError(row.error)
+        keyframes[row.question_id] = list(row.keyframes)
+
+    counter = encoder.counter
+    assert counter is not None
+    setting = Setting(cores=_FAKE_CORES, videos=11, batch=32, fills=True)
+    with _decoding_in(road, _FAKE_CORES):
+        for _ in range(2):  # the first starts the processes, which takes two cores longer than sixteen
+            encoder.reset()
+            takes, cpu = counter.acquisitions(), time.process_time()
+            outcome = run_worker(folder, clips, encoder, setting, on_row=note)[0]
+            takes, cpu = counter.acquisitions() - takes, time.process_time() - cpu
+    n = encoder.n_frames
+    waits = {
+        "lock_waits_us": round(1e6 * encoder.wait_seconds / max(encoder.takes, 1), 2),
+        "main_process_ms_a_frame": round(1000 * (cpu - encoder.launch_cpu_seconds) / n, 3),
+    }
+    return {
+        "frames": n,
+        "seconds": round(outcome.seconds, 2),
+        "frames_a_second": round(n / outcome.seconds, 1),
+        "device_clock_ratio": round(encoder.seconds / encoder.seconds_alone(), 3),
+        "lock_acquisitions_a_frame": round(takes / n, 1),
+        **waits,
+        "keyframes": keyframes,
+    }
 
 
 if __name__ == "__main__":

@@ -246,8 +246,11 @@ class SelectWorker:
         try:
             backend = requests[0].selector.backend
             reader = self._decoding().open_video(path, backend=backend, n_threads=1, kept=self._store)
-        except Exception:  # noqa: BLE001 (each question opens it again and fails on its own, with its own row)
-            return [request.row_of(request.attempt()) for request in requests]
+        except RunError:
+            raise
+        except Exception as error:  # noqa: BLE001 (recorded: one video never ends a run)
+            # Not opened again by each question: what ended a process that decodes would end this one.
+            return [request.row_of(Outcome(error=error)) for request in requests]
         n_bytes = self._share.bytes_of_video(reader.width, reader.height)
         # Room first, then the batcher: no frame is decoded before there is room for it.
         with reader, self._memory.reserved(n_bytes), self._batcher(reader, progress) as batcher:

@@ -33,7 +33,8 @@ import focus_eval.keyframes.video.decoder as decoder
 plain = decoder.Decoder._decode
 def decode(self, packet):
     is_faulty = self.path.name == os.environ.get("FAULTY_VIDEO")
-    if is_faulty and packet is not None and packet.pts * packet.time_base >= 40 / 8:  # frame 40
+    seconds = float(os.environ.get("FAULTY_SECONDS", 40 / 8))  # frame 40
+    if is_faulty and packet is not None and packet.pts * packet.time_base >= seconds:
         os.abort()
     return plain(self, packet)
 decoder.Decoder._decode = decode
@@ -94,7 +95,9 @@ def _grow_past_tiny(folder: Path) -> None:
         file.write((TINY_BYTES + 8).to_bytes(4, "big") + b"free" + bytes(TINY_BYTES))
 
 
-def test_one_process_whose_videos_others_decode_goes_on_at_once(matrix_file):
+@pytest.mark.parametrize("faulty_seconds", [40 / 8, 0], ids=["while decoding", "while opening"])
+def test_one_process_whose_videos_others_decode_goes_on_at_once(matrix_file, monkeypatch, faulty_seconds):
+    monkeypatch.setenv("FAULTY_SECONDS", str(faulty_seconds))
     _grow_past_tiny(matrix_file.parent)
     result = _run(matrix_file, "--set", "select_resources={decode_cores: 2}")
     assert result.returncode == 0, result.stderr
